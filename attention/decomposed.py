@@ -1,0 +1,98 @@
+"""Decomposed (efficient) attention: `y = x + gamma * P rho_q(Q) (rho_k(K)^T V)`, linear in the positions.
+
+Source: Z. Shen et al., Efficient Attention: Attention with Linear Complexities (2018), arXiv 1812.01243,
+equations 2 to 6. Keys first meet the values in a small d_k x d_v context, which every query then reads; the
+N x N weights `rho_q(Q) rho_k(K)^T` are implied but never made.
+
+Normalisations: `softmax` takes the queries over their channels and the keys over the positions, so
+that the implied weights are non-negative and sum to one; `scaling` divides each of Q and K by sqrt(N),
+which makes it equal to dot-product attention divided by N; `none` leaves them as they are. Several
+heads split the channels of keys and values. The reprojection P returns to C channels.
+"""
+
+from typing import Literal, get_args
+
+from torch import Tensor, nn
+
+from attention.errors import InputError
+from attention.gated import Cost, Gated, project
+
+Normalisation = Literal["softmax", "scaling", "none"]
+
+
+class DecomposedAttention(Gated):
+    """Decomposed attention over `channels` channels.
+
+    key_channels, value_channels: widths of keys (and queries) and of values; half of `channels` where
+    not given. `heads` must divide both.
+    """
+
+    sums_over_positions = True
+
+    def __init__(
+        self,
+        channels: int,
+        *,
+        normalisation: Normalisation = "softmax",
+        key_channels: int | None = None,
+        value_channels: int | None = None,
+        heads: int = 1,
+    ) -> None:
+        super().__init__(channels)
+        if normalisation not in get_args(Normalisation):
+            raise InputError(
+                f"normalisation must be one of {', '.join(get_args(Normalisation))}; got {normalisation!r}"
+            )
+        keys, values = widths(channels, key_channels, value_channels)
+        if min(heads, keys, values) < 1 or keys % heads or values % heads:
+            raise InputError(
+                f"heads must divide key_channels and value_channels: got {heads} heads, {keys} key and "
+                f"{values} value channels"
+            )
+        self.normalisation, self.heads = normalisation, heads
+        self.query = nn.Linear(channels, keys)
+        self.key = nn.Linear(channels, keys)
+        self.value = nn.Linear(channels, values)
+        self.reprojection = nn.Linear(values, channels)
+
+    def attend(self, x: Tensor) -> Tensor:
+        q, k, v = (self._heads(project(layer, x)) for layer in (self.query, self.key, self.value))
+        if self.normalisation == "softmax":
+            q, k = q.softmax(dim=-1), k.softmax(dim=-2)
+        elif self.normalisation == "scaling":
+            root = x.shape[1] ** 0.5
+            q, k = q / root, k / root
+        update = q @ (k.mT @ v)  # (B, heads, N, d_v)
+        return project(self.reprojection, update.transpose(1, 2).flatten(2))  # (B, N, C)
+
+    def _heads(self, x: Tensor) -> Tensor:
+        heads: Tensor = x.unflatten(2, (self.heads, -1)).transpose(1, 2)  # (B, heads, N, d)
+        return heads
+
+
+def widths(channels: int, key_channels: int | None, value_channels: int | None) -> tuple[int, int]:
+    """Key and value channels, with half of `channels` (at least one) for what is not given."""
+    half = max(1, channels // 2)
+    return (
+        half if key_channels is None else key_channels,
+        half if value_channels is None else value_channels,
+    )
+
+
+def cost(
+    channels: int,
+    positions: int,
+    *,
+    normalisation: Normalisation = "softmax",
+    key_channels: int | None = None,
+    value_channels: int | None = None,
+    heads: int = 1,
+) -> Cost:
+    C, N = channels, positions
+    dk, dv = widths(C, key_channels, value_channels)
+    return Cost(
+        parameters=2 * dk * (C + 1) + dv * (C + 1) + C * (dv + 1) + 1,
+        macs=2 * N * C * (dk + dv) + 2 * N * dk * dv // heads,
+        # normalised q and k, v, the context, the mixed values and the update
+        memory=2 * N * dk + 2 * N * dv + dk * dv // heads + N * C,
+    )

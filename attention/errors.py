@@ -1,0 +1,22 @@
+"""What a person can get wrong, said so that they can put it right.
+
+Every layer raises `InputError` for a mistake in what was asked for: a name that does not exist, a
+value that cannot work, a file that is not there. The message states the rule, the value and the
+choices. The command line prints it and ends with exit code 2; every other exception is a defect of
+ours and keeps its traceback.
+"""
+
+from collections.abc import Iterable
+from difflib import get_close_matches
+
+
+class InputError(ValueError):
+    """A mistake in the input, with a message that a person can act on."""
+
+
+def unknown(kind: str, name: object, choices: Iterable[str]) -> InputError:
+    """The error for a `name` that is not among `choices`, with the nearest choice if there is one."""
+    choices = sorted(choices)
+    near = get_close_matches(str(name), choices, n=1)
+    hint = f" Did you mean {near[0]!r}?" if near else ""
+    return InputError(f"unknown {kind} {name!r}; choose from {', '.join(choices)}.{hint}")

@@ -1,0 +1,77 @@
+"""The table of attention types. A new type is one file and one record here; its tests come with it."""
+
+import inspect
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from types import MappingProxyType
+
+from attention import conv1x1, decomposed, multihead, sagan, ssa
+from attention.gated import Cost, Gated
+
+
+@dataclass(frozen=True, kw_only=True)
+class Attention:
+    """One type of attention.
+
+    name: what configurations and the command line call it.
+    module: `module(channels, **options)` builds it.
+    cost: `cost(channels, positions, **options)` is its `Cost` by formula.
+    source: the paper or code that it follows.
+    """
+
+    name: str
+    module: Callable[..., Gated]
+    cost: Callable[..., Cost]
+    source: str
+
+    @property
+    def options(self) -> Mapping[str, object]:
+        """The options and their defaults."""
+        parameters = inspect.signature(self.module).parameters.values()
+        return {p.name: p.default for p in parameters if p.kind is p.KEYWORD_ONLY}
+
+
+def _table(*records: Attention) -> Mapping[str, Attention]:
+    table = {record.name: record for record in records}
+    assert len(table) == len(records), "two attentions of one name"
+    return MappingProxyType(table)
+
+
+ATTENTIONS = _table(
+    Attention(
+        name="ssa",
+        module=ssa.SimpleSelfAttention,
+        cost=ssa.cost,
+        source="SimpleSelfAttention, Doria 2019",
+    ),
+    Attention(
+        name="ssa-sym",
+        module=ssa.SymmetricSelfAttention,
+        cost=ssa.cost,
+        source="SimpleSelfAttention, mgrankin's symmetric variant",
+    ),
+    Attention(
+        name="sagan",
+        module=sagan.SelfAttention,
+        cost=sagan.cost,
+        source="arXiv 1805.08318",
+    ),
+    Attention(
+        name="decomposed",
+        module=decomposed.DecomposedAttention,
+        cost=decomposed.cost,
+        source="arXiv 1812.01243",
+    ),
+    Attention(
+        name="multihead",
+        module=multihead.MultiHeadAttention,
+        cost=multihead.cost,
+        source="arXiv 1706.03762",
+    ),
+    Attention(
+        name="conv1x1",
+        module=conv1x1.GatedConv1x1,
+        cost=conv1x1.cost,
+        source="control",
+    ),
+)

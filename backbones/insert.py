@@ -1,0 +1,68 @@
+"""The one function that puts attention into a model, for every backbone and every task."""
+
+from collections.abc import Mapping
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from attention import InputError, Spec, unknown
+from backbones.sites import sites
+
+Placement = Mapping[str, Spec]
+
+# The name under which a module joins the submodule at its site. The trunk's own names stay as they
+# are, so that its checkpoints load with `strict=False`.
+NAME = "site_attention"
+
+
+def insert(model: nn.Module, placement: Placement, example: Tensor | None = None) -> nn.Module:
+    """Put one module at each site of `placement`, in place, and return `model`.
+
+    New modules are the identity and draw their weights apart, so neither the model's output nor the
+    state of torch's generator changes. `example` is an input the model can take, `(B, C, *spatial)`;
+    where it is not given it is made from the model's first convolution, with 128 positions along each
+    dimension. Sites hold for every input size; the example only serves to find them.
+
+    Raises InputError for a site that the model lacks, one that is taken already, and options that do
+    not fit the channels of their site.
+    """
+    if not placement:
+        return model
+    found = {site.name: site for site in sites(model, _default(model) if example is None else example)}
+    for name in placement:
+        if name not in found:
+            raise unknown(f"site of {type(model).__name__}", name, found)
+        if hasattr(model.get_submodule(found[name].path), NAME):
+            raise InputError(f"site {name!r} has an attention already; build the model anew to change it")
+    like = next(model.parameters())
+    modules = {}
+    with torch.random.fork_rng(devices=[]):
+        for name, spec in placement.items():
+            try:
+                module = spec.build(found[name].channels)
+            except InputError as error:
+                raise InputError(f"{spec} at site {name!r}: {error}") from None
+            modules[name] = module.to(like.device, like.dtype).train(model.training)
+    for name, module in modules.items():
+        _attach(model.get_submodule(found[name].path), module)
+    return model
+
+
+def _attach(host: nn.Module, attention: nn.Module) -> None:
+    host.add_module(NAME, attention)
+    if not isinstance(host, nn.Sequential):  # a Sequential runs its new last child by itself
+        host.register_forward_hook(_apply)
+
+
+def _apply(host: nn.Module, args: Any, output: Tensor) -> Any:
+    return getattr(host, NAME)(output)
+
+
+def _default(model: nn.Module) -> Tensor:
+    kinds = {nn.Conv1d: 1, nn.Conv2d: 2, nn.Conv3d: 3}
+    for module in model.modules():
+        for kind, dimensions in kinds.items():
+            if isinstance(module, kind):
+                return torch.empty(1, module.in_channels, *[128] * dimensions)
+    raise InputError(f"{type(model).__name__} has no convolution to tell its input's shape; pass `example`")

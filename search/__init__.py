@@ -1,0 +1,1 @@
+"""Everything that decides what to try next."""

@@ -1,0 +1,79 @@
+"""What spaces are made of: drawing a placement and drawing hyperparameters from an Optuna trial."""
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import optuna
+
+from attention import ATTENTIONS, Spec
+from attention.spec import Option
+from backbones import Placement, Site
+from search.config import Optimizer, Training
+
+# Parameters that make `training` return the published defaults of SimpleSelfAttention.
+PUBLISHED: Mapping[str, Any] = {
+    "optimizer": "adamw",
+    "adamw.learning_rate": 3e-3,
+    "adamw.weight_decay": 1e-2,
+    "batch_size": 64,
+    "schedule": "one-cycle",
+    "mixup": 0.0,
+    "label_smoothing": 0.1,
+}
+
+
+def placement(trial: optuna.Trial, sites: Sequence[Site], *, most: int = 3, prefix: str = "") -> Placement:
+    """Up to `most` modules of any type at different `sites`.
+
+    Sites are drawn in ascending order, each above the one before, so that a placement has exactly one
+    name: no site comes twice and no order of the same modules is a choice of its own.
+    `prefix` keeps apart the parameters of backbones whose sites differ.
+    """
+    modules = trial.suggest_int("modules", 0, min(most, len(sites)))
+    chosen: dict[str, Spec] = {}
+    lowest = 0
+    for i in range(1, modules + 1):
+        index = trial.suggest_int(f"{prefix}site{i}", lowest, len(sites) - 1 - (modules - i))
+        chosen[sites[index].name] = attention(trial, i, sites[index].channels)
+        lowest = index + 1
+    return chosen
+
+
+def attention(trial: optuna.Trial, i: int, channels: int) -> Spec:
+    """The type and options of the `i`-th module, on a site of `channels` channels."""
+    kind = trial.suggest_categorical(f"type{i}", list(ATTENTIONS))
+    options: dict[str, Option] = {}
+    if kind == "ssa" or kind == "ssa-sym":
+        options["ks"] = trial.suggest_categorical(f"ks{i}", [1, 3])
+    elif kind == "decomposed":
+        options["normalisation"] = trial.suggest_categorical(
+            f"normalisation{i}", ["softmax", "scaling", "none"]
+        )
+        options["heads"] = trial.suggest_categorical(f"decomposed_heads{i}", [1, 2, 4])
+        width = channels // trial.suggest_categorical(f"reduction{i}", [2, 4])
+        options["key_channels"] = options["value_channels"] = width
+    elif kind == "multihead":
+        options["heads"] = trial.suggest_categorical(f"heads{i}", [1, 2, 4, 8])
+    return Spec(kind, options)
+
+
+def training(trial: optuna.Trial, *, epochs: int) -> Training:
+    """Optimiser, schedule and regularisation for `epochs` epochs."""
+    optimizer: Optimizer = trial.suggest_categorical("optimizer", ["adamw", "sgd"])  # type: ignore[assignment]
+    # The two optimisers' scales are orders of magnitude apart, so each has parameters of its own.
+    if optimizer == "adamw":
+        learning_rate = trial.suggest_float("adamw.learning_rate", 3e-4, 3e-2, log=True)
+        weight_decay = trial.suggest_float("adamw.weight_decay", 1e-4, 3e-1, log=True)
+    else:
+        learning_rate = trial.suggest_float("sgd.learning_rate", 1e-2, 1.0, log=True)
+        weight_decay = trial.suggest_float("sgd.weight_decay", 1e-5, 1e-2, log=True)
+    return Training(
+        epochs=epochs,
+        optimizer=optimizer,
+        learning_rate=learning_rate,
+        weight_decay=weight_decay,
+        batch_size=trial.suggest_categorical("batch_size", [32, 64, 128]),
+        schedule=trial.suggest_categorical("schedule", ["one-cycle", "flat-cosine"]),  # type: ignore[arg-type]
+        mixup=trial.suggest_float("mixup", 0.0, 0.4, step=0.1),
+        label_smoothing=trial.suggest_float("label_smoothing", 0.0, 0.2, step=0.05),
+    )

@@ -1,0 +1,158 @@
+"""Search spaces: pure functions from an Optuna trial to a TrialConfig, built in or a person's own."""
+
+import importlib
+import importlib.util
+import sys
+import traceback
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import optuna
+import torch
+
+from attention import InputError, unknown
+from backbones import Site, build, sites
+from search import choices
+from search.config import Data, Model, TrialConfig
+
+
+@dataclass(frozen=True, kw_only=True)
+class Space:
+    """A space.
+
+    draw: chooses a configuration with the trial's `suggest_` methods, and nothing else.
+    baseline: parameters that trial 0 is given: the plain backbone with its published defaults.
+        Parameters that are not named are drawn.
+    summary: one line for `automl spaces`.
+    """
+
+    name: str
+    draw: Callable[[optuna.Trial], TrialConfig]
+    baseline: Mapping[str, Any]
+    summary: str
+
+    def __call__(self, trial: optuna.Trial) -> TrialConfig:
+        """`draw`, with what a person's own function can get wrong as an InputError."""
+        try:
+            config = self.draw(trial)
+        except (optuna.TrialPruned, InputError):
+            raise
+        except Exception as error:
+            where = traceback.extract_tb(error.__traceback__)[-1]
+            raise InputError(
+                f"space {self.name!r} raised {type(error).__name__}: {error} "
+                f"({Path(where.filename).name}, line {where.lineno})"
+            ) from error
+        if not isinstance(config, TrialConfig):
+            raise InputError(
+                f"space {self.name!r} must return a search.config.TrialConfig; got {type(config).__name__}"
+            )
+        return config
+
+
+@cache
+def _sites(backbone: str, width: float) -> list[Site]:
+    """Sites by name and channels. The last stages of a 128-pixel image still have several positions."""
+    return sites(build(backbone, classes=2, width=width), torch.empty(1, 3, 128, 128))
+
+
+def digits(trial: optuna.Trial) -> TrialConfig:
+    # At 32 pixels the last stage is a single position, where there is nothing to attend to.
+    places = [site for site in _sites("xresnet18", 0.25) if not site.name.startswith("stage4")]
+    return TrialConfig(
+        data=Data(source="digits", size=32),
+        model=Model(backbone="xresnet18", width=0.25, placement=choices.placement(trial, places)),
+        training=choices.training(trial, epochs=6),
+    )
+
+
+def _photographs(source: str) -> Callable[[optuna.Trial], TrialConfig]:
+    def draw(trial: optuna.Trial) -> TrialConfig:
+        backbone = trial.suggest_categorical("backbone", ["xresnet18", "xresnet34", "xresnet50"])
+        places = choices.placement(trial, _sites(backbone, 1.0), prefix=f"{backbone}.")
+        return TrialConfig(
+            data=Data(source=source, size=128),
+            model=Model(backbone=backbone, placement=places),
+            training=choices.training(trial, epochs=5),
+        )
+
+    return draw
+
+
+_PLAIN = {"modules": 0, **choices.PUBLISHED}
+
+SPACES: Mapping[str, Space] = {
+    space.name: space
+    for space in (
+        Space(
+            name="digits",
+            draw=digits,
+            baseline=_PLAIN,
+            summary="8x8 handwritten digits at 32 px, quarter-width xresnet18; seconds an epoch on a CPU",
+        ),
+        Space(
+            name="nette",
+            draw=_photographs("nette"),
+            baseline={"backbone": "xresnet18", **_PLAIN},
+            summary="Imagenette at 128 px, xresnet18/34/50",
+        ),
+        Space(
+            name="woof",
+            draw=_photographs("woof"),
+            baseline={"backbone": "xresnet18", **_PLAIN},
+            summary="Imagewoof at 128 px, xresnet18/34/50",
+        ),
+    )
+}
+
+
+def load(name: str) -> Space:
+    """The space called `name`: one of the table, `file.py:function` or `package.module:function`.
+
+    A function of one's own may carry an attribute `baseline`, the parameters of trial 0; without it
+    trial 0 draws with `modules` = 0. Raises InputError when there is no such space or it cannot be loaded.
+    """
+    if name in SPACES:
+        return SPACES[name]
+    module_name, colon, attribute = name.rpartition(":")
+    if not colon:
+        raise InputError(f"{unknown('space', name, SPACES)} Or name your own as file.py:function.")
+    try:
+        module = _load_file(module_name) if module_name.endswith(".py") else _load_module(module_name)
+    except InputError:
+        raise
+    except Exception as error:
+        raise InputError(
+            f"space {name!r}: {module_name} cannot be imported: {type(error).__name__}: {error}"
+        ) from error
+    draw = getattr(module, attribute, None)
+    if isinstance(draw, Space):
+        return draw
+    if not callable(draw):
+        functions = [key for key, value in vars(module).items() if callable(value) and key[0] != "_"]
+        raise unknown(f"function in {module_name}", attribute, functions)
+    return Space(
+        name=name, draw=draw, baseline=getattr(draw, "baseline", {"modules": 0}), summary=module_name
+    )
+
+
+def _load_file(path: str) -> Any:
+    file = Path(path).expanduser().resolve()
+    if not file.is_file():
+        raise InputError(f"there is no file {path} to read a space from")
+    spec = importlib.util.spec_from_file_location(f"space_{file.stem}", file)
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    sys.modules[spec.name] = module
+    spec.loader.exec_module(module)
+    return module
+
+
+def _load_module(name: str) -> Any:
+    if str(Path.cwd()) not in sys.path:
+        sys.path.insert(0, str(Path.cwd()))
+    return importlib.import_module(name)
