@@ -1,4 +1,4 @@
-"""Conventional multi-head attention over positions: `x + gamma * P concat_i softmax(q_i k_i^T / sqrt(d)) v_i`.
+"""Multi-head attention over positions: `y = x + gamma * P concat_i softmax(q_i k_i^T / sqrt(d)) v_i`.
 
 Source: A. Vaswani et al., Attention Is All You Need (2017), arXiv 1706.03762, section 3.2.2, with the
 gate of SAGAN around it. Parameter names and initialisation are those of `torch.nn.MultiheadAttention`

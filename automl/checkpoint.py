@@ -1,0 +1,60 @@
+"""Checkpoints: a configuration and what was learned under it, in one file that executes nothing when read."""
+
+import os
+import pickle
+import zipfile
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from attention import InputError
+from automl.loop import State
+from search.config import TrialConfig
+
+NAME = "checkpoint.pt"
+
+
+def save(folder: Path, config: TrialConfig, state: State, metrics: dict[str, float]) -> Path:
+    """Write the training's state to `folder`, atomically: a killed writer leaves the old file."""
+    path, unfinished = folder / NAME, folder / f"{NAME}.{os.getpid()}"
+    content = {
+        "config": config.to_json(),
+        "metrics": dict(metrics),
+        "epoch": state.epoch,
+        "model": state.model.state_dict(),
+        "optimizer": state.optimizer.state_dict(),
+    }
+    try:
+        torch.save(content, unfinished)
+        os.replace(unfinished, path)
+    finally:
+        unfinished.unlink(missing_ok=True)
+    return path
+
+
+def read(path: Path, device: torch.device) -> dict[str, Any]:
+    """The content of a checkpoint. Raises InputError when it is missing, damaged or not ours."""
+    try:
+        content = torch.load(path, map_location=device, weights_only=True)
+        TrialConfig.from_json(content["config"])
+        content["model"], content["optimizer"], content["epoch"]
+    except FileNotFoundError:
+        raise InputError(
+            f"there is no checkpoint {path}; was it deleted, or written on another machine?"
+        ) from None
+    except (
+        RuntimeError, EOFError, OSError, KeyError, TypeError, ValueError, pickle.UnpicklingError, zipfile.BadZipFile,
+    ) as error:  # fmt: skip
+        reason = str(error).strip().splitlines()[0] if str(error).strip() else type(error).__name__
+        raise InputError(
+            f"checkpoint {path} is damaged or not one of ours; train the trial again. ({reason})"
+        ) from error
+    return content
+
+
+def restore(state: State, content: dict[str, Any]) -> None:
+    """Put what `read` returned into a newly started training of the same configuration."""
+    state.model.load_state_dict(content["model"])
+    state.optimizer.load_state_dict(content["optimizer"])
+    state.epoch = content["epoch"]

@@ -1,0 +1,69 @@
+"""Crops and flips of whole batches, on the device, each image with its own draw.
+
+Images come as squares that were squashed from any shape, with the aspect ratio they had (width over
+height). A crop is a box in the image's true geometry, so the squash is undone in the same resampling
+that cuts the box: nothing is resized twice.
+"""
+
+from math import log
+
+import torch
+import torch.nn.functional as F
+from torch import Generator, Tensor
+
+# Of ImageNet, which Imagenette and Imagewoof are parts of; used for every source, since a fixed shift and
+# scale is all that is asked of them.
+MEAN = (0.485, 0.456, 0.406)
+STD = (0.229, 0.224, 0.225)
+
+
+def normalise(images: Tensor) -> Tensor:
+    """uint8 `(B, H, W, 3)` -> float32 `(B, 3, H, W)` in channels_last, of about zero mean and unit spread."""
+    x = images.permute(0, 3, 1, 2).float()  # a view of channels-last memory
+    mean, std = (torch.tensor(v, device=x.device).view(3, 1, 1) * 255 for v in (MEAN, STD))
+    return (x - mean) / std
+
+
+def random_crop(
+    images: Tensor, aspect: Tensor, size: int, *, scale: float, flip: bool, generator: Generator
+) -> Tensor:
+    """A random box of each image, resized and normalised: uint8 `(B, S, S, 3)` -> `(B, 3, size, size)`.
+
+    The box has `scale` to 1 of the image's area and a ratio of 3/4 to 4/3; `flip` mirrors half of them.
+    All numbers are drawn from the CPU `generator`, so that every device sees the same.
+    Source: C. Szegedy et al., Going Deeper with Convolutions (2014), arXiv 1409.4842, section 6.
+    """
+    n = len(images)
+    draw = torch.rand(5, n, generator=generator)
+    aspect = aspect.cpu()
+    area = aspect * (scale + (1 - scale) * draw[0])  # the image is `aspect` wide and 1 high
+    ratio = torch.exp(log(4 / 3) * (2 * draw[1] - 1))
+    width = torch.minimum((area * ratio).sqrt(), aspect) / aspect
+    height = (area / ratio).sqrt().clamp(max=1)
+    x, y = (2 * draw[2] - 1) * (1 - width), (2 * draw[3] - 1) * (1 - height)
+    if flip:
+        width = torch.where(draw[4] < 0.5, -width, width)
+    return _resample(normalise(images), width, height, x, y, size)
+
+
+def centre_crop(images: Tensor, aspect: Tensor, size: int) -> Tensor:
+    """The largest centred square of each image: uint8 `(B, S, S, 3)` -> uint8 `(B, size, size, 3)`.
+
+    Stays in bytes, so that training's validation and an exported model see the very same images.
+    """
+    if images.shape[1] == size and bool((aspect == 1).all()):
+        return images
+    aspect = aspect.cpu()
+    zero = torch.zeros_like(aspect)
+    x = images.permute(0, 3, 1, 2).float()
+    x = _resample(x, (1 / aspect).clamp(max=1), aspect.clamp(max=1), zero, zero, size)
+    return x.round().clamp(0, 255).to(torch.uint8).permute(0, 2, 3, 1)
+
+
+def _resample(images: Tensor, width: Tensor, height: Tensor, x: Tensor, y: Tensor, size: int) -> Tensor:
+    """Boxes with centres `x, y` and sides `width, height`, as fractions of [-1, 1]: bilinear."""
+    zero = torch.zeros_like(x)
+    box = torch.stack([width, zero, x, zero, height, y], 1).view(-1, 2, 3).to(images.device)
+    grid = F.affine_grid(box, [len(images), 3, size, size], align_corners=False)
+    crops = F.grid_sample(images, grid, padding_mode="border", align_corners=False)
+    return crops.contiguous(memory_format=torch.channels_last)

@@ -1,0 +1,104 @@
+"""A split as the training loop reads it: labels in memory, pixels gathered from a memory map."""
+
+from collections.abc import Sequence
+from pathlib import Path
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from attention.errors import InputError, unknown
+from automl.data.cache import Cache, cached
+from automl.data.images import cache_side
+from automl.data.sources import items
+from automl.data.splits import carve, thinned
+
+SPLITS = ("train", "validation", "test")
+
+
+class Images:
+    """N images of a cache, in an order of their own.
+
+    `labels` int64 (N,), `aspect` float32 (N,) width / height of the original, `classes` their names,
+    `side` the pixels of a side, `skipped` the names of files that could not be decoded, `digest` a hash
+    of what the cache was made of. It can be pickled: only the row numbers travel.
+    """
+
+    def __init__(self, cache: Cache, rows: np.ndarray | None = None) -> None:
+        self._cache = cache
+        self._rows = np.arange(len(cache.labels)) if rows is None else rows
+        self.labels: Tensor = torch.from_numpy(cache.labels[self._rows].astype(np.int64))
+        self.aspect: Tensor = torch.from_numpy(cache.aspect[self._rows])
+        self.classes = cache.classes
+        self.side = cache.side
+        self.skipped = cache.skipped
+        self.digest = cache.digest
+
+    def __len__(self) -> int:
+        return len(self._rows)
+
+    def __repr__(self) -> str:
+        return f"Images({len(self)} images, {len(self.classes)} classes, side {self.side})"
+
+    def names(self) -> list[str]:
+        """The N images' names: paths relative to the dataset's folder."""
+        names = self._cache.names
+        return [names[row] for row in self._rows]
+
+    def gather(self, indices: Tensor) -> Tensor:
+        """The images at `indices` (n,), as uint8 (n, side, side, 3) on the CPU, copied.
+
+        Raises IndexError for an index that is not in -N..N-1.
+        """
+        rows = self._rows[indices.cpu().numpy()]
+        blocks, starts = self._cache.blocks, self._cache.starts
+        where = np.searchsorted(starts, rows, side="right") - 1
+        out = np.empty((len(rows), self.side, self.side, 3), np.uint8)
+        for i, (block, row) in enumerate(zip(where.tolist(), (rows - starts[where]).tolist(), strict=True)):
+            out[i] = blocks[block][row]
+        return torch.from_numpy(out)
+
+    def subset(self, indices: Tensor | np.ndarray | Sequence[int]) -> "Images":
+        """A view of the images at `indices`; no pixels are copied."""
+        return Images(self._cache, self._rows[np.asarray(indices, dtype=np.int64)])
+
+
+def open_split(
+    source: str,
+    split: str,
+    *,
+    path: str | Path | None = None,
+    size: int,
+    side: int | None = None,
+    subset: float = 1.0,
+    validation: float = 0.2,
+) -> Images:
+    """Opens one split of a source for training at `size` pixels, decoding it to its cache if need be.
+
+    `side`: of the cached images, `cache_side(size)` unless given. `validation`: the share of each class
+    that is held out of "train" for "validation", the same images for every seed, unless the dataset
+    brings both val/ and test/. `subset`: the share of each class of "train" and "validation" that is
+    used; "test" is always whole.
+
+    Raises InputError for an unknown source or split, a fraction out of range, a size below 1, and for
+    everything that `automl.data.sources.items` and `automl.data.cache.cached` refuse.
+    """
+    if split not in SPLITS:
+        raise unknown("split", split, SPLITS)
+    if not 0 < subset <= 1:
+        raise InputError(f"subset must be above 0 and at most 1, not {subset}; 1 takes every image")
+    if not 0 < validation < 1:
+        raise InputError(f"validation must lie between 0 and 1, not {validation}; 0.2 is usual")
+    side = cache_side(size) if side is None else side
+    if size < 1 or side < 1:
+        raise InputError(f"an image needs at least 1 pixel a side, not size {size} and side {side}")
+    everything = items(source, path, size)
+    own = split in everything.splits
+    stored = split if own else "train"
+    images = Images(cached(everything.splits[stored], everything.classes, side, f"{source} {stored}"))
+    if split == "test":
+        return images
+    if "validation" not in everything.splits:
+        held, kept = carve(images.labels.numpy(), validation, "validation")
+        images = images.subset(held if split == "validation" else kept)
+    return images.subset(thinned(images.labels.numpy(), subset))

@@ -1,0 +1,54 @@
+"""Fetches an archive of images and unpacks it, once.
+
+`AUTOML_MIRROR=http://host/folder` takes archives from there instead of from fastai's address, on a
+network that is closed to the outside. The name of the file stays the same.
+"""
+
+import os
+import sys
+from http.client import HTTPException
+from pathlib import Path
+
+from attention.errors import InputError
+from automl.data.archive import descend, unpack
+from automl.data.store import NO_ROOM, once
+
+REMEDY = "try again, or pass a copy with --data PATH, or set AUTOML_MIRROR to an address that has it"
+
+
+def downloaded(dataset: str, cache: Path) -> Path:
+    """The folder with the content of `dataset`, a name in fastai's `URLs` such as `IMAGEWOOF_160`.
+
+    Raises InputError when it cannot be fetched; nothing of it is left then.
+    """
+
+    def fetch(temporary: Path) -> None:
+        archive = temporary.with_name(f"{temporary.name}.archive")
+        address = _address(dataset)
+        _fetch(address, archive)
+        try:  # an answer that was cut short shows here: the archive's checksum comes last
+            unpack(archive, temporary)
+        except InputError as error:
+            raise InputError(f"{address} was not received whole ({error}); {REMEDY}") from error
+
+    return descend(once(cache / "downloads" / dataset, fetch))
+
+
+def _address(dataset: str) -> str:
+    from fastai.data.external import URLs  # takes a second
+
+    address: str = getattr(URLs, dataset)
+    mirror = os.environ.get("AUTOML_MIRROR")
+    return f"{mirror.rstrip('/')}/{address.rpartition('/')[2]}" if mirror else address
+
+
+def _fetch(address: str, to: Path) -> None:
+    from torch.hub import download_url_to_file
+
+    print(f"downloading {address}", file=sys.stderr, flush=True)
+    try:
+        download_url_to_file(address, str(to), progress=sys.stderr.isatty())
+    except (OSError, HTTPException, ValueError) as error:  # ValueError: not an address at all
+        if isinstance(error, OSError) and error.errno in NO_ROOM:
+            raise
+        raise InputError(f"{address} cannot be downloaded ({error}); {REMEDY}") from error

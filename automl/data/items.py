@@ -1,0 +1,27 @@
+"""What a dataset consists of before anything is decoded: names and labels."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import NamedTuple
+
+import numpy as np
+
+
+class Item(NamedTuple):
+    """One image that has not been read yet, or a uint8 array (height, width) or (height, width, 3)."""
+
+    name: str
+    image: Path | np.ndarray
+    label: int
+
+
+@dataclass(frozen=True, kw_only=True)
+class Items:
+    """The images of a dataset by split: "train", "test", and "validation" where it brings its own.
+
+    Making it lists names only. No image is read, so a search never opens what lies in the test split.
+    """
+
+    classes: tuple[str, ...]
+    splits: Mapping[str, Sequence[Item]]

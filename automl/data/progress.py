@@ -1,0 +1,36 @@
+"""How far a long preparation has come: a bar on a terminal, a line now and then in a log."""
+
+import sys
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+
+from rich.console import Console
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+
+SECONDS_BETWEEN_LINES = 10.0
+
+
+@contextmanager
+def progress(what: str, total: int) -> Iterator[Callable[[int], None]]:
+    """Yields `advance(count)`, which shows on stderr how many of `total` images are done."""
+    console = Console(stderr=True)
+    if not console.is_terminal:
+        yield _Lines(what, total).advance
+        return
+    columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
+    with Progress(*columns, console=console, transient=True) as bar:
+        task = bar.add_task(what, total=total)
+        yield lambda count: bar.advance(task, count)
+
+
+class _Lines:
+    def __init__(self, what: str, total: int) -> None:
+        self.what, self.total, self.done = what, total, 0
+        self.last = time.monotonic()
+
+    def advance(self, count: int) -> None:
+        self.done += count
+        if time.monotonic() - self.last >= SECONDS_BETWEEN_LINES:
+            self.last = time.monotonic()
+            print(f"{self.what}: {self.done} of {self.total}", file=sys.stderr, flush=True)

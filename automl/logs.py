@@ -1,0 +1,29 @@
+"""Ray, Optuna and MLflow talk a lot. What they say goes to a file; the terminal is ours."""
+
+import logging
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+TALKERS = ("ray", "ray.tune", "ray.train", "optuna", "mlflow", "alembic", "py.warnings")
+
+
+@contextmanager
+def chatter_to(file: Path) -> Iterator[None]:
+    """Inside the block, library logs and Python's warnings are appended to `file`."""
+    handler = logging.FileHandler(file, delay=True)
+    handler.setFormatter(logging.Formatter("%(asctime)s %(name)s %(levelname)s %(message)s"))
+    before = {}
+    logging.captureWarnings(True)
+    for name in TALKERS:
+        logger = logging.getLogger(name)
+        before[name] = (logger.handlers, logger.propagate)
+        logger.handlers, logger.propagate = [handler], False
+    try:
+        yield
+    finally:
+        for name, (handlers, propagate) in before.items():
+            logger = logging.getLogger(name)
+            logger.handlers, logger.propagate = handlers, propagate
+        logging.captureWarnings(False)
+        handler.close()

@@ -1,0 +1,22 @@
+"""Tasks: what can be learned. A new task is one file and one entry here."""
+
+from collections.abc import Mapping
+
+import torch
+
+from attention import unknown
+from automl.tasks.base import Task
+from automl.tasks.classification import ImageClassification
+from search.config import TrialConfig
+
+TASKS: Mapping[str, type[Task]] = {"classification": ImageClassification}
+
+
+def open_task(config: TrialConfig, device: torch.device) -> Task:
+    """The task that `config` names, with its data. Raises InputError for what cannot be opened."""
+    if config.task not in TASKS:
+        raise unknown("task", config.task, TASKS)
+    return TASKS[config.task](config, device)
+
+
+__all__ = ["TASKS", "Task", "open_task"]

@@ -1,0 +1,54 @@
+"""What a trial takes and how many fit, as pure functions of the cluster's resources."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from attention import InputError
+
+
+@dataclass(frozen=True, kw_only=True)
+class TrialResources:
+    """The shape of one trial: CPU cores and GPUs; a fraction of a GPU shares it with other trials."""
+
+    cpus: float = 1
+    gpus: float = 0
+
+    def __post_init__(self) -> None:
+        if self.cpus <= 0:
+            raise InputError(f"--cpus-per-trial must be above 0; got {self.cpus:g}")
+        if self.gpus < 0:
+            raise InputError(f"--gpus-per-trial must be 0 or more; got {self.gpus:g}")
+        if self.gpus > 1 and self.gpus != int(self.gpus):
+            raise InputError(
+                f"--gpus-per-trial must be a fraction below 1 or a whole number; got {self.gpus:g}"
+            )
+
+    def bundle(self) -> dict[str, float]:
+        """In Ray's words."""
+        return {"cpu": self.cpus, "gpu": self.gpus}
+
+
+def slots(trial: TrialResources, nodes: list[Mapping[str, float]]) -> int:
+    """How many trials run at once on `nodes`, each node's resources in Ray's names.
+
+    A trial lies on one node. Raises InputError with what was asked and what exists when none fits.
+    """
+    total = sum(_on_node(trial, node) for node in nodes)
+    if total == 0:
+        cpus = sum(node.get("CPU", 0) for node in nodes)
+        gpus = sum(node.get("GPU", 0) for node in nodes)
+        raise InputError(
+            f"a trial asks for {trial.cpus:g} CPUs and {trial.gpus:g} GPUs on one node; the cluster has "
+            f"{cpus:g} CPUs and {gpus:g} GPUs on {len(nodes)} node(s). Lower --cpus-per-trial or "
+            f"--gpus-per-trial, or add a node."
+        )
+    return total
+
+
+def _on_node(trial: TrialResources, node: Mapping[str, float]) -> int:
+    by_cpu = int(node.get("CPU", 0) / trial.cpus + 1e-9)
+    if trial.gpus == 0:
+        return by_cpu
+    gpus = int(node.get("GPU", 0))
+    by_gpu = gpus * int(1 / trial.gpus + 1e-9) if trial.gpus < 1 else int(gpus / trial.gpus)
+    return min(by_cpu, by_gpu)

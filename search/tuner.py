@@ -1,0 +1,143 @@
+"""Running a study on Ray Tune: ASHA stops the weak trials, listeners hear of every step."""
+
+import os
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from ray import tune
+from ray.tune.experiment import Trial as TuneTrial
+
+from search.record import Listener, State, TrialRecord
+from search.searcher import StudySearcher
+
+# Errors in a row with one and the same reason after which a search has nothing to find.
+HOPELESS = 3
+
+
+def run_trials(
+    trainable: type[tune.Trainable],
+    searcher: StudySearcher,
+    *,
+    trials: int,
+    budget: int,
+    resources: dict[str, float],
+    concurrent: int,
+    folder: Path,
+    listeners: Sequence[Listener],
+) -> list[TrialRecord]:
+    """Run `trials` trials, `concurrent` at a time, and return their records in order.
+
+    trainable: trains one configuration in steps; its actors are reused from trial to trial.
+    budget: the value of `searcher.time_attr` at which a trial is finished.
+    folder: where Tune keeps the trials' checkpoints.
+    """
+    os.environ["TUNE_DISABLE_AUTO_CALLBACK_LOGGERS"] = "1"  # MLflow has the metrics
+    os.environ["RAY_AIR_NEW_OUTPUT"] = "0"  # the new one prints a banner at any verbosity
+    scheduler = tune.schedulers.ASHAScheduler(
+        metric=searcher.metric,
+        mode=searcher.mode,
+        time_attr=searcher.time_attr,
+        max_t=budget,
+        grace_period=1,
+        reduction_factor=3,
+        stop_last_trials=False,  # a trial that reached its budget ends by itself, as finished
+    )
+    voice = _Voice(searcher, listeners)
+    tuner = tune.Tuner(
+        tune.with_resources(trainable, resources),
+        tune_config=tune.TuneConfig(
+            search_alg=searcher,
+            scheduler=scheduler,
+            num_samples=trials,
+            max_concurrent_trials=concurrent,
+            reuse_actors=True,
+            trial_name_creator=_name,
+            trial_dirname_creator=_name,
+        ),
+        run_config=tune.RunConfig(
+            name="trials",
+            storage_path=str(folder.resolve()),
+            callbacks=[voice],
+            stop=_Hopeless(searcher),
+            checkpoint_config=tune.CheckpointConfig(num_to_keep=1, checkpoint_at_end=True),
+            verbose=0,
+        ),
+    )
+    tuner.fit()
+    return sorted(searcher.records.values(), key=lambda record: record.number)
+
+
+def _name(trial: TuneTrial) -> str:
+    return f"{trial.config['number']:04d}"
+
+
+class _InDriver:
+    """Lives in the driver alone: Tune pickles what it is given, and gets an empty shell of it."""
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {}
+
+
+class _Voice(_InDriver, tune.Callback):
+    """Tells our listeners what Tune tells its callbacks."""
+
+    def __init__(self, searcher: StudySearcher, listeners: Sequence[Listener]) -> None:
+        self.searcher, self.listeners = searcher, listeners
+
+    def on_trial_start(self, iteration: int, trials: Any, trial: TuneTrial, **info: Any) -> None:
+        record = self.searcher.records[trial.trial_id]
+        for listener in self.listeners:
+            listener.started(record)
+
+    def on_trial_result(
+        self, iteration: int, trials: Any, trial: TuneTrial, result: dict[str, Any], **info: Any
+    ) -> None:
+        record = self.searcher.records[trial.trial_id]
+        if self.searcher.metric in result:
+            record.history.append(result["metrics"])
+            for listener in self.listeners:
+                listener.reported(record)
+
+    def on_trial_complete(self, iteration: int, trials: Any, trial: TuneTrial, **info: Any) -> None:
+        self._ended(trial)
+
+    def on_trial_error(self, iteration: int, trials: Any, trial: TuneTrial, **info: Any) -> None:
+        record = self.searcher.records[trial.trial_id]
+        record.state, record.reason = State.ERROR, _reason(trial)
+        self._ended(trial)
+
+    def on_checkpoint(
+        self, iteration: int, trials: Any, trial: TuneTrial, checkpoint: tune.Checkpoint, **info: Any
+    ) -> None:
+        record = self.searcher.records[trial.trial_id]
+        record.checkpoint = checkpoint.path
+        for listener in self.listeners:
+            listener.saved(record)
+
+    def _ended(self, trial: TuneTrial) -> None:
+        record = self.searcher.records[trial.trial_id]
+        for listener in self.listeners:
+            listener.ended(record)
+
+
+def _reason(trial: TuneTrial) -> str:
+    """The last line of a traceback, which names the error."""
+    file = trial.error_file
+    lines = Path(file).read_text().strip().splitlines() if file and Path(file).exists() else []
+    return lines[-1].strip() if lines else "the trial's process ended without a word"
+
+
+class _Hopeless(_InDriver, tune.Stopper):
+    """Ends the search when trial after trial fails for one and the same reason."""
+
+    def __init__(self, searcher: StudySearcher) -> None:
+        self.searcher = searcher
+
+    def __call__(self, trial_id: str, result: dict[str, Any]) -> bool:
+        return False
+
+    def stop_all(self) -> bool:
+        ended = [r for r in self.searcher.records.values() if r.state is not State.RUNNING][-HOPELESS:]
+        failed = all(r.state is State.ERROR for r in ended) and len({r.reason for r in ended}) == 1
+        return failed and len(ended) == HOPELESS

@@ -1,0 +1,112 @@
+import io
+import stat
+import tarfile
+import zipfile
+from pathlib import Path
+
+import pytest
+
+from attention.errors import InputError
+from automl.data import archive as archives
+from automl.data.archive import extract, extracted
+
+
+def tar(path: Path, *members: tuple[str, bytes | None], kind: bytes = tarfile.SYMTYPE) -> Path:
+    """A tar file; a member without content is a link."""
+    with tarfile.open(path, "w:gz" if path.suffix == ".tgz" else "w") as file:
+        for name, content in members:
+            info = tarfile.TarInfo(name)
+            if content is None:
+                info.type, info.linkname = kind, "/etc"
+            else:
+                info.size = len(content)
+            file.addfile(info, io.BytesIO(content or b""))
+    return path
+
+
+def zipped(path: Path, *members: tuple[str, bytes | None]) -> Path:
+    with zipfile.ZipFile(path, "w") as file:
+        for name, content in members:
+            info = zipfile.ZipInfo(name)
+            if content is None:
+                info.external_attr = (stat.S_IFLNK | 0o777) << 16
+            file.writestr(info, content or b"/etc")
+    return path
+
+
+MAKERS = {"a.tgz": tar, "a.tar": tar, "a.tar.gz": tar, "a.zip": zipped}
+
+
+@pytest.mark.parametrize("name", MAKERS)
+def test_extracted_once_into_a_folder_named_by_content(name: str, tmp_path: Path, cache: Path) -> None:
+    archive = MAKERS[name](tmp_path / name, ("top/a/x.png", b"1"), ("top/b/y.png", b"2"))
+    folder = extracted(archive, cache)
+    assert folder.name == "top"  # the only folder inside
+    assert (folder / "b" / "y.png").read_bytes() == b"2"
+    (folder / "mark").touch()
+    copy = tmp_path / f"copy-{name}"
+    copy.write_bytes(archive.read_bytes())
+    assert (extracted(copy, cache) / "mark").exists()
+
+
+@pytest.mark.parametrize("name", MAKERS)
+@pytest.mark.parametrize(
+    ("member", "why"),
+    [
+        (("../out.png", b"x"), "leads outside"),
+        (("a/../../out.png", b"x"), "leads outside"),
+        (("/tmp/out.png", b"x"), "leads outside"),
+        (("C:\\out.png", b"x"), "leads outside"),
+        (("..\\out.png", b"x"), "leads outside"),
+        (("link", None), "is a link"),
+    ],
+)
+def test_what_could_write_elsewhere_is_refused(
+    name: str, member: tuple[str, bytes | None], why: str, tmp_path: Path
+) -> None:
+    archive = MAKERS[name](tmp_path / name, ("good.png", b"x"), member)
+    with pytest.raises(InputError, match=why):
+        extract(archive, tmp_path / "into" / "here")
+    assert [path.name for path in (tmp_path / "into").iterdir()] == ["here.lock"]
+
+
+@pytest.mark.parametrize("kind", [tarfile.LNKTYPE, tarfile.FIFOTYPE, tarfile.CHRTYPE])
+def test_hard_links_and_devices_are_refused(kind: bytes, tmp_path: Path) -> None:
+    with pytest.raises(InputError, match="neither file nor folder"):
+        extract(tar(tmp_path / "a.tar", ("x", None), kind=kind), tmp_path / "into")
+
+
+@pytest.mark.parametrize("name", MAKERS)
+def test_too_much_is_refused(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    archive = MAKERS[name](tmp_path / name, *((f"{i}.png", b"x" * 1000) for i in range(5)))
+    monkeypatch.setattr(archives, "MAX_MEMBERS", 4)
+    with pytest.raises(InputError, match="more than 4 members"):
+        extract(archive, tmp_path / "into")
+    monkeypatch.setattr(archives, "MAX_MEMBERS", 5)
+    monkeypatch.setattr(archives.shutil, "disk_usage", lambda _: type("Usage", (), {"free": 4000}))
+    with pytest.raises(InputError, match="AUTOML_CACHE"):
+        extract(archive, tmp_path / "into")
+
+
+@pytest.mark.parametrize("name", MAKERS)
+@pytest.mark.parametrize("share", [0.0, 0.3, 0.6, 0.99])
+def test_truncated_archive_leaves_nothing(name: str, share: float, tmp_path: Path) -> None:
+    import random
+
+    noise = random.Random(0).randbytes(50_000)
+    archive = MAKERS[name](tmp_path / name, ("a.png", noise), ("b.png", noise[::-1]))
+    content = archive.read_bytes()
+    # A tar file is padded with zeros, of which it can lose some.
+    archive.write_bytes(content[: int(share * min(len(content), 100_000))])
+    with pytest.raises(InputError, match="damaged or not an archive"):
+        extract(archive, tmp_path / "into" / "here")
+    assert [path.name for path in (tmp_path / "into").iterdir()] == ["here.lock"]
+
+
+def test_a_flipped_bit_is_found(tmp_path: Path) -> None:
+    archive = tar(tmp_path / "a.tgz", ("a.png", b"x" * 50_000))
+    content = bytearray(archive.read_bytes())
+    content[-6] ^= 1  # in the checksum, which comes last
+    archive.write_bytes(content)
+    with pytest.raises(InputError, match="damaged"):
+        extract(archive, tmp_path / "into")

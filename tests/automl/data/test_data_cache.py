@@ -1,0 +1,165 @@
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from attention.errors import InputError
+from automl.data import cache as caches
+from automl.data import digest as digests
+from automl.data.cache import Cache, cached
+from automl.data.sources import items
+
+OPEN = """
+import sys, time
+from automl.data import cache
+from automl.data.sources import items
+{before}
+found = items("folder", sys.argv[1], 8)
+print(len(cache.cached(found.splits["train"], found.classes, 8, "train").labels))
+"""
+
+SLOW = "plain = cache.decode; cache.decode = lambda *a: (time.sleep(0.01), plain(*a))[1]"
+NO_ROOM = "import resource; resource.setrlimit(resource.RLIMIT_FSIZE, (20_000, 20_000))"
+
+
+def opener(root: Path, before: str = "") -> subprocess.Popen[str]:
+    """Opens the dataset in another process."""
+    command = [sys.executable, "-c", OPEN.format(before=before), str(root)]
+    return subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+
+
+def train(root: Path, side: int = 8) -> Cache:
+    found = items("folder", root, side)
+    return cached(found.splits["train"], found.classes, side, "train")
+
+
+def content(cache: Path) -> list[str]:
+    """What is in the cache, beside locks."""
+    return sorted(path.name for path in cache.iterdir() if path.is_file() and path.suffix != ".lock")
+
+
+@pytest.fixture
+def root(tmp_path: Path, make_folder: Callable[..., Path]) -> Path:
+    return make_folder(tmp_path / "d", {"train/a": 100, "train/b": 150, "test/a": 1})
+
+
+def test_columns(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(caches, "BATCH_ROWS", 64)
+    opened = train(root)
+    assert [len(block) for block in opened.blocks] == [64, 64, 64, 58]
+    assert opened.labels.tolist() == [0] * 100 + [1] * 150
+    assert np.unique(opened.aspect).tolist() == pytest.approx([16 / 12])
+    assert opened.names[100] == "train/b/0000.png"
+    assert (opened.classes, opened.side, opened.skipped) == (("a", "b"), 8, ())
+
+
+def test_content_decides_the_file(root: Path, cache: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    first = train(root)
+    assert train(root).path == first.path
+    root = root.rename(root.with_name("moved"))
+    assert train(root).path == first.path
+    assert len(content(cache)) == 1
+    assert train(root, side=16).path != first.path
+    (root / "train/a/0000.png").write_bytes((root / "train/a/0001.png").read_bytes())
+    assert train(root).path != first.path
+    (root / "train/a/0000.png").rename(root / "train/b/9999.png")
+    assert len(content(cache)) == 3
+    assert train(root).labels.tolist() == [0] * 99 + [1] * 151
+
+
+def test_unchanged_files_are_not_read_again(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    first = train(root)
+    monkeypatch.setattr(digests, "_content", None)
+    monkeypatch.setattr(caches, "decode", None)
+    assert train(root).path == first.path
+
+
+def test_a_few_damaged_images_are_left_out_and_named(root: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (root / "train/a/0003.png").write_bytes(b"no picture")
+    half = (root / "train/b/0005.png").read_bytes()
+    (root / "train/b/0005.png").write_bytes(half[: len(half) // 2])
+    opened = train(root)
+    assert opened.skipped == ("train/a/0003.png", "train/b/0005.png")
+    assert opened.labels.tolist() == [0] * 99 + [1] * 149
+    assert "left out 2 images that cannot be decoded: train/a/0003.png (Unid" in capsys.readouterr().err
+
+
+def test_many_damaged_images_are_an_error(root: Path, cache: Path) -> None:
+    for i in range(3):
+        (root / f"train/a/{i:04}.png").write_bytes(b"")
+    with pytest.raises(InputError, match=r"at most 1% of the train images.*3 images.*train/a/0000.png"):
+        train(root)
+    assert content(cache) == []
+
+
+def test_unreadable_file_is_an_error(root: Path) -> None:
+    (root / "train/a/gone.png").symlink_to("nowhere")
+    with pytest.raises(InputError, match=r"gone.png cannot be read"):
+        train(root)
+
+
+@pytest.mark.parametrize("damage", ["truncated", "empty", "zeroed", "garbage"])
+def test_damaged_cache_is_built_again(damage: str, root: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    first = train(root)
+    path, pixels = first.path, np.concatenate(first.blocks)
+    del first
+    whole = path.read_bytes()
+    half = len(whole) // 2
+    bad = {"truncated": whole[:half], "empty": b"", "garbage": b"x" * len(whole)}
+    bad["zeroed"] = whole[:1024].ljust(len(whole) - 1024, b"\0") + whole[-1024:]
+    path.unlink()
+    path.write_bytes(bad[damage])
+    assert (np.concatenate(train(root).blocks) == pixels).all()
+    assert "is damaged and is built again" in capsys.readouterr().err
+
+
+def test_two_processes_build_one_file(root: Path, cache: Path) -> None:
+    both = [opener(root, SLOW) for _ in range(2)]
+    outputs = [process.communicate() for process in both]
+    assert [out for out, _ in outputs] == ["250\n", "250\n"]
+    assert sum("decoded 250 train images" in errors for _, errors in outputs) == 1
+    assert len(content(cache)) == 1
+
+
+def test_killed_half_way(root: Path, cache: Path) -> None:
+    process = opener(root, "cache.BATCH_ROWS = 8\n" + SLOW)
+    while not any(path.stat().st_size > 2000 for path in cache.glob("*.tmp")):
+        time.sleep(0.01)
+    process.send_signal(signal.SIGKILL)
+    process.communicate()
+    assert [name.endswith(".tmp") for name in content(cache)] == [True]
+    assert len(train(root).labels) == 250
+    assert [name.endswith(".arrow") for name in content(cache)] == [True]
+
+
+@pytest.mark.skipif(not hasattr(signal, "SIGXFSZ"), reason="files have no size limit here")
+def test_full_disk(root: Path, cache: Path) -> None:
+    """A limit on the size of files stands for it: the write fails half-way, in earnest."""
+    process = opener(root, NO_ROOM)
+    _, errors = process.communicate()
+    assert process.returncode == 1
+    assert "InputError: there is no room left" in errors
+    assert "AUTOML_CACHE" in errors
+    assert content(cache) == []
+
+
+def test_cache_that_cannot_be_written(root: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "file").touch()
+    for bad in ("file", "file/below"):
+        monkeypatch.setenv("AUTOML_CACHE", str(tmp_path / bad))
+        with pytest.raises(InputError, match=r"must be writable.*AUTOML_CACHE"):
+            train(root)
+
+
+@pytest.mark.skipif(os.geteuid() == 0, reason="root may write anywhere")
+def test_cache_without_permission(root: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "locked").mkdir(mode=0o500)
+    monkeypatch.setenv("AUTOML_CACHE", str(tmp_path / "locked"))
+    with pytest.raises(InputError, match=r"must be writable.*AUTOML_CACHE"):
+        train(root)

@@ -1,0 +1,152 @@
+import pickle
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from PIL import Image
+
+from attention.errors import InputError
+from automl.data import Images, decode, open_split
+
+OPENED: list[str] | None = None
+
+
+def record(event: str, arguments: tuple[Any, ...]) -> None:
+    if OPENED is not None and event == "open":
+        OPENED.append(str(arguments[0]))
+
+
+sys.addaudithook(record)  # it cannot be removed, so it is told when to listen
+
+
+@pytest.fixture
+def root(tmp_path: Path, make_folder: Callable[..., Path]) -> Path:
+    return make_folder(tmp_path / "d", {"train/a": 10, "train/b": 20, "test/a": 5, "test/b": 5})
+
+
+def names(images: Images) -> set[str]:
+    return set(images.names())
+
+
+def test_validation_is_carved_from_train(root: Path) -> None:
+    train, validation, test = (
+        open_split("folder", split, path=root, size=8) for split in ("train", "validation", "test")
+    )
+    assert (len(train), len(validation), len(test)) == (24, 6, 10)
+    assert torch.bincount(validation.labels).tolist() == [2, 4]
+    assert not names(train) & names(validation)
+    assert names(open_split("folder", "validation", path=root, size=8)) == names(validation)
+    assert train.side == 16
+    assert (train.labels.dtype, train.aspect.dtype) == (torch.int64, torch.float32)
+
+
+def test_validation_of_its_own(tmp_path: Path, make_folder: Callable[..., Path]) -> None:
+    sizes = {f"{split}/{name}": n for split, n in [("train", 8), ("val", 4), ("test", 2)] for name in "ab"}
+    root = make_folder(tmp_path / "own", sizes)
+    sizes_of = {s: len(open_split("folder", s, path=root, size=8)) for s in ("train", "validation", "test")}
+    assert sizes_of == {"train": 16, "validation": 8, "test": 4}
+
+
+def test_subset_is_of_train_and_validation_alone(root: Path) -> None:
+    opened = {
+        split: open_split("folder", split, path=root, size=8, subset=0.25)
+        for split in ("train", "validation", "test")
+    }
+    assert [torch.bincount(images.labels).tolist() for images in opened.values()] == [[2, 4], [1, 1], [5, 5]]
+    one = open_split("folder", "train", path=root, size=8, subset=0.001)
+    assert torch.bincount(one.labels).tolist() == [1, 1]
+
+
+def test_training_does_not_touch_the_test_split(root: Path, cache: Path) -> None:
+    for image in (root / "test").rglob("*.png"):
+        image.write_bytes(b"reading this raises")
+    global OPENED
+    OPENED = []
+    for split in ("train", "validation"):
+        open_split("folder", split, path=root, size=8).gather(torch.arange(3))
+    opened, OPENED = OPENED, None
+    assert any(name.startswith(str(root / "train")) for name in opened)
+    assert not [name for name in opened if name.startswith(str(root / "test"))]
+    assert len(list(cache.glob("*.arrow"))) == 1
+    with pytest.raises(InputError, match="folder test images"):
+        open_split("folder", "test", path=root, size=8)
+
+
+def test_gather_and_views(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("automl.data.cache.BATCH_ROWS", 7)
+    images = open_split("folder", "train", path=root, size=8, side=12)
+    order = torch.tensor([23, 0, 9, 9, -1])
+    rows = images.gather(order)
+    assert rows.dtype == torch.uint8
+    for index, row in zip(order.tolist(), rows, strict=True):
+        assert (row.numpy() == decode(root / images.names()[index], 12)[0]).all()
+    rows += 1  # a copy: the cache is neither writable nor changed
+    assert not (images.gather(order) == rows).any()
+    view = images.subset(torch.tensor([5, 3, 1])).subset([2, 0])
+    assert view.names() == [images.names()[1], images.names()[5]]
+    assert torch.equal(view.gather(torch.arange(2)), images.gather(torch.tensor([1, 5])))
+    assert torch.equal(view.labels, images.labels[[1, 5]])
+    assert images.gather(torch.empty(0, dtype=torch.int64)).shape == (0, 12, 12, 3)
+    with pytest.raises(IndexError):
+        images.gather(torch.tensor([24]))
+
+
+def test_pickle_holds_no_pixels(root: Path) -> None:
+    images = open_split("folder", "train", path=root, size=64)
+    pickled = pickle.dumps(images)
+    assert len(pickled) < 5_000
+    again: Images = pickle.loads(pickled)
+    assert torch.equal(again.gather(torch.arange(24)), images.gather(torch.arange(24)))
+
+
+def test_digits() -> None:
+    train = open_split("digits", "train", size=32)
+    assert (len(train), train.side, len(train.classes)) == (1151, 40, 10)
+    pixels = train.gather(torch.arange(100))
+    assert (pixels[..., 0] == pixels[..., 2]).all()
+    assert pixels.max() == 255
+
+
+@pytest.mark.parametrize(
+    ("options", "why"),
+    [
+        ({"split": "valid"}, "unknown split 'valid'.*Did you mean 'validation'"),
+        ({"subset": 0.0}, "subset must be above 0 and at most 1, not 0.0"),
+        ({"subset": 1.5}, "subset must be"),
+        ({"subset": float("nan")}, "subset must be"),
+        ({"validation": 0.0}, "validation must lie between 0 and 1"),
+        ({"validation": 1.0}, "validation must lie"),
+        ({"size": 0}, "at least 1 pixel"),
+        ({"side": 0}, "at least 1 pixel"),
+    ],
+)
+def test_mistakes(options: dict[str, Any], why: str, root: Path) -> None:
+    with pytest.raises(InputError, match=why):
+        open_split("folder", **({"split": "train", "path": root, "size": 8} | options))
+
+
+def test_imagenette(imagenette: Path) -> None:
+    """9,469 and 3,925 real photographs; about 15 s on two cores."""
+    splits = {
+        split: open_split("nette", split, path=imagenette, size=32)
+        for split in ("train", "validation", "test")
+    }
+    assert len(splits["train"]) + len(splits["validation"]) == 9469
+    assert len(splits["test"]) == 3925
+    for images in splits.values():
+        assert images.classes[0] == "tench"
+        assert images.classes[9] == "parachute"
+        assert images.skipped == ()
+        assert len(images.labels.unique()) == 10
+    train = splits["train"]
+    root = next((Path(train._cache.path).parent / "extracted").glob("*/imagenette2-128"))
+    some = torch.arange(0, len(train), 1500)
+    for index, pixels in zip(some.tolist(), train.gather(some), strict=True):
+        with Image.open(root / train.names()[index]) as picture:
+            picture.draft("RGB", (40, 40))
+            expected = picture.convert("RGB").resize((40, 40), Image.Resampling.BILINEAR)
+        assert (pixels.numpy() == np.asarray(expected)).all()

@@ -1,0 +1,117 @@
+import shutil
+import tarfile
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from attention.errors import InputError
+from automl.data import SOURCES
+from automl.data.items import Items
+from automl.data.sources import items
+
+
+def counts(found: Items) -> dict[str, int]:
+    return {split: len(images) for split, images in found.splits.items()}
+
+
+def test_table() -> None:
+    assert {name: source.flip for name, source in SOURCES.items()} == {
+        "digits": False,
+        "nette": True,
+        "woof": True,
+        "folder": True,
+    }
+    assert all(len(set(SOURCES[name].readable.values())) == 10 for name in ("nette", "woof"))
+
+
+def test_digits() -> None:
+    found = items("digits", None, 32)
+    assert found.classes == tuple("0123456789")
+    assert counts(found) == {"train": 1438, "test": 359}
+    pixels = np.stack([item.image for item in found.splits["train"]])
+    assert (pixels.dtype, pixels.shape) == (np.uint8, (1438, 8, 8))
+    assert (pixels.min(), pixels.max()) == (0, 255)
+
+
+@pytest.mark.parametrize("held", ["val", "test"])
+def test_folder_with_one_held_out_split(held: str, tmp_path: Path, make_folder: Callable[..., Path]) -> None:
+    root = make_folder(tmp_path / "d", {"train/cat": 3, "train/dog": 2, f"{held}/dog": 4})
+    found = items("folder", str(root), 32)
+    assert found.classes == ("cat", "dog")
+    assert counts(found) == {"train": 5, "test": 4}
+    assert {item.label for item in found.splits["test"]} == {1}
+    assert found.splits["test"][0].name == f"{held}/dog/0000.png"
+
+
+def test_folder_with_validation_and_test(tmp_path: Path, make_folder: Callable[..., Path]) -> None:
+    sizes = {f"{split}/{name}": n for split, n in [("train", 3), ("val", 2), ("test", 1)] for name in "ab"}
+    found = items("folder", make_folder(tmp_path / "d", sizes), 32)
+    assert counts(found) == {"train": 6, "validation": 4, "test": 2}
+
+
+def test_plain_folder_has_a_test_split_carved(tmp_path: Path, make_folder: Callable[..., Path]) -> None:
+    root = make_folder(tmp_path / "d", {"cat": 10, "dog/deep/er": 5})
+    found = items("folder", root, 32)
+    assert counts(found) == {"train": 12, "test": 3}
+    moved = shutil.move(root, tmp_path / "elsewhere")
+    again = items("folder", moved, 32)
+    assert [i.name for i in again.splits["test"]] == [i.name for i in found.splits["test"]]
+
+
+def test_archive_of_a_folder(tmp_path: Path, make_folder: Callable[..., Path]) -> None:
+    root = make_folder(
+        tmp_path / "imagewoof", {"train/n02086240": 2, "train/n02111889": 2, "val/n02111889": 1}
+    )
+    with tarfile.open(tmp_path / "w.tgz", "w:gz") as file:
+        file.add(root, "imagewoof")
+    found = items("woof", tmp_path / "w.tgz", 128)
+    assert found.classes == ("Shih-Tzu", "Samoyed")
+    assert counts(found) == {"train": 4, "test": 1}
+
+
+def test_other_and_hidden_files_are_ignored(tmp_path: Path, make_folder: Callable[..., Path]) -> None:
+    root = make_folder(tmp_path / "d", {"cat": 5, "dog": 5, ".hidden": 2, "dog/.cache": 2, "__MACOSX": 1})
+    (root / "notes").mkdir()
+    for name in ("notes/a.txt", "cat/labels.csv", "cat/._0000.png", "README.md", "loose.png"):
+        (root / name).write_text("x")
+    found = items("folder", root, 32)
+    assert found.classes == ("cat", "dog")
+    assert counts(found) == {"train": 8, "test": 2}
+
+
+@pytest.mark.parametrize(
+    ("folders", "why"),
+    [
+        ({}, "no folders with images"),
+        ({"cat": 0, "dog": 0}, "no folders with images"),
+        ({"train/a": 2, "train/b": 2, "val/a": 0}, "val has no folders with images"),
+        ({"cat": 3}, "one class only, 'cat'"),
+        ({"train/a": 2, "train/b": 2}, "has train/ but no val/ or test/"),
+        ({"val/a": 2, "test/b": 2}, "has val/ or test/ but no train/"),
+        ({"train/a": 2, "train/b": 2, "test/a": 1, "test/c": 1}, "'c' .1 in all. are not; choose from a, b"),
+        ({"a": 1, "b": 1}, "a test split needs a class of two images"),
+    ],
+)
+def test_folders_that_are_no_dataset(
+    folders: dict[str, int], why: str, tmp_path: Path, make_folder: Callable[..., Path]
+) -> None:
+    root = tmp_path / "d"
+    root.mkdir()
+    with pytest.raises(InputError, match=why):
+        items("folder", make_folder(root, folders), 32)
+
+
+def test_other_mistakes(tmp_path: Path) -> None:
+    with pytest.raises(InputError, match=r"unknown data source 'wolf'.*Did you mean 'woof'"):
+        items("wolf", None, 32)
+    with pytest.raises(InputError, match=r"folder needs the path .* --data PATH"):
+        items("folder", None, 32)
+    with pytest.raises(InputError, match=r"digits .* takes no path, not x"):
+        items("digits", "x", 32)
+    with pytest.raises(InputError, match="there is no file or folder"):
+        items("nette", tmp_path / "missing", 32)
+    (tmp_path / "a.rar").touch()
+    with pytest.raises(InputError, match=r"neither a folder nor an archive; choose from .tgz"):
+        items("folder", tmp_path / "a.rar", 32)
