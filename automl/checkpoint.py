@@ -14,6 +14,18 @@ from search.config import TrialConfig
 
 NAME = "checkpoint.pt"
 
+# What torch.load and the reading of its content raise for files that are cut, altered or not ours.
+_DAMAGE = (
+    RuntimeError,
+    EOFError,
+    OSError,
+    KeyError,
+    TypeError,
+    ValueError,
+    pickle.UnpicklingError,
+    zipfile.BadZipFile,
+)
+
 
 def save(folder: Path, config: TrialConfig, state: State, metrics: dict[str, float]) -> Path:
     """Write the training's state to `folder`, atomically: a killed writer leaves the old file."""
@@ -36,16 +48,14 @@ def save(folder: Path, config: TrialConfig, state: State, metrics: dict[str, flo
 def read(path: Path, device: torch.device) -> dict[str, Any]:
     """The content of a checkpoint. Raises InputError when it is missing, damaged or not ours."""
     try:
-        content = torch.load(path, map_location=device, weights_only=True)
+        content: dict[str, Any] = torch.load(path, map_location=device, weights_only=True)
         TrialConfig.from_json(content["config"])
         content["model"], content["optimizer"], content["epoch"]
     except FileNotFoundError:
         raise InputError(
             f"there is no checkpoint {path}; was it deleted, or written on another machine?"
         ) from None
-    except (
-        RuntimeError, EOFError, OSError, KeyError, TypeError, ValueError, pickle.UnpicklingError, zipfile.BadZipFile,
-    ) as error:  # fmt: skip
+    except _DAMAGE as error:
         reason = str(error).strip().splitlines()[0] if str(error).strip() else type(error).__name__
         raise InputError(
             f"checkpoint {path} is damaged or not one of ours; train the trial again. ({reason})"

@@ -4,16 +4,20 @@ import json
 import sys
 import warnings
 from collections.abc import Sequence
+from dataclasses import asdict
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from attention import InputError
-from automl.search import SearchResult, run_search
-from automl.sites import list_sites, sites_table
-from search.spaces import SPACES
+from attention import ATTENTIONS, InputError, Spec
 
+if TYPE_CHECKING:
+    from automl.loop import Metrics
+    from automl.search import SearchResult
+    from automl.tasks import Task
+
+# Commands import what they run: Ray, MLflow and fastai take seconds each, and `automl --help` needs none.
 app = typer.Typer(
     name="automl",
     help="Search where attention goes in your network, and prove that it helps.",
@@ -58,6 +62,8 @@ def search(
     as_json: Json = False,
 ) -> None:
     """Search a space: which attention, how many modules, where, with which hyperparameters."""
+    from automl.search import run_search
+
     result = run_search(
         space,
         data=data,
@@ -78,7 +84,7 @@ def search(
         sys.exit(1)
 
 
-def _print_search(result: SearchResult) -> None:
+def _print_search(result: "SearchResult") -> None:
     print(
         f"search {result.search}: {result.completed} trials complete, {result.pruned} pruned, "
         f"{result.infeasible} infeasible, {result.errors} errors, {result.seconds:.0f} s"
@@ -103,8 +109,134 @@ def _print_search(result: SearchResult) -> None:
 
 
 @app.command()
+def train(
+    dataset: Annotated[str, typer.Option(help="digits, nette, woof or folder.")] = "woof",
+    data: DataPath = None,
+    size: Annotated[int, typer.Option(help="Side of the images in pixels.")] = 128,
+    subset: Annotated[float, typer.Option(help="Stratified fraction of the images.")] = 1.0,
+    backbone: Annotated[str, typer.Option(help="xresnet18, 34, 50, 101 or 152.")] = "xresnet18",
+    width: Annotated[float, typer.Option(help="Multiplies the channels of the stages.")] = 1.0,
+    attention: Annotated[str | None, typer.Option(help=f"{', '.join(ATTENTIONS)}.")] = None,
+    symmetric: Annotated[bool, typer.Option("--symmetric", help="ssa-sym instead of ssa.")] = False,
+    where: Annotated[
+        str | None, typer.Option(help="Its site; see automl sites.", show_default="end of stage 1")
+    ] = None,
+    option: Annotated[list[str] | None, typer.Option(help="Of the attention, as NAME=VALUE.")] = None,
+    epochs: int = 5,
+    batch_size: int = 64,
+    learning_rate: Annotated[float, typer.Option("--learning-rate", "--lr")] = 3e-3,
+    weight_decay: float = 1e-2,
+    optimizer: Annotated[str, typer.Option(help="adamw or sgd.")] = "adamw",
+    schedule: Annotated[str, typer.Option(help="one-cycle or flat-cosine.")] = "one-cycle",
+    mixup: Annotated[float, typer.Option(help="Alpha of mixup; 0 is off.")] = 0.0,
+    label_smoothing: float = 0.1,
+    seed: int = 0,
+    device: Annotated[str, typer.Option(help="auto, cpu, cuda or cuda:N.")] = "auto",
+    lr_find: Annotated[bool, typer.Option("--lr-find", help="Suggest a learning rate; don't train.")] = False,
+    dump: Annotated[bool, typer.Option("--dump", help="Print the model; don't train.")] = False,
+    log: Annotated[str | None, typer.Option(help="CSV file that gets one line an epoch.")] = None,
+    storage: Annotated[str, typer.Option(help="Folder for the checkpoint's folder.")] = "searches",
+) -> None:
+    """Train one configuration without a search."""
+    from automl.device import find_device
+    from automl.lr_find import find_learning_rate, plot
+    from automl.tasks import open_task
+    from automl.train import place, run_train
+    from search.config import TrialConfig
+
+    config = TrialConfig.from_json(
+        {
+            "data": {
+                "source": dataset,
+                "path": data and str(Path(data).expanduser().resolve()),
+                "size": size,
+                "subset": subset,
+            },
+            "model": {"backbone": backbone, "width": width},
+            "training": {
+                "epochs": epochs,
+                "batch_size": batch_size,
+                "learning_rate": learning_rate,
+                "weight_decay": weight_decay,
+                "optimizer": optimizer,
+                "schedule": schedule,
+                "mixup": mixup,
+                "label_smoothing": label_smoothing,
+            },
+            "seed": seed,
+        }
+    )
+    if symmetric and attention != "ssa":
+        raise InputError("--symmetric goes with --attention ssa alone")
+    if attention is None and (where or option):
+        raise InputError("--where and --option need an --attention")
+    if attention is not None:
+        spec = Spec("ssa-sym" if symmetric else attention, dict(_option(text) for text in option or []))
+        config = place(config, spec, where)
+    if dump:
+        print(open_task(config, find_device("cpu")).model())
+    elif lr_find:
+        test = find_learning_rate(open_task(config, find_device(device)))
+        plot(test, Path("lr_find.png"))
+        print(f"suggested learning rate {test.suggestion:g}; the plot is lr_find.png")
+    else:
+        result = run_train(config, device=device, log=log, storage=storage, tell=_print_epoch)
+        print(f"checkpoint {result.checkpoint}")
+        print(f"next       automl export --run {result.run_id} --out exports/{result.checkpoint.parent.name}")
+
+
+def _option(text: str) -> tuple[str, int | str]:
+    name, equals, value = text.partition("=")
+    if not equals:
+        raise InputError(f"--option takes NAME=VALUE; got {text!r}")
+    return name, int(value) if value.isdigit() else value
+
+
+def _print_epoch(task: "Task", metrics: "Metrics") -> None:
+    shown = ("train_loss", "loss", task.metric)
+    numbers = "  ".join(f"{name} {metrics[name]:.4f}" for name in shown)
+    epoch = f"epoch {metrics['epoch']:.0f}/{task.config.training.epochs}"
+    print(f"{epoch}  {numbers}  {metrics['seconds']:.1f} s", flush=True)
+
+
+@app.command()
+def export(
+    out: Annotated[str, typer.Option(help="Folder for the exported model.")],
+    best: Annotated[bool, typer.Option("--best", help="The best trial of a search.")] = False,
+    search: Annotated[str | None, typer.Option(help="Its name; the latest search if not given.")] = None,
+    run: Annotated[str | None, typer.Option(help="An MLflow run's id instead.")] = None,
+) -> None:
+    """Export a trained model as ONNX, torch.export, safetensors and an MLflow model, each checked."""
+    from automl.export import run_export
+
+    result = run_export(out, best=best, search=search, run=run)
+    print(f"exported  {result.folder} from run {result.run_id}")
+    print("test      " + ", ".join(f"{key} {value:.4f}" for key, value in result.test.items()))
+    print("checked   " + ", ".join(f"{key} {value:.1e}" for key, value in result.differences.items()))
+    print(f"next      automl predict {out} IMAGE...")
+
+
+@app.command()
+def predict(
+    folder: Annotated[Path, typer.Argument(help="A folder that automl export made.")],
+    images: Annotated[list[Path], typer.Argument(help="Image files of any size.")],
+    as_json: Json = False,
+) -> None:
+    """Classify images with an exported model."""
+    from automl.predict import run_predict
+
+    predictions = run_predict(folder, images)
+    for prediction in predictions:
+        print(f"{prediction.image}: {prediction.label} ({prediction.probability:.1%})")
+    if as_json:
+        print(json.dumps([asdict(prediction) for prediction in predictions]))
+
+
+@app.command()
 def spaces() -> None:
     """List the search spaces."""
+    from search.spaces import SPACES
+
     for space in SPACES.values():
         print(f"{space.name:8} {space.summary}")
     print("\nA space of your own: --space file.py:function or --space package.module:function")
@@ -117,6 +249,8 @@ def sites(
     width: Annotated[float, typer.Option(help="Multiplies the channels of the stages.")] = 1.0,
 ) -> None:
     """List a backbone's sites, with parameters and MACs of each attention at each site."""
+    from automl.sites import list_sites, sites_table
+
     for line in sites_table(list_sites(backbone, size=size, width=width)):
         print(line)
 

@@ -12,6 +12,7 @@ from typing import Any
 
 import optuna
 import torch
+from optuna.study import StudyDirection
 
 from attention import InputError
 from automl.tasks import open_task
@@ -117,7 +118,7 @@ def run_search(
             experiment=short_name(space),
             about={"space": space, "trials": trials, "epochs": plain.training.epochs, "seed": seed},
         )
-        study = create_study(folder, name=name, direction=task.direction, seed=seed)
+        study = create_study(folder, name=name, direction=StudyDirection[task.direction.upper()], seed=seed)
         study.enqueue_trial(dict(chosen.baseline))
         searcher = StudySearcher(study, chosen, metric=task.metric, time_attr="epoch", adjust=adjust)
         progress = Progress(
@@ -228,7 +229,7 @@ def leaders(
         reverse=True,
     )
     plain = [record for record in done if not record.config.model.placement]
-    return (done or [None])[0], (plain or [None])[0]
+    return next(iter(done), None), next(iter(plain), None)
 
 
 if __name__ == "__main__":

@@ -77,18 +77,20 @@ def flat(config: TrialConfig) -> dict[str, Any]:
 
 
 class Tracker:
-    """A search's parent run, and a listener that writes each trial as its child.
+    """A listener that writes each trial as a run, as a child of the search's run if there is a search.
 
     A store that fails in the middle of a search does not stop it: what could not be written is counted
     in `lost` and logged.
     """
 
-    def __init__(self, *, search: str, experiment: str, about: Mapping[str, Any]) -> None:
+    def __init__(
+        self, *, experiment: str, search: str | None = None, about: Mapping[str, Any] | None = None
+    ) -> None:
         self.client = _client()
         found = self.client.get_experiment_by_name(experiment)
         self.experiment = found.experiment_id if found else self.client.create_experiment(experiment)
-        self.parent = self._run(search, {SEARCH: search, "state": "running"})
-        for key, value in about.items():
+        self.parent = self._run(search, {SEARCH: search, "state": "running"}) if search else None
+        for key, value in (about or {}).items():
             self.client.log_param(self.parent, key, value)
         self.runs: dict[int, str] = {}
         self.lost = 0
@@ -107,9 +109,10 @@ class Tracker:
             return None
 
     def started(self, trial: TrialRecord) -> None:
-        run = self._try(
-            self._run, trial.name, {"mlflow.parentRunId": self.parent, "state": str(State.RUNNING)}
-        )
+        tags = {"state": str(State.RUNNING)}
+        if self.parent:
+            tags["mlflow.parentRunId"] = self.parent
+        run = self._try(self._run, trial.name, tags)
         if run is None:
             return
         self.runs[trial.number] = run
@@ -136,16 +139,16 @@ class Tracker:
             self._try(self.client.set_tag, run, CHECKPOINT, trial.checkpoint)
 
     def finish(self, *, best: TrialRecord | None, metric: str, counts: Mapping[State, int]) -> None:
-        """End the parent run with the best trial and how many trials ended in which state."""
+        """End the search's run with the best trial and how many trials ended in which state."""
         for state in State:
             if state is not State.RUNNING:
                 self._try(self.client.log_metric, self.parent, str(state), counts.get(state, 0))
         if best is not None and best.number in self.runs:
             self._try(self.client.set_tag, self.parent, BEST, self.runs[best.number])
             self._try(self.client.log_metric, self.parent, f"best_{metric}", best.history[-1][metric])
-        state = "complete" if best is not None else "failed"
-        self._try(self.client.set_tag, self.parent, "state", state)
-        self._try(self.client.set_terminated, self.parent, "FINISHED" if best is not None else "FAILED")
+        end = State.ERROR if best is None else State.COMPLETE
+        self._try(self.client.set_tag, self.parent, "state", str(end))
+        self._try(self.client.set_terminated, self.parent, _ENDS[end])
 
 
 @dataclass(frozen=True)

@@ -1,6 +1,6 @@
 """What a trial takes and how many fit, as pure functions of the cluster's resources."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from attention import InputError
@@ -28,7 +28,7 @@ class TrialResources:
         return {"cpu": self.cpus, "gpu": self.gpus}
 
 
-def slots(trial: TrialResources, nodes: list[Mapping[str, float]]) -> int:
+def slots(trial: TrialResources, nodes: Sequence[Mapping[str, float]]) -> int:
     """How many trials run at once on `nodes`, each node's resources in Ray's names.
 
     A trial lies on one node. Raises InputError with what was asked and what exists when none fits.

@@ -3,11 +3,12 @@
 from pathlib import Path
 
 import optuna
+from optuna.study import StudyDirection
 
 FILE = "study.db"
 
 
-def create_study(folder: Path, *, name: str, direction: str, seed: int) -> optuna.Study:
+def create_study(folder: Path, *, name: str, direction: StudyDirection, seed: int) -> optuna.Study:
     """A new study called `name` in `folder`, sampled by TPE.
 
     Several trials run at once, so pending ones count as if they had been bad: the sampler does not

@@ -2,6 +2,7 @@
 
 import os
 from collections.abc import Sequence
+from math import ceil
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +14,18 @@ from search.searcher import StudySearcher
 
 # Errors in a row with one and the same reason after which a search has nothing to find.
 HOPELESS = 3
+
+# At each rung the best third goes on.
+REDUCTION = 3
+
+
+def grace(budget: int) -> int:
+    """The first rung: a ninth of the budget, so that at most two rungs cut before its end.
+
+    But two epochs where there are four: after one, the averages of batch norm still lag behind on a
+    small dataset, and every validation score is noise.
+    """
+    return max(1, min(2, budget // 2), ceil(budget / REDUCTION**2))
 
 
 def run_trials(
@@ -39,8 +52,8 @@ def run_trials(
         mode=searcher.mode,
         time_attr=searcher.time_attr,
         max_t=budget,
-        grace_period=1,
-        reduction_factor=3,
+        grace_period=grace(budget),
+        reduction_factor=REDUCTION,
         stop_last_trials=False,  # a trial that reached its budget ends by itself, as finished
     )
     voice = _Voice(searcher, listeners)

@@ -47,6 +47,15 @@ class Task(ABC):
     def evaluate(self, model: nn.Module, split: Split) -> dict[str, float]:
         """The metrics of a whole split. The search asks for validation; test is for the final word."""
 
+    @property
+    @abstractmethod
+    def labels(self) -> list[str]:
+        """The names of what a deployed model's last dimension counts."""
+
+    @abstractmethod
+    def raw(self, split: Split, count: int) -> Tensor:
+        """Up to `count` raw inputs spread over a split, as a deployed model takes them."""
+
     @abstractmethod
     def artifact(self, model: nn.Module) -> tuple[nn.Module, Tensor]:
         """What is deployed: a module from raw inputs to answers, and an example batch of raw inputs."""

@@ -9,7 +9,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from attention import InputError
-from automl.data import Images, SOURCES, open_split
+from automl.data import SOURCES, Images, open_split
 from automl.data.augment import centre_crop, normalise, random_crop
 from automl.data.images import cache_side
 from automl.tasks.base import Split, Task
@@ -42,16 +42,16 @@ class ImageClassification(Task):
         self.photographs = SOURCES[config.data.source].flip
 
     @property
-    def classes(self) -> list[str]:
+    def labels(self) -> list[str]:
         return list(self.train.classes)
 
     def model(self) -> nn.Module:
         config = self.config
         torch.manual_seed(config.seed)
-        model = build(config.model.backbone, classes=len(self.classes), width=config.model.width)
+        model = build(config.model.backbone, classes=len(self.labels), width=config.model.width)
         example = torch.empty(2, 3, config.data.size, config.data.size)
-        model = insert(model, config.model.placement, example)
-        return model.to(self.device, memory_format=torch.channels_last)
+        model = insert(model, config.model.placement, example).to(self.device)
+        return model.to(memory_format=torch.channels_last)
 
     def steps(self) -> int:
         return len(self.train) // self.config.training.batch_size
@@ -102,6 +102,10 @@ class ImageClassification(Task):
         """Centre crops as bytes, `(B, size, size, 3)`: what the deployed model takes."""
         raw = data.gather(index).to(self.device)
         return centre_crop(raw, data.aspect[index], self.config.data.size)
+
+    def raw(self, split: Split, count: int) -> Tensor:
+        data = images(self.config.data, split)
+        return self.inputs(data, torch.linspace(0, len(data) - 1, min(count, len(data))).round().long())
 
     def artifact(self, model: nn.Module) -> tuple[nn.Module, Tensor]:
         """Bytes `(N, size, size, 3)` to probabilities `(N, classes)`."""

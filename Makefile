@@ -1,0 +1,38 @@
+# Everything runs in .venv, which `make` creates; a fresh machine needs Python 3.11 or newer and make.
+PYTHON ?= python3
+BIN := .venv/bin
+
+.PHONY: setup demo test check fix bench clean
+
+setup: .venv/ready
+
+.venv/ready: pyproject.toml constraints.txt
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || \
+		{ echo "Python 3.11 or newer is needed; name it with: make PYTHON=/path/to/python"; exit 2; }
+	@echo "installing into .venv; PyTorch and Ray take a few minutes"
+	$(PYTHON) -m venv .venv
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable '.[dev]' --constraint constraints.txt
+	@touch $@
+
+# The main job on data that comes with the installation: search, export the best, predict one image.
+demo: setup
+	$(BIN)/python -m automl.search --space digits --trials 12 --name demo-$$(date +%Y%m%d-%H%M%S)
+	$(BIN)/automl export --best --out exports/demo
+	$(BIN)/python -m tests.digit exports/demo/seven.png 7
+	$(BIN)/automl predict exports/demo exports/demo/seven.png
+
+test: setup
+	$(BIN)/python -m pytest
+
+check: setup
+	$(BIN)/ruff format --check .
+	$(BIN)/ruff check .
+	$(BIN)/mypy
+	$(BIN)/lint-imports
+
+fix: setup
+	$(BIN)/ruff format .
+	$(BIN)/ruff check --fix .
+
+bench: setup
+	@for script in benchmarks/bench_*.py; do echo "$$script"; $(BIN)/python $$script || exit 1; done

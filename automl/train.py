@@ -1,0 +1,100 @@
+"""One configuration without a search, with what SimpleSelfAttention's training script offers."""
+
+import csv
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+import torch
+
+from attention import InputError, Spec
+from automl import checkpoint
+from automl.device import find_device
+from automl.loop import Diverged, Metrics, fit, start
+from automl.tasks import Task, open_task
+from automl.tracking import Tracker
+from backbones import build, sites
+from search import record
+from search.config import TrialConfig
+
+
+@dataclass(frozen=True)
+class TrainResult:
+    """A finished training: its MLflow run, its checkpoint's file and the metrics of each epoch."""
+
+    run_id: str | None
+    checkpoint: Path
+    history: list[Metrics]
+
+
+def default_site(config: TrialConfig) -> str:
+    """Where SimpleSelfAttention puts its module: the last branch of the first stage."""
+    model, size = config.model, config.data.size
+    found = sites(build(model.backbone, classes=2, width=model.width), torch.empty(2, 3, size, size))
+    return [site.name for site in found if site.name.startswith("stage1.") and "branch" in site.name][-1]
+
+
+def place(config: TrialConfig, spec: Spec, where: str | None = None) -> TrialConfig:
+    """`config` with one attention, at `where` or at the default site."""
+    return config.change(model={"placement": {where or default_site(config): spec}})
+
+
+def run_train(
+    config: TrialConfig,
+    *,
+    device: str = "auto",
+    log: str | Path | None = None,
+    storage: str | Path = "searches",
+    tell: Callable[[Task, Metrics], None] = lambda task, metrics: None,
+) -> TrainResult:
+    """Train one configuration; track it in MLflow's experiment `train`, keep its checkpoint.
+
+    device: auto, cpu, cuda or cuda:N.
+    log: a CSV file that gets one line an epoch.
+    storage: folder that gets a folder with the checkpoint, written after each epoch.
+    tell: called after each epoch.
+
+    Raises InputError for what cannot work, and for hyperparameters that make the loss diverge.
+    """
+    task = open_task(config, find_device(device))
+    state = start(task)
+    folder = Path(storage).resolve() / f"train-{time.strftime('%Y%m%d-%H%M%S')}"
+    tracker = Tracker(experiment="train")
+    trial = record.TrialRecord(0, config)
+    try:
+        folder.mkdir(parents=True)
+        if log:
+            Path(log).write_text("")
+    except OSError as error:
+        raise InputError(f"{error.filename} cannot be written ({error.strerror})") from error
+    tracker.started(trial)
+    try:
+        for metrics in fit(task, state):
+            trial.history.append(metrics)
+            tracker.reported(trial)
+            trial.checkpoint = str(checkpoint.save(folder, config, state, metrics).parent)
+            if log:
+                append_line(Path(log), metrics)
+            tell(task, metrics)
+        trial.state = record.State.COMPLETE
+    except Diverged as error:
+        trial.state, trial.reason = record.State.INFEASIBLE, str(error)
+        raise InputError(f"{error}; lower the learning rate") from error
+    except BaseException as error:
+        trial.state, trial.reason = record.State.ERROR, repr(error)
+        raise
+    finally:
+        if trial.checkpoint:
+            tracker.saved(trial)
+        tracker.ended(trial)
+    return TrainResult(tracker.runs.get(0), folder / checkpoint.NAME, trial.history)
+
+
+def append_line(file: Path, metrics: Metrics) -> None:
+    """One line of a CSV file, under a heading where the file is empty."""
+    with file.open("a", newline="") as lines:
+        writer = csv.DictWriter(lines, list(metrics))
+        if not lines.tell():
+            writer.writeheader()
+        writer.writerow(metrics)

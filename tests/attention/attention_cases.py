@@ -1,0 +1,47 @@
+"""What the attention contracts run over: every record of the table, each with a few sets of options.
+
+A new record is covered with its defaults at once; a line in `OPTIONS` covers more of it.
+"""
+
+import pytest
+import torch
+from torch import Tensor
+
+from attention import ATTENTIONS, Gated, Spec
+
+OPTIONS: dict[str, list[dict[str, int | str | None]]] = {
+    "ssa": [
+        {"order": "xxt-first"},
+        {"order": "conv-first"},
+        {"ks": 3, "order": "xxt-first"},
+        {"ks": 3, "order": "conv-first"},
+    ],
+    "ssa-sym": [{"ks": 3}],
+    "decomposed": [
+        {"heads": 4},
+        {"normalisation": "scaling", "key_channels": 4, "value_channels": 6, "heads": 2},
+        {"normalisation": "none"},
+    ],
+    "multihead": [{"heads": 1}],
+}
+
+SPECS = [Spec(name, options) for name in ATTENTIONS for options in ({}, *OPTIONS.get(name, []))]
+
+every_spec = pytest.mark.parametrize("spec", SPECS, ids=str)
+
+CHANNELS = 16
+
+
+def new(spec: Spec, channels: int = CHANNELS, *, gate: float = 0.0) -> Gated:
+    """A module with a known gate and known weights."""
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(0)
+        module = spec.build(channels)
+    with torch.no_grad():
+        module.gamma.fill_(gate)
+    return module
+
+
+def features(*shape: int, dtype: torch.dtype = torch.float32, scale: float = 1.0) -> Tensor:
+    generator = torch.Generator().manual_seed(1)
+    return (torch.randn(*shape, generator=generator, dtype=torch.float64) * scale).to(dtype)

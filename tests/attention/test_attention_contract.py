@@ -1,0 +1,206 @@
+"""What every attention module promises, for every record of the table."""
+
+import copy
+from pathlib import Path
+
+import pytest
+import torch
+from attention_cases import CHANNELS, every_spec, features, new
+from torch import Tensor
+
+from attention import InputError, Spec
+from attention.table import ATTENTIONS
+
+SHAPES = [(2, CHANNELS, 30), (2, CHANNELS, 6, 5), (2, CHANNELS, 2, 3, 5)]
+
+
+def _channels_last(x: Tensor) -> Tensor:
+    """`x` with the channels innermost, which has a name of its own for two and three dimensions only."""
+    return x.movedim(1, -1).contiguous().movedim(-1, 1)
+
+
+LAYOUTS = {"contiguous": Tensor.contiguous, "channels_last": _channels_last}
+
+
+@pytest.fixture(params=SHAPES, ids=["1d", "2d", "3d"])
+def shape(request: pytest.FixtureRequest) -> tuple[int, ...]:
+    return request.param
+
+
+@pytest.mark.parametrize("layout", LAYOUTS)
+@pytest.mark.parametrize("training", [True, False], ids=["train", "eval"])
+@every_spec
+def test_is_identity_when_new(spec: Spec, shape: tuple[int, ...], layout: str, training: bool) -> None:
+    x = LAYOUTS[layout](features(*shape))
+    assert torch.equal(new(spec).train(training)(x), x)
+
+
+@pytest.mark.parametrize("layout", LAYOUTS)
+@every_spec
+def test_keeps_shape_dtype_and_layout(spec: Spec, shape: tuple[int, ...], layout: str) -> None:
+    x = LAYOUTS[layout](features(*shape))
+    y = new(spec, gate=1)(x)
+    assert (y.shape, y.dtype, y.stride()) == (x.shape, x.dtype, x.stride())
+
+
+@every_spec
+def test_layout_does_not_change_the_values(spec: Spec, shape: tuple[int, ...]) -> None:
+    module, x = new(spec, gate=1).double().eval(), features(*shape, dtype=torch.float64)
+    torch.testing.assert_close(module(_channels_last(x)), module(x), rtol=1e-10, atol=1e-10)
+
+
+@every_spec
+def test_looks_at_positions_and_not_at_their_arrangement(spec: Spec) -> None:
+    """A module sees a set of positions in order: (6, 5) and (30,) are the same input."""
+    module, x = new(spec, gate=1).double().eval(), features(2, CHANNELS, 6, 5, dtype=torch.float64)
+    torch.testing.assert_close(module(x).flatten(2), module(x.flatten(2)), rtol=1e-10, atol=1e-10)
+
+
+@every_spec
+def test_images_of_a_batch_do_not_mix(spec: Spec) -> None:
+    module, x = new(spec, gate=1).double().eval(), features(3, CHANNELS, 4, 4, dtype=torch.float64)
+    one_by_one = torch.cat([module(image) for image in x.split(1)])
+    torch.testing.assert_close(module(x), one_by_one, rtol=1e-10, atol=1e-10)
+
+
+@pytest.mark.parametrize("bad", [(2, CHANNELS + 1, 4, 4), (2, CHANNELS), (2, CHANNELS, 2, 2, 2, 2)], ids=str)
+@every_spec
+def test_refuses_other_channels_and_dimensions(spec: Spec, bad: tuple[int, ...]) -> None:
+    with pytest.raises(ValueError, match=rf"\(B, {CHANNELS}, \*spatial\).*got \({bad[0]}, {bad[1]}"):
+        new(spec)(torch.zeros(bad))
+
+
+@every_spec
+def test_an_open_gate_changes_the_output_and_trains_every_parameter(spec: Spec) -> None:
+    module, x = new(spec, gate=1).double(), features(2, CHANNELS, 6, 5, dtype=torch.float64)
+    y = module(x)
+    assert not torch.allclose(y, x)
+    (y * features(*y.shape, dtype=torch.float64).cos()).sum().backward()
+    for name, parameter in module.named_parameters():
+        assert parameter.grad is not None, name
+        size = parameter.grad.norm()
+        if _has_no_effect(spec, name):
+            assert size < 1e-10, f"{name} has an effect"
+        else:
+            assert 1e-6 < size < float("inf"), name
+
+
+def _has_no_effect(spec: Spec, parameter: str) -> bool:
+    """A bias of the keys adds the same to every position, which a softmax over positions ignores."""
+    softmax = spec.options.get("normalisation", "softmax") == "softmax"
+    return spec.type == "decomposed" and softmax and parameter == "key.bias"
+
+
+@every_spec
+def test_gradients_are_right(spec: Spec) -> None:
+    module = new(spec, 8, gate=0.7).double().eval()  # in training mode spectral norms move at each pass
+    x = features(2, 8, 3, 2, dtype=torch.float64).requires_grad_()
+    names = list(dict(module.named_parameters()))
+
+    def run(x: Tensor, *values: Tensor) -> Tensor:
+        return torch.func.functional_call(module, dict(zip(names, values, strict=True)), (x,))
+
+    assert torch.autograd.gradcheck(run, (x, *module.parameters()))
+
+
+@pytest.mark.parametrize("half", [torch.bfloat16, torch.float16], ids=str)
+@pytest.mark.parametrize(("gate", "dtype"), [(0, "float32"), (1, "float32"), (0, "half")])
+@every_spec
+def test_stays_finite_under_autocast(spec: Spec, half: torch.dtype, gate: int, dtype: str) -> None:
+    """4096 positions of scale 10: sums of squares reach 4e5, six times what float16 holds."""
+    module = new(spec, 64, gate=gate)
+    x = features(2, 64, 64, 64, scale=10, dtype=half if dtype == "half" else torch.float32).requires_grad_()
+    with torch.autocast("cpu", dtype=half):
+        y = module(x)
+    y.float().sum().backward()
+    assert y.dtype == x.dtype
+    assert y.isfinite().all()
+    assert x.grad is not None
+    assert x.grad.isfinite().all()
+    for name, parameter in module.named_parameters():
+        assert parameter.grad is not None, name
+        assert parameter.grad.isfinite().all(), name
+    assert module.gamma.grad is not None
+    assert module.gamma.grad != 0
+
+
+@pytest.mark.parametrize("gate", [0, 1])
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16, torch.float64], ids=str)
+@every_spec
+def test_moves_to_a_dtype(spec: Spec, dtype: torch.dtype, gate: int) -> None:
+    exact, module = new(spec, gate=gate).double().eval(), new(spec, gate=gate).to(dtype).eval()
+    x = features(2, CHANNELS, 6, 5, dtype=dtype)
+    y = module(x)
+    assert y.dtype == dtype
+    if gate:
+        # What a low precision can do: compare updates by their norm, not element by element.
+        error, update = (y.double() - exact(x.double())).norm(), (exact(x.double()) - x.double()).norm()
+        assert error < 20 * torch.finfo(dtype).eps * update
+    else:
+        assert torch.equal(y, x)
+
+
+@every_spec
+def test_moves_to_the_meta_device(spec: Spec) -> None:
+    module = new(spec, gate=1).to("meta")
+    y = module(torch.empty(2, CHANNELS, 6, 5, device="meta"))
+    assert y.device.type == "meta"
+    assert y.shape == (2, CHANNELS, 6, 5)
+
+
+@every_spec
+def test_state_round_trips(spec: Spec, tmp_path: Path) -> None:
+    trained, x = new(spec, gate=0.5), features(2, CHANNELS, 6, 5)
+    trained(x)  # moves the spectral norms' vectors
+    torch.save(trained.state_dict(), tmp_path / "state")
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(99)
+        fresh = spec.build(CHANNELS)
+    assert not torch.equal(fresh.eval()(x), trained.eval()(x))
+    fresh.load_state_dict(torch.load(tmp_path / "state"))
+    assert torch.equal(fresh.eval()(x), trained.eval()(x))
+
+
+@every_spec
+def test_copies_are_independent(spec: Spec) -> None:
+    module, x = new(spec), features(2, CHANNELS, 6, 5)
+    twin = copy.deepcopy(module)
+    with torch.no_grad():
+        twin.gamma.fill_(1)
+    assert torch.equal(module(x), x)
+    assert not torch.equal(twin(x), x)
+
+
+@pytest.mark.parametrize("training", [True, False], ids=["train", "eval"])
+@every_spec
+def test_learns_from_its_gate_onwards(spec: Spec, training: bool) -> None:
+    """At zero only the gate has a gradient; one step opens it, and then the rest learns."""
+    module, x = new(spec).train(training), features(4, CHANNELS, 6, 5)
+    optimizer = torch.optim.SGD(module.parameters(), lr=1e-4)
+    target = x.roll(1, 0)
+    for step in range(2):
+        optimizer.zero_grad()
+        torch.nn.functional.mse_loss(module(x), target).backward()
+        inner = [p.grad.abs().sum().item() for n, p in module.named_parameters() if n != "gamma"]
+        assert (max(inner) > 0) == (step > 0)
+        optimizer.step()
+    assert module.gamma.item() != 0
+
+
+@every_spec
+def test_exports_with_a_dynamic_batch(spec: Spec) -> None:
+    module = new(spec, gate=1).eval()
+    batch = torch.export.Dim("batch", min=1, max=64)
+    program = torch.export.export(module, (features(2, CHANNELS, 6, 5),), dynamic_shapes=({0: batch},))
+    for size in (1, 5):
+        x = features(size, CHANNELS, 6, 5)
+        torch.testing.assert_close(program.module()(x), module(x), rtol=1e-5, atol=1e-5)
+
+
+@pytest.mark.parametrize("name", ATTENTIONS)
+def test_one_channel_is_enough(name: str) -> None:
+    try:
+        module = new(Spec(name), 1, gate=1)
+    except InputError:
+        pytest.skip("its defaults need more channels, and it says so")
+    assert module(features(2, 1, 4)).shape == (2, 1, 4)

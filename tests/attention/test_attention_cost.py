@@ -1,0 +1,135 @@
+"""The formulas of the table against what torch counts, and tensors that must not be made."""
+
+from math import prod
+
+import pytest
+import torch
+from attention_cases import every_spec, features, new
+from torch import Tensor, nn
+from torch.nn.attention import SDPBackend, sdpa_kernel
+from torch.utils._python_dispatch import TorchDispatchMode
+from torch.utils.flop_counter import FlopCounterMode
+
+from attention import ATTENTIONS, Spec
+from attention.sagan import inner_channels
+from attention.ssa import cost as ssa_cost
+from attention.ssa import resolve
+
+# Two on either side of N = C, and one where both sides are equal.
+PLACES = [(16, (8, 8)), (16, (3, 2)), (16, (4, 4))]
+places = pytest.mark.parametrize(("channels", "resolution"), PLACES, ids=str)
+
+
+def _padding(spec: Spec, channels: int, positions: int) -> tuple[int, int]:
+    """MACs and memory that only a CPU spends: it pads sagan's f and g from d to C channels with zeros.
+
+    The formula counts the method itself, as it runs on an accelerator.
+    """
+    if spec.type != "sagan":
+        return 0, 0
+    wider = channels - inner_channels(channels)
+    return positions * positions * wider, 2 * positions * wider
+
+
+@every_spec
+def test_parameters(spec: Spec) -> None:
+    for channels in (8, 16, 24):
+        counted = sum(p.numel() for p in new(spec, channels).parameters())
+        assert spec.cost(channels, 30).parameters == counted
+
+
+@places
+@every_spec
+def test_macs(spec: Spec, channels: int, resolution: tuple[int, ...]) -> None:
+    module = new(spec, channels).eval()  # in training mode spectral norms multiply too
+    # The fused kernel hides its products; the plain one has the same and shows them.
+    with sdpa_kernel(SDPBackend.MATH), FlopCounterMode(display=False) as counter:
+        module(features(1, channels, *resolution))
+    extra, _ = _padding(spec, channels, prod(resolution))
+    assert spec.cost(channels, prod(resolution)).macs + extra == counter.get_total_flops() / 2
+
+
+@places
+@every_spec
+def test_memory(spec: Spec, channels: int, resolution: tuple[int, ...]) -> None:
+    module = new(spec, channels, gate=1)
+    kept = [
+        _kept(module, features(batch, channels, *resolution).to(memory_format=torch.channels_last))
+        for batch in (2, 3)
+    ]
+    _, extra = _padding(spec, channels, prod(resolution))
+    assert spec.cost(channels, prod(resolution)).memory + extra == kept[1] - kept[0]
+
+
+def _kept(module: nn.Module, x: Tensor) -> int:
+    """Values that a forward pass keeps for the backward pass, beyond the input and the module's own."""
+    own = {t.untyped_storage().data_ptr() for t in (x, *module.parameters(), *module.buffers())}
+    kept: dict[int, Tensor] = {}
+
+    def keep(t: Tensor) -> Tensor:
+        kept[t.untyped_storage().data_ptr()] = t
+        return t
+
+    with torch.autograd.graph.saved_tensors_hooks(keep, lambda t: t):
+        module(x.requires_grad_())
+    return sum(t.untyped_storage().nbytes() // t.element_size() for p, t in kept.items() if p not in own)
+
+
+class _Largest(TorchDispatchMode):
+    """The number of values of the largest tensor that any operation returns."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.numel = 0
+
+    def __torch_dispatch__(self, func, types, args=(), kwargs=None):  # type: ignore[no-untyped-def]
+        output = func(*args, **(kwargs or {}))
+        for t in output if isinstance(output, tuple | list) else [output]:
+            if isinstance(t, Tensor):
+                self.numel = max(self.numel, t.numel())
+        return output
+
+
+@every_spec
+def test_never_makes_weights_between_all_positions(spec: Spec) -> None:
+    """256 positions of 16 channels: N x N is 65,536 values, the widest projection 12,288."""
+    with _Largest() as largest:
+        new(spec, 16, gate=1)(features(1, 16, 16, 16).requires_grad_()).sum().backward()
+    assert (largest.numel >= 256 * 256) == (spec.options.get("order") == "conv-first")
+
+
+@pytest.mark.parametrize("name", ["ssa", "ssa-sym"])
+@pytest.mark.parametrize("ks", [1, 3])
+def test_auto_is_the_cheaper_order_on_both_sides_of_n_equal_c(name: str, ks: int) -> None:
+    for positions in (1, 8, 15, 16, 17, 64, 400):
+        auto, *orders = (
+            Spec(name, {"ks": ks, "order": order}).cost(16, positions)
+            for order in ("auto", "xxt-first", "conv-first")
+        )
+        assert auto.macs == min(cost.macs for cost in orders)
+    assert resolve("auto", channels=16, positions=17) == "xxt-first"
+    assert resolve("auto", channels=16, positions=15) == "conv-first"
+
+
+@pytest.mark.parametrize("positions", [9, 25])
+def test_auto_runs_what_its_formula_counts(positions: int) -> None:
+    with FlopCounterMode(display=False) as counter:
+        new(Spec("ssa")).eval()(features(1, 16, positions))
+    assert counter.get_total_flops() / 2 == ssa_cost(16, positions).macs
+
+
+@pytest.mark.parametrize("positions", [9, 25])
+def test_both_orders_are_one_function(positions: int) -> None:
+    x = features(2, 16, positions, dtype=torch.float64)
+    first, second = (
+        new(Spec("ssa", {"ks": 3, "order": order}), gate=0.7).double().eval()(x)
+        for order in ("xxt-first", "conv-first")
+    )
+    torch.testing.assert_close(first, second, rtol=1e-10, atol=1e-10)
+
+
+def test_every_record_is_complete() -> None:
+    for name, record in ATTENTIONS.items():
+        assert record.name == name
+        assert record.source
+        assert record.module.__doc__

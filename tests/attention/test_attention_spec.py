@@ -1,0 +1,84 @@
+"""Naming an attention: what is read, what is written and what is refused."""
+
+import json
+from collections.abc import Mapping
+
+import pytest
+from attention_cases import every_spec
+
+from attention import ATTENTIONS, InputError, Spec
+
+
+@every_spec
+def test_json_round_trip(spec: Spec) -> None:
+    assert Spec.from_json(json.loads(json.dumps(spec.to_json()))) == spec
+
+
+def test_json_format() -> None:
+    spec = Spec("ssa", {"ks": 3, "order": "xxt-first"})
+    assert spec.to_json() == {"type": "ssa", "ks": 3, "order": "xxt-first"}
+    assert Spec.from_json("ssa") == Spec.from_json({"type": "ssa"}) == Spec("ssa")
+    assert str(spec) == "ssa(ks=3,order=xxt-first)"
+    assert str(Spec("ssa")) == "ssa"
+
+
+@pytest.mark.parametrize("name", ATTENTIONS)
+def test_a_cost_takes_the_options_of_its_module(name: str) -> None:
+    defaults = dict(ATTENTIONS[name].options)
+    assert Spec(name, defaults).cost(16, 64) == Spec(name).cost(16, 64)
+    assert repr(Spec(name, defaults).build(16)) == repr(Spec(name).build(16))
+
+
+@pytest.mark.parametrize(
+    ("value", "message"),
+    [
+        ("sagn", "unknown attention 'sagn'; choose from conv1x1, .*Did you mean 'sagan'"),
+        ({"type": "ssa", "oder": "auto"}, "unknown option of attention 'ssa' 'oder'; .*Did you mean 'order'"),
+        ({"type": "sagan", "heads": 2}, "'sagan' takes no options; got 'heads'"),
+        ({"ks": 3}, "an attention is a name or .*got {'ks': 3}"),
+        (7, "an attention is a name or .*got 7"),
+        (None, "an attention is a name or .*got None"),
+        ({"type": None}, "unknown attention None; choose from"),
+        ({"type": ["ssa"]}, r"unknown attention \['ssa'\]; choose from"),
+    ],
+)
+def test_refuses_to_read(value: object, message: str) -> None:
+    with pytest.raises(InputError, match=message):
+        Spec.from_json(value)
+
+
+@pytest.mark.parametrize(
+    ("type", "options", "message"),
+    [
+        ("ssa", {"ks": 2}, "ks must be an odd number .*got 2"),
+        ("ssa", {"ks": -1}, "ks must be an odd number .*got -1"),
+        ("ssa", {"ks": "3"}, "ks must be an odd number .*got '3'"),
+        ("ssa-sym", {"ks": 0}, "ks must be an odd number .*got 0"),
+        ("ssa", {"order": "fastest"}, "order must be one of auto, xxt-first, conv-first; got 'fastest'"),
+        ("multihead", {"heads": 3}, "heads must divide .*16 channels, 3 heads"),
+        ("multihead", {"heads": 0}, "heads must divide .*0 heads"),
+        ("multihead", {"heads": "4"}, "heads .*'4'"),
+        ("multihead", {"heads": None}, "heads .*None"),
+        ("decomposed", {"heads": 3}, "heads must divide .*3 heads, 8 key and 8 value"),
+        ("decomposed", {"heads": 0}, "heads must divide .*0 heads"),
+        ("decomposed", {"heads": 4, "key_channels": 8, "value_channels": 6}, "heads must divide .*6 value"),
+        ("decomposed", {"key_channels": 0}, "heads must divide .*0 key"),
+        ("decomposed", {"value_channels": "8"}, "value_channels .*'8'"),
+        ("decomposed", {"normalisation": "max"}, "normalisation must be one of softmax, .*got 'max'"),
+    ],
+)
+def test_refuses_options_that_cannot_work(type: str, options: Mapping[str, object], message: str) -> None:
+    with pytest.raises(InputError, match=message):
+        Spec(type, options).build(16)  # type: ignore[arg-type]
+
+
+def test_options_and_defaults_come_from_the_module() -> None:
+    assert dict(ATTENTIONS["ssa"].options) == {"ks": 1, "order": "auto"}
+    assert dict(ATTENTIONS["sagan"].options) == {}
+    assert dict(ATTENTIONS["decomposed"].options) == {
+        "normalisation": "softmax",
+        "key_channels": None,
+        "value_channels": None,
+        "heads": 1,
+    }
+    assert dict(ATTENTIONS["multihead"].options) == {"heads": 4}
