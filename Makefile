@@ -18,8 +18,7 @@ setup: .venv/ready
 demo: setup
 	$(BIN)/python -m automl.search --space digits --trials 12 --name demo-$$(date +%Y%m%d-%H%M%S)
 	$(BIN)/automl export --best --out exports/demo
-	$(BIN)/python -m tests.digit exports/demo/seven.png 7
-	$(BIN)/automl predict exports/demo exports/demo/seven.png
+	$(BIN)/automl predict exports/demo docs/seven.png
 
 test: setup
 	$(BIN)/python -m pytest

@@ -13,7 +13,8 @@ class Cost:
 
     parameters: trainable values.
     macs: multiply-accumulates of the matrix products of one forward pass of one image.
-    memory: values kept for the backward pass of one image, beyond the input itself.
+    memory: values kept for the backward pass of one image, beyond the input itself, for channels_last
+        features. Of contiguous ones, a projection keeps a transposed copy besides.
     """
 
     parameters: int
@@ -72,5 +73,6 @@ def project(layer: nn.Linear, x: Tensor) -> Tensor:
 
 def _is_half(x: Tensor) -> bool:
     device = x.device.type
-    dtype = torch.get_autocast_dtype(device) if torch.is_autocast_enabled(device) else x.dtype
-    return torch.float16 in (dtype, x.dtype)
+    if torch.amp.is_autocast_available(device) and torch.is_autocast_enabled(device):  # not on "meta"
+        return torch.float16 in (torch.get_autocast_dtype(device), x.dtype)
+    return x.dtype == torch.float16

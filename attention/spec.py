@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from typing import Any, Literal, get_args, get_origin, get_type_hints
 
 from attention.errors import InputError, unknown
 from attention.gated import Cost, Gated
@@ -14,21 +15,25 @@ Option = int | str | None
 class Spec:
     """`type` from the table and the `options` that differ from, or repeat, its defaults.
 
-    Raises InputError for an unknown type or option.
+    Raises InputError for an unknown type or option, and for an option of another type than it takes.
     """
 
     type: str
     options: Mapping[str, Option] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
-        if self.type not in ATTENTIONS:
+        if not isinstance(self.type, str) or self.type not in ATTENTIONS:
             raise unknown("attention", self.type, ATTENTIONS)
         known = ATTENTIONS[self.type].options
-        for name in self.options:
+        hints = get_type_hints(ATTENTIONS[self.type].module.__init__)
+        for name, value in self.options.items():
             if name not in known:
                 if not known:
                     raise InputError(f"attention {self.type!r} takes no options; got {name!r}")
                 raise unknown(f"option of attention {self.type!r}", name, known)
+            if type(value) not in _types(hints[name]):
+                expected = " or ".join("null" if t is type(None) else t.__name__ for t in _types(hints[name]))
+                raise InputError(f"option {name!r} of {self.type!r} must be {expected}; got {value!r}")
 
     def build(self, channels: int) -> Gated:
         """A new module for `channels` channels. Raises InputError for options that cannot work."""
@@ -53,3 +58,10 @@ class Spec:
     def __str__(self) -> str:
         options = ",".join(f"{k}={v}" for k, v in self.options.items())
         return f"{self.type}({options})" if options else self.type
+
+
+def _types(hint: Any) -> tuple[type, ...]:
+    """The types of an option by its annotation: `int`, `int | None` or a Literal."""
+    if get_origin(hint) is Literal:
+        return tuple({type(choice) for choice in get_args(hint)})
+    return get_args(hint) or (hint,)

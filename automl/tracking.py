@@ -76,6 +76,10 @@ def flat(config: TrialConfig) -> dict[str, Any]:
     }
 
 
+def _text(value: Any) -> str:
+    return f"{value:.4g}" if isinstance(value, float) else str(value)  # the artifact has every digit
+
+
 class Tracker:
     """A listener that writes each trial as a run, as a child of the search's run if there is a search.
 
@@ -116,7 +120,7 @@ class Tracker:
         if run is None:
             return
         self.runs[trial.number] = run
-        parameters = [Param(key, str(value)) for key, value in flat(trial.config).items()]
+        parameters = [Param(key, _text(value)) for key, value in flat(trial.config).items()]
         self._try(self.client.log_batch, run, params=parameters)
         self._try(self.client.log_dict, run, trial.config.to_json(), "config.json")
 

@@ -51,13 +51,14 @@ class Trace:
 
 
 def trace(model: nn.Module, example: Tensor) -> Trace:
-    """Run `model` in evaluation mode on a fake tensor like `example`, and leave it as it was.
+    """Run `model` in evaluation mode on a fake tensor shaped like `example`, and leave it as it was.
 
     Raises InputError where the model cannot take such an input.
     """
     recorder = _Recorder()
     training = {module for module in model.modules() if module.training}
-    device = next((p.device for p in model.parameters()), example.device)
+    like = next(model.parameters(), example)
+    dtype = like.dtype if example.is_floating_point() else example.dtype
     handles = []
     for path, module in model.named_modules():
         if path:
@@ -68,7 +69,7 @@ def trace(model: nn.Module, example: Tensor) -> Trace:
     try:
         model.eval()
         with FakeTensorMode(allow_non_fake_inputs=True), torch.no_grad(), recorder:
-            model(torch.empty(example.shape, dtype=example.dtype, device=device))
+            model(torch.empty(example.shape, dtype=dtype, device=like.device))
     except Exception as error:
         reason = str(error).strip().splitlines()[0] if str(error).strip() else type(error).__name__
         raise InputError(

@@ -74,6 +74,6 @@ def training(trial: optuna.Trial, *, epochs: int) -> Training:
         weight_decay=weight_decay,
         batch_size=trial.suggest_categorical("batch_size", [32, 64, 128]),
         schedule=trial.suggest_categorical("schedule", ["one-cycle", "flat-cosine"]),  # type: ignore[arg-type]
-        mixup=trial.suggest_float("mixup", 0.0, 0.4, step=0.1),
-        label_smoothing=trial.suggest_float("label_smoothing", 0.0, 0.2, step=0.05),
+        mixup=round(trial.suggest_float("mixup", 0.0, 0.4, step=0.1), 1),  # 3 * 0.1 is not 0.3
+        label_smoothing=round(trial.suggest_float("label_smoothing", 0.0, 0.2, step=0.05), 2),
     )

@@ -8,7 +8,7 @@ from torch import Tensor, nn
 from attention import Gated, Spec
 
 C = 16
-GATE = 0.7
+GATE = 0.75
 SHAPES = [(2, C, 5, 7), (2, C, 3, 2)]  # N above and below C
 shapes = pytest.mark.parametrize("shape", SHAPES, ids=str)
 
@@ -66,12 +66,17 @@ def test_ssa_is_fastais_simple_self_attention(shape: tuple[int, ...], ks: int, o
 @pytest.mark.parametrize("heads", [1, 4])
 @shapes
 def test_multihead_is_torchs_multihead_attention(shape: tuple[int, ...], heads: int) -> None:
-    ours, theirs = _double(Spec("multihead", {"heads": heads})), nn.MultiheadAttention(C, heads, batch_first=True)
+    ours, theirs = (
+        _double(Spec("multihead", {"heads": heads})),
+        nn.MultiheadAttention(C, heads, batch_first=True),
+    )
     with torch.no_grad():  # both start at zero, which would hide a wrong one
         ours.in_proj.bias.copy_(features(3 * C))
         ours.out_proj.bias.copy_(features(C))
     names = {"in_proj.weight": "in_proj_weight", "in_proj.bias": "in_proj_bias"}
-    theirs.double().load_state_dict({names.get(k, k): v for k, v in ours.state_dict().items() if k != "gamma"})
+    theirs.double().load_state_dict(
+        {names.get(k, k): v for k, v in ours.state_dict().items() if k != "gamma"}
+    )
     x = features(*shape, dtype=torch.float64)
     tokens = x.flatten(2).mT
     update, _ = theirs.eval()(tokens, tokens, tokens, need_weights=False)

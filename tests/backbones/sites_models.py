@@ -1,0 +1,96 @@
+"""Small models with blocks of many kinds, to find sites in and to insert into."""
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+CONVS = {1: nn.Conv1d, 2: nn.Conv2d, 3: nn.Conv3d}
+NORMS = {1: nn.BatchNorm1d, 2: nn.BatchNorm2d, 3: nn.BatchNorm3d}
+
+
+class PostActivation(nn.Module):
+    """relu(x + branch(x)), with the relu as a function and the branch as a Sequential."""
+
+    def __init__(self, i: int, o: int, *, stride: int, dimensions: int) -> None:
+        super().__init__()
+        conv, norm = CONVS[dimensions], NORMS[dimensions]
+        self.branch = nn.Sequential(
+            conv(i, o, 3, stride, 1), norm(o), nn.ReLU(), conv(o, o, 3, padding=1), norm(o)
+        )
+        self.short = nn.Identity() if stride == 1 and i == o else conv(i, o, 1, stride)
+
+    def forward(self, x: Tensor) -> Tensor:
+        return F.relu(self.short(x) + self.branch(x))
+
+
+class PreActivation(nn.Module):
+    """x + conv(relu(norm(x))), with the addition in place and the shortcut without a module."""
+
+    def __init__(self, i: int, o: int, *, stride: int, dimensions: int) -> None:
+        super().__init__()
+        conv, norm = CONVS[dimensions], NORMS[dimensions]
+        self.norm1, self.conv1 = norm(i), conv(i, o, 3, stride, 1)
+        self.norm2, self.conv2 = norm(o), conv(o, o, 3, padding=1)
+        self.short = None if stride == 1 and i == o else conv(i, o, 1, stride)
+
+    def forward(self, x: Tensor) -> Tensor:
+        y = self.conv2(F.relu(self.norm2(self.conv1(F.relu(self.norm1(x))))))
+        y += x if self.short is None else self.short(x)
+        return y
+
+
+class Net(nn.Module):
+    """A stem, two stages of two residual blocks and a head."""
+
+    def __init__(self, block: type[nn.Module] = PostActivation, *, dimensions: int = 2) -> None:
+        super().__init__()
+        conv = CONVS[dimensions]
+        self.stem = nn.Sequential(conv(3, 8, 3, 2, 1), NORMS[dimensions](8), nn.ReLU())
+        self.layer1 = nn.Sequential(*(block(8, 8, stride=1, dimensions=dimensions) for _ in range(2)))
+        self.layer2 = nn.Sequential(*(block(8 * s, 16, stride=3 - s, dimensions=dimensions) for s in (1, 2)))
+        self.head = nn.Linear(16, 5)
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.head(self.layer2(self.layer1(self.stem(x))).flatten(2).mean(-1))
+
+
+class Shared(nn.Module):
+    """Its second block runs twice, so it is two places with one name."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.stem = nn.Conv2d(3, 8, 3, 2, 1)
+        self.first, self.twice = (PostActivation(8, 8, stride=1, dimensions=2) for _ in range(2))
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.twice(self.twice(self.first(self.stem(x)))).mean((2, 3))
+
+
+class Plain(nn.Module):
+    """No block is residual, and one Sequential has a forward of its own."""
+
+    class Alternating(nn.Sequential):
+        def forward(self, x: Tensor) -> Tensor:
+            for layer in list(self)[:2]:
+                x = layer(x)
+            return x
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.features = nn.Sequential(nn.Conv2d(3, 8, 3, 2, 1), nn.ReLU())
+        self.own = self.Alternating(nn.Conv2d(8, 12, 3, padding=1), nn.ReLU())
+        self.head = nn.Sequential(nn.Flatten(2), nn.Linear(16, 1), nn.Flatten(), nn.Linear(12, 5))
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.head(self.own(self.features(x)))
+
+
+def wake(model: nn.Module) -> nn.Module:
+    """Evaluation mode with norms that are neither new nor zero, so that every branch has a say."""
+    generator = torch.Generator().manual_seed(3)
+    with torch.no_grad():
+        for module in model.modules():
+            if isinstance(module, nn.modules.batchnorm._BatchNorm):
+                for values in (module.weight, module.bias, module.running_var):
+                    values.copy_(torch.rand(values.shape, generator=generator) + 0.5)
+    return model.eval()

@@ -1,0 +1,249 @@
+"""What inserting a placement promises, for backbones of the table and for other people's models."""
+
+import copy
+from collections.abc import Callable
+
+import pytest
+import torch
+import torchvision
+from sites_models import Net, Plain, PreActivation, wake
+from torch import Tensor, nn
+from torch.nn.utils import parametrize
+
+from attention import ATTENTIONS, InputError, Spec
+from backbones import build, insert, sites
+
+EXAMPLE = (2, 3, 64, 64)
+
+MODELS: dict[str, Callable[[], nn.Module]] = {
+    "xresnet18": lambda: build("xresnet18", classes=5, width=0.25),
+    "torchvision resnet18": lambda: torchvision.models.resnet18(num_classes=5),
+    "torchvision resnet50": lambda: torchvision.models.resnet50(num_classes=5),
+    "post-activation": Net,
+    "pre-activation": lambda: Net(PreActivation),
+}
+
+
+@pytest.fixture(params=MODELS)
+def make(request: pytest.FixtureRequest) -> Callable[[], nn.Module]:
+    """Builds one model, with the same weights every time."""
+
+    def make() -> nn.Module:
+        torch.manual_seed(0)
+        return MODELS[request.param]()
+
+    return make
+
+
+def _x() -> Tensor:
+    return torch.randn(EXAMPLE, generator=torch.Generator().manual_seed(1))
+
+
+def _everywhere(model: nn.Module) -> dict[str, Spec]:
+    """An attention at every site, of each type in turn."""
+    names = [site.name for site in sites(model, torch.empty(EXAMPLE))]
+    return {name: Spec(list(ATTENTIONS)[i % len(ATTENTIONS)]) for i, name in enumerate(names)}
+
+
+def _inserted(model: nn.Module) -> dict[str, nn.Module]:
+    """The modules that were inserted, by the names of their sites."""
+    modules = {
+        site.name: getattr(model.get_submodule(site.path), "site_attention", None)
+        for site in sites(model, torch.empty(EXAMPLE))
+    }
+    return {name: module for name, module in modules.items() if module is not None}
+
+
+@torch.no_grad()
+def test_changes_no_output_until_it_learns(make: Callable[[], nn.Module]) -> None:
+    plain, model = wake(make()), wake(make())
+    assert insert(model, _everywhere(model)) is model
+    assert torch.equal(model(_x()), plain(_x()))
+
+
+def test_changes_neither_weights_nor_the_generator(make: Callable[[], nn.Module]) -> None:
+    plain = make().state_dict()
+    model = make()
+    state = torch.get_rng_state()
+    insert(model, _everywhere(model))
+    assert torch.equal(torch.get_rng_state(), state)
+    ours = model.state_dict()
+    assert all(torch.equal(ours[name], value) for name, value in plain.items())
+
+
+def test_a_trunks_checkpoint_loads(make: Callable[[], nn.Module]) -> None:
+    trunk, model = make(), make()
+    inserted = insert(model, _everywhere(model))
+    keys = inserted.load_state_dict(trunk.state_dict(), strict=False)
+    assert keys.unexpected_keys == []
+    assert keys.missing_keys
+    assert all(".site_attention." in key for key in keys.missing_keys)
+
+
+@torch.no_grad()
+def test_every_module_runs_once_and_matters(make: Callable[[], nn.Module]) -> None:
+    model = wake(make())
+    names = list(_everywhere(model))
+    insert(model, dict.fromkeys(names, Spec("conv1x1")))
+    before, modules = model(_x()), _inserted(model)
+    assert list(modules) == names
+    for name, module in modules.items():
+        calls: list[str] = []
+        module.gamma.fill_(1)
+        handle = module.register_forward_hook(lambda *_, calls=calls: calls.append("called"))
+        assert not torch.equal(model(_x()), before), name
+        assert calls == ["called"], name
+        handle.remove()
+        module.gamma.fill_(0)
+    assert torch.equal(model(_x()), before)
+
+
+@torch.no_grad()
+def test_acts_on_what_its_site_returned(make: Callable[[], nn.Module]) -> None:
+    plain, model = wake(make()), wake(make())
+    returned: dict[str, Tensor] = {}
+    taken: dict[str, Tensor] = {}
+    for site in sites(plain, torch.empty(EXAMPLE)):
+        plain.get_submodule(site.path).register_forward_hook(
+            lambda _, __, output, name=site.name: returned.update({name: output.clone()})
+        )
+    insert(model, _everywhere(model))
+    for name, module in _inserted(model).items():
+        module.register_forward_pre_hook(lambda _, args, name=name: taken.update({name: args[0].clone()}))
+    plain(_x())
+    model(_x())
+    assert list(taken) == list(returned)
+    assert all(torch.equal(taken[name], returned[name]) for name in returned)
+
+
+@torch.no_grad()
+def test_the_order_of_a_placement_does_not_matter(make: Callable[[], nn.Module]) -> None:
+    forward, backward, one_by_one = wake(make()), wake(make()), wake(make())
+    placement = {name: Spec("sagan") for name in list(_everywhere(forward))[:4]}
+    insert(forward, placement)
+    insert(backward, dict(reversed(placement.items())))
+    for name in placement:
+        insert(one_by_one, {name: placement[name]})
+    for module in _inserted(forward).values():
+        module.gamma.fill_(0.5)
+    for model in (backward, one_by_one):
+        model.load_state_dict(forward.state_dict())
+        assert torch.equal(model(_x()), forward(_x()))
+
+
+@torch.no_grad()
+def test_a_copy_stands_on_its_own(make: Callable[[], nn.Module]) -> None:
+    model = wake(make())
+    insert(model, _everywhere(model))
+    twin, before = copy.deepcopy(model), model(_x())
+    for module in _inserted(twin).values():
+        module.gamma.fill_(1)
+    assert torch.equal(model(_x()), before)
+    assert not torch.equal(twin(_x()), before)
+
+
+def test_trains(make: Callable[[], nn.Module]) -> None:
+    """New modules are in training mode as their model is, and every gate is pulled at."""
+    model = wake(make()).train()
+    insert(model, _everywhere(model))
+    assert all(module.training for module in model.modules())
+    nn.functional.cross_entropy(model(_x()), torch.tensor([0, 1])).backward()
+    for name, module in _inserted(model).items():
+        assert module.gamma.grad.isfinite(), name
+        assert module.gamma.grad != 0, name
+
+
+@pytest.mark.parametrize("dimensions", [1, 3])
+@torch.no_grad()
+def test_inserts_into_other_dimensions(dimensions: int) -> None:
+    model, x = wake(Net(dimensions=dimensions)), torch.randn(2, 3, *[16] * dimensions)
+    before = model(x)
+    insert(model, dict.fromkeys(["stem", "stage2.block1.branch", "stage2.block2"], Spec("ssa")))
+    assert torch.equal(model(x), before)
+    model.stem.site_attention.gamma.fill_(1)
+    assert not torch.equal(model(x), before)
+
+
+def test_an_empty_placement_changes_nothing() -> None:
+    model = nn.Linear(3, 3)  # has no sites, and none are looked for
+    assert insert(model, {}) is model
+    assert list(model.state_dict()) == ["weight", "bias"]
+
+
+def test_other_names_of_a_model_without_blocks() -> None:
+    x = torch.randn(2, 3, 8, 8)
+    model = insert(Plain().eval(), {"own.1": Spec("ssa"), "features": Spec("ssa")}, example=x)
+    with torch.no_grad():
+        before = model(x)
+        model.features.site_attention.gamma.fill_(1)
+        middle = model(x)
+        model.own[1].site_attention.gamma.fill_(1)
+        assert not torch.equal(before, middle)
+        assert not torch.equal(middle, model(x))
+
+
+def test_refuses_an_unknown_site() -> None:
+    with pytest.raises(
+        InputError, match=r"unknown site of Net 'stage1\.blok1'; choose from .*Did you mean 'stage1\.block1'"
+    ):
+        insert(Net(), {"stage1.blok1": Spec("ssa")})
+
+
+def test_refuses_a_taken_site_and_leaves_the_rest_alone() -> None:
+    model = insert(Net(), {"stem": Spec("ssa")})
+    names = list(model.state_dict())
+    with pytest.raises(InputError, match="site 'stem' has an attention already"):
+        insert(model, {"stage1.block1": Spec("ssa"), "stem": Spec("sagan")})
+    assert list(model.state_dict()) == names
+
+
+def test_names_the_site_whose_channels_do_not_fit() -> None:
+    model = Net()
+    names = list(model.state_dict())
+    placement = {"stem": Spec("ssa"), "stage1.block2": Spec("multihead", {"heads": 3})}
+    with pytest.raises(
+        InputError, match=r"multihead\(heads=3\) at site 'stage1\.block2': heads must .* 8 channels, 3 heads"
+    ):
+        insert(model, placement)
+    assert list(model.state_dict()) == names
+
+
+def test_asks_for_an_example_where_it_cannot_make_one() -> None:
+    with pytest.raises(InputError, match="Sequential has no convolution .*pass `example`"):
+        insert(nn.Sequential(nn.ReLU()), {"0": Spec("ssa")})
+
+
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float64], ids=str)
+def test_takes_on_the_models_dtype(dtype: torch.dtype) -> None:
+    model = wake(Net()).to(dtype)
+    x = _x().to(dtype)
+    before = model(x)
+    insert(model, _everywhere(Net()))
+    assert {p.dtype for p in model.parameters()} == {dtype}
+    assert not any(module.training for module in model.modules())
+    assert torch.equal(model(x), before)
+
+
+def test_takes_on_the_models_device() -> None:
+    model = insert(Net().to("meta"), _everywhere(Net()))
+    assert {p.device.type for p in model.parameters()} == {"meta"}
+
+
+@pytest.mark.parametrize("name", ATTENTIONS)
+@pytest.mark.parametrize("plain_weights", [True, False], ids=["removed", "parametrized"])
+def test_exports(name: str, plain_weights: bool) -> None:
+    """With the spectral norms as they are, and with the weights that they end at."""
+    model = wake(MODELS["xresnet18"]())
+    insert(model, dict.fromkeys(["stage1.block1.branch", "stage2.block2"], Spec(name)))
+    x = torch.randn(2, 3, 32, 32)
+    with torch.no_grad():
+        for parameter in (p for n, p in model.named_parameters() if n.endswith("gamma")):
+            parameter.fill_(1)
+        expected = model(x)
+        if plain_weights:
+            for module in list(model.modules()):
+                if parametrize.is_parametrized(module):
+                    parametrize.remove_parametrizations(module, "weight")
+        program = torch.export.export(model, (x,), dynamic_shapes=({0: torch.export.Dim("batch", min=1)},))
+        torch.testing.assert_close(program.module()(x), expected, rtol=1e-4, atol=1e-4)
+        assert program.module()(x[:1]).shape == (1, 5)
