@@ -2,10 +2,12 @@
 
 import json
 import re
+import shutil
 import sys
 import time
 from collections import Counter
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -18,7 +20,7 @@ from attention import InputError
 from automl.tasks import open_task
 from cluster.resources import TrialResources, slots
 from search.config import TrialConfig
-from search.record import State, TrialRecord
+from search.record import TRIALS, State, TrialRecord
 from search.spaces import Space, load
 
 
@@ -97,7 +99,6 @@ def run_search(
     task = open_task(plain, torch.device("cpu"))  # decodes the data, once and before any trial
     task.model()  # and shows whether the backbone takes it
     name = name or f"{short_name(space)}-{time.strftime('%Y%m%d-%H%M%S')}"
-    folder = make_folder(Path(storage), name)
 
     from automl.logs import chatter_to
     from automl.progress import Progress
@@ -108,7 +109,11 @@ def run_search(
     from search.study import create_study
     from search.tuner import run_trials
 
-    with chatter_to(folder / "log.txt"), connect():
+    with (
+        new_folder(Path(storage), name) as folder,
+        chatter_to(folder / "log.txt"),
+        connect(),
+    ):
         there = nodes()
         if gpus_per_trial is None and any(node.get("GPU") for node in there):
             shape = replace(shape, gpus=1)
@@ -195,8 +200,12 @@ def draw_baseline(space: Space, seed: int) -> TrialConfig:
         optuna.logging.set_verbosity(loud)
 
 
-def make_folder(storage: Path, name: str) -> Path:
-    """A new folder called `name` in `storage`. Raises InputError when it exists or cannot be written."""
+@contextmanager
+def new_folder(storage: Path, name: str) -> Iterator[Path]:
+    """A new folder called `name` in `storage`, which goes again if a mistake shows before the first trial.
+
+    Raises InputError when it exists or cannot be written.
+    """
     if not re.fullmatch(r"[\w.-]+", name):
         raise InputError(f"--name may hold letters, digits, '.', '_' and '-'; got {name!r}")
     folder = storage.expanduser().resolve() / name
@@ -210,7 +219,12 @@ def make_folder(storage: Path, name: str) -> Path:
         raise InputError(
             f"--storage {storage} cannot be written ({error.strerror}); name a folder that can"
         ) from error
-    return folder
+    try:
+        yield folder
+    except InputError:
+        if not (folder / TRIALS).exists():
+            shutil.rmtree(folder, ignore_errors=True)
+        raise
 
 
 def short_name(space: str) -> str:

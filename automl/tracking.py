@@ -97,6 +97,7 @@ class Tracker:
         for key, value in (about or {}).items():
             self.client.log_param(self.parent, key, value)
         self.runs: dict[int, str] = {}
+        self.open: set[int] = set()
         self.lost = 0
 
     def _run(self, name: str, tags: dict[str, str]) -> str:
@@ -120,6 +121,7 @@ class Tracker:
         if run is None:
             return
         self.runs[trial.number] = run
+        self.open.add(trial.number)
         parameters = [Param(key, _text(value)) for key, value in flat(trial.config).items()]
         self._try(self.client.log_batch, run, params=parameters)
         self._try(self.client.log_dict, run, trial.config.to_json(), "config.json")
@@ -132,6 +134,7 @@ class Tracker:
             self._try(self.client.log_batch, run, metrics=metrics)
 
     def ended(self, trial: TrialRecord) -> None:
+        self.open.discard(trial.number)
         if run := self.runs.get(trial.number):
             self._try(self.client.set_tag, run, "state", str(trial.state))
             if trial.reason:
@@ -143,7 +146,13 @@ class Tracker:
             self._try(self.client.set_tag, run, CHECKPOINT, trial.checkpoint)
 
     def finish(self, *, best: TrialRecord | None, metric: str, counts: Mapping[State, int]) -> None:
-        """End the search's run with the best trial and how many trials ended in which state."""
+        """End the search's run with the best trial and how many trials ended in which state.
+
+        Trials that were running when the search stopped are marked as stopped.
+        """
+        for number in self.open:
+            self._try(self.client.set_tag, self.runs[number], "state", "stopped")
+            self._try(self.client.set_terminated, self.runs[number], "KILLED")
         for state in State:
             if state is not State.RUNNING:
                 self._try(self.client.log_metric, self.parent, str(state), counts.get(state, 0))

@@ -7,6 +7,9 @@ from typing import Any, Protocol
 from search.config import TrialConfig
 
 
+TRIALS = "trials"  # the folder of the trials' checkpoints, in the search's folder
+
+
 class State(StrEnum):
     """How a trial stands. `pruned` was cut by the scheduler; `infeasible` cannot be trained as it is."""
 

@@ -9,7 +9,7 @@ from typing import Any
 from ray import tune
 from ray.tune.experiment import Trial as TuneTrial
 
-from search.record import Listener, State, TrialRecord
+from search.record import TRIALS, Listener, State, TrialRecord
 from search.searcher import StudySearcher
 
 # Errors in a row with one and the same reason after which a search has nothing to find.
@@ -69,7 +69,7 @@ def run_trials(
             trial_dirname_creator=_name,
         ),
         run_config=tune.RunConfig(
-            name="trials",
+            name=TRIALS,
             storage_path=str(folder.resolve()),
             callbacks=[voice],
             stop=_Hopeless(searcher),
