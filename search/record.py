@@ -6,7 +6,6 @@ from typing import Any, Protocol
 
 from search.config import TrialConfig
 
-
 TRIALS = "trials"  # the folder of the trials' checkpoints, in the search's folder
 
 

@@ -45,6 +45,7 @@ def run_trials(
     budget: the value of `searcher.time_attr` at which a trial is finished.
     folder: where Tune keeps the trials' checkpoints.
     """
+    os.environ["TUNE_DISABLE_STRICT_METRIC_CHECKING"] = "1"  # what is infeasible has no score
     os.environ["TUNE_DISABLE_AUTO_CALLBACK_LOGGERS"] = "1"  # MLflow has the metrics
     os.environ["RAY_AIR_NEW_OUTPUT"] = "0"  # the new one prints a banner at any verbosity
     scheduler = tune.schedulers.ASHAScheduler(
