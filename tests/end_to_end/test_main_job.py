@@ -1,0 +1,185 @@
+"""The main job as a person runs it: the installed command in a folder of its own, on a real local Ray."""
+
+import json
+import os
+import socket
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import mlflow
+import numpy as np
+import optuna
+import pytest
+import requests
+from PIL import Image
+from sklearn.datasets import load_digits
+
+BIN = Path(sys.executable).parent
+TRIALS = 5
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory):
+    return tmp_path_factory.mktemp("main-job")
+
+
+def automl(folder, *arguments, **environment):
+    return subprocess.run(
+        [str(BIN / "automl"), *map(str, arguments)],
+        cwd=folder,
+        env={**os.environ, **environment},
+        capture_output=True,
+        text=True,
+        timeout=300,
+    )
+
+
+@pytest.fixture(scope="module")
+def searched(folder):
+    """A finished search: what it printed, and its JSON."""
+    run = automl(
+        folder, "search", "--space", "digits", "--trials", TRIALS, "--epochs", 4, "--name", "first", "--json"
+    )
+    assert run.returncode == 0, run.stderr
+    return run, json.loads(run.stdout.splitlines()[-1])
+
+
+@pytest.fixture(scope="module")
+def exported(folder, searched):
+    run = automl(folder, "export", "--best", "--out", "exports/first")
+    assert run.returncode == 0, run.stderr
+    return folder / "exports" / "first"
+
+
+def test_the_search_ends_with_its_result(searched):
+    run, result = searched
+    assert set(result) >= {
+        "search", "trials", "completed", "pruned", "infeasible", "errors", "seconds", "best", "baseline",
+    }  # fmt: skip
+    assert result["search"] == "first"
+    assert result["trials"] == TRIALS
+    assert result["completed"] + result["pruned"] + result["infeasible"] == TRIALS
+    assert result["errors"] == 0
+    assert set(result["best"]) == {"run_id", "metric", "value", "config"}
+    assert result["best"]["value"] >= result["baseline"]["value"] > 0.5
+    assert result["baseline"]["config"]["model"]["placement"] == {}
+    assert "automl export --best" in run.stdout, "it names the next commands"
+    lines = [line for line in run.stderr.splitlines() if " trials" in line]
+    assert len(lines) == TRIALS, "one line a trial in a log"
+    assert "best" in lines[-1]
+    assert "left" in lines[1]
+    for chatter in ("INFO", "WARNING", "Traceback", "ray::"):
+        assert chatter not in run.stderr + run.stdout
+
+
+def test_every_trial_is_in_mlflow(folder, searched):
+    _, result = searched
+    client = mlflow.MlflowClient(f"sqlite:///{folder / 'mlflow.db'}")
+    experiment = client.get_experiment_by_name("digits")
+    runs = client.search_runs([experiment.experiment_id])
+    children = [run for run in runs if "mlflow.parentRunId" in run.data.tags]
+    (parent,) = (run for run in runs if "mlflow.parentRunId" not in run.data.tags)
+    assert parent.info.run_name == "first"
+    assert parent.info.status == "FINISHED"
+    assert len(children) == TRIALS
+    assert {run.data.tags["mlflow.parentRunId"] for run in children} == {parent.info.run_id}
+    assert sorted(run.data.tags["state"] for run in children) == sorted(
+        ["complete"] * result["completed"] + ["pruned"] * result["pruned"]
+    )
+    for run in children:
+        assert {"backbone", "modules", "types", "sites", "learning_rate"} <= set(run.data.params)
+        history = client.get_metric_history(run.info.run_id, "accuracy")
+        assert [metric.step for metric in history] == list(range(1, len(history) + 1))
+    best = client.get_run(result["best"]["run_id"])
+    assert best.data.metrics["accuracy"] == pytest.approx(result["best"]["value"])
+
+
+def test_the_study_opens_with_optuna_alone(folder, searched):
+    _, result = searched
+    study = optuna.load_study(study_name="first", storage=f"sqlite:///{folder}/searches/first/study.db")
+    assert len(study.trials) == TRIALS
+    assert study.trials[0].params["modules"] == 0
+    assert study.best_value == pytest.approx(result["best"]["value"])
+
+
+def test_a_second_search_of_the_same_name_is_refused(folder, searched):
+    run = automl(folder, "search", "--space", "digits", "--trials", 1, "--name", "first")
+    assert run.returncode == 2
+    assert "exists already" in run.stderr
+
+
+def test_the_best_is_exported_whole(exported):
+    names = {path.name for path in exported.iterdir()}
+    assert names == {
+        "model.onnx", "model.pt2", "model.safetensors", "config.json", "MODEL_CARD.md", "mlflow-model",
+    }  # fmt: skip
+
+
+def test_it_predicts_images(folder, exported):
+    digits = load_digits()
+    files = []
+    for i in range(20):
+        file = folder / f"{i}.png"
+        Image.fromarray((digits.images[i] * 255 / 16).round().astype(np.uint8)).save(file)
+        files.append(file)
+    run = automl(folder, "predict", exported, *files, "--json")
+    assert run.returncode == 0, run.stderr
+    predictions = json.loads(run.stdout.splitlines()[-1])
+    right = sum(p["label"] == str(t) for p, t in zip(predictions, digits.target, strict=False))
+    assert right >= 16
+    for prediction in predictions:
+        assert sum(prediction["probabilities"].values()) == pytest.approx(1, abs=1e-5)
+
+
+def test_mlflow_serves_it(exported, tmp_path):
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = free.getsockname()[1]
+    command = [str(BIN / "mlflow"), "models", "serve", "-m", str(exported / "mlflow-model")]
+    environment = {**os.environ, "PATH": f"{BIN}{os.pathsep}{os.environ['PATH']}"}
+    with open(tmp_path / "log", "w") as log:
+        server = subprocess.Popen(
+            [*command, "--env-manager", "local", "--host", "127.0.0.1", "--port", str(port)],
+            stdout=log,
+            stderr=subprocess.STDOUT,
+            env=environment,
+            start_new_session=True,
+        )
+    try:
+        for _ in range(120):
+            try:
+                if requests.get(f"http://127.0.0.1:{port}/ping", timeout=1).ok:
+                    break
+            except requests.ConnectionError:
+                assert server.poll() is None, (tmp_path / "log").read_text()
+                time.sleep(0.5)
+        images = np.zeros((2, 32, 32, 3), np.uint8)
+        answer = requests.post(
+            f"http://127.0.0.1:{port}/invocations", json={"inputs": images.tolist()}, timeout=60
+        )
+        assert answer.ok, answer.text
+        probabilities = np.array(answer.json()["predictions"]["probabilities"])
+        assert probabilities.shape == (2, 10)
+        np.testing.assert_allclose(probabilities.sum(1), 1, atol=1e-5)
+    finally:
+        os.killpg(server.pid, 15)
+        server.wait(30)
+
+
+def test_a_search_on_real_photographs(folder):
+    data = Path(os.environ.get("AUTOML_TEST_DATA", Path(__file__).parents[3] / "shared" / "data"))
+    archive = data / "imagenette2-128.tgz"
+    if not archive.exists():
+        pytest.skip(f"{archive} is not there; name its folder with AUTOML_TEST_DATA")
+    run = automl(
+        folder, "search", "--space", "nette", "--data", archive, "--size", 32, "--subset", 0.03,
+        "--trials", 3, "--epochs", 1, "--json",
+    )  # fmt: skip
+    assert run.returncode == 0, run.stderr
+    result = json.loads(run.stdout.splitlines()[-1])
+    assert (result["trials"], result["errors"]) == (3, 0)
+    assert result["best"]["config"]["data"] == {
+        "source": "nette", "path": str(archive.resolve()), "size": 32, "subset": 0.03,
+    }  # fmt: skip
