@@ -50,7 +50,7 @@ def attention(trial: optuna.Trial, i: int, channels: int) -> Spec:
             f"normalisation{i}", ["softmax", "scaling", "none"]
         )
         options["heads"] = trial.suggest_categorical(f"decomposed_heads{i}", [1, 2, 4])
-        width = channels // trial.suggest_categorical(f"reduction{i}", [2, 4])
+        width = channels // trial.suggest_categorical(f"reduction{i}", [1, 2])
         options["key_channels"] = options["value_channels"] = width
     elif kind == "multihead":
         options["heads"] = trial.suggest_categorical(f"heads{i}", [1, 2, 4, 8])

@@ -101,6 +101,8 @@ class TrialConfig:
 
     def __post_init__(self) -> None:
         problems = [p for part in (self.data, self.model, self.training) for p in part.problems()]
+        if not 0 <= self.seed < 2**32:
+            problems.append(f"seed must lie between 0 and 2^32 - 1; got {self.seed}")
         if problems:
             raise InputError(_together(problems))
 

@@ -109,7 +109,7 @@ def test_takes_odd_widths(width: float) -> None:
 
 def test_refuses_an_unknown_backbone() -> None:
     with pytest.raises(
-        InputError, match="unknown backbone 'xresnet19'; choose from .*Did you mean 'xresnet1"
+        InputError, match=r"unknown backbone 'xresnet19'; choose from .*Did you mean 'xresnet1"
     ):
         build("xresnet19", classes=2)
 

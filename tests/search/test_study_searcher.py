@@ -15,9 +15,7 @@ SPACE = SPACES["digits"]
 
 @pytest.fixture
 def searcher(tmp_path):
-    study = create_study(
-        tmp_path, name="a-search", direction=optuna.study.StudyDirection.MAXIMIZE, seed=0
-    )
+    study = create_study(tmp_path, name="a-search", direction=optuna.study.StudyDirection.MAXIMIZE, seed=0)
     study.enqueue_trial(dict(SPACE.baseline))
     return StudySearcher(
         study,

@@ -41,7 +41,13 @@ class Scripted(tune.Trainable):
         score = (0.5 if number % 3 == 0 else 0.1) + self.epoch / 100 - number / 1000
         finished = self.epoch == EPOCHS
         metrics = {"epoch": self.epoch, "accuracy": score, "process": os.getpid()}
-        return {"metrics": metrics, "epoch": self.epoch, "accuracy": score, FINISHED: finished, "done": finished}
+        return {
+            "metrics": metrics,
+            "epoch": self.epoch,
+            "accuracy": score,
+            FINISHED: finished,
+            "done": finished,
+        }
 
     def save_checkpoint(self, checkpoint_dir):
         with open(os.path.join(checkpoint_dir, "number"), "w") as file:

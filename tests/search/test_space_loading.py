@@ -1,0 +1,152 @@
+"""Spaces of one's own: how they are named, and what is said about one that does not work."""
+
+import sys
+from pathlib import Path
+
+import optuna
+import pytest
+
+from attention import InputError
+from search.config import TrialConfig
+from search.spaces import SPACES, Space, load
+
+GOOD = """
+from search.config import Training, TrialConfig
+from search.spaces import Space
+
+def space(trial):
+    return TrialConfig(training=Training(epochs=trial.suggest_int("epochs", 1, 9)))
+
+space.baseline = {"epochs": 3}
+
+def no_baseline(trial):
+    return TrialConfig()
+
+whole = Space(name="whole", draw=space, baseline={"epochs": 4}, summary="a Space of one's own")
+number = 3
+
+def breaks(trial):
+    return TrialConfig(seed={}["nothing"])
+
+def returns_a_dict(trial):
+    return {"epochs": 3}
+
+def misconfigures(trial):
+    return TrialConfig(training=Training(epochs=0))
+
+def prunes(trial):
+    import optuna
+    raise optuna.TrialPruned
+"""
+
+
+@pytest.fixture(autouse=True)
+def _here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """An empty folder, and interpreter-wide state that is put back."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(sys, "path", sys.path.copy())
+    monkeypatch.setattr(sys, "modules", sys.modules.copy())
+    Path("my_space.py").write_text(GOOD)
+    Path("my_package").mkdir()
+    Path("my_package/__init__.py").touch()
+    Path("my_package/spaces.py").write_text(GOOD)
+    Path("broken_space.py").write_text("import no_such_module_of_mine")
+    Path("unfinished_space.py").write_text("def space(trial:")
+
+
+@pytest.mark.parametrize("name", SPACES)
+def test_built_in(name: str) -> None:
+    space = load(name)
+    assert space is SPACES[name]
+    assert space.name == name
+    assert space.summary
+
+
+@pytest.mark.parametrize("name", ["my_space.py:space", "./my_space.py:space", "my_package.spaces:space"])
+def test_a_function_of_ones_own(name: str) -> None:
+    space = load(name)
+    assert (space.name, space.baseline) == (name, {"epochs": 3})
+    assert space(optuna.trial.FixedTrial({"epochs": 7})).training.epochs == 7
+
+
+def test_an_absolute_path(tmp_path: Path) -> None:
+    assert load(f"{tmp_path}/my_space.py:space").baseline == {"epochs": 3}
+
+
+def test_a_function_without_a_baseline_starts_without_modules() -> None:
+    assert load("my_space.py:no_baseline").baseline == {"modules": 0}
+
+
+def test_a_space_object() -> None:
+    space = load("my_space.py:whole")
+    assert (space.name, space.baseline["epochs"]) == ("whole", 4)
+
+
+@pytest.mark.parametrize(
+    ("name", "message"),
+    [
+        (
+            "wof",
+            r"unknown space 'wof'; choose from digits, .*\. Did you mean 'woof'\?.*file\.py:function",
+        ),
+        ("", "unknown space ''; choose from digits, nette, woof"),
+        ("my_space.py", r"unknown space 'my_space\.py'.*file\.py:function"),
+        ("absent.py:space", r"there is no file absent\.py"),
+        (
+            "absent.module:space",
+            r"absent\.module cannot be imported: ModuleNotFoundError: No module named 'absent'",
+        ),
+        (":space", "cannot be imported"),
+        (
+            "broken_space.py:space",
+            r"broken_space\.py cannot be imported: ModuleNotFoundError: .*no_such_module",
+        ),
+        ("unfinished_space.py:space", r"unfinished_space\.py cannot be imported: SyntaxError"),
+        (
+            "my_space.py:spase",
+            r"unknown function in my_space\.py 'spase'; choose from .*Did you mean 'space'",
+        ),
+        (
+            "my_package.spaces:spase",
+            r"unknown function in my_package\.spaces 'spase'; .*Did you mean 'space'",
+        ),
+        ("my_space.py:number", r"unknown function in my_space\.py 'number'"),
+        ("my_space.py:", r"unknown function in my_space\.py ''"),
+    ],
+)
+def test_refuses_to_load(name: str, message: str) -> None:
+    with pytest.raises(InputError, match=message):
+        load(name)
+
+
+@pytest.mark.parametrize(
+    ("function", "message"),
+    [
+        ("breaks", r"'my_space\.py:breaks' raised KeyError: 'nothing' \(my_space\.py, line 17\)"),
+        ("returns_a_dict", r"must return a search\.config\.TrialConfig; got dict"),
+        ("misconfigures", r"configuration: training\.epochs must be 1 or more; got 0"),
+        ("space", r"'my_space\.py:space' raised ValueError: .*epochs"),
+    ],
+)
+def test_what_a_function_can_get_wrong(function: str, message: str) -> None:
+    space = load(f"my_space.py:{function}")
+    with pytest.raises(InputError, match=message):
+        space(optuna.trial.FixedTrial({}))
+
+
+def test_pruning_passes_through() -> None:
+    with pytest.raises(optuna.TrialPruned):
+        load("my_space.py:prunes")(optuna.trial.FixedTrial({}))
+
+
+def test_two_files_of_one_name_are_two_spaces(tmp_path: Path) -> None:
+    for folder, epochs in (("a", 1), ("b", 2)):
+        (tmp_path / folder).mkdir()
+        (tmp_path / folder / "mine.py").write_text(GOOD.replace('"epochs": 3', f'"epochs": {epochs}'))
+    first, second = load("a/mine.py:space"), load("b/mine.py:space")
+    assert (first.baseline, second.baseline) == ({"epochs": 1}, {"epochs": 2})
+
+
+def test_a_space_needs_no_more_than_a_trial() -> None:
+    space = Space(name="s", draw=lambda trial: TrialConfig(), baseline={}, summary="")
+    assert space(optuna.trial.FixedTrial({})) == TrialConfig()

@@ -1,0 +1,200 @@
+"""Every space of the table: what it draws can be trained, written down and drawn again."""
+
+import copy
+import json
+import warnings
+from collections.abc import Iterator
+from functools import cache
+from itertools import product
+from typing import Any
+
+import optuna
+import pytest
+import torch
+from torch import nn
+
+from attention import ATTENTIONS
+from backbones import Site, build, insert, sites
+from search import choices
+from search.config import TrialConfig
+from search.spaces import SPACES, Space
+
+SAMPLES = 200
+
+
+@cache
+def _samples(name: str) -> list[tuple[dict[str, Any], TrialConfig]]:
+    """Parameters and configuration of the baseline and of random trials."""
+    space = SPACES[name]
+    study = optuna.create_study(sampler=optuna.samplers.RandomSampler(seed=0))
+    study.enqueue_trial(dict(space.baseline))
+    samples = []
+    for _ in range(SAMPLES):
+        trial = study.ask()
+        config = space(trial)
+        samples.append((trial.params, config))
+    return samples
+
+
+@pytest.fixture(params=SPACES)
+def space(request: pytest.FixtureRequest) -> Space:
+    return SPACES[request.param]
+
+
+@cache
+def _trunk(backbone: str, width: float) -> nn.Module:
+    torch.manual_seed(0)
+    return build(backbone, classes=10, width=width)
+
+
+@pytest.fixture
+def one_thread() -> Iterator[None]:
+    """Layers this small wait for threads longer than they compute."""
+    threads = torch.get_num_threads()
+    torch.set_num_threads(1)
+    yield
+    torch.set_num_threads(threads)
+
+
+@pytest.mark.usefixtures("one_thread")
+def test_every_sample_trains(space: Space) -> None:
+    """One step at 32 pixels, on a trunk of the sample's own kind and width."""
+    images = torch.randn(2, 3, 32, 32, generator=torch.Generator().manual_seed(0))
+    labels = torch.tensor([3, 7])
+    for params, config in _samples(space.name):
+        trunk = copy.deepcopy(_trunk(config.model.backbone, config.model.width))
+        model = insert(trunk, config.model.placement).train()
+        optimizer = torch.optim.SGD(model.parameters(), lr=config.training.learning_rate)
+        loss = nn.functional.cross_entropy(
+            model(images), labels, label_smoothing=config.training.label_smoothing
+        )
+        loss.backward()
+        optimizer.step()
+        assert loss.isfinite(), params
+        assert all(parameter.isfinite().all() for parameter in model.parameters()), params
+        inserted = [name for name, _ in model.named_parameters() if name.endswith("site_attention.gamma")]
+        assert len(inserted) == len(config.model.placement), params
+
+
+def test_every_sample_round_trips_through_json(space: Space) -> None:
+    for _, config in _samples(space.name):
+        assert TrialConfig.from_json(json.loads(json.dumps(config.to_json()))) == config
+
+
+def test_the_same_parameters_are_the_same_configuration(space: Space) -> None:
+    for params, config in _samples(space.name):
+        assert space(optuna.trial.FixedTrial(params)) == config
+
+
+def test_the_first_sample_is_the_published_baseline(space: Space) -> None:
+    params, config = _samples(space.name)[0]
+    assert params == space.baseline
+    assert config.model.placement == {}
+    assert config.model.backbone == "xresnet18"
+    training = config.training
+    assert (training.optimizer, training.learning_rate, training.weight_decay) == ("adamw", 3e-3, 1e-2)
+    assert (training.batch_size, training.schedule) == (64, "one-cycle")
+    assert (training.mixup, training.label_smoothing) == (0.0, 0.1)
+
+
+def test_the_baseline_lies_within_the_space(space: Space) -> None:
+    """Optuna warns of a parameter out of range and goes on."""
+    study = optuna.create_study()
+    study.enqueue_trial(dict(space.baseline))
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        space(study.ask())
+
+
+def test_samples_reach_the_whole_space(space: Space) -> None:
+    params, configs = zip(*_samples(space.name), strict=True)
+    placements = [config.model.placement for config in configs]
+    assert {len(placement) for placement in placements} == {0, 1, 2, 3}
+    assert {spec.type for placement in placements for spec in placement.values()} == set(ATTENTIONS)
+    assert {config.training.optimizer for config in configs} == {"adamw", "sgd"}
+    assert {config.training.schedule for config in configs} == {"one-cycle", "flat-cosine"}
+    assert {config.training.batch_size for config in configs} == {32, 64, 128}
+    if "backbone" in params[0]:
+        assert {config.model.backbone for config in configs} == {"xresnet18", "xresnet34", "xresnet50"}
+
+
+def test_a_placement_has_one_name(space: Space) -> None:
+    """No site comes twice, sites come in order, and equal placements come from equal parameters."""
+    names: dict[str, dict[str, Any]] = {}
+    for params, config in _samples(space.name):
+        placement = config.model.placement
+        assert params["modules"] == len(placement)
+        prefixes = ("backbone", "site", "type", f"{config.model.backbone}.site", "modules")
+        name = {key: value for key, value in params.items() if key.startswith(prefixes)}
+        chosen = [name[key] for key in sorted(name) if "site" in key]
+        assert chosen == sorted(set(chosen))
+        assert len(chosen) == len(placement)
+        bare = json.dumps([config.model.backbone, *((s, a.type) for s, a in placement.items())])
+        assert names.setdefault(bare, name) == name
+    assert len(names) > SAMPLES / 4
+
+
+SITES = [Site(name=f"s{i}", path=f"{i}", channels=16 << i, stride=1, resolution=(8, 8)) for i in range(4)]
+
+
+def test_every_set_of_sites_can_be_drawn_in_exactly_one_way() -> None:
+    drawn = []
+    for modules, *indices in product(range(4), repeat=4):
+        sites_and_types = {f"site{i}": index for i, index in enumerate(indices, start=1)}
+        sites_and_types |= {f"type{i}": "sagan" for i in (1, 2, 3)}
+        trial = optuna.trial.FixedTrial({"modules": modules, **sites_and_types})
+        with warnings.catch_warnings():
+            warnings.simplefilter("error")  # of a value out of its range, which names nothing
+            try:
+                placement = choices.placement(trial, SITES, most=3)
+            except UserWarning:
+                continue
+        drawn.append((tuple(placement), tuple(indices[:modules])))
+    ways = {(placement, indices) for placement, indices in drawn}
+    assert len(ways) == len({placement for placement, _ in ways}) == 1 + 4 + 6 + 4
+
+
+def test_more_modules_than_sites_are_not_asked_for() -> None:
+    study = optuna.create_study(sampler=optuna.samplers.RandomSampler(seed=0))
+    drawn = [choices.placement(study.ask(), SITES[:2], most=3) for _ in range(30)]
+    assert {len(placement) for placement in drawn} == {0, 1, 2}
+
+
+@pytest.mark.parametrize("channels", [16, 64, 256, 2048])
+def test_options_fit_every_width(channels: int) -> None:
+    study = optuna.create_study(sampler=optuna.samplers.RandomSampler(seed=0))
+    for _ in range(60):
+        spec = choices.attention(study.ask(), 1, channels)
+        assert spec.build(channels).channels == channels
+
+
+@pytest.mark.parametrize("multivariate", [False, True])
+def test_tpe_copes_with_ranges_that_move(space: Space, multivariate: bool) -> None:
+    """The range of each site depends on the one before, and on the backbone."""
+    optuna.logging.set_verbosity(optuna.logging.WARNING)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", optuna.exceptions.ExperimentalWarning)
+        sampler = optuna.samplers.TPESampler(seed=0, n_startup_trials=5, multivariate=multivariate)
+    study = optuna.create_study(sampler=sampler, direction="maximize")
+    study.enqueue_trial(dict(space.baseline))
+    for _ in range(30):
+        trial = study.ask()
+        config = space(trial)
+        study.tell(trial, len(config.model.placement) + 0.1 * ("stem" in config.model.placement))
+    assert len(study.best_trial.params) > len(space.baseline)
+    late = [trial.params["modules"] for trial in study.trials[15:]]
+    assert sum(late) > 15 * 1.5  # it has learnt that more modules score more
+
+
+def test_sites_are_those_of_the_backbone_that_is_trained() -> None:
+    """Spaces look for sites once, at 128 pixels; at another size they have the same names."""
+    model = build("xresnet18", classes=2)
+    small, large = ([s.name for s in sites(model, torch.empty(1, 3, n, n))] for n in (32, 256))
+    assert small == large
+
+
+def test_digits_attends_to_more_than_one_position() -> None:
+    found = sites(_trunk("xresnet18", 0.25), torch.empty(1, 3, 32, 32))
+    single = {site.name for site in found if site.positions == 1}
+    assert single
+    assert not any(single & set(config.model.placement) for _, config in _samples("digits"))

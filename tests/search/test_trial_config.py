@@ -1,0 +1,253 @@
+"""The configuration of a trial: its format, and what it says about one that cannot work."""
+
+import json
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from attention import ATTENTIONS, InputError, Spec
+from backbones import BACKBONES
+from search.config import Data, Model, Training, TrialConfig
+
+# Runs, studies and exported models hold this text: what it says today must be read for ever.
+LITERAL = """
+{
+  "task": "classification",
+  "data": {"source": "woof", "path": "/data/imagewoof2", "size": 128, "subset": 0.5},
+  "model": {
+    "backbone": "xresnet50",
+    "width": 0.25,
+    "placement": {
+      "stem": {"type": "sagan"},
+      "stage1.block2.branch": {"type": "ssa", "ks": 3, "order": "xxt-first"},
+      "stage3.block1": {"type": "decomposed", "key_channels": null, "heads": 2}
+    }
+  },
+  "training": {
+    "epochs": 7,
+    "batch_size": 32,
+    "optimizer": "sgd",
+    "learning_rate": 0.1,
+    "weight_decay": 0.0005,
+    "schedule": "flat-cosine",
+    "mixup": 0.2,
+    "label_smoothing": 0.0
+  },
+  "seed": 42
+}
+"""
+
+CONFIG = TrialConfig(
+    data=Data(source="woof", path="/data/imagewoof2", size=128, subset=0.5),
+    model=Model(
+        backbone="xresnet50",
+        width=0.25,
+        placement={
+            "stem": Spec("sagan"),
+            "stage1.block2.branch": Spec("ssa", {"ks": 3, "order": "xxt-first"}),
+            "stage3.block1": Spec("decomposed", {"key_channels": None, "heads": 2}),
+        },
+    ),
+    training=Training(
+        epochs=7,
+        batch_size=32,
+        optimizer="sgd",
+        learning_rate=0.1,
+        weight_decay=0.0005,
+        schedule="flat-cosine",
+        mixup=0.2,
+        label_smoothing=0.0,
+    ),
+    seed=42,
+)
+
+
+def test_writes_the_format() -> None:
+    assert CONFIG.to_json() == json.loads(LITERAL)
+
+
+def test_reads_the_format() -> None:
+    assert TrialConfig.from_json(json.loads(LITERAL)) == CONFIG
+
+
+def test_what_is_left_out_takes_its_default() -> None:
+    assert TrialConfig.from_json({}) == TrialConfig()
+    assert TrialConfig.from_json({"model": {"width": 0.5}}) == TrialConfig(model=Model(width=0.5))
+    assert TrialConfig().to_json() == {
+        "task": "classification",
+        "data": {"source": "digits", "path": None, "size": 32, "subset": 1.0},
+        "model": {"backbone": "xresnet18", "width": 1.0, "placement": {}},
+        "training": {
+            "epochs": 5,
+            "batch_size": 64,
+            "optimizer": "adamw",
+            "learning_rate": 0.003,
+            "weight_decay": 0.01,
+            "schedule": "one-cycle",
+            "mixup": 0.0,
+            "label_smoothing": 0.1,
+        },
+        "seed": 0,
+    }
+
+
+def _from(low: float, high: float, *, open: bool = False) -> st.SearchStrategy[float]:
+    return st.floats(low, high, allow_nan=False, exclude_min=open)
+
+
+SPECS = st.sampled_from(
+    [Spec(name) for name in ATTENTIONS]
+    + [Spec(name, dict(record.options)) for name, record in ATTENTIONS.items()]  # type: ignore[arg-type]
+)
+CONFIGS = st.builds(
+    TrialConfig,
+    task=st.text(),
+    data=st.builds(
+        Data,
+        source=st.text(),
+        path=st.none() | st.text(),
+        size=st.integers(8, 1024),
+        subset=_from(0, 1, open=True),
+    ),
+    model=st.builds(
+        Model,
+        backbone=st.sampled_from(list(BACKBONES)),
+        width=_from(1 / 16, 16),
+        placement=st.dictionaries(st.text(), SPECS, max_size=4),
+    ),
+    training=st.builds(
+        Training,
+        epochs=st.integers(1),
+        batch_size=st.integers(2),
+        optimizer=st.sampled_from(["adamw", "sgd"]),
+        learning_rate=_from(0, 1e3, open=True),
+        weight_decay=_from(0, 1e3),
+        schedule=st.sampled_from(["one-cycle", "flat-cosine"]),
+        mixup=_from(0, 10),
+        label_smoothing=_from(0, 0.999),
+    ),
+    seed=st.integers(0, 2**63),
+)
+
+
+@given(CONFIGS)
+@settings(deadline=None)
+def test_round_trips_through_json(config: TrialConfig) -> None:
+    text = json.dumps(config.to_json(), allow_nan=False)
+    assert TrialConfig.from_json(json.loads(text)) == config
+
+
+def test_whole_numbers_are_numbers_too() -> None:
+    """JSON has one kind of number, and some writers turn 1.0 into 1."""
+    config = TrialConfig.from_json({"data": {"subset": 1}, "training": {"learning_rate": 1, "mixup": 0}})
+    values = (config.data.subset, config.training.learning_rate, config.training.mixup)
+    assert values == (1.0, 1.0, 0.0)
+    assert {type(value) for value in values} == {float}
+
+
+PROBLEMS: list[tuple[Any, str]] = [
+    (None, "the whole must be an object; got None"),
+    ([], "the whole must be an object; got []"),
+    ({"sed": 1}, "unknown key 'sed'; known: task, data, model, training, seed. Did you mean 'seed'?"),
+    (
+        {"data": {"sise": 1}},
+        "unknown key 'data.sise'; known: source, path, size, subset. Did you mean 'size'?",
+    ),
+    ({"training": {"zzz": 1}}, "unknown key 'training.zzz'; known: epochs, "),
+    ({"data": 3}, "data. must be an object; got 3"),
+    ({"task": 3}, "task must be str; got 3"),
+    ({"seed": 1.5}, "seed must be int; got 1.5"),
+    ({"seed": True}, "seed must be int; got True"),
+    ({"seed": None}, "seed must be int; got None"),
+    ({"data": {"path": 3}}, "data.path must be str or null; got 3"),
+    ({"data": {"size": "32"}}, "data.size must be int; got '32'"),
+    ({"data": {"size": 7}}, "data.size must lie between 8 and 1024 pixels; got 7"),
+    ({"data": {"size": 1025}}, "data.size must lie between 8 and 1024 pixels; got 1025"),
+    ({"data": {"subset": 0}}, "data.subset must be above 0 and at most 1; got 0.0"),
+    ({"data": {"subset": 1.1}}, "data.subset must be above 0 and at most 1; got 1.1"),
+    ({"data": {"subset": float("nan")}}, "data.subset must be above 0 and at most 1; got nan"),
+    ({"data": {"subset": False}}, "data.subset must be float; got False"),
+    ({"model": {"backbone": "xresnet19"}}, "unknown backbone 'xresnet19'; choose from "),
+    ({"model": {"backbone": None}}, "model.backbone must be str; got None"),
+    ({"model": {"width": 17}}, "model.width must lie between 1/16 and 16; got 17.0"),
+    ({"model": {"width": "wide"}}, "model.width must be float; got 'wide'"),
+    (
+        {"model": {"placement": ["stem"]}},
+        "model.placement must be an object of site: attention; got ['stem']",
+    ),
+    ({"model": {"placement": {"stem": "sagn"}}}, "model.placement at 'stem': unknown attention 'sagn'"),
+    ({"model": {"placement": {"stem": 3}}}, "model.placement at 'stem': an attention is a name or "),
+    (
+        {"model": {"placement": {"stem": {"type": "ssa", "ks": "3"}}}},
+        "model.placement at 'stem': option 'ks' of 'ssa' must be int; got '3'",
+    ),
+    ({"training": {"epochs": 0}}, "training.epochs must be 1 or more; got 0"),
+    ({"training": {"batch_size": 1}}, "training.batch_size must be 2 or more, for batch norm; got 1"),
+    ({"training": {"optimizer": "adam"}}, "training.optimizer must be one of adamw, sgd; got 'adam'"),
+    ({"training": {"optimizer": ["sgd"]}}, "training.optimizer must be one of adamw, sgd; got ['sgd']"),
+    ({"training": {"schedule": "cosine"}}, "training.schedule must be one of one-cycle, flat-cosine; got"),
+    ({"training": {"learning_rate": 0}}, "training.learning_rate must be above 0; got 0.0"),
+    ({"training": {"learning_rate": float("inf")}}, "training.learning_rate must be above 0; got inf"),
+    ({"training": {"weight_decay": -1}}, "training.weight_decay must be 0 or more; got -1.0"),
+    ({"training": {"mixup": -0.1}}, "training.mixup must be 0 or more; got -0.1"),
+    (
+        {"training": {"label_smoothing": 1}},
+        "training.label_smoothing must be at least 0 and below 1; got 1.0",
+    ),
+]
+
+
+@pytest.mark.parametrize(("value", "message"), PROBLEMS, ids=[message[:45] for _, message in PROBLEMS])
+def test_refuses(value: object, message: str) -> None:
+    with pytest.raises(InputError) as error:
+        TrialConfig.from_json(value)
+    assert str(error.value).startswith("configuration: ")
+    assert message in str(error.value)
+    assert "problems" not in str(error.value)
+
+
+def test_reports_all_problems_at_once() -> None:
+    together: dict[str, Any] = {
+        "sed": 1,
+        "task": 3,
+        "data": {"sise": 1, "size": 7, "subset": "all"},
+        "model": {"backbone": "xresnet19", "placement": {"stem": "sagn", "stage1": 3}},
+        "training": {"optimizer": "adam", "epochs": 0, "mixup": -1},
+    }
+    with pytest.raises(InputError) as error:
+        TrialConfig.from_json(together)
+    first, *problems = str(error.value).splitlines()
+    assert first == "configuration: 11 problems"
+    mentioned = [
+        "'sed'",
+        "task must",
+        "data.sise",
+        "data.size",
+        "data.subset",
+        "xresnet19",
+        "'stem'",
+        "'stage1'",
+    ]
+    for what in [*mentioned, "training.optimizer", "training.epochs", "training.mixup"]:
+        assert sum(what in problem for problem in problems) == 1, what
+
+
+def test_is_checked_when_it_is_made_in_code_too() -> None:
+    with pytest.raises(InputError, match=r"configuration: 2 problems\n  data.size .*\n  training.epochs"):
+        TrialConfig(data=Data(size=1), training=Training(epochs=0))
+
+
+def test_change() -> None:
+    changed = CONFIG.change(data={"size": 64}, training={"epochs": 1, "mixup": 0.0}, seed=1)
+    assert (changed.data.size, changed.training.epochs, changed.training.mixup, changed.seed) == (
+        64,
+        1,
+        0.0,
+        1,
+    )
+    assert changed.change(data={"size": 128}, training={"epochs": 7, "mixup": 0.2}, seed=42) == CONFIG
+    assert CONFIG.data.size == 128
+    with pytest.raises(InputError, match=r"data\.size must lie between"):
+        CONFIG.change(data={"size": 1})
