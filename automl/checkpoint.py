@@ -1,8 +1,6 @@
 """Checkpoints: a configuration and what was learned under it, in one file that executes nothing when read."""
 
 import os
-import pickle
-import zipfile
 from pathlib import Path
 from typing import Any
 
@@ -14,17 +12,7 @@ from search.config import TrialConfig
 
 NAME = "checkpoint.pt"
 
-# What torch.load and the reading of its content raise for files that are cut, altered or not ours.
-_DAMAGE = (
-    RuntimeError,
-    EOFError,
-    OSError,
-    KeyError,
-    TypeError,
-    ValueError,
-    pickle.UnpicklingError,
-    zipfile.BadZipFile,
-)
+_CONTENT = {"config": dict, "metrics": dict, "epoch": int, "model": dict, "optimizer": dict}
 
 
 def save(folder: Path, config: TrialConfig, state: State, metrics: dict[str, float]) -> Path:
@@ -49,13 +37,19 @@ def read(path: Path, device: torch.device) -> dict[str, Any]:
     """The content of a checkpoint. Raises InputError when it is missing, damaged or not ours."""
     try:
         content: dict[str, Any] = torch.load(path, map_location=device, weights_only=True)
+        if not isinstance(content, dict):
+            raise TypeError(f"it holds a {type(content).__name__}")
+        for key, kind in _CONTENT.items():
+            if not isinstance(content.get(key), kind):
+                raise TypeError(f"it has no {key}")
         TrialConfig.from_json(content["config"])
-        content["model"], content["optimizer"], content["epoch"]
     except FileNotFoundError:
         raise InputError(
             f"there is no checkpoint {path}; was it deleted, or written on another machine?"
         ) from None
-    except _DAMAGE as error:
+    except torch.OutOfMemoryError:
+        raise
+    except Exception as error:  # a damaged file makes unpickling raise errors of every kind
         reason = str(error).strip().splitlines()[0] if str(error).strip() else type(error).__name__
         raise InputError(
             f"checkpoint {path} is damaged or not one of ours; train the trial again. ({reason})"

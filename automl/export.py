@@ -64,15 +64,20 @@ def run_export(
     if best == (run is not None):
         raise InputError("say what to export: either --best [--search NAME] or --run ID")
     out = Path(out).expanduser().resolve()
-    if out.exists() and not (
-        out.is_dir() and ({p.name for p in out.iterdir()} <= {CONFIG} or is_export(out))
-    ):
+    if out.exists() and not _replaceable(out):
         raise InputError(f"--out {out} holds something else; name a new folder")
     tracked = find_best(search) if best else find_run(run or "")
     content = checkpoint.read(tracked.checkpoint, torch.device("cpu"))
     task = open_task(TrialConfig.from_json(content["config"]), torch.device("cpu"))
     model = task.model()
-    model.load_state_dict(content["model"])
+    try:
+        model.load_state_dict(content["model"])
+    except RuntimeError as error:
+        reason = str(error).splitlines()[-1].strip()
+        raise InputError(
+            f"checkpoint {tracked.checkpoint} does not fit the model of its configuration; have the classes "
+            f"of its data changed since? ({reason})"
+        ) from error
     model.eval()
     unfinished = out.with_name(f".{out.name}.{os.getpid()}")
     try:
@@ -90,9 +95,10 @@ def run_export(
     return result
 
 
-def is_export(folder: Path) -> bool:
-    """Whether `folder` is what `run_export` leaves."""
-    return (folder / CONFIG).is_file() and (folder / ONNX).is_file()
+def _replaceable(folder: Path) -> bool:
+    """Whether `folder` is empty or what `run_export` leaves, with nothing of anybody else's in it."""
+    held = {file.name for file in folder.iterdir()} if folder.is_dir() else {""}
+    return not held or {CONFIG, ONNX} <= held <= {ONNX, PT2, WEIGHTS, CONFIG, CARD, MLFLOW}
 
 
 def _write(folder: Path, task: Task, model: nn.Module, tracked: TrackedRun, out: Path) -> ExportResult:

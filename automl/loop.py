@@ -42,7 +42,8 @@ def fit(task: Task, state: State) -> Iterator[Metrics]:
     """Train from `state` to the configuration's last epoch, and yield the metrics of each epoch.
 
     Yields `epoch` (1 for the first), `train_loss`, the task's validation metrics as `NAME`, the
-    `learning_rate` of the epoch's last step and `seconds`. Raises Diverged when the loss is not finite.
+    `learning_rate` of the epoch's last step and `seconds`. Raises Diverged when the loss or a metric is
+    not finite.
     """
     training, device = task.config.training, task.device
     steps = task.steps()
@@ -65,8 +66,9 @@ def fit(task: Task, state: State) -> Iterator[Metrics]:
         if not isfinite(train_loss):
             raise Diverged(f"the training loss became {train_loss} in epoch {state.epoch + 1}")
         metrics = evaluate(task, state.model)
-        if not isfinite(metrics[task.metric]):
-            raise Diverged(f"{task.metric} became {metrics[task.metric]} in epoch {state.epoch + 1}")
+        for name, value in metrics.items():  # an accuracy is finite whatever the weights have become
+            if not isfinite(value):
+                raise Diverged(f"the validation {name} became {value} in epoch {state.epoch + 1}")
         state.epoch += 1
         yield {
             "epoch": state.epoch,

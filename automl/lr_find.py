@@ -11,6 +11,7 @@ from math import isfinite, log10
 from pathlib import Path
 from typing import Any
 
+from attention import InputError
 from automl.device import autocast
 from automl.loop import start
 from automl.tasks import Task
@@ -28,7 +29,10 @@ class RangeTest:
 def find_learning_rate(
     task: Task, *, lowest: float = 1e-6, highest: float = 10.0, steps: int = 100
 ) -> RangeTest:
-    """Train a new model for `steps` steps, the rate growing from `lowest` to `highest`."""
+    """Train a new model for `steps` steps, the rate growing from `lowest` to `highest`.
+
+    Raises InputError when the loss is not finite from the start.
+    """
     state = start(task)
     state.model.train()
     batches = _forever(task)
@@ -51,6 +55,8 @@ def find_learning_rate(
             break
         rates.append(rate)
         losses.append(smooth)
+    if len(losses) < 2:
+        raise InputError(f"the loss is not finite at a learning rate of {lowest:g}; there is none to suggest")
     # The first steps' average is over few losses and falls by chance.
     slopes = [b - a for a, b in pairwise(losses)]
     begin = min(5, len(slopes) - 1)

@@ -51,7 +51,10 @@ class Progress:
     def ended(self, trial: TrialRecord) -> None:
         if not self.live:
             self.console.print(
-                f"{time.strftime('%H:%M:%S')} {self._event(trial)}", soft_wrap=True, highlight=False
+                f"{time.strftime('%H:%M:%S')} {self._event(trial)}",
+                soft_wrap=True,
+                highlight=False,
+                markup=False,  # an error's text may hold brackets
             )
         self._show()
 

@@ -190,6 +190,7 @@ def overrides(
 
 def draw_baseline(space: Space, seed: int) -> TrialConfig:
     """The configuration of trial 0, drawn apart from any search's study."""
+    TrialConfig(seed=seed)  # refuses a seed that the sampler would choke on
     loud = optuna.logging.get_verbosity()
     optuna.logging.set_verbosity(optuna.logging.WARNING)
     try:

@@ -196,7 +196,11 @@ def find_best(search: str | None) -> TrackedRun:
     client = _client()
     experiments = [e.experiment_id for e in client.search_experiments()]
     query = f"tags.`{SEARCH}` = '{search}'" if search else f"tags.`{SEARCH}` LIKE '%'"
-    runs = client.search_runs(experiments, query, order_by=["attributes.start_time DESC"], max_results=100)
+    runs = []
+    if "'" not in (search or ""):  # no search is called so, and MLflow has no way to quote it
+        runs = client.search_runs(
+            experiments, query, order_by=["attributes.start_time DESC"], max_results=100
+        )
     if not runs:
         what = f"no search called {search!r}" if search else "no search to export from"
         raise InputError(f"MLflow has {what}; run `automl search` in this folder, or set MLFLOW_TRACKING_URI")

@@ -2,8 +2,10 @@
 
 import csv
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
+from itertools import count
 from pathlib import Path
 
 import torch
@@ -59,36 +61,60 @@ def run_train(
     """
     task = open_task(config, find_device(device))
     state = start(task)
-    folder = Path(storage).resolve() / f"train-{time.strftime('%Y%m%d-%H%M%S')}"
     tracker = Tracker(experiment="train")
     trial = record.TrialRecord(0, config)
+    with new_folder(Path(storage).resolve()) as folder:
+        if log:
+            _empty(Path(log))
+        tracker.started(trial)
+        try:
+            for metrics in fit(task, state):
+                trial.history.append(metrics)
+                tracker.reported(trial)
+                trial.checkpoint = str(checkpoint.save(folder, config, state, metrics).parent)
+                if log:
+                    append_line(Path(log), metrics)
+                tell(task, metrics)
+            trial.state = record.State.COMPLETE
+        except Diverged as error:
+            trial.state, trial.reason = record.State.INFEASIBLE, str(error)
+            raise InputError(f"{error}; lower the learning rate") from error
+        except BaseException as error:
+            trial.state, trial.reason = record.State.ERROR, repr(error)
+            raise
+        finally:
+            if trial.checkpoint:
+                tracker.saved(trial)
+            tracker.ended(trial)
+    return TrainResult(tracker.runs.get(0), folder / checkpoint.NAME, trial.history)
+
+
+@contextmanager
+def new_folder(storage: Path) -> Iterator[Path]:
+    """A new folder in `storage`, named by the time, which goes again when nothing was kept in it."""
+    stem = f"train-{time.strftime('%Y%m%d-%H%M%S')}"
+    names = (stem if i == 1 else f"{stem}-{i}" for i in count(1))
+    folder = next(storage / name for name in names if not (storage / name).exists())
     try:
         folder.mkdir(parents=True)
-        if log:
-            Path(log).write_text("")
     except OSError as error:
-        raise InputError(f"{error.filename} cannot be written ({error.strerror})") from error
-    tracker.started(trial)
+        raise _not_writable(error) from error
     try:
-        for metrics in fit(task, state):
-            trial.history.append(metrics)
-            tracker.reported(trial)
-            trial.checkpoint = str(checkpoint.save(folder, config, state, metrics).parent)
-            if log:
-                append_line(Path(log), metrics)
-            tell(task, metrics)
-        trial.state = record.State.COMPLETE
-    except Diverged as error:
-        trial.state, trial.reason = record.State.INFEASIBLE, str(error)
-        raise InputError(f"{error}; lower the learning rate") from error
-    except BaseException as error:
-        trial.state, trial.reason = record.State.ERROR, repr(error)
-        raise
+        yield folder
     finally:
-        if trial.checkpoint:
-            tracker.saved(trial)
-        tracker.ended(trial)
-    return TrainResult(tracker.runs.get(0), folder / checkpoint.NAME, trial.history)
+        with suppress(OSError):  # it is not empty
+            folder.rmdir()
+
+
+def _empty(log: Path) -> None:
+    try:
+        log.write_text("")
+    except OSError as error:
+        raise _not_writable(error) from error
+
+
+def _not_writable(error: OSError) -> InputError:
+    return InputError(f"{error.filename} cannot be written ({error.strerror})")
 
 
 def append_line(file: Path, metrics: Metrics) -> None:

@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from math import isfinite
 
 from attention import InputError
 
@@ -14,9 +15,9 @@ class TrialResources:
     gpus: float = 0
 
     def __post_init__(self) -> None:
-        if self.cpus <= 0:
+        if not (isfinite(self.cpus) and self.cpus > 0):
             raise InputError(f"--cpus-per-trial must be above 0; got {self.cpus:g}")
-        if self.gpus < 0:
+        if not (isfinite(self.gpus) and self.gpus >= 0):
             raise InputError(f"--gpus-per-trial must be 0 or more; got {self.gpus:g}")
         if self.gpus > 1 and self.gpus != int(self.gpus):
             raise InputError(

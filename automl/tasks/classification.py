@@ -132,10 +132,13 @@ def mixup(x: Tensor, y: Tensor, alpha: float, generator: torch.Generator) -> tup
     own and the larger one is the first's.
     """
     n = len(y)
-    # Beta(a, a) from two gamma draws, on a generator; torch's own distributions take none.
-    draws = torch._standard_gamma(torch.full((2, n), float(alpha)), generator=generator).clamp_min(1e-30)
-    share = draws[0] / draws.sum(0)
-    share = torch.maximum(share, 1 - share).to(x.device)
+    # Beta(a, a) from two gamma draws, on a generator; torch's own distributions take none. In logarithms,
+    # by G(a) = G(a + 1) U^(1/a): below a of about 0.05 draws of G(a) itself underflow to 0, and 0 / 0.
+    ones = torch.ones(2, n, dtype=torch.float64)
+    gamma = torch._standard_gamma(ones + alpha, generator=generator)
+    uniform = 1 - torch.rand(2, n, dtype=torch.float64, generator=generator)  # not 0
+    first, second = gamma.log() + uniform.log() / alpha
+    share = torch.sigmoid((first - second).abs()).float().to(x.device)
     other = torch.randperm(n, generator=generator).to(x.device)
     weight = share.view(-1, *[1] * (x.ndim - 1))
     return weight * x + (1 - weight) * x[other], y, y[other], share

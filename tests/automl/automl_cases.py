@@ -1,0 +1,77 @@
+"""What the tests of the application share: a training of a second, and a task that has no images."""
+
+from collections.abc import Iterator
+from typing import Any
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from attention import ATTENTIONS, Spec
+from automl.tasks import Task, open_task
+from automl.tasks.base import Split
+from search.config import Data, Model, Training, TrialConfig
+
+CPU = torch.device("cpu")
+
+# 229 digits at 24 px: seven steps an epoch, below a second.
+TINY = TrialConfig(
+    data=Data(source="digits", size=24, subset=0.2),
+    model=Model(backbone="xresnet18", width=0.25),
+    training=Training(epochs=1, batch_size=32),
+)
+
+# Every attention in one model, each at a site of its own.
+SITES = [f"stage{stage}.block{block}.branch" for stage in (1, 2, 3) for block in (1, 2)]
+EVERY_ATTENTION = {site: Spec(name) for site, name in zip(SITES, ATTENTIONS, strict=True)}
+
+
+def tiny(**parts: Any) -> TrialConfig:
+    return TINY.change(**parts)
+
+
+def opened(**parts: Any) -> Task:
+    return open_task(tiny(**parts), CPU)
+
+
+class Regression(Task):
+    """A line through noise-free points: not an image anywhere, and a metric of which less is better."""
+
+    metric = "error"
+    direction = "minimize"
+
+    def __init__(self, **training: Any) -> None:
+        super().__init__(TrialConfig(training=Training(**{"batch_size": 8} | training)), CPU)
+        generator = torch.Generator().manual_seed(1)
+        self.x = torch.randn(80, 3, generator=generator)
+        self.y = self.x @ torch.tensor([[1.0], [-2.0], [0.5]])
+        self.modes: list[tuple[str, bool]] = []
+
+    def model(self) -> nn.Module:
+        torch.manual_seed(self.config.seed)
+        return nn.Linear(3, 1)
+
+    def steps(self) -> int:
+        return len(self.x) // self.config.training.batch_size
+
+    def batches(self, epoch: int) -> Iterator[Tensor]:
+        generator = torch.Generator().manual_seed(epoch)
+        yield from torch.randperm(len(self.x), generator=generator).split(self.config.training.batch_size)
+
+    def loss(self, model: nn.Module, batch: Tensor) -> Tensor:
+        self.modes.append(("loss", model.training))
+        return F.mse_loss(model(self.x[batch]).float(), self.y[batch])
+
+    def evaluate(self, model: nn.Module, split: Split) -> dict[str, float]:
+        self.modes.append(("evaluate", model.training or torch.is_grad_enabled()))
+        return {"error": (model(self.x).float() - self.y).abs().mean().item()}
+
+    @property
+    def labels(self) -> list[str]:
+        return ["y"]
+
+    def raw(self, split: Split, count: int) -> Tensor:
+        return self.x[:count]
+
+    def artifact(self, model: nn.Module) -> tuple[nn.Module, Tensor]:
+        return model, self.x[:2]

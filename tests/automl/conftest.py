@@ -1,0 +1,86 @@
+import shutil
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+import torch
+from automl_cases import EVERY_ATTENTION, tiny
+from mlflow import MlflowClient
+
+from automl.export import ExportResult, run_export
+from automl.train import TrainResult, run_train
+
+
+@pytest.fixture(scope="session", autouse=True)
+def threads() -> Iterator[None]:
+    before = torch.get_num_threads()
+    torch.set_num_threads(1)  # as fast for such small steps, and bitwise the same everywhere
+    yield
+    torch.set_num_threads(before)
+
+
+@pytest.fixture(scope="session")
+def empty_store(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """An MLflow database that has its tables and nothing in them: making them takes seconds."""
+    file = tmp_path_factory.mktemp("store") / "mlflow.db"
+    MlflowClient(f"sqlite:///{file}").search_experiments()
+    return file
+
+
+@pytest.fixture
+def store(tmp_path: Path, empty_store: Path, monkeypatch: pytest.MonkeyPatch) -> MlflowClient:
+    """The test's own MLflow store in its own folder, which is the current one; and a client of it."""
+    shutil.copy(empty_store, tmp_path / "mlflow.db")
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("MLFLOW_TRACKING_URI", f"sqlite:///{tmp_path / 'mlflow.db'}")
+    return MlflowClient()
+
+
+@pytest.fixture(scope="session")
+def workplace(tmp_path_factory: pytest.TempPathFactory, empty_store: Path) -> Path:
+    """A folder with an MLflow store where a model with every attention was trained and exported."""
+    folder = tmp_path_factory.mktemp("workplace")
+    shutil.copy(empty_store, folder / "mlflow.db")
+    return folder
+
+
+@pytest.fixture(scope="session")
+def trained(workplace: Path) -> TrainResult:
+    with _there(workplace):
+        return run_train(tiny(model={"placement": EVERY_ATTENTION}), device="cpu")
+
+
+@pytest.fixture(scope="session")
+def exported(workplace: Path, trained: TrainResult) -> ExportResult:
+    with _there(workplace):
+        return run_export("exports/model", run=trained.run_id)
+
+
+@pytest.fixture
+def at_work(workplace: Path) -> Iterator[Path]:
+    """The current folder and store are those of `trained`."""
+    with _there(workplace):
+        yield workplace
+
+
+@contextmanager
+def _there(folder: Path) -> Iterator[None]:
+    with pytest.MonkeyPatch.context() as patch:
+        patch.chdir(folder)
+        patch.setenv("MLFLOW_TRACKING_URI", f"sqlite:///{folder / 'mlflow.db'}")
+        yield
+
+
+@pytest.fixture
+def cli(capsys: pytest.CaptureFixture[str]) -> Callable[..., tuple[int, str, str]]:
+    """Runs a command in this process: its exit code, standard output and standard error."""
+    from automl.cli import main
+
+    def run(*arguments: str) -> tuple[int, str, str]:
+        with pytest.raises(SystemExit) as end:
+            main(arguments)
+        said = capsys.readouterr()
+        return int(end.value.code or 0), said.out, said.err
+
+    return run

@@ -1,0 +1,150 @@
+from itertools import islice
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from automl_cases import CPU, Regression, opened
+from torch import Tensor, nn
+
+from attention import ATTENTIONS, Spec
+from automl import checkpoint
+from automl.loop import Diverged, Metrics, evaluate, fit, start
+from automl.tasks import Task, open_task
+
+# Everything that has a state of its own: momentum, mixup's draws, the power iteration of ssa.
+CASES: dict[str, dict[str, Any]] = {
+    "plain": {"training": {"epochs": 2}},
+    "attention": {
+        "model": {"placement": {"stage1.block2.branch": Spec("ssa-sym"), "stage2.block1": Spec("multihead")}},
+        "training": {"epochs": 2, "optimizer": "sgd", "mixup": 0.4, "schedule": "flat-cosine"},
+    },
+}
+Weights = dict[str, Tensor]
+
+
+def run(task: Task) -> tuple[Weights, list[Metrics]]:
+    state = start(task)
+    history = list(fit(task, state))
+    return state.model.state_dict(), timeless(history)
+
+
+def timeless(history: list[Metrics]) -> list[Metrics]:
+    return [{key: value for key, value in record.items() if key != "seconds"} for record in history]
+
+
+def same(one: Weights, other: Weights) -> bool:
+    return one.keys() == other.keys() and all(torch.equal(one[name], other[name]) for name in one)
+
+
+@pytest.fixture(scope="module", params=CASES)
+def case(request: pytest.FixtureRequest) -> tuple[Task, Weights, list[Metrics]]:
+    task = opened(**CASES[request.param])
+    return task, *run(task)
+
+
+def test_one_record_an_epoch(case: tuple[Task, Weights, list[Metrics]]) -> None:
+    _, _, history = case
+    assert [record["epoch"] for record in history] == [1, 2]
+    for record in history:
+        assert record.keys() == {"epoch", "train_loss", "accuracy", "loss", "learning_rate"}
+        assert 0 <= record["accuracy"] <= 1
+
+
+def test_same_seed_same_weights(case: tuple[Task, Weights, list[Metrics]]) -> None:
+    task, weights, history = case
+    torch.manual_seed(4711)  # what happened before has no say
+    other_weights, other_history = run(open_task(task.config, CPU))
+    assert other_history == history
+    assert same(other_weights, weights)
+
+
+def test_another_seed_other_weights() -> None:
+    task, other = opened(), opened(seed=1)
+    assert not same(task.model().state_dict(), other.model().state_dict())
+    assert not torch.equal(next(task.batches(0))[0], next(other.batches(0))[0])
+
+
+def test_going_on_from_a_checkpoint_changes_nothing(
+    case: tuple[Task, Weights, list[Metrics]], tmp_path: Path
+) -> None:
+    task, weights, history = case
+    state = start(task)
+    metrics = next(fit(task, state))
+    file = checkpoint.save(tmp_path, task.config, state, metrics)
+    torch.manual_seed(4711)
+    resumed = start(task)
+    checkpoint.restore(resumed, checkpoint.read(file, task.device))
+    rest = list(fit(task, resumed))
+    assert timeless([metrics, *rest]) == history
+    assert same(resumed.model.state_dict(), weights)
+    assert list(fit(task, resumed)) == []  # a finished training has nothing left to do
+
+
+@pytest.mark.parametrize("name", ATTENTIONS)
+def test_attention_leaves_trunk_and_data_as_they_are(name: str) -> None:
+    plain = opened(training={"mixup": 0.2})
+    attended = opened(model={"placement": {"stage1.block2.branch": Spec(name)}}, training={"mixup": 0.2})
+    trunk, weights = plain.model().state_dict(), attended.model().state_dict()
+    assert len(weights) > len(trunk)
+    assert same({key: weights[key] for key in trunk}, trunk)
+    for one, other in zip(islice(plain.batches(1), 2), islice(attended.batches(1), 2), strict=True):
+        for part, its_pair in zip(one, other, strict=True):
+            assert torch.equal(part, its_pair)
+
+
+def test_each_epoch_has_an_order_of_its_own() -> None:
+    task = opened()
+    labels = [torch.cat([batch[1] for batch in task.batches(epoch)]) for epoch in (0, 1)]
+    assert not torch.equal(*labels)
+    # The incomplete last batch is left out, so that every step has a full one.
+    assert len(labels[0]) == task.steps() * task.config.training.batch_size
+
+
+@pytest.mark.parametrize("optimizer", ["adamw", "sgd"])
+def test_a_loss_that_is_not_finite_is_told(optimizer: str) -> None:
+    task = opened(training={"learning_rate": 1e30, "optimizer": optimizer})
+    state = start(task)
+    with pytest.raises(Diverged, match="epoch 1"):
+        list(fit(task, state))
+    assert state.epoch == 0
+
+
+def test_a_metric_that_is_not_finite_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
+    task = Regression(epochs=1)
+    monkeypatch.setattr(task, "evaluate", lambda model, split: {"error": float("nan")})
+    with pytest.raises(Diverged, match="error became nan in epoch 1"):
+        list(fit(task, start(task)))
+
+
+def test_the_only_step_may_be_the_one_that_diverges() -> None:
+    """The training loss was computed before it, and the accuracy of a broken model is a number too."""
+    task = opened(training={"learning_rate": 1e30, "batch_size": 229})
+    with pytest.raises(Diverged, match="the validation loss became nan in epoch 1"):
+        list(fit(task, start(task)))
+
+
+@pytest.mark.parametrize("schedule", ["one-cycle", "flat-cosine"])
+def test_a_task_without_images(schedule: str) -> None:
+    task = Regression(epochs=20, learning_rate=0.05, schedule=schedule)
+    history = list(fit(task, start(task)))
+    assert [record["epoch"] for record in history] == list(range(1, 21))
+    assert history[0].keys() == {"epoch", "train_loss", "error", "learning_rate", "seconds"}
+    assert history[-1]["error"] < history[0]["error"] / 4
+    assert 0 < history[-1]["learning_rate"] < 1e-3 * 0.05
+    # Training mode in training; neither it nor gradients in evaluation.
+    epoch = [("loss", True)] * task.steps() + [("evaluate", False)]
+    assert task.modes == epoch * 20
+
+
+def test_evaluate_asks_for_the_split_it_is_given(monkeypatch: pytest.MonkeyPatch) -> None:
+    task, asked = Regression(), []
+
+    def note(model: nn.Module, split: str) -> dict[str, float]:
+        asked.append(split)
+        return {"error": 0.0}
+
+    monkeypatch.setattr(task, "evaluate", note)
+    evaluate(task, task.model())
+    evaluate(task, task.model(), "test")
+    assert asked == ["validation", "test"]

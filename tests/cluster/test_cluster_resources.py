@@ -1,0 +1,96 @@
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from attention import InputError
+from cluster.resources import TrialResources, slots
+
+CPUS = {"CPU": 8.0, "memory": 1e10}
+GPUS = {"CPU": 8.0, "GPU": 4.0}
+
+
+@pytest.mark.parametrize(
+    ("cpus", "gpus", "nodes", "expected"),
+    [
+        (1, 0, [CPUS], 8),
+        (3, 0, [CPUS], 2),
+        (0.5, 0, [CPUS], 16),
+        (0.1, 0, [{"CPU": 1.0}], 10),
+        (1, 0, [CPUS, GPUS], 16),
+        (5, 0, [CPUS, GPUS], 2),  # a trial lies on one node: 6 idle cores on two nodes hold nothing
+        (1, 1, [GPUS], 4),
+        (1, 2, [GPUS], 2),
+        (1, 3, [GPUS], 1),
+        (4, 1, [GPUS], 2),  # the cores run out first
+        (1, 0.5, [GPUS], 8),
+        (0.5, 0.5, [GPUS], 8),
+        (0.1, 0.3, [GPUS], 12),  # three on each GPU; the rests of two GPUs hold nothing
+        (0.01, 0.1, [{"CPU": 8.0, "GPU": 1.0}], 10),
+        (1, 0.6, [GPUS], 4),
+        (1, 1, [CPUS, GPUS], 4),
+        (1, 1, [GPUS, GPUS], 8),
+    ],
+)
+def test_slots(cpus: float, gpus: float, nodes: list[dict[str, float]], expected: int) -> None:
+    assert slots(TrialResources(cpus=cpus, gpus=gpus), nodes) == expected
+
+
+@pytest.mark.parametrize(
+    ("cpus", "gpus", "nodes", "fragments"),
+    [
+        (1, 64, [GPUS], ["64 GPUs", "4 GPUs", "1 node(s)", "--gpus-per-trial"]),
+        (9, 0, [CPUS], ["9 CPUs", "8 CPUs", "--cpus-per-trial"]),
+        (9, 0, [CPUS, CPUS], ["9 CPUs", "16 CPUs", "2 node(s)", "on one node"]),
+        (1, 0.5, [CPUS], ["0.5 GPUs", "0 GPUs"]),
+        (1, 0, [], ["0 CPUs", "0 node(s)"]),
+    ],
+)
+def test_what_does_not_fit_names_both_sides(
+    cpus: float, gpus: float, nodes: list[dict[str, float]], fragments: list[str]
+) -> None:
+    with pytest.raises(InputError) as error:
+        slots(TrialResources(cpus=cpus, gpus=gpus), nodes)
+    for fragment in fragments:
+        assert fragment in str(error.value)
+
+
+@pytest.mark.parametrize(
+    ("cpus", "gpus", "fragment"),
+    [
+        (0, 0, "--cpus-per-trial must be above 0; got 0"),
+        (-1, 0, "got -1"),
+        (1, -0.5, "--gpus-per-trial must be 0 or more; got -0.5"),
+        (1, 1.5, "got 1.5"),
+    ],
+)
+def test_impossible_shapes(cpus: float, gpus: float, fragment: str) -> None:
+    with pytest.raises(InputError, match=fragment):
+        TrialResources(cpus=cpus, gpus=gpus)
+
+
+def test_bundle_is_in_rays_words() -> None:
+    assert TrialResources(cpus=2, gpus=0.5).bundle() == {"cpu": 2, "gpu": 0.5}
+
+
+hundredths = st.integers(1, 100).map(lambda n: n / 100)
+wholes = st.integers(1, 16).map(float)
+
+
+@given(
+    cpus=hundredths | wholes,
+    gpus=st.just(0.0) | hundredths | wholes,
+    cores=st.integers(0, 256),
+    cards=st.integers(0, 16),
+)
+def test_a_node_is_filled_and_never_overfilled(cpus: float, gpus: float, cores: int, cards: int) -> None:
+    shape = TrialResources(cpus=cpus, gpus=gpus)
+    try:
+        count = slots(shape, [{"CPU": float(cores), "GPU": float(cards)}])
+    except InputError:
+        count = 0
+    assert count * cpus <= cores + 1e-6
+    assert count * gpus <= cards + 1e-6
+    # One more has no room: not enough cores, or on no GPU enough left.
+    per_card = int(1 / gpus + 1e-6) if 0 < gpus < 1 else 1
+    room_on_cards = cards * per_card if gpus < 1 else cards // gpus
+    assert (count + 1) * cpus > cores - 1e-6 or (gpus > 0 and count + 1 > room_on_cards)

@@ -1,0 +1,36 @@
+import os
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+SCRIPT = Path(sys.executable).parent / "automl"
+
+
+@pytest.fixture(scope="session", autouse=True)
+def surroundings(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
+    """One cache for all, so that digits is decoded once; and no server or cluster of the person's own."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("AUTOML_CACHE", str(tmp_path_factory.mktemp("cache")))
+        patch.delenv("MLFLOW_TRACKING_URI", raising=False)
+        patch.delenv("RAY_ADDRESS", raising=False)
+        yield
+
+
+@pytest.fixture
+def automl(tmp_path: Path) -> Callable[..., subprocess.CompletedProcess[str]]:
+    """Runs the installed script in the test's folder: `automl("sites", "xresnet18")`."""
+
+    def run(*arguments: str, **environment: str) -> subprocess.CompletedProcess[str]:
+        return subprocess.run(
+            [SCRIPT, *arguments],
+            cwd=tmp_path,
+            env={**os.environ, **environment},
+            capture_output=True,
+            text=True,
+            timeout=300,
+        )
+
+    return run
