@@ -108,7 +108,7 @@ CONFIGS = st.builds(
         Data,
         source=st.text(),
         path=st.none() | st.text(),
-        size=st.integers(8, 1024),
+        size=st.integers(24, 1024),
         subset=_from(0, 1, open=True),
     ),
     model=st.builds(
