@@ -12,7 +12,7 @@ from search.config import TrialConfig
 
 NAME = "checkpoint.pt"
 
-_CONTENT = {"config": dict, "metrics": dict, "epoch": int, "model": dict, "optimizer": dict}
+_CONTENT = {"config": dict, "metrics": dict, "epoch": int, "model": dict, "optimizer": dict, "scaler": dict}
 
 
 def save(folder: Path, config: TrialConfig, state: State, metrics: dict[str, float]) -> Path:
@@ -24,6 +24,7 @@ def save(folder: Path, config: TrialConfig, state: State, metrics: dict[str, flo
         "epoch": state.epoch,
         "model": state.model.state_dict(),
         "optimizer": state.optimizer.state_dict(),
+        "scaler": state.scaler.state_dict(),
     }
     try:
         torch.save(content, unfinished)
@@ -61,4 +62,5 @@ def restore(state: State, content: dict[str, Any]) -> None:
     """Put what `read` returned into a newly started training of the same configuration."""
     state.model.load_state_dict(content["model"])
     state.optimizer.load_state_dict(content["optimizer"])
+    state.scaler.load_state_dict(content["scaler"])
     state.epoch = content["epoch"]

@@ -32,6 +32,10 @@ DataPath = Annotated[
 ]
 
 
+PrecisionOption = Annotated[str, typer.Option(help="auto, bf16, fp16 or fp32.")]
+CompileOption = Annotated[str, typer.Option(help="How steps are run: auto, off, graphs or inductor.")]
+
+
 def main(arguments: Sequence[str] | None = None) -> None:
     """Run a command. Mistakes in the input end with one message and exit code 2."""
     # What libraries deprecate is no news for who runs a search. A search's log has it all the same.
@@ -58,6 +62,9 @@ def search(
     gpus_per_trial: Annotated[
         float | None, typer.Option(help="GPUs of a trial; 1 if there are any.", show_default=False)
     ] = None,
+    workers_per_trial: Annotated[int, typer.Option(help="Processes that train one trial together.")] = 1,
+    precision: PrecisionOption = "auto",
+    compile: CompileOption = "auto",
     storage: Annotated[str, typer.Option(help="Folder for the searches' folders.")] = "searches",
     as_json: Json = False,
 ) -> None:
@@ -75,6 +82,9 @@ def search(
         seed=seed,
         cpus_per_trial=cpus_per_trial,
         gpus_per_trial=gpus_per_trial,
+        workers_per_trial=workers_per_trial,
+        precision=precision,
+        compile=compile,
         storage=storage,
     )
     _print_search(result)
@@ -132,14 +142,16 @@ def train(
     label_smoothing: float = 0.1,
     seed: int = 0,
     device: Annotated[str, typer.Option(help="auto, cpu, cuda or cuda:N.")] = "auto",
+    precision: PrecisionOption = "auto",
+    compile: CompileOption = "auto",
     lr_find: Annotated[bool, typer.Option("--lr-find", help="Suggest a learning rate; don't train.")] = False,
     dump: Annotated[bool, typer.Option("--dump", help="Print the model; don't train.")] = False,
     log: Annotated[str | None, typer.Option(help="CSV file that gets one line an epoch.")] = None,
     storage: Annotated[str, typer.Option(help="Folder for the checkpoint's folder.")] = "searches",
 ) -> None:
     """Train one configuration without a search."""
-    from automl.device import find_device
     from automl.lr_find import find_learning_rate, plot
+    from automl.runtime import Runtime, find_device
     from automl.tasks import open_task
     from automl.train import place, run_train
     from search.config import TrialConfig
@@ -173,14 +185,15 @@ def train(
     if attention is not None:
         spec = Spec("ssa-sym" if symmetric else attention, dict(_option(text) for text in option or []))
         config = place(config, spec, where)
+    runtime = Runtime(device=find_device(device), precision=precision, compile=compile)  # type: ignore[arg-type]
     if dump:
-        print(open_task(config, find_device("cpu")).model())
+        print(open_task(config, runtime).model())
     elif lr_find:
-        test = find_learning_rate(open_task(config, find_device(device)))
+        test = find_learning_rate(open_task(config, runtime))
         plot(test, Path("lr_find.png"))
         print(f"suggested learning rate {test.suggestion:g}; the plot is lr_find.png")
     else:
-        result = run_train(config, device=device, log=log, storage=storage, tell=_print_epoch)
+        result = run_train(config, runtime=runtime, log=log, storage=storage, tell=_print_epoch)
         print(f"checkpoint {result.checkpoint}")
         print(f"next       automl export --run {result.run_id} --out exports/{result.checkpoint.parent.name}")
 

@@ -18,6 +18,7 @@ from attention import InputError
 from automl import checkpoint
 from automl.logs import chatter_to
 from automl.model_card import model_card
+from automl.runtime import Runtime
 from automl.tasks import Task, open_task
 from automl.tracking import TrackedRun, find_best, find_run
 from search.config import TrialConfig
@@ -68,7 +69,9 @@ def run_export(
         raise InputError(f"--out {out} holds something else; name a new folder")
     tracked = find_best(search) if best else find_run(run or "")
     content = checkpoint.read(tracked.checkpoint, torch.device("cpu"))
-    task = open_task(TrialConfig.from_json(content["config"]), torch.device("cpu"))
+    task = open_task(
+        TrialConfig.from_json(content["config"]), Runtime(device=torch.device("cpu"), precision="fp32")
+    )
     model = task.model()
     try:
         model.load_state_dict(content["model"])
@@ -113,7 +116,7 @@ def _write(folder: Path, task: Task, model: nn.Module, tracked: TrackedRun, out:
     (folder / CONFIG).write_text(json.dumps(about, indent=2))
     inputs = task.raw("test", IMAGES)
     with torch.inference_mode():
-        test = task.evaluate(model, "test")
+        test = {name: value.item() for name, value in task.evaluate(model, "test").items()}
         expected = task.artifact(model)[0].eval()(inputs).numpy()
     # A parametrised weight is computed at every use; what is deployed has the weight alone.
     _bake(model)

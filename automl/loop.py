@@ -10,11 +10,12 @@ from dataclasses import dataclass
 from math import isfinite
 
 import torch
-from torch import nn
+from torch import Tensor, nn
 
-from automl.device import autocast
 from automl.optimiser import build_optimizer, learning_rate
-from automl.tasks import Task
+from automl.step import Step, make_step
+from automl.sync_norm import synchronise
+from automl.tasks.base import Split, Task
 
 Metrics = dict[str, float]
 
@@ -25,17 +26,25 @@ class Diverged(ArithmeticError):
 
 @dataclass
 class State:
-    """A training between two epochs."""
+    """A training between two epochs.
+
+    scaler: keeps float16 gradients in range; it does nothing in other precisions.
+    """
 
     model: nn.Module
     optimizer: torch.optim.Optimizer
+    scaler: torch.amp.GradScaler
     epoch: int = 0
 
 
 def start(task: Task) -> State:
     """A new training of the task's model."""
+    runtime = task.runtime
     model = task.model()
-    return State(model, build_optimizer(model, task.config.training))
+    if runtime.workers > 1:
+        synchronise(model)
+    scaler = torch.amp.GradScaler(runtime.device.type, enabled=runtime.dtype == torch.float16)
+    return State(model, build_optimizer(model, task.config.training), scaler)
 
 
 def fit(task: Task, state: State) -> Iterator[Metrics]:
@@ -43,45 +52,54 @@ def fit(task: Task, state: State) -> Iterator[Metrics]:
 
     Yields `epoch` (1 for the first), `train_loss`, the task's validation metrics as `NAME`, the
     `learning_rate` of the epoch's last step and `seconds`. Raises Diverged when the loss or a metric is
-    not finite.
+    not finite, after the epoch in which it happened. The device is waited for once an epoch.
     """
-    training, device = task.config.training, task.device
-    steps = task.steps()
+    training = task.config.training
+    step = make_step(task, state.model, state.optimizer, state.scaler)
     while state.epoch < training.epochs:
         begun = time.perf_counter()
-        state.model.train()
-        total = torch.zeros((), device=device)
-        for step, batch in enumerate(task.batches(state.epoch)):
-            progress = (state.epoch * steps + step) / (training.epochs * steps)
-            rate = training.learning_rate * learning_rate(training.schedule, progress)
-            for group in state.optimizer.param_groups:
-                group["lr"] = rate
-            with autocast(device):
-                loss = task.loss(state.model, batch)
-            loss.backward()
-            state.optimizer.step()
-            state.optimizer.zero_grad(set_to_none=True)
-            total += loss.detach()
-        train_loss = total.item() / steps  # the one synchronisation of the epoch's training
-        if not isfinite(train_loss):
-            raise Diverged(f"the training loss became {train_loss} in epoch {state.epoch + 1}")
-        metrics = evaluate(task, state.model)
+        losses = train_epoch(task, state, step)
+        validation = evaluate(task, state.model)
+        # The one synchronisation of the epoch.
+        numbers = torch.cat([losses, *(value.float().view(1) for value in validation.values())]).tolist()
+        history = numbers[: len(losses)]
+        metrics = dict(zip(validation, numbers[len(losses) :], strict=True))
+        for i, loss in enumerate(history, start=1):
+            if not isfinite(loss):
+                raise Diverged(f"the training loss became {loss} in epoch {state.epoch + 1}, step {i}")
         for name, value in metrics.items():  # an accuracy is finite whatever the weights have become
             if not isfinite(value):
                 raise Diverged(f"the validation {name} became {value} in epoch {state.epoch + 1}")
         state.epoch += 1
         yield {
             "epoch": state.epoch,
-            "train_loss": train_loss,
+            "train_loss": sum(history) / len(history),
             **metrics,
-            "learning_rate": rate,
+            "learning_rate": rate_at(task, state.epoch * len(history) - 1),
             "seconds": time.perf_counter() - begun,
         }
 
 
+def train_epoch(task: Task, state: State, step: Step) -> Tensor:
+    """One epoch of steps; the loss of each, over all workers, as a tensor that is still on the device."""
+    steps = task.steps()
+    losses = torch.zeros(steps, device=task.runtime.device)
+    state.model.train()
+    for i, batch in enumerate(task.batches(state.epoch)):
+        losses[i] = step(batch, rate_at(task, state.epoch * steps + i))
+    return task.runtime.total(losses) / task.runtime.workers
+
+
+def rate_at(task: Task, step: int) -> float:
+    """The learning rate of a step, counted from the first of the training."""
+    training = task.config.training
+    progress = step / (training.epochs * task.steps())
+    return training.learning_rate * learning_rate(training.schedule, progress)
+
+
 @torch.inference_mode()
-def evaluate(task: Task, model: nn.Module, split: str = "validation") -> Metrics:
-    """The task's metrics on a split, in the precision of training."""
+def evaluate(task: Task, model: nn.Module, split: Split = "validation") -> dict[str, Tensor]:
+    """The task's metrics on a split, in the precision of training, still on the device."""
     model.eval()
-    with autocast(task.device):
-        return task.evaluate(model, split)  # type: ignore[arg-type]
+    with task.runtime.autocast():
+        return task.evaluate(model, split)

@@ -12,8 +12,8 @@ from pathlib import Path
 from typing import Any
 
 from attention import InputError
-from automl.device import autocast
 from automl.loop import start
+from automl.step import make_step
 from automl.tasks import Task
 
 
@@ -35,20 +35,14 @@ def find_learning_rate(
     """
     state = start(task)
     state.model.train()
+    step_at = make_step(task, state.model, state.optimizer, state.scaler)
     batches = _forever(task)
     rates: list[float] = []
     losses: list[float] = []
     average, least = 0.0, float("inf")
     for step in range(steps):
         rate = lowest * (highest / lowest) ** (step / (steps - 1))
-        for group in state.optimizer.param_groups:
-            group["lr"] = rate
-        with autocast(task.device):
-            loss = task.loss(state.model, next(batches))
-        loss.backward()
-        state.optimizer.step()
-        state.optimizer.zero_grad(set_to_none=True)
-        average = 0.9 * average + 0.1 * loss.item()
+        average = 0.9 * average + 0.1 * step_at(next(batches), rate).item()
         smooth = average / (1 - 0.9 ** (step + 1))
         least = min(least, smooth)
         if not isfinite(smooth) or smooth > 4 * least:

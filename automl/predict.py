@@ -67,4 +67,4 @@ def _read(path: str | Path, size: int) -> np.ndarray:
         raise InputError(f"there is no image {path}") from None
     except Exception as error:  # Pillow's decoders raise errors of every kind
         raise InputError(f"{path} cannot be read as an image ({error})") from error
-    return centre_crop(torch.from_numpy(squashed)[None], torch.tensor([aspect]), size).numpy()
+    return centre_crop(torch.tensor(squashed)[None], torch.tensor([aspect]), size).numpy()

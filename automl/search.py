@@ -17,11 +17,14 @@ import torch
 from optuna.study import StudyDirection
 
 from attention import InputError
+from automl.runtime import Runtime
 from automl.tasks import open_task
 from cluster.resources import TrialResources, slots
 from search.config import TrialConfig
 from search.record import TRIALS, State, TrialRecord
 from search.spaces import Space, load
+
+PLACEMENT_LIMIT = 300.0  # seconds that a search waits for room for its first trial
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -73,6 +76,9 @@ def run_search(
     seed: int = 0,
     cpus_per_trial: float = 1,
     gpus_per_trial: float | None = None,
+    workers_per_trial: int = 1,
+    precision: str = "auto",
+    compile: str = "auto",
     storage: str | Path = "searches",
 ) -> SearchResult:
     """Search a space on Ray, with every trial in MLflow, and return what was found.
@@ -83,7 +89,9 @@ def run_search(
     epochs, size, subset: override the space's epochs, image side in pixels and share of the images.
     name: of the search, unique in `storage`; made from the space and the time where not given.
     seed: of the sampler and of every trial.
-    cpus_per_trial, gpus_per_trial: a trial's share; by default one core, and one GPU where there are any.
+    cpus_per_trial, gpus_per_trial: of each worker; by default one core, and one GPU where there are any.
+    workers_per_trial: processes that train one trial together, each on a part of every batch.
+    precision: auto, bf16, fp16 or fp32. compile: how steps are run, auto, off, graphs or inductor.
     storage: folder that gets a folder called `name` with the study, the checkpoints and the log.
 
     Raises InputError, before anything is trained, for everything of this that cannot work.
@@ -92,19 +100,21 @@ def run_search(
     begun = time.monotonic()
     if trials < 1:
         raise InputError(f"--trials must be 1 or more; got {trials}")
-    shape = TrialResources(cpus=cpus_per_trial, gpus=gpus_per_trial or 0)
+    shape = TrialResources(cpus=cpus_per_trial, gpus=gpus_per_trial or 0, workers=workers_per_trial)
+    here = Runtime(device=torch.device("cpu"), precision=precision, compile=compile)  # type: ignore[arg-type]
     chosen = load(space)
     adjust = overrides(data=data, epochs=epochs, size=size, subset=subset, seed=seed)
     plain = adjust(draw_baseline(chosen, seed))
-    task = open_task(plain, torch.device("cpu"))  # decodes the data, once and before any trial
+    task = open_task(plain, here)  # decodes the data, once and before any trial
     task.model()  # and shows whether the backbone takes it
     name = name or f"{short_name(space)}-{time.strftime('%Y%m%d-%H%M%S')}"
 
     from automl.logs import chatter_to
+    from automl.multi_worker import multi_worker_trial
     from automl.progress import Progress
     from automl.tracking import Tracker
     from automl.trial import TrialActor
-    from cluster import connect, nodes
+    from cluster import connect, nodes, wait_for_room
     from search.searcher import StudySearcher
     from search.study import create_study
     from search.tuner import run_trials
@@ -112,12 +122,13 @@ def run_search(
     with (
         new_folder(Path(storage), name) as folder,
         chatter_to(folder / "log.txt"),
-        connect(),
+        connect(dashboard=workers_per_trial > 1),
     ):
         there = nodes()
         if gpus_per_trial is None and any(node.get("GPU") for node in there):
             shape = replace(shape, gpus=1)
         concurrent = min(trials, slots(shape, there))
+        wait_for_room(shape, PLACEMENT_LIMIT)
         tracker = Tracker(
             search=name,
             experiment=short_name(space),
@@ -125,7 +136,19 @@ def run_search(
         )
         study = create_study(folder, name=name, direction=StudyDirection[task.direction.upper()], seed=seed)
         study.enqueue_trial(dict(chosen.baseline))
-        searcher = StudySearcher(study, chosen, metric=task.metric, time_attr="epoch", adjust=adjust)
+        searcher = StudySearcher(
+            study,
+            chosen,
+            metric=task.metric,
+            time_attr="epoch",
+            adjust=adjust,
+            extra={"runtime": {"precision": precision, "compile": compile}},
+        )
+        # A trial of several workers is a function that waits for them and takes no core of theirs; it
+        # takes a little memory, since Ray places nothing that takes nothing.
+        alone = workers_per_trial == 1
+        trainable = TrialActor if alone else multi_worker_trial(shape, folder / TRIALS)
+        resources = {"cpu": shape.cpus, "gpu": shape.gpus} if alone else {"memory": 2.0**20}
         progress = Progress(
             trials=trials,
             concurrent=concurrent,
@@ -135,11 +158,11 @@ def run_search(
         try:
             with progress:
                 run_trials(
-                    TrialActor,
+                    trainable,
                     searcher,
                     trials=trials,
                     budget=plain.training.epochs,
-                    resources=shape.bundle(),
+                    resources=resources,
                     concurrent=concurrent,
                     folder=folder,
                     listeners=[tracker, progress],

@@ -12,8 +12,8 @@ import torch
 
 from attention import InputError, Spec
 from automl import checkpoint
-from automl.device import find_device
 from automl.loop import Diverged, Metrics, fit, start
+from automl.runtime import Runtime, find_device
 from automl.tasks import Task, open_task
 from automl.tracking import Tracker
 from backbones import build, sites
@@ -45,21 +45,21 @@ def place(config: TrialConfig, spec: Spec, where: str | None = None) -> TrialCon
 def run_train(
     config: TrialConfig,
     *,
-    device: str = "auto",
+    runtime: Runtime | None = None,
     log: str | Path | None = None,
     storage: str | Path = "searches",
     tell: Callable[[Task, Metrics], None] = lambda task, metrics: None,
 ) -> TrainResult:
     """Train one configuration; track it in MLflow's experiment `train`, keep its checkpoint.
 
-    device: auto, cpu, cuda or cuda:N.
+    runtime: device, precision and way to compile; the best of this machine where not given.
     log: a CSV file that gets one line an epoch.
     storage: folder that gets a folder with the checkpoint, written after each epoch.
     tell: called after each epoch.
 
     Raises InputError for what cannot work, and for hyperparameters that make the loss diverge.
     """
-    task = open_task(config, find_device(device))
+    task = open_task(config, runtime or Runtime(device=find_device()))
     state = start(task)
     tracker = Tracker(experiment="train")
     trial = record.TrialRecord(0, config)

@@ -6,6 +6,7 @@ the next trial at once. What cannot be trained (out of memory, diverged) is a tr
 
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -13,18 +14,21 @@ import torch
 from ray import tune
 
 from automl import checkpoint
-from automl.device import find_device
 from automl.loop import Diverged, Metrics, State, fit, start
-from automl.tasks import open_task
+from automl.runtime import Runtime, find_device
+from automl.tasks import Task, open_task
 from search.config import TrialConfig
 from search.searcher import FINISHED, INFEASIBLE
 
 
 class TrialActor(tune.Trainable):
-    """Trains `config["trial"]`, one epoch a step."""
+    """Trains `config["trial"]`, one epoch a step. `config["runtime"]`: precision and way to compile."""
 
     def setup(self, config: dict[str, Any]) -> None:
-        torch.set_num_threads(max(1, int(self.trial_resources.required_resources.get("CPU", 1))))
+        resources = self.trial_resources.required_resources
+        torch.set_num_threads(max(1, int(resources.get("CPU", 1))))
+        gpus = resources.get("GPU", 0)
+        self.runtime = Runtime(device=granted(gpus), share=min(1, gpus) or 1, **config["runtime"])
         self.begin(config)
 
     def reset_config(self, new_config: dict[str, Any]) -> bool:
@@ -34,47 +38,72 @@ class TrialActor(tune.Trainable):
     def begin(self, config: dict[str, Any]) -> None:
         self.trial = TrialConfig.from_json(config["trial"])
         self.metrics: Metrics = {}
-        self.infeasible: str | None = None
         self.state: State | None = None  # the last trial's memory is this one's
         self.epochs: Iterator[Metrics] = iter(())
-        with self.feasibility():
-            self.task = open_task(self.trial, find_device())
+        self.verdict = Verdict()
+        with self.verdict.infeasible():
+            self.task = open_task(self.trial, self.runtime)
             self.state = start(self.task)
             self.epochs = fit(self.task, self.state)
 
-    @contextmanager
-    def feasibility(self) -> Iterator[None]:
-        """Notes why the block could not be carried out, where the configuration is the reason."""
-        try:
-            yield
-        except torch.OutOfMemoryError as error:
-            self.infeasible = f"out of memory: {str(error).splitlines()[0]}"
-            torch.cuda.empty_cache()
-        except Diverged as error:
-            self.infeasible = str(error)
-
     def step(self) -> dict[str, Any]:
-        with self.feasibility():
-            if self.infeasible is None:
+        with self.verdict.infeasible():
+            if self.verdict.reason is None:
                 self.metrics = next(self.epochs)
-        if self.infeasible is not None:
-            return {INFEASIBLE: self.infeasible, "done": True}
-        finished = self.metrics["epoch"] >= self.trial.training.epochs
-        return {
-            "metrics": self.metrics,
-            "epoch": self.metrics["epoch"],
-            self.task.metric: self.metrics[self.task.metric],
-            FINISHED: finished,
-            "done": finished,
-        }
+        if self.verdict.reason is not None:
+            self.state, self.epochs = None, iter(())
+            return {INFEASIBLE: self.verdict.reason, "done": True}
+        result = report(self.task, self.metrics)
+        return {**result, "done": result[FINISHED]}
 
     def save_checkpoint(self, checkpoint_dir: str) -> None:
-        if self.infeasible is None and self.state is not None:
+        if self.state is not None:
             checkpoint.save(Path(checkpoint_dir), self.trial, self.state, self.metrics)
 
     def load_checkpoint(self, checkpoint_dir: str | None) -> None:
         path = Path(checkpoint_dir or "") / checkpoint.NAME
         if self.state is not None and path.exists():
-            content = checkpoint.read(path, self.task.device)
+            content = checkpoint.read(path, self.runtime.device)
             checkpoint.restore(self.state, content)
             self.metrics = content["metrics"]
+
+
+def granted(gpus: float) -> torch.device:
+    """The device of a trial that was given `gpus` GPUs.
+
+    Raises RuntimeError for a GPU that cannot be used: that is an error, not a slow trial.
+    """
+    if gpus and not torch.cuda.is_available():
+        raise RuntimeError(
+            f"the trial was given {gpus:g} GPUs, but torch {torch.__version__} can use none on this node; "
+            "is it a build without CUDA, or the driver too old?"
+        )
+    return find_device("cuda" if gpus else "cpu")
+
+
+def report(task: Task, metrics: Metrics) -> dict[str, Any]:
+    """An epoch as the searcher and the scheduler read it."""
+    return {
+        "metrics": metrics,
+        "epoch": metrics["epoch"],
+        task.metric: metrics[task.metric],
+        FINISHED: metrics["epoch"] >= task.config.training.epochs,
+    }
+
+
+@dataclass
+class Verdict:
+    """Why a configuration cannot be trained, once it has been seen."""
+
+    reason: str | None = None
+
+    @contextmanager
+    def infeasible(self) -> Iterator[None]:
+        """Notes the reason when the block runs out of memory or diverges."""
+        try:
+            yield
+        except torch.OutOfMemoryError as error:
+            self.reason = f"out of memory: {str(error).splitlines()[0]}"
+            torch.cuda.empty_cache()
+        except Diverged as error:
+            self.reason = str(error)

@@ -3,21 +3,26 @@
 import logging
 import os
 import socket
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 
 import ray
 
 from attention import InputError
+from cluster.resources import TrialResources
 
 
 @contextmanager
-def connect() -> Iterator[None]:
+def connect(*, dashboard: bool = False) -> Iterator[None]:
     """Be connected to Ray inside the block.
 
     A cluster named by RAY_ADDRESS (which `ray job submit` sets) is used and left running; a process
     that is connected already stays so. Otherwise a local Ray is started, with all cores of this
-    machine, and ended with the block. Raises InputError when the cluster cannot be reached.
+    machine, and ended with the block. It has a dashboard, on loopback, where one is asked for: trials of
+    several workers need it, because Ray Train frees the resources of those that are stopped through it.
+
+    Raises InputError when the cluster cannot be reached.
     """
     if ray.is_initialized():
         yield
@@ -28,7 +33,13 @@ def connect() -> Iterator[None]:
     else:
         # Nothing about a local run is anybody's business.
         os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
-        ray.init(address="local", include_dashboard=False, log_to_driver=False, logging_level=logging.ERROR)
+        ray.init(
+            address="local",
+            include_dashboard=dashboard,
+            dashboard_host="127.0.0.1",
+            log_to_driver=False,
+            logging_level=logging.ERROR,
+        )
     try:
         yield
     finally:
@@ -38,6 +49,27 @@ def connect() -> Iterator[None]:
 def nodes() -> list[dict[str, float]]:
     """The resources of each living node of the connected cluster, in Ray's names."""
     return [node["Resources"] for node in ray.nodes() if node["Alive"]]
+
+
+def wait_for_room(trial: TrialResources, seconds: float, poll: float = 1.0) -> None:
+    """Return as soon as a trial could be placed on what is free in the connected cluster.
+
+    Raises InputError with what was asked, what exists and what is free when that does not happen in time.
+    """
+    until = time.monotonic() + seconds
+    while True:
+        free = ray.available_resources()
+        cpus, gpus = free.get("CPU", 0), free.get("GPU", 0)
+        if cpus >= trial.cpus * trial.workers and gpus >= trial.gpus * trial.workers:
+            return
+        if time.monotonic() >= until:
+            there = ray.cluster_resources()
+            raise InputError(
+                f"a trial asks for {trial}; of the cluster's {there.get('CPU', 0):g} CPUs and "
+                f"{there.get('GPU', 0):g} GPUs, {cpus:g} and {gpus:g} are free, and no more became free in "
+                f"{seconds:g} s. Stop what runs there (ray status, ray job list), or ask for less."
+            )
+        time.sleep(poll)
 
 
 def _join(address: str) -> None:

@@ -9,10 +9,14 @@ from attention import InputError
 
 @dataclass(frozen=True, kw_only=True)
 class TrialResources:
-    """The shape of one trial: CPU cores and GPUs; a fraction of a GPU shares it with other trials."""
+    """The shape of one trial: workers, and the CPU cores and GPUs of each.
+
+    A fraction of a GPU shares it with other trials.
+    """
 
     cpus: float = 1
     gpus: float = 0
+    workers: int = 1
 
     def __post_init__(self) -> None:
         if not (isfinite(self.cpus) and self.cpus > 0):
@@ -24,24 +28,27 @@ class TrialResources:
                 f"--gpus-per-trial must be a fraction below 1 or a whole number; got {self.gpus:g}"
             )
 
-    def bundle(self) -> dict[str, float]:
-        """In Ray's words."""
-        return {"cpu": self.cpus, "gpu": self.gpus}
+        if self.workers < 1:
+            raise InputError(f"--workers-per-trial must be 1 or more; got {self.workers}")
+
+    def __str__(self) -> str:
+        one = f"{self.cpus:g} CPUs and {self.gpus:g} GPUs"
+        return f"{self.workers} workers of {one} each" if self.workers > 1 else f"{one} on one node"
 
 
 def slots(trial: TrialResources, nodes: Sequence[Mapping[str, float]]) -> int:
     """How many trials run at once on `nodes`, each node's resources in Ray's names.
 
-    A trial lies on one node. Raises InputError with what was asked and what exists when none fits.
+    A worker lies on one node; the workers of a trial may lie on several. Raises InputError with what was
+    asked and what exists when none fits.
     """
-    total = sum(_on_node(trial, node) for node in nodes)
+    total = sum(_on_node(trial, node) for node in nodes) // trial.workers
     if total == 0:
         cpus = sum(node.get("CPU", 0) for node in nodes)
         gpus = sum(node.get("GPU", 0) for node in nodes)
         raise InputError(
-            f"a trial asks for {trial.cpus:g} CPUs and {trial.gpus:g} GPUs on one node; the cluster has "
-            f"{cpus:g} CPUs and {gpus:g} GPUs on {len(nodes)} node(s). Lower --cpus-per-trial or "
-            f"--gpus-per-trial, or add a node."
+            f"a trial asks for {trial}; the cluster has {cpus:g} CPUs and {gpus:g} GPUs on {len(nodes)} "
+            f"node(s). Lower --cpus-per-trial, --gpus-per-trial or --workers-per-trial, or add a node."
         )
     return total
 

@@ -5,7 +5,7 @@ sampler then compares epoch 3 with epoch 50. Here a cut trial is PRUNED with its
 one that could not be trained violates a constraint, and a crash is FAIL.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import optuna
@@ -24,6 +24,7 @@ class StudySearcher(tune.search.Searcher):
 
     adjust: applied to every configuration the space draws, for what the command line overrides.
     time_attr: the metric that counts a trial's progress.
+    extra: goes to every trial beside its configuration.
     """
 
     def __init__(
@@ -34,12 +35,15 @@ class StudySearcher(tune.search.Searcher):
         metric: str,
         time_attr: str,
         adjust: Callable[[TrialConfig], TrialConfig],
+        extra: Mapping[str, Any] | None = None,
     ) -> None:
         mode = "max" if study.direction is optuna.study.StudyDirection.MAXIMIZE else "min"
         super().__init__(metric=metric, mode=mode)
         self.study, self.space, self.adjust, self.time_attr = study, space, adjust, time_attr
+        self.extra = dict(extra or {})
         self.records: dict[str, TrialRecord] = {}
         self._asked: dict[str, optuna.Trial] = {}
+        self._last: dict[str, int] = {}  # the last step that was reported of each trial
 
     def suggest(self, trial_id: str) -> dict[str, Any]:
         trial = self.study.ask()
@@ -47,12 +51,15 @@ class StudySearcher(tune.search.Searcher):
         trial.set_user_attr("config", config.to_json())
         self._asked[trial_id] = trial
         self.records[trial_id] = TrialRecord(trial.number, config)
-        return {"number": trial.number, "trial": config.to_json()}
+        return {"number": trial.number, "trial": config.to_json(), **self.extra}
 
     def on_trial_result(self, trial_id: str, result: dict[str, Any]) -> None:
         trial = self._asked.get(trial_id)
         if trial is not None and self.metric in result:
-            trial.report(result[self.metric], step=int(result[self.time_attr]))
+            step = int(result[self.time_attr])
+            if step > self._last.get(trial_id, 0):  # Tune passes the last result of some trials twice
+                self._last[trial_id] = step
+                trial.report(result[self.metric], step=step)
 
     def on_trial_complete(
         self, trial_id: str, result: dict[str, Any] | None = None, error: bool = False

@@ -1,13 +1,14 @@
 """Running a study on Ray Tune: ASHA stops the weak trials, listeners hear of every step."""
 
 import os
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from math import ceil
 from pathlib import Path
 from typing import Any
 
 from ray import tune
 from ray.tune.experiment import Trial as TuneTrial
+from ray.tune.integration.ray_train import CHECKPOINT_PATH_KEY
 
 from search.record import TRIALS, Listener, State, TrialRecord
 from search.searcher import StudySearcher
@@ -29,7 +30,7 @@ def grace(budget: int) -> int:
 
 
 def run_trials(
-    trainable: type[tune.Trainable],
+    trainable: type[tune.Trainable] | Callable[[dict[str, Any]], None],
     searcher: StudySearcher,
     *,
     trials: int,
@@ -41,7 +42,8 @@ def run_trials(
 ) -> list[TrialRecord]:
     """Run `trials` trials, `concurrent` at a time, and return their records in order.
 
-    trainable: trains one configuration in steps; its actors are reused from trial to trial.
+    trainable: trains one configuration in steps, in actors that are reused from trial to trial, or a
+        function that does so in processes of its own.
     budget: the value of `searcher.time_attr` at which a trial is finished.
     folder: where Tune keeps the trials' checkpoints.
     """
@@ -65,7 +67,7 @@ def run_trials(
             scheduler=scheduler,
             num_samples=trials,
             max_concurrent_trials=concurrent,
-            reuse_actors=True,
+            reuse_actors=isinstance(trainable, type),
             trial_name_creator=_name,
             trial_dirname_creator=_name,
         ),
@@ -74,7 +76,10 @@ def run_trials(
             storage_path=str(folder.resolve()),
             callbacks=[voice],
             stop=_Hopeless(searcher),
-            checkpoint_config=tune.CheckpointConfig(num_to_keep=1, checkpoint_at_end=True),
+            checkpoint_config=tune.CheckpointConfig(
+                num_to_keep=1,
+                checkpoint_at_end=isinstance(trainable, type),  # a function writes its own
+            ),
             verbose=0,
         ),
     )
@@ -112,6 +117,8 @@ class _Voice(_InDriver, tune.Callback):
             record.history.append(result["metrics"])
             for listener in self.listeners:
                 listener.reported(record)
+        if path := result.get(CHECKPOINT_PATH_KEY):  # of a trial with several workers
+            self._saved(record, path)
 
     def on_trial_complete(self, iteration: int, trials: Any, trial: TuneTrial, **info: Any) -> None:
         self._ended(trial)
@@ -124,8 +131,10 @@ class _Voice(_InDriver, tune.Callback):
     def on_checkpoint(
         self, iteration: int, trials: Any, trial: TuneTrial, checkpoint: tune.Checkpoint, **info: Any
     ) -> None:
-        record = self.searcher.records[trial.trial_id]
-        record.checkpoint = checkpoint.path
+        self._saved(self.searcher.records[trial.trial_id], checkpoint.path)
+
+    def _saved(self, record: TrialRecord, path: str) -> None:
+        record.checkpoint = path
         for listener in self.listeners:
             listener.saved(record)
 

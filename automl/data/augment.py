@@ -24,18 +24,15 @@ def normalise(images: Tensor) -> Tensor:
     return (x - mean) / std
 
 
-def random_crop(
-    images: Tensor, aspect: Tensor, size: int, *, scale: float, flip: bool, generator: Generator
-) -> Tensor:
-    """A random box of each image, resized and normalised: uint8 `(B, S, S, 3)` -> `(B, 3, size, size)`.
+def draw_boxes(aspect: Tensor, *, scale: float, flip: bool, generator: Generator) -> Tensor:
+    """A random box for each image of `aspect` (N,): width, height and centre as parts of the image, (N, 4).
 
-    The box has `scale` to 1 of the image's area and a ratio of 3/4 to 4/3; `flip` mirrors half of them.
-    All numbers are drawn from the CPU `generator`, so that every device sees the same.
+    The box has `scale` to 1 of the image's area and a ratio of 3/4 to 4/3, less what would reach over the
+    image's edges; `flip` gives half of them a negative width, which mirrors the image. Drawn from the CPU
+    `generator`, so that every device and every worker sees the same.
     Source: C. Szegedy et al., Going Deeper with Convolutions (2014), arXiv 1409.4842, section 6.
     """
-    n = len(images)
-    draw = torch.rand(5, n, generator=generator)
-    aspect = aspect.cpu()
+    draw = torch.rand(5, len(aspect), generator=generator)
     area = aspect * (scale + (1 - scale) * draw[0])  # the image is `aspect` wide and 1 high
     ratio = torch.exp(log(4 / 3) * (2 * draw[1] - 1))
     width = torch.minimum((area * ratio).sqrt(), aspect) / aspect
@@ -43,7 +40,12 @@ def random_crop(
     x, y = (2 * draw[2] - 1) * (1 - width), (2 * draw[3] - 1) * (1 - height)
     if flip:
         width = torch.where(draw[4] < 0.5, -width, width)
-    return _resample(normalise(images), width, height, x, y, size)
+    return torch.stack([width, height, x, y], dim=1)
+
+
+def cut(images: Tensor, boxes: Tensor, size: int) -> Tensor:
+    """The box of each image, resized and normalised: uint8 `(B, S, S, 3)` -> float32 `(B, 3, size, size)`."""
+    return _resample(normalise(images), boxes, size)
 
 
 def centre_crop(images: Tensor, aspect: Tensor, size: int) -> Tensor:
@@ -55,15 +57,16 @@ def centre_crop(images: Tensor, aspect: Tensor, size: int) -> Tensor:
         return images
     aspect = aspect.cpu()
     zero = torch.zeros_like(aspect)
-    x = images.permute(0, 3, 1, 2).float()
-    x = _resample(x, (1 / aspect).clamp(max=1), aspect.clamp(max=1), zero, zero, size)
+    boxes = torch.stack([(1 / aspect).clamp(max=1), aspect.clamp(max=1), zero, zero], dim=1)
+    x = _resample(images.permute(0, 3, 1, 2).float(), boxes, size)
     return x.round().clamp(0, 255).to(torch.uint8).permute(0, 2, 3, 1)
 
 
-def _resample(images: Tensor, width: Tensor, height: Tensor, x: Tensor, y: Tensor, size: int) -> Tensor:
-    """Boxes with centres `x, y` and sides `width, height`, as fractions of [-1, 1]: bilinear."""
+def _resample(images: Tensor, boxes: Tensor, size: int) -> Tensor:
+    """Boxes `(B, 4)` of width, height and centre, as parts of the image about its centre: bilinear."""
+    width, height, x, y = boxes.to(images.device, non_blocking=True).unbind(1)
     zero = torch.zeros_like(x)
-    box = torch.stack([width, zero, x, zero, height, y], 1).view(-1, 2, 3).to(images.device)
-    grid = F.affine_grid(box, [len(images), 3, size, size], align_corners=False)
+    affine = torch.stack([width, zero, x, zero, height, y], dim=1).view(-1, 2, 3)
+    grid = F.affine_grid(affine, [len(images), 3, size, size], align_corners=False)
     crops = F.grid_sample(images, grid, padding_mode="border", align_corners=False)
     return crops.contiguous(memory_format=torch.channels_last)

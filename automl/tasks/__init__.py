@@ -2,9 +2,8 @@
 
 from collections.abc import Mapping
 
-import torch
-
 from attention import unknown
+from automl.runtime import Runtime
 from automl.tasks.base import Task
 from automl.tasks.classification import ImageClassification
 from search.config import TrialConfig
@@ -12,11 +11,11 @@ from search.config import TrialConfig
 TASKS: Mapping[str, type[Task]] = {"classification": ImageClassification}
 
 
-def open_task(config: TrialConfig, device: torch.device) -> Task:
+def open_task(config: TrialConfig, runtime: Runtime) -> Task:
     """The task that `config` names, with its data. Raises InputError for what cannot be opened."""
     if config.task not in TASKS:
         raise unknown("task", config.task, TASKS)
-    return TASKS[config.task](config, device)
+    return TASKS[config.task](config, runtime)
 
 
 __all__ = ["TASKS", "Task", "open_task"]

@@ -2,20 +2,23 @@
 
 from abc import ABC, abstractmethod
 from collections.abc import Iterator
-from typing import Any, Literal
+from typing import Literal
 
-import torch
 from torch import Tensor, nn
 
+from automl.runtime import Runtime
 from search.config import TrialConfig
 
-Batch = Any  # whatever the task's own `loss` takes
+Batch = tuple[Tensor, ...]  # whatever the task's own `loss` takes
 Split = Literal["train", "validation", "test"]
 Direction = Literal["maximize", "minimize"]
 
 
 class Task(ABC):
-    """What is learned and how it is scored, for one configuration on one device.
+    """What is learned and how it is scored, for one configuration in one place.
+
+    With several workers each has a task of its own: `batches` gives its part of every global batch, and
+    `evaluate` scores its part of the split and adds the parts up.
 
     metric, direction: the primary metric, one of the keys that `evaluate` returns, and which way is better.
     """
@@ -23,9 +26,9 @@ class Task(ABC):
     metric: str
     direction: Direction
 
-    def __init__(self, config: TrialConfig, device: torch.device) -> None:
+    def __init__(self, config: TrialConfig, runtime: Runtime) -> None:
         self.config = config
-        self.device = device
+        self.runtime = runtime
 
     @abstractmethod
     def model(self) -> nn.Module:
@@ -37,15 +40,21 @@ class Task(ABC):
 
     @abstractmethod
     def batches(self, epoch: int) -> Iterator[Batch]:
-        """The training batches of an epoch, on the device: a function of the seed and the epoch alone."""
+        """The training batches of an epoch, on the device: a function of the seed and the epoch alone.
+
+        Each is a tuple of tensors, of the same shapes in every batch.
+        """
 
     @abstractmethod
     def loss(self, model: nn.Module, batch: Batch) -> Tensor:
         """The training loss of a batch, a scalar."""
 
     @abstractmethod
-    def evaluate(self, model: nn.Module, split: Split) -> dict[str, float]:
-        """The metrics of a whole split. The search asks for validation; test is for the final word."""
+    def evaluate(self, model: nn.Module, split: Split) -> dict[str, Tensor]:
+        """The metrics of a whole split, numbers that are still on the device.
+
+        The search asks for validation; test is for the final word.
+        """
 
     @property
     @abstractmethod

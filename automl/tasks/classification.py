@@ -2,7 +2,6 @@
 
 from collections.abc import Iterator
 from functools import lru_cache
-from typing import Any
 
 import torch
 import torch.nn.functional as F
@@ -10,8 +9,10 @@ from torch import Tensor, nn
 
 from attention import InputError
 from automl.data import SOURCES, Images, open_split
-from automl.data.augment import centre_crop, normalise, random_crop
+from automl.data.augment import centre_crop, cut, draw_boxes, normalise
+from automl.data.feed import Feed
 from automl.data.images import cache_side
+from automl.runtime import Runtime
 from automl.tasks.base import Split, Task
 from backbones import build, insert
 from search.config import Data, TrialConfig
@@ -25,19 +26,31 @@ def images(data: Data, split: Split) -> Images:
     )
 
 
+@lru_cache(maxsize=4)
+def feed(data: Data, split: Split, device: torch.device, share: float) -> Feed:
+    """The split on its way to the device; all trials of a process have one copy there."""
+    return Feed(images(data, split), device, share)
+
+
 class ImageClassification(Task):
     """Classes of images, by the primary metric `accuracy`. Also reports the cross-entropy `loss`."""
 
     metric = "accuracy"
     direction = "maximize"
 
-    def __init__(self, config: TrialConfig, device: torch.device) -> None:
-        super().__init__(config, device)
+    def __init__(self, config: TrialConfig, runtime: Runtime) -> None:
+        super().__init__(config, runtime)
         self.train = images(config.data, "train")
-        if len(self.train) < config.training.batch_size:
+        size = config.training.batch_size
+        if len(self.train) < size:
             raise InputError(
-                f"batch_size must be at most the number of training images; got {config.training.batch_size} "
-                f"with {len(self.train)} images. Use a larger --subset or a smaller batch size."
+                f"batch_size must be at most the number of training images; got {size} with "
+                f"{len(self.train)} images. Use a larger --subset or a smaller batch size."
+            )
+        if size % runtime.workers:
+            raise InputError(
+                f"batch_size must be a multiple of the workers that share it; got {size} with "
+                f"{runtime.workers} workers"
             )
         self.photographs = SOURCES[config.data.source].flip
 
@@ -50,67 +63,88 @@ class ImageClassification(Task):
         torch.manual_seed(config.seed)
         model = build(config.model.backbone, classes=len(self.labels), width=config.model.width)
         example = torch.empty(2, 3, config.data.size, config.data.size)
-        model = insert(model, config.model.placement, example).to(self.device)
+        model = insert(model, config.model.placement, example).to(self.runtime.device)
         return model.to(memory_format=torch.channels_last)
 
     def steps(self) -> int:
         return len(self.train) // self.config.training.batch_size
 
-    def batches(self, epoch: int) -> Iterator[tuple[Tensor, Tensor, Tensor, Tensor]]:
-        """`(x, y, z, weight)`: mixed images and both labels, `weight` (B,) being the first label's share."""
-        training = self.config.training
+    def batches(self, epoch: int) -> Iterator[tuple[Tensor, ...]]:
+        """`(x, y)`, or with mixup `(x, y, z, weight)`: mixed images, both labels, the first one's share.
+
+        All numbers are drawn for the global batch, by every worker alike; each then makes its own rows.
+        """
+        training, runtime = self.config.training, self.runtime
+        batch = training.batch_size
         generator = torch.Generator().manual_seed((self.config.seed << 20) + epoch)
-        order = torch.randperm(len(self.train), generator=generator)
-        for step in range(self.steps()):
-            index = order[step * training.batch_size : (step + 1) * training.batch_size]
-            x = random_crop(
-                self.train.gather(index).to(self.device, non_blocking=True),
-                self.train.aspect[index],
-                self.config.data.size,
-                # Digits lose their meaning with the crops and mirror images that photographs bear.
-                scale=0.35 if self.photographs else 0.7,
-                flip=self.photographs,
-                generator=generator,
-            )
-            y = self.train.labels[index].to(self.device, non_blocking=True)
-            if training.mixup > 0:
-                yield mixup(x, y, training.mixup, generator)
+        order = torch.randperm(len(self.train), generator=generator)[: self.steps() * batch]
+        boxes = draw_boxes(
+            self.train.aspect[order],
+            # Digits lose their meaning with the crops and mirror images that photographs bear.
+            scale=0.35 if self.photographs else 0.7,
+            flip=self.photographs,
+            generator=generator,
+        )
+        mine = runtime.shard(torch.arange(batch))
+        mixes = [
+            draw_mixup(batch, training.mixup, generator) if training.mixup > 0 else None
+            for _ in range(self.steps())
+        ]
+        # The positions in its batch that each step looks at: a partner may be another worker's image.
+        rows = [
+            mine if mix is None or runtime.workers == 1 else torch.cat([mine, mix[0][mine]]) for mix in mixes
+        ]
+        orders = [part[row] for part, row in zip(order.split(batch), rows, strict=True)]
+        source = feed(self.config.data, "train", runtime.device, runtime.share)
+        boxes, labels = boxes.to(runtime.device), self.train.labels[order].to(runtime.device)
+        for i, raw in enumerate(source(orders)):
+            row = rows[i].to(runtime.device) + i * batch
+            x, y = cut(raw, boxes[row], self.config.data.size), labels[row]
+            mix = mixes[i]
+            if mix is None:
+                yield x, y
             else:
-                yield x, y, y, torch.ones(len(y), device=self.device)
+                other = mix[0] if runtime.workers == 1 else torch.arange(len(mine), len(row))
+                yield mixup(x, y, other.to(runtime.device), mix[1][mine].to(runtime.device))
 
-    def loss(self, model: nn.Module, batch: tuple[Tensor, Tensor, Tensor, Tensor]) -> Tensor:
-        x, y, z, weight = batch
-        logits = model(x).float()
+    def loss(self, model: nn.Module, batch: tuple[Tensor, ...]) -> Tensor:
+        logits = model(batch[0]).float()
         smooth = self.config.training.label_smoothing
-        loss = weight * F.cross_entropy(logits, y, label_smoothing=smooth, reduction="none")
-        if z is not y:
-            loss = loss + (1 - weight) * F.cross_entropy(logits, z, label_smoothing=smooth, reduction="none")
-        return loss.mean()
+        if len(batch) == 2:
+            return F.cross_entropy(logits, batch[1], label_smoothing=smooth)
+        _, y, z, weight = batch
+        first, second = (
+            F.cross_entropy(logits, label, label_smoothing=smooth, reduction="none") for label in (y, z)
+        )
+        return (weight * first + (1 - weight) * second).mean()
 
-    def evaluate(self, model: nn.Module, split: Split) -> dict[str, float]:
-        data = images(self.config.data, split)
-        sums = torch.zeros(2, device=self.device)
-        for index in torch.arange(len(data)).split(2 * self.config.training.batch_size):
-            x, y = self.inputs(data, index), data.labels[index].to(self.device)
+    def evaluate(self, model: nn.Module, split: Split) -> dict[str, Tensor]:
+        data, runtime = images(self.config.data, split), self.runtime
+        sums = torch.zeros(2, device=runtime.device)
+        order = runtime.shard(torch.arange(len(data))).split(2 * self.config.training.batch_size)
+        source = feed(self.config.data, split, runtime.device, runtime.share)
+        for index, raw in zip(order, source(order), strict=True):
+            x = centre_crop(raw, data.aspect[index], self.config.data.size)
+            y = data.labels[index].to(runtime.device, non_blocking=True)
             logits = model(normalise(x)).float()
             correct = (logits.argmax(1) == y).sum()
             sums += torch.stack([correct.float(), F.cross_entropy(logits, y, reduction="sum")])
-        accuracy, loss = (total / len(data) for total in sums.tolist())
+        accuracy, loss = runtime.total(sums) / len(data)
         return {"accuracy": accuracy, "loss": loss}
 
-    def inputs(self, data: Images, index: Tensor) -> Tensor:
-        """Centre crops as bytes, `(B, size, size, 3)`: what the deployed model takes."""
-        raw = data.gather(index).to(self.device)
-        return centre_crop(raw, data.aspect[index], self.config.data.size)
-
     def raw(self, split: Split, count: int) -> Tensor:
+        """Centre crops as bytes, `(count, size, size, 3)`: what the deployed model takes."""
         data = images(self.config.data, split)
-        return self.inputs(data, torch.linspace(0, len(data) - 1, min(count, len(data))).round().long())
+        index = torch.linspace(0, len(data) - 1, min(count, len(data))).round().long()
+        crops = centre_crop(data.gather(index), data.aspect[index], self.config.data.size)
+        return crops.to(self.runtime.device)
 
     def artifact(self, model: nn.Module) -> tuple[nn.Module, Tensor]:
         """Bytes `(N, size, size, 3)` to probabilities `(N, classes)`."""
         size = self.config.data.size
-        return Probabilities(model), torch.zeros(2, size, size, 3, dtype=torch.uint8, device=self.device)
+        return Probabilities(model), torch.zeros(
+            2, size, size, 3, dtype=torch.uint8, device=self.runtime.device
+        )
 
 
 class Probabilities(nn.Module):
@@ -125,20 +159,23 @@ class Probabilities(nn.Module):
         return probabilities
 
 
-def mixup(x: Tensor, y: Tensor, alpha: float, generator: torch.Generator) -> tuple[Any, ...]:
-    """Each image mixed with another of the batch: `(mixed, y, other y, share of the first)`.
+def draw_mixup(count: int, alpha: float, generator: torch.Generator) -> tuple[Tensor, Tensor]:
+    """For each image of a batch of `count`: the image it is mixed with, and its own share, 1/2 to 1.
 
     Source: H. Zhang et al., mixup (2017), arXiv 1710.09412; as in fastai, each image has a share of its
-    own and the larger one is the first's.
+    own from Beta(alpha, alpha), and the larger part is its own.
     """
-    n = len(y)
     # Beta(a, a) from two gamma draws, on a generator; torch's own distributions take none. In logarithms,
     # by G(a) = G(a + 1) U^(1/a): below a of about 0.05 draws of G(a) itself underflow to 0, and 0 / 0.
-    ones = torch.ones(2, n, dtype=torch.float64)
+    ones = torch.ones(2, count, dtype=torch.float64)
     gamma = torch._standard_gamma(ones + alpha, generator=generator)
-    uniform = 1 - torch.rand(2, n, dtype=torch.float64, generator=generator)  # not 0
+    uniform = 1 - torch.rand(2, count, dtype=torch.float64, generator=generator)  # not 0
     first, second = gamma.log() + uniform.log() / alpha
-    share = torch.sigmoid((first - second).abs()).float().to(x.device)
-    other = torch.randperm(n, generator=generator).to(x.device)
+    return torch.randperm(count, generator=generator), torch.sigmoid((first - second).abs()).float()
+
+
+def mixup(x: Tensor, y: Tensor, other: Tensor, share: Tensor) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+    """The first `len(share)` images, each mixed with that at `other`: `(mixed, y, other's y, share)`."""
     weight = share.view(-1, *[1] * (x.ndim - 1))
-    return weight * x + (1 - weight) * x[other], y, y[other], share
+    own = slice(len(share))
+    return weight * x[own] + (1 - weight) * x[other], y[own], y[other], share

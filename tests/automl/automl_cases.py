@@ -8,11 +8,13 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from attention import ATTENTIONS, Spec
+from automl.runtime import Runtime
 from automl.tasks import Task, open_task
 from automl.tasks.base import Split
 from search.config import Data, Model, Training, TrialConfig
 
 CPU = torch.device("cpu")
+HERE = Runtime(device=CPU)
 
 # 229 digits at 24 px: seven steps an epoch, below a second.
 TINY = TrialConfig(
@@ -31,7 +33,7 @@ def tiny(**parts: Any) -> TrialConfig:
 
 
 def opened(**parts: Any) -> Task:
-    return open_task(tiny(**parts), CPU)
+    return open_task(tiny(**parts), HERE)
 
 
 class Regression(Task):
@@ -41,7 +43,7 @@ class Regression(Task):
     direction = "minimize"
 
     def __init__(self, **training: Any) -> None:
-        super().__init__(TrialConfig(training=Training(**{"batch_size": 8} | training)), CPU)
+        super().__init__(TrialConfig(training=Training(**{"batch_size": 8} | training)), HERE)
         generator = torch.Generator().manual_seed(1)
         self.x = torch.randn(80, 3, generator=generator)
         self.y = self.x @ torch.tensor([[1.0], [-2.0], [0.5]])
@@ -54,17 +56,19 @@ class Regression(Task):
     def steps(self) -> int:
         return len(self.x) // self.config.training.batch_size
 
-    def batches(self, epoch: int) -> Iterator[Tensor]:
+    def batches(self, epoch: int) -> Iterator[tuple[Tensor, ...]]:
         generator = torch.Generator().manual_seed(epoch)
-        yield from torch.randperm(len(self.x), generator=generator).split(self.config.training.batch_size)
+        order = torch.randperm(len(self.x), generator=generator)
+        for index in order.split(self.config.training.batch_size):
+            yield self.x[index], self.y[index]
 
-    def loss(self, model: nn.Module, batch: Tensor) -> Tensor:
+    def loss(self, model: nn.Module, batch: tuple[Tensor, ...]) -> Tensor:
         self.modes.append(("loss", model.training))
-        return F.mse_loss(model(self.x[batch]).float(), self.y[batch])
+        return F.mse_loss(model(batch[0]).float(), batch[1])
 
-    def evaluate(self, model: nn.Module, split: Split) -> dict[str, float]:
+    def evaluate(self, model: nn.Module, split: Split) -> dict[str, Tensor]:
         self.modes.append(("evaluate", model.training or torch.is_grad_enabled()))
-        return {"error": (model(self.x).float() - self.y).abs().mean().item()}
+        return {"error": (model(self.x).float() - self.y).abs().mean()}
 
     @property
     def labels(self) -> list[str]:

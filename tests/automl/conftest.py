@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 import torch
-from automl_cases import EVERY_ATTENTION, tiny
+from automl_cases import EVERY_ATTENTION, HERE, tiny
 from mlflow import MlflowClient
 
 from automl.export import ExportResult, run_export
@@ -48,7 +48,7 @@ def workplace(tmp_path_factory: pytest.TempPathFactory, empty_store: Path) -> Pa
 @pytest.fixture(scope="session")
 def trained(workplace: Path) -> TrainResult:
     with _there(workplace):
-        return run_train(tiny(model={"placement": EVERY_ATTENTION}), device="cpu")
+        return run_train(tiny(model={"placement": EVERY_ATTENTION}), runtime=HERE)
 
 
 @pytest.fixture(scope="session")

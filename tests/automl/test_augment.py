@@ -8,7 +8,7 @@ from PIL import Image, ImageDraw
 from torch import Tensor
 
 from automl.data import decode
-from automl.data.augment import MEAN, STD, centre_crop, normalise, random_crop
+from automl.data.augment import MEAN, STD, centre_crop, cut, draw_boxes, normalise
 
 SIDE = 64
 
@@ -34,7 +34,8 @@ def bytes_of(normalised: Tensor) -> Tensor:
 
 def crop(images: Tensor, size: int = 8, *, scale: float = 0.35, flip: bool = False, seed: int = 0) -> Tensor:
     generator = torch.Generator().manual_seed(seed)
-    return random_crop(images, torch.ones(len(images)), size, scale=scale, flip=flip, generator=generator)
+    boxes = draw_boxes(torch.ones(len(images)), scale=scale, flip=flip, generator=generator)
+    return cut(images, boxes, size)
 
 
 def test_normalise_is_the_usual_one_in_channels_last() -> None:
@@ -58,13 +59,13 @@ def test_centre_crop_undoes_the_squash(size: tuple[int, int]) -> None:
     picture = Image.new("L", size, "black")
     ImageDraw.Draw(picture).circle((x, y), short * 0.4, fill="white")
     squashed, aspect = decode(np.asarray(picture), 80)
-    cut = centre_crop(torch.from_numpy(squashed)[None], torch.tensor([aspect]), 64)[0, :, :, 0].float()
+    centre = centre_crop(torch.from_numpy(squashed)[None], torch.tensor([aspect]), 64)[0, :, :, 0].float()
     half = short // 2
     square = picture.crop((x - half, y - half, x + half, y + half)).resize(
         (64, 64), Image.Resampling.BILINEAR
     )
-    assert (cut - torch.from_numpy(np.array(square))).abs().mean() < 4
-    inside = cut > 127
+    assert (centre - torch.from_numpy(np.array(square))).abs().mean() < 4
+    inside = centre > 127
     across, down = inside.any(0).sum().item(), inside.any(1).sum().item()
     assert abs(across - down) <= 1
     assert across == pytest.approx(0.8 * 64, abs=2)
@@ -122,10 +123,11 @@ def test_crops_hold_no_value_that_the_image_lacks(
     images = pictures(3).clamp(low, high)
     aspects = torch.tensor([aspect, 1.0, 1 / aspect])
     generator = torch.Generator().manual_seed(seed)
-    cut = bytes_of(random_crop(images, aspects, size, scale=0.35, flip=True, generator=generator))
-    assert cut.shape == (3, 3, size, size)
-    assert cut.min() > low - 0.01
-    assert cut.max() < high + 0.01
+    boxes = draw_boxes(aspects, scale=0.35, flip=True, generator=generator)
+    crops = bytes_of(cut(images, boxes, size))
+    assert crops.shape == (3, 3, size, size)
+    assert crops.min() > low - 0.01
+    assert crops.max() < high + 0.01
     centre = centre_crop(images, aspects, size)
     assert centre.shape == (3, size, size, 3)
     assert centre.min() >= low

@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 import torch
-from automl_cases import CPU, Regression, opened
+from automl_cases import CPU, HERE, Regression, opened
 from torch import Tensor, nn
 
 from attention import ATTENTIONS, Spec
@@ -54,7 +54,7 @@ def test_one_record_an_epoch(case: tuple[Task, Weights, list[Metrics]]) -> None:
 def test_same_seed_same_weights(case: tuple[Task, Weights, list[Metrics]]) -> None:
     task, weights, history = case
     torch.manual_seed(4711)  # what happened before has no say
-    other_weights, other_history = run(open_task(task.config, CPU))
+    other_weights, other_history = run(open_task(task.config, HERE))
     assert other_history == history
     assert same(other_weights, weights)
 
@@ -74,7 +74,7 @@ def test_going_on_from_a_checkpoint_changes_nothing(
     file = checkpoint.save(tmp_path, task.config, state, metrics)
     torch.manual_seed(4711)
     resumed = start(task)
-    checkpoint.restore(resumed, checkpoint.read(file, task.device))
+    checkpoint.restore(resumed, checkpoint.read(file, CPU))
     rest = list(fit(task, resumed))
     assert timeless([metrics, *rest]) == history
     assert same(resumed.model.state_dict(), weights)
@@ -112,7 +112,7 @@ def test_a_loss_that_is_not_finite_is_told(optimizer: str) -> None:
 
 def test_a_metric_that_is_not_finite_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
     task = Regression(epochs=1)
-    monkeypatch.setattr(task, "evaluate", lambda model, split: {"error": float("nan")})
+    monkeypatch.setattr(task, "evaluate", lambda model, split: {"error": torch.tensor(float("nan"))})
     with pytest.raises(Diverged, match="error became nan in epoch 1"):
         list(fit(task, start(task)))
 
@@ -140,9 +140,9 @@ def test_a_task_without_images(schedule: str) -> None:
 def test_evaluate_asks_for_the_split_it_is_given(monkeypatch: pytest.MonkeyPatch) -> None:
     task, asked = Regression(), []
 
-    def note(model: nn.Module, split: str) -> dict[str, float]:
+    def note(model: nn.Module, split: str) -> dict[str, Tensor]:
         asked.append(split)
-        return {"error": 0.0}
+        return {"error": torch.zeros(())}
 
     monkeypatch.setattr(task, "evaluate", note)
     evaluate(task, task.model())

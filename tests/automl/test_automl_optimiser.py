@@ -2,7 +2,7 @@ from typing import Any, get_args
 
 import pytest
 import torch
-from automl_cases import CPU, EVERY_ATTENTION, tiny
+from automl_cases import EVERY_ATTENTION, HERE, tiny
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -51,7 +51,7 @@ def test_schedule_is_continuous(schedule: Schedule, at: float, step: float) -> N
 def test_weights_decay_and_norms_biases_and_gates_do_not(optimizer: Optimizer) -> None:
     training: dict[str, Any] = {"optimizer": optimizer, "learning_rate": 0.1, "weight_decay": 0.5}
     config = tiny(model={"placement": EVERY_ATTENTION}, training=training)
-    model = open_task(config, CPU).model()
+    model = open_task(config, HERE).model()
     parameters = dict(model.named_parameters())
     gates = {name for name in parameters if name.endswith("gamma")}
     assert len(gates) == len(EVERY_ATTENTION)
@@ -70,7 +70,7 @@ def test_weights_decay_and_norms_biases_and_gates_do_not(optimizer: Optimizer) -
 
 
 def test_every_parameter_is_trained_once() -> None:
-    model = open_task(tiny(model={"placement": EVERY_ATTENTION}), CPU).model()
+    model = open_task(tiny(model={"placement": EVERY_ATTENTION}), HERE).model()
     groups = build_optimizer(model, tiny().training).param_groups
     trained = [id(parameter) for group in groups for parameter in group["params"]]
     assert sorted(trained) == sorted(id(parameter) for parameter in model.parameters())

@@ -6,13 +6,14 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
-from automl_cases import CPU, opened
+from automl_cases import CPU, HERE
 from PIL import Image
 from sklearn.datasets import load_digits
 
 from attention import InputError
 from automl import checkpoint
 from automl.data import open_split
+from automl.data.augment import centre_crop
 from automl.export import ExportResult
 from automl.predict import BATCH, run_predict
 from automl.tasks import open_task
@@ -44,13 +45,13 @@ def test_agrees_with_what_evaluation_sees(
 ) -> None:
     """Digits saved as files are predicted as the trained model scores them in its test split."""
     content = checkpoint.read(trained.checkpoint, CPU)
-    task = open_task(TrialConfig.from_json(content["config"]), CPU)
+    task = open_task(TrialConfig.from_json(content["config"]), HERE)
     model = task.model()
     model.load_state_dict(content["model"])
     test = open_split("digits", "test", size=24)
     count = BATCH + 3  # in more than one batch
     with torch.inference_mode():
-        inputs = opened().inputs(test, torch.arange(count))  # type: ignore[attr-defined]
+        inputs = centre_crop(test.gather(torch.arange(count)), test.aspect[:count], 24)
         expected = Probabilities(model).eval()(inputs).numpy()
     files = []
     for name in test.names()[:count]:

@@ -2,20 +2,20 @@ import numpy as np
 import pytest
 import torch
 import torch.nn.functional as F
-from automl_cases import CPU, opened, tiny
+from automl_cases import HERE, opened, tiny
 from torch import Tensor, nn
 
 from attention import InputError
 from automl.data import open_split
 from automl.data.augment import centre_crop, normalise
 from automl.tasks import open_task
-from automl.tasks.classification import mixup
+from automl.tasks.classification import draw_mixup, mixup
 
 
 def mixed(alpha: float, n: int = 4000, seed: int = 0) -> tuple[Tensor, Tensor, Tensor, Tensor]:
     """Of images that hold their own number alone, `mixup`'s answer."""
     y = torch.arange(n)
-    return mixup(y.float().view(n, 1, 1, 1), y, alpha, torch.Generator().manual_seed(seed))  # type: ignore[return-value]
+    return mixup(y.float().view(n, 1, 1, 1), y, *draw_mixup(n, alpha, torch.Generator().manual_seed(seed)))
 
 
 @pytest.mark.parametrize("alpha", [0.1, 0.4, 1.0, 8.0])
@@ -60,7 +60,7 @@ Y = torch.arange(8)
 @pytest.mark.parametrize("smoothing", [0.0, 0.1, 0.5])
 def test_loss_is_smoothed_cross_entropy(smoothing: float) -> None:
     task = opened(training={"label_smoothing": smoothing})
-    loss = task.loss(Fixed(LOGITS), (torch.zeros(8, 3, 1, 1), Y, Y, torch.ones(8)))
+    loss = task.loss(Fixed(LOGITS), (torch.zeros(8, 3, 1, 1), Y))
     torch.testing.assert_close(loss, F.cross_entropy(LOGITS, Y, label_smoothing=smoothing))
 
 
@@ -94,18 +94,18 @@ def test_batches_are_of_the_training_split() -> None:
     task = opened(training={"batch_size": 229})
     train = open_split("digits", "train", size=24, subset=0.2)
     assert len(train) == task.steps() * 229
-    x, y, z, share = (torch.cat(parts) for parts in zip(*task.batches(0), strict=True))
+    x, y = (torch.cat(parts) for parts in zip(*task.batches(0), strict=True))
     assert x.shape == (229, 3, 24, 24)
     assert torch.equal(y.sort().values, train.labels.sort().values)
-    assert torch.equal(y, z)
-    assert torch.equal(share, torch.ones(229))
 
 
 def test_digits_are_never_mirrored(monkeypatch: pytest.MonkeyPatch) -> None:
     seen = []
     monkeypatch.setattr(
-        "automl.tasks.classification.random_crop",
-        lambda images, *_, flip, **__: seen.append(flip) or normalise(images),
+        "automl.tasks.classification.draw_boxes",
+        lambda aspect, *, flip, **_: (
+            seen.append(flip) or torch.tensor([[1.0, 1, 0, 0]]).repeat(len(aspect), 1)
+        ),
     )
     list(opened().batches(0))
     assert set(seen) == {False}
@@ -129,7 +129,7 @@ def test_raw_inputs_and_what_takes_them() -> None:
 
 def test_unknown_task() -> None:
     with pytest.raises(InputError, match=r"unknown task 'clasification'.*Did you mean 'classification'"):
-        open_task(tiny(task="clasification"), CPU)
+        open_task(tiny(task="clasification"), HERE)
 
 
 def test_batch_larger_than_the_data() -> None:

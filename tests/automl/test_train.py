@@ -5,7 +5,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from automl_cases import CPU, tiny
+from automl_cases import CPU, HERE, tiny
 from mlflow import MlflowClient
 
 from attention import InputError, Spec
@@ -25,7 +25,7 @@ def test_train_leaves_a_checkpoint_a_log_and_a_run(store: MlflowClient, tmp_path
     told: list[float] = []
     result = run_train(
         tiny(training={"epochs": 2}),
-        device="cpu",
+        runtime=HERE,
         log="epochs.csv",
         storage="kept",
         tell=lambda task, metrics: told.append(metrics["epoch"]),
@@ -49,8 +49,10 @@ def test_train_leaves_a_checkpoint_a_log_and_a_run(store: MlflowClient, tmp_path
 
 
 def test_a_diverging_training_is_infeasible(store: MlflowClient, tmp_path: Path) -> None:
-    with pytest.raises(InputError, match="the training loss became nan in epoch 1; lower the learning rate"):
-        run_train(tiny(training={"learning_rate": 1e30}), device="cpu")
+    with pytest.raises(
+        InputError, match="the training loss became nan in epoch 1, step 2; lower the learning rate"
+    ):
+        run_train(tiny(training={"learning_rate": 1e30}), runtime=HERE)
     run = only_run(store)
     assert (run.info.status, run.data.tags["state"]) == ("KILLED", "infeasible")
     assert "became nan" in run.data.tags["reason"]
@@ -62,7 +64,7 @@ def test_a_person_who_stops_a_training_keeps_what_there_is(store: MlflowClient) 
         raise KeyboardInterrupt
 
     with pytest.raises(KeyboardInterrupt):
-        run_train(tiny(training={"epochs": 3}), device="cpu", tell=stop)
+        run_train(tiny(training={"epochs": 3}), runtime=HERE, tell=stop)
     run = only_run(store)
     assert run.info.status == "FAILED"
     kept = Path(run.data.tags["automl.checkpoint"]) / checkpoint.NAME
@@ -71,7 +73,7 @@ def test_a_person_who_stops_a_training_keeps_what_there_is(store: MlflowClient) 
 
 def test_trainings_of_one_second_do_not_meet(store: MlflowClient, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("time.strftime", lambda format: "20260101-000000")
-    first, second = (run_train(tiny(seed=seed), device="cpu") for seed in (0, 1))
+    first, second = (run_train(tiny(seed=seed), runtime=HERE) for seed in (0, 1))
     assert first.checkpoint != second.checkpoint
     assert checkpoint.read(first.checkpoint, CPU)["config"]["seed"] == 0
 
@@ -79,7 +81,7 @@ def test_trainings_of_one_second_do_not_meet(store: MlflowClient, monkeypatch: p
 @pytest.mark.parametrize("option", ["log", "storage"])
 def test_what_cannot_be_written_is_told_first(option: str, store: MlflowClient, tmp_path: Path) -> None:
     with pytest.raises(InputError, match=r"/proc/x\S* cannot be written"):
-        run_train(tiny(), device="cpu", **{option: "/proc/x/y"})
+        run_train(tiny(), runtime=HERE, **{option: "/proc/x/y"})
     assert not list((tmp_path / "searches").glob("*"))
 
 

@@ -68,10 +68,6 @@ def test_impossible_shapes(cpus: float, gpus: float, fragment: str) -> None:
         TrialResources(cpus=cpus, gpus=gpus)
 
 
-def test_bundle_is_in_rays_words() -> None:
-    assert TrialResources(cpus=2, gpus=0.5).bundle() == {"cpu": 2, "gpu": 0.5}
-
-
 hundredths = st.integers(1, 100).map(lambda n: n / 100)
 wholes = st.integers(1, 16).map(float)
 

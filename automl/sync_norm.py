@@ -1,0 +1,65 @@
+"""Batch norm over the batches of all workers, so that W workers train what one would on the whole batch.
+
+`torch.nn.SyncBatchNorm` does this on GPUs and refuses CPUs. This one works wherever a process group does, and
+keeps the module it is made from: its parameters, buffers, hooks and children, and so every name.
+"""
+
+import torch
+import torch.distributed as dist
+import torch.nn.functional as F
+from torch import Tensor, nn
+from torch.distributed.nn.functional import all_reduce
+from torch.nn.modules.batchnorm import _BatchNorm
+
+
+class SyncBatchNorm(_BatchNorm):
+    """A batch norm that takes mean and variance over the inputs of all workers.
+
+    All workers' inputs have the same shape, `(B / workers, C, *spatial)`.
+    """
+
+    def forward(self, input: Tensor) -> Tensor:
+        if not self.training:
+            return F.batch_norm(
+                input, self.running_mean, self.running_var, self.weight, self.bias, eps=self.eps
+            )
+        x = input.float()
+        dims = [d for d in range(x.ndim) if d != 1]
+        shape = [1, -1, *[1] * (x.ndim - 2)]
+        count = x.numel() // x.shape[1] * dist.get_world_size()
+        # Two sums, one after the other: the variance as mean square minus square mean cancels.
+        mean = all_reduce(x.sum(dims)) / count
+        centred = x - mean.view(shape)
+        variance = all_reduce(centred.square().sum(dims)) / count
+        if self.track_running_stats:
+            self._update(mean.detach(), variance.detach() * count / max(1, count - 1))
+        y = centred * (variance + self.eps).rsqrt().view(shape)
+        if self.affine:
+            y = y * self.weight.view(shape) + self.bias.view(shape)
+        output: Tensor = y.to(input.dtype)
+        return output
+
+    @torch.no_grad()
+    def _update(self, mean: Tensor, variance: Tensor) -> None:
+        assert self.running_mean is not None
+        assert self.running_var is not None
+        assert self.num_batches_tracked is not None
+        self.num_batches_tracked += 1
+        momentum = 1 / float(self.num_batches_tracked) if self.momentum is None else self.momentum
+        self.running_mean.lerp_(mean, momentum)
+        self.running_var.lerp_(variance, momentum)
+
+    def _check_input_dim(self, input: Tensor) -> None:
+        pass
+
+
+def synchronise(model: nn.Module) -> nn.Module:
+    """Make every batch norm of `model` a synchronised one, in place: torch's on GPUs, ours on CPUs."""
+    for module in model.modules():
+        if isinstance(module, _BatchNorm):
+            if next(module.parameters()).is_cuda:
+                module.__class__ = nn.SyncBatchNorm
+                module.__dict__["process_group"] = None  # all workers
+            else:
+                module.__class__ = SyncBatchNorm
+    return model

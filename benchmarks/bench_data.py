@@ -1,0 +1,100 @@
+"""Images a second into the model's device: our cache and crops against ImageFolder with a DataLoader.
+
+Both deliver normalised random resized crops with flips in batches of 64 from the same JPEG files; the
+peer decodes with all workers, as it does in every epoch, and ours decoded once before.
+"""
+
+import os
+import tempfile
+from collections.abc import Callable
+from pathlib import Path
+
+import torch
+from harness import Row, compare, find_device, seconds, write
+from pictures import make_pictures
+from torch.utils.data import DataLoader
+from torchvision import datasets, transforms
+
+from automl.data.augment import MEAN, STD
+from automl.runtime import Runtime
+from automl.tasks import open_task
+from search.config import Data, Training, TrialConfig
+
+DEVICE = find_device()
+ON_GPU = DEVICE.type == "cuda"
+BATCH = 64
+IMAGES = 8192 if ON_GPU else 2048
+
+
+def image_folder(folder: Path, size: int) -> Callable[[], float]:
+    loader = DataLoader(
+        datasets.ImageFolder(
+            str(folder / "train"),
+            transforms.Compose(
+                [
+                    transforms.RandomResizedCrop(size, scale=(0.35, 1)),
+                    transforms.RandomHorizontalFlip(),
+                    transforms.ToTensor(),
+                    transforms.Normalize(MEAN, STD),
+                ]
+            ),
+        ),
+        batch_size=BATCH,
+        shuffle=True,
+        drop_last=True,
+        num_workers=os.cpu_count() or 1,
+        pin_memory=ON_GPU,
+        persistent_workers=True,
+    )
+
+    def epoch() -> None:
+        for x, y in loader:
+            x.to(DEVICE, non_blocking=True), y.to(DEVICE, non_blocking=True)
+
+    return lambda: len(loader) * BATCH / seconds(epoch, DEVICE)
+
+
+def check(x: torch.Tensor, size: int) -> None:
+    assert x.shape == (BATCH, 3, size, size), x.shape
+    assert x.dtype == torch.float32
+    assert abs(x.mean().item()) < 1, "normalised"
+
+
+def main() -> None:
+    rows: list[Row] = []
+    with tempfile.TemporaryDirectory() as scratch:
+        os.environ["AUTOML_CACHE"] = f"{scratch}/cache"
+        folder = make_pictures(Path(scratch) / "pictures", train=IMAGES * 5 // 4, test=40)
+        for size in (64, 128):
+            config = TrialConfig(
+                data=Data(source="folder", path=str(folder), size=size),
+                training=Training(batch_size=BATCH, epochs=1),
+            )
+            task = open_task(config, Runtime(device=DEVICE))
+            check(next(iter(task.batches(0)))[0], size)
+
+            def ours(task=task) -> float:
+                def epoch() -> None:
+                    for _ in task.batches(0):
+                        pass
+
+                return task.steps() * BATCH / seconds(epoch, DEVICE)
+
+            theirs = image_folder(folder, size)
+            ours(), theirs()
+            rows.append(
+                compare(
+                    f"{size}px, batch {BATCH}",
+                    "ImageFolder + DataLoader",
+                    ours,
+                    theirs,
+                    unit="images/s",
+                    rounds=5,
+                    higher_is_better=True,
+                )
+            )
+    write("data", rows)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,168 @@
+"""Seconds a trial costs beyond its training, and seconds from the command to the first step.
+
+The same trivial training three ways: by our search (reused actors, the study, MLflow, checkpoints), by a
+TorchTrainer inside a Tune function, as Ray's documentation nests them, and by a plain loop in one process.
+A trial's overhead is the time its slot was taken, less the seconds of its training.
+"""
+
+import os
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+from pathlib import Path
+
+import mlflow
+import torch
+from harness import Row, show, write
+
+from automl.loop import fit, start
+from automl.runtime import Runtime
+from automl.search import run_search
+from automl.tasks import open_task
+from search.config import Data, Model, Training, TrialConfig
+
+TRIALS = 100
+NESTED = 6  # each takes as long as a hundred of the others
+SLOTS = 2
+
+
+def config(seed: int) -> TrialConfig:
+    return TrialConfig(
+        data=Data(source="digits", size=32, subset=0.05),
+        model=Model(backbone="xresnet18", width=0.25),
+        training=Training(epochs=1, batch_size=16),
+        seed=seed,
+    )
+
+
+def trivial(trial):
+    """The space: nothing to choose but a number."""
+    return config(trial.suggest_int("seed", 0, 10**6))
+
+
+def plain_loop() -> float:
+    """Overhead of a trial in a loop: all but the seconds that the epochs report."""
+    torch.set_num_threads(1)
+    begun, training = time.perf_counter(), 0.0
+    for seed in range(TRIALS):
+        task = open_task(config(seed), Runtime(device=torch.device("cpu")))
+        training += sum(metrics["seconds"] for metrics in fit(task, start(task)))
+    return (time.perf_counter() - begun - training) / TRIALS
+
+
+def our_search() -> tuple[float, float]:
+    """Overhead of a trial over the last 90 of 100, so that start-up is apart; seconds until the first end."""
+    begun = time.time()
+    result = run_search(f"{__file__}:trivial", trials=TRIALS, subset=0.05)
+    assert (result.completed, result.errors) == (TRIALS, 0), result
+    client = mlflow.MlflowClient()
+    experiment = client.get_experiment_by_name("trivial")
+    runs = client.search_runs([experiment.experiment_id], "tags.state = 'complete'", max_results=1000)
+    runs = sorted((r for r in runs if "seconds" in r.data.metrics), key=lambda run: run.info.end_time)
+    first, late = runs[0].info.end_time / 1e3 - begun, runs[TRIALS // 10 :]
+    wall = (runs[-1].info.end_time - runs[TRIALS // 10 - 1].info.end_time) / 1e3
+    training = sum(run.data.metrics["seconds"] for run in late)
+    return (wall * SLOTS - training) / len(late), first
+
+
+def nested() -> tuple[float, float]:
+    """The same for a TorchTrainer in a Tune function, one worker each."""
+    import ray.train
+    import ray.train.torch
+    from ray import tune
+    from ray.tune.integration.ray_train import TuneReportCallback
+
+    def worker(values: dict) -> None:
+        torch.set_num_threads(1)
+        task = open_task(config(values["seed"]), Runtime(device=torch.device("cpu")))
+        state = start(task)
+        for metrics in fit(task, state):
+            ray.train.report(metrics)
+
+    def trial(values: dict) -> None:
+        trainer = ray.train.torch.TorchTrainer(
+            worker,
+            train_loop_config=values,
+            scaling_config=ray.train.ScalingConfig(num_workers=1),
+            run_config=ray.train.RunConfig(
+                storage_path=f"{os.getcwd()}/nested", callbacks=[TuneReportCallback()]
+            ),
+        )
+        trainer.fit()
+
+    ray.init(num_cpus=SLOTS, include_dashboard=True, log_to_driver=False)
+    begun = time.perf_counter()
+    results = tune.Tuner(
+        tune.with_resources(trial, {"cpu": 0}),
+        param_space={"seed": tune.randint(0, 10**6)},
+        tune_config=tune.TuneConfig(num_samples=NESTED, max_concurrent_trials=SLOTS),
+        run_config=tune.RunConfig(storage_path=f"{os.getcwd()}/tune", verbose=0),
+    ).fit()
+    wall = time.perf_counter() - begun
+    ray.shutdown()
+    assert not results.errors, results.errors
+    training = sum(result.metrics["seconds"] for result in results)
+    return (wall * SLOTS - training) / NESTED, wall / NESTED * SLOTS
+
+
+def until_first_step() -> float:
+    """From the command to the end of the first trial's first epoch, in a fresh process."""
+    begun = time.perf_counter()
+    subprocess.run(
+        [sys.executable, "-m", "automl.search", "--space", f"{__file__}:trivial", "--trials", "1",
+         "--subset", "0.05"],
+        check=True,
+        capture_output=True,
+    )  # fmt: skip
+    return time.perf_counter() - begun
+
+
+def main() -> None:
+    with tempfile.TemporaryDirectory() as scratch:
+        os.chdir(scratch)
+        os.environ["AUTOML_CACHE"] = str(Path(scratch) / "cache")
+        os.environ["RAY_USAGE_STATS_ENABLED"] = "0"
+        search, _ = our_search()
+        loop = plain_loop()
+        trainer, slot = nested()
+        commands = [until_first_step() for _ in range(3)]
+
+    def row(
+        case: str, peer: str, ours: float, theirs: float, spread: tuple[float, float] | None = None
+    ) -> Row:
+        ratio = theirs / ours
+        made = Row(
+            case=case,
+            peer=peer,
+            ours=ours,
+            theirs=theirs,
+            unit="s",
+            spread=spread or (ratio, ratio),
+            ratio=ratio,
+        )
+        show(made)
+        return made
+
+    command = statistics.median(commands)
+    write(
+        "overhead",
+        [
+            row(
+                f"overhead a trial, {TRIALS} trials", f"nested TorchTrainer, {NESTED} trials", search, trainer
+            ),
+            row(f"overhead a trial, {TRIALS} trials", "plain loop, one process", search, loop),
+            row(
+                "a search of one trial, from command to end",
+                "one nested trial, Ray running",
+                command,
+                slot,
+                (slot / max(commands), slot / min(commands)),
+            ),
+        ],
+    )
+
+
+if __name__ == "__main__":
+    main()

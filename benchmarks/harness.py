@@ -1,0 +1,148 @@
+"""What the benchmarks share: interleaved timing against a peer, and result files."""
+
+import gc
+import json
+import platform
+import re
+import statistics
+import sys
+import time
+from collections.abc import Callable
+from dataclasses import asdict, dataclass
+from importlib.metadata import PackageNotFoundError, version
+from pathlib import Path
+
+import torch
+
+RESULTS = Path(__file__).parent / "results"
+PACKAGES = ("torch", "torchvision", "fastai", "timm", "ray", "pyarrow")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Row:
+    """One case. `ratio` above 1 means that ours is better; `spread` is that of the ratio over the rounds."""
+
+    case: str
+    peer: str
+    ours: float
+    theirs: float
+    unit: str
+    spread: tuple[float, float]
+    ratio: float
+
+
+def compare(
+    case: str,
+    peer: str,
+    ours: Callable[[], float],
+    theirs: Callable[[], float],
+    *,
+    unit: str,
+    rounds: int,
+    higher_is_better: bool,
+) -> Row:
+    """Measure both by turns, `rounds` times, so that the machine's moods meet both alike.
+
+    Each call returns its measurement. The ratio is the median of the rounds' ratios, its spread their
+    lowest and highest.
+    """
+    pairs = []
+    for i in range(rounds):
+        first, second = (ours, theirs) if i % 2 == 0 else (theirs, ours)
+        a, b = first(), second()
+        pairs.append((a, b) if i % 2 == 0 else (b, a))
+    ratios = [a / b if higher_is_better else b / a for a, b in pairs]
+    row = Row(
+        case=case,
+        peer=peer,
+        ours=statistics.median(a for a, _ in pairs),
+        theirs=statistics.median(b for _, b in pairs),
+        unit=unit,
+        spread=(min(ratios), max(ratios)),
+        ratio=statistics.median(ratios),
+    )
+    show(row)
+    return row
+
+
+def show(row: Row) -> None:
+    low, high = row.spread
+    print(
+        f"{row.case:44} {row.peer:28} ours {row.ours:10.4g} theirs {row.theirs:10.4g} {row.unit:12} "
+        f"ratio {row.ratio:6.2f} ({low:.2f} to {high:.2f})",
+        flush=True,
+    )
+
+
+def seconds(call: Callable[[], object], device: torch.device, repeat: int = 1) -> float:
+    """The time of one call, averaged over `repeat`."""
+    synchronise(device)
+    begun = time.perf_counter()
+    for _ in range(repeat):
+        call()
+    synchronise(device)
+    return (time.perf_counter() - begun) / repeat
+
+
+def peak_memory(call: Callable[[], object], device: torch.device) -> float:
+    """MiB that a call takes at its peak beyond what was taken. On a CPU: resident memory, Linux only."""
+    gc.collect()
+    if device.type == "cuda":
+        torch.cuda.synchronize(device)
+        torch.cuda.reset_peak_memory_stats(device)
+        before = torch.cuda.memory_allocated(device)
+        call()
+        torch.cuda.synchronize(device)
+        return (torch.cuda.max_memory_allocated(device) - before) / 2**20
+    Path("/proc/self/clear_refs").write_text("5")  # sets the peak back to the present
+    before = _resident("VmHWM")
+    call()
+    return max(_resident("VmHWM") - before, 0.1) / 2**10
+
+
+def _resident(field: str) -> float:
+    found = re.search(rf"{field}:\s+(\d+) kB", Path("/proc/self/status").read_text())
+    assert found is not None
+    return float(found[1])
+
+
+def synchronise(device: torch.device) -> None:
+    if device.type == "cuda":
+        torch.cuda.synchronize(device)
+
+
+def find_device() -> torch.device:
+    return torch.device("cuda" if torch.cuda.is_available() else "cpu")
+
+
+def device_name() -> str:
+    if torch.cuda.is_available():
+        return torch.cuda.get_device_name()
+    model = re.search(r"model name\s+: (.+)", Path("/proc/cpuinfo").read_text())
+    return f"{model[1] if model else platform.processor()}, {torch.get_num_threads()} threads"
+
+
+def versions() -> dict[str, str]:
+    found = {"python": platform.python_version()}
+    for package in PACKAGES:
+        try:
+            found[package] = version(package)
+        except PackageNotFoundError:
+            continue
+    return found
+
+
+def write(name: str, rows: list[Row]) -> None:
+    """`results/<name>-<cpu or the GPU's name>.json`."""
+    slug = re.sub(r"\W+", "-", device_name().lower()) if torch.cuda.is_available() else "cpu"
+    file = RESULTS / f"{name}-{slug}.json"
+    content = {
+        "name": name,
+        "device": device_name(),
+        "versions": versions(),
+        "command": " ".join(["python", *sys.argv]),
+        "rows": [asdict(row) for row in rows],
+    }
+    file.parent.mkdir(exist_ok=True)
+    file.write_text(json.dumps(content, indent=1) + "\n")
+    print(f"wrote {file}")
