@@ -8,7 +8,6 @@ import torch
 import torch.distributed as dist
 import torch.nn.functional as F
 from torch import Tensor, nn
-from torch.distributed.nn.functional import all_reduce
 from torch.nn.modules.batchnorm import _BatchNorm
 
 
@@ -23,14 +22,14 @@ class SyncBatchNorm(_BatchNorm):
             return F.batch_norm(
                 input, self.running_mean, self.running_var, self.weight, self.bias, eps=self.eps
             )
-        x = input.float()
+        x = input.float()  # sums over many positions
         dims = [d for d in range(x.ndim) if d != 1]
         shape = [1, -1, *[1] * (x.ndim - 2)]
         count = x.numel() // x.shape[1] * dist.get_world_size()
         # Two sums, one after the other: the variance as mean square minus square mean cancels.
-        mean = all_reduce(x.sum(dims)) / count
+        mean = _Total.apply(x.sum(dims)) / count
         centred = x - mean.view(shape)
-        variance = all_reduce(centred.square().sum(dims)) / count
+        variance = _Total.apply(centred.square().sum(dims)) / count
         if self.track_running_stats:
             self._update(mean.detach(), variance.detach() * count / max(1, count - 1))
         y = centred * (variance + self.eps).rsqrt().view(shape)
@@ -51,6 +50,22 @@ class SyncBatchNorm(_BatchNorm):
 
     def _check_input_dim(self, input: Tensor) -> None:
         pass
+
+
+class _Total(torch.autograd.Function):
+    """The sum over all workers. Each worker's input moved everybody's, so gradients are summed as well."""
+
+    @staticmethod
+    def forward(ctx: object, values: Tensor) -> Tensor:
+        values = values.clone()
+        dist.all_reduce(values)
+        return values
+
+    @staticmethod
+    def backward(ctx: object, gradient: Tensor) -> Tensor:
+        gradient = gradient.clone()
+        dist.all_reduce(gradient)
+        return gradient
 
 
 def synchronise(model: nn.Module) -> nn.Module:
