@@ -3,9 +3,11 @@
 What is computed does not depend on this beyond rounding; that is the configuration's business.
 """
 
+import ctypes
 import logging
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
+from functools import cache
 from typing import Literal, get_args
 
 import torch
@@ -53,6 +55,8 @@ class Runtime:
             if self.share < 1:
                 # Whoever asks for more than its share runs out of memory alone.
                 torch.cuda.set_per_process_memory_fraction(self.share, self.device)
+        else:
+            keep_freed_memory()
 
     @property
     def dtype(self) -> torch.dtype:
@@ -78,6 +82,22 @@ class Runtime:
         if self.workers > 1:
             dist.all_reduce(values)
         return values
+
+
+@cache
+def keep_freed_memory() -> None:
+    """Have the C library keep what a step frees for the next step, where it is glibc.
+
+    Otherwise it returns large blocks to the kernel, which clears them page by page when they are taken
+    again: 260,000 page faults in 15 steps of an xresnet18 at 64 px, and 6 to 13 % of the time.
+    """
+    try:
+        mallopt = ctypes.CDLL(None).mallopt
+    except (OSError, AttributeError, TypeError):
+        return
+    m_trim_threshold, m_mmap_threshold = -1, -3  # of malloc.h
+    mallopt(m_mmap_threshold, 2**30)
+    mallopt(m_trim_threshold, 2**31 - 1)
 
 
 def find_device(name: str = "auto") -> torch.device:

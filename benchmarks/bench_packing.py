@@ -1,0 +1,92 @@
+"""Trials an hour on one GPU: 1, 2, 4 and 8 trials at a time against one after the other.
+
+Each trial is a process of its own, as in a search, that trains xresnet18 with SSA at 64 px for some
+epochs with its share of the device's memory. Start-up is paid before the clock starts, as reused
+actors pay it once.
+"""
+
+import multiprocessing as mp
+import os
+import sys
+import tempfile
+import time
+from pathlib import Path
+
+import torch
+from harness import Row, show, write
+from pictures import make_pictures
+
+from attention import Spec
+from automl.loop import fit, start
+from automl.runtime import Runtime
+from automl.tasks import open_task
+from search.config import Data, Model, Training, TrialConfig
+
+TRIALS = 8
+IMAGES = 4096
+
+
+def trials(folder: str, device: str, epochs: int, share: float, count: int, ready, go) -> None:
+    config = TrialConfig(
+        data=Data(source="folder", path=folder, size=64),
+        model=Model(backbone="xresnet18", placement={"stage1.block2.branch": Spec("ssa")}),
+        training=Training(epochs=epochs),
+    )
+    runtime = Runtime(device=torch.device(device), share=share)
+    task = open_task(config, runtime)
+    next(fit(task, start(task)))
+    ready.release()
+    go.wait()
+    for seed in range(count):
+        task = open_task(config.change(seed=seed), runtime)
+        for _ in fit(task, start(task)):
+            pass
+
+
+def an_hour(folder: str, device: str, epochs: int, at_once: int) -> float:
+    """Trials an hour with `at_once` processes that share `TRIALS` trials."""
+    context = mp.get_context("spawn")
+    ready, go = context.Semaphore(0), context.Event()
+    arguments = (folder, device, epochs, 1 / at_once, TRIALS // at_once, ready, go)
+    processes = [context.Process(target=trials, args=arguments) for _ in range(at_once)]
+    for process in processes:
+        process.start()
+    for _ in processes:
+        ready.acquire()
+    begun = time.perf_counter()
+    go.set()
+    for process in processes:
+        process.join()
+        if process.exitcode:
+            sys.exit(f"a trial of {at_once} at once ended with exit code {process.exitcode}")
+    return 3600 * TRIALS / (time.perf_counter() - begun)
+
+
+def main() -> None:
+    if not torch.cuda.is_available():
+        sys.exit("packing is measured on a GPU; this machine has none")
+    with tempfile.TemporaryDirectory() as scratch:
+        os.environ["AUTOML_CACHE"] = f"{scratch}/cache"
+        folder = str(make_pictures(Path(scratch) / "pictures", train=IMAGES * 5 // 4, test=40))
+        alone = [an_hour(folder, "cuda", 5, 1) for _ in range(2)]
+        rows = []
+        for at_once in (1, 2, 4, 8):
+            packed = [an_hour(folder, "cuda", 5, at_once) for _ in range(2)]
+            one, many = sum(alone) / 2, sum(packed) / 2
+            rows.append(
+                Row(
+                    case=f"{at_once} trials at a time",
+                    peer="one after the other",
+                    ours=many,
+                    theirs=one,
+                    unit="trials/h",
+                    spread=(min(packed) / max(alone), max(packed) / min(alone)),
+                    ratio=many / one,
+                )
+            )
+            show(rows[-1])
+    write("packing", rows)
+
+
+if __name__ == "__main__":
+    main()

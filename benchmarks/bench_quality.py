@@ -1,0 +1,144 @@
+"""Did speed cost accuracy? xresnet18 with SSA on a tenth of Imagenette at 64 px, 5 epochs, 3 seeds, both ways.
+
+Ours and fastai's Learner start from the same weights, see the same images with the same kinds of crops and
+flips, and follow the same schedule: AdamW, one cycle to 3e-3, label smoothing 0.1, batches of 64. Both
+models are then scored by the same code on the same validation images. Needs the archive that
+AUTOML_TEST_DATA or ../shared/data holds.
+"""
+
+import copy
+import os
+import statistics
+import sys
+import tempfile
+import warnings
+from pathlib import Path
+
+import torch
+from harness import Row, find_device, show, write
+from torch import nn
+
+from attention import Spec
+from automl.data import cache_root
+from automl.data.archive import extracted
+from automl.loop import evaluate, fit, start
+from automl.runtime import Runtime
+from automl.tasks import Task, open_task
+from automl.tasks.classification import images
+from search.config import Data, Model, Training, TrialConfig
+
+DEVICE = find_device()
+SEEDS = (0, 1, 2)
+DATA = Path(os.environ.get("AUTOML_TEST_DATA", Path(__file__).parents[2] / "shared" / "data"))
+ARCHIVE = DATA / "imagenette2-128.tgz"
+
+
+def config(seed: int) -> TrialConfig:
+    return TrialConfig(
+        data=Data(source="nette", path=str(ARCHIVE), size=64, subset=0.1),
+        model=Model(backbone="xresnet18", placement={"stage1.block2.branch": Spec("ssa")}),
+        training=Training(epochs=5, batch_size=64, learning_rate=3e-3, weight_decay=1e-2),
+        seed=seed,
+    )
+
+
+def train_with_fastai(task: Task, model: nn.Module) -> None:
+    from fastai.vision.all import (
+        Adam,
+        CategoryBlock,
+        CrossEntropyLossFlat,
+        DataBlock,
+        Flip,
+        ImageBlock,
+        IndexSplitter,
+        Learner,
+        Normalize,
+        RandomResizedCrop,
+        imagenet_stats,
+        parent_label,
+        set_seed,
+    )
+
+    training = task.config.training
+    root = extracted(ARCHIVE, cache_root())
+    files = [
+        next(root.rglob(name)) if not (root / name).exists() else root / name
+        for split in ("train", "validation")
+        for name in images(task.config.data, split).names()
+    ]
+    count = len(images(task.config.data, "train"))
+    set_seed(task.config.seed)
+    loaders = DataBlock(
+        blocks=(ImageBlock, CategoryBlock),
+        get_items=lambda _: files,
+        get_y=parent_label,
+        splitter=IndexSplitter(range(count, len(files))),
+        item_tfms=RandomResizedCrop(64, min_scale=0.35),
+        batch_tfms=[Flip(), Normalize.from_stats(*imagenet_stats)],
+    ).dataloaders(root, bs=training.batch_size, device=DEVICE)
+    learner = Learner(
+        loaders,
+        model,
+        loss_func=CrossEntropyLossFlat(label_smoothing=training.label_smoothing),
+        opt_func=lambda params, lr, **kw: Adam(params, lr, mom=0.9, sqr_mom=0.99, eps=1e-6, wd=1e-2),
+        wd_bn_bias=False,
+    )
+    if DEVICE.type == "cuda":
+        learner.to_fp16()
+    with learner.no_bar(), learner.no_logging():
+        learner.fit_one_cycle(
+            training.epochs, training.learning_rate, div=10, div_final=1e5, pct_start=0.3, moms=(0.9, 0.9, 0.9)
+        )
+
+
+def accuracy(task: Task, model: nn.Module) -> float:
+    return 100 * evaluate(task, model)["accuracy"].item()
+
+
+def main() -> None:
+    warnings.filterwarnings("ignore")
+    if not ARCHIVE.exists():
+        sys.exit(f"{ARCHIVE} is not there; name its folder with AUTOML_TEST_DATA")
+    torch.set_num_threads(os.cpu_count() or 1)
+    rows: list[Row] = []
+    with tempfile.TemporaryDirectory() as scratch:
+        os.environ["AUTOML_CACHE"] = scratch
+        for seed in SEEDS:
+            task = open_task(config(seed), Runtime(device=DEVICE))
+            state = start(task)
+            theirs = copy.deepcopy(state.model)
+            for _ in fit(task, state):
+                pass
+            train_with_fastai(task, theirs)
+            a, b = accuracy(task, state.model), accuracy(task, theirs)
+            rows.append(
+                Row(
+                    case=f"accuracy after 5 epochs, seed {seed}",
+                    peer="fastai Learner",
+                    ours=a,
+                    theirs=b,
+                    unit="%",
+                    spread=(a / b, a / b),
+                    ratio=a / b,
+                )
+            )
+            show(rows[-1])
+    ratios = [row.ratio for row in rows]
+    mean_a, mean_b = (statistics.mean(getattr(row, side) for row in rows) for side in ("ours", "theirs"))
+    rows.append(
+        Row(
+            case=f"mean accuracy over {len(SEEDS)} seeds",
+            peer="fastai Learner",
+            ours=mean_a,
+            theirs=mean_b,
+            unit="%",
+            spread=(min(ratios), max(ratios)),
+            ratio=mean_a / mean_b,
+        )
+    )
+    show(rows[-1])
+    write("quality", rows)
+
+
+if __name__ == "__main__":
+    main()

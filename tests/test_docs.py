@@ -1,0 +1,56 @@
+"""What the documents show is true: their Python runs, and their commands and options exist."""
+
+import re
+import shlex
+from pathlib import Path
+
+import optuna
+import pytest
+import typer.main
+
+from automl.cli import app
+from search.config import TrialConfig
+from search.spaces import load
+
+ROOT = Path(__file__).parents[1]
+DOCUMENTS = ["README.md", "docs/guide.md"]
+
+
+def commands():
+    for document in DOCUMENTS:
+        for line in (ROOT / document).read_text().splitlines():
+            line = line.partition("  #")[0].strip()
+            if line.startswith("    automl ") or line.startswith("automl "):
+                yield document, line.strip()
+            elif "python -m automl.search" in line and not line.startswith("`"):
+                yield document, "automl search" + line.partition("automl.search")[2]
+
+
+@pytest.mark.parametrize(("document", "line"), [c for c in commands() if "`" not in c[1]])
+def test_every_command_exists_with_its_options(document, line):
+    words = shlex.split(line)
+    command = typer.main.get_command(app).commands[words[1]]
+    known = {name for parameter in command.params for name in parameter.opts}
+    for word in words[2:]:
+        if word.startswith("--"):
+            assert word in known, line
+
+
+def test_the_space_of_the_guide_works(tmp_path, monkeypatch):
+    (code,) = re.findall(r"```python\n(# my_space.py\n.*?)```", (ROOT / "docs/guide.md").read_text(), re.S)
+    (tmp_path / "my_space.py").write_text(code)
+    monkeypatch.chdir(tmp_path)
+    space = load("my_space.py:late_stages")
+    study = optuna.create_study(sampler=optuna.samplers.RandomSampler(0))
+    study.enqueue_trial(dict(space.baseline))
+    configs = [space(study.ask()) for _ in range(5)]
+    assert all(isinstance(config, TrialConfig) for config in configs)
+    assert not configs[0].model.placement
+    assert any(config.model.placement for config in configs)
+
+
+def test_the_insertion_of_the_readme_works():
+    (code,) = re.findall(
+        r"```python\n(import torch, torchvision\n.*?)```", (ROOT / "README.md").read_text(), re.S
+    )
+    exec(code.replace("print", "list"), {})

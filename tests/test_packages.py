@@ -1,0 +1,29 @@
+"""The packages have general names: what is imported under them must be ours."""
+
+import importlib
+import tomllib
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[1]
+PACKAGES = tomllib.loads((ROOT / "pyproject.toml").read_text())["tool"]["setuptools"]["packages"]
+
+
+@pytest.mark.parametrize("package", PACKAGES)
+def test_each_package_is_imported_from_this_repository(package):
+    module = importlib.import_module(package)
+    assert Path(module.__file__).is_relative_to(ROOT)
+
+
+def test_every_package_is_listed():
+    there = {
+        ".".join(file.parent.relative_to(ROOT).parts)
+        for top in ("attention", "automl", "backbones", "cluster", "search")
+        for file in (ROOT / top).rglob("__init__.py")
+    }
+    assert there == set(PACKAGES)
+
+
+def test_the_application_re_exports_nothing():
+    assert not (ROOT / "automl" / "__init__.py").read_text().strip()
