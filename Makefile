@@ -2,7 +2,7 @@
 PYTHON ?= python3
 BIN := .venv/bin
 
-.PHONY: setup demo test check fix bench clean
+.PHONY: setup demo test check fix bench bench-gpu
 
 setup: .venv/ready
 
@@ -33,5 +33,15 @@ fix: setup
 	$(BIN)/ruff format .
 	$(BIN)/ruff check --fix .
 
+# Ratios against what one would use instead, interleaved, into benchmarks/results. About 15 minutes on two
+# cores; leave the machine alone meanwhile. `quality` needs the archive that AUTOML_TEST_DATA names.
 bench: setup
-	@for script in benchmarks/bench_*.py; do echo "$$script"; $(BIN)/python $$script || exit 1; done
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable '.[dev,bench]' --constraint constraints.txt
+	@for name in attention step data overhead quality; do \
+		echo "benchmarks/bench_$$name.py"; $(BIN)/python benchmarks/bench_$$name.py || exit 1; done
+
+# The same on a machine with a GPU and no installation of ours: torch, torchvision, pyarrow and fastai, and
+# timm where it is there.
+bench-gpu:
+	@for name in attention step data packing; do \
+		echo "benchmarks/bench_$$name.py"; PYTHONPATH=. $(PYTHON) benchmarks/bench_$$name.py || exit 1; done

@@ -15,6 +15,11 @@ from torch.nn.utils.parametrizations import spectral_norm
 from attention.gated import Cost, Gated, project
 
 
+# Positions from which a CPU is spared the N x N weights. Below, they are small, and making them takes
+# up to a third less time than the wider products.
+FUSED_FROM = 2048
+
+
 class SelfAttention(Gated):
     """SAGAN self-attention over `channels` channels."""
 
@@ -28,7 +33,7 @@ class SelfAttention(Gated):
 
     def attend(self, x: Tensor) -> Tensor:
         f, g, h = (project(layer, x).unsqueeze(1) for layer in (self.f, self.g, self.h))  # (B, 1, N, d)
-        if x.device.type == "cpu":
+        if x.device.type == "cpu" and x.shape[1] >= FUSED_FROM:
             # The fused kernel for CPUs wants one width. Zeros change no product, and spare the N x N
             # weights: 305 ms instead of 1073 at N = 4096, C = 64 in bfloat16 on two cores.
             f, g = (F.pad(t, (0, h.shape[-1] - t.shape[-1])) for t in (f, g))

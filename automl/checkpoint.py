@@ -5,6 +5,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
+from torch import Tensor
 
 from attention import InputError
 from automl.loop import State
@@ -12,7 +13,15 @@ from search.config import TrialConfig
 
 NAME = "checkpoint.pt"
 
-_CONTENT = {"config": dict, "metrics": dict, "epoch": int, "model": dict, "optimizer": dict, "scaler": dict}
+_CONTENT = {
+    "config": dict,
+    "metrics": dict,
+    "epoch": int,
+    "model": dict,
+    "optimizer": dict,
+    "scaler": dict,
+    "generators": dict,
+}
 
 
 def save(folder: Path, config: TrialConfig, state: State, metrics: dict[str, float]) -> Path:
@@ -25,6 +34,7 @@ def save(folder: Path, config: TrialConfig, state: State, metrics: dict[str, flo
         "model": state.model.state_dict(),
         "optimizer": state.optimizer.state_dict(),
         "scaler": state.scaler.state_dict(),
+        "generators": _generators(),
     }
     try:
         torch.save(content, unfinished)
@@ -63,4 +73,15 @@ def restore(state: State, content: dict[str, Any]) -> None:
     state.model.load_state_dict(content["model"])
     state.optimizer.load_state_dict(content["optimizer"])
     state.scaler.load_state_dict(content["scaler"])
+    # Data and augmentation depend on the seed and the epoch alone; dropout and its like draw from these.
+    torch.set_rng_state(content["generators"]["cpu"].cpu())
+    if "cuda" in content["generators"] and torch.cuda.is_available():
+        torch.cuda.set_rng_state(content["generators"]["cuda"].cpu())
     state.epoch = content["epoch"]
+
+
+def _generators() -> dict[str, Tensor]:
+    states = {"cpu": torch.get_rng_state()}
+    if torch.cuda.is_initialized():
+        states["cuda"] = torch.cuda.get_rng_state()
+    return states

@@ -23,7 +23,7 @@ SIDES = (16, 32, 64, 128) if ON_GPU else (16, 32, 64)
 CHANNELS = (64, 128, 256, 512)
 ROUNDS = 7 if ON_GPU else 3
 # Where one N x N matrix of a batch would take longer than the answer is worth on a CPU.
-MOST = 2**34 if ON_GPU else 2**32
+MOST = 2**36 if ON_GPU else 2**32
 
 
 def explicit_sagan(module: nn.Module, x: Tensor) -> Tensor:
@@ -136,7 +136,7 @@ def compare_types() -> list[Row]:
                     check(module, call, x)
                     ours, theirs = (partial(step, c, x, direction) for c in (module, call))
                     ours(), theirs()
-                    repeat = max(1, int(0.1 / max(seconds(ours, DEVICE), 1e-5)))
+                    repeat = max(1, int(0.05 / max(seconds(ours, DEVICE), 1e-5)))
                     case = f"{name} N={positions} C={channels}"
                     rows.append(
                         compare(

@@ -1,4 +1,4 @@
-"""Did speed cost accuracy? xresnet18 with SSA on a tenth of Imagenette at 64 px, 5 epochs, 3 seeds, both ways.
+"""Did speed cost accuracy? xresnet18 with SSA on a tenth of Imagenette, 64 px, 5 epochs, 3 seeds, both ways.
 
 Ours and fastai's Learner start from the same weights, see the same images with the same kinds of crops and
 flips, and follow the same schedule: AdamW, one cycle to 3e-3, label smoothing 0.1, batches of 64. Both
@@ -87,7 +87,12 @@ def train_with_fastai(task: Task, model: nn.Module) -> None:
         learner.to_fp16()
     with learner.no_bar(), learner.no_logging():
         learner.fit_one_cycle(
-            training.epochs, training.learning_rate, div=10, div_final=1e5, pct_start=0.3, moms=(0.9, 0.9, 0.9)
+            training.epochs,
+            training.learning_rate,
+            div=10,
+            div_final=1e5,
+            pct_start=0.3,
+            moms=(0.9, 0.9, 0.9),
         )
 
 

@@ -1,5 +1,6 @@
 """What the benchmarks share: interleaved timing against a peer, and result files."""
 
+import ctypes
 import gc
 import json
 import platform
@@ -94,8 +95,9 @@ def peak_memory(call: Callable[[], object], device: torch.device) -> float:
         call()
         torch.cuda.synchronize(device)
         return (torch.cuda.max_memory_allocated(device) - before) / 2**20
+    ctypes.CDLL(None).malloc_trim(0)  # what was freed before shall not serve this call
     Path("/proc/self/clear_refs").write_text("5")  # sets the peak back to the present
-    before = _resident("VmHWM")
+    before = _resident("VmRSS")
     call()
     return max(_resident("VmHWM") - before, 0.1) / 2**10
 

@@ -75,9 +75,9 @@ class ImageClassification(Task):
         All numbers are drawn for the global batch, by every worker alike; each then makes its own rows.
         """
         training, runtime = self.config.training, self.runtime
-        batch = training.batch_size
+        steps, batch = self.steps(), training.batch_size
         generator = torch.Generator().manual_seed((self.config.seed << 20) + epoch)
-        order = torch.randperm(len(self.train), generator=generator)[: self.steps() * batch]
+        order = torch.randperm(len(self.train), generator=generator)[: steps * batch]
         boxes = draw_boxes(
             self.train.aspect[order],
             # Digits lose their meaning with the crops and mirror images that photographs bear.
@@ -86,26 +86,22 @@ class ImageClassification(Task):
             generator=generator,
         )
         mine = runtime.shard(torch.arange(batch))
-        mixes = [
-            draw_mixup(batch, training.mixup, generator) if training.mixup > 0 else None
-            for _ in range(self.steps())
-        ]
-        # The positions in its batch that each step looks at: a partner may be another worker's image.
-        rows = [
-            mine if mix is None or runtime.workers == 1 else torch.cat([mine, mix[0][mine]]) for mix in mixes
-        ]
-        orders = [part[row] for part, row in zip(order.split(batch), rows, strict=True)]
+        rows = mine.expand(steps, -1)  # what this worker looks at in each batch
+        mix: tuple[Tensor, ...] = ()
+        if training.mixup > 0:
+            draws = [draw_mixup(batch, training.mixup, generator) for _ in range(steps)]
+            other, share = (torch.stack(part)[:, mine] for part in zip(*draws, strict=True))
+            if runtime.workers > 1:  # the other image may be another worker's
+                rows = torch.cat([rows, other], dim=1)
+                other = torch.arange(len(mine), 2 * len(mine)).expand(steps, -1)
+            mix = other.to(runtime.device), share.to(runtime.device)
+        picked = order.view(steps, batch).gather(1, rows)  # (steps, rows)
+        labels = self.train.labels[picked].to(runtime.device)
+        boxes = boxes.view(steps, batch, 4)[torch.arange(steps)[:, None], rows].to(runtime.device)
         source = feed(self.config.data, "train", runtime.device, runtime.share)
-        boxes, labels = boxes.to(runtime.device), self.train.labels[order].to(runtime.device)
-        for i, raw in enumerate(source(orders)):
-            row = rows[i].to(runtime.device) + i * batch
-            x, y = cut(raw, boxes[row], self.config.data.size), labels[row]
-            mix = mixes[i]
-            if mix is None:
-                yield x, y
-            else:
-                other = mix[0] if runtime.workers == 1 else torch.arange(len(mine), len(row))
-                yield mixup(x, y, other.to(runtime.device), mix[1][mine].to(runtime.device))
+        for i, raw in enumerate(source(picked.unbind())):
+            x, y = cut(raw, boxes[i], self.config.data.size), labels[i]
+            yield mixup(x, y, *(part[i] for part in mix)) if mix else (x, y)
 
     def loss(self, model: nn.Module, batch: tuple[Tensor, ...]) -> Tensor:
         logits = model(batch[0]).float()

@@ -15,6 +15,13 @@ from attention.sagan import inner_channels
 from attention.ssa import cost as ssa_cost
 from attention.ssa import resolve
 
+
+@pytest.fixture(autouse=True)
+def fused(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The fused kernel at the sizes of these tests too: it is what the formula counts."""
+    monkeypatch.setattr("attention.sagan.FUSED_FROM", 0)
+
+
 # Two on either side of N = C, and one where both sides are equal.
 PLACES = [(16, (8, 8)), (16, (3, 2)), (16, (4, 4))]
 places = pytest.mark.parametrize(("channels", "resolution"), PLACES, ids=str)

@@ -1,0 +1,91 @@
+"""Trials of two workers on a real Ray: one that loses a worker, and many that are stopped half-way."""
+
+import json
+import os
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import mlflow
+import psutil
+import pytest
+import ray
+from ray import tune
+from ray.util.state import list_actors
+
+from automl.multi_worker import multi_worker_trial
+from cluster import TrialResources, connect
+from search.config import Data, Model, Training, TrialConfig
+
+AUTOML = Path(sys.executable).parent / "automl"
+EPOCHS = 4
+STOPS = int(os.environ.get("AUTOML_STOPS", "2"))  # trials to stop; more for a soak
+
+
+def workers_of(process: psutil.Process) -> list[psutil.Process]:
+    found = []
+    for child in process.children(recursive=True):
+        try:
+            if "RayTrainWorker" in " ".join(child.cmdline()):
+                found.append(child)
+        except psutil.Error:
+            continue
+    return found
+
+
+def epochs_tracked(store: str) -> int:
+    try:
+        client = mlflow.MlflowClient(store)
+        runs = client.search_runs([client.get_experiment_by_name("digits").experiment_id])
+        return max(int(run.data.metrics.get("seconds", 0) > 0) for run in runs)
+    except Exception:  # not there yet
+        return 0
+
+
+@pytest.mark.timeout(600)
+def test_a_trial_survives_the_death_of_a_worker(tmp_path):
+    command = [AUTOML, "search", "--space", "digits", "--trials", "1", "--epochs", str(EPOCHS),
+               "--workers-per-trial", "2", "--json"]  # fmt: skip
+    with open(tmp_path / "out", "w") as out, open(tmp_path / "err", "w") as err:
+        search = subprocess.Popen(command, cwd=tmp_path, stdout=out, stderr=err)
+        store = f"sqlite:///{tmp_path / 'mlflow.db'}"
+        while not epochs_tracked(store):
+            assert search.poll() is None, (tmp_path / "err").read_text()
+            time.sleep(0.2)
+        victims = workers_of(psutil.Process(search.pid))
+        assert len(victims) == 2
+        victims[1].kill()
+        assert search.wait(400) == 0, (tmp_path / "err").read_text()
+    result = json.loads((tmp_path / "out").read_text().splitlines()[-1])
+    assert (result["completed"], result["errors"]) == (1, 0)
+    history = mlflow.MlflowClient(store).get_metric_history(result["best"]["run_id"], "accuracy")
+    assert {metric.step for metric in history} == set(range(1, EPOCHS + 1))
+
+
+@pytest.mark.timeout(1800)
+def test_stopped_trials_give_everything_back(tmp_path):
+    trial = TrialConfig(
+        data=Data(source="digits", size=32, subset=0.2),
+        model=Model(backbone="xresnet18", width=0.25),
+        training=Training(epochs=1000, batch_size=32),
+    )
+    shape = TrialResources(cpus=1, workers=2)
+    with connect(dashboard=True):
+        total = ray.cluster_resources()["CPU"]
+        tune.Tuner(
+            tune.with_resources(multi_worker_trial(shape, tmp_path / "trials"), {"memory": 2.0**20}),
+            param_space={
+                "number": tune.grid_search(list(range(STOPS))),
+                "trial": trial.to_json(),
+                "runtime": {"precision": "auto", "compile": "auto"},
+            },
+            tune_config=tune.TuneConfig(max_concurrent_trials=1),
+            run_config=tune.RunConfig(storage_path=str(tmp_path), stop={"epoch": 1}, verbose=0),
+        ).fit()
+        until = time.monotonic() + 120
+        while ray.available_resources().get("CPU", 0) < total and time.monotonic() < until:
+            time.sleep(0.5)
+        assert ray.available_resources().get("CPU", 0) == total
+        alive = list_actors(filters=[("state", "=", "ALIVE")])
+        assert not [actor.class_name for actor in alive if "Train" in actor.class_name]
