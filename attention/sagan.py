@@ -14,7 +14,6 @@ from torch.nn.utils.parametrizations import spectral_norm
 
 from attention.gated import Cost, Gated, project
 
-
 # Positions from which a CPU is spared the N x N weights. Below, they are small, and making them takes
 # up to a third less time than the wider products.
 FUSED_FROM = 2048
