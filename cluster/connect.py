@@ -39,11 +39,21 @@ def connect(*, dashboard: bool = False) -> Iterator[None]:
             dashboard_host="127.0.0.1",
             log_to_driver=False,
             logging_level=logging.ERROR,
+            runtime_env={"worker_process_setup_hook": name_the_cluster} if dashboard else None,
         )
     try:
         yield
     finally:
         ray.shutdown()
+
+
+def name_the_cluster() -> None:
+    """Runs first in each process of a local Ray: names the cluster that the process belongs to.
+
+    What Ray Train starts to free the resources of stopped trials asks for the machine's latest cluster
+    instead, which may be another one, or one that has long ended.
+    """
+    os.environ["RAY_ADDRESS"] = ray.get_runtime_context().gcs_address
 
 
 def nodes() -> list[dict[str, float]]:
