@@ -19,7 +19,7 @@ from cluster import TrialResources, connect
 from search.config import Data, Model, Training, TrialConfig
 
 AUTOML = Path(sys.executable).parent / "automl"
-EPOCHS = 4
+EPOCHS = 10  # enough that one can be lost half-way
 STOPS = int(os.environ.get("AUTOML_STOPS", "2"))  # trials to stop; more for a soak
 
 
