@@ -1,6 +1,7 @@
 """Checkpoints: a configuration and what was learned under it, in one file that executes nothing when read."""
 
 import os
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -10,12 +11,14 @@ from torch import Tensor
 from attention import InputError
 from automl.loop import State
 from search.config import TrialConfig
+from search.record import CHECKPOINT, Metrics
 
-NAME = "checkpoint.pt"
+NAME = CHECKPOINT
 
 _CONTENT = {
     "config": dict,
-    "metrics": dict,
+    "history": list,
+    "facts": dict,
     "epoch": int,
     "model": dict,
     "optimizer": dict,
@@ -24,12 +27,22 @@ _CONTENT = {
 }
 
 
-def save(folder: Path, config: TrialConfig, state: State, metrics: dict[str, float]) -> Path:
-    """Write the training's state to `folder`, atomically: a killed writer leaves the old file."""
+def save(
+    folder: Path,
+    config: TrialConfig,
+    state: State,
+    history: Sequence[Metrics],
+    facts: Mapping[str, float] | None = None,
+) -> Path:
+    """Write the training's state to `folder`, atomically: a killed writer leaves the old file.
+
+    history: the metrics of every epoch so far. facts: what was measured before training.
+    """
     path, unfinished = folder / NAME, folder / f"{NAME}.{os.getpid()}"
     content = {
         "config": config.to_json(),
-        "metrics": dict(metrics),
+        "history": [dict(metrics) for metrics in history],
+        "facts": dict(facts or {}),
         "epoch": state.epoch,
         "model": state.model.state_dict(),
         "optimizer": state.optimizer.state_dict(),

@@ -13,9 +13,9 @@ import typer
 from attention import ATTENTIONS, InputError, Spec
 
 if TYPE_CHECKING:
-    from automl.loop import Metrics
-    from automl.search import SearchResult
+    from automl.result import SearchResult, TrialResult
     from automl.tasks import Task
+    from search.record import Metrics
 
 # Commands import what they run: Ray, MLflow and fastai take seconds each, and `automl --help` needs none.
 app = typer.Typer(
@@ -32,6 +32,7 @@ DataPath = Annotated[
 ]
 
 
+StorageOption = Annotated[str, typer.Option(help="Folder of the searches' folders.")]
 PrecisionOption = Annotated[str, typer.Option(help="auto, bf16, fp16 or fp32.")]
 CompileOption = Annotated[str, typer.Option(help="How steps are run: auto, off, graphs or inductor.")]
 
@@ -46,18 +47,48 @@ def main(arguments: Sequence[str] | None = None) -> None:
     except InputError as error:
         print(f"error: {error}", file=sys.stderr)
         sys.exit(2)
+    except KeyboardInterrupt:
+        print("stopped", file=sys.stderr)
+        sys.exit(130)
 
 
 @app.command()
 def search(
-    space: Annotated[str, typer.Option(help="digits, nette, woof, file.py:function or module:function.")],
+    context: typer.Context,
+    space: Annotated[
+        str | None, typer.Option(help="digits, nette, woof, file.py:function or module:function.")
+    ] = None,
     data: DataPath = None,
-    trials: Annotated[int, typer.Option(help="How many configurations to try.")] = 16,
-    epochs: Annotated[int | None, typer.Option(help="Epochs of a trial that is not cut.")] = None,
+    trials: Annotated[
+        str | None, typer.Option(help="How many configurations to try; 16 if there is no --budget.")
+    ] = None,
+    budget: Annotated[str | None, typer.Option(help="Time to search for, such as 30m or 2h.")] = None,
+    epochs: Annotated[
+        int | None, typer.Option(help="Epochs of a trial that is not cut, in the baseline's time.")
+    ] = None,
     size: Annotated[int | None, typer.Option(help="Side of the images in pixels.")] = None,
     subset: Annotated[float, typer.Option(help="Stratified fraction of the images.")] = 1.0,
     name: Annotated[str | None, typer.Option(help="Name of the search.")] = None,
+    resume: Annotated[str | None, typer.Option(help="Go on with the search of this name.")] = None,
+    like: Annotated[str | None, typer.Option(help="Know the results of this search from the start.")] = None,
     seed: Annotated[int, typer.Option(help="Of the sampler and of every trial.")] = 0,
+    equal: Annotated[str, typer.Option(help="What trials get the same of: time or epochs.")] = "time",
+    sampler: Annotated[
+        str, typer.Option(help="tpe, random, gp, nsga2, cmaes, grid or module:Sampler.")
+    ] = "tpe",
+    objective: Annotated[
+        str | None, typer.Option(help="One to three of the metric, latency, params, macs, with commas.")
+    ] = None,
+    baseline_share: Annotated[
+        float, typer.Option(help="Part of the trials that tunes the plain backbone.")
+    ] = 0.2,
+    max_params: Annotated[str | None, typer.Option(help="Most parameters, such as 5M.")] = None,
+    max_macs: Annotated[str | None, typer.Option(help="Most multiply-adds of one image, such as 2G.")] = None,
+    max_memory: Annotated[str | None, typer.Option(help="Most memory of a step, such as 4GB.")] = None,
+    max_latency_ms: Annotated[
+        float | None, typer.Option(help="Longest forward pass of one image, in ms.")
+    ] = None,
+    keep: Annotated[int, typer.Option(help="Of how many of the best trials to keep the checkpoints.")] = 3,
     cpus_per_trial: Annotated[float, typer.Option(help="CPU cores of a trial.")] = 1,
     gpus_per_trial: Annotated[
         float | None, typer.Option(help="GPUs of a trial; 1 if there are any.", show_default=False)
@@ -65,33 +96,58 @@ def search(
     workers_per_trial: Annotated[int, typer.Option(help="Processes that train one trial together.")] = 1,
     precision: PrecisionOption = "auto",
     compile: CompileOption = "auto",
-    storage: Annotated[str, typer.Option(help="Folder for the searches' folders.")] = "searches",
+    storage: StorageOption = "searches",
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Say what it would cost, and stop.")] = False,
     as_json: Json = False,
 ) -> None:
     """Search a space: which attention, how many modules, where, with which hyperparameters."""
-    from automl.search import run_search
+    from automl.settings import Settings
 
-    result = run_search(
-        space,
-        data=data,
-        trials=trials,
-        epochs=epochs,
-        size=size,
-        subset=subset,
-        name=name,
-        seed=seed,
-        cpus_per_trial=cpus_per_trial,
-        gpus_per_trial=gpus_per_trial,
-        workers_per_trial=workers_per_trial,
-        precision=precision,
-        compile=compile,
-        storage=storage,
-    )
+    if resume is not None:
+        _only(context, "resume", "space", "trials", "budget", "storage", "as_json")
+        from automl.search import resume_search
+
+        result = resume_search(resume, storage=storage, space=space, trials=trials, budget=budget)
+    else:
+        if space is None:
+            raise InputError("say what to search: --space digits, or --resume NAME to go on with a search")
+        if trials is not None and not trials.isdecimal():
+            raise InputError(f"--trials must be a number; got {trials!r} (+N goes with --resume)")
+        given = {
+            key: value
+            for key, value in context.params.items()
+            if key not in ("trials", "resume", "dry_run", "as_json")
+        }
+        settings = Settings(**given, trials=None if trials is None else int(trials))
+        if dry_run:
+            from automl.preview import preview
+
+            forecast = preview(settings)
+            for line in forecast.lines():
+                print(line)
+            if as_json:
+                print(json.dumps(forecast.to_json()))
+            return
+        from automl.search import run_search
+
+        result = run_search(settings)
     _print_search(result)
     if as_json:
         print(json.dumps(result.to_json()))
     if result.best is None:
         sys.exit(1)
+
+
+def _only(context: typer.Context, option: str, *allowed: str) -> None:
+    """Refuses what was given beside `option` and cannot go with it."""
+    for parameter, value in context.params.items():
+        given = context.get_parameter_source(parameter)
+        if given is not None and given.name == "COMMANDLINE" and parameter not in (option, *allowed):
+            flag = parameter.replace("_", "-")
+            raise InputError(
+                f"--{flag} {value} cannot go with --{option}: a search keeps the settings it was made with. "
+                f"Only --{', --'.join(a for a in allowed if a not in ('as_json', 'space'))} can be given."
+            )
 
 
 def _print_search(result: "SearchResult") -> None:
@@ -103,19 +159,39 @@ def _print_search(result: "SearchResult") -> None:
         if trial is None:
             print(f"{title:9} none was trained to its end")
         else:
-            placement = trial.config["model"]["placement"]
-            where = ", ".join(f"{spec['type']} at {site}" for site, spec in placement.items())
-            print(
-                f"{title:9} {trial.metric} {trial.value:.4f}  {trial.config['model']['backbone']}, "
-                f"{where or 'no attention'}  (run {trial.run_id})"
-            )
+            print(f"{title:9} {trial.metric} {trial.value:.4f}  {_about(trial)}  (run {trial.run_id})")
+    if result.front:
+        print(f"front     {len(result.front)} trials that no other one beats in everything")
+        for trial in result.front:
+            values = "  ".join(f"{name} {value:.4g}" for name, value in trial.objectives.items())
+            print(f"          {values}  {_about(trial)}")
     if result.failure:
         print(f"error     {result.failure}; more in {result.folder}")
     if result.untracked:
-        print(f"warning   MLflow did not take {result.untracked} writes; why is in {result.folder}/log.txt")
+        print(
+            f"warning   MLflow lacks {result.untracked} trials or parts of them; when it answers again: "
+            f"automl sync {result.search}  (why is in {result.folder}/log.txt)"
+        )
     if result.best is not None:
         print("next      mlflow ui")
         print(f"          automl export --best --search {result.search} --out exports/{result.search}")
+
+
+def _about(trial: "TrialResult") -> str:
+    model = trial.config["model"]
+    where = ", ".join(f"{spec['type']} at {site}" for site, spec in model["placement"].items())
+    return f"{model['backbone']}, {where or 'no attention'}"
+
+
+@app.command()
+def sync(
+    name: Annotated[str, typer.Argument(help="A search.")],
+    storage: StorageOption = "searches",
+) -> None:
+    """Bring MLflow to where a search stands, after it could not be reached."""
+    from automl.sync import run_sync
+
+    print(f"search {name}: {run_sync(name, storage)} trials are in MLflow")
 
 
 @app.command()

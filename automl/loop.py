@@ -7,6 +7,7 @@ any two of them; the state is then complete, and a new loop over it goes on from
 import time
 from collections.abc import Iterator
 from dataclasses import dataclass
+from itertools import islice
 from math import isfinite
 
 import torch
@@ -16,8 +17,7 @@ from automl.optimiser import build_optimizer, learning_rate
 from automl.step import Step, make_step
 from automl.sync_norm import synchronise
 from automl.tasks.base import Split, Task
-
-Metrics = dict[str, float]
+from search.record import Metrics
 
 
 class Diverged(ArithmeticError):
@@ -47,18 +47,23 @@ def start(task: Task) -> State:
     return State(model, build_optimizer(model, task.config.training), scaler)
 
 
-def fit(task: Task, state: State) -> Iterator[Metrics]:
-    """Train from `state` to the configuration's last epoch, and yield the metrics of each epoch.
+def fit(task: Task, state: State, pace: float = 1.0) -> Iterator[Metrics]:
+    """Train from `state` until the configuration's epochs are spent, and yield the metrics of each epoch.
 
-    Yields `epoch` (1 for the first), `train_loss`, the task's validation metrics as `NAME`, the
+    pace: how many times longer a step takes than the baseline's. The configuration's epochs are the
+        baseline's; of its own a training gets as many as fit into the same time, the last one perhaps in
+        part. The learning-rate schedule ends with the last step.
+
+    Yields `epoch` (1 for the first), `resource` (baseline's epochs that this much time is worth; the
+    configuration's epochs at the end), `train_loss`, the task's validation metrics as `NAME`, the
     `learning_rate` of the epoch's last step and `seconds`. Raises Diverged when the loss or a metric is
     not finite, after the epoch in which it happened. The device is waited for once an epoch.
     """
-    training = task.config.training
+    total = total_steps(task, pace)
     step = make_step(task, state.model, state.optimizer, state.scaler)
-    while state.epoch < training.epochs:
+    while (done := state.epoch * task.steps()) < total:
         begun = time.perf_counter()
-        losses = train_epoch(task, state, step)
+        losses = train_epoch(task, state, step, total)
         validation = evaluate(task, state.model)
         # The one synchronisation of the epoch.
         numbers = torch.cat([losses, *(value.float().view(1) for value in validation.values())]).tolist()
@@ -73,28 +78,36 @@ def fit(task: Task, state: State) -> Iterator[Metrics]:
         state.epoch += 1
         yield {
             "epoch": state.epoch,
+            "resource": task.config.training.epochs * (done + len(history)) / total,
             "train_loss": sum(history) / len(history),
             **metrics,
-            "learning_rate": rate_at(task, state.epoch * len(history) - 1),
+            "learning_rate": rate_at(task, done + len(history) - 1, total),
             "seconds": time.perf_counter() - begun,
         }
 
 
-def train_epoch(task: Task, state: State, step: Step) -> Tensor:
-    """One epoch of steps; the loss of each, over all workers, as a tensor that is still on the device."""
-    steps = task.steps()
-    losses = torch.zeros(steps, device=task.runtime.device)
+def total_steps(task: Task, pace: float = 1.0) -> int:
+    """The steps of a whole training whose steps take `pace` times as long as the baseline's."""
+    return max(1, round(task.config.training.epochs * task.steps() / pace))
+
+
+def train_epoch(task: Task, state: State, step: Step, total: int) -> Tensor:
+    """The next epoch of a training of `total` steps, or what is left of it.
+
+    Returns the loss of each step, over all workers, as a tensor that is still on the device.
+    """
+    done = state.epoch * task.steps()
+    losses = torch.zeros(min(task.steps(), total - done), device=task.runtime.device)
     state.model.train()
-    for i, batch in enumerate(task.batches(state.epoch)):
-        losses[i] = step(batch, rate_at(task, state.epoch * steps + i))
+    for i, batch in enumerate(islice(task.batches(state.epoch), len(losses))):
+        losses[i] = step(batch, rate_at(task, done + i, total))
     return task.runtime.total(losses) / task.runtime.workers
 
 
-def rate_at(task: Task, step: int) -> float:
-    """The learning rate of a step, counted from the first of the training."""
+def rate_at(task: Task, step: int, total: int) -> float:
+    """The learning rate of a step, counted from the first of a training of `total` steps."""
     training = task.config.training
-    progress = step / (training.epochs * task.steps())
-    return training.learning_rate * learning_rate(training.schedule, progress)
+    return training.learning_rate * learning_rate(training.schedule, step / total)
 
 
 @torch.inference_mode()

@@ -4,7 +4,6 @@ Every worker trains its part of each global batch; batch norm, gradients and met
 them, so that the trial is the same as with one worker. The Tune function only waits, and takes no slot.
 """
 
-import tempfile
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -12,25 +11,21 @@ from typing import Any
 import ray.train
 import ray.train.torch
 import torch
+from ray import tune
 from ray.tune.integration.ray_train import TuneReportCallback
 
-from automl import checkpoint
-from automl.loop import fit, start
 from automl.runtime import Runtime
-from automl.tasks import open_task
-from automl.trial import Verdict, granted, report
+from automl.trial import granted, reports
 from cluster.resources import TrialResources
-from search.config import TrialConfig
-from search.searcher import INFEASIBLE
-
-RETRIES = 3  # times that a dead worker is replaced
+from search.record import Report
+from search.tuner import REPORT, RETRIES
 
 
 def multi_worker_trial(shape: TrialResources, folder: Path) -> Callable[[dict[str, Any]], None]:
-    """The Tune function of trials of `shape`, whose checkpoints go below `folder`."""
+    """The Tune function of trials of `shape`; what Ray Train writes for itself goes below `folder`."""
 
     def trial(config: dict[str, Any]) -> None:
-        ray.train.torch.TorchTrainer(
+        trainer = ray.train.torch.TorchTrainer(
             worker,
             train_loop_config={**config, "cpus": shape.cpus, "gpus": shape.gpus},
             scaling_config=ray.train.ScalingConfig(
@@ -44,9 +39,13 @@ def multi_worker_trial(shape: TrialResources, folder: Path) -> Callable[[dict[st
                 storage_path=str(folder),
                 callbacks=[TuneReportCallback()],
                 failure_config=ray.train.FailureConfig(max_failures=RETRIES),
-                checkpoint_config=ray.train.CheckpointConfig(num_to_keep=1),
             ),
-        ).fit()
+        )
+        try:
+            trainer.fit()
+        except ray.train.TrainingFailedError as error:
+            reason = str(error).strip().splitlines()[-1].strip()
+            tune.report({REPORT: Report(error=reason, traceback=str(error))})
 
     return trial
 
@@ -55,7 +54,6 @@ def worker(config: dict[str, Any]) -> None:
     """What each worker runs. It goes on from the last checkpoint when it replaces one that died."""
     torch.set_num_threads(max(1, int(config["cpus"])))
     context = ray.train.get_context()
-    trial = TrialConfig.from_json(config["trial"])
     device = granted(config["gpus"])
     runtime = Runtime(
         device=ray.train.torch.get_device() if device.type == "cuda" else device,
@@ -64,19 +62,5 @@ def worker(config: dict[str, Any]) -> None:
         workers=context.get_world_size(),
         **config["runtime"],
     )
-    verdict = Verdict()
-    with verdict.infeasible():
-        task = open_task(trial, runtime)
-        state = start(task)
-        if saved := ray.train.get_checkpoint():
-            with saved.as_directory() as held:
-                checkpoint.restore(state, checkpoint.read(Path(held) / checkpoint.NAME, runtime.device))
-        for metrics in fit(task, state):
-            with tempfile.TemporaryDirectory() as fresh:
-                mine = None
-                if runtime.rank == 0:
-                    checkpoint.save(Path(fresh), trial, state, metrics)
-                    mine = ray.train.Checkpoint.from_directory(fresh)
-                ray.train.report(report(task, metrics), checkpoint=mine)
-    if verdict.reason is not None:
-        ray.train.report({INFEASIBLE: verdict.reason})
+    for report in reports(config, runtime):
+        ray.train.report({REPORT: report})

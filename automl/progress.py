@@ -2,34 +2,44 @@
 
 import time
 from collections import Counter
+from collections.abc import Mapping
 
 from rich.console import Console, Group
 from rich.live import Live
 from rich.table import Table
 from rich.text import Text
 
+from automl.units import duration
+from search.engine import Plan, leaders
+from search.halving import Rungs
 from search.record import State, TrialRecord
 
 ROWS = 15
 
 
-def duration(seconds: float) -> str:
-    """Readable time: `45s`, `3m20s`, `2h05m`."""
-    s = round(seconds)
-    if s < 60:
-        return f"{s}s"
-    return f"{s // 60}m{s % 60:02d}s" if s < 3600 else f"{s // 3600}h{s % 3600 // 60:02d}m"
-
-
 class Progress:
-    """A listener that shows the trials, the best so far and the time left. Use as a context."""
+    """A listener that shows the trials, the best so far against the baseline, the rungs, time left and cost.
 
-    def __init__(self, *, trials: int, concurrent: int, metric: str, maximize: bool) -> None:
-        self.trials, self.concurrent, self.metric = trials, concurrent, metric
-        self.sign = 1 if maximize else -1
+    records, rungs: the engine's own, which it keeps up to date. Use as a context.
+    concurrent: trials at once. budget: seconds that there are. devices: that a trial takes, each a `device`.
+    """
+
+    def __init__(
+        self,
+        plan: Plan,
+        records: Mapping[int, TrialRecord],
+        rungs: Rungs,
+        *,
+        concurrent: int,
+        budget: float | None = None,
+        devices: float = 1,
+        device: str = "core",
+    ) -> None:
+        self.plan, self.records, self.rungs, self.concurrent = plan, records, rungs, concurrent
+        self.budget, self.devices, self.device = budget, devices, device
         self.console = Console(stderr=True)
         self.live = Live(console=self.console, transient=True) if self.console.is_terminal else None
-        self.records: dict[int, TrialRecord] = {}
+        self.before = sum(record.state is not State.RUNNING for record in records.values())
         self.begun = time.monotonic()
 
     def __enter__(self) -> "Progress":
@@ -42,7 +52,6 @@ class Progress:
             self.live.stop()
 
     def started(self, trial: TrialRecord) -> None:
-        self.records[trial.number] = trial
         self._show()
 
     def reported(self, trial: TrialRecord) -> None:
@@ -58,46 +67,62 @@ class Progress:
             )
         self._show()
 
-    def saved(self, trial: TrialRecord) -> None:
-        pass
-
     def _event(self, trial: TrialRecord) -> str:
         text = f"{trial.name}: {trial.state}"
         if trial.history:
             last = trial.history[-1]
-            text += f" at epoch {last['epoch']:.0f}, {self.metric} {last[self.metric]:.4f}"
+            text += f" at epoch {last['epoch']:.0f}, {self.plan.metric} {last[self.plan.metric]:.4f}"
         if trial.reason:
             text += f" ({trial.reason})"
         return f"{text} | {self._summary()}"
 
     def _summary(self) -> str:
-        counts = Counter(record.state for record in self.records.values())
-        ended = sum(counts.values()) - counts[State.RUNNING]
-        text = f"{ended}/{self.trials} trials"
+        records = list(self.records.values())
+        counts = Counter(record.state for record in records)
+        ended = len(records) - counts[State.RUNNING]
+        text = f"{ended}/{self.plan.trials} trials" if self.plan.trials else f"{ended} trials"
         for state in (State.RUNNING, State.PRUNED, State.INFEASIBLE, State.ERROR):
             if counts[state]:
                 text += f", {counts[state]} {state}"
-        done = [r for r in self.records.values() if r.state is State.COMPLETE]
-        if done:
-            best = max(done, key=lambda r: self.sign * r.history[-1][self.metric])
-            text += f", best {best.history[-1][self.metric]:.4f} ({best.name})"
-        if 0 < ended < self.trials:
-            left = (time.monotonic() - self.begun) / ended * (self.trials - ended)
-            text += f", about {duration(left)} left"
-        return text
+        best, baseline = leaders(records, self.plan)
+        first = self.plan.objectives[0]
+        if best is not None:
+            text += f", best {best.value(first):.4f} ({best.name})"
+            if baseline is not None and baseline is not best:
+                text += f", {best.value(first) - baseline.value(first):+.4f} to the baseline's"
+        if any(count for _, count in self.rungs.occupancy()):
+            text += ", rungs " + " ".join(f"{at:g}:{count}" for at, count in self.rungs.occupancy())
+        text += f", {self._hours(records):.3g} {self.device} hours"
+        left = self._left(ended)
+        return text if left is None else f"{text}, about {duration(left)} left"
+
+    def _hours(self, records: list[TrialRecord]) -> float:
+        seconds = sum(metrics["seconds"] for record in records for metrics in record.history)
+        return seconds * self.devices / 3600
+
+    def _left(self, ended: int) -> float | None:
+        """Seconds until the trials or the time are used up, whichever comes first."""
+        passed = time.monotonic() - self.begun
+        ends = [] if self.budget is None else [max(0.0, self.budget - passed)]
+        new = ended - self.before
+        if self.plan.trials is not None and new > 0 and ended < self.plan.trials:
+            ends.append(passed / new * (self.plan.trials - ended))
+        return min(ends, default=None)
 
     def _show(self) -> None:
         if not self.live:
             return
         table = Table(box=None, pad_edge=False)
-        for heading in ("trial", "state", "epoch", self.metric):
+        for heading in ("trial", "state", "epoch", "pace", self.plan.metric):
             table.add_column(heading)
         for record in sorted(self.records.values(), key=lambda r: r.number)[-ROWS:]:
             last = record.history[-1] if record.history else None
+            pace = record.facts.get("pace")
             table.add_row(
                 record.name,
                 str(record.state),
-                f"{last['epoch']:.0f}/{record.config.training.epochs}" if last else "",
-                f"{last[self.metric]:.4f}" if last else "",
+                f"{last['resource']:.3g}/{self.plan.budget:g}" if last else "",
+                f"{pace:.2f}" if pace else "",
+                f"{last[self.plan.metric]:.4f}" if last else "",
             )
         self.live.update(Group(table, Text(self._summary())), refresh=True)

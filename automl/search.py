@@ -1,273 +1,310 @@
 """The main job: search where attention goes. `python -m automl.search ...` is `automl search ...`."""
 
 import json
-import re
 import shutil
 import sys
 import time
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator
-from contextlib import contextmanager
-from dataclasses import asdict, dataclass, replace
+from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 import optuna
-import torch
+from optuna.exceptions import StorageInternalError
 from optuna.study import StudyDirection
+from sqlalchemy.exc import SQLAlchemyError
 
 from attention import InputError
-from automl.runtime import Runtime
-from automl.tasks import open_task
-from cluster.resources import TrialResources, slots
+from automl.data.store import NO_ROOM
+from automl.folder import About, find_folder, new_folder, old_folder, read_about, write_about
+from automl.forecast import Forecast, check_limits
+from automl.result import SearchResult, make_result
+from automl.settings import Settings, draw_baseline, reference
+from automl.tasks import Task, open_task
 from search.config import TrialConfig
+from search.engine import Engine, Plan, leaders
 from search.record import TRIALS, State, TrialRecord
-from search.spaces import Space, load
+from search.samplers import check_sampler, load_sampler
+from search.spaces import Space, fingerprint, load, random_draws
+from search.study import CONFIG, FILE, close_study, create_study, learn, open_study, own_trials
+
+# Ray and MLflow take seconds to import; a mistake in the arguments is told before that.
 
 PLACEMENT_LIMIT = 300.0  # seconds that a search waits for room for its first trial
 
 
-@dataclass(frozen=True, kw_only=True)
-class TrialResult:
-    """One trial of a search: its MLflow run, its primary metric at the last epoch, its configuration."""
-
-    run_id: str | None
-    metric: str
-    value: float
-    config: dict[str, Any]
-
-
-@dataclass(frozen=True, kw_only=True)
-class SearchResult:
-    """What a search found. `best` and `baseline` are None where no such trial was trained to its end.
-
-    baseline: the best trial without any attention.
-    folder: the search's folder, with its study, checkpoints and log.
-    failure: the first error, if any trial had one.
-    untracked: writes that MLflow did not take.
-    """
-
-    search: str
-    trials: int
-    completed: int
-    pruned: int
-    infeasible: int
-    errors: int
-    seconds: float
-    best: TrialResult | None
-    baseline: TrialResult | None
-    folder: str
-    failure: str | None
-    untracked: int
-
-    def to_json(self) -> dict[str, Any]:
-        return asdict(self)
-
-
-def run_search(
-    space: str,
-    *,
-    data: str | None = None,
-    trials: int = 16,
-    epochs: int | None = None,
-    size: int | None = None,
-    subset: float = 1.0,
-    name: str | None = None,
-    seed: int = 0,
-    cpus_per_trial: float = 1,
-    gpus_per_trial: float | None = None,
-    workers_per_trial: int = 1,
-    precision: str = "auto",
-    compile: str = "auto",
-    storage: str | Path = "searches",
-) -> SearchResult:
+def run_search(settings: Settings) -> SearchResult:
     """Search a space on Ray, with every trial in MLflow, and return what was found.
 
-    space: `digits`, `nette`, `woof`, `file.py:function` or `package.module:function`.
-    data: a folder or archive to read instead of downloading the space's dataset.
-    trials: how many configurations are tried; the first is the plain backbone with published defaults.
-    epochs, size, subset: override the space's epochs, image side in pixels and share of the images.
-    name: of the search, unique in `storage`; made from the space and the time where not given.
-    seed: of the sampler and of every trial.
-    cpus_per_trial, gpus_per_trial: of each worker; by default one core, and one GPU where there are any.
-    workers_per_trial: processes that train one trial together, each on a part of every batch.
-    precision: auto, bf16, fp16 or fp32. compile: how steps are run, auto, off, graphs or inductor.
-    storage: folder that gets a folder called `name` with the study, the checkpoints and the log.
+    The first trial is the plain backbone with published defaults, the next ones are the papers'
+    placements, and a fixed share tunes the plain backbone. Ctrl-C and SIGTERM stop it in order.
 
-    Raises InputError, before anything is trained, for everything of this that cannot work.
+    Raises InputError, before anything is trained, for everything of the settings that cannot work.
     """
-    # Ray and MLflow take seconds to import; a mistake in the arguments is told before that.
     begun = time.monotonic()
-    if trials < 1:
-        raise InputError(f"--trials must be 1 or more; got {trials}")
-    shape = TrialResources(cpus=cpus_per_trial, gpus=gpus_per_trial or 0, workers=workers_per_trial)
-    here = Runtime(device=torch.device("cpu"), precision=precision, compile=compile)  # type: ignore[arg-type]
-    chosen = load(space)
-    adjust = overrides(data=data, epochs=epochs, size=size, subset=subset, seed=seed)
-    plain = adjust(draw_baseline(chosen, seed))
-    task = open_task(plain, here)  # decodes the data, once and before any trial
+    space = load(settings.space)
+    _check_sampler(settings, space)
+    mark = fingerprint(space)
+    if settings.like is not None:
+        _find_like(settings, mark)
+    baseline = draw_baseline(space, settings)
+    task = open_task(baseline, settings.runtime)  # decodes the data, once and before any trial
     task.model()  # and shows whether the backbone takes it
-    name = name or f"{short_name(space)}-{time.strftime('%Y%m%d-%H%M%S')}"
+    plan = make_plan(settings, baseline, task)
+    draws = [settings.adjust(config) for _, config in random_draws(space, 100) if config]
+    check_limits([baseline, *draws], settings)
+    with new_folder(settings, plan, fingerprint=mark, data=task.digest) as (folder, about):
+        return _run(folder, about, space, baseline, begun)
 
+
+def resume_search(
+    name: str,
+    *,
+    storage: str = "searches",
+    space: str | None = None,
+    trials: str | None = None,
+    budget: str | None = None,
+) -> SearchResult:
+    """Go on with a search after whatever has ended it, or extend a finished one.
+
+    Finished trials stay, those that were running go on from their last epoch.
+
+    space: if given, must be the search's own. trials: `+20` for 20 more than there are, or a number in all.
+    budget: time from now on.
+
+    Raises InputError when there is no such search, when it is running, or when its space has changed.
+    """
+    begun = time.monotonic()
+    with old_folder(name, storage) as (folder, about):
+        settings = about.settings
+        if space is not None and space != settings.space:
+            raise InputError(
+                f"search {name!r} was made with --space {settings.space}; it cannot go on with {space!r}. "
+                f"Start another one with --like {name}, or leave --space out."
+            )
+        chosen = load(settings.space)
+        if fingerprint(chosen) != about.fingerprint:
+            raise InputError(
+                f"space {settings.space!r} has changed since search {name!r} was made; its trials cannot "
+                f"stand beside new ones. Bring the old space back, or start another search."
+            )
+        there = _open_study(folder, about, None)
+        known = sum(CONFIG in trial.user_attrs for trial in own_trials(there))
+        close_study(there)
+        settings = replace(settings.extended(trials, budget, known), storage=storage)
+        about = replace(about, settings=settings, plan={**about.plan, "trials": settings.most})
+        write_about(folder, about)
+        baseline = draw_baseline(chosen, settings)
+        open_task(baseline, settings.runtime)  # decodes the data where they no longer are
+        return _run(folder, about, chosen, baseline, begun)
+
+
+def _run(folder: Path, about: About, space: Space, baseline: TrialConfig, begun: float) -> SearchResult:
+    from automl.interrupt import interrupts
+    from automl.keeper import Keeper
     from automl.logs import chatter_to
     from automl.multi_worker import multi_worker_trial
     from automl.progress import Progress
-    from automl.tracking import Tracker
-    from automl.trial import TrialActor
-    from cluster import connect, nodes, wait_for_room
-    from search.searcher import StudySearcher
-    from search.study import create_study
+    from automl.tracking import open_tracker
+    from automl.trial import TrialActor, assignment
+    from cluster import connect, nodes, slots, wait_for_room
     from search.tuner import run_trials
 
+    settings, plan = about.settings, Plan(**about.plan)
+    advice = f"go on with: automl search --resume {about.name}" + (
+        f" --storage {settings.storage}" if settings.storage != "searches" else ""
+    )
+    alone = settings.workers_per_trial == 1
     with (
-        new_folder(Path(storage), name) as folder,
         chatter_to(folder / "log.txt"),
-        connect(dashboard=workers_per_trial > 1),
+        connect(dashboard=not alone),
+        interrupts(advice) as interrupt,  # after Ray, which takes SIGTERM for itself
     ):
-        there = nodes()
-        if gpus_per_trial is None and any(node.get("GPU") for node in there):
+        shape, there = settings.shape, nodes()
+        if settings.gpus_per_trial is None and any(node.get("GPU") for node in there):
             shape = replace(shape, gpus=1)
-        concurrent = min(trials, slots(shape, there))
+        concurrent = slots(shape, there) if plan.trials is None else min(plan.trials, slots(shape, there))
         wait_for_room(shape, PLACEMENT_LIMIT)
-        tracker = Tracker(
-            search=name,
-            experiment=short_name(space),
-            about={"space": space, "trials": trials, "epochs": plain.training.epochs, "seed": seed},
-        )
-        study = create_study(folder, name=name, direction=StudyDirection[task.direction.upper()], seed=seed)
-        study.enqueue_trial(dict(chosen.baseline))
-        searcher = StudySearcher(
-            study,
-            chosen,
-            metric=task.metric,
-            time_attr="epoch",
-            adjust=adjust,
-            extra={"runtime": {"precision": precision, "compile": compile}},
-        )
-        # A trial of several workers is a function that waits for them and takes no core of theirs; it
-        # takes a little memory, since Ray places nothing that takes nothing.
-        alone = workers_per_trial == 1
-        trainable = TrialActor if alone else multi_worker_trial(shape, folder / TRIALS)
-        resources = {"cpu": shape.cpus, "gpu": shape.gpus} if alone else {"memory": 2.0**20}
+        tracker = open_tracker(folder, about)
+        fresh = not (folder / FILE).exists()
+        study = _open_study(folder, about, plan)
+        if fresh and settings.like is not None:
+            _learn(study, about)
+        # One that began with the same seed again would draw again what it has drawn.
+        seed = (settings.seed + len(study.get_trials(deepcopy=False))) % 2**32
+        sampler = load_sampler(settings.sampler, seed=seed, objectives=len(plan.objectives))
+        forecast = Forecast(settings)
+        engine = Engine(study, space, plan, sampler, adjust=settings.adjust, forecast=forecast)
+        known = list(engine.records.values())
+        keeper = Keeper(folder, plan, known, keep=settings.keep, told=tracker.update)
+        devices = shape.workers * (shape.gpus or shape.cpus)
         progress = Progress(
-            trials=trials,
+            plan,
+            engine.records,
+            engine.rungs,
             concurrent=concurrent,
-            metric=task.metric,
-            maximize=task.direction == "maximize",
+            budget=settings.seconds,
+            devices=devices,
+            device="GPU" if shape.gpus else "core",
         )
+        engine.listeners = [forecast, keeper, tracker, progress, _Traces(folder)]
+        for record in known:  # what MLflow missed
+            tracker.update(record)
+        limits, model = settings.limits, reference(baseline)
+
+        def stop() -> bool:
+            if settings.seconds is not None and time.monotonic() - begun > settings.seconds:
+                engine.closing = True
+            return interrupt()
+
+        (folder / TRIALS).mkdir(exist_ok=True)
+        missing = 0
         try:
             with progress:
                 run_trials(
-                    trainable,
-                    searcher,
-                    trials=trials,
-                    budget=plain.training.epochs,
-                    resources=resources,
+                    TrialActor if alone else multi_worker_trial(shape, folder / "ray" / "train"),
+                    engine,
+                    assign=lambda record: assignment(
+                        record.config,
+                        folder / record.folder,
+                        reference=model,
+                        equal=settings.equal,
+                        limits=limits,
+                        precision=settings.precision,
+                        compile=settings.compile,
+                    ),
+                    # A trial of several workers is a function that waits for them and takes no core of
+                    # theirs; it takes a little memory, since Ray places nothing that takes nothing.
+                    resources={"cpu": shape.cpus, "gpu": shape.gpus} if alone else {"memory": 2.0**20},
                     concurrent=concurrent,
-                    folder=folder,
-                    listeners=[tracker, progress],
+                    folder=folder / "ray",
+                    stop=stop,
                 )
+        except Exception as error:
+            if _is_storage(error):
+                raise InputError(
+                    f"the study in {folder} cannot be written ({_first_line(error)}); make room, then "
+                    f"{advice}"
+                ) from error
+            raise
         finally:
             # Whatever ended the search, what was found until then is found.
-            best, baseline = leaders(searcher.records.values(), task.metric, task.direction)
-            counts = Counter(record.state for record in searcher.records.values())
-            tracker.finish(best=best, metric=task.metric, counts=counts)
-
-    def result_of(trial: TrialRecord | None) -> TrialResult | None:
-        if trial is None:
-            return None
-        value = trial.history[-1][task.metric]
-        run_id = tracker.runs.get(trial.number)
-        return TrialResult(run_id=run_id, metric=task.metric, value=value, config=trial.config.to_json())
-
-    result = SearchResult(
-        search=name,
-        trials=len(searcher.records),
-        completed=counts[State.COMPLETE],
-        pruned=counts[State.PRUNED],
-        infeasible=counts[State.INFEASIBLE],
-        errors=counts[State.ERROR],
-        seconds=round(time.monotonic() - begun, 1),
-        best=result_of(best),
-        baseline=result_of(baseline),
-        folder=str(folder),
-        failure=next((r.reason for r in searcher.records.values() if r.state is State.ERROR), None),
-        untracked=tracker.lost,
+            best, _ = leaders(engine.records.values(), plan)
+            counts = Counter(record.state for record in engine.records.values())
+            open_trials = counts[State.RUNNING] > 0
+            missing = tracker.finish(best=best, metric=plan.metric, counts=counts, stopped=open_trials)
+            _settle(folder, study)
+    result = make_result(
+        folder, about.name, engine, runs=tracker.runs, begun=begun, untracked=missing, devices=devices
     )
+    if engine.barren:
+        raise InputError(f"{engine.barren}. Loosen the limits, or search another space")
     (folder / "result.json").write_text(json.dumps(result.to_json(), indent=2))
+    if interrupt.signal is not None:
+        print(advice, file=sys.stderr)
+        raise Stopped(interrupt.signal, result)
     return result
 
 
-def overrides(
-    *, data: str | None, epochs: int | None, size: int | None, subset: float, seed: int
-) -> Callable[[TrialConfig], TrialConfig]:
-    """What the command line lays over every configuration that a space draws."""
-    changes: dict[str, Any] = {"subset": subset}
-    if data is not None:
-        changes["path"] = str(Path(data).expanduser().resolve())
-    if size is not None:
-        changes["size"] = size
-    training = {} if epochs is None else {"epochs": epochs}
-    return lambda config: config.change(data=changes, training=training, seed=seed)
+class Stopped(SystemExit):
+    """A search was stopped by a signal, in order. Exits with 128 and the signal's number."""
+
+    def __init__(self, signal: int, result: SearchResult) -> None:
+        super().__init__(128 + signal)
+        self.result = result
 
 
-def draw_baseline(space: Space, seed: int) -> TrialConfig:
-    """The configuration of trial 0, drawn apart from any search's study."""
-    TrialConfig(seed=seed)  # refuses a seed that the sampler would choke on
-    loud = optuna.logging.get_verbosity()
-    optuna.logging.set_verbosity(optuna.logging.WARNING)
-    try:
-        study = optuna.create_study(sampler=optuna.samplers.RandomSampler(seed))
-        study.enqueue_trial(dict(space.baseline))
-        return space(study.ask())
-    finally:
-        optuna.logging.set_verbosity(loud)
-
-
-@contextmanager
-def new_folder(storage: Path, name: str) -> Iterator[Path]:
-    """A new folder called `name` in `storage`, which goes again if a mistake shows before the first trial.
-
-    Raises InputError when it exists or cannot be written.
-    """
-    if not re.fullmatch(r"[\w.-]+", name):
-        raise InputError(f"--name may hold letters, digits, '.', '_' and '-'; got {name!r}")
-    folder = storage.expanduser().resolve() / name
-    try:
-        folder.mkdir(parents=True)
-    except FileExistsError:
-        raise InputError(
-            f"a search called {name!r} exists already in {storage}; give this one another --name"
-        ) from None
-    except OSError as error:
-        raise InputError(
-            f"--storage {storage} cannot be written ({error.strerror}); name a folder that can"
-        ) from error
-    try:
-        yield folder
-    except InputError:
-        if not (folder / TRIALS).exists():
-            shutil.rmtree(folder, ignore_errors=True)
-        raise
-
-
-def short_name(space: str) -> str:
-    """A space's name as it can stand in the name of a folder and of an experiment."""
-    return space.rpartition(":")[2]
-
-
-def leaders(
-    records: Iterable[TrialRecord], metric: str, direction: str
-) -> tuple[TrialRecord | None, TrialRecord | None]:
-    """The best of the finished trials, and the best of those without attention."""
-    sign = 1 if direction == "maximize" else -1
-    done = sorted(
-        (record for record in records if record.state is State.COMPLETE),
-        key=lambda record: sign * record.history[-1][metric],
-        reverse=True,
+def make_plan(settings: Settings, baseline: TrialConfig, task: Task) -> Plan:
+    return Plan(
+        trials=settings.most,
+        budget=float(baseline.training.epochs),
+        metric=task.metric,
+        maximize=task.direction == "maximize",
+        objectives=settings.objectives(task.metric),
+        baseline_share=settings.baseline_share,
     )
-    plain = [record for record in done if not record.config.model.placement]
-    return next(iter(done), None), next(iter(plain), None)
+
+
+def _check_sampler(settings: Settings, space: Space) -> None:
+    load_sampler(settings.sampler, seed=settings.seed, objectives=(settings.objective or "").count(",") + 1)
+    check_sampler(settings.sampler, space)
+
+
+def _open_study(folder: Path, about: About, plan: Plan | None) -> optuna.Study:
+    """The search's study, made where there is none yet."""
+    if (folder / FILE).exists():
+        return open_study(folder, name=about.name)
+    if plan is None:
+        raise InputError(
+            f"search {about.name!r} ended before its first trial; start it again under another name"
+        )
+    directions = [
+        StudyDirection.MAXIMIZE if plan.better(name) > 0 else StudyDirection.MINIMIZE
+        for name in plan.objectives
+    ]
+    return create_study(folder, name=about.name, directions=directions)
+
+
+def _learn(study: optuna.Study, about: About) -> None:
+    """Put what the search `--like` has found into a new study."""
+    settings = about.settings
+    place, other = _find_like(settings, about.fingerprint)
+    same = ("epochs", "size", "subset", "equal", "objective")
+    comparable = other.data == about.data and all(
+        getattr(other.settings, key) == getattr(settings, key) for key in same
+    )
+    learn(study, open_study(place, name=other.name), name=other.name, comparable=comparable)
+
+
+def _find_like(settings: Settings, mark: str) -> tuple[Path, About]:
+    """The search `--like`. Raises InputError when there is none, or its space has another fingerprint."""
+    assert settings.like is not None
+    place = find_folder(settings.like, settings.storage)
+    other = read_about(place)
+    if other.fingerprint != mark:
+        raise InputError(
+            f"search {settings.like!r} was made with another space ({other.settings.space}); --like needs "
+            f"one of the same"
+        )
+    return place, other
+
+
+class _Traces:
+    """A listener that keeps why a trial failed beside its checkpoint."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+
+    def started(self, trial: TrialRecord) -> None:
+        pass
+
+    def reported(self, trial: TrialRecord) -> None:
+        pass
+
+    def ended(self, trial: TrialRecord) -> None:
+        if trial.traceback:
+            place = self.folder / trial.folder
+            place.mkdir(parents=True, exist_ok=True)
+            (place / "error.txt").write_text(trial.traceback)
+
+
+def _settle(folder: Path, study: optuna.Study) -> None:
+    """Leave the study in one file, and nothing of Tune's."""
+    close_study(study)
+    shutil.rmtree(folder / "ray", ignore_errors=True)
+
+
+def _is_storage(error: BaseException) -> bool:
+    """The study could not be written, or the disk is full."""
+    if isinstance(error, StorageInternalError | SQLAlchemyError):
+        return True
+    if isinstance(error, OSError) and error.errno in NO_ROOM:
+        return True
+    return error.__cause__ is not None and _is_storage(error.__cause__)
+
+
+def _first_line(error: BaseException) -> str:
+    text = str(error.__cause__ or error).strip()
+    return text.splitlines()[0] if text else type(error).__name__
 
 
 if __name__ == "__main__":

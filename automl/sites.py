@@ -5,6 +5,7 @@ from collections.abc import Iterator, Sequence
 import torch
 
 from attention import ATTENTIONS, InputError
+from automl.units import short
 from backbones import Site, build, sites
 
 
@@ -26,12 +27,3 @@ def sites_table(found: Sequence[Site]) -> Iterator[str]:
             f"{cell:>15}" for cell in cells
         )
     yield "each attention: parameters / multiply-accumulates for one image, with its default options"
-
-
-def short(count: float) -> str:
-    """A count in three digits or so: `950`, `16.4k`, `2.1M`."""
-    for unit in ("", "k", "M", "G"):
-        if count < 1000:
-            return f"{count:.3g}{unit}"
-        count /= 1000
-    return f"{count:.3g}T"

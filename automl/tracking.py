@@ -2,28 +2,43 @@
 
 Nothing else of ours imports MLflow's tracking. Runs go where MLflow itself would put them: to
 MLFLOW_TRACKING_URI, or to `mlflow.db` in the current folder, which `mlflow ui` there shows.
+
+MLflow is a mirror of the search's study, never the other way round. A thread brings each run to where its
+trial is, so training never waits for MLflow; what fails is tried again, and what is missing in the end can be
+brought from the study at any time (`automl sync`). A run that exists is continued from its last epoch.
 """
 
+import copy
 import logging
-from collections.abc import Mapping
+import threading
+import time
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import mlflow
-from mlflow.entities import Metric, Param
+from mlflow.entities import Metric, Param, ViewType
 from mlflow.environment_variables import MLFLOW_HTTP_REQUEST_MAX_RETRIES as RETRIES
 from mlflow.exceptions import MlflowException
 from mlflow.utils.time import get_current_time_millis
 
 from attention import InputError
+from automl.folder import About
+from automl.settings import short_name
 from search.config import TrialConfig
+from search.record import CHECKPOINT as FILE
 from search.record import State, TrialRecord
 
 log = logging.getLogger("mlflow")
 
-# Tags of ours. `state` and `reason` are for people and keep plain names.
-SEARCH, BEST, CHECKPOINT = "automl.search", "automl.best_run", "automl.checkpoint"
+# Tags of ours. `state`, `role` and `reason` are for people and keep plain names.
+SEARCH, IDENTITY, TRIAL = "automl.search", "automl.identity", "automl.trial"
+BEST, CHECKPOINT = "automl.best_run", "automl.checkpoint"
+
+PATIENCE = 30.0  # seconds that the end of a search waits for MLflow to take what is left
+EPOCHS = 50  # that are written at once; MLflow takes no more than 1000 numbers
+PAUSE = (1.0, 30.0)  # seconds between two tries, the first and the longest
 
 _ENDS = {
     State.COMPLETE: "FINISHED",
@@ -36,8 +51,8 @@ _ENDS = {
 def _client() -> Any:
     """MLflow's client, once the store behind it has answered. Raises InputError when it does not."""
     uri = mlflow.get_tracking_uri()
-    patience = RETRIES.get_raw()
-    RETRIES.set(1)  # a server that is not there shall be missed in seconds, not minutes
+    if RETRIES.get_raw() is None:
+        RETRIES.set(1)  # a server that is not there shall be missed in seconds, not minutes; we try again
     try:
         client = mlflow.MlflowClient()
         client.search_experiments(max_results=1)
@@ -47,11 +62,6 @@ def _client() -> Any:
             f"MLflow at {uri} does not answer; start the server, or correct or unset MLFLOW_TRACKING_URI. "
             f"({type(error).__name__}: {reason})"
         ) from error
-    finally:
-        if patience is None:
-            RETRIES.unset()
-        else:
-            RETRIES.set(patience)
     return client
 
 
@@ -80,88 +90,288 @@ def _text(value: Any) -> str:
     return f"{value:.4g}" if isinstance(value, float) else str(value)  # the artifact has every digit
 
 
-class Tracker:
-    """A listener that writes each trial as a run, as a child of the search's run if there is a search.
+@dataclass
+class _Run:
+    """How far a run in MLflow has come: the epochs, the end and the checkpoint that it holds."""
 
-    A store that fails in the middle of a search does not stop it: what could not be written is counted
-    in `lost` and logged.
+    run_id: str
+    epochs: int = 0
+    state: str = ""
+    checkpoint: str = ""
+
+
+class Tracker:
+    """A listener that mirrors each trial as a run, as a child of the search's run if there is a search.
+
+    identity: tells the search from others of its name, so that its runs are found and continued.
+    checkpoint: the folder of a trial's checkpoint.
+    about: parameters of the search's run. settings: an artifact of it.
     """
 
     def __init__(
-        self, *, experiment: str, search: str | None = None, about: Mapping[str, Any] | None = None
+        self,
+        *,
+        experiment: str,
+        search: str | None = None,
+        identity: str = "",
+        checkpoint: Callable[[TrialRecord], Path],
+        about: Mapping[str, Any] | None = None,
+        settings: Mapping[str, Any] | None = None,
     ) -> None:
         self.client = _client()
+        self.checkpoint = checkpoint
         found = self.client.get_experiment_by_name(experiment)
         self.experiment = found.experiment_id if found else self.client.create_experiment(experiment)
-        self.parent = self._run(search, {SEARCH: search, "state": "running"}) if search else None
-        for key, value in (about or {}).items():
-            self.client.log_param(self.parent, key, value)
-        self.runs: dict[int, str] = {}
-        self.open: set[int] = set()
-        self.lost = 0
+        self.parent: str | None = None
+        self._runs: dict[int, _Run] = {}
+        if search:
+            self.parent = self._find_parent(identity)
+            if self.parent is None:
+                tags = {SEARCH: search, IDENTITY: identity, "state": str(State.RUNNING)}
+                self.parent = self._create(search, tags)
+                parameters = [Param(key, _text(value)) for key, value in (about or {}).items()]
+                self.client.log_batch(self.parent, params=parameters)
+                self.client.log_dict(self.parent, dict(settings or {}), "search.json")
+            else:
+                self.client.update_run(self.parent, status="RUNNING")
+                self.client.set_tag(self.parent, "state", str(State.RUNNING))
+                self._find_children()
+        # What is to be mirrored, newest state alone; the lock guards it, and wakes the thread.
+        self._wanted: dict[int, TrialRecord] = {}
+        self._news = threading.Condition()
+        self._busy = self._closed = False
+        self._pause = 0.0
+        self._thread = threading.Thread(target=self._work, name="mlflow", daemon=True)
+        self._thread.start()
 
-    def _run(self, name: str, tags: dict[str, str]) -> str:
+    @property
+    def runs(self) -> dict[int, str]:
+        """The run of each trial that MLflow has."""
+        return {number: run.run_id for number, run in self._runs.items()}
+
+    # The listener: notes what has changed, and returns.
+
+    def started(self, trial: TrialRecord) -> None:
+        self.update(trial)
+
+    def reported(self, trial: TrialRecord) -> None:
+        self.update(trial)
+
+    def ended(self, trial: TrialRecord) -> None:
+        self.update(trial)
+
+    def update(self, trial: TrialRecord) -> None:
+        """Mirror the trial as it is now."""
+        now = copy.copy(trial)
+        now.history = list(trial.history)
+        with self._news:
+            self._wanted[trial.number] = now
+            self._news.notify_all()
+
+    # The thread.
+
+    def _work(self) -> None:
+        while True:
+            with self._news:
+                self._busy = False
+                self._news.notify_all()
+                while not self._wanted and not self._closed:
+                    self._news.wait()
+                if not self._wanted:
+                    return
+                number = next(iter(self._wanted))
+                trial = self._wanted.pop(number)
+                self._busy = True
+            try:
+                self._mirror(trial)
+                self._pause = 0.0
+            except Exception as error:
+                if not self._pause:
+                    log.warning("MLflow did not take a write, which is tried again: %s", error)
+                first, longest = PAUSE
+                self._pause = min(max(first, 2 * self._pause), longest)
+                with self._news:
+                    self._wanted.setdefault(number, trial)  # unless there is something newer
+                    self._busy = False
+                    if self._closed:
+                        return
+                    self._news.wait_for(lambda: self._closed, timeout=self._pause)
+                self._look_again()
+
+    def _look_again(self) -> None:
+        """A write that failed may have been taken all the same: ask what is there."""
+        if self.parent:
+            try:
+                self._find_children()
+            except Exception as error:
+                log.warning("MLflow does not answer: %s", error)
+
+    def _mirror(self, trial: TrialRecord) -> None:
+        run = self._runs.get(trial.number)
+        if run is None:
+            tags = {"state": str(State.RUNNING), "role": str(trial.role), TRIAL: str(trial.number)}
+            if self.parent:
+                tags["mlflow.parentRunId"] = self.parent
+            run = _Run(self._create(trial.name, tags))
+            self._runs[trial.number] = run
+        if not run.state:
+            self.client.log_dict(run.run_id, trial.config.to_json(), "config.json")
+            parameters = [Param(key, _text(value)) for key, value in flat(trial.config).items()]
+            self.client.log_batch(run.run_id, params=parameters)
+            run.state = str(State.RUNNING)
+        while new := trial.history[run.epochs : run.epochs + EPOCHS]:
+            metrics = []
+            for record in new:
+                at = int(1e3 * record["time"]) if "time" in record else get_current_time_millis()
+                step = int(record["epoch"])
+                metrics += [Metric(key, value, at, step) for key, value in record.items() if key != "time"]
+                if step == 1:
+                    metrics += [Metric(key, float(value), at, 0) for key, value in trial.facts.items()]
+            self.client.log_batch(run.run_id, metrics=metrics)  # all of it or nothing
+            run.epochs += len(new)
+        if trial.state is not State.RUNNING:
+            if not trial.history and trial.facts and run.state != str(trial.state):
+                now = get_current_time_millis()
+                facts = [Metric(key, float(value), now, 0) for key, value in trial.facts.items()]
+                self.client.log_batch(run.run_id, metrics=facts)
+            self._end(run, trial)
+
+    def _end(self, run: _Run, trial: TrialRecord) -> None:
+        place = self.checkpoint(trial)
+        checkpoint = str(place) if (place / FILE).exists() else ""
+        if run.checkpoint != checkpoint:
+            self.client.set_tag(run.run_id, CHECKPOINT, checkpoint)
+            run.checkpoint = checkpoint
+        if run.state != str(trial.state):
+            if trial.reason:
+                self.client.set_tag(run.run_id, "reason", trial.reason)
+            self.client.set_terminated(run.run_id, _ENDS[trial.state])
+            # Last: whoever finds it takes the end for whole.
+            self.client.set_tag(run.run_id, "state", str(trial.state))
+            run.state = str(trial.state)
+
+    def _create(self, name: str, tags: dict[str, str]) -> str:
         run = self.client.create_run(self.experiment, run_name=name, tags=tags)
         identifier: str = run.info.run_id
         return identifier
 
-    def _try(self, write: Any, *args: Any, **kwargs: Any) -> Any:
-        try:
-            return write(*args, **kwargs)
-        except Exception:
-            self.lost += 1
-            log.exception("MLflow did not take a write")
+    def _find_parent(self, identity: str) -> str | None:
+        if not identity:
             return None
+        runs = self.client.search_runs(
+            [self.experiment], f"tags.`{IDENTITY}` = '{identity}'", run_view_type=ViewType.ALL
+        )
+        return runs[0].info.run_id if runs else None
 
-    def started(self, trial: TrialRecord) -> None:
-        tags = {"state": str(State.RUNNING)}
-        if self.parent:
-            tags["mlflow.parentRunId"] = self.parent
-        run = self._try(self._run, trial.name, tags)
-        if run is None:
-            return
-        self.runs[trial.number] = run
-        self.open.add(trial.number)
-        parameters = [Param(key, _text(value)) for key, value in flat(trial.config).items()]
-        self._try(self.client.log_batch, run, params=parameters)
-        self._try(self.client.log_dict, run, trial.config.to_json(), "config.json")
+    def _find_children(self) -> None:
+        token = None
+        while True:
+            page = self.client.search_runs(
+                [self.experiment],
+                f"tags.`mlflow.parentRunId` = '{self.parent}'",
+                max_results=1000,
+                page_token=token,
+            )
+            for run in page:
+                data = run.data
+                if TRIAL not in data.tags:
+                    continue
+                # A run without parameters was left in the middle of its making.
+                state = data.tags["state"] if "epochs" in data.params else ""
+                if state == "stopped":
+                    state = str(State.RUNNING)
+                    self.client.update_run(run.info.run_id, status="RUNNING")
+                epochs = int(data.metrics.get("epoch", 0))
+                self._runs[int(data.tags[TRIAL])] = _Run(
+                    run.info.run_id, epochs, state, data.tags.get(CHECKPOINT, "")
+                )
+            token = page.token
+            if not token:
+                return
 
-    def reported(self, trial: TrialRecord) -> None:
-        if run := self.runs.get(trial.number):
-            record, now = trial.history[-1], get_current_time_millis()
-            step = int(record["epoch"])
-            metrics = [Metric(key, value, now, step) for key, value in record.items() if key != "epoch"]
-            self._try(self.client.log_batch, run, metrics=metrics)
+    # The end.
 
-    def ended(self, trial: TrialRecord) -> None:
-        self.open.discard(trial.number)
-        if run := self.runs.get(trial.number):
-            self._try(self.client.set_tag, run, "state", str(trial.state))
-            if trial.reason:
-                self._try(self.client.set_tag, run, "reason", trial.reason)
-            self._try(self.client.set_terminated, run, _ENDS[trial.state])
+    def drain(self, patience: float = PATIENCE) -> int:
+        """Wait until everything is mirrored, or `patience` seconds. Returns how many trials are not."""
+        until = time.monotonic() + patience
+        with self._news:
+            self._news.wait_for(
+                lambda: not self._wanted and not self._busy, timeout=max(0.0, until - time.monotonic())
+            )
+            return len(self._wanted) + self._busy
 
-    def saved(self, trial: TrialRecord) -> None:
-        if run := self.runs.get(trial.number):
-            self._try(self.client.set_tag, run, CHECKPOINT, trial.checkpoint)
+    def close(self, patience: float = PATIENCE) -> int:
+        """`drain`, and end the thread."""
+        missing = self.drain(patience)
+        with self._news:
+            self._closed = True
+            self._wanted.clear()
+            self._news.notify_all()
+        return missing
 
-    def finish(self, *, best: TrialRecord | None, metric: str, counts: Mapping[State, int]) -> None:
+    def finish(
+        self,
+        *,
+        best: TrialRecord | None,
+        metric: str,
+        counts: Mapping[State, int],
+        stopped: bool = False,
+        patience: float = PATIENCE,
+    ) -> int:
         """End the search's run with the best trial and how many trials ended in which state.
 
-        Trials that were running when the search stopped are marked as stopped.
+        stopped: the search is to go on later; its running trials are marked so.
+        Returns how many trials MLflow has not taken, 0 if it has all of this; the search is then incomplete
+        in MLflow until `automl sync`.
         """
-        for number in self.open:
-            self._try(self.client.set_tag, self.runs[number], "state", "stopped")
-            self._try(self.client.set_terminated, self.runs[number], "KILLED")
-        for state in State:
-            if state is not State.RUNNING:
-                self._try(self.client.log_metric, self.parent, str(state), counts.get(state, 0))
-        if best is not None and best.number in self.runs:
-            self._try(self.client.set_tag, self.parent, BEST, self.runs[best.number])
-            self._try(self.client.log_metric, self.parent, f"best_{metric}", best.history[-1][metric])
+        missing = self.close(patience)
+        try:
+            self._finish(best, metric, counts, stopped)
+        except Exception as error:
+            log.warning("MLflow did not take the end of the search: %s", error)
+            missing = max(1, missing)
+        return missing
+
+    def _finish(
+        self, best: TrialRecord | None, metric: str, counts: Mapping[State, int], stopped: bool
+    ) -> None:
+        for run in self._runs.values():
+            if run.state == str(State.RUNNING):
+                self.client.set_tag(run.run_id, "state", "stopped")
+                self.client.set_terminated(run.run_id, "KILLED")
+        now = get_current_time_millis()
+        numbers = {str(s): float(counts.get(s, 0)) for s in State if s is not State.RUNNING}
+        if best is not None:
+            numbers[f"best_{metric}"] = best.value(metric)
+        metrics = [Metric(key, value, now, 0) for key, value in numbers.items()]
+        self.client.log_batch(self.parent, metrics=metrics)
+        if best is not None and best.number in self._runs:
+            self.client.set_tag(self.parent, BEST, self._runs[best.number].run_id)
         end = State.ERROR if best is None else State.COMPLETE
-        self._try(self.client.set_tag, self.parent, "state", str(end))
-        self._try(self.client.set_terminated, self.parent, _ENDS[end])
+        self.client.set_tag(self.parent, "state", "stopped" if stopped else str(end))
+        self.client.set_terminated(self.parent, "KILLED" if stopped else _ENDS[end])
+
+
+def open_tracker(folder: Path, about: About) -> Tracker:
+    """The tracker of the search in `folder`, with the runs that MLflow has of it."""
+    settings, plan = about.settings, about.plan
+    return Tracker(
+        search=about.name,
+        identity=about.identity,
+        experiment=short_name(settings.space),
+        checkpoint=lambda trial: folder / trial.folder,
+        about={
+            "space": settings.space,
+            "trials": plan["trials"],
+            "epochs": f"{plan['budget']:g}",
+            "equal": settings.equal,
+            "sampler": settings.sampler,
+            "objective": ",".join(plan["objectives"]),
+            "seed": settings.seed,
+            "data": about.data[:16],
+        },
+        settings=about.to_json(),
+    )
 
 
 @dataclass(frozen=True)
@@ -183,9 +393,10 @@ def find_run(run_id: str) -> TrackedRun:
     folder = run.data.tags.get(CHECKPOINT)
     if not folder:
         raise InputError(
-            f"run {run_id} ({run.info.run_name}) has no checkpoint; choose a trial that was trained"
+            f"run {run_id} ({run.info.run_name}) has no checkpoint: it was not trained, or its search kept "
+            f"only the best (--keep). Choose another run."
         )
-    return TrackedRun(run_id, run.info.run_name, Path(folder) / "checkpoint.pt")
+    return TrackedRun(run_id, run.info.run_name, Path(folder) / FILE)
 
 
 def find_best(search: str | None) -> TrackedRun:

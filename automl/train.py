@@ -12,13 +12,14 @@ import torch
 
 from attention import InputError, Spec
 from automl import checkpoint
-from automl.loop import Diverged, Metrics, fit, start
+from automl.loop import Diverged, fit, start
 from automl.runtime import Runtime, find_device
 from automl.tasks import Task, open_task
 from automl.tracking import Tracker
 from backbones import build, sites
 from search import record
 from search.config import TrialConfig
+from search.record import Metrics
 
 
 @dataclass(frozen=True)
@@ -61,9 +62,9 @@ def run_train(
     """
     task = open_task(config, runtime or Runtime(device=find_device()))
     state = start(task)
-    tracker = Tracker(experiment="train")
     trial = record.TrialRecord(0, config)
     with new_folder(Path(storage).resolve()) as folder:
+        tracker = Tracker(experiment="train", checkpoint=lambda trial: folder)
         if log:
             _empty(Path(log))
         tracker.started(trial)
@@ -71,7 +72,7 @@ def run_train(
             for metrics in fit(task, state):
                 trial.history.append(metrics)
                 tracker.reported(trial)
-                trial.checkpoint = str(checkpoint.save(folder, config, state, metrics).parent)
+                checkpoint.save(folder, config, state, trial.history)
                 if log:
                     append_line(Path(log), metrics)
                 tell(task, metrics)
@@ -83,9 +84,8 @@ def run_train(
             trial.state, trial.reason = record.State.ERROR, repr(error)
             raise
         finally:
-            if trial.checkpoint:
-                tracker.saved(trial)
             tracker.ended(trial)
+            tracker.close()
     return TrainResult(tracker.runs.get(0), folder / checkpoint.NAME, trial.history)
 
 

@@ -1,12 +1,13 @@
-"""One trial on one device, as an actor that Ray Tune reuses from trial to trial.
+"""One trial: what every process that trains does, and the actor that Ray Tune reuses from trial to trial.
 
 A new process imports torch for seconds; a reused one keeps it, the device and the dataset, and begins
-the next trial at once. What cannot be trained (out of memory, diverged) is a trial's answer, not a crash.
+the next trial at once. What cannot be trained (out of memory, diverged, over a limit) is a trial's
+answer, and so is an error of its own; only the death of a process is for Ray to deal with.
 """
 
-from collections.abc import Iterator
-from contextlib import contextmanager
-from dataclasses import dataclass
+import time
+import traceback
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -14,58 +15,126 @@ import torch
 from ray import tune
 
 from automl import checkpoint
-from automl.loop import Diverged, Metrics, State, fit, start
+from automl.facts import measure
+from automl.limits import Limits
+from automl.loop import Diverged, fit, start
 from automl.runtime import Runtime, find_device
-from automl.tasks import Task, open_task
-from search.config import TrialConfig
-from search.searcher import FINISHED, INFEASIBLE
+from automl.tasks import open_task
+from search.config import Model, TrialConfig
+from search.record import Metrics, Report
+from search.tuner import REPORT
+
+
+def assignment(
+    config: TrialConfig,
+    folder: Path,
+    *,
+    reference: Model,
+    equal: str,
+    limits: Limits,
+    precision: str,
+    compile: str,
+) -> dict[str, Any]:
+    """What a trial's process is sent.
+
+    folder: where its checkpoint is written, and found again by whoever goes on with it.
+    reference: the plain model whose steps are the unit of time. equal: `time`, or `epochs` for raw epochs.
+    """
+    return {
+        "trial": config.to_json(),
+        "folder": str(folder),
+        "reference": {"backbone": reference.backbone, "width": reference.width},
+        "equal": equal,
+        "limits": dict(vars(limits)),
+        "runtime": {"precision": precision, "compile": compile},
+    }
 
 
 class TrialActor(tune.Trainable):
-    """Trains `config["trial"]`, one epoch a step. `config["runtime"]`: precision and way to compile."""
+    """Trains what `assignment` made, one epoch a step."""
 
     def setup(self, config: dict[str, Any]) -> None:
+        self.work: Iterator[Report] = iter(())
+        self.reset_config(config)
+
+    def reset_config(self, new_config: dict[str, Any]) -> bool:
+        del self.work  # and with it the last trial's memory
+        self.work = self.reports(new_config)
+        return True
+
+    def reports(self, config: dict[str, Any]) -> Iterator[Report]:
         resources = self.trial_resources.required_resources
         torch.set_num_threads(max(1, int(resources.get("CPU", 1))))
         gpus = resources.get("GPU", 0)
-        self.runtime = Runtime(device=granted(gpus), share=min(1, gpus) or 1, **config["runtime"])
-        self.begin(config)
-
-    def reset_config(self, new_config: dict[str, Any]) -> bool:
-        self.begin(new_config)
-        return True
-
-    def begin(self, config: dict[str, Any]) -> None:
-        self.trial = TrialConfig.from_json(config["trial"])
-        self.metrics: Metrics = {}
-        self.state: State | None = None  # the last trial's memory is this one's
-        self.epochs: Iterator[Metrics] = iter(())
-        self.verdict = Verdict()
-        with self.verdict.infeasible():
-            self.task = open_task(self.trial, self.runtime)
-            self.state = start(self.task)
-            self.epochs = fit(self.task, self.state)
+        try:
+            runtime = Runtime(device=granted(gpus), share=min(1, gpus) or 1, **config["runtime"])
+            yield from reports(config, runtime)
+        except Exception as error:
+            yield Report(error=_line(error), traceback=traceback.format_exc())
 
     def step(self) -> dict[str, Any]:
-        with self.verdict.infeasible():
-            if self.verdict.reason is None:
-                self.metrics = next(self.epochs)
-        if self.verdict.reason is not None:
-            self.state, self.epochs = None, iter(())
-            return {INFEASIBLE: self.verdict.reason, "done": True}
-        result = report(self.task, self.metrics)
-        return {**result, "done": result[FINISHED]}
+        report = next(self.work)
+        return {REPORT: report, "done": report.last}
 
-    def save_checkpoint(self, checkpoint_dir: str) -> None:
-        if self.state is not None:
-            checkpoint.save(Path(checkpoint_dir), self.trial, self.state, self.metrics)
 
-    def load_checkpoint(self, checkpoint_dir: str | None) -> None:
-        path = Path(checkpoint_dir or "") / checkpoint.NAME
-        if self.state is not None and path.exists():
-            content = checkpoint.read(path, self.runtime.device)
-            checkpoint.restore(self.state, content)
-            self.metrics = content["metrics"]
+def reports(config: Mapping[str, Any], runtime: Runtime) -> Iterator[Report]:
+    """Train what `assignment` made, from where an earlier process of the same trial left it.
+
+    Yields a report an epoch; the last one says how it ended. Of several workers, the first one writes.
+    """
+    trial, folder = TrialConfig.from_json(config["trial"]), Path(config["folder"])
+    history: list[Metrics] = []
+    facts: dict[str, float] = {}
+    violations: dict[str, float] = {}
+    try:
+        file = folder / checkpoint.NAME
+        content = checkpoint.read(file, runtime.device) if file.exists() else None
+        if content is not None:
+            history, facts = content["history"], content["facts"]
+        else:
+            facts = dict(measure(trial, Model(**config["reference"]), runtime).to_json())
+            if runtime.workers > 1:  # each has measured; they must agree on when the training ends
+                values = torch.tensor(list(facts.values()), dtype=torch.float64, device=runtime.device)
+                facts = dict(zip(facts, (runtime.total(values) / runtime.workers).tolist(), strict=True))
+        limits = Limits(**config["limits"])
+        violations = limits.violations(facts)
+        if excess := limits.excess(facts):
+            yield Report(infeasible=excess, violations=violations, facts=facts)
+            return
+        pace = facts["pace"] if config["equal"] == "time" else 1.0
+        task = open_task(trial, runtime)
+        state = start(task)
+        if content is not None:
+            checkpoint.restore(state, content)
+            del content
+            if _spent(history, trial):
+                yield Report(history=history, facts=facts, violations=violations, finished=True)
+                return
+        if runtime.rank == 0:
+            folder.mkdir(parents=True, exist_ok=True)
+        for metrics in fit(task, state, pace):
+            history = [*history, {**metrics, "time": time.time()}]
+            if runtime.rank == 0:
+                checkpoint.save(folder, trial, state, history, facts)
+            yield Report(history=history, facts=facts, violations=violations, finished=_spent(history, trial))
+    except torch.OutOfMemoryError as error:
+        reason = f"out of memory: {_line(error)}"
+    except Diverged as error:
+        reason = str(error)
+    else:
+        return
+    if runtime.device.type == "cuda":
+        torch.cuda.empty_cache()
+    yield Report(history=history, facts=facts, violations=violations, infeasible=reason)
+
+
+def _spent(history: list[Metrics], trial: TrialConfig) -> bool:
+    return history[-1]["resource"] >= trial.training.epochs
+
+
+def _line(error: BaseException) -> str:
+    text = str(error).strip().splitlines()
+    return f"{type(error).__name__}: {text[0]}" if text else type(error).__name__
 
 
 def granted(gpus: float) -> torch.device:
@@ -79,31 +148,3 @@ def granted(gpus: float) -> torch.device:
             "is it a build without CUDA, or the driver too old?"
         )
     return find_device("cuda" if gpus else "cpu")
-
-
-def report(task: Task, metrics: Metrics) -> dict[str, Any]:
-    """An epoch as the searcher and the scheduler read it."""
-    return {
-        "metrics": metrics,
-        "epoch": metrics["epoch"],
-        task.metric: metrics[task.metric],
-        FINISHED: metrics["epoch"] >= task.config.training.epochs,
-    }
-
-
-@dataclass
-class Verdict:
-    """Why a configuration cannot be trained, once it has been seen."""
-
-    reason: str | None = None
-
-    @contextmanager
-    def infeasible(self) -> Iterator[None]:
-        """Notes the reason when the block runs out of memory or diverges."""
-        try:
-            yield
-        except torch.OutOfMemoryError as error:
-            self.reason = f"out of memory: {str(error).splitlines()[0]}"
-            torch.cuda.empty_cache()
-        except Diverged as error:
-            self.reason = str(error)

@@ -20,6 +20,7 @@ from harness import Row, show, write
 from automl.loop import fit, start
 from automl.runtime import Runtime
 from automl.search import run_search
+from automl.settings import Settings
 from automl.tasks import open_task
 from search.config import Data, Model, Training, TrialConfig
 
@@ -54,7 +55,7 @@ def plain_loop() -> float:
 
 def our_search() -> float:
     """Overhead of a trial over the last 90 of 100, so that start-up is apart."""
-    result = run_search(f"{__file__}:trivial", trials=TRIALS, subset=0.05)
+    result = run_search(Settings(space=f"{__file__}:trivial", trials=TRIALS, subset=0.05))
     assert (result.completed, result.errors) == (TRIALS, 0), result
     client = mlflow.MlflowClient()
     experiment = client.get_experiment_by_name("trivial")

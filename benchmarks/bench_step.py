@@ -19,7 +19,7 @@ from pictures import make_pictures
 from torch import nn
 
 from attention import Spec
-from automl.loop import start, train_epoch
+from automl.loop import start, total_steps, train_epoch
 from automl.runtime import Runtime
 from automl.step import make_step
 from automl.tasks import open_task
@@ -55,9 +55,10 @@ def ours(config: TrialConfig) -> tuple[Callable[[], float], nn.Module]:
     state = start(task)
     step = make_step(task, state.model, state.optimizer, state.scaler)
     images = task.steps() * BATCH
+    total = total_steps(task)
 
     def epoch() -> float:
-        took = seconds(lambda: train_epoch(task, state, step), DEVICE)
+        took = seconds(lambda: train_epoch(task, state, step, total), DEVICE)
         state.epoch = 0
         return images / took
 

@@ -22,6 +22,34 @@ PUBLISHED: Mapping[str, Any] = {
 }
 
 
+# Where papers put one module. SimpleSelfAttention and its symmetric form stand before the addition of the
+# first stage's last block, where they are compared with SAGAN's module; decomposed attention stands near the
+# end of the third stage, as in non-local networks (X. Wang et al. (2018), table 2).
+PAPERS: Sequence[tuple[str, Mapping[str, Any]]] = (
+    ("stage1 branch", {"type1": "ssa", "ks1": 1}),
+    ("stage1 branch", {"type1": "ssa-sym", "ks1": 1}),
+    ("stage1 branch", {"type1": "sagan"}),
+    (
+        "stage3",
+        {"type1": "decomposed", "normalisation1": "softmax", "decomposed_heads1": 1, "reduction1": 2},
+    ),
+)
+
+
+def papers(sites: Sequence[Site], prefix: str = "") -> list[dict[str, Any]]:
+    """Parameters for `placement` and `training` that make the papers' placements, with published defaults."""
+    made = []
+    for where, module in PAPERS:
+        stage, _, branch = where.partition(" ")
+        index = max(
+            i
+            for i, site in enumerate(sites)
+            if site.name.startswith(f"{stage}.") and site.name.endswith("branch") == bool(branch)
+        )
+        made.append({"modules": 1, f"{prefix}site1": index, **module, **PUBLISHED})
+    return made
+
+
 def placement(trial: optuna.Trial, sites: Sequence[Site], *, most: int = 3, prefix: str = "") -> Placement:
     """Up to `most` modules of any type at different `sites`.
 

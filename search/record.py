@@ -1,12 +1,16 @@
-"""What is known of a trial, and who wants to hear of it."""
+"""What is known of a trial, what it reports, and who wants to hear of it."""
 
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Any, Protocol
 
 from search.config import TrialConfig
 
-TRIALS = "trials"  # the folder of the trials' checkpoints, in the search's folder
+TRIALS = "trials"  # the folder of the trials' folders, in the search's folder
+CHECKPOINT = "checkpoint.pt"  # in a trial's folder
+
+Metrics = dict[str, float]
 
 
 class State(StrEnum):
@@ -19,21 +23,58 @@ class State(StrEnum):
     ERROR = "error"
 
 
+class Role(StrEnum):
+    """Why a trial is tried: the plain backbone and its tuning, a paper's proposal, the sampler's choice."""
+
+    BASELINE = "baseline"
+    PUBLISHED = "published"
+    CANDIDATE = "candidate"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Report:
+    """What a trial says after each epoch.
+
+    It says everything so far, so that whoever missed a report has it from the next one.
+
+    history: one record of metrics an epoch, from the first on.
+    facts: what was measured before training: parameters, MACs, memory, latency, pace.
+    finished: the budget is used up.
+    infeasible: why the configuration cannot be trained. violations: by how much, for each limit.
+    error, traceback: of a crash.
+    """
+
+    history: Sequence[Metrics] = ()
+    facts: Mapping[str, float] = field(default_factory=dict)
+    finished: bool = False
+    infeasible: str | None = None
+    violations: Mapping[str, float] = field(default_factory=dict)
+    error: str | None = None
+    traceback: str | None = None
+
+    @property
+    def last(self) -> bool:
+        """Nothing follows."""
+        return self.finished or self.infeasible is not None or self.error is not None
+
+
 @dataclass
 class TrialRecord:
     """One trial.
 
     history: one record of metrics an epoch.
-    reason: why it is infeasible or failed.
-    checkpoint: the folder of its last checkpoint.
+    facts: what was measured before training.
+    reason: why it is infeasible or failed. traceback: of an error of its own.
     """
 
     number: int
     config: TrialConfig
+    role: Role = Role.CANDIDATE
     state: State = State.RUNNING
-    history: list[dict[str, Any]] = field(default_factory=list)
+    history: list[Metrics] = field(default_factory=list)
+    facts: dict[str, float] = field(default_factory=dict)
     reason: str | None = None
-    checkpoint: str | None = None
+    traceback: str | None = None
 
     @property
     def name(self) -> str:
@@ -42,16 +83,37 @@ class TrialRecord:
         where = " + ".join(f"{spec.type}@{site}" for site, spec in model.placement.items())
         return f"{self.number:03d} {model.backbone} {where or 'plain'}"
 
+    @property
+    def folder(self) -> str:
+        """Where its checkpoint lies, below the search's folder."""
+        return f"{TRIALS}/{self.number:04d}"
+
+    def value(self, name: str) -> float:
+        """A metric of the last epoch, or a fact."""
+        return self.history[-1][name] if self.history and name in self.history[-1] else self.facts[name]
+
+    def to_json(self) -> dict[str, Any]:
+        """Everything but the checkpoint."""
+        return {
+            "number": self.number,
+            "name": self.name,
+            "role": str(self.role),
+            "state": str(self.state),
+            "reason": self.reason,
+            "facts": self.facts,
+            "history": self.history,
+            "config": self.config.to_json(),
+        }
+
 
 class Listener(Protocol):
     """Hears of trials, in the process that drives the search."""
 
-    def started(self, trial: TrialRecord) -> None: ...
+    def started(self, trial: TrialRecord) -> None:
+        """It runs. A trial that goes on after its process died starts again."""
 
     def reported(self, trial: TrialRecord) -> None:
         """The last record of `trial.history` is new."""
 
-    def ended(self, trial: TrialRecord) -> None: ...
-
-    def saved(self, trial: TrialRecord) -> None:
-        """`trial.checkpoint` is new. A trial's last checkpoint is written after it ended."""
+    def ended(self, trial: TrialRecord) -> None:
+        """`trial.state` is final, and the study has it."""

@@ -1,17 +1,20 @@
 """Search spaces: pure functions from an Optuna trial to a TrialConfig, built in or a person's own."""
 
+import hashlib
 import importlib
 import importlib.util
 import sys
 import traceback
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 from functools import cache
 from pathlib import Path
 from typing import Any
 
 import optuna
 import torch
+from optuna.distributions import distribution_to_json
 
 from attention import InputError, unknown
 from backbones import Site, build, sites
@@ -26,6 +29,8 @@ class Space:
     draw: chooses a configuration with the trial's `suggest_` methods, and nothing else.
     baseline: parameters that trial 0 is given: the plain backbone with its published defaults.
         Parameters that are not named are drawn.
+    published: gives the parameters of the next trials: what papers propose.
+    plain: parameters that make a trial plain, for those that tune the baseline.
     summary: one line for `automl spaces`.
     """
 
@@ -33,6 +38,8 @@ class Space:
     draw: Callable[[optuna.Trial], TrialConfig]
     baseline: Mapping[str, Any]
     summary: str
+    published: Callable[[], Sequence[Mapping[str, Any]]] = tuple
+    plain: Mapping[str, Any] = field(default_factory=lambda: {"modules": 0})
 
     def __call__(self, trial: optuna.Trial) -> TrialConfig:
         """`draw`, with what a person's own function can get wrong as an InputError."""
@@ -53,18 +60,53 @@ class Space:
         return config
 
 
+def random_draws(
+    space: Space, count: int, *, seed: int = 0, given: Mapping[str, Any] | None = None
+) -> Iterator[tuple[optuna.Trial, TrialConfig | None]]:
+    """Draws apart from any search: each trial and its configuration, None where the space refuses.
+
+    given: parameters of the first one.
+    """
+    loud = optuna.logging.get_verbosity()
+    optuna.logging.set_verbosity(optuna.logging.WARNING)  # a study in memory is no news
+    study = optuna.create_study(sampler=optuna.samplers.RandomSampler(seed))
+    optuna.logging.set_verbosity(loud)
+    if given is not None:
+        study.enqueue_trial(dict(given))
+    for _ in range(count):
+        trial = study.ask()
+        try:
+            yield trial, space(trial)
+        except optuna.TrialPruned:
+            yield trial, None
+
+
+def fingerprint(space: Space) -> str:
+    """Of what a space draws: the same for two spaces whose trials can stand in one study."""
+    parts = set()
+    for trial, _ in random_draws(space, 50):
+        parts |= {(name, distribution_to_json(kind)) for name, kind in trial.distributions.items()}
+    # Ranges that depend on an earlier choice have many forms; of those the names alone.
+    names = Counter(name for name, _ in parts)
+    kept = sorted((name, kind if names[name] == 1 else "") for name, kind in set(parts))
+    return hashlib.sha256(repr(sorted(set(kept))).encode()).hexdigest()[:16]
+
+
 @cache
 def _sites(backbone: str, width: float) -> list[Site]:
     """Sites by name and channels. The last stages of a 128-pixel image still have several positions."""
     return sites(build(backbone, classes=2, width=width), torch.empty(1, 3, 128, 128))
 
 
-def digits(trial: optuna.Trial) -> TrialConfig:
+def _places() -> list[Site]:
     # At 32 pixels the last stage is a single position, where there is nothing to attend to.
-    places = [site for site in _sites("xresnet18", 0.25) if not site.name.startswith("stage4")]
+    return [site for site in _sites("xresnet18", 0.25) if not site.name.startswith("stage4")]
+
+
+def digits(trial: optuna.Trial) -> TrialConfig:
     return TrialConfig(
         data=Data(source="digits", size=32),
-        model=Model(backbone="xresnet18", width=0.25, placement=choices.placement(trial, places)),
+        model=Model(backbone="xresnet18", width=0.25, placement=choices.placement(trial, _places())),
         training=choices.training(trial, epochs=6),
     )
 
@@ -84,6 +126,11 @@ def _photographs(source: str) -> Callable[[optuna.Trial], TrialConfig]:
 
 _PLAIN = {"modules": 0, **choices.PUBLISHED}
 
+
+def _xresnet18_papers() -> list[dict[str, Any]]:
+    return [{"backbone": "xresnet18", **p} for p in choices.papers(_sites("xresnet18", 1.0), "xresnet18.")]
+
+
 SPACES: Mapping[str, Space] = {
     space.name: space
     for space in (
@@ -91,18 +138,21 @@ SPACES: Mapping[str, Space] = {
             name="digits",
             draw=digits,
             baseline=_PLAIN,
+            published=lambda: choices.papers(_places()),
             summary="8x8 handwritten digits at 32 px, quarter-width xresnet18; seconds an epoch on a CPU",
         ),
         Space(
             name="nette",
             draw=_photographs("nette"),
             baseline={"backbone": "xresnet18", **_PLAIN},
+            published=_xresnet18_papers,
             summary="Imagenette at 128 px, xresnet18/34/50",
         ),
         Space(
             name="woof",
             draw=_photographs("woof"),
             baseline={"backbone": "xresnet18", **_PLAIN},
+            published=_xresnet18_papers,
             summary="Imagewoof at 128 px, xresnet18/34/50",
         ),
     )
@@ -112,8 +162,9 @@ SPACES: Mapping[str, Space] = {
 def load(name: str) -> Space:
     """The space called `name`: one of the table, `file.py:function` or `package.module:function`.
 
-    A function of one's own may carry an attribute `baseline`, the parameters of trial 0; without it
-    trial 0 draws with `modules` = 0. Raises InputError when there is no such space or it cannot be loaded.
+    A function of one's own may carry attributes of a Space: `baseline`, `published` (a list) and `plain`;
+    without them trial 0 and the trials that tune the baseline draw with `modules` = 0. Raises InputError
+    when there is no such space or it cannot be loaded.
     """
     if name in SPACES:
         return SPACES[name]
@@ -121,7 +172,7 @@ def load(name: str) -> Space:
     if not colon:
         raise InputError(f"{unknown('space', name, SPACES)} Or name your own as file.py:function.")
     try:
-        module = _load_file(module_name) if module_name.endswith(".py") else _load_module(module_name)
+        module = _load_file(module_name) if module_name.endswith(".py") else load_module(module_name)
     except InputError:
         raise
     except Exception as error:
@@ -134,8 +185,14 @@ def load(name: str) -> Space:
     if not callable(draw):
         functions = [key for key, value in vars(module).items() if callable(value) and key[0] != "_"]
         raise unknown(f"function in {module_name}", attribute, functions)
+    plain = getattr(draw, "plain", {"modules": 0})
     return Space(
-        name=name, draw=draw, baseline=getattr(draw, "baseline", {"modules": 0}), summary=module_name
+        name=name,
+        draw=draw,
+        baseline=getattr(draw, "baseline", plain),
+        published=lambda: getattr(draw, "published", ()),
+        plain=plain,
+        summary=module_name,
     )
 
 
@@ -152,7 +209,8 @@ def _load_file(path: str) -> Any:
     return module
 
 
-def _load_module(name: str) -> Any:
+def load_module(name: str) -> Any:
+    """A module of a person's own, which may lie in the current folder."""
     if str(Path.cwd()) not in sys.path:
         sys.path.insert(0, str(Path.cwd()))
     return importlib.import_module(name)

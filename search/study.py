@@ -1,22 +1,141 @@
-"""The Optuna study of a search: one SQLite file in its folder, the durable record of what was tried."""
+"""The Optuna study of a search: one SQLite file in its folder, the durable record of what was tried.
 
+Everything else can be made again from it: the sampler's knowledge, the rungs, the runs in MLflow. A trial's
+configuration, role, metrics of every epoch, facts and reason are attributes of its Optuna trial.
+"""
+
+from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 import optuna
+import sqlalchemy
+from optuna.samplers import BaseSampler
 from optuna.study import StudyDirection
+from optuna.trial import FrozenTrial, TrialState
+
+from search.config import TrialConfig
+from search.record import Role, State, TrialRecord
 
 FILE = "study.db"
 
+# User attributes of a trial. LIKE marks trials of another search that this one learns from; of the study
+# itself, it holds the parameters that are tried first.
+CONFIG, ROLE, HISTORY, FACTS, REASON, LIKE = "config", "role", "history", "facts", "reason", "like"
 
-def create_study(folder: Path, *, name: str, direction: StudyDirection, seed: int) -> optuna.Study:
-    """A new study called `name` in `folder`, sampled by TPE.
+# Nothing is drawn on the study itself.
+_NOBODY = optuna.samplers.RandomSampler()
 
-    Several trials run at once, so pending ones count as if they had been bad: the sampler does not
-    propose one place twice while it waits.
-    """
+# The constraint of what no limit forbids but what cannot be trained: out of memory, diverged.
+TRAINABLE = "trainable"
+
+
+def create_study(folder: Path, *, name: str, directions: Sequence[StudyDirection]) -> optuna.Study:
+    """A new study called `name` in `folder`."""
     return optuna.create_study(
-        study_name=name,
-        storage=f"sqlite:///{folder / FILE}",
-        direction=direction,
-        sampler=optuna.samplers.TPESampler(seed=seed, constant_liar=True),
+        study_name=name, storage=_storage(folder), directions=list(directions), sampler=_NOBODY
     )
+
+
+def open_study(folder: Path, *, name: str) -> optuna.Study:
+    """The study called `name` in `folder`."""
+    return optuna.load_study(study_name=name, storage=_storage(folder), sampler=_NOBODY)
+
+
+def drawing_study(study: optuna.Study, sampler: BaseSampler) -> optuna.Study:
+    """An empty study in memory with the same directions, where `sampler` draws."""
+    loud = optuna.logging.get_verbosity()
+    optuna.logging.set_verbosity(optuna.logging.WARNING)  # a study in memory is no news
+    try:
+        return optuna.create_study(directions=study.directions, sampler=sampler)
+    finally:
+        optuna.logging.set_verbosity(loud)
+
+
+def _storage(folder: Path) -> optuna.storages.RDBStorage:
+    storage = optuna.storages.RDBStorage(
+        f"sqlite:///{folder / FILE}",
+        # A second reader, such as optuna-dashboard, may hold the file for a moment.
+        engine_kwargs={"connect_args": {"timeout": 60}},
+    )
+
+    def write_ahead(connection: Any, _: Any) -> None:
+        # A commit is then one write and no wait for the disk, a third of a trial's cost otherwise. It
+        # outlives this process; the last ones are lost if the machine itself fails, and the file stays whole.
+        connection.execute("PRAGMA journal_mode=WAL")
+        connection.execute("PRAGMA synchronous=NORMAL")
+
+    sqlalchemy.event.listen(storage.engine, "connect", write_ahead)
+    storage.engine.dispose()  # connections made before that
+    return storage
+
+
+def close_study(study: optuna.Study) -> None:
+    """Let go of the file; the last one who does folds what was written ahead into it."""
+    storage: Any = study._storage
+    backend = getattr(storage, "_backend", storage)  # below Optuna's cache
+    backend.remove_session()
+    backend.engine.dispose()
+
+
+def learn(study: optuna.Study, other: optuna.Study, *, name: str, comparable: bool) -> None:
+    """Put what the search called `name` found into a new study of the same space.
+
+    comparable: its scores mean the same here: they become trials that the sampler knows. Otherwise its best
+    five configurations are tried first after the baseline.
+    """
+    found = [t for t in own_trials(other) if t.state.is_finished() and t.state is not TrialState.FAIL]
+    if comparable:
+        for trial in found:
+            study.add_trial(
+                optuna.trial.create_trial(
+                    state=trial.state,
+                    values=trial.values,
+                    params=trial.params,
+                    distributions=trial.distributions,
+                    user_attrs={**trial.user_attrs, LIKE: name},
+                    system_attrs=trial.system_attrs,
+                    intermediate_values=trial.intermediate_values,
+                )
+            )
+        return
+    done = [trial for trial in found if trial.state is TrialState.COMPLETE]
+    sign = -1 if other.directions[0] is StudyDirection.MAXIMIZE else 1
+    best = sorted(done, key=lambda t: sign * t.values[0])[:5]
+    study.set_user_attr(LIKE, [trial.params for trial in best])
+
+
+def own_trials(study: optuna.Study) -> list[FrozenTrial]:
+    """The trials of this search that were asked for, in order."""
+    return [
+        trial
+        for trial in study.get_trials(deepcopy=False)
+        if trial.state is not TrialState.WAITING and LIKE not in trial.user_attrs
+    ]
+
+
+def read_record(trial: FrozenTrial) -> TrialRecord | None:
+    """What the study knows of a trial; None of one that was never drawn to its end."""
+    attributes = trial.user_attrs
+    if CONFIG not in attributes:
+        return None
+    return TrialRecord(
+        number=trial.number,
+        config=TrialConfig.from_json(attributes[CONFIG]),
+        role=Role(attributes[ROLE]),
+        state=_state(trial),
+        history=list(attributes.get(HISTORY, [])),
+        facts=dict(attributes.get(FACTS, {})),
+        reason=attributes.get(REASON),
+    )
+
+
+def _state(trial: FrozenTrial) -> State:
+    if trial.state is TrialState.COMPLETE:
+        return State.COMPLETE
+    if trial.state is TrialState.FAIL:
+        return State.ERROR
+    if trial.state is TrialState.PRUNED:
+        violated = any(value > 0 for value in trial.constraints.values())
+        return State.INFEASIBLE if violated else State.PRUNED
+    return State.RUNNING

@@ -46,6 +46,10 @@ class Task(ABC):
         """
 
     @abstractmethod
+    def example(self, count: int) -> Tensor:
+        """A batch of `count` of the model's inputs, on the device; what is in it does not matter."""
+
+    @abstractmethod
     def loss(self, model: nn.Module, batch: Batch) -> Tensor:
         """The training loss of a batch, a scalar."""
 
@@ -55,6 +59,15 @@ class Task(ABC):
 
         The search asks for validation; test is for the final word.
         """
+
+    @abstractmethod
+    def size(self, split: Split) -> int:
+        """The number of inputs of a split."""
+
+    @property
+    @abstractmethod
+    def digest(self) -> str:
+        """A hash of the data that is learned from."""
 
     @property
     @abstractmethod

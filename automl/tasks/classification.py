@@ -54,6 +54,13 @@ class ImageClassification(Task):
             )
         self.photographs = SOURCES[config.data.source].flip
 
+    def size(self, split: Split) -> int:
+        return len(images(self.config.data, split))
+
+    @property
+    def digest(self) -> str:
+        return self.train.digest
+
     @property
     def labels(self) -> list[str]:
         return list(self.train.classes)
@@ -102,6 +109,11 @@ class ImageClassification(Task):
         for i, raw in enumerate(source(picked.unbind())):
             x, y = cut(raw, boxes[i], self.config.data.size), labels[i]
             yield mixup(x, y, *(part[i] for part in mix)) if mix else (x, y)
+
+    def example(self, count: int) -> Tensor:
+        side = self.config.data.size
+        x = torch.zeros(count, 3, side, side, device=self.runtime.device)
+        return x.to(memory_format=torch.channels_last)
 
     def loss(self, model: nn.Module, batch: tuple[Tensor, ...]) -> Tensor:
         logits = model(batch[0]).float()

@@ -62,6 +62,9 @@ class Regression(Task):
         for index in order.split(self.config.training.batch_size):
             yield self.x[index], self.y[index]
 
+    def example(self, count: int) -> Tensor:
+        return torch.zeros(count, 3)
+
     def loss(self, model: nn.Module, batch: tuple[Tensor, ...]) -> Tensor:
         self.modes.append(("loss", model.training))
         return F.mse_loss(model(batch[0]).float(), batch[1])
@@ -69,6 +72,13 @@ class Regression(Task):
     def evaluate(self, model: nn.Module, split: Split) -> dict[str, Tensor]:
         self.modes.append(("evaluate", model.training or torch.is_grad_enabled()))
         return {"error": (model(self.x).float() - self.y).abs().mean()}
+
+    def size(self, split: Split) -> int:
+        return len(self.x)
+
+    @property
+    def digest(self) -> str:
+        return "line"
 
     @property
     def labels(self) -> list[str]:

@@ -9,8 +9,9 @@ from torch import Tensor, nn
 
 from attention import ATTENTIONS, Spec
 from automl import checkpoint
-from automl.loop import Diverged, Metrics, evaluate, fit, start
+from automl.loop import Diverged, evaluate, fit, rate_at, start, total_steps
 from automl.tasks import Task, open_task
+from search.record import Metrics
 
 # Everything that has a state of its own: momentum, mixup's draws, the power iteration of ssa.
 CASES: dict[str, dict[str, Any]] = {
@@ -47,7 +48,8 @@ def test_one_record_an_epoch(case: tuple[Task, Weights, list[Metrics]]) -> None:
     _, _, history = case
     assert [record["epoch"] for record in history] == [1, 2]
     for record in history:
-        assert record.keys() == {"epoch", "train_loss", "accuracy", "loss", "learning_rate"}
+        assert record.keys() == {"epoch", "resource", "train_loss", "accuracy", "loss", "learning_rate"}
+        assert record["resource"] == record["epoch"]
         assert 0 <= record["accuracy"] <= 1
 
 
@@ -71,7 +73,7 @@ def test_going_on_from_a_checkpoint_changes_nothing(
     task, weights, history = case
     state = start(task)
     metrics = next(fit(task, state))
-    file = checkpoint.save(tmp_path, task.config, state, metrics)
+    file = checkpoint.save(tmp_path, task.config, state, [metrics])
     torch.manual_seed(4711)
     resumed = start(task)
     checkpoint.restore(resumed, checkpoint.read(file, CPU))
@@ -129,12 +131,65 @@ def test_a_task_without_images(schedule: str) -> None:
     task = Regression(epochs=20, learning_rate=0.05, schedule=schedule)
     history = list(fit(task, start(task)))
     assert [record["epoch"] for record in history] == list(range(1, 21))
-    assert history[0].keys() == {"epoch", "train_loss", "error", "learning_rate", "seconds"}
+    assert history[0].keys() == {"epoch", "resource", "train_loss", "error", "learning_rate", "seconds"}
     assert history[-1]["error"] < history[0]["error"] / 4
     assert 0 < history[-1]["learning_rate"] < 1e-3 * 0.05
     # Training mode in training; neither it nor gradients in evaluation.
     epoch = [("loss", True)] * task.steps() + [("evaluate", False)]
     assert task.modes == epoch * 20
+
+
+# Equal time: ten steps an epoch, so that paces cut epochs in part.
+
+
+@pytest.mark.parametrize("schedule", ["one-cycle", "flat-cosine"])
+@pytest.mark.parametrize(
+    ("pace", "epochs", "steps"),
+    [(1.0, 6, 60), (2.0, 6, 30), (0.5, 6, 120), (1.3, 6, 46), (0.97, 6, 62), (7.0, 1, 1), (1e6, 1, 1)],
+)
+def test_of_slower_steps_there_are_fewer(pace: float, epochs: int, steps: int, schedule: str) -> None:
+    task = Regression(epochs=epochs, schedule=schedule)
+    state = start(task)
+    history = list(fit(task, state, pace))
+    assert total_steps(task, pace) == steps
+    assert task.modes.count(("loss", True)) == steps
+    assert [record["epoch"] for record in history] == list(range(1, -(-steps // 10) + 1))
+    resources = [record["resource"] for record in history]
+    assert resources[-1] == epochs, "exactly"
+    for i, resource in enumerate(resources[:-1], start=1):
+        assert resource == pytest.approx(i * 10 / steps * epochs)
+    # The whole schedule, squeezed into these steps.
+    assert history[-1]["learning_rate"] == rate_at(task, steps - 1, steps)
+    if steps > 20:
+        assert history[-1]["learning_rate"] < 0.05 * task.config.training.learning_rate
+    assert list(fit(task, state, pace)) == [], "nothing is left to do"
+
+
+def test_at_twice_the_pace_it_is_the_training_of_half_the_epochs() -> None:
+    long, short = Regression(epochs=8, learning_rate=0.05), Regression(epochs=4, learning_rate=0.05)
+    slow, plain = start(long), start(short)
+    history, expected = timeless(list(fit(long, slow, 2.0))), timeless(list(fit(short, plain)))
+    assert [record | {"resource": record["resource"] / 2} for record in history] == expected
+    assert same(slow.model.state_dict(), plain.model.state_dict())
+
+
+@pytest.mark.parametrize("pace", [1.3, 0.7])
+@pytest.mark.parametrize("stopped", [1, 2])
+def test_going_on_at_a_pace_changes_nothing(pace: float, stopped: int, tmp_path: Path) -> None:
+    task = opened(training={"epochs": 3, "mixup": 0.4})
+    whole = start(task)
+    history = timeless(list(fit(task, whole, pace)))
+    assert total_steps(task, pace) % task.steps() != 0, "the last epoch is one in part"
+    first = start(task)
+    begun = list(islice(fit(task, first, pace), stopped))
+    file = checkpoint.save(tmp_path, task.config, first, begun, {"pace": pace})
+    torch.manual_seed(4711)
+    content = checkpoint.read(file, CPU)
+    resumed = start(task)
+    checkpoint.restore(resumed, content)
+    rest = list(fit(task, resumed, content["facts"]["pace"]))
+    assert timeless([*content["history"], *rest]) == history
+    assert same(resumed.model.state_dict(), whole.model.state_dict())
 
 
 def test_evaluate_asks_for_the_split_it_is_given(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -25,18 +25,19 @@ def state() -> State:
 
 
 CONFIG = TrialConfig(seed=3)
-METRICS = {"epoch": 1, "error": 0.25}
+HISTORY = [{"epoch": 1, "error": 0.25}]
+FACTS = {"params": 4, "pace": 1.25}
 
 
 @pytest.fixture
 def saved(tmp_path: Path, state: State) -> Path:
-    return checkpoint.save(tmp_path, CONFIG, state, METRICS)
+    return checkpoint.save(tmp_path, CONFIG, state, HISTORY, FACTS)
 
 
 def test_round_trip(saved: Path, state: State) -> None:
     content = checkpoint.read(saved, CPU)
     assert TrialConfig.from_json(content["config"]) == CONFIG
-    assert content["metrics"] == METRICS
+    assert (content["history"], content["facts"]) == (HISTORY, FACTS)
     other = start(Regression(epochs=1))
     checkpoint.restore(other, content)
     assert other.epoch == state.epoch == 1
@@ -48,8 +49,10 @@ def test_round_trip(saved: Path, state: State) -> None:
 
 
 def test_a_later_one_replaces_an_earlier_one(saved: Path, state: State) -> None:
-    checkpoint.save(saved.parent, CONFIG, state, {"epoch": 2, "error": 0.125})
-    assert checkpoint.read(saved, CPU)["metrics"]["epoch"] == 2
+    history = [*HISTORY, {"epoch": 2, "error": 0.125}]
+    checkpoint.save(saved.parent, CONFIG, state, history)
+    content = checkpoint.read(saved, CPU)
+    assert (content["history"], content["facts"]) == (history, {})
     assert [file.name for file in saved.parent.iterdir()] == [checkpoint.NAME]
 
 
@@ -86,7 +89,9 @@ DAMAGES: dict[str, Callable[[Path], object]] = {
     "epoch is a text": changed(lambda content: content | {"epoch": "1"}),
     "model is a list": changed(lambda content: content | {"model": []}),
     "optimizer is nothing": changed(lambda content: content | {"optimizer": None}),
-    "metrics are missing": changed(lambda content: {k: v for k, v in content.items() if k != "metrics"}),
+    "history is missing": changed(lambda content: {k: v for k, v in content.items() if k != "history"}),
+    "history is one record": changed(lambda content: content | {"history": content["history"][0]}),
+    "facts are missing": changed(lambda content: {k: v for k, v in content.items() if k != "facts"}),
 }
 
 
@@ -100,7 +105,7 @@ def test_damage_is_told(damage: str, saved: Path) -> None:
 
 
 def test_nothing_in_a_file_is_executed(saved: Path, tmp_path: Path) -> None:
-    changed(lambda content: content | {"metrics": Dangerous(tmp_path / "hacked")})(saved)
+    changed(lambda content: content | {"facts": Dangerous(tmp_path / "hacked")})(saved)
     with pytest.raises(InputError, match="damaged or not one of ours"):
         checkpoint.read(saved, CPU)
     assert not (tmp_path / "hacked").exists()
@@ -140,6 +145,6 @@ def test_a_writer_that_dies_leaves_the_old_file(
 
     monkeypatch.setattr(torch, "save", half)
     with pytest.raises(OSError, match="No space left"):
-        checkpoint.save(saved.parent, CONFIG, state, METRICS)
+        checkpoint.save(saved.parent, CONFIG, state, HISTORY)
     assert saved.read_bytes() == before
     assert list(saved.parent.iterdir()) == [saved]

@@ -10,12 +10,15 @@ import pytest
 from PIL import Image
 
 from attention import ATTENTIONS
-from search.spaces import SPACES
+from automl.folder import new_folder
+from automl.settings import Settings
+from search.engine import Plan
+from search.spaces import SPACES, fingerprint
 
 Cli = Callable[..., tuple[int, str, str]]
 Script = Callable[..., subprocess.CompletedProcess[str]]
 
-COMMANDS = ("search", "train", "export", "predict", "spaces", "sites")
+COMMANDS = ("search", "sync", "train", "export", "predict", "spaces", "sites")
 DIGITS = ("train", "--dataset", "digits", "--size", "24", "--subset", "0.1", "--width", "0.25")
 
 
@@ -62,6 +65,7 @@ def place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     (tmp_path / "spaces.py").write_text(
         "from optuna import Trial\n"
         "def raises(trial): return {}['optimiser']\n"
+        "def refuses(trial): import optuna; raise optuna.TrialPruned\n"
         "def returns(trial): return {'seed': 0}\n"
         "number = 3\n"
     )
@@ -87,7 +91,33 @@ BAD: list[tuple[tuple[str, ...], list[str]]] = [
     ((*SEARCH, "spaces.py:returns"), ["must return a search.config.TrialConfig; got dict"]),
     ((*SEARCH, "broken.py:draw"), ["broken.py cannot be imported", "no_such_library"]),
     ((*SEARCH, "no_such_module:draw"), ["no_such_module cannot be imported"]),
+    ((*SEARCH, "spaces.py:refuses"), ["refuses its own baseline"]),
+    (("search",), ["say what to search", "--space", "--resume"]),
     ((*SEARCH, "digits", "--trials", "0"), ["--trials must be 1 or more; got 0"]),
+    ((*SEARCH, "digits", "--trials", "+5"), ["--trials must be a number; got '+5'", "--resume"]),
+    ((*SEARCH, "digits", "--trials", "many"), ["--trials must be a number; got 'many'"]),
+    ((*SEARCH, "digits", "--budget", "banana"), ["--budget must be a time such as", "got 'banana'"]),
+    ((*SEARCH, "digits", "--budget", "0s"), ["--budget must be a time such as", "got '0s'"]),
+    ((*SEARCH, "digits", "--objective", "acuracy"), ["objective 'acuracy'", "mean 'accuracy'?"]),
+    ((*SEARCH, "digits", "--objective", "accuracy,accuracy"), ["different ones", "'accuracy,accuracy'"]),
+    ((*SEARCH, "digits", "--max-memory", "lots"), ["--max-memory must be a size such as", "got 'lots'"]),
+    ((*SEARCH, "digits", "--max-params", "0"), ["--max-params must be a number such as", "got '0'"]),
+    ((*SEARCH, "digits", "--max-params", "1k"), ["nothing in this space meets --max-params 1k", "smallest"]),
+    ((*SEARCH, "digits", "--max-latency-ms", "0"), ["--max-latency-ms must be above 0; got 0"]),
+    ((*SEARCH, "digits", "--sampler", "tpee"), ["unknown sampler 'tpee'", "Did you mean 'tpe'?"]),
+    ((*SEARCH, "digits", "--sampler", "gone:Sampler"), ["--sampler gone:Sampler cannot be made"]),
+    ((*SEARCH, "digits", "--sampler", "grid"), ["--sampler grid needs", "adamw.learning_rate", "no step"]),
+    ((*SEARCH, "digits", "--sampler", "cmaes", "--objective", "accuracy,macs"), ["cmaes knows one"]),
+    ((*SEARCH, "digits", "--equal", "tim"), ["unknown kind of equality 'tim'", "Did you mean 'time'?"]),
+    ((*SEARCH, "digits", "--keep", "0"), ["--keep must be 1 or more; got 0"]),
+    ((*SEARCH, "digits", "--baseline-share", "2"), ["--baseline-share must lie between 0 and 1; got 2"]),
+    ((*SEARCH, "digits", "--like", "older"), ["no search called 'older' in searches", "--storage"]),
+    (("search", "--resume", "older"), ["no search called 'older' in searches", "--storage"]),
+    (("search", "--resume", "older", "--trials", "+5"), ["no search called 'older' in searches"]),
+    (("search", "--resume", "older", "--epochs", "3"), ["--epochs 3 cannot go with --resume", "--budget"]),
+    (("search", "--resume", "older", "--like", "oldest"), ["--like oldest cannot go with --resume"]),
+    (("search", "--resume", "older", "--dry-run"), ["--dry-run", "cannot go with --resume"]),
+    (("sync", "older"), ["no search called 'older' in searches", "--storage"]),
     ((*SEARCH, "digits", "--epochs", "0"), ["training.epochs must be 1 or more; got 0"]),
     ((*SEARCH, "digits", "--size", "5000"), ["between 24 and 1024", "got 5000"]),
     ((*SEARCH, "digits", "--size", "0"), ["between 24 and 1024", "got 0"]),
@@ -164,7 +194,7 @@ def test_a_mistake_is_told_once_and_leaves_nothing(
 
 @pytest.mark.parametrize(
     "arguments",
-    [("serch",), ("search",), ("train", "--epochs", "many"), ("train", "--colour", "red"), ("export",)],
+    [("serch",), ("sync",), ("train", "--epochs", "many"), ("train", "--colour", "red"), ("export",)],
     ids=" ".join,
 )
 def test_usage(arguments: tuple[str, ...], cli: Cli) -> None:
@@ -187,6 +217,39 @@ def test_an_mlflow_server_that_is_not_there(
     assert code == 2
     assert "error: MLflow at http://127.0.0.1:9 does not answer" in err
     assert not list(place.glob("searches/*"))
+
+
+@pytest.fixture
+def earlier(place: Path) -> str:
+    """A search that never came to a trial."""
+    settings = Settings(space="digits", name="older", trials=3)
+    plan = Plan(trials=3, budget=6, metric="accuracy", maximize=True, objectives=["accuracy"])
+    with new_folder(settings, plan, fingerprint=fingerprint(SPACES["digits"]), data="d"):
+        return "older"
+
+
+@pytest.mark.parametrize(
+    ("arguments", "fragments"),
+    [
+        (("--resume", "older", "--space", "woof"), ["made with --space digits", "--like older"]),
+        (("--resume", "older"), ["ended before its first trial", "another name"]),
+        (("--resume", "our"), ["no search called 'our' in searches; there are older"]),
+        (("--space", "digits", "--name", "older"), ["exists already", "--resume older"]),
+        (("--space", "woof", "--like", "older"), ["made with another space (digits)"]),
+    ],
+    ids=lambda value: " ".join(value),
+)
+@pytest.mark.usefixtures("store", "earlier")
+def test_a_mistake_about_an_earlier_search(
+    arguments: tuple[str, ...], fragments: list[str], place: Path, cli: Cli
+) -> None:
+    before = sorted(place.glob("searches/**/*"))
+    code, out, err = cli("search", *arguments)
+    assert code == 2
+    for fragment in fragments:
+        assert fragment in err
+    assert "Traceback" not in out + err
+    assert sorted(place.glob("searches/**/*")) == before
 
 
 def test_what_only_ray_can_tell(automl: Script, tmp_path: Path) -> None:

@@ -251,16 +251,13 @@ def test_best_or_run(choice: dict[str, Any], tmp_path: Path) -> None:
 @pytest.fixture
 def damaged_search(store: MlflowClient, tmp_path: Path) -> Path:
     """A search whose best trial has a checkpoint that is damaged."""
-    tracker = Tracker(experiment="space", search="mine")
-    trial = TrialRecord(0, tiny())
-    tracker.started(trial)
-    trial.history.append({"epoch": 1, "accuracy": 0.5})
-    trial.state, trial.checkpoint = State.COMPLETE, str(tmp_path / "trial")
-    tracker.ended(trial)
-    tracker.saved(trial)
-    tracker.finish(best=trial, metric="accuracy", counts={})
     (tmp_path / "trial").mkdir()
     (tmp_path / "trial" / checkpoint.NAME).write_bytes(b"not a checkpoint")
+    tracker = Tracker(experiment="space", search="mine", checkpoint=lambda trial: tmp_path / "trial")
+    trial = TrialRecord(0, tiny(), state=State.COMPLETE)
+    trial.history.append({"epoch": 1, "accuracy": 0.5})
+    tracker.ended(trial)
+    tracker.finish(best=trial, metric="accuracy", counts={})
     return tmp_path / "trial" / checkpoint.NAME
 
 

@@ -1,17 +1,37 @@
 import json
+import threading
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import optuna
 import pytest
 from mlflow import MlflowClient
 from mlflow.entities import Run
+from optuna.study import StudyDirection
 
 from attention import InputError, Spec
 from automl import tracking
-from automl.tracking import BEST, CHECKPOINT, SEARCH, Tracker, find_best, find_run, flat
+from automl.folder import new_folder
+from automl.settings import Settings
+from automl.sync import run_sync
+from automl.tracking import (
+    BEST,
+    CHECKPOINT,
+    SEARCH,
+    TRIAL,
+    Tracker,
+    find_best,
+    find_run,
+    flat,
+    open_tracker,
+)
 from search.config import Model, TrialConfig
-from search.record import State, TrialRecord
+from search.engine import Engine, Plan
+from search.record import CHECKPOINT as FILE
+from search.record import Report, State, TrialRecord
+from search.spaces import SPACES
+from search.study import close_study, create_study
 
 PLACEMENT = {"stage1.block2.branch": Spec("ssa", {"ks": 3}), "stage2.block1": Spec("sagan")}
 
@@ -20,24 +40,46 @@ def trial(number: int = 0, **model: Any) -> TrialRecord:
     return TrialRecord(number, TrialConfig(model=Model(**model)))
 
 
+@pytest.fixture(autouse=True)
+def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(tracking, "PAUSE", (0.01, 0.02))
+
+
+def make(folder: Path | None = None, search: str | None = "mine", identity: str = "", **more: Any) -> Tracker:
+    """A tracker whose trials have their checkpoints in `folder`."""
+    folder = folder or Path("checkpoints")
+    return Tracker(
+        experiment="space",
+        search=search,
+        identity=identity,
+        checkpoint=lambda record: (folder / f"{record.number}").absolute(),
+        **more,
+    )
+
+
 def live(
     tracker: Tracker, record: TrialRecord, state: State, values: list[float], reason: str | None = None
 ) -> None:
     """A trial from its start to its end, with a metric an epoch and a checkpoint if it learned at all."""
     tracker.started(record)
-    for epoch, value in enumerate(values, start=1):
-        record.history.append({"epoch": epoch, "accuracy": value, "loss": 1 - value})
-        tracker.reported(record)
+    learn(tracker, record, values)
     record.state, record.reason = state, reason
     tracker.ended(record)
-    if values:
-        record.checkpoint = f"/checkpoints/{record.number}"
-        tracker.saved(record)
+
+
+def learn(tracker: Tracker, record: TrialRecord, values: list[float]) -> None:
+    for value in values:
+        step = len(record.history) + 1
+        record.history.append({"epoch": step, "accuracy": value, "loss": 1 - value, "time": 1e9 + step})
+        place = tracker.checkpoint(record)
+        place.mkdir(parents=True, exist_ok=True)
+        (place / FILE).touch()
+        tracker.reported(record)
 
 
 def searched(name: str, values: list[float], store: MlflowClient) -> Tracker:
     """A search of one trial for each value."""
-    tracker = Tracker(experiment="space", search=name)
+    tracker = make(search=name)
     records = [trial(i) for i in range(len(values))]
     for record, value in zip(records, values, strict=True):
         live(tracker, record, State.COMPLETE, [value])
@@ -46,16 +88,24 @@ def searched(name: str, values: list[float], store: MlflowClient) -> Tracker:
     return tracker
 
 
+def steps(store: MlflowClient, run_id: str, metric: str = "accuracy") -> list[tuple[int, float]]:
+    return [(m.step, m.value) for m in store.get_metric_history(run_id, metric)]
+
+
+def children(store: MlflowClient, tracker: Tracker) -> list[Run]:
+    return store.search_runs([tracker.experiment], f"tags.`mlflow.parentRunId` = '{tracker.parent}'")
+
+
 def run_of(tracker: Tracker, number: int, store: MlflowClient) -> Run:
     return store.get_run(tracker.runs[number])
 
 
 def test_a_search_is_a_run_with_a_run_for_each_trial(store: MlflowClient) -> None:
-    tracker = Tracker(experiment="space", search="mine", about={"trials": 2, "seed": 0})
+    tracker = make(about={"trials": 2, "seed": 0})
     first, second = trial(0), trial(1, placement=PLACEMENT)
     live(tracker, first, State.COMPLETE, [0.5, 0.75])
     live(tracker, second, State.COMPLETE, [0.25])
-    tracker.finish(best=first, metric="accuracy", counts={State.COMPLETE: 2})
+    assert tracker.finish(best=first, metric="accuracy", counts={State.COMPLETE: 2}) == 0
 
     experiment = store.get_experiment_by_name("space")
     runs = store.search_runs([experiment.experiment_id])
@@ -74,17 +124,20 @@ def test_a_search_is_a_run_with_a_run_for_each_trial(store: MlflowClient) -> Non
         run = run_of(tracker, number, store)
         assert run.data.tags["mlflow.parentRunId"] == tracker.parent
         assert run.info.run_name == record.name
-    assert tracker.lost == 0
 
 
-def test_what_a_trials_run_holds(store: MlflowClient) -> None:
-    tracker = Tracker(experiment="space", search="mine")
+def test_what_a_trials_run_holds(store: MlflowClient, tmp_path: Path) -> None:
+    tracker = make()
     record = trial(1, placement=PLACEMENT)
+    record.facts = {"params": 4.0, "pace": 1.25}
     live(tracker, record, State.COMPLETE, [0.5, 0.75, 0.625])
+    assert tracker.drain() == 0
     run = run_of(tracker, 1, store)
-    history = store.get_metric_history(run.info.run_id, "accuracy")
-    assert [(metric.step, metric.value) for metric in history] == [(1, 0.5), (2, 0.75), (3, 0.625)]
-    assert run.data.metrics.keys() == {"accuracy", "loss"}
+    assert steps(store, run.info.run_id) == [(1, 0.5), (2, 0.75), (3, 0.625)]
+    times = [m.timestamp for m in store.get_metric_history(run.info.run_id, "accuracy")]
+    assert times == [int(1e12) + 1000 * i for i in (1, 2, 3)], "of the training, not of the writing"
+    assert steps(store, run.info.run_id, "pace") == [(0, 1.25)]
+    assert run.data.metrics.keys() == {"epoch", "accuracy", "loss", "params", "pace"}
     assert run.data.params.keys() == flat(record.config).keys()
     assert (
         run.data.params.items()
@@ -97,7 +150,7 @@ def test_what_a_trials_run_holds(store: MlflowClient) -> None:
             "seed": "0",
         }.items()
     )
-    assert run.data.tags[CHECKPOINT] == "/checkpoints/1"
+    assert run.data.tags[CHECKPOINT] == str(tmp_path / "checkpoints" / "1")
     file = store.download_artifacts(run.info.run_id, "config.json")
     assert TrialConfig.from_json(json.loads(Path(file).read_text())) == record.config
 
@@ -112,15 +165,20 @@ def test_what_a_trials_run_holds(store: MlflowClient) -> None:
     ],
 )
 def test_how_a_trial_ended(state: State, status: str, reason: str | None, store: MlflowClient) -> None:
-    tracker = Tracker(experiment="space", search="mine")
+    tracker = make()
     record = trial()
     tracker.started(record)
+    assert tracker.drain() == 0
     assert run_of(tracker, 0, store).data.tags["state"] == "running"
     record.state, record.reason = state, reason
+    record.facts = {"params": 4.0}
     tracker.ended(record)
+    assert tracker.drain() == 0
     run = run_of(tracker, 0, store)
     assert (run.info.status, run.data.tags["state"]) == (status, state)
     assert run.data.tags.get("reason") == reason
+    assert run.data.metrics == {"params": 4.0}, "what was measured, of one that never learned"
+    assert CHECKPOINT not in run.data.tags
 
 
 def test_every_state_has_an_end() -> None:
@@ -128,7 +186,7 @@ def test_every_state_has_an_end() -> None:
 
 
 def test_finish_ends_what_is_still_running(store: MlflowClient) -> None:
-    tracker = Tracker(experiment="space", search="mine")
+    tracker = make()
     live(tracker, trial(0), State.PRUNED, [0.5])
     tracker.started(trial(1))
     tracker.finish(best=None, metric="accuracy", counts={State.PRUNED: 1})
@@ -140,43 +198,204 @@ def test_finish_ends_what_is_still_running(store: MlflowClient) -> None:
     assert parent.data.metrics["pruned"] == 1
 
 
+def test_what_is_to_go_on_is_stopped_not_failed(store: MlflowClient) -> None:
+    tracker = make()
+    done = trial(0)
+    live(tracker, done, State.COMPLETE, [0.5])
+    tracker.started(trial(1))
+    tracker.finish(best=done, metric="accuracy", counts={State.COMPLETE: 1}, stopped=True)
+    for run in (run_of(tracker, 1, store), store.get_run(tracker.parent)):
+        assert (run.info.status, run.data.tags["state"]) == ("KILLED", "stopped")
+
+
 def test_without_a_search_a_run_has_no_parent(store: MlflowClient) -> None:
-    tracker = Tracker(experiment="train")
+    tracker = make(search=None)
     live(tracker, trial(), State.COMPLETE, [0.5])
+    assert tracker.close() == 0
     assert "mlflow.parentRunId" not in run_of(tracker, 0, store).data.tags
 
 
 def test_searches_of_a_space_share_an_experiment(store: MlflowClient) -> None:
-    first, second = Tracker(experiment="space", search="a"), Tracker(experiment="space", search="b")
+    first, second = make(search="a"), make(search="b")
     assert first.experiment == second.experiment
     assert first.parent != second.parent
 
 
-@pytest.mark.parametrize(
-    "method", ["create_run", "log_batch", "log_dict", "set_tag", "set_terminated", "log_metric"]
-)
-def test_a_store_that_fails_does_not_stop_a_search(
-    method: str, store: MlflowClient, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    tracker = Tracker(experiment="space", search="mine")
-    calls = 0
+METHODS = ["create_run", "log_batch", "log_dict", "set_tag", "set_terminated"]
 
-    def fail(*args: Any, **kwargs: Any) -> None:
-        nonlocal calls
-        calls += 1
+
+def failing(client: Any, method: str, calls: int, *, taken: bool) -> Any:
+    """The client's method that fails so often, before or after the server has `taken` it."""
+    original = getattr(client, method)
+    left = calls
+
+    def fail(*args: Any, **kwargs: Any) -> Any:
+        nonlocal left
+        if left == 0:
+            return original(*args, **kwargs)
+        left -= 1
+        if taken:
+            original(*args, **kwargs)
         raise ConnectionError("the server went away")
 
-    monkeypatch.setattr(tracker.client, method, fail)
+    return fail
+
+
+@pytest.mark.parametrize("taken", [False, True], ids=["lost", "taken"])
+@pytest.mark.parametrize("method", METHODS)
+def test_what_fails_for_a_while_is_made_up_for(
+    method: str, taken: bool, store: MlflowClient, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    tracker = make()
+    monkeypatch.setattr(tracker.client, method, failing(tracker.client, method, 3, taken=taken))
+    first, second = trial(0), trial(1, placement=PLACEMENT)
+    live(tracker, first, State.COMPLETE, [0.5, 0.75])
+    live(tracker, second, State.PRUNED, [0.25])
+    counts = {State.COMPLETE: 1, State.PRUNED: 1}
+    assert tracker.drain() == 0
+    assert tracker.finish(best=first, metric="accuracy", counts=counts) == 0
+    runs = {run.data.tags[TRIAL]: run for run in children(store, tracker)}
+    assert len(children(store, tracker)) == len(runs) == 2, "no run twice"
+    assert steps(store, runs["0"].info.run_id) == [(1, 0.5), (2, 0.75)], "no step twice"
+    assert steps(store, runs["1"].info.run_id) == [(1, 0.25)]
+    for number, (record, status) in {"0": (first, "FINISHED"), "1": (second, "KILLED")}.items():
+        run = runs[number]
+        assert (run.info.status, run.data.tags["state"]) == (status, record.state)
+        assert run.data.params.keys() == flat(record.config).keys()
+        assert run.data.tags[CHECKPOINT].endswith(f"checkpoints/{number}")
+        file = store.download_artifacts(run.info.run_id, "config.json")
+        assert TrialConfig.from_json(json.loads(Path(file).read_text())) == record.config
+
+
+@pytest.mark.parametrize("method", METHODS)
+def test_a_store_that_stays_away_does_not_stop_a_search(
+    method: str, store: MlflowClient, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    tracker = make(identity="it")
+    with monkeypatch.context() as patch:
+        patch.setattr(tracker.client, method, failing(tracker.client, method, -1, taken=False))
+        record = trial()
+        live(tracker, record, State.COMPLETE, [0.5, 0.75])
+        assert tracker.drain(0.1) == 1
+        counts = {State.COMPLETE: 1}
+        assert tracker.finish(best=record, metric="accuracy", counts=counts, patience=0.1) == 1
+    again = make(identity="it")
+    again.update(record)
+    assert again.finish(best=record, metric="accuracy", counts=counts) == 0
+    (run,) = children(store, again)
+    assert (run.info.status, run.data.tags["state"]) == ("FINISHED", "complete")
+    assert steps(store, run.info.run_id) == [(1, 0.5), (2, 0.75)]
+    assert store.get_run(again.parent).data.tags[BEST] == run.info.run_id
+
+
+def test_a_second_tracker_continues_the_runs_of_the_first(store: MlflowClient) -> None:
+    first = make(identity="it", about={"seed": 0})
+    done, open_, unseen = trial(0), trial(1), trial(2)
+    live(first, done, State.COMPLETE, [0.5])
+    first.started(open_)
+    learn(first, open_, [0.25])
+    first.finish(best=done, metric="accuracy", counts={State.COMPLETE: 1}, stopped=True)
+    learn(first, open_, [0.375])  # nobody listens any more
+
+    second = make(identity="it", about={"seed": 0})
+    assert second.parent == first.parent
+    assert second.runs == first.runs
+    assert store.get_run(second.parent).info.status == "RUNNING"
+    assert run_of(second, 1, store).info.status == "RUNNING"
+    for record in (done, open_):
+        second.update(record)
+    live(second, unseen, State.PRUNED, [0.125])
+    learn(second, open_, [0.75])
+    open_.state = State.COMPLETE
+    second.ended(open_)
+    assert second.finish(best=open_, metric="accuracy", counts={State.COMPLETE: 2, State.PRUNED: 1}) == 0
+
+    assert len(children(store, second)) == 3
+    assert steps(store, second.runs[0]) == [(1, 0.5)]
+    assert steps(store, second.runs[1]) == [(1, 0.25), (2, 0.375), (3, 0.75)]
+    run, parent = run_of(second, 1, store), store.get_run(second.parent)
+    assert (run.info.status, run.data.tags["state"]) == ("FINISHED", "complete")
+    assert (parent.info.status, parent.data.tags["state"]) == ("FINISHED", "complete")
+    assert parent.data.metrics["best_accuracy"] == 0.75
+    assert parent.data.tags[BEST] == second.runs[1]
+
+
+def test_another_search_of_the_same_name_has_runs_of_its_own(store: MlflowClient) -> None:
+    first, second = make(identity="one"), make(identity="other")
+    assert first.parent != second.parent
+
+
+def test_a_checkpoint_that_went_is_no_longer_there(store: MlflowClient, tmp_path: Path) -> None:
+    tracker = make(tmp_path)
     record = trial()
-    live(tracker, record, State.COMPLETE, [0.5, 0.75])
-    tracker.started(trial(1))
-    tracker.finish(best=record, metric="accuracy", counts={State.COMPLETE: 1})
-    assert tracker.lost == calls > 0
+    live(tracker, record, State.COMPLETE, [0.5])
+    assert tracker.drain() == 0
+    assert find_run(tracker.runs[0]).checkpoint == tmp_path / "0" / FILE
+    (tmp_path / "0" / FILE).unlink()
+    tracker.update(record)
+    assert tracker.drain() == 0
+    with pytest.raises(InputError, match=r"has no checkpoint: .*--keep"):
+        find_run(tracker.runs[0])
+    assert run_of(tracker, 0, store).data.tags["state"] == "complete"
+
+
+def test_more_epochs_than_mlflow_takes_at_once(store: MlflowClient) -> None:
+    tracker = make()
+    record = trial()
+    for epoch in range(1, 301):
+        record.history.append({"epoch": epoch, **{f"metric{i}": 0.5 for i in range(9)}})
+    tracker.update(record)
+    assert tracker.drain() == 0
+    assert len(steps(store, tracker.runs[0], "metric8")) == 300
+
+
+def test_training_never_waits_for_mlflow(store: MlflowClient, monkeypatch: pytest.MonkeyPatch) -> None:
+    tracker = make()
+    answer = threading.Event()
+    original = tracker.client.create_run
+    monkeypatch.setattr(tracker.client, "create_run", lambda *a, **k: (answer.wait(60), original(*a, **k))[1])
+    for number in range(5):
+        live(tracker, trial(number), State.COMPLETE, [0.5])
+    assert tracker.drain(0.05) == 5
+    answer.set()
+    assert tracker.drain() == 0
+    assert len(tracker.runs) == 5
+
+
+def test_sync_brings_mlflow_to_where_the_study_stands(store: MlflowClient, tmp_path: Path) -> None:
+    plan = Plan(trials=3, budget=2, metric="accuracy", maximize=True, objectives=["accuracy"])
+    settings = Settings(space="digits", name="mine", storage=str(tmp_path))
+    with new_folder(settings, plan, fingerprint="f", data="d") as (folder, about):
+        study = create_study(folder, name="mine", directions=[StudyDirection.MAXIMIZE])
+        sampler = optuna.samplers.RandomSampler(seed=0)
+        engine = Engine(study, SPACES["digits"], plan, sampler)
+        for number, score in enumerate([0.5, 0.75]):
+            assert engine.ask() is not None
+            history = [{"epoch": i, "resource": i, "accuracy": score} for i in (1, 2)]
+            engine.end(number, Report(history=history, facts={"pace": 1.0}, finished=True))
+        assert engine.ask() is not None  # and is still open
+        close_study(study)
+    for _ in range(2):  # the second time there is nothing left to do
+        assert run_sync("mine", str(tmp_path)) == 3
+        parent = store.search_runs(
+            [store.get_experiment_by_name("digits").experiment_id], f"tags.`{SEARCH}` = 'mine'"
+        )
+        assert len(parent) == 1
+        tracker = open_tracker(folder, about)
+        tracker.close()
+        runs = {run.data.tags[TRIAL]: run for run in children(store, tracker)}
+        assert len(children(store, tracker)) == 3
+        assert steps(store, runs["1"].info.run_id) == [(1, 0.75), (2, 0.75)]
+        assert steps(store, runs["1"].info.run_id, "pace") == [(0, 1.0)]
+        assert parent[0].data.tags[BEST] == runs["1"].info.run_id
+        assert parent[0].data.tags["state"] == "stopped"
+    with pytest.raises(InputError, match=r"no search called 'yours' in .*; there are mine"):
+        run_sync("yours", str(tmp_path))
 
 
 def test_a_server_that_is_not_there(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("MLFLOW_TRACKING_URI", "http://127.0.0.1:9")
-    for ask in (lambda: Tracker(experiment="x"), lambda: find_best(None), lambda: find_run("a")):
+    for ask in (lambda: make(), lambda: find_best(None), lambda: find_run("a")):
         with pytest.raises(
             InputError, match=r"MLflow at http://127.0.0.1:9 does not answer.*MLFLOW_TRACKING_URI"
         ):
@@ -186,7 +405,8 @@ def test_a_server_that_is_not_there(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_best_of_a_search_and_of_the_latest(store: MlflowClient) -> None:
     older, newer = searched("older", [0.5, 0.75], store), searched("newer", [0.5, 0.25], store)
     found = find_best("older")
-    assert (found.run_id, found.checkpoint) == (older.runs[1], Path("/checkpoints/1/checkpoint.pt"))
+    assert (found.run_id, found.checkpoint.name) == (older.runs[1], FILE)
+    assert found.checkpoint.is_file()
     assert found.name == trial(1).name
     assert find_best(None).run_id == newer.runs[0]
     searched("latest, without a trial that was trained", [], store)
@@ -208,7 +428,7 @@ Find = Callable[[MlflowClient], object]
         (lambda store: find_run("a/../b"), "MLflow has no run 'a/../b'"),
         (
             lambda store: find_run(searched("mine", [], store).parent or ""),
-            r"run \w+ \(mine\) has no checkpoint; choose a trial that was trained",
+            r"run \w+ \(mine\) has no checkpoint: it was not trained, .* Choose another run",
         ),
     ],
 )

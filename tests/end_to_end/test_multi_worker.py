@@ -14,7 +14,9 @@ import ray
 from ray import tune
 from ray.util.state import list_actors
 
+from automl.limits import Limits
 from automl.multi_worker import multi_worker_trial
+from automl.trial import assignment
 from cluster import TrialResources, connect
 from search.config import Data, Model, Training, TrialConfig
 
@@ -77,11 +79,18 @@ def test_stopped_trials_give_everything_back(tmp_path):
             tune.with_resources(multi_worker_trial(shape, tmp_path / "trials"), {"memory": 2.0**20}),
             param_space={
                 "number": tune.grid_search(list(range(STOPS))),
-                "trial": trial.to_json(),
-                "runtime": {"precision": "auto", "compile": "auto"},
+                **assignment(
+                    trial,
+                    tmp_path / "checkpoints",
+                    reference=trial.model,
+                    equal="time",
+                    limits=Limits(),
+                    precision="auto",
+                    compile="auto",
+                ),
             },
             tune_config=tune.TuneConfig(max_concurrent_trials=1),
-            run_config=tune.RunConfig(storage_path=str(tmp_path), stop={"epoch": 1}, verbose=0),
+            run_config=tune.RunConfig(storage_path=str(tmp_path), stop=lambda name, result: True, verbose=0),
         ).fit()
         until = time.monotonic() + 120
         while ray.available_resources().get("CPU", 0) < total and time.monotonic() < until:

@@ -17,7 +17,7 @@ from attention import ATTENTIONS
 from backbones import Site, build, insert, sites
 from search import choices
 from search.config import TrialConfig
-from search.spaces import SPACES, Space
+from search.spaces import SPACES, Space, fingerprint, random_draws
 
 SAMPLES = 200
 
@@ -104,6 +104,68 @@ def test_the_baseline_lies_within_the_space(space: Space) -> None:
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         space(study.ask())
+
+
+def test_what_papers_propose_lies_within_the_space(space: Space) -> None:
+    proposed = space.published()
+    assert len(proposed) == len(choices.PAPERS)
+    for params, (where, module) in zip(proposed, choices.PAPERS, strict=True):
+        study = optuna.create_study()
+        study.enqueue_trial(dict(params))
+        with warnings.catch_warnings():
+            warnings.simplefilter("error")
+            config = space(study.ask())
+        assert study.trials[0].params == params, "all of them are named, and none is out of range"
+        ((site, spec),) = config.model.placement.items()
+        assert spec.type == module["type1"]
+        stage, _, branch = where.partition(" ")
+        assert site.startswith(f"{stage}.")
+        assert site.endswith("branch") == bool(branch)
+        assert config.training.learning_rate == 3e-3
+
+
+def test_plain_parameters_make_a_trial_plain(space: Space) -> None:
+    study = optuna.create_study(sampler=optuna.samplers.RandomSampler(seed=0))
+    rates = set()
+    for _ in range(10):
+        study.enqueue_trial(dict(space.plain))
+        config = space(study.ask())
+        assert config.model.placement == {}
+        rates.add(config.training.learning_rate)
+    assert len(rates) == 10, "the rest is drawn"
+
+
+def test_draws_apart_from_a_search() -> None:
+    space = SPACES["digits"]
+    first, again, other = (
+        [trial.params for trial, _ in random_draws(space, 5, seed=seed)] for seed in (0, 0, 1)
+    )
+    assert first == again != other
+    trial, config = next(random_draws(space, 1, given=space.baseline))
+    assert trial.params == space.baseline
+    assert config == space(optuna.trial.FixedTrial(space.baseline))
+
+
+def changed(name: str, **ranges: Any) -> Space:
+    """A space that is another one, but for a range."""
+
+    def draw(trial: optuna.Trial) -> TrialConfig:
+        config = SPACES["digits"](trial)
+        for key, values in ranges.items():
+            trial.suggest_categorical(key, values)
+        return config
+
+    return Space(name=name, draw=draw, baseline={}, summary="")
+
+
+def test_a_fingerprint_is_of_what_is_drawn_alone() -> None:
+    digits = SPACES["digits"]
+    assert fingerprint(digits) == fingerprint(digits) == fingerprint(changed("a name does not matter"))
+    different = [digits, SPACES["nette"], *(changed("x", x=x) for x in ([1, 2], [1, 2, 3], ["1", "2"]))]
+    different.append(changed("y", y=[1, 2]))
+    assert len({fingerprint(space) for space in different}) == len(different)
+    # What is drawn from is the same for both.
+    assert fingerprint(SPACES["nette"]) == fingerprint(SPACES["woof"])
 
 
 def test_samples_reach_the_whole_space(space: Space) -> None:

@@ -1,123 +1,154 @@
-"""Ray Tune under our searcher, on a real local Ray, with training replaced by a table of scores."""
+"""Ray Tune under our engine, on a real local Ray, with training replaced by a table of scores."""
 
 import os
 import sys
+import time
+from pathlib import Path
+from typing import Any
 
 import optuna
 import pytest
 import ray
 from optuna.trial import TrialState
 from ray import tune
+from search_cases import EPOCHS, epoch, make_engine, make_plan, make_study
 
 from cluster import connect
 from search.config import TrialConfig
-from search.record import State
-from search.searcher import FINISHED, INFEASIBLE, StudySearcher
+from search.engine import HOPELESS, Engine
+from search.record import Report, Role, State, TrialRecord
 from search.spaces import SPACES
-from search.study import create_study
-from search.tuner import HOPELESS, grace, run_trials
+from search.study import open_study
+from search.tuner import REPORT, run_trials
 
-EPOCHS = 9
-
-# The actors' processes cannot import this module.
-ray.cloudpickle.register_pickle_by_value(sys.modules[__name__])
+# The actors' processes cannot import these modules.
+for name in (__name__, "search_cases"):
+    ray.cloudpickle.register_pickle_by_value(sys.modules[name])
 
 
 class Scripted(tune.Trainable):
-    """Scores by the trial's number; every third is good, every fourth cannot be trained."""
+    """Scores by the trial's number; every third is good, every fourth cannot be trained.
 
-    def setup(self, config):
-        self.config, self.epoch = config, 0
+    Its folder holds what it has reported, so that another process goes on from there.
+    """
 
-    def reset_config(self, new_config):
+    def setup(self, config: dict[str, Any]) -> None:
+        self.config = config
+        self.history: list[dict[str, float]] = []
+        file = Path(config["folder"]) / f"{config['number']}"
+        if file.exists():
+            self.history = [self.score(i) for i in range(1, int(file.read_text()) + 1)]
+        self.file = file
+
+    def reset_config(self, new_config: dict[str, Any]) -> bool:
         self.setup(new_config)
         return True
 
-    def step(self):
+    def score(self, i: int) -> dict[str, float]:
         number = self.config["number"]
-        if number % 4 == 3:
-            return {INFEASIBLE: "too large", "done": True}
-        self.epoch += 1
-        score = (0.5 if number % 3 == 0 else 0.1) + self.epoch / 100 - number / 1000
-        finished = self.epoch == EPOCHS
-        metrics = {"epoch": self.epoch, "accuracy": score, "process": os.getpid()}
-        return {
-            "metrics": metrics,
-            "epoch": self.epoch,
-            "accuracy": score,
-            FINISHED: finished,
-            "done": finished,
-        }
+        score = (0.5 if number % 3 == 0 else 0.1) + i / 100 - number / 1000
+        return {**epoch(i, score), "process": os.getpid()}
 
-    def save_checkpoint(self, checkpoint_dir):
-        with open(os.path.join(checkpoint_dir, "number"), "w") as file:
-            file.write(str(self.config["number"]))
+    def step(self) -> dict[str, Any]:
+        if self.config["number"] % 4 == 3:
+            return self.result(Report(infeasible="too large", violations={"params": 0.5}))
+        self.history.append(self.score(len(self.history) + 1))
+        self.file.write_text(str(len(self.history)))
+        return self.result(Report(history=self.history, finished=len(self.history) == EPOCHS))
 
-    def load_checkpoint(self, checkpoint_dir):
-        pass
+    def result(self, report: Report) -> dict[str, Any]:
+        return {REPORT: report, "done": report.last}
 
 
 class Failing(Scripted):
-    def step(self):
+    def step(self) -> dict[str, Any]:
+        return self.result(Report(error="KeyError: 'no such thing'", traceback="Traceback: a long one"))
+
+
+class Raising(Scripted):
+    def step(self) -> dict[str, Any]:
         raise KeyError("no such thing")
 
 
-class Heard:
-    def __init__(self):
-        self.events = []
+class Dying(Scripted):
+    """Its process dies in the third epoch of the first trial, once."""
 
-    def started(self, trial):
+    def step(self) -> dict[str, Any]:
+        if (
+            self.config["number"] == 0
+            and len(self.history) == 2
+            and not self.file.with_suffix(".dead").exists()
+        ):
+            self.file.with_suffix(".dead").touch()
+            os._exit(1)
+        return super().step()
+
+
+class Slow(Scripted):
+    def step(self) -> dict[str, Any]:
+        time.sleep(0.05)
+        return super().step()
+
+
+class Heard:
+    def __init__(self) -> None:
+        self.events: list[tuple[Any, ...]] = []
+
+    def started(self, trial: TrialRecord) -> None:
         self.events.append(("started", trial.number))
 
-    def reported(self, trial):
+    def reported(self, trial: TrialRecord) -> None:
         self.events.append(("reported", trial.number, trial.history[-1]["epoch"]))
 
-    def ended(self, trial):
+    def ended(self, trial: TrialRecord) -> None:
         self.events.append(("ended", trial.number, str(trial.state)))
 
-    def saved(self, trial):
-        self.events.append(("saved", trial.number))
+    def of(self, number: int) -> list[tuple[Any, ...]]:
+        return [event for event in self.events if event[1] == number]
 
 
-@pytest.fixture(scope="module")
-def local_ray():
+@pytest.fixture(scope="module", autouse=True)
+def local_ray() -> Any:
     with connect():
         yield
 
 
-def run(folder, trainable, trials):
-    study = create_study(folder, name="s", direction=optuna.study.StudyDirection.MAXIMIZE, seed=0)
-    searcher = StudySearcher(
-        study, SPACES["digits"], metric="accuracy", time_attr="epoch", adjust=lambda config: config
-    )
+def run(folder: Path, study: optuna.Study, trainable: Any, trials: int, **more: Any) -> tuple[Engine, Heard]:
     heard = Heard()
-    records = run_trials(
+    engine = make_engine(study, SPACES["digits"], make_plan(trials), listeners=[heard])
+    stop = more.pop("stop", lambda engine: False)
+    run_trials(
         trainable,
-        searcher,
-        trials=trials,
-        budget=EPOCHS,
+        engine,
+        assign=lambda record: {"folder": str(folder)},
         resources={"cpu": 1},
         concurrent=2,
-        folder=folder,
-        listeners=[heard],
+        folder=folder / "ray",
+        stop=lambda: stop(engine),
     )
-    return study, records, heard.events
+    return engine, heard
 
 
-def test_trials_end_as_they_should_and_everybody_hears(local_ray, tmp_path):
-    study, records, events = run(tmp_path, Scripted, trials=12)
+def numbers(engine: Engine, state: State) -> list[int]:
+    return [record.number for record in engine.records.values() if record.state is state]
+
+
+def test_trials_end_as_they_should_and_everybody_hears(tmp_path: Path) -> None:
+    study = make_study(tmp_path)
+    engine, heard = run(tmp_path, study, Scripted, trials=12)
+    records = list(engine.records.values())
     assert [record.number for record in records] == list(range(12))
-    states = {state: [r.number for r in records if r.state is state] for state in State}
-    assert states[State.INFEASIBLE] == [3, 7, 11]
-    assert 0 in states[State.COMPLETE]
-    assert len(states[State.PRUNED]) >= 3, "ASHA cuts the weak ones"
-    assert not states[State.ERROR] + states[State.RUNNING]
+    assert records[0].role is Role.BASELINE
+    assert numbers(engine, State.INFEASIBLE) == [3, 7, 11]
+    assert 0 in numbers(engine, State.COMPLETE)
+    assert len(numbers(engine, State.PRUNED)) >= 3, "halving cuts the weak ones"
+    assert not numbers(engine, State.ERROR) + numbers(engine, State.RUNNING)
 
     optuna_states = {TrialState.COMPLETE: State.COMPLETE, TrialState.PRUNED: State.PRUNED}
     for record, trial in zip(records, study.trials, strict=True):
         assert TrialConfig.from_json(trial.user_attrs["config"]) == record.config
         if record.state is State.INFEASIBLE:
-            assert trial.constraints["trainable"] > 0
+            assert trial.constraints == {"trainable": 0.0, "params": 0.5}
         else:
             assert optuna_states[trial.state] is record.state
             told = {int(metrics["epoch"]): metrics["accuracy"] for metrics in record.history}
@@ -127,28 +158,62 @@ def test_trials_end_as_they_should_and_everybody_hears(local_ray, tmp_path):
             assert trial.value == record.history[-1]["accuracy"]
 
     for record in records:
-        mine = [event for event in events if event[1] == record.number]
+        mine = heard.of(record.number)
         assert mine[0] == ("started", record.number)
-        assert ("ended", record.number, str(record.state)) in mine
+        assert mine[-1] == ("ended", record.number, str(record.state))
         assert [e[2] for e in mine if e[0] == "reported"] == list(range(1, len(record.history) + 1))
-    for record in records:
-        if record.state is State.COMPLETE:
-            with open(os.path.join(record.checkpoint, "number")) as file:
-                assert file.read() == str(record.number)
 
     processes = {metrics["process"] for record in records for metrics in record.history}
     assert len(processes) <= 4, "actors are reused from trial to trial"
 
 
-def test_a_search_of_nothing_but_errors_stops_early(local_ray, tmp_path):
-    _, records, _ = run(tmp_path, Failing, trials=12)
-    failed = [record for record in records if record.state is State.ERROR]
+def test_a_search_of_nothing_but_errors_stops_early(tmp_path: Path) -> None:
+    engine, _ = run(tmp_path, make_study(tmp_path), Failing, trials=12)
+    failed = [record for record in engine.records.values() if record.state is State.ERROR]
     assert HOPELESS <= len(failed) < 12
     assert {record.reason for record in failed} == {"KeyError: 'no such thing'"}
+    assert {record.traceback for record in failed} == {"Traceback: a long one"}
 
 
-@pytest.mark.parametrize(
-    ("budget", "first"), [(1, 1), (2, 1), (3, 1), (4, 2), (6, 2), (18, 2), (27, 3), (50, 6), (90, 10)]
-)
-def test_the_first_rung(budget, first):
-    assert grace(budget) == first
+def test_an_error_that_nobody_caught_ends_one_trial(tmp_path: Path) -> None:
+    engine, _ = run(tmp_path, make_study(tmp_path), Raising, trials=1)
+    assert numbers(engine, State.ERROR) == [0]
+    assert "no such thing" in str(engine.records[0].reason)
+
+
+def test_a_process_that_dies_is_replaced_and_nothing_is_told_twice(tmp_path: Path) -> None:
+    engine, heard = run(tmp_path, make_study(tmp_path), Dying, trials=2)
+    assert (tmp_path / "0.dead").exists()
+    assert engine.records[0].state is State.COMPLETE
+    assert [e[2] for e in heard.of(0) if e[0] == "reported"] == list(range(1, EPOCHS + 1))
+    assert len([e for e in heard.of(0) if e[0] == "started"]) == 2
+    assert len({metrics["process"] for metrics in engine.records[0].history}) == 2
+
+
+def test_what_is_stopped_goes_on_where_it_was(tmp_path: Path) -> None:
+    study = make_study(tmp_path)
+
+    def stop(engine: Engine) -> bool:
+        return any(len(record.history) >= 2 for record in engine.records.values())
+
+    first, _ = run(tmp_path, study, Slow, trials=3, stop=stop)
+    left = numbers(first, State.RUNNING)
+    assert 0 in left
+    assert all(study.trials[number].state is TrialState.RUNNING for number in left)
+    second, heard = run(tmp_path, open_study(tmp_path, name="s"), Scripted, trials=3)
+    assert not numbers(second, State.RUNNING)
+    assert second.records.keys() == {0, 1, 2}
+    assert second.records[0].state is State.COMPLETE
+    before = len(first.records[0].history)
+    assert [e[2] for e in heard.of(0) if e[0] == "reported"] == list(range(before + 1, EPOCHS + 1))
+
+
+def test_closing_lets_what_runs_come_to_its_rung(tmp_path: Path) -> None:
+    def close(engine: Engine) -> bool:
+        engine.closing = bool(engine.records) and bool(engine.records[0].history)
+        return False
+
+    engine, _ = run(tmp_path, make_study(tmp_path), Slow, trials=50, stop=close)
+    assert not numbers(engine, State.RUNNING)
+    assert len(engine.records) < 10
+    assert len(engine.records[0].history) == engine.rungs.milestones[0]

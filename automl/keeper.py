@@ -1,0 +1,70 @@
+"""Which checkpoints stay on disk: the best few, the best baseline's, and those of trials that still run."""
+
+from collections.abc import Callable, Iterable
+from contextlib import suppress
+from pathlib import Path
+
+from search.engine import Plan, leaders
+from search.halving import dominates
+from search.record import CHECKPOINT, State, TrialRecord
+
+
+class Keeper:
+    """A listener that deletes the checkpoints of ended trials that nobody will want.
+
+    keep: how many of the best stay. With several objectives, the whole Pareto front does.
+    told: hears of every trial whose checkpoint went.
+    """
+
+    def __init__(
+        self,
+        folder: Path,
+        plan: Plan,
+        records: Iterable[TrialRecord],
+        *,
+        keep: int,
+        told: Callable[[TrialRecord], None] = lambda trial: None,
+    ) -> None:
+        self.folder, self.plan, self.keep, self.told = folder, plan, keep, told
+        # The ended trials that may have a checkpoint: what once went is never wanted again.
+        self.held = {record.number: record for record in records if record.state is not State.RUNNING}
+
+    def started(self, trial: TrialRecord) -> None:
+        pass
+
+    def reported(self, trial: TrialRecord) -> None:
+        pass
+
+    def ended(self, trial: TrialRecord) -> None:
+        self.held[trial.number] = trial
+        stay = {record.number for record in self.staying()}
+        for number in self.held.keys() - stay:
+            record = self.held.pop(number)
+            file = self.folder / record.folder / CHECKPOINT
+            if file.exists():
+                file.unlink()
+                with suppress(OSError):  # something else lies there
+                    file.parent.rmdir()
+                if record is not trial:
+                    self.told(record)
+
+    def staying(self) -> list[TrialRecord]:
+        """The ended trials whose checkpoints stay."""
+        done = [record for record in self.held.values() if record.state is State.COMPLETE]
+        if len(self.plan.objectives) > 1:
+            best = front(done, self.plan)
+        else:
+            best = sorted(done, key=lambda r: self.plan.score(r)[0], reverse=True)[: self.keep]
+        _, baseline = leaders(done, self.plan)
+        return [*best, *([baseline] if baseline else [])]
+
+
+def front(records: Iterable[TrialRecord], plan: Plan) -> list[TrialRecord]:
+    """The finished trials that no other one dominates, by number."""
+    done = [record for record in records if record.state is State.COMPLETE]
+    scores = {record.number: plan.score(record) for record in done}
+    return [
+        record
+        for record in sorted(done, key=lambda r: r.number)
+        if not any(dominates(scores[other.number], scores[record.number]) for other in done)
+    ]

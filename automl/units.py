@@ -1,0 +1,53 @@
+"""Numbers as people write them on a command line: `2h30m`, `5M`, `2GB`."""
+
+import re
+
+from attention import InputError
+
+_SECONDS = {"s": 1, "m": 60, "h": 3600, "d": 86400}
+_COUNTS = {"": 1, "k": 1e3, "m": 1e6, "g": 1e9, "b": 1e9, "t": 1e12}
+_BYTES = {"": 1, "kb": 1e3, "mb": 1e6, "gb": 1e9, "tb": 1e12, "kib": 2**10, "mib": 2**20, "gib": 2**30}
+
+
+def seconds(text: str, option: str) -> float:
+    """`90s`, `30m`, `2h`, `1h30m`, `1d`. Raises InputError for anything else, and for nothing."""
+    parts = re.findall(r"(\d+(?:\.\d+)?)([smhd])", text)
+    total = sum(float(number) * _SECONDS[unit] for number, unit in parts)
+    if "".join(number + unit for number, unit in parts) != text or total <= 0:
+        raise InputError(f"{option} must be a time such as 90s, 30m, 2h or 1h30m; got {text!r}")
+    return total
+
+
+def duration(value: float) -> str:
+    """Seconds, readable: `45s`, `3m20s`, `2h05m`."""
+    s = round(value)
+    if s < 60:
+        return f"{s}s"
+    return f"{s // 60}m{s % 60:02d}s" if s < 3600 else f"{s // 3600}h{s % 3600 // 60:02d}m"
+
+
+def count(text: str, option: str) -> float:
+    """`5000000`, `5M`, `1.8G`. Raises InputError for anything else."""
+    return _scaled(text, option, _COUNTS, "a number such as 500000, 5M or 1.8G")
+
+
+def size(text: str, option: str) -> float:
+    """Bytes: `800MB`, `2GB`, `1.5GiB`. Raises InputError for anything else."""
+    return _scaled(text, option, _BYTES, "a size such as 800MB, 2GB or 1.5GiB")
+
+
+def _scaled(text: str, option: str, units: dict[str, float], example: str) -> float:
+    match = re.fullmatch(r"(\d+(?:\.\d+)?)\s*([A-Za-z]*)", text.strip())
+    value = float(match[1]) * units.get(match[2].lower(), 0) if match else 0
+    if value <= 0:
+        raise InputError(f"{option} must be {example}, above 0; got {text!r}")
+    return value
+
+
+def short(value: float) -> str:
+    """A count in three digits or so: `950`, `16.4k`, `2.1M`."""
+    for unit in ("", "k", "M", "G"):
+        if value < 999.5:  # of which three digits make 1000
+            return f"{value:.3g}{unit}"
+        value /= 1000
+    return f"{value:.3g}T"

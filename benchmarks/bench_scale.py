@@ -1,0 +1,99 @@
+"""Does a search stay as quick as it begins? Seconds a trial of 1,000 trials of trivial training on two slots.
+
+The last hundred trials against the first hundred of the same search, the driver's memory, and whether MLflow
+has them all. The space has seven hyperparameters and no attention, so that the sampler has what to model and
+nothing is measured anew.
+"""
+
+import argparse
+import os
+import statistics
+import tempfile
+import threading
+import time
+from pathlib import Path
+
+import mlflow
+import optuna
+import psutil
+from harness import Row, show, write
+
+from automl.search import run_search
+from automl.settings import Settings
+from search import choices
+from search.config import Data, Model, TrialConfig
+
+
+def trivial(trial: optuna.Trial) -> TrialConfig:
+    """The space."""
+    training = choices.training(trial, epochs=1)
+    return TrialConfig(
+        data=Data(source="digits", size=32, subset=0.1), model=Model(width=0.25), training=training
+    )
+
+
+def seconds_a_trial(ends: list[float]) -> float:
+    return (ends[-1] - ends[0]) / (len(ends) - 1)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--trials", type=int, default=1000)
+    trials = parser.parse_args().trials
+    memory: list[float] = []
+
+    def watch() -> None:
+        while True:
+            memory.append(psutil.Process().memory_info().rss / 2**20)
+            time.sleep(1)
+
+    with tempfile.TemporaryDirectory() as scratch:
+        os.chdir(scratch)
+        os.environ["AUTOML_CACHE"] = str(Path(scratch) / "cache")
+        threading.Thread(target=watch, daemon=True).start()
+        result = run_search(Settings(space=f"{__file__}:trivial", trials=trials, subset=0.1, name="scale"))
+        assert (result.trials, result.errors, result.untracked) == (trials, 0, 0), result
+        study = optuna.load_study(study_name="scale", storage="sqlite:///searches/scale/study.db")
+        ends = sorted(t.datetime_complete.timestamp() for t in study.trials if t.datetime_complete)
+        client = mlflow.MlflowClient()
+        experiment = client.get_experiment_by_name("trivial").experiment_id
+        runs, token = 0, None
+        while True:
+            page = client.search_runs([experiment], "tags.`automl.trial` LIKE '%'", page_token=token)
+            runs, token = runs + len(page), page.token
+            if not token:
+                break
+    assert runs == trials, f"MLflow has {runs} of {trials} trials"
+    # The first ten wait for the actors to start.
+    part = max(20, trials // 10)
+    first, last = seconds_a_trial(ends[10 : part + 10]), seconds_a_trial(ends[-part:])
+    print(f"all {runs} trials are in MLflow; {result.completed} complete, {result.seconds:.0f} s in all")
+    quarter = len(memory) // 4
+    middle, end = statistics.median(memory[quarter : 2 * quarter]), statistics.median(memory[-quarter:])
+    rows = [
+        Row(
+            case=f"seconds a trial, the last {part} of {trials}",
+            peer=f"the first {part}",
+            ours=last,
+            theirs=first,
+            unit="s",
+            spread=(first / last, first / last),
+            ratio=first / last,
+        ),
+        Row(
+            case="driver's memory, last quarter of the time",
+            peer="second quarter",
+            ours=end,
+            theirs=middle,
+            unit="MiB",
+            spread=(middle / max(memory), middle / min(memory)),
+            ratio=middle / end,
+        ),
+    ]
+    for row in rows:
+        show(row)
+    write("scale", rows)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,213 @@
+"""How many epochs a search needs to find a good placement, replayed on recorded learning curves.
+
+Ours, Ray's OptunaSearch with ASHAScheduler (both as they come) and random search that trains every trial to
+its end, each on two slots in a simulated clock where an epoch takes one unit. Counted are the epochs that all
+trials together have taken until the search has a finished trial whose placement is within 0.5 points of the
+table's best by the mean of its three seeds. The first rows ask for any such trial; the second for the one
+that the search would name, its best by the score it has seen. Median of 50 runs; the spread is that of the
+peer's quartiles.
+"""
+
+import argparse
+import heapq
+import os
+import random
+import statistics
+import warnings
+from collections.abc import Callable
+from types import SimpleNamespace
+
+import optuna
+import pyarrow.parquet as pq
+from curves import EPOCHS, FILE, SEEDS, name_of, space
+from harness import Row, show, write
+
+from search.engine import Engine, Plan
+from search.record import Report
+from search.samplers import load_sampler
+from search.spaces import Space, random_draws
+
+SLOTS = 2
+NEAR = 0.005
+MOST = 20_000  # epochs after which a run is given up
+
+Table = dict[tuple[str, int], list[float]]
+
+
+class Goal:
+    """Knows the table, and notes when a run has found what it looks for."""
+
+    def __init__(self, table: Table) -> None:
+        self.table = table
+        names = {name for name, _ in table}
+        self.means = {n: statistics.fmean(table[n, s][-1] for s in range(SEEDS)) for n in names}
+        self.best = max(self.means.values())
+
+    def begin(self) -> None:
+        self.spent = 0
+        self.seen = -1.0  # the best score of a finished trial
+        self.found: int | None = None
+        self.named: int | None = None
+
+    def finished(self, name: str, score: float) -> None:
+        near = self.means[name] >= self.best - NEAR
+        if near and self.found is None:
+            self.found = self.spent
+        if score > self.seen:
+            self.seen = score
+            self.named = self.spent if near else None
+
+    @property
+    def over(self) -> bool:
+        return self.spent >= MOST or (self.found is not None and self.named is not None)
+
+
+def run(goal: Goal, ask: Callable[[], object], step: Callable[[object, int], bool]) -> None:
+    """Two slots in simulated time: `step(trial, epoch)` says whether the trial goes on after that epoch."""
+    goal.begin()
+    queue: list[tuple[float, int, object, int]] = []
+    count = 0
+    now = 0.0
+    while not goal.over:
+        while len(queue) < SLOTS:
+            heapq.heappush(queue, (now + 1, count, ask(), 1))
+            count += 1
+        now, order, trial, epoch = heapq.heappop(queue)
+        goal.spent += 1
+        if step(trial, epoch):
+            heapq.heappush(queue, (now + 1, order, trial, epoch + 1))
+
+
+def ours(goal: Goal, seed: int) -> None:
+    study = optuna.create_study(direction="maximize")
+    plan = Plan(trials=None, budget=EPOCHS, metric="accuracy", maximize=True, objectives=["accuracy"])
+    engine = Engine(
+        study,
+        Space(name="curves", draw=space, baseline={"modules": 0}, summary=""),
+        plan,
+        load_sampler("tpe", seed=seed),
+        adjust=lambda config: config.change(seed=seed),
+    )
+
+    def step(trial, epoch: int) -> bool:
+        name = name_of(trial.config)
+        curve = goal.table[name, trial.config.seed % SEEDS]
+        history = [
+            {"epoch": i, "resource": float(i), "accuracy": a} for i, a in enumerate(curve[:epoch], start=1)
+        ]
+        report = Report(history=history, finished=epoch == EPOCHS)
+        if engine.report(trial.number, report):
+            return True
+        engine.end(trial.number, report)
+        if report.finished:
+            goal.finished(name, curve[-1])
+        return False
+
+    run(goal, engine.ask, step)
+
+
+def stock(goal: Goal, seed: int) -> None:
+    from ray.tune.schedulers import ASHAScheduler
+    from ray.tune.search.optuna import OptunaSearch
+
+    searcher = OptunaSearch(
+        space=lambda trial: space(trial) and None, metric="accuracy", mode="max", seed=seed
+    )
+    scheduler = ASHAScheduler(metric="accuracy", mode="max", max_t=EPOCHS)
+    counter = iter(range(10**9))
+
+    def ask() -> SimpleNamespace:
+        trial = SimpleNamespace(trial_id=f"trial{next(counter)}")
+        params = searcher.suggest(trial.trial_id)
+        trial.name = name_of(space(optuna.trial.FixedTrial(params)))
+        scheduler.on_trial_add(None, trial)
+        return trial
+
+    def step(trial, epoch: int) -> bool:
+        curve = goal.table[trial.name, seed % SEEDS]
+        result = {"training_iteration": epoch, "accuracy": curve[epoch - 1], "trial_id": trial.trial_id}
+        if epoch < EPOCHS and scheduler.on_trial_result(None, trial, result) == scheduler.CONTINUE:
+            searcher.on_trial_result(trial.trial_id, result)
+            return True
+        scheduler.on_trial_complete(None, trial, result)
+        searcher.on_trial_complete(trial.trial_id, result)
+        if epoch == EPOCHS:
+            goal.finished(trial.name, curve[-1])
+        return False
+
+    run(goal, ask, step)
+
+
+def at_random(goal: Goal, seed: int) -> None:
+    chooser = random.Random(seed)
+    names = [
+        name_of(config)
+        for _, config in random_draws(
+            Space(name="curves", draw=space, baseline={}, summary=""), 4000, seed=seed
+        )
+    ]
+
+    def step(name, epoch: int) -> bool:
+        if epoch == EPOCHS:
+            goal.finished(name, goal.table[name, seed % SEEDS][-1])
+        return epoch < EPOCHS
+
+    run(goal, lambda: chooser.choice(names), step)
+
+
+def read() -> Table:
+    rows = pq.read_table(FILE).to_pylist()
+    return {(row["placement"], row["seed"]): row["accuracy"] for row in rows}
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--runs", type=int, default=50)
+    runs = parser.parse_args().runs
+    os.environ.setdefault("RAY_AIR_NEW_OUTPUT", "0")
+    optuna.logging.set_verbosity(optuna.logging.ERROR)
+    warnings.filterwarnings("ignore")
+    goal = Goal(read())
+    means = sorted(goal.means.values(), reverse=True)
+    near = sum(mean >= goal.best - NEAR for mean in means)
+    print(
+        f"{len(means)} placements, {near} of them within 0.5 points of the best: "
+        f"best {100 * means[0]:.1f} %, median {100 * statistics.median(means):.1f} %, "
+        f"worst {100 * means[-1]:.1f} %, plain {100 * goal.means['plain']:.1f} %"
+    )
+    needed: dict[str, dict[str, list[int]]] = {"found": {}, "named": {}}
+    for name, method in (("ours", ours), ("stock", stock), ("random", at_random)):
+        for seed in range(runs):
+            method(goal, seed)
+            needed["found"].setdefault(name, []).append(goal.found or MOST)
+            needed["named"].setdefault(name, []).append(goal.named or MOST)
+        print(name, {kind: statistics.median(values[name]) for kind, values in needed.items()}, flush=True)
+    rows = []
+    for kind, case in (
+        ("found", "epochs until one is found"),
+        ("named", "epochs until it is the search's best"),
+    ):
+        for peer, title in (
+            ("random", "random, no early stopping"),
+            ("stock", "OptunaSearch + ASHAScheduler"),
+        ):
+            mine, theirs = needed[kind]["ours"], needed[kind][peer]
+            ratio = statistics.median(theirs) / statistics.median(mine)
+            low, _, high = statistics.quantiles(theirs, n=4)
+            rows.append(
+                Row(
+                    case=f"{case}, {near} of {len(means)} placements within 0.5 points, {runs} runs",
+                    peer=title,
+                    ours=statistics.median(mine),
+                    theirs=statistics.median(theirs),
+                    unit="epochs",
+                    spread=(low / statistics.median(mine), high / statistics.median(mine)),
+                    ratio=ratio,
+                )
+            )
+            show(rows[-1])
+    write("search", rows)
+
+
+if __name__ == "__main__":
+    main()

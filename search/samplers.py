@@ -1,0 +1,96 @@
+"""The samplers a search can be led by: Optuna's, or anybody's `package.module:Sampler`."""
+
+from collections.abc import Callable, Mapping, Sequence
+
+import optuna
+from optuna.samplers import BaseSampler
+from optuna.study import Study
+from optuna.trial import FrozenTrial, TrialState
+
+from attention import InputError, unknown
+from search.spaces import Space, load_module, random_draws
+
+
+class Grid(optuna.samplers.BruteForceSampler):
+    """Every combination once. `exhausted` when there is none left."""
+
+    exhausted = False
+
+    def after_trial(
+        self, study: Study, trial: FrozenTrial, state: TrialState, values: Sequence[float] | None
+    ) -> None:
+        # Optuna's own stops the study, which only a loop of Optuna's own can be.
+        try:
+            super().after_trial(study, trial, state, values)
+        except RuntimeError:
+            self.exhausted = True
+
+
+def _cmaes(seed: int) -> BaseSampler:
+    # What CMA-ES cannot draw (categories, and what only some trials have) is drawn at random.
+    return optuna.samplers.CmaEsSampler(seed=seed, warn_independent_sampling=False)
+
+
+SAMPLERS: Mapping[str, Callable[[int], BaseSampler]] = {
+    # Pending trials count as if they had been bad: no place is proposed twice while it is tried.
+    "tpe": lambda seed: optuna.samplers.TPESampler(seed=seed, constant_liar=True),
+    "random": lambda seed: optuna.samplers.RandomSampler(seed=seed),
+    "gp": lambda seed: optuna.samplers.GPSampler(seed=seed),
+    "nsga2": lambda seed: optuna.samplers.NSGAIISampler(seed=seed),
+    "cmaes": _cmaes,
+    "grid": lambda seed: Grid(seed=seed),
+}
+
+
+def load_sampler(name: str, *, seed: int, objectives: int = 1) -> BaseSampler:
+    """The sampler called `name`: one of the table, or `package.module:Sampler`, with `seed` if it takes one.
+
+    Raises InputError when there is none, or when it cannot search for `objectives` objectives.
+    """
+    if name == "cmaes" and objectives > 1:
+        raise InputError("--sampler cmaes knows one objective alone; use tpe or nsga2 for several")
+    if name in SAMPLERS:
+        return SAMPLERS[name](seed)
+    module, colon, attribute = name.partition(":")
+    if not colon:
+        raise InputError(f"{unknown('sampler', name, SAMPLERS)} Or name your own as package.module:Sampler.")
+    try:
+        made = getattr(load_module(module), attribute)
+        try:
+            sampler = made(seed=seed)
+        except TypeError:
+            sampler = made()
+    except Exception as error:
+        raise InputError(f"--sampler {name} cannot be made: {type(error).__name__}: {error}") from error
+    if not isinstance(sampler, BaseSampler):
+        raise InputError(f"--sampler {name} must be an optuna sampler; got {type(sampler).__name__}")
+    return sampler
+
+
+def check_sampler(name: str, space: Space) -> None:
+    """Raises InputError where the sampler cannot draw from the space."""
+    if name not in ("grid", "cmaes"):
+        return
+    draws = [trial.distributions for trial, _ in random_draws(space, 20)]
+    if name == "grid":
+        endless = {
+            key
+            for draw in draws
+            for key, kind in draw.items()
+            if isinstance(kind, optuna.distributions.FloatDistribution) and kind.step is None
+        }
+        if endless:
+            raise InputError(
+                f"--sampler grid needs a space of finitely many choices; {', '.join(sorted(endless))} have "
+                f"no step here. Use another sampler, or give them one."
+            )
+        return
+    common = set.intersection(*(set(draw) for draw in draws))
+    numbers = [
+        key for key in common if not isinstance(draws[0][key], optuna.distributions.CategoricalDistribution)
+    ]
+    if len(numbers) < 2:
+        raise InputError(
+            f"--sampler cmaes needs two or more numbers that every trial draws; this space has "
+            f"{len(numbers)}. Use tpe, gp or random."
+        )

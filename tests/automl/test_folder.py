@@ -1,0 +1,173 @@
+"""The folder of a search, and `search.json` in it."""
+
+import json
+import re
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from attention import InputError
+from automl.folder import FILE, About, find_folder, new_folder, old_folder, read_about, write_about
+from automl.settings import Settings
+from search.engine import Plan
+from search.record import TRIALS
+
+PLAN = Plan(trials=3, budget=2.0, metric="accuracy", maximize=True, objectives=["accuracy", "macs"])
+
+
+def make(storage: Path, name: str | None = "mine", **more: Any) -> tuple[Path, About]:
+    settings = Settings(space="digits", name=name, storage=str(storage), **more)
+    with new_folder(settings, PLAN, fingerprint="f", data="d") as (folder, about):
+        return folder, about
+
+
+def test_what_was_asked_can_be_read_again(tmp_path: Path) -> None:
+    folder, about = make(tmp_path, trials=3, max_params="5M")
+    assert folder == tmp_path / "mine"
+    assert read_about(folder) == about
+    assert Plan(**about.plan) == PLAN
+    assert (about.name, about.fingerprint, about.data) == ("mine", "f", "d")
+    assert about.settings.max_params == "5M"
+    assert about.provenance.keys() >= {"command", "commit", "versions", "gpus", "cores", "started"}
+    assert about.provenance["versions"].keys() >= {"torch", "optuna", "ray"}
+    with old_folder("mine", str(tmp_path)) as (place, again):
+        assert (place, again) == (folder, about)
+
+
+def test_searches_of_one_name_are_told_apart(tmp_path: Path) -> None:
+    assert make(tmp_path / "a")[1].identity != make(tmp_path / "b")[1].identity
+
+
+def test_a_search_without_a_name_gets_one(tmp_path: Path) -> None:
+    folder, about = make(tmp_path, None)
+    assert re.fullmatch(r"digits-\d{8}-\d{6}", about.name)
+    assert folder.name == about.settings.name == about.name
+
+
+def test_a_name_is_taken_once(tmp_path: Path) -> None:
+    folder, about = make(tmp_path)
+    with pytest.raises(
+        InputError, match=r"a search called 'mine' exists already .*automl search --resume mine"
+    ):
+        make(tmp_path)
+    assert read_about(folder) == about
+
+
+@pytest.mark.parametrize(("trained", "stays"), [(False, False), (True, True)])
+def test_a_mistake_before_the_first_trial_leaves_nothing(trained: bool, stays: bool, tmp_path: Path) -> None:
+    settings = Settings(space="digits", name="mine", storage=str(tmp_path))
+
+    def fail() -> None:
+        with new_folder(settings, PLAN, fingerprint="f", data="d") as (folder, _):
+            (folder / "study.db").touch()
+            if trained:
+                (folder / TRIALS).mkdir()
+            raise InputError("no room")
+
+    with pytest.raises(InputError, match="no room"):
+        fail()
+    assert (tmp_path / "mine").exists() is stays
+
+
+@pytest.mark.parametrize("storage", ["/proc/x", "file.txt"])
+def test_what_cannot_be_written(storage: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    Path("file.txt").touch()
+    with pytest.raises(InputError, match=rf"--storage {storage} cannot be written"):
+        make(Path(storage))
+
+
+OTHER = """
+import sys
+from automl.folder import old_folder
+with old_folder("mine", sys.argv[1]):
+    print("in", flush=True)
+    sys.stdin.read()
+"""
+
+
+def test_a_second_process_is_refused(tmp_path: Path) -> None:
+    make(tmp_path)
+    pipe = subprocess.PIPE
+    with subprocess.Popen(
+        [sys.executable, "-c", OTHER, tmp_path], stdin=pipe, stdout=pipe, text=True
+    ) as other:
+        assert other.stdout is not None
+        assert other.stdout.readline() == "in\n"
+        with (
+            pytest.raises(InputError, match="search 'mine' is running in another process"),
+            old_folder("mine", str(tmp_path)),
+        ):
+            pass
+        other.kill()  # whoever is killed holds nothing
+        other.wait()
+    with old_folder("mine", str(tmp_path)):
+        pass
+
+
+@pytest.mark.parametrize("name", ["", "our", "mine/..", "../mine", "."])
+def test_an_unknown_name_names_the_known_ones(name: str, tmp_path: Path) -> None:
+    storage = tmp_path / "searches"
+    for known in ("mine", "yours"):
+        make(storage, known)
+    (storage / "no-search").mkdir()
+    with pytest.raises(InputError) as error:
+        find_folder(name, str(storage))
+    text = str(error.value)
+    assert f"no search called {name!r} in {storage}" in text
+    assert "no-search" not in text
+    if "/" not in name and name not in ("", "."):
+        assert "there are mine, yours. Is --storage right?" in text
+
+
+def test_where_there_is_no_search_at_all(tmp_path: Path) -> None:
+    with pytest.raises(InputError, match=r"no search called 'mine' in .*; there is none"):
+        find_folder("mine", str(tmp_path / "gone"))
+
+
+def changed(change: Callable[[dict[str, Any]], Any]) -> Callable[[str], str]:
+    return lambda text: json.dumps(change(json.loads(text)))
+
+
+DAMAGES: dict[str, Callable[[str], str]] = {
+    "empty": lambda text: "",
+    "truncated": lambda text: text[: len(text) // 2],
+    "a list": lambda text: "[]",
+    "a number": lambda text: "3",
+    "a text": lambda text: '"search"',
+    "another format": changed(lambda value: {**value, "format": 99}),
+    "no format": changed(lambda value: {k: v for k, v in value.items() if k != "format"}),
+    "no plan": changed(lambda value: {k: v for k, v in value.items() if k != "plan"}),
+    "more than it knows": changed(lambda value: {**value, "colour": "red"}),
+    "settings are a number": changed(lambda value: {**value, "settings": 3}),
+    "no space": changed(lambda value: {**value, "settings": {}}),
+    "trials are a text": changed(lambda value: {**value, "settings": {**value["settings"], "trials": "3"}}),
+}
+
+
+@pytest.mark.parametrize("damage", DAMAGES)
+def test_damage_is_told(damage: str, tmp_path: Path) -> None:
+    folder, _ = make(tmp_path)
+    file = folder / FILE
+    file.write_text(DAMAGES[damage](file.read_text()))
+    with pytest.raises(InputError) as error, old_folder("mine", str(tmp_path)):
+        pass
+    assert f"{file} is damaged or not one of ours" in str(error.value)
+
+
+def test_a_writer_that_dies_leaves_the_old_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    folder, about = make(tmp_path)
+
+    def half(self: Path, text: str) -> None:
+        with self.open("w") as file:
+            file.write(text[:10])
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(Path, "write_text", half)
+    with pytest.raises(OSError, match="No space left"):
+        write_about(folder, about)
+    assert read_about(folder) == about

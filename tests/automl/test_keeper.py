@@ -1,0 +1,103 @@
+"""Which checkpoints stay."""
+
+from pathlib import Path
+
+import pytest
+
+from automl.keeper import Keeper, front
+from search.config import TrialConfig
+from search.engine import Plan
+from search.record import CHECKPOINT, Role, State, TrialRecord
+
+
+def plan(*objectives: str, maximize: bool = True) -> Plan:
+    return Plan(
+        trials=None, budget=1, metric="accuracy", maximize=maximize, objectives=objectives or ("accuracy",)
+    )
+
+
+def trial(
+    folder: Path, number: int, value: float, state: State = State.COMPLETE, macs: float = 0
+) -> TrialRecord:
+    """A trial with a checkpoint, which has ended."""
+    role = Role.BASELINE if number in (0, 4) else Role.CANDIDATE
+    history = [{"epoch": 1, "resource": 1, "accuracy": value}]
+    record = TrialRecord(number, TrialConfig(), role, state, history, facts={"macs": macs})
+    (folder / record.folder).mkdir(parents=True)
+    (folder / record.folder / CHECKPOINT).touch()
+    return record
+
+
+def kept(folder: Path) -> list[int]:
+    return sorted(int(file.parent.name) for file in folder.glob(f"trials/*/{CHECKPOINT}"))
+
+
+@pytest.mark.parametrize(
+    ("keep", "maximize", "stay"),
+    [(1, True, [0, 3]), (3, True, [0, 1, 3, 5]), (9, True, [0, 1, 3, 4, 5]), (1, False, [4])],
+)
+def test_the_best_few_and_the_best_baseline_stay(
+    keep: int, maximize: bool, stay: list[int], tmp_path: Path
+) -> None:
+    told: list[int] = []
+    keeper = Keeper(
+        tmp_path, plan(maximize=maximize), [], keep=keep, told=lambda record: told.append(record.number)
+    )
+    pruned = (2, 6)
+    gone_at_once: set[int] = set()
+    for number, value in enumerate([0.5, 0.7, 0.95, 0.9, 0.1, 0.6, 0.99]):
+        state = State.PRUNED if number in pruned else State.COMPLETE
+        keeper.ended(trial(tmp_path, number, value, state))
+        if number not in kept(tmp_path):
+            gone_at_once.add(number)
+    assert kept(tmp_path) == stay
+    assert set(pruned) <= gone_at_once
+    # Whoever lost it later than at its own end is told of again, once.
+    assert sorted(told) == sorted(set(range(7)) - set(stay) - gone_at_once)
+    assert {int(folder.name) for folder in tmp_path.glob("trials/*")} == set(stay), "no empty folders"
+
+
+@pytest.mark.parametrize("state", [State.PRUNED, State.INFEASIBLE, State.ERROR])
+def test_of_what_was_not_trained_to_its_end_nothing_stays(state: State, tmp_path: Path) -> None:
+    keeper = Keeper(tmp_path, plan(), [], keep=3)
+    keeper.ended(trial(tmp_path, 1, 0.9, state))
+    assert kept(tmp_path) == []
+
+
+def test_a_running_trials_checkpoint_is_left_alone(tmp_path: Path) -> None:
+    running = trial(tmp_path, 1, 0.1, State.RUNNING)
+    keeper = Keeper(tmp_path, plan(), [running, trial(tmp_path, 2, 0.5)], keep=1)
+    keeper.started(running)
+    keeper.reported(running)
+    keeper.ended(trial(tmp_path, 3, 0.9))
+    assert kept(tmp_path) == [1, 3]
+
+
+def test_trials_of_an_earlier_run_count(tmp_path: Path) -> None:
+    keeper = Keeper(
+        tmp_path, plan(), [trial(tmp_path, i, value) for i, value in ((1, 0.9), (2, 0.8))], keep=1
+    )
+    keeper.ended(trial(tmp_path, 3, 0.5))
+    assert kept(tmp_path) == [1]
+
+
+def test_what_else_lies_beside_a_checkpoint_stays(tmp_path: Path) -> None:
+    record = trial(tmp_path, 1, 0.5, State.ERROR)
+    (tmp_path / record.folder / "error.txt").write_text("why")
+    Keeper(tmp_path, plan(), [], keep=1).ended(record)
+    assert [file.name for file in (tmp_path / record.folder).iterdir()] == ["error.txt"]
+
+
+POINTS = [(0.5, 5.0), (0.6, 6.0), (0.4, 5.5), (0.9, 9.0), (0.3, 4.0), (0.6, 6.0)]
+
+
+def test_with_several_objectives_the_front_stays(tmp_path: Path) -> None:
+    both = plan("accuracy", "macs")
+    keeper = Keeper(tmp_path, both, [], keep=1)
+    records = [trial(tmp_path, i, value, macs=macs) for i, (value, macs) in enumerate(POINTS)]
+    for record in records:
+        keeper.ended(record)
+    assert [record.number for record in front(reversed(records), both)] == [0, 1, 3, 4, 5]
+    assert kept(tmp_path) == [0, 1, 3, 4, 5]
+    records[3].state = State.PRUNED
+    assert [record.number for record in front(records, both)] == [0, 1, 4, 5]

@@ -1,0 +1,82 @@
+"""What a search would cost and could find."""
+
+import contextlib
+import json
+import random
+from math import sqrt
+from pathlib import Path
+
+import pytest
+from scipy.stats import nct
+from scipy.stats import t as student
+
+import automl.preview as module
+from automl.preview import NOISE, detectable, expected_resource, preview
+from automl.settings import Settings
+from search.halving import Rungs
+
+
+@pytest.mark.parametrize(
+    ("budget", "expected"),
+    [
+        (1, 1.0),
+        (2, 1 + 1 / 3),
+        (6, 2 + 4 / 3),
+        (9, 2 + 4 / 3 + 3 / 9),
+        (27, 3 + 6 / 3 + 18 / 9),
+        (90, 10 + 20 / 3 + 60 / 9),
+    ],
+)
+def test_expected_resource(budget: float, expected: float) -> None:
+    assert expected_resource(budget) == pytest.approx(expected)
+
+
+def test_expected_resource_is_what_halving_spends() -> None:
+    budget, drawn = 27, random.Random(0)
+    rungs = Rungs(budget)
+    spent = 0
+    for number in range(900):
+        score = [drawn.random()]
+        for resource in range(1, budget + 1):
+            spent += 1
+            if rungs.enter(number, "all", resource, score) is False:
+                break
+    # The first trials go on with nobody to be compared with.
+    assert spent / 900 == pytest.approx(expected_resource(budget), rel=0.1)
+
+
+@pytest.mark.parametrize("seeds", [3, 5, 10, 25, 100])
+@pytest.mark.parametrize("inputs", [100, 3929])
+def test_detectable_is_found_four_times_in_five(seeds: int, inputs: int) -> None:
+    """The power of the paired t-test at that difference, by the noncentral t distribution."""
+    accuracy = 0.9
+    spread = NOISE * sqrt(2 * accuracy * (1 - accuracy) / inputs)
+    shift = detectable(inputs, seeds, accuracy) / (spread / sqrt(seeds))
+    critical = student.ppf(0.975, seeds - 1)
+    power = nct.sf(critical, seeds - 1, shift) + nct.cdf(-critical, seeds - 1, shift)
+    assert power == pytest.approx(0.8, abs=0.04)
+
+
+def test_more_images_and_more_seeds_show_less() -> None:
+    assert detectable(4000, 10) == pytest.approx(detectable(1000, 10) / 2)
+    assert detectable(1000, 20) < detectable(1000, 10)
+
+
+def test_a_preview_trains_and_writes_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(module, "connect", contextlib.nullcontext)
+    monkeypatch.setattr(module, "nodes", lambda: [{"CPU": 4.0}])
+    forecast = preview(Settings(space="digits", trials=8, size=24, epochs=6))
+    assert (forecast.trials, forecast.slots, forecast.epochs) == (8, 4, 6)
+    assert forecast.resource == pytest.approx(expected_resource(6))
+    assert forecast.smallest.macs < forecast.largest.macs
+    assert forecast.smallest.what == "xresnet18, no attention"
+    assert forecast.hours == pytest.approx(8 * forecast.resource * forecast.epoch / 4 / 3600)
+    assert forecast.size.combinations > forecast.size.error > 0
+    assert json.loads(json.dumps(forecast.to_json()))["space"] == "digits"
+    text = "\n".join(forecast.lines())
+    for word in ("combinations", "MACs", "8 trials, 4 at a time", "MB of checkpoints", "10 seeds would show"):
+        assert word in text
+    assert not list(tmp_path.iterdir())
+    limited = preview(Settings(space="digits", budget="1h", size=24))
+    assert (limited.trials, limited.hours) == (None, None)

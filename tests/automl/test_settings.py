@@ -1,0 +1,161 @@
+"""What a person may say about a search, and what is said back."""
+
+import json
+from typing import Any
+
+import optuna
+import pytest
+
+from attention import InputError
+from automl.limits import Limits
+from automl.settings import TRIALS, Settings, draw_baseline, reference, short_name
+from search.config import Model, TrialConfig
+from search.spaces import SPACES, Space
+
+BAD: list[tuple[dict[str, Any], str]] = [
+    ({"trials": 0}, "--trials must be 1 or more; got 0"),
+    ({"trials": -3}, "--trials must be 1 or more; got -3"),
+    ({"budget": "banana"}, "--budget must be a time such as 90s, 30m, 2h or 1h30m; got 'banana'"),
+    ({"budget": "0s"}, "--budget must be a time"),
+    ({"equal": "tim"}, "unknown kind of equality 'tim'"),
+    ({"baseline_share": 2}, "--baseline-share must lie between 0 and 1; got 2"),
+    ({"baseline_share": float("nan")}, "--baseline-share must lie between 0 and 1; got nan"),
+    ({"keep": 0}, "--keep must be 1 or more; got 0"),
+    ({"max_params": "lots"}, "--max-params must be a number"),
+    ({"max_macs": "0"}, "--max-macs must be a number"),
+    ({"max_memory": "lots"}, "--max-memory must be a size"),
+    ({"max_latency_ms": 0}, "--max-latency-ms must be above 0; got 0"),
+    ({"max_latency_ms": float("nan")}, "--max-latency-ms must be above 0; got nan"),
+    ({"name": "a/b"}, "--name may hold letters"),
+    ({"name": ""}, "--name may hold letters"),
+    ({"seed": -1}, "seed must lie between 0"),
+    ({"cpus_per_trial": 0}, "--cpus-per-trial must be above 0"),
+    ({"workers_per_trial": 0}, "--workers-per-trial"),
+    ({"precision": "fp8"}, "unknown precision 'fp8'"),
+    ({"compile": "jit"}, "unknown way to compile 'jit'"),
+]
+
+
+@pytest.mark.parametrize(("values", "message"), BAD, ids=[str(values) for values, _ in BAD])
+def test_what_cannot_work_is_told(values: dict[str, Any], message: str) -> None:
+    with pytest.raises(InputError) as error:
+        Settings(space="digits", **values)
+    assert message in str(error.value)
+
+
+@pytest.mark.parametrize(
+    ("values", "trials", "seconds"),
+    [
+        ({}, TRIALS, None),
+        ({"trials": 3}, 3, None),
+        ({"budget": "1h30m"}, None, 5400),
+        ({"trials": 3, "budget": "90s"}, 3, 90),
+    ],
+)
+def test_how_much_there_is(values: dict[str, Any], trials: int | None, seconds: float | None) -> None:
+    settings = Settings(space="digits", **values)
+    assert (settings.most, settings.seconds) == (trials, seconds)
+
+
+def test_limits() -> None:
+    settings = Settings(
+        space="digits", max_params="5M", max_macs="1.8G", max_memory="2GB", max_latency_ms=20.0
+    )
+    assert settings.limits == Limits(params=5e6, macs=1.8e9, memory=2e9, latency=20.0)
+    assert Settings(space="digits").limits == Limits()
+
+
+@pytest.mark.parametrize(
+    ("objective", "names"),
+    [
+        (None, ["accuracy"]),
+        ("accuracy", ["accuracy"]),
+        ("latency, accuracy", ["latency", "accuracy"]),
+        ("accuracy,macs,params", ["accuracy", "macs", "params"]),
+    ],
+)
+def test_objectives(objective: str | None, names: list[str]) -> None:
+    assert Settings(space="digits", objective=objective).objectives("accuracy") == names
+
+
+@pytest.mark.parametrize(
+    ("objective", "message"),
+    [
+        ("acuracy", "unknown objective 'acuracy'"),
+        ("error", "unknown objective 'error'"),
+        ("", "unknown objective ''"),
+        ("accuracy,", "unknown objective ''"),
+        ("accuracy,accuracy", "--objective takes one to three different ones; got 'accuracy,accuracy'"),
+        ("accuracy,latency,params,macs", "--objective takes one to three different ones"),
+    ],
+)
+def test_what_is_no_objective(objective: str, message: str) -> None:
+    with pytest.raises(InputError) as error:
+        Settings(space="digits", objective=objective).objectives("accuracy")
+    assert message in str(error.value)
+
+
+def test_adjust_lays_over_a_configuration_what_was_said() -> None:
+    config = TrialConfig().change(training={"epochs": 7}, data={"size": 48})
+    said = Settings(space="digits", epochs=3, size=32, subset=0.5, seed=9, data="here")
+    adjusted = said.adjust(config)
+    assert (adjusted.training.epochs, adjusted.data.size, adjusted.data.subset) == (3, 32, 0.5)
+    assert adjusted.seed == 9
+    assert str(adjusted.data.path).endswith("/here"), "absolute, for processes elsewhere"
+    unsaid = Settings(space="digits").adjust(config)
+    assert unsaid == config
+
+
+def test_json_and_back() -> None:
+    settings = Settings(
+        space="a.py:f", trials=3, budget="2h", max_params="5M", objective="accuracy,macs", seed=4
+    )
+    assert Settings.from_json(json.loads(json.dumps(settings.to_json()))) == settings
+    with pytest.raises(InputError, match="settings of a search hold colour, which is unknown here"):
+        Settings.from_json({**settings.to_json(), "colour": "red"})
+
+
+@pytest.mark.parametrize(
+    ("trials", "budget", "expected"),
+    [
+        (None, None, (8, None)),
+        ("+5", None, (15, None)),
+        ("20", None, (20, None)),
+        (None, "1h", (8, 3600)),
+        ("+0", "30m", (10, 1800)),
+    ],
+)
+def test_extended(trials: str | None, budget: str | None, expected: tuple[int, float | None]) -> None:
+    settings = Settings(space="digits", trials=8).extended(trials, budget, 10)
+    assert (settings.most, settings.seconds) == expected
+
+
+@pytest.mark.parametrize("trials", ["", "+", "five", "-5", "+-5", "1.5", "²", "++5"])
+def test_what_does_not_extend(trials: str) -> None:
+    with pytest.raises(InputError, match=r"--trials must be a number, or \+N for N more; got"):
+        Settings(space="digits").extended(trials, None, 10)
+
+
+@pytest.mark.parametrize(
+    ("space", "short"),
+    [("digits", "digits"), ("a/b.py:draw", "draw"), ("package.module:draw", "draw"), ("/a/b.py:f", "f")],
+)
+def test_short_name(space: str, short: str) -> None:
+    assert short_name(space) == short
+
+
+def test_the_baseline_is_what_trial_0_will_be() -> None:
+    settings = Settings(space="digits", epochs=2, seed=3)
+    config = draw_baseline(SPACES["digits"], settings)
+    assert (config.model.placement, config.training.epochs, config.seed) == ({}, 2, 3)
+    assert config.training.learning_rate == 3e-3
+    assert draw_baseline(SPACES["digits"], settings) == config
+    assert reference(config) == Model(backbone="xresnet18", width=0.25)
+
+
+def test_a_space_that_refuses_its_baseline() -> None:
+    def never(trial: optuna.Trial) -> TrialConfig:
+        raise optuna.TrialPruned
+
+    with pytest.raises(InputError, match="space 'never' refuses its own baseline"):
+        draw_baseline(Space(name="never", draw=never, baseline={}, summary=""), Settings(space="never"))

@@ -1,0 +1,118 @@
+"""What a trial's process reports, without the process."""
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from automl_cases import CPU, HERE, tiny
+
+from attention import Spec
+from automl import checkpoint, facts, trial
+from automl.facts import Facts
+from automl.limits import Limits
+from automl.trial import assignment, reports
+from search.config import Model, TrialConfig
+from search.record import Report
+
+PLAIN = Model(backbone="xresnet18", width=0.25)
+PACE = 1.3
+MEASURED = Facts(
+    params=1000, macs=5000, memory=10**9, latency=2.0, pace=PACE, pace_low=1.2, pace_high=1.4, step=0.1
+)
+
+
+@pytest.fixture
+def measured(monkeypatch: pytest.MonkeyPatch) -> list[TrialConfig]:
+    """Facts that do not depend on how fast this machine is; and what was measured."""
+    asked: list[TrialConfig] = []
+
+    def measure(config: TrialConfig, *args: Any) -> Facts:
+        asked.append(config)
+        return MEASURED
+
+    monkeypatch.setattr(trial, "measure", measure)
+    return asked
+
+
+def sent(folder: Path, config: TrialConfig, equal: str = "time", **limits: float) -> dict[str, Any]:
+    return assignment(
+        config,
+        folder,
+        reference=PLAIN,
+        equal=equal,
+        limits=Limits(**limits),
+        precision="auto",
+        compile="auto",
+    )
+
+
+def timeless(said: Report) -> list[dict[str, float]]:
+    return [{k: v for k, v in metrics.items() if k not in ("seconds", "time")} for metrics in said.history]
+
+
+@pytest.mark.parametrize(("equal", "steps"), [("time", 22), ("epochs", 28)])  # 7 an epoch
+def test_a_report_an_epoch_that_says_everything(
+    equal: str, steps: int, measured: list[TrialConfig], tmp_path: Path
+) -> None:
+    config = tiny(training={"epochs": 4}, data={"subset": 0.2})
+    said = list(reports(sent(tmp_path / "0", config, equal, params=2000), HERE))
+    assert [len(one.history) for one in said] == [1, 2, 3, 4]
+    assert timeless(said[0]) == timeless(said[-1])[:1]
+    assert [one.finished for one in said] == [False] * (len(said) - 1) + [True]
+    resources = [metrics["resource"] for metrics in said[-1].history]
+    assert resources == [pytest.approx(4 * 7 * i / steps) for i in (1, 2, 3)] + [4]
+    for one in said:
+        assert one.facts == MEASURED.to_json()
+        assert one.violations == {"params": -0.5}
+    content = checkpoint.read(tmp_path / "0" / checkpoint.NAME, CPU)
+    assert content["history"] == said[-1].history
+    assert content["facts"] == MEASURED.to_json()
+
+
+def test_another_process_goes_on_where_the_first_was_killed(
+    measured: list[TrialConfig], tmp_path: Path
+) -> None:
+    config = tiny(training={"epochs": 3, "mixup": 0.2}, model={"placement": {"stage2.block1": Spec("ssa")}})
+    whole = list(reports(sent(tmp_path / "whole", config), HERE))
+    work = reports(sent(tmp_path / "0", config), HERE)
+    first = next(work)
+    work.close()
+    torch.manual_seed(4711)
+    rest = list(reports(sent(tmp_path / "0", config), HERE))
+    assert len(measured) == 2, "what was measured is kept with the checkpoint"
+    assert rest[0].history[:1] == first.history
+    assert timeless(rest[-1]) == timeless(whole[-1])
+    weights, expected = (
+        checkpoint.read(tmp_path / name / checkpoint.NAME, CPU)["model"] for name in ("0", "whole")
+    )
+    assert all(torch.equal(weights[name], expected[name]) for name in expected)
+    # Killed after its last epoch, before anybody heard: it says so again.
+    (again,) = reports(sent(tmp_path / "0", config), HERE)
+    assert again.finished
+    assert again.history == rest[-1].history
+
+
+def test_what_exceeds_a_limit_is_not_trained(measured: list[TrialConfig], tmp_path: Path) -> None:
+    (said,) = reports(sent(tmp_path / "0", tiny(), params=500, latency=4), HERE)
+    assert said.infeasible == "params 1k exceeds the limit of 500"
+    assert said.violations == {"params": 1.0, "latency": -0.5}
+    assert said.facts == MEASURED.to_json()
+    assert said.last
+    assert not (tmp_path / "0").exists()
+
+
+def test_what_diverges_is_infeasible(measured: list[TrialConfig], tmp_path: Path) -> None:
+    *_, said = reports(sent(tmp_path / "0", tiny(training={"learning_rate": 1e30})), HERE)
+    assert said.infeasible is not None
+    assert "became nan" in said.infeasible
+    assert said.facts == MEASURED.to_json()
+
+
+def test_what_does_not_fit_is_infeasible(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def measure(*args: Any) -> Facts:
+        raise torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 3 GiB\nand more")
+
+    monkeypatch.setattr(facts, "_measure", measure)
+    (said,) = reports(sent(tmp_path / "0", tiny(training={"batch_size": 40})), HERE)
+    assert said.infeasible == "out of memory: OutOfMemoryError: CUDA out of memory. Tried to allocate 3 GiB"

@@ -1,0 +1,97 @@
+import pytest
+
+from attention import InputError
+from automl.units import count, duration, seconds, short, size
+
+
+@pytest.mark.parametrize(
+    ("text", "value"),
+    [("90s", 90), ("30m", 1800), ("2h", 7200), ("1h30m", 5400), ("1d", 86400), ("1.5h", 5400), ("1m1s", 61)],
+)
+def test_seconds(text: str, value: float) -> None:
+    assert seconds(text, "--budget") == value
+
+
+@pytest.mark.parametrize(
+    "text", ["", "banana", "90", "0s", "0h0m", "-5m", "1h 30m", "h", "1.h", "2x", "1e3s", "2H", "30mm"]
+)
+def test_what_is_no_time(text: str) -> None:
+    with pytest.raises(InputError) as error:
+        seconds(text, "--budget")
+    assert str(error.value) == f"--budget must be a time such as 90s, 30m, 2h or 1h30m; got {text!r}"
+
+
+@pytest.mark.parametrize(
+    ("text", "value"),
+    [
+        ("5000000", 5e6),
+        ("5M", 5e6),
+        ("5m", 5e6),
+        ("1.8G", 1.8e9),
+        ("16k", 16e3),
+        ("2B", 2e9),
+        (" 3 T ", 3e12),
+    ],
+)
+def test_count(text: str, value: float) -> None:
+    assert count(text, "--max-params") == pytest.approx(value)
+
+
+@pytest.mark.parametrize(
+    ("text", "value"),
+    [("800MB", 8e8), ("2GB", 2e9), ("2 gb", 2e9), ("1.5GiB", 1.5 * 2**30), ("1024", 1024), ("1KiB", 1024)],
+)
+def test_size(text: str, value: float) -> None:
+    assert size(text, "--max-memory") == pytest.approx(value)
+
+
+@pytest.mark.parametrize(
+    "text", ["", "lots", "0", "0M", "-1", "5Q", "M", "1e6", "5,000", "nan", "inf", "1.2.3"]
+)
+def test_what_is_no_number(text: str) -> None:
+    with pytest.raises(InputError) as error:
+        count(text, "--max-macs")
+    expected = f"--max-macs must be a number such as 500000, 5M or 1.8G, above 0; got {text!r}"
+    assert str(error.value) == expected
+    with pytest.raises(
+        InputError, match=r"--max-memory must be a size such as 800MB, 2GB or 1\.5GiB, above 0"
+    ):
+        size(text, "--max-memory")
+
+
+@pytest.mark.parametrize(
+    ("value", "text"),
+    [
+        (0, "0s"),
+        (0.4, "0s"),
+        (59.4, "59s"),
+        (59.6, "1m00s"),
+        (200, "3m20s"),
+        (3599, "59m59s"),
+        (3600, "1h00m"),
+        (7500, "2h05m"),
+        (90_000, "25h00m"),
+    ],
+)
+def test_duration(value: float, text: str) -> None:
+    assert duration(value) == text
+
+
+@pytest.mark.parametrize(
+    ("value", "text"),
+    [
+        (0, "0"),
+        (7, "7"),
+        (950, "950"),
+        (999.4, "999"),
+        (999.7, "1k"),
+        (1000, "1k"),
+        (16_400, "16.4k"),
+        (999_999, "1M"),
+        (2_100_000, "2.1M"),
+        (3.5e12, "3.5T"),
+        (0.25, "0.25"),
+    ],
+)
+def test_short(value: float, text: str) -> None:
+    assert short(value) == text

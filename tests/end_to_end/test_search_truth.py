@@ -1,0 +1,360 @@
+"""What a search may be trusted with, each on a real Ray and a real MLflow."""
+
+import json
+import os
+import socket
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import mlflow
+import numpy as np
+import optuna
+import psutil
+import pytest
+import ray
+import requests
+from optuna.trial import TrialState
+from PIL import Image
+from ray.util.state import list_actors
+
+from attention import InputError
+from automl.data import open_split
+from automl.facts import measure
+from automl.folder import old_folder
+from automl.limits import Limits
+from automl.search import resume_search, run_search
+from automl.settings import Settings
+from automl.trial import TrialActor, assignment
+from cluster import connect
+from search.config import Data, Model, Training, TrialConfig
+from search.engine import Engine, Plan
+from search.samplers import load_sampler
+from search.spaces import Space, load, random_draws
+from search.study import close_study, create_study
+from search.tuner import run_trials
+
+BIN = Path(sys.executable).parent
+STOPS = int(os.environ.get("AUTOML_STOPPED_TRIALS", "100"))
+
+# A space of one's own: small and quick, with a choice that matters to memory.
+SPACE = """
+from search import choices
+from search.config import Data, Model, TrialConfig
+from search.spaces import _places
+
+def draw(trial):
+    places = [site for site in _places() if not site.name.startswith("stem")]
+    return TrialConfig(
+        data=Data(source="digits", size=32, subset=0.2),
+        model=Model(width=0.25, placement=choices.placement(trial, places, most=2)),
+        training=choices.training(trial, epochs=4),
+    )
+"""
+
+
+@pytest.fixture
+def place(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("MLFLOW_TRACKING_URI", f"sqlite:///{tmp_path / 'mlflow.db'}")
+    (tmp_path / "small.py").write_text(SPACE)
+    return tmp_path
+
+
+def free_port():
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        return free.getsockname()[1]
+
+
+def answers(url, seconds=60):
+    end = time.monotonic() + seconds
+    while time.monotonic() < end:
+        try:
+            response = requests.get(url, timeout=5)
+            if response.ok:
+                return response
+        except requests.ConnectionError:
+            pass
+        time.sleep(0.3)
+    raise AssertionError(f"{url} does not answer")
+
+
+def test_a_study_with_cut_trials_is_everybodys(place):
+    """Optuna alone reads it, its plots and importances work on it, and optuna-dashboard serves it."""
+    result = run_search(Settings(space="small.py:draw", trials=14, subset=0.2, name="plots"))
+    assert (result.trials, result.errors) == (14, 0)
+    storage = "sqlite:///searches/plots/study.db"
+    study = optuna.load_study(study_name="plots", storage=storage)
+    cut = [trial for trial in study.trials if trial.state is TrialState.PRUNED]
+    assert len(cut) == result.pruned > 0
+    for trial in cut:
+        assert trial.intermediate_values
+        assert max(trial.intermediate_values) < 4
+    for plot in ("optimization_history", "intermediate_values", "slice", "parallel_coordinate", "timeline"):
+        figure = getattr(optuna.visualization, f"plot_{plot}")(study)
+        assert figure.data, plot
+    done = [trial for trial in study.trials if trial.state is TrialState.COMPLETE]
+    if len(done) > 2:
+        assert optuna.importance.get_param_importances(study)
+
+    port = free_port()
+    command = [BIN / "optuna-dashboard", storage, "--host", "127.0.0.1", "--port", str(port)]
+    with open("dashboard.log", "w") as log:
+        server = subprocess.Popen(command, stdout=log, stderr=log)
+    try:
+        studies = answers(f"http://127.0.0.1:{port}/api/studies").json()["study_summaries"]
+        assert [study["study_name"] for study in studies] == ["plots"]
+    finally:
+        server.terminate()
+        server.wait()
+
+
+@pytest.mark.timeout(900)
+def test_trials_stopped_half_way_give_everything_back(tmp_path):
+    def draw(trial):
+        trial.suggest_int("number", 0, 10**6)
+        return TrialConfig(
+            data=Data(source="digits", size=24, subset=0.2),
+            model=Model(backbone="xresnet18", width=0.25),
+            training=Training(epochs=50, batch_size=32),
+        )
+
+    space = Space(name="small", draw=draw, baseline={}, summary="")
+    study = create_study(tmp_path, name="stopped", directions=[optuna.study.StudyDirection.MAXIMIZE])
+    plan = Plan(trials=STOPS, budget=50.0, metric="accuracy", maximize=True, objectives=["accuracy"])
+    engine = Engine(study, space, plan, load_sampler("random", seed=0))
+    engine.rungs.enter = lambda *arguments: False  # every trial is cut after its first epoch
+    with connect():
+        total = ray.cluster_resources()["CPU"]
+        run_trials(
+            TrialActor,
+            engine,
+            assign=lambda record: assignment(
+                record.config,
+                tmp_path / record.folder,
+                reference=Model(backbone="xresnet18", width=0.25),
+                equal="time",
+                limits=Limits(),
+                precision="auto",
+                compile="auto",
+            ),
+            resources={"cpu": 1},
+            concurrent=2,
+            folder=tmp_path / "ray",
+        )
+        until = time.monotonic() + 60
+        while ray.available_resources().get("CPU", 0) < total and time.monotonic() < until:
+            time.sleep(0.2)
+        assert ray.available_resources().get("CPU", 0) == total
+        here = ray.get_runtime_context().gcs_address
+        alive = list_actors(here, filters=[("state", "=", "ALIVE")], limit=1000)
+        assert not [actor for actor in alive if "TrialActor" in actor.class_name]
+    trials = study.get_trials(deepcopy=False)
+    assert [trial.state for trial in trials] == [TrialState.PRUNED] * STOPS
+    assert all(len(trial.intermediate_values) == 1 for trial in trials)
+    close_study(study)
+    left = [child.name() for child in psutil.Process().children(recursive=True)]
+    assert not [name for name in left if "ray" in name or "raylet" in name or "gcs" in name]
+
+
+@pytest.mark.timeout(900)
+def test_the_sampler_learns_a_limit(place):
+    """Half of all placements need more memory than allowed; of the last 20 of 40 trials at most 2 do."""
+    space = load("small.py:draw")
+    settings = Settings(space="small.py:draw", subset=0.2)
+    needed = sorted(
+        measure(
+            settings.adjust(config).change(training={"batch_size": 64, "optimizer": "adamw", "mixup": 0.0}),
+            Model(width=0.25),
+            settings.runtime,
+        ).memory
+        for _, config in random_draws(space, 24)
+        if config is not None and config.model.placement
+    )
+    limit = needed[len(needed) // 2]
+    result = run_search(
+        Settings(space="small.py:draw", trials=40, subset=0.2, name="limited", max_memory=str(limit))
+    )
+    assert (result.trials, result.errors) == (40, 0)
+    study = optuna.load_study(study_name="limited", storage="sqlite:///searches/limited/study.db")
+    late = [trial for trial in study.trials if any(v > 0 for v in trial.constraints.values())]
+    assert sum(trial.number >= 20 for trial in late) <= 2
+    for trial in study.trials:
+        facts = trial.user_attrs["facts"]
+        assert trial.constraints["memory"] == pytest.approx(facts["memory"] / limit - 1)
+        assert (trial.constraints["memory"] > 0) == (trial in late)
+        if trial in late:
+            assert "history" not in trial.user_attrs, "what exceeds a limit is not trained"
+
+
+def test_the_same_seed_gives_the_same_search(place):
+    """On one slot: the same configurations, and bitwise the same metrics."""
+    histories = []
+    for name in ("one", "two"):
+        run_search(
+            Settings(space="small.py:draw", trials=8, subset=0.2, seed=5, name=name, cpus_per_trial=cores())
+        )
+        study = optuna.load_study(study_name=name, storage=f"sqlite:///searches/{name}/study.db")
+        histories.append(
+            [
+                (
+                    trial.params,
+                    trial.user_attrs["config"],
+                    [
+                        {k: v for k, v in record.items() if k not in ("seconds", "time")}
+                        for record in trial.user_attrs["history"]
+                    ],
+                )
+                for trial in study.trials
+            ]
+        )
+    assert histories[0] == histories[1]
+
+
+def cores():
+    return int(os.cpu_count() or 1)
+
+
+def test_only_the_final_word_reads_the_test_split(place):
+    """A dataset whose test images cannot be opened is searched to the end."""
+    data = place / "data"
+    generator = np.random.default_rng(0)
+    for kind in ("cats", "dogs"):
+        for part in ("train", "val"):
+            (data / part / kind).mkdir(parents=True)
+        for i in range(80):
+            picture = generator.integers(0, 255, (24, 24, 3), dtype=np.uint8)
+            Image.fromarray(picture).save(data / "train" / kind / f"{i}.png")
+        (data / "val" / kind / "0.png").symlink_to(data / "gone.png")
+    with pytest.raises(InputError):
+        open_split("folder", "test", path=str(data), size=24, side=24)
+    (place / "folder.py").write_text(
+        "from search.config import *\n"
+        "def draw(trial):\n"
+        "    rate = trial.suggest_float('rate', 1e-4, 1e-2, log=True)\n"
+        "    return TrialConfig(data=Data(source='folder', size=24), model=Model(width=0.25),\n"
+        "        training=Training(epochs=2, batch_size=16, learning_rate=rate))\n"
+    )
+    result = run_search(Settings(space="folder.py:draw", data=str(data), trials=4, name="blind"))
+    assert (result.trials, result.errors) == (4, 0)
+    assert result.best is not None
+
+
+class Server:
+    """An MLflow server that can be stopped and started again."""
+
+    def __init__(self, folder):
+        self.folder, self.port = folder, free_port()
+        self.uri = f"http://127.0.0.1:{self.port}"
+        self.start()
+
+    def start(self):
+        command = [
+            BIN / "mlflow", "server", "--host", "127.0.0.1", "--port", str(self.port), "--workers", "1",
+            "--backend-store-uri", f"sqlite:///{self.folder / 'server.db'}",
+            "--artifacts-destination", str(self.folder / "artifacts"),
+        ]  # fmt: skip
+        with open(self.folder / "server.log", "a") as log:
+            self.process = subprocess.Popen(command, stdout=log, stderr=log, start_new_session=True)
+        answers(f"{self.uri}/health", 120)
+
+    def stop(self):
+        for process in [*psutil.Process(self.process.pid).children(recursive=True), self.process]:
+            process.kill()
+        self.process.wait()
+
+
+@pytest.mark.parametrize("back", ["in time", "too late"])
+def test_mlflow_goes_away_and_comes_back(place, monkeypatch, back):
+    server = Server(place)
+    monkeypatch.setenv("MLFLOW_TRACKING_URI", server.uri)
+    command = [
+        BIN / "automl", "search", "--space", "small.py:draw", "--trials", "20", "--subset", "0.3",
+        "--epochs", "4", "--name", "patient", "--json",
+    ]  # fmt: skip
+    try:
+        with open("out", "w") as out, open("err", "w") as err:
+            search = subprocess.Popen(command, stdout=out, stderr=err)
+        wait_for("err", "4/20 trials", search)
+        server.stop()
+        wait_for("err", "12/20 trials", search)  # training goes on
+        if back == "in time":
+            server.start()
+        assert search.wait(300) == 0, Path("err").read_text()
+        result = json.loads(Path("out").read_text().splitlines()[-1])
+        assert (result["trials"], result["errors"]) == (20, 0)
+        if back == "too late":
+            assert result["untracked"] > 0
+            assert "automl sync patient" in Path("out").read_text()
+            server.start()
+            done = subprocess.run([BIN / "automl", "sync", "patient"], capture_output=True, text=True)
+            assert (done.returncode, done.stdout) == (0, "search patient: 20 trials are in MLflow\n"), done
+        else:
+            assert result["untracked"] == 0, Path("searches/patient/log.txt").read_text()
+        check_mirror(server.uri)
+    finally:
+        server.stop()
+
+
+def wait_for(file, text, process):
+    end = time.monotonic() + 240
+    while text not in Path(file).read_text():
+        assert process.poll() is None, Path(file).read_text()
+        assert time.monotonic() < end, Path(file).read_text()
+        time.sleep(0.1)
+
+
+def check_mirror(uri):
+    """MLflow has what the study has, once."""
+    study = optuna.load_study(study_name="patient", storage="sqlite:///searches/patient/study.db")
+    client = mlflow.MlflowClient(uri)
+    experiment = client.get_experiment_by_name("draw").experiment_id
+    runs = client.search_runs([experiment], "tags.`automl.trial` LIKE '%'")
+    assert sorted(int(run.data.tags["automl.trial"]) for run in runs) == list(range(20))
+    for run in runs:
+        trial = study.trials[int(run.data.tags["automl.trial"])]
+        told = [(m.step, m.value) for m in client.get_metric_history(run.info.run_id, "accuracy")]
+        assert told == [(r["epoch"], r["accuracy"]) for r in trial.user_attrs["history"]]
+        assert run.data.tags["state"] == trial.state.name.lower()
+        assert run.data.metrics["pace"] == pytest.approx(trial.user_attrs["facts"]["pace"])
+    (parent,) = client.search_runs([experiment], "tags.`automl.search` = 'patient'")
+    best = client.get_run(parent.data.tags["automl.best_run"])
+    assert int(best.data.tags["automl.trial"]) == study.best_trial.number
+
+
+def test_several_objectives_give_a_front(place):
+    result = run_search(
+        Settings(space="small.py:draw", trials=12, subset=0.2, objective="accuracy,params", name="front")
+    )
+    assert (result.trials, result.errors) == (12, 0)
+    study = optuna.load_study(study_name="front", storage="sqlite:///searches/front/study.db")
+    assert [trial.number for trial in result.front] == sorted(t.number for t in study.best_trials)
+    for trial in result.front:
+        assert set(trial.objectives) == {"accuracy", "params"}
+
+
+def test_a_time_limit_ends_the_search(place):
+    result = run_search(Settings(space="small.py:draw", budget="20s", subset=0.2, name="brief"))
+    assert not result.stopped
+    assert result.trials == result.completed + result.pruned
+    assert result.errors == 0
+
+
+def test_a_search_that_is_running_cannot_be_resumed(place):
+    run_search(Settings(space="small.py:draw", trials=1, subset=0.2, name="busy"))
+    with old_folder("busy", "searches"), pytest.raises(InputError, match="runs in another process"):
+        resume_search("busy")
+
+
+def test_an_old_search_is_known_to_a_new_one(place):
+    run_search(Settings(space="small.py:draw", trials=6, subset=0.2, name="old"))
+    result = run_search(Settings(space="small.py:draw", trials=3, subset=0.2, name="new", like="old"))
+    assert result.trials == 3, "what is known already does not count"
+    study = optuna.load_study(study_name="new", storage="sqlite:///searches/new/study.db")
+    assert len(study.trials) == 9
+    other = run_search(Settings(space="small.py:draw", trials=3, subset=0.25, name="other", like="old"))
+    assert other.trials == 3
+    study = optuna.load_study(study_name="other", storage="sqlite:///searches/other/study.db")
+    assert len(study.trials) == 3, "scores on other data are no knowledge; the best are tried first"

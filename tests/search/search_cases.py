@@ -1,0 +1,93 @@
+"""What the tests of the search share: a small space, and trials that are told their scores."""
+
+import atexit
+import shutil
+import tempfile
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import optuna
+from optuna.samplers import BaseSampler, RandomSampler
+from optuna.study import StudyDirection
+
+from attention import Spec
+from search.config import Data, Model, Training, TrialConfig
+from search.engine import RESOURCE, Engine, Plan
+from search.record import Metrics, Report, TrialRecord
+from search.spaces import Space
+from search.study import FILE, close_study, create_study
+
+EPOCHS = 9
+
+
+def draw(trial: optuna.Trial) -> TrialConfig:
+    """Up to two modules of finitely many kinds: 1 + 2 + 2 x 3 combinations, all of them discrete."""
+    modules = trial.suggest_int("modules", 0, 2)
+    placement = {}
+    if modules:
+        placement["stage1.block1"] = Spec(trial.suggest_categorical("first", ["ssa", "sagan"]))
+    if modules == 2:
+        placement["stage2.block1"] = Spec("multihead", {"heads": trial.suggest_int("heads", 1, 3)})
+    return TrialConfig(data=Data(size=32), model=Model(placement=placement), training=Training(epochs=EPOCHS))
+
+
+PUBLISHED: list[dict[str, Any]] = [{"modules": 1, "first": "ssa"}, {"modules": 1, "first": "sagan"}]
+
+SMALL = Space(
+    name="small",
+    draw=draw,
+    baseline={"modules": 0},
+    published=lambda: PUBLISHED,
+    summary="nine combinations",
+)
+
+ONE = ("accuracy",)
+TWO = ("accuracy", "macs")
+
+
+def make_plan(trials: int | None = 100, objectives: tuple[str, ...] = ONE, **more: Any) -> Plan:
+    return Plan(trials=trials, budget=EPOCHS, metric="accuracy", maximize=True, objectives=objectives, **more)
+
+
+def make_study(folder: Path, *, objectives: tuple[str, ...] = ONE) -> optuna.Study:
+    shutil.copy(_empty(), folder / FILE)
+    ways = [StudyDirection.MAXIMIZE if o == "accuracy" else StudyDirection.MINIMIZE for o in objectives]
+    return create_study(folder, name="s", directions=ways)
+
+
+def make_engine(
+    study: optuna.Study,
+    space: Space = SMALL,
+    plan: Plan | None = None,
+    sampler: BaseSampler | None = None,
+    **more: Any,
+) -> Engine:
+    return Engine(study, space, plan or make_plan(), sampler or RandomSampler(seed=0), **more)
+
+
+@cache
+def _empty() -> Path:
+    """A study's file with its tables and nothing in them: making them takes a second."""
+    folder = Path(tempfile.mkdtemp())
+    atexit.register(shutil.rmtree, folder)
+    close_study(create_study(folder, name="empty", directions=[StudyDirection.MAXIMIZE]))
+    optuna.delete_study(study_name="empty", storage=f"sqlite:///{folder / FILE}")
+    return folder / FILE
+
+
+def asked(engine: Engine) -> TrialRecord:
+    """The next trial, which there is."""
+    record = engine.ask()
+    assert record is not None
+    return record
+
+
+def epoch(number: int, accuracy: float, resource: float | None = None) -> Metrics:
+    return {"epoch": number, RESOURCE: number if resource is None else resource, "accuracy": accuracy}
+
+
+def report(*scores: float, finished: bool = False, **more: Any) -> Report:
+    """What a trial says after as many epochs."""
+    history = [epoch(i, score) for i, score in enumerate(scores, start=1)]
+    return Report(history=history, finished=finished, **more)

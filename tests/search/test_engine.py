@@ -1,0 +1,523 @@
+"""What is tried next, what is cut, and what the sampler is told of each way a trial can end."""
+
+import warnings
+from collections import Counter
+from pathlib import Path
+from typing import Any
+
+import optuna
+import pytest
+from optuna.samplers import RandomSampler
+from optuna.trial import FrozenTrial, TrialState
+from search_cases import (
+    EPOCHS,
+    PUBLISHED,
+    SMALL,
+    TWO,
+    asked,
+    draw,
+    make_engine,
+    make_plan,
+    make_study,
+    report,
+)
+
+from attention import InputError
+from search.config import TrialConfig
+from search.engine import BARREN, HOPELESS, REFUSED, Engine, Plan
+from search.record import Report, Role, State, TrialRecord
+from search.samplers import load_sampler
+from search.spaces import SPACES, Space
+from search.study import CONFIG, FILE, LIKE, ROLE, close_study, learn, open_study
+
+DONE = report(0.5, finished=True)
+
+
+class Heard:
+    """A listener that notes everything."""
+
+    def __init__(self) -> None:
+        self.events: list[tuple[Any, ...]] = []
+
+    def started(self, trial: TrialRecord) -> None:
+        self.events.append(("started", trial.number))
+
+    def reported(self, trial: TrialRecord) -> None:
+        self.events.append(("reported", trial.number, trial.history[-1]["epoch"]))
+
+    def ended(self, trial: TrialRecord) -> None:
+        self.events.append(("ended", trial.number, str(trial.state)))
+
+
+@pytest.fixture
+def engine(tmp_path: Path) -> Engine:
+    return make_engine(make_study(tmp_path))
+
+
+def told(engine: Engine, number: int) -> FrozenTrial:
+    return engine.study.get_trials(deepcopy=False)[number]
+
+
+def finish(engine: Engine, record: TrialRecord, score: float = 0.5) -> None:
+    engine.end(record.number, report(score, finished=True, facts={"macs": 100.0}))
+
+
+def everything(engine: Engine, most: int = 100) -> list[TrialRecord]:
+    """All the trials, each ended before the next one."""
+    records = []
+    while (record := engine.ask()) is not None:
+        records.append(record)
+        finish(engine, record)
+        assert len(records) <= most
+    return records
+
+
+class Attending(RandomSampler):
+    """Draws at least one module."""
+
+    def sample_independent(self, study: Any, trial: Any, name: str, kind: Any) -> Any:
+        value = super().sample_independent(study, trial, name, kind)
+        return max(1, value) if name == "modules" else value
+
+
+def tunable(trial: optuna.Trial) -> TrialConfig:
+    """The small space with a number to tune."""
+    rate = trial.suggest_float("learning_rate", 1e-3, 1e-2)
+    return draw(trial).change(training={"learning_rate": rate})
+
+
+BASELINE = {"modules": 0, "learning_rate": 5e-3}
+TUNABLE = Space(name="tunable", draw=tunable, baseline=BASELINE, published=lambda: PUBLISHED, summary="")
+
+
+# What is asked for.
+
+
+@pytest.mark.parametrize("share", [0.0, 0.2, 0.5, 1.0])
+def test_the_baseline_then_the_papers_then_a_share_of_plain_ones(share: float, tmp_path: Path) -> None:
+    plan = make_plan(baseline_share=share)
+    engine = make_engine(make_study(tmp_path), TUNABLE, plan, Attending(seed=0))
+    records = [asked(engine) for _ in range(40)]
+    assert [record.number for record in records] == list(range(40))
+    params = [told(engine, record.number).params for record in records]
+    assert (records[0].role, params[0]) == (Role.BASELINE, BASELINE)
+    for record, drawn, paper in zip(records[1:3], params[1:3], PUBLISHED, strict=True):
+        assert record.role is Role.PUBLISHED
+        assert drawn.items() >= paper.items()
+    roles = Counter(record.role for record in records[3:])
+    expected = max(1, int(40 * share)) - 1 if share < 1 else 37
+    assert roles == Counter({Role.BASELINE: expected, Role.CANDIDATE: 37 - expected})
+    for record in records:
+        assert (record.role is Role.BASELINE) == (record.config.model.placement == {})
+        assert told(engine, record.number).user_attrs[ROLE] == record.role
+        assert TrialConfig.from_json(told(engine, record.number).user_attrs[CONFIG]) == record.config
+    assert len({drawn["learning_rate"] for drawn in params}) == 40, "what is not given is the sampler's"
+
+
+def test_a_plain_backbone_with_nothing_to_tune_is_not_tuned(tmp_path: Path) -> None:
+    engine = make_engine(make_study(tmp_path), sampler=Attending(seed=0))
+    roles = [asked(engine).role for _ in range(40)]
+    assert roles.count(Role.BASELINE) == 2, "the second one shows that there is nothing"
+
+
+def test_whoever_draws_it_what_is_plain_is_a_baseline(tmp_path: Path) -> None:
+    engine = make_engine(make_study(tmp_path), plan=make_plan(baseline_share=0))
+    records = [asked(engine) for _ in range(40)]
+    assert sum(record.role is Role.BASELINE for record in records) > 3
+    for record in records:
+        assert (record.role is Role.BASELINE) == (record.config.model.placement == {})
+
+
+def test_a_trial_is_the_adjusted_configuration(tmp_path: Path) -> None:
+    digits = SPACES["digits"]
+    engine = make_engine(make_study(tmp_path), digits, adjust=lambda config: config.change(seed=7))
+    record = asked(engine)
+    assert (record.config.seed, record.config.model.placement) == (7, {})
+    assert told(engine, 0).params == digits.baseline
+
+
+@pytest.mark.parametrize("seed", [3, 2**32 - 1])
+def test_a_configuration_that_comes_again_gets_another_seed(seed: int, tmp_path: Path) -> None:
+    space = Space(name="one", draw=lambda trial: TrialConfig(seed=seed), baseline={}, summary="")
+    engine = make_engine(make_study(tmp_path), space)
+    seeds = [asked(engine).config.seed for _ in range(3)]
+    for number in range(3):
+        engine.end(number, DONE)
+    seeds.append(asked(make_engine(open_study(tmp_path, name="s"), space)).config.seed)
+    assert seeds == [(seed + i) % 2**32 for i in range(4)]
+
+
+@pytest.mark.parametrize("trials", [1, 4])
+def test_no_more_trials_than_planned(trials: int, tmp_path: Path) -> None:
+    engine = make_engine(make_study(tmp_path), plan=make_plan(trials))
+    assert [asked(engine).number for _ in range(trials)] == list(range(trials))
+    assert engine.ask() is None
+
+
+def test_a_grid_ends_when_everything_was_tried(tmp_path: Path) -> None:
+    plan = make_plan(None, baseline_share=0.0)
+    records = everything(make_engine(make_study(tmp_path), SMALL, plan, load_sampler("grid", seed=0)))
+    assert len(records) == len({str(record.config) for record in records}) == 9
+    assert {record.config.seed for record in records} == {0}
+
+
+def test_a_grid_that_goes_on_tries_the_rest(tmp_path: Path) -> None:
+    plan = make_plan(None, baseline_share=0.0)
+    first = make_engine(make_study(tmp_path), SMALL, plan, load_sampler("grid", seed=0))
+    records = [asked(first) for _ in range(5)]
+    for record in records[:3]:
+        finish(first, record)
+    again = make_engine(open_study(tmp_path, name="s"), SMALL, plan, load_sampler("grid", seed=5))
+    rest = everything(again)
+    assert [record.number for record in rest] == list(range(3, 9))
+    assert len({str(record.config) for record in again.records.values()}) == 9
+
+
+def refusing(trial: optuna.Trial) -> TrialConfig:
+    config = draw(trial)
+    if trial.params.get("heads", 1) > 1 or trial.params.get("first") == "sagan":
+        raise optuna.TrialPruned
+    return config
+
+
+@pytest.mark.parametrize("sampler", ["tpe", "random", "grid"])
+def test_what_a_space_refuses_is_no_trial(sampler: str, tmp_path: Path) -> None:
+    space = Space(
+        name="refusing", draw=refusing, baseline={"modules": 0}, published=lambda: PUBLISHED, summary=""
+    )
+    engine = make_engine(make_study(tmp_path), space, make_plan(20), load_sampler(sampler, seed=0))
+    records = everything(engine)
+    assert len(records) == len(engine.study.get_trials(deepcopy=False)) == (3 if sampler == "grid" else 20)
+    roles = [record.role for record in records]
+    assert roles[1] is Role.PUBLISHED
+    assert roles.count(Role.PUBLISHED) == 1, "the space refuses the other one, and no other takes its name"
+
+
+def test_a_space_that_refuses_everything(tmp_path: Path) -> None:
+    def never(trial: optuna.Trial) -> TrialConfig:
+        raise optuna.TrialPruned
+
+    engine = make_engine(make_study(tmp_path), Space(name="never", draw=never, baseline={}, summary=""))
+    with pytest.raises(InputError, match=rf"space 'never' refused {REFUSED} draws in a row \(TrialPruned\)"):
+        engine.ask()
+    assert engine.study.trials == []
+
+
+# Limits.
+
+
+def heavy(config: TrialConfig) -> dict[str, float]:
+    """A forecast: of two modules one is too many."""
+    return {"params": len(config.model.placement) - 1.5}
+
+
+def test_what_would_exceed_a_limit_is_not_tried(tmp_path: Path) -> None:
+    papers = [{"modules": 2, "first": "ssa", "heads": 3}]
+    space = Space(name="s", draw=draw, baseline={"modules": 0}, published=lambda: papers, summary="")
+    sampler = load_sampler("tpe", seed=0)
+    engine = make_engine(make_study(tmp_path), space, make_plan(25), sampler, forecast=heavy)
+    records = everything(engine)
+    assert len(records) == 25
+    assert [len(record.config.model.placement) for record in records].index(2) == 1, "what is given, is tried"
+    assert all(len(record.config.model.placement) < 2 for record in records[2:])
+
+
+def test_where_everything_would_exceed_it_is_tried_all_the_same(tmp_path: Path) -> None:
+    engine = make_engine(make_study(tmp_path), forecast=lambda config: {"params": 0.5})
+    assert [asked(engine).number for _ in range(6)] == list(range(6))
+
+
+@pytest.mark.parametrize(("which", "barren"), [(range(BARREN), True), (range(1, BARREN), False)])
+def test_a_search_whose_trials_all_exceed_the_limits_ends(which: range, barren: bool, engine: Engine) -> None:
+    for number in range(BARREN):
+        assert engine.barren is None
+        record = asked(engine)
+        engine.end(number, Report(infeasible="too large") if number in which else DONE)
+        assert record.state is (State.INFEASIBLE if number in which else State.COMPLETE)
+    assert (engine.ask() is None) is barren
+    assert engine.barren == (
+        f"none of the first {BARREN} trials could be trained; the last one: too large" if barren else None
+    )
+
+
+# What is told of each end.
+
+
+def test_a_finished_trial_is_complete_with_its_last_value(engine: Engine) -> None:
+    number = asked(engine).number
+    assert engine.report(number, report(0.9))
+    engine.end(number, report(0.9, 0.5, finished=True))
+    trial = told(engine, number)
+    assert (trial.state, trial.value) == (TrialState.COMPLETE, 0.5), "the last epoch, not the best"
+    assert trial.intermediate_values == {1: 0.9, 2: 0.5}
+    assert trial.constraints == {"trainable": 0.0}
+    assert engine.records[number].state is State.COMPLETE
+
+
+def test_a_cut_trial_is_pruned_with_its_intermediate_values(engine: Engine) -> None:
+    baseline, good, weak = (asked(engine).number for _ in range(3))
+    assert engine.report(baseline, report(0.1, 0.5))
+    assert engine.report(good, report(0.1, 0.4)), "another kind than the baseline"
+    assert engine.report(weak, report(0.9)), "no rung yet"
+    assert not engine.report(weak, report(0.9, 0.3))
+    engine.end(weak, report(0.9, 0.3))
+    trial = told(engine, weak)
+    assert trial.state is TrialState.PRUNED
+    assert trial.intermediate_values == {1: 0.9, 2: 0.3}
+    assert engine.records[weak].state is State.PRUNED
+
+
+@pytest.mark.parametrize(
+    ("violations", "constraints"),
+    [
+        ({}, {"trainable": 1.0}),
+        ({"params": 0.25, "macs": -0.5}, {"trainable": 0.0, "params": 0.25, "macs": -0.5}),
+        ({"params": -0.25}, {"trainable": 1.0, "params": -0.25}),
+    ],
+    ids=["diverged", "over a limit", "diverged within the limit"],
+)
+def test_what_cannot_be_trained_violates_constraints(
+    violations: dict[str, float], constraints: dict[str, float], engine: Engine
+) -> None:
+    number = asked(engine).number
+    engine.end(number, Report(infeasible="too much", violations=violations, facts={"params": 5.0}))
+    assert told(engine, number).state is TrialState.PRUNED
+    assert told(engine, number).constraints == constraints
+    record = engine.records[number]
+    assert (record.state, record.reason, record.facts) == (State.INFEASIBLE, "too much", {"params": 5.0})
+
+
+@pytest.mark.parametrize(
+    ("end", "reason"),
+    [
+        ((Report(error="ValueError: no", traceback="Traceback"), None), "ValueError: no"),
+        ((report(0.3), "the node died"), "the node died"),
+        ((None, "killed"), "killed"),
+        ((None, None), "the trial's process ended without a word"),
+    ],
+)
+def test_a_crash_is_a_failure(end: tuple[Report | None, str | None], reason: str, engine: Engine) -> None:
+    number = asked(engine).number
+    engine.report(number, report(0.3))
+    engine.end(number, end[0], error=end[1])
+    assert told(engine, number).state is TrialState.FAIL
+    record = engine.records[number]
+    assert (record.state, record.reason, len(record.history)) == (State.ERROR, reason, 1)
+    assert record.traceback == (end[0].traceback if end[0] else None)
+
+
+def test_the_sampler_goes_on_after_every_kind_of_end(tmp_path: Path) -> None:
+    engine = make_engine(make_study(tmp_path), SPACES["digits"], sampler=load_sampler("tpe", seed=0))
+    ends = [report(0.5, finished=True), report(0.2), Report(infeasible="out of memory"), None]
+    for i in range(24):
+        engine.end(asked(engine).number, ends[i % 4])
+    states = Counter(trial.state for trial in engine.study.trials)
+    assert states == {TrialState.COMPLETE: 6, TrialState.PRUNED: 12, TrialState.FAIL: 6}
+
+
+def test_the_study_is_one_file_that_optuna_opens(engine: Engine, tmp_path: Path) -> None:
+    engine.end(asked(engine).number, report(0.4, finished=True))
+    close_study(engine.study)
+    assert [file.name for file in tmp_path.iterdir()] == [FILE]
+    study = optuna.load_study(study_name="s", storage=f"sqlite:///{tmp_path / FILE}")
+    assert study.best_value == 0.4
+
+
+def test_several_objectives_are_told_in_order(tmp_path: Path) -> None:
+    engine = make_engine(make_study(tmp_path, objectives=TWO), plan=make_plan(objectives=TWO))
+    number = asked(engine).number
+    facts = {"macs": 250.0, "params": 3.0}
+    assert engine.report(number, report(0.25, facts=facts))
+    engine.end(number, report(0.25, 0.75, facts=facts, finished=True))
+    trial = told(engine, number)
+    assert (trial.state, trial.values, trial.intermediate_values) == (TrialState.COMPLETE, [0.75, 250.0], {})
+
+
+# Reports.
+
+
+def test_reports_are_cumulative_and_counted_once(engine: Engine) -> None:
+    heard = Heard()
+    engine.listeners = [heard]
+    number = asked(engine).number
+    engine.started(number)
+    for said in (report(0.1), report(0.1), report(0.1, 0.2, 0.3), report(0.1, 0.2)):
+        assert engine.report(number, said)
+    last = report(0.1, 0.2, 0.3, 0.4, finished=True)
+    assert not engine.report(number, last)
+    engine.end(number, last)
+    engine.end(number, last)
+    assert not engine.report(number, last), "it has ended"
+    assert heard.events == [
+        ("started", number),
+        *(("reported", number, i) for i in (1, 2, 3, 4)),
+        ("ended", number, "complete"),
+    ]
+    assert told(engine, number).intermediate_values == {1: 0.1, 2: 0.2, 3: 0.3, 4: 0.4}
+    assert [metrics["accuracy"] for metrics in engine.records[number].history] == [0.1, 0.2, 0.3, 0.4]
+
+
+def test_facts_are_kept_as_first_measured(engine: Engine) -> None:
+    number = asked(engine).number
+    engine.report(number, report(0.1, facts={"pace": 1.25}))
+    engine.report(number, report(0.1, 0.2, facts={"pace": 1.5}))
+    assert engine.records[number].facts == told(engine, number).user_attrs["facts"] == {"pace": 1.25}
+
+
+@pytest.mark.parametrize(
+    ("reasons", "hopeless"),
+    [
+        (["no"] * HOPELESS, True),
+        (["yes", *["no"] * HOPELESS], True),
+        (["no"] * (HOPELESS - 1), False),
+        (["no", "yes", "no"], False),
+        ([*["no"] * (HOPELESS - 1), None, "no"], False),
+        ([None] * HOPELESS, False),
+    ],
+)
+def test_nothing_but_one_error_is_hopeless(reasons: list[str | None], hopeless: bool, engine: Engine) -> None:
+    for reason in reasons:
+        number = asked(engine).number
+        assert not engine.hopeless
+        engine.end(number, DONE if reason is None else Report(error=reason))
+    assert engine.hopeless is hopeless
+
+
+def test_closing_lets_trials_go_to_their_next_rung(engine: Engine) -> None:
+    milestones = engine.rungs.milestones
+    assert milestones == [2, 6]
+    number = asked(engine).number
+    engine.closing = True
+    assert engine.ask() is None
+    scores: list[float] = []
+    while True:
+        scores.append(0.5)
+        if not engine.report(number, report(*scores)):
+            break
+    assert len(scores) == milestones[0]
+    engine.end(number, report(*scores))
+    assert engine.records[number].state is State.PRUNED
+
+
+# Going on with a study.
+
+
+def resumed(tmp_path: Path, plan: Plan | None = None) -> Engine:
+    return make_engine(open_study(tmp_path, name="s"), plan=plan)
+
+
+def test_what_an_earlier_engine_left_is_asked_for_first(engine: Engine, tmp_path: Path) -> None:
+    records = [asked(engine) for _ in range(5)]
+    for number in (0, 3):
+        finish(engine, records[number], 0.25 + number)
+    engine.report(2, report(0.125, 0.25, facts={"pace": 1.5}))
+    engine.end(4, None, error="gone")
+    again = resumed(tmp_path)
+    assert {n: (r.state, r.config, r.role, r.reason) for n, r in again.records.items()} == {
+        r.number: (r.state, r.config, r.role, r.reason) for r in records
+    }
+    assert [asked(again).number for _ in range(3)] == [1, 2, 5]
+    assert again.records[2].facts == {"pace": 1.5}
+    assert [metrics["accuracy"] for metrics in again.records[2].history] == [0.125, 0.25]
+    again.end(2, report(0.125, 0.25, 0.5, finished=True))
+    assert told(again, 2).intermediate_values == {1: 0.125, 2: 0.25, 3: 0.5}
+
+
+def test_the_rungs_are_built_again(engine: Engine, tmp_path: Path) -> None:
+    for score in (0.9, 0.5, 0.25, 0.75, 0.125):
+        number = asked(engine).number
+        scores = [score] * EPOCHS
+        for i in range(1, EPOCHS + 1):
+            if not engine.report(number, report(*scores[:i], finished=i == EPOCHS)):
+                break
+        engine.end(number, report(*scores[:i], finished=i == EPOCHS))
+    assert any(state is State.PRUNED for state in (r.state for r in engine.records.values()))
+    assert resumed(tmp_path).rungs.occupancy() == engine.rungs.occupancy()
+    assert resumed(tmp_path).rungs._tables == engine.rungs._tables
+
+
+@pytest.mark.parametrize("before", [0, 1, 5])
+def test_killed_in_the_middle_of_a_draw(before: int, tmp_path: Path) -> None:
+    alive = True
+
+    def dying(trial: optuna.Trial) -> TrialConfig:
+        trial.suggest_int("modules", 0, 2)
+        if not alive:
+            raise KeyboardInterrupt
+        return draw(trial)
+
+    space = Space(name="s", draw=dying, baseline={"modules": 0}, published=lambda: PUBLISHED, summary="")
+    engine = make_engine(make_study(tmp_path), space)
+    for _ in range(before):
+        finish(engine, asked(engine))
+    alive = False
+    with pytest.raises(KeyboardInterrupt):
+        engine.ask()
+    again = resumed(tmp_path, make_plan(6))
+    assert [record.number for record in everything(again)] == list(range(before, 6))
+    assert [again.records[i].role for i in range(3)] == [Role.BASELINE, Role.PUBLISHED, Role.PUBLISHED]
+    assert len(again.study.get_trials(deepcopy=False)) == 6
+
+
+def test_killed_between_the_constraints_and_the_end(engine: Engine, tmp_path: Path) -> None:
+    number = asked(engine).number
+    engine._open[number][0][1].set_constraint("params", 0.5)
+    again = resumed(tmp_path)
+    assert asked(again).number == number
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")  # of a constraint that is told twice
+        again.end(number, Report(infeasible="too large", violations={"params": 0.5}))
+    assert told(again, number).constraints == {"trainable": 0.0, "params": 0.5}
+
+
+# Learning from another search.
+
+
+@pytest.fixture
+def other(tmp_path: Path) -> optuna.Study:
+    """A search of seven trials: five complete, one pruned, one failed."""
+    (tmp_path / "other").mkdir()
+    engine = make_engine(make_study(tmp_path / "other"))
+    for i, score in enumerate([0.1, 0.5, 0.3, 0.2, 0.4, 0.9, 0.8]):
+        number = asked(engine).number
+        if i == 5:
+            engine.end(number, report(score))
+        else:
+            engine.end(number, report(score, finished=True), error="no" if i == 6 else None)
+    return engine.study
+
+
+def test_comparable_results_are_known_to_the_sampler(other: optuna.Study, tmp_path: Path) -> None:
+    study = make_study(tmp_path)
+    learn(study, other, name="other", comparable=True)
+    known = study.get_trials(deepcopy=False)
+    assert [trial.state for trial in known] == [TrialState.COMPLETE] * 5 + [TrialState.PRUNED]
+    assert all(trial.user_attrs[LIKE] == "other" for trial in known)
+    for trial, origin in zip(known, other.get_trials(deepcopy=False), strict=False):
+        assert (trial.params, trial.value) == (origin.params, origin.value)
+        assert trial.intermediate_values == origin.intermediate_values
+        assert trial.constraints == origin.constraints
+    engine = make_engine(study, plan=make_plan(3))
+    assert engine.records == {}, "they are none of its own"
+    record = asked(engine)
+    assert (record.number, record.role) == (6, Role.BASELINE)
+    plain = sum(not trial.params["modules"] for trial in known)
+    assert record.config.seed == plain > 0, "the same was trained there, with the seeds below"
+    assert [asked(engine).role for _ in range(2)] == [Role.PUBLISHED] * 2
+    assert engine.ask() is None
+
+
+def test_of_other_results_the_best_are_tried_first(other: optuna.Study, tmp_path: Path) -> None:
+    study = make_study(tmp_path)
+    learn(study, other, name="other", comparable=False)
+    origin = other.get_trials(deepcopy=False)
+    best = [origin[number].params for number in (1, 4, 2, 3, 0)]
+    engine = make_engine(study)
+    first = [asked(engine) for _ in range(3)]
+    engine = resumed(tmp_path)
+    assert [asked(engine).number for _ in range(3)] == [0, 1, 2]
+    records = [*first, *(asked(engine) for _ in range(5))]
+    params = [told(engine, record.number).params for record in records]
+    assert params == [SMALL.baseline, *best, *PUBLISHED], "but after the baseline"
+    assert records[1].role is Role.CANDIDATE
+    assert [record.role for record in records[6:]] == [Role.PUBLISHED] * 2

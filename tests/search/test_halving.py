@@ -1,0 +1,94 @@
+"""Where the rungs are, and who goes on from them."""
+
+import random
+
+import pytest
+
+from search.halving import REDUCTION, Rungs, Score, dominates, grace
+
+
+@pytest.mark.parametrize(
+    ("budget", "first"), [(1, 1), (2, 1), (3, 1), (4, 2), (6, 2), (18, 2), (27, 3), (50, 6), (90, 10)]
+)
+def test_the_first_rung(budget: float, first: float) -> None:
+    assert grace(budget) == first
+
+
+@pytest.mark.parametrize(
+    ("budget", "milestones"),
+    [(1, []), (2, [1]), (4, [2]), (6, [2]), (9, [2, 6]), (27, [3, 9]), (28, [4, 12]), (90, [10, 30])],
+)
+def test_milestones(budget: float, milestones: list[float]) -> None:
+    assert Rungs(budget).milestones == milestones
+
+
+def test_of_those_that_have_come_so_far_the_best_third_goes_on() -> None:
+    rungs = Rungs(9)
+    drawn = random.Random(0)
+    scores: list[float] = []
+    for number in range(60):
+        score = drawn.random()
+        scores.append(score)
+        place = sorted(scores, reverse=True).index(score)
+        assert rungs.enter(number, "all", 2, [score]) is (place < -(-len(scores) // REDUCTION))
+    assert rungs.occupancy() == [(2, 60), (6, 0)]
+
+
+def test_equals_are_not_cut_for_one_another() -> None:
+    rungs = Rungs(9)
+    assert all(rungs.enter(number, "all", 2, [0.5]) for number in range(10))
+
+
+def test_a_rung_is_entered_once() -> None:
+    rungs = Rungs(27)
+    assert [rungs.enter(0, "all", at, [0.9 - at / 100]) for at in (1, 2.9, 3, 3.5, 8, 9.1, 27)] == [
+        None, None, True, None, None, True, None
+    ]  # fmt: skip
+    assert rungs.enter(1, "all", 3, [0.1]) is False
+    assert rungs.enter(1, "all", 5, [1.0]) is None, "its score at the rung counts, not a later one"
+    assert rungs.occupancy() == [(3, 2), (9, 1)]
+
+
+def test_groups_are_judged_apart() -> None:
+    rungs = Rungs(9)
+    assert rungs.enter(0, "baseline", 2, [0.9])
+    assert rungs.enter(1, "candidate", 2, [0.5])
+    assert rungs.enter(2, "candidate", 2, [0.4]) is False
+    assert rungs.enter(3, "baseline", 2, [0.8]) is False
+    assert rungs.occupancy() == [(2, 4), (6, 0)]
+
+
+@pytest.mark.parametrize(
+    ("one", "other", "dominated"),
+    [
+        ([1, 1], [0, 0], True),
+        ([1, 0], [0, 0], True),
+        ([0, 0], [0, 0], False),
+        ([1, 0], [0, 1], False),
+        ([0, 0], [1, 0], False),
+        ([2], [1], True),
+    ],
+)
+def test_dominates(one: Score, other: Score, dominated: bool) -> None:
+    assert dominates(one, other) is dominated
+
+
+def test_with_several_objectives_the_front_goes_on() -> None:
+    rungs = Rungs(9)
+    front = [(0.1 * i, -0.1 * i) for i in range(8)]
+    assert all(rungs.enter(i, "all", 2, score) for i, score in enumerate(front))
+    behind = [(x - 0.35, y - 0.35) for x, y in front]
+    decisions = [rungs.enter(10 + i, "all", 2, score) for i, score in enumerate(behind)]
+    assert decisions == [False] * 8
+    assert rungs.enter(20, "all", 2, (0.05, 0.05)) is True
+
+
+@pytest.mark.parametrize("pace", [0.5, 1.0, 1.3, 2.0, 3.0])
+def test_a_slow_trial_comes_to_as_many_rungs(pace: float) -> None:
+    """Rungs are in equal time: half the epochs at twice the pace pass the same ones."""
+    budget = 18
+    rungs = Rungs(budget)
+    epochs = round(budget / pace)
+    decisions = [rungs.enter(0, "all", min(budget, i * pace), [0.5]) for i in range(1, epochs + 1)]
+    assert decisions.count(True) == len(rungs.milestones) == 2
+    assert rungs.occupancy() == [(2, 1), (6, 1)]

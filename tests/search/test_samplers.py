@@ -1,0 +1,158 @@
+"""Every sampler of the table draws from a small space, or says at once why it cannot."""
+
+import sys
+import warnings
+from pathlib import Path
+
+import optuna
+import pytest
+from search_cases import SMALL, TWO, asked, draw, make_engine, make_plan, make_study, report
+
+from attention import InputError
+from search.config import TrialConfig
+from search.record import State
+from search.samplers import SAMPLERS, check_sampler, load_sampler
+from search.spaces import SPACES, Space
+
+
+def numbers(trial: optuna.Trial) -> TrialConfig:
+    rate = trial.suggest_float("learning_rate", 1e-4, 1e-1, log=True)
+    decay = trial.suggest_float("weight_decay", 0, 0.1)
+    trial.suggest_categorical("kind", ["a", "b"])
+    if trial.suggest_int("more", 0, 3) > 1:
+        trial.suggest_float("sometimes", 0, 1)
+    return TrialConfig().change(training={"learning_rate": rate, "weight_decay": decay})
+
+
+NUMBERS = Space(name="numbers", draw=numbers, baseline={}, plain={}, summary="")
+CASES = [*((name, SMALL) for name in SAMPLERS if name != "cmaes"), ("cmaes", NUMBERS), ("gp", NUMBERS)]
+
+
+@pytest.mark.parametrize(("name", "space"), CASES, ids=lambda value: getattr(value, "name", value))
+def test_fifteen_trials_of_every_kind(name: str, space: Space, tmp_path: Path) -> None:
+    check_sampler(name, space)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", optuna.exceptions.ExperimentalWarning)
+        sampler = load_sampler(name, seed=0)
+    engine = make_engine(make_study(tmp_path), space, make_plan(15, baseline_share=0.0), sampler)
+    models = set()
+    for i in range(15):
+        record = engine.ask()
+        if record is None:
+            break
+        models.add(str(record.config.change(seed=0)))
+        score = 0.25 * len(record.config.model.placement) + record.config.training.learning_rate
+        engine.end(record.number, report(score, finished=i % 4 != 1), error="no" if i % 7 == 6 else None)
+    states = {record.state for record in engine.records.values()}
+    assert states == {State.COMPLETE, State.PRUNED, State.ERROR}
+    if name == "grid":
+        assert len(engine.records) == len(models) == 9
+    else:
+        assert len(engine.records) == 15
+        assert len(models) > 3
+
+
+@pytest.mark.parametrize("name", ["tpe", "nsga2", "random", "gp"])
+def test_two_objectives(name: str, tmp_path: Path) -> None:
+    study = make_study(tmp_path, objectives=TWO)
+    sampler = load_sampler(name, seed=0, objectives=2)
+    engine = make_engine(study, SMALL, make_plan(15, objectives=TWO), sampler)
+    for i in range(15):
+        engine.end(asked(engine).number, report(0.1 * i, finished=i % 3 != 1, facts={"macs": 100.0 - i}))
+    assert len(study.best_trials) == 1
+    assert study.best_trials[0].values == [pytest.approx(1.4), 86.0]
+
+
+def test_the_table_is_led_by_its_seed() -> None:
+    for name in SAMPLERS:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", optuna.exceptions.ExperimentalWarning)
+            drawn = []
+            for seed in (0, 0, 1):
+                study = optuna.create_study(sampler=load_sampler(name, seed=seed))
+                drawn.append(
+                    [study.ask({"x": optuna.distributions.IntDistribution(0, 9)}).params for _ in range(9)]
+                )
+        assert drawn[0] == drawn[1] != drawn[2], name
+
+
+@pytest.mark.parametrize(
+    ("name", "space", "message"),
+    [
+        ("grid", SPACES["digits"], r"grid needs a space of finitely many choices; .*adamw\.learning_rate"),
+        ("grid", NUMBERS, "learning_rate, sometimes, weight_decay have no step"),
+        ("cmaes", SMALL, "cmaes needs two or more numbers that every trial draws; this space has 1. Use tpe"),
+    ],
+)  # fmt: skip
+def test_a_sampler_that_cannot_draw_from_the_space(name: str, space: Space, message: str) -> None:
+    with pytest.raises(InputError, match=message):
+        check_sampler(name, space)
+
+
+@pytest.mark.parametrize("name", [*SAMPLERS, "a.module:Sampler"])
+def test_a_sampler_that_can(name: str) -> None:
+    check_sampler(name, NUMBERS if name == "cmaes" else Space(name="d", draw=draw, baseline={}, summary=""))
+
+
+OWN = """
+import optuna
+
+class Seeded(optuna.samplers.RandomSampler):
+    def __init__(self, seed):
+        super().__init__(seed)
+        self.given = seed
+
+class Seedless(optuna.samplers.RandomSampler):
+    given = None
+    def __init__(self):
+        super().__init__()
+
+class Broken(optuna.samplers.RandomSampler):
+    def __init__(self, **options):
+        raise KeyError("no such thing")
+
+not_one = dict
+"""
+
+
+@pytest.fixture
+def own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
+    """A module in the current folder, which is where `automl` is called, not where it is installed."""
+    (tmp_path / "own_samplers.py").write_text(OWN)
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(sys, "path", [entry for entry in sys.path if entry])
+    monkeypatch.delitem(sys.modules, "own_samplers", raising=False)
+    return "own_samplers"
+
+
+@pytest.mark.parametrize(("name", "given"), [("Seeded", 7), ("Seedless", None)])
+def test_ones_own(name: str, given: int | None, own: str) -> None:
+    sampler = load_sampler(f"{own}:{name}", seed=7)
+    assert type(sampler).__name__ == name
+    assert sampler.given == given  # type: ignore[attr-defined]
+
+
+def test_one_of_optunas_that_is_not_in_the_table() -> None:
+    assert isinstance(load_sampler("optuna.samplers:QMCSampler", seed=0), optuna.samplers.QMCSampler)
+
+
+@pytest.mark.parametrize(
+    ("name", "message"),
+    [
+        ("tpee", r"unknown sampler 'tpee'.*Did you mean 'tpe'\?.*package.module:Sampler"),
+        ("", "unknown sampler ''"),
+        ("gone:Sampler", "--sampler gone:Sampler cannot be made: ModuleNotFoundError"),
+        ("own_samplers:Gone", "cannot be made: AttributeError"),
+        ("own_samplers:Broken", "cannot be made: KeyError: 'no such thing'"),
+        ("own_samplers:not_one", "must be an optuna sampler; got dict"),
+    ],
+)
+@pytest.mark.usefixtures("own")
+def test_what_is_no_sampler(name: str, message: str) -> None:
+    with pytest.raises(InputError, match=message):
+        load_sampler(name, seed=0)
+
+
+def test_cmaes_knows_one_objective() -> None:
+    with pytest.raises(InputError, match="cmaes knows one objective alone; use tpe or nsga2 for several"):
+        load_sampler("cmaes", seed=0, objectives=2)
