@@ -18,8 +18,9 @@ from pathlib import Path
 from typing import Any
 
 import mlflow
-from mlflow.entities import Metric, Param, ViewType
+from mlflow.entities import Metric, Param
 from mlflow.environment_variables import MLFLOW_HTTP_REQUEST_MAX_RETRIES as RETRIES
+from mlflow.environment_variables import MLFLOW_SUPPRESS_PRINTING_URL_TO_STDOUT as QUIET
 from mlflow.exceptions import MlflowException
 from mlflow.utils.time import get_current_time_millis
 
@@ -51,6 +52,7 @@ _ENDS = {
 def _client() -> Any:
     """MLflow's client, once the store behind it has answered. Raises InputError when it does not."""
     uri = mlflow.get_tracking_uri()
+    QUIET.set(True)  # standard output is ours
     if RETRIES.get_raw() is None:
         RETRIES.set(1)  # a server that is not there shall be missed in seconds, not minutes; we try again
     try:
@@ -139,7 +141,8 @@ class Tracker:
         # What is to be mirrored, newest state alone; the lock guards it, and wakes the thread.
         self._wanted: dict[int, TrialRecord] = {}
         self._news = threading.Condition()
-        self._busy = self._closed = False
+        self._busy: set[int] = set()  # the trial that the thread is at
+        self._closed = False
         self._pause = 0.0
         self._thread = threading.Thread(target=self._work, name="mlflow", daemon=True)
         self._thread.start()
@@ -173,7 +176,7 @@ class Tracker:
     def _work(self) -> None:
         while True:
             with self._news:
-                self._busy = False
+                self._busy.clear()
                 self._news.notify_all()
                 while not self._wanted and not self._closed:
                     self._news.wait()
@@ -181,7 +184,7 @@ class Tracker:
                     return
                 number = next(iter(self._wanted))
                 trial = self._wanted.pop(number)
-                self._busy = True
+                self._busy.add(number)
             try:
                 self._mirror(trial)
                 self._pause = 0.0
@@ -192,7 +195,7 @@ class Tracker:
                 self._pause = min(max(first, 2 * self._pause), longest)
                 with self._news:
                     self._wanted.setdefault(number, trial)  # unless there is something newer
-                    self._busy = False
+                    self._busy.clear()
                     if self._closed:
                         return
                     self._news.wait_for(lambda: self._closed, timeout=self._pause)
@@ -258,9 +261,7 @@ class Tracker:
     def _find_parent(self, identity: str) -> str | None:
         if not identity:
             return None
-        runs = self.client.search_runs(
-            [self.experiment], f"tags.`{IDENTITY}` = '{identity}'", run_view_type=ViewType.ALL
-        )
+        runs = self.client.search_runs([self.experiment], f"tags.`{IDENTITY}` = '{identity}'")
         return runs[0].info.run_id if runs else None
 
     def _find_children(self) -> None:
@@ -298,7 +299,7 @@ class Tracker:
             self._news.wait_for(
                 lambda: not self._wanted and not self._busy, timeout=max(0.0, until - time.monotonic())
             )
-            return len(self._wanted) + self._busy
+            return len(self._wanted.keys() | self._busy)
 
     def close(self, patience: float = PATIENCE) -> int:
         """`drain`, and end the thread."""

@@ -22,7 +22,18 @@ from search.config import TrialConfig
 from search.halving import Rungs, Score
 from search.record import Listener, Report, Role, State, TrialRecord
 from search.spaces import Space
-from search.study import CONFIG, FACTS, HISTORY, LIKE, REASON, ROLE, TRAINABLE, drawing_study, read_record
+from search.study import (
+    CONFIG,
+    CUT,
+    FACTS,
+    HISTORY,
+    LIKE,
+    REASON,
+    ROLE,
+    TRAINABLE,
+    drawing_study,
+    read_record,
+)
 
 # Errors in a row with one and the same reason after which a search has nothing to find.
 HOPELESS = 3
@@ -127,6 +138,9 @@ class Engine:
             for metrics in whole:
                 record.history.append(metrics)
                 self._enter(record)
+            if record.state is State.RUNNING and CUT in trial.user_attrs:
+                self._unfinished.pop()  # killed between the word and the deed
+                self.end(record.number, Report(history=record.history, facts=record.facts))
 
     @property
     def hopeless(self) -> bool:
@@ -204,6 +218,8 @@ class Engine:
         if not config.model.placement:
             self._tuned &= role is not Role.BASELINE or not again
             role = Role.BASELINE  # whoever chose it
+        elif role is Role.BASELINE:
+            role = Role.CANDIDATE  # the space pays no heed to what was given
         self.study.add_trial(
             create_trial(
                 state=TrialState.RUNNING,
@@ -239,11 +255,15 @@ class Engine:
             record.history.append(dict(metrics))
             if len(self.plan.objectives) == 1:  # Optuna takes no intermediate values of several
                 name = self.plan.objectives[0]
-                for _, trial in self._open[number]:
-                    trial.report(record.value(name), step=int(metrics[RESOURCE]))
+                step = int(metrics[RESOURCE])
+                # A trial that is faster than the baseline has several epochs in one of the baseline's.
+                if len(record.history) == 1 or step > int(record.history[-2][RESOURCE]):
+                    for _, trial in self._open[number]:
+                        trial.report(record.value(name), step=step)
             decision = self._enter(record)
-            if decision is False or (decision is not None and self.closing):
+            if goes_on and (decision is False or (decision is not None and self.closing)):
                 goes_on = False
+                mine.set_user_attr(CUT, True)
             for listener in self.listeners:
                 listener.reported(record)
         return goes_on

@@ -49,7 +49,8 @@ class Rungs:
             if resource >= milestone and number not in scores:
                 scores[number] = score
                 ahead = sum(_better(other, score, scores) for other in scores.values())
-                decision = ahead < ceil(len(scores) / REDUCTION)
+                goes_on = ahead < ceil(len(scores) / REDUCTION)
+                decision = goes_on if decision is None else decision and goes_on
         return decision
 
     def occupancy(self) -> list[tuple[float, int]]:

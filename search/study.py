@@ -21,7 +21,8 @@ FILE = "study.db"
 
 # User attributes of a trial. LIKE marks trials of another search that this one learns from; of the study
 # itself, it holds the parameters that are tried first.
-CONFIG, ROLE, HISTORY, FACTS, REASON, LIKE = "config", "role", "history", "facts", "reason", "like"
+CONFIG, ROLE, HISTORY, FACTS, REASON = "config", "role", "history", "facts", "reason"
+CUT, LIKE = "cut", "like"
 
 # Nothing is drawn on the study itself.
 _NOBODY = optuna.samplers.RandomSampler()

@@ -126,7 +126,7 @@ def test_trials_stopped_half_way_give_everything_back(tmp_path):
     plan = Plan(trials=STOPS, budget=50.0, metric="accuracy", maximize=True, objectives=["accuracy"])
     engine = Engine(study, space, plan, load_sampler("random", seed=0))
     engine.rungs.enter = lambda *arguments: False  # every trial is cut after its first epoch
-    with connect():
+    with connect(dashboard=True):  # of which the states of actors are asked
         total = ray.cluster_resources()["CPU"]
         run_trials(
             TrialActor,
@@ -194,7 +194,15 @@ def test_the_same_seed_gives_the_same_search(place):
     histories = []
     for name in ("one", "two"):
         run_search(
-            Settings(space="small.py:draw", trials=8, subset=0.2, seed=5, name=name, cpus_per_trial=cores())
+            Settings(
+                space="small.py:draw",
+                trials=6,
+                epochs=2,
+                subset=0.2,
+                seed=5,
+                name=name,
+                cpus_per_trial=os.cpu_count() or 1,
+            )
         )
         study = optuna.load_study(study_name=name, storage=f"sqlite:///searches/{name}/study.db")
         histories.append(
@@ -211,10 +219,6 @@ def test_the_same_seed_gives_the_same_search(place):
             ]
         )
     assert histories[0] == histories[1]
-
-
-def cores():
-    return int(os.cpu_count() or 1)
 
 
 def test_only_the_final_word_reads_the_test_split(place):
@@ -344,7 +348,7 @@ def test_a_time_limit_ends_the_search(place):
 
 def test_a_search_that_is_running_cannot_be_resumed(place):
     run_search(Settings(space="small.py:draw", trials=1, subset=0.2, name="busy"))
-    with old_folder("busy", "searches"), pytest.raises(InputError, match="runs in another process"):
+    with old_folder("busy", "searches"), pytest.raises(InputError, match="in another process"):
         resume_search("busy")
 
 
