@@ -2,7 +2,7 @@
 PYTHON ?= python3
 BIN := .venv/bin
 
-.PHONY: setup demo test check fix bench bench-gpu
+.PHONY: setup demo test check fix bench bench-search bench-gpu
 
 setup: .venv/ready
 
@@ -40,7 +40,12 @@ bench: setup
 	@for name in attention step data overhead quality; do \
 		echo "benchmarks/bench_$$name.py"; $(BIN)/python benchmarks/bench_$$name.py || exit 1; done
 
-# The same on a machine with a GPU and no installation of ours: torch, torchvision, pyarrow and fastai, and
+# The search itself: epochs that it needs on recorded learning curves, and a thousand trials. About ten minutes.
+bench-search: setup
+	@for name in search scale; do \
+		echo "benchmarks/bench_$$name.py"; $(BIN)/python benchmarks/bench_$$name.py || exit 1; done
+
+# `bench` on a machine with a GPU and no installation of ours: torch, torchvision, pyarrow and fastai, and
 # timm where it is there.
 bench-gpu:
 	@for name in attention step data packing; do \

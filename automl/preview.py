@@ -4,18 +4,21 @@ from collections.abc import Iterator
 from dataclasses import asdict, dataclass, replace
 from itertools import pairwise
 from math import sqrt
+from statistics import median
 from typing import Any
 
+import ray
 import torch
 from scipy.stats import t as student
 
-from automl.facts import measure
+from automl.facts import Stepper
 from automl.forecast import cost
 from automl.search import make_plan
-from automl.settings import Settings, draw_baseline, reference
+from automl.settings import Settings, draw_baseline
 from automl.tasks import open_task
+from automl.trial import granted
 from automl.units import duration, short
-from cluster import connect, nodes, slots
+from cluster import TrialResources, connect, nodes, slots
 from search.config import TrialConfig
 from search.halving import REDUCTION, Rungs
 from search.size import Size, measure_size
@@ -44,7 +47,7 @@ class Preview:
     """The forecast of a search.
 
     smallest, largest: by MACs, of 100 random draws and the baseline.
-    epoch: seconds of a baseline's epoch on this machine. resource: epochs that a trial takes on the
+    epoch: seconds of a baseline's epoch where trials run. resource: epochs that a trial takes on the
         average, as halving goes.
     hours: of the whole search on this cluster with its slots; None where the time is limited, not the trials.
     disk: bytes of checkpoints at most.
@@ -76,7 +79,7 @@ class Preview:
         )
         for name, model in (("smallest", self.smallest), ("largest", self.largest)):
             yield f"{name:11} {short(model.params)} parameters, {short(model.macs)} MACs: {model.what}"
-        yield f"epoch       {self.epoch:.1f} s for the baseline, on this machine"
+        yield f"epoch       {self.epoch:.1f} s for the baseline"
         yield (
             f"trial       {self.epochs:g} epochs of the baseline's time; {self.resource:.2g} on the average, "
             f"as the weak ones are cut"
@@ -94,7 +97,7 @@ class Preview:
 
 
 def preview(settings: Settings) -> Preview:
-    """Forecast a search. Measures one model for seconds; trains nothing and writes nothing.
+    """Forecast a search. Measures one model for seconds; trains nothing.
 
     Raises InputError for what `run_search` would.
     """
@@ -102,20 +105,21 @@ def preview(settings: Settings) -> Preview:
     baseline = draw_baseline(space, settings)
     task = open_task(baseline, settings.runtime)
     plan = make_plan(settings, baseline, task)
-    torch.set_num_threads(max(1, int(settings.cpus_per_trial)))  # as a trial has them
-    facts = measure(baseline, reference(baseline), settings.runtime)
     with connect():
         shape, there = settings.shape, nodes()
         if settings.gpus_per_trial is None and any(node.get("GPU") for node in there):
             shape = replace(shape, gpus=1)
         at_once = slots(shape, there)
+        # Where a trial would run, and with what it would be given.
+        worker = ray.remote(num_cpus=shape.cpus, num_gpus=shape.gpus)(_step)
+        step: float = ray.get(worker.remote(baseline, settings, shape))
     drawn = [settings.adjust(config) for _, config in random_draws(space, DRAWS) if config]
     models = [_model(config, settings) for config in (baseline, *drawn)]
     small = min(models, key=lambda model: model.macs)
     large = max(models, key=lambda model: model.macs)
     # A validation image takes a forward pass, about a third of a step's work on one.
     passes = 1 + task.size("validation") / task.size("train") / 3
-    epoch = facts.step * task.steps() * passes
+    epoch = step * task.steps() * passes
     resource = expected_resource(plan.budget)
     hours = None
     if plan.trials is not None:
@@ -136,6 +140,14 @@ def preview(settings: Settings) -> Preview:
         disk=checkpoint * (settings.keep + 1 + 2 * at_once),
         detectable=detectable(task.size("validation"), SEEDS),
     )
+
+
+def _step(baseline: TrialConfig, settings: Settings, shape: TrialResources) -> float:
+    """Seconds of a training step of the baseline."""
+    torch.set_num_threads(max(1, int(shape.cpus)))
+    runtime = replace(settings.runtime, device=granted(shape.gpus), share=min(1, shape.gpus) or 1)
+    stepper = Stepper(open_task(baseline, runtime))
+    return median(stepper.seconds() for _ in range(5))
 
 
 def expected_resource(budget: float) -> float:
