@@ -21,6 +21,7 @@ from attention import InputError
 from search.config import TrialConfig
 from search.halving import Rungs, Score
 from search.record import Listener, Report, Role, State, TrialRecord
+from search.samplers import Grid
 from search.spaces import Space
 from search.study import (
     CONFIG,
@@ -168,8 +169,6 @@ class Engine:
         if self.plan.trials is not None and len(self.records) >= self.plan.trials:
             return None
         for attempt in range(REFUSED):
-            if getattr(self._drawn.sampler, "exhausted", False):
-                return None
             # Of what is given and refused, another draw takes the place.
             role, fixed = (Role.CANDIDATE, None) if attempt else self._next()
             if fixed is not None:
@@ -180,6 +179,9 @@ class Engine:
             except optuna.TrialPruned:
                 self._reject(trial, {"space": 1.0})
                 continue
+            if fixed is None and isinstance(self._drawn.sampler, Grid) and self._seen[_key(config)]:
+                self._reject(trial, {"space": 1.0})
+                return None  # a grid repeats itself when there is nothing left
             violations = self.forecast(config)
             # What is given is tried and measured, whatever the forecast; and so is what is drawn, in the end.
             if fixed is None and attempt < REDRAWS and any(part > 0 for part in violations.values()):

@@ -12,18 +12,12 @@ from search.spaces import Space, load_module, random_draws
 
 
 class Grid(optuna.samplers.BruteForceSampler):
-    """Every combination once. `exhausted` when there is none left."""
-
-    exhausted = False
+    """Every combination once, and then any of them again."""
 
     def after_trial(
         self, study: Study, trial: FrozenTrial, state: TrialState, values: Sequence[float] | None
     ) -> None:
-        # Optuna's own stops the study, which only a loop of Optuna's own can be.
-        try:
-            super().after_trial(study, trial, state, values)
-        except RuntimeError:
-            self.exhausted = True
+        pass  # Optuna's own stops the study after the last one, which only a loop of Optuna's own can be
 
 
 def _cmaes(seed: int) -> BaseSampler:
