@@ -159,7 +159,7 @@ def _print_search(result: "SearchResult") -> None:
         if trial is None:
             print(f"{title:9} none was trained to its end")
         else:
-            print(f"{title:9} {trial.metric} {trial.value:.4f}  {_about(trial)}  (run {trial.run_id})")
+            print(f"{title:9} {trial.metric} {trial.value:.4f}  {_about(trial)}  (run {trial.run_id or 'not in MLflow yet'})")
     if result.front:
         print(f"front     {len(result.front)} trials that no other one beats in everything")
         for trial in result.front:
@@ -167,6 +167,8 @@ def _print_search(result: "SearchResult") -> None:
             print(f"          {values}  {_about(trial)}")
     if result.failure:
         print(f"error     {result.failure}; more in {result.folder}")
+    if result.stopped:
+        print(f"stopped   {result.running} trials are unfinished; automl search --resume {result.search}")
     if result.untracked:
         print(
             f"warning   MLflow lacks {result.untracked} trials or parts of them; when it answers again: "
