@@ -159,7 +159,8 @@ def _print_search(result: "SearchResult") -> None:
         if trial is None:
             print(f"{title:9} none was trained to its end")
         else:
-            print(f"{title:9} {trial.metric} {trial.value:.4f}  {_about(trial)}  (run {trial.run_id or 'not in MLflow yet'})")
+            run = trial.run_id or "not in MLflow yet"
+            print(f"{title:9} {trial.metric} {trial.value:.4f}  {_about(trial)}  (run {run})")
     if result.front:
         print(f"front     {len(result.front)} trials that no other one beats in everything")
         for trial in result.front:
