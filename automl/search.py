@@ -150,6 +150,7 @@ def _run(folder: Path, about: About, space: Space, baseline: TrialConfig, begun:
         for record in known:  # what MLflow missed
             tracker.update(record)
         limits, model = settings.limits, reference(baseline)
+        print(f"search {about.name} in {folder}; if anything ends it, {advice}", file=sys.stderr)
 
         def stop() -> bool:
             if settings.seconds is not None and time.monotonic() - begun > settings.seconds:

@@ -33,6 +33,8 @@ def connect(*, dashboard: bool = False) -> Iterator[None]:
     else:
         # Nothing about a local run is anybody's business.
         os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
+        # A head on this machine that does not answer for seconds will not in a minute.
+        os.environ.setdefault("RAY_gcs_rpc_server_reconnect_timeout_s", "10")
         ray.init(
             address="local",
             include_dashboard=dashboard,

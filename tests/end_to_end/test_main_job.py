@@ -62,7 +62,9 @@ def test_the_search_ends_with_its_result(searched):
     assert result["trials"] == TRIALS
     assert result["completed"] + result["pruned"] + result["infeasible"] == TRIALS
     assert result["errors"] == 0
-    assert set(result["best"]) == {"run_id", "metric", "value", "config"}
+    assert set(result["best"]) == {
+        "number", "run_id", "metric", "value", "objectives", "facts", "config",
+    }  # fmt: skip
     assert result["best"]["value"] >= result["baseline"]["value"] > 0.5
     assert result["baseline"]["config"]["model"]["placement"] == {}
     assert "automl export --best" in run.stdout, "it names the next commands"
