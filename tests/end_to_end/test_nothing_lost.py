@@ -171,14 +171,13 @@ def test_all_of_ray_is_killed(search):
     check_whole(search)
 
 
-@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
-def test_a_signal_stops_in_order(search, number):
+def test_a_signal_stops_in_order(search):
     search.start()
     search.until("ray::TrialActor")
     time.sleep(2)
     below = search.children("")
-    search.process.send_signal(number)
-    assert search.wait() == 128 + number
+    search.process.send_signal(signal.SIGTERM)
+    assert search.wait() == 128 + signal.SIGTERM
     assert "go on with: automl search --resume killed" in search.output()
     assert left(below) == []
     search.start()
