@@ -13,7 +13,7 @@ import tempfile
 import time
 from pathlib import Path
 
-import mlflow
+import optuna
 import torch
 from harness import Row, show, write
 
@@ -55,15 +55,14 @@ def plain_loop() -> float:
 
 def our_search() -> float:
     """Overhead of a trial over the last 90 of 100, so that start-up is apart."""
-    result = run_search(Settings(space=f"{__file__}:trivial", trials=TRIALS, subset=0.05))
-    assert (result.completed, result.errors) == (TRIALS, 0), result
-    client = mlflow.MlflowClient()
-    experiment = client.get_experiment_by_name("trivial")
-    runs = client.search_runs([experiment.experiment_id], "tags.state = 'complete'", max_results=1000)
-    runs = sorted((r for r in runs if "seconds" in r.data.metrics), key=lambda run: run.info.end_time)
-    late = runs[TRIALS // 10 :]
-    wall = (runs[-1].info.end_time - runs[TRIALS // 10 - 1].info.end_time) / 1e3
-    training = sum(run.data.metrics["seconds"] for run in late)
+    settings = Settings(space=f"{__file__}:trivial", trials=TRIALS, subset=0.05, name="overhead")
+    result = run_search(settings)
+    assert (result.completed, result.errors, result.untracked) == (TRIALS, 0, 0), result
+    study = optuna.load_study(study_name="overhead", storage="sqlite:///searches/overhead/study.db")
+    trials = sorted(study.trials, key=lambda trial: trial.datetime_complete)
+    late = trials[TRIALS // 10 :]
+    wall = (trials[-1].datetime_complete - trials[TRIALS // 10 - 1].datetime_complete).total_seconds()
+    training = sum(trial.user_attrs["history"][-1]["seconds"] for trial in late)
     return (wall * SLOTS - training) / len(late)
 
 
