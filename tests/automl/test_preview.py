@@ -1,7 +1,7 @@
 """What a search would cost and could find."""
 
-import contextlib
 import json
+import os
 import random
 from math import sqrt
 from pathlib import Path
@@ -10,7 +10,6 @@ import pytest
 from scipy.stats import nct
 from scipy.stats import t as student
 
-import automl.preview as module
 from automl.preview import NOISE, detectable, expected_resource, preview
 from automl.settings import Settings
 from search.halving import Rungs
@@ -64,18 +63,23 @@ def test_more_images_and_more_seeds_show_less() -> None:
 
 def test_a_preview_trains_and_writes_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr(module, "connect", contextlib.nullcontext)
-    monkeypatch.setattr(module, "nodes", lambda: [{"CPU": 4.0}])
     forecast = preview(Settings(space="digits", trials=8, size=24, epochs=6))
-    assert (forecast.trials, forecast.slots, forecast.epochs) == (8, 4, 6)
+    assert (forecast.trials, forecast.epochs) == (8, 6)
+    assert forecast.slots == os.cpu_count()
     assert forecast.resource == pytest.approx(expected_resource(6))
     assert forecast.smallest.macs < forecast.largest.macs
     assert forecast.smallest.what == "xresnet18, no attention"
-    assert forecast.hours == pytest.approx(8 * forecast.resource * forecast.epoch / 4 / 3600)
+    assert forecast.hours == pytest.approx(8 * forecast.resource * forecast.epoch / forecast.slots / 3600)
     assert forecast.size.combinations > forecast.size.error > 0
     assert json.loads(json.dumps(forecast.to_json()))["space"] == "digits"
     text = "\n".join(forecast.lines())
-    for word in ("combinations", "MACs", "8 trials, 4 at a time", "MB of checkpoints", "10 seeds would show"):
+    for word in (
+        "combinations",
+        "MACs",
+        f"8 trials, {forecast.slots} at a time",
+        "MB of checkpoints",
+        "10 seeds would show",
+    ):
         assert word in text
     assert not list(tmp_path.iterdir())
     limited = preview(Settings(space="digits", budget="1h", size=24))
