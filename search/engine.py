@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import optuna
-from optuna.samplers import BaseSampler
+from optuna.samplers import BaseSampler, RandomSampler
 from optuna.trial import TrialState, create_trial
 
 from attention import InputError
@@ -39,7 +39,7 @@ from search.study import (
 # Errors in a row with one and the same reason after which a search has nothing to find.
 HOPELESS = 3
 
-# Draws in a row that a space may refuse, and draws that are forgone for their forecast.
+# Draws in a row that a space may refuse; that are forgone as repetitions, and twice as many for a forecast.
 REFUSED, REDRAWS = 1000, 50
 
 # Trials that exceed the limits before a search is given up of which no other one has ended.
@@ -111,6 +111,7 @@ class Engine:
         ]
         self.rungs = Rungs(plan.budget)
         self.records: dict[int, TrialRecord] = {}
+        self._sampler, self._chance = sampler, RandomSampler(len(study.get_trials(deepcopy=False)))
         self._drawn = drawing_study(study, sampler)
         # The open trials, each in the search's study and in the one in memory.
         self._open: dict[int, list[tuple[optuna.Study, optuna.Trial]]] = {}
@@ -173,18 +174,22 @@ class Engine:
             role, fixed = (Role.CANDIDATE, None) if attempt else self._next()
             if fixed is not None:
                 self._drawn.enqueue_trial(dict(fixed))
+            # A sampler that draws one place again and again is helped on by chance.
+            self._drawn.sampler = self._sampler if attempt < REDRAWS // 2 else self._chance
             trial = self._drawn.ask()
             try:
                 config = self.adjust(self.space(trial))
             except optuna.TrialPruned:
                 self._reject(trial, {"space": 1.0})
                 continue
-            if fixed is None and isinstance(self._drawn.sampler, Grid) and self._seen[_key(config)]:
-                self._reject(trial, {"space": 1.0})
-                return None  # a grid repeats itself when there is nothing left
+            if fixed is None and self._seen[_key(config)] and attempt < REDRAWS:
+                self._drawn.tell(trial, state=TrialState.FAIL)  # nothing is to be learned from it
+                if isinstance(self._sampler, Grid):
+                    return None  # which repeats itself when there is nothing left
+                continue
             violations = self.forecast(config)
             # What is given is tried and measured, whatever the forecast; and so is what is drawn, in the end.
-            if fixed is None and attempt < REDRAWS and any(part > 0 for part in violations.values()):
+            if fixed is None and attempt < 2 * REDRAWS and any(part > 0 for part in violations.values()):
                 self._reject(trial, violations)
                 continue
             return self._create(trial, role, config)
@@ -212,7 +217,7 @@ class Engine:
 
     def _create(self, trial: optuna.Trial, role: Role, config: TrialConfig) -> TrialRecord:
         """Put what was drawn into the search's study."""
-        # A configuration that comes again tells more with another seed than a second time with the same.
+        # What comes again all the same tells more with another seed than a second time with the same one.
         key = _key(config)
         again = self._seen[key]
         self._seen[key] += 1

@@ -115,7 +115,8 @@ def test_the_baseline_then_the_papers_then_a_share_of_plain_ones(share: float, t
 
 
 def test_a_plain_backbone_with_nothing_to_tune_is_not_tuned(tmp_path: Path) -> None:
-    engine = make_engine(make_study(tmp_path), sampler=Attending(seed=0))
+    space = Space(name="s", draw=tunable, baseline=BASELINE, plain=BASELINE, summary="")
+    engine = make_engine(make_study(tmp_path), space, sampler=Attending(seed=0))
     roles = [asked(engine).role for _ in range(40)]
     assert roles.count(Role.BASELINE) == 2, "the second one shows that there is nothing"
 
