@@ -83,7 +83,7 @@ def answers(url, seconds=60):
 
 def test_a_study_with_cut_trials_is_everybodys(place):
     """Optuna alone reads it, its plots and importances work on it, and optuna-dashboard serves it."""
-    result = run_search(Settings(space="small.py:draw", trials=14, subset=0.2, name="plots"))
+    result = run_search(Settings(space="small.py:draw", trials=14, subset=0.4, name="plots"))
     assert (result.trials, result.errors) == (14, 0)
     storage = "sqlite:///searches/plots/study.db"
     study = optuna.load_study(study_name="plots", storage=storage)
