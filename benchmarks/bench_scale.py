@@ -28,7 +28,7 @@ def trivial(trial: optuna.Trial) -> TrialConfig:
     """The space."""
     training = choices.training(trial, epochs=1)
     return TrialConfig(
-        data=Data(source="digits", size=32, subset=0.1), model=Model(width=0.25), training=training
+        data=Data(source="digits", size=32, subset=0.12), model=Model(width=0.25), training=training
     )
 
 
@@ -51,7 +51,7 @@ def main() -> None:
         os.chdir(scratch)
         os.environ["AUTOML_CACHE"] = str(Path(scratch) / "cache")
         threading.Thread(target=watch, daemon=True).start()
-        result = run_search(Settings(space=f"{__file__}:trivial", trials=trials, subset=0.1, name="scale"))
+        result = run_search(Settings(space=f"{__file__}:trivial", trials=trials, subset=0.12, name="scale"))
         assert (result.trials, result.errors, result.untracked) == (trials, 0, 0), result
         study = optuna.load_study(study_name="scale", storage="sqlite:///searches/scale/study.db")
         ends = sorted(t.datetime_complete.timestamp() for t in study.trials if t.datetime_complete)
