@@ -40,7 +40,7 @@ from search.study import (
 HOPELESS = 3
 
 # Draws in a row that a space may refuse; that are forgone as repetitions, and twice as many for a forecast.
-REFUSED, REDRAWS = 1000, 50
+REFUSED, REDRAWS = 1000, 20
 
 # Trials that exceed the limits before a search is given up of which no other one has ended.
 BARREN = 10
