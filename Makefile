@@ -40,7 +40,7 @@ bench: setup
 	@for name in attention step data overhead quality; do \
 		echo "benchmarks/bench_$$name.py"; $(BIN)/python benchmarks/bench_$$name.py || exit 1; done
 
-# The search itself: epochs that it needs on recorded learning curves, and a thousand trials. About ten minutes.
+# The search itself: epochs that it needs on recorded learning curves, and a thousand trials. About six minutes.
 bench-search: setup
 	@for name in search scale; do \
 		echo "benchmarks/bench_$$name.py"; $(BIN)/python benchmarks/bench_$$name.py || exit 1; done

@@ -3,7 +3,7 @@
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
-from typing import Any, Protocol
+from typing import Protocol
 
 from search.config import TrialConfig
 
@@ -91,19 +91,6 @@ class TrialRecord:
     def value(self, name: str) -> float:
         """A metric of the last epoch, or a fact."""
         return self.history[-1][name] if self.history and name in self.history[-1] else self.facts[name]
-
-    def to_json(self) -> dict[str, Any]:
-        """Everything but the checkpoint."""
-        return {
-            "number": self.number,
-            "name": self.name,
-            "role": str(self.role),
-            "state": str(self.state),
-            "reason": self.reason,
-            "facts": self.facts,
-            "history": self.history,
-            "config": self.config.to_json(),
-        }
 
 
 class Listener(Protocol):

@@ -108,15 +108,11 @@ def learn(study: optuna.Study, other: optuna.Study, *, name: str, comparable: bo
 
 def own_trials(study: optuna.Study) -> list[FrozenTrial]:
     """The trials of this search that were asked for, in order."""
-    return [
-        trial
-        for trial in study.get_trials(deepcopy=False)
-        if trial.state is not TrialState.WAITING and LIKE not in trial.user_attrs
-    ]
+    return [trial for trial in study.get_trials(deepcopy=False) if LIKE not in trial.user_attrs]
 
 
 def read_record(trial: FrozenTrial) -> TrialRecord | None:
-    """What the study knows of a trial; None of one that was never drawn to its end."""
+    """What the study knows of a trial; None of one that is none of ours."""
     attributes = trial.user_attrs
     if CONFIG not in attributes:
         return None

@@ -91,3 +91,22 @@ def report(*scores: float, finished: bool = False, **more: Any) -> Report:
     """What a trial says after as many epochs."""
     history = [epoch(i, score) for i, score in enumerate(scores, start=1)]
     return Report(history=history, finished=finished, **more)
+
+
+class Heard:
+    """A listener that notes everything."""
+
+    def __init__(self) -> None:
+        self.events: list[tuple[Any, ...]] = []
+
+    def started(self, trial: TrialRecord) -> None:
+        self.events.append(("started", trial.number))
+
+    def reported(self, trial: TrialRecord) -> None:
+        self.events.append(("reported", trial.number, trial.history[-1]["epoch"]))
+
+    def ended(self, trial: TrialRecord) -> None:
+        self.events.append(("ended", trial.number, str(trial.state)))
+
+    def of(self, number: int) -> list[tuple[Any, ...]]:
+        return [event for event in self.events if event[1] == number]

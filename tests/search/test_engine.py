@@ -14,6 +14,7 @@ from search_cases import (
     PUBLISHED,
     SMALL,
     TWO,
+    Heard,
     asked,
     draw,
     make_engine,
@@ -31,22 +32,6 @@ from search.spaces import SPACES, Space
 from search.study import CONFIG, FILE, LIKE, ROLE, close_study, learn, open_study
 
 DONE = report(0.5, finished=True)
-
-
-class Heard:
-    """A listener that notes everything."""
-
-    def __init__(self) -> None:
-        self.events: list[tuple[Any, ...]] = []
-
-    def started(self, trial: TrialRecord) -> None:
-        self.events.append(("started", trial.number))
-
-    def reported(self, trial: TrialRecord) -> None:
-        self.events.append(("reported", trial.number, trial.history[-1]["epoch"]))
-
-    def ended(self, trial: TrialRecord) -> None:
-        self.events.append(("ended", trial.number, str(trial.state)))
 
 
 @pytest.fixture

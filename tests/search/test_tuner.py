@@ -11,12 +11,12 @@ import pytest
 import ray
 from optuna.trial import TrialState
 from ray import tune
-from search_cases import EPOCHS, epoch, make_engine, make_plan, make_study
+from search_cases import EPOCHS, Heard, epoch, make_engine, make_plan, make_study
 
 from cluster import connect
 from search.config import TrialConfig
 from search.engine import HOPELESS, Engine
-from search.record import Report, Role, State, TrialRecord
+from search.record import Report, Role, State
 from search.spaces import SPACES
 from search.study import open_study
 from search.tuner import REPORT, run_trials
@@ -88,23 +88,6 @@ class Slow(Scripted):
     def step(self) -> dict[str, Any]:
         time.sleep(0.05)
         return super().step()
-
-
-class Heard:
-    def __init__(self) -> None:
-        self.events: list[tuple[Any, ...]] = []
-
-    def started(self, trial: TrialRecord) -> None:
-        self.events.append(("started", trial.number))
-
-    def reported(self, trial: TrialRecord) -> None:
-        self.events.append(("reported", trial.number, trial.history[-1]["epoch"]))
-
-    def ended(self, trial: TrialRecord) -> None:
-        self.events.append(("ended", trial.number, str(trial.state)))
-
-    def of(self, number: int) -> list[tuple[Any, ...]]:
-        return [event for event in self.events if event[1] == number]
 
 
 @pytest.fixture(scope="module", autouse=True)
