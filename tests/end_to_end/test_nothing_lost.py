@@ -17,6 +17,8 @@ import psutil
 import pytest
 from optuna.trial import TrialState
 
+from search.study import read_record
+
 AUTOML = Path(sys.executable).parent / "automl"
 KILLS = int(os.environ.get("AUTOML_KILLS", "2"))
 TRIALS = 6 + min(24, 3 * KILLS)  # 30 in the long version
@@ -85,7 +87,7 @@ def check_whole(search: Search) -> None:
     study = optuna.load_study(study_name=NAME, storage=f"sqlite:///{database}")
     assert len(study.trials) == TRIALS
     assert {trial.state for trial in study.trials} <= {TrialState.COMPLETE, TrialState.PRUNED}
-    histories = [trial.user_attrs["history"] for trial in study.trials]
+    histories = [trial.user_attrs.get("history", []) for trial in study.trials]  # one may diverge at once
     for history in histories:
         assert [record["epoch"] for record in history] == list(range(1, len(history) + 1))
 
@@ -100,7 +102,8 @@ def check_whole(search: Search) -> None:
         ).fetchall()
         assert rows == [(r["epoch"], r["accuracy"]) for r in histories[int(number)]], f"trial {number}"
         tags = dict(store.execute("select key, value from tags where run_uuid = ?", (run,)))
-        assert tags["state"] == str(study.trials[int(number)].state.name).lower()
+        record = read_record(study.trials[int(number)])
+        assert record is not None and tags["state"] == record.state
     best = store.execute("select value from tags where key = 'automl.best_run'").fetchone()[0]
     assert {run: int(number) for run, number in runs}[best] == study.best_trial.number
 
