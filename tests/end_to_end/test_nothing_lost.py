@@ -103,7 +103,8 @@ def check_whole(search: Search) -> None:
         assert rows == [(r["epoch"], r["accuracy"]) for r in histories[int(number)]], f"trial {number}"
         tags = dict(store.execute("select key, value from tags where run_uuid = ?", (run,)))
         record = read_record(study.trials[int(number)])
-        assert record is not None and tags["state"] == record.state
+        assert record is not None
+        assert tags["state"] == record.state
     best = store.execute("select value from tags where key = 'automl.best_run'").fetchone()[0]
     assert {run: int(number) for run, number in runs}[best] == study.best_trial.number
 
