@@ -36,6 +36,8 @@ log = logging.getLogger("mlflow")
 # Tags of ours. `state`, `role` and `reason` are for people and keep plain names.
 SEARCH, IDENTITY, TRIAL = "automl.search", "automl.identity", "automl.trial"
 BEST, CHECKPOINT = "automl.best_run", "automl.checkpoint"
+# Of a confirmation's run: the search. Of a search's: the confirmed winner's run, and the verdict in words.
+CONFIRMS, CONFIRMED, VERDICT = "automl.confirms", "automl.confirmed_run", "automl.verdict"
 
 PATIENCE = 30.0  # seconds that the end of a search waits for MLflow to take what is left
 EPOCHS = 50  # that are written at once; MLflow takes no more than 1000 numbers
@@ -103,19 +105,22 @@ class _Run:
 
 
 class Tracker:
-    """A listener that mirrors each trial as a run, as a child of the search's run if there is a search.
+    """A listener that mirrors each trial as a run: as a child of the run of what they belong to, if anything.
 
-    identity: tells the search from others of its name, so that its runs are found and continued.
+    name: of that run, such as the search. tags: its own. identity: tells it from others of its name, so that
+        its runs are found and continued. above: the identity of the run that it is a child of.
     checkpoint: the folder of a trial's checkpoint.
-    about: parameters of the search's run. settings: an artifact of it.
+    about: parameters of the parent run. settings: an artifact of it.
     """
 
     def __init__(
         self,
         *,
         experiment: str,
-        search: str | None = None,
+        name: str | None = None,
+        tags: Mapping[str, str] | None = None,
         identity: str = "",
+        above: str = "",
         checkpoint: Callable[[TrialRecord], Path],
         about: Mapping[str, Any] | None = None,
         settings: Mapping[str, Any] | None = None,
@@ -126,11 +131,13 @@ class Tracker:
         self.experiment = found.experiment_id if found else self.client.create_experiment(experiment)
         self.parent: str | None = None
         self._runs: dict[int, _Run] = {}
-        if search:
+        if name:
             self.parent = self._find_parent(identity)
             if self.parent is None:
-                tags = {SEARCH: search, IDENTITY: identity, "state": str(State.RUNNING)}
-                self.parent = self._create(search, tags)
+                own = {**(tags or {}), IDENTITY: identity, "state": str(State.RUNNING)}
+                if over := self._find_parent(above):
+                    own["mlflow.parentRunId"] = over
+                self.parent = self._create(name, own)
                 parameters = [Param(key, _text(value)) for key, value in (about or {}).items()]
                 self.client.log_batch(self.parent, params=parameters)
                 self.client.log_dict(self.parent, dict(settings or {}), "search.json")
@@ -357,7 +364,8 @@ def open_tracker(folder: Path, about: About) -> Tracker:
     """The tracker of the search in `folder`, with the runs that MLflow has of it."""
     settings, plan = about.settings, about.plan
     return Tracker(
-        search=about.name,
+        name=about.name,
+        tags={SEARCH: about.name},
         identity=about.identity,
         experiment=short_name(settings.space),
         checkpoint=lambda trial: folder / trial.folder,
@@ -373,6 +381,41 @@ def open_tracker(folder: Path, about: About) -> Tracker:
         },
         settings=about.to_json(),
     )
+
+
+def open_confirmation(
+    folder: Path, about: About, number: int, *, about_it: Mapping[str, Any], plan: Mapping[str, Any]
+) -> Tracker:
+    """The tracker of a search's confirmation in `folder`, below the search's run.
+
+    about_it: parameters of its run. plan: an artifact of it.
+    """
+    return Tracker(
+        name=f"{about.name} confirm" + (f" {number}" if number > 1 else ""),
+        tags={CONFIRMS: about.name},
+        identity=f"{about.identity}-confirm-{number}",
+        above=about.identity,
+        experiment=short_name(about.settings.space),
+        checkpoint=lambda trial: folder / trial.folder,
+        about=about_it,
+        settings=plan,
+    )
+
+
+def conclude(about: About, verdict: Mapping[str, Any], winner: str | None) -> None:
+    """Write a verdict to the search's run: its sentence, all of it, and the run of a confirmed winner."""
+    client = _client()
+    experiment = client.get_experiment_by_name(short_name(about.settings.space))
+    runs = experiment and client.search_runs(
+        [experiment.experiment_id], f"tags.`{IDENTITY}` = '{about.identity}'"
+    )
+    for run in runs or []:
+        client.set_tag(run.info.run_id, VERDICT, str(verdict["sentence"]))
+        client.log_dict(run.info.run_id, dict(verdict), "verdict.json")
+        if winner is not None:
+            client.set_tag(run.info.run_id, CONFIRMED, winner)
+        elif CONFIRMED in run.data.tags:
+            client.delete_tag(run.info.run_id, CONFIRMED)
 
 
 @dataclass(frozen=True)
@@ -398,6 +441,26 @@ def find_run(run_id: str) -> TrackedRun:
             f"only the best (--keep). Choose another run."
         )
     return TrackedRun(run_id, run.info.run_name, Path(folder) / FILE)
+
+
+@dataclass(frozen=True)
+class ScoredRun:
+    """A training as MLflow has it: its configuration and its last metrics."""
+
+    config: TrialConfig
+    metrics: Mapping[str, float]
+
+
+def find_scores(run_id: str) -> ScoredRun:
+    """The run of a training. Raises InputError when there is none, or it is no training of ours."""
+    client = _client()
+    try:
+        run = client.get_run(run_id)
+        config = mlflow.artifacts.load_dict(f"{run.info.artifact_uri}/config.json")
+    except MlflowException as error:
+        reason = str(error).splitlines()[0][:200]
+        raise InputError(f"MLflow has no training {run_id!r} ({reason}); `mlflow ui` shows them") from error
+    return ScoredRun(TrialConfig.from_json(config), run.data.metrics)
 
 
 def find_best(search: str | None) -> TrackedRun:

@@ -21,10 +21,13 @@ class Task(ABC):
     `evaluate` scores its part of the split and adds the parts up.
 
     metric, direction: the primary metric, one of the keys that `evaluate` returns, and which way is better.
+    scale, unit: make a difference of the metric a number that people tell each other.
     """
 
     metric: str
     direction: Direction
+    scale: float = 1.0
+    unit: str = ""
 
     def __init__(self, config: TrialConfig, runtime: Runtime) -> None:
         self.config = config

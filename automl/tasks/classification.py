@@ -37,6 +37,8 @@ class ImageClassification(Task):
 
     metric = "accuracy"
     direction = "maximize"
+    scale = 100.0
+    unit = "points"
 
     def __init__(self, config: TrialConfig, runtime: Runtime) -> None:
         super().__init__(config, runtime)

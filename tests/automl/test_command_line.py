@@ -12,7 +12,7 @@ from PIL import Image
 from attention import ATTENTIONS
 from automl.folder import new_folder
 from automl.settings import Settings
-from search.engine import Plan
+from search.ledger import Plan
 from search.spaces import SPACES, fingerprint
 
 Cli = Callable[..., tuple[int, str, str]]

@@ -19,7 +19,7 @@ from automl import checkpoint, export
 from automl.export import ExportResult, run_export
 from automl.tasks import open_task
 from automl.tasks.classification import Probabilities
-from automl.tracking import Tracker
+from automl.tracking import SEARCH, Tracker
 from automl.train import TrainResult
 from search.config import TrialConfig
 from search.record import State, TrialRecord
@@ -253,7 +253,9 @@ def damaged_search(store: MlflowClient, tmp_path: Path) -> Path:
     """A search whose best trial has a checkpoint that is damaged."""
     (tmp_path / "trial").mkdir()
     (tmp_path / "trial" / checkpoint.NAME).write_bytes(b"not a checkpoint")
-    tracker = Tracker(experiment="space", search="mine", checkpoint=lambda trial: tmp_path / "trial")
+    tracker = Tracker(
+        experiment="space", name="mine", tags={SEARCH: "mine"}, checkpoint=lambda trial: tmp_path / "trial"
+    )
     trial = TrialRecord(0, tiny(), state=State.COMPLETE)
     trial.history.append({"epoch": 1, "accuracy": 0.5})
     tracker.ended(trial)
