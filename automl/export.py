@@ -110,13 +110,18 @@ def run_export(
     if alias is not None and register_as is None:
         raise InputError(f"--alias {alias} needs --register NAME, the model that it is an alias of")
     out = _folder(out)
+    alias = ALIAS if alias is None else alias
     if register_as is not None:
-        check_registry(register_as, alias or ALIAS)
+        check_registry(register_as, alias)
     tracked = find_best(search) if best else find_run(run or "")
     content = checkpoint.read(tracked.checkpoint, torch.device("cpu"))
     task = open_task(
         TrialConfig.from_json(content["config"]), Runtime(device=torch.device("cpu"), precision="fp32")
     )
+    if quantize is not None and next(task.answers("test"), None) is None:
+        raise InputError(
+            f"--quantize states what it costs in accuracy, which the task {task.config.task} does not have"
+        )
     model = task.model()
     try:
         model.load_state_dict(content["model"])
@@ -140,7 +145,7 @@ def run_export(
         raise InputError(f"--out {out} cannot be written ({error.strerror or error})") from error
     finally:
         shutil.rmtree(unfinished, ignore_errors=True)
-    return result if register_as is None else _register(result, register_as, alias or ALIAS)
+    return result if register_as is None else _register(result, register_as, alias)
 
 
 def _folder(out: str | Path) -> Path:
@@ -233,7 +238,7 @@ def _write(
     scores = given.card(ONNX) if given else None
     quantized = None
     if quantize:
-        assert given is not None, "_quantize refuses a task without answers"
+        assert given is not None, "run_export refuses to quantise a task without labels"
         quantized = _measured(quantize, folder, given, speeds, calibrated)
     card = model_card(
         task,
@@ -262,10 +267,6 @@ def _write(
 
 def _quantize(folder: Path, task: Task) -> int:
     """Write the quantised model. Returns how many training inputs it was calibrated on."""
-    if next(iter(task.answers("test")), None) is None:
-        raise InputError(
-            f"--quantize states what it costs in accuracy, which the task {task.config.task} does not have"
-        )
     inputs = task.raw("train", CALIBRATED).numpy()
     quantize_int8(folder / ONNX, folder / INT8, inputs)
     return len(inputs)
