@@ -33,7 +33,8 @@ This model: {what}.
 
 {splits}
 
-The search ranks on the validation split; the test split was read for this page and by the confirmation alone.
+The search ranks on the validation split. The test split was read for this page, and by a confirmation if
+there was one.
 
 ## Accuracy on the test split
 
