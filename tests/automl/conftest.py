@@ -69,7 +69,7 @@ def learned(workplace: Path) -> TrainResult:
 def quantized(workplace: Path, learned: TrainResult) -> ExportResult:
     """An export of it that is quantised and registered, too."""
     with _there(workplace):
-        return run_export("exports/int8", run=learned.run_id, quantize="int8", register_as="digits")
+        return run_export("quantized/model", run=learned.run_id, quantize="int8", register_as="digits")
 
 
 @pytest.fixture
