@@ -373,17 +373,39 @@ def _print_epoch(task: "Task", metrics: "Metrics") -> None:
 @app.command()
 def export(
     out: Annotated[str, typer.Option(help="Folder for the exported model.")],
-    best: Annotated[bool, typer.Option("--best", help="The best trial of a search.")] = False,
+    best: Annotated[
+        bool, typer.Option("--best", help="The confirmed winner of a search, or else its best trial.")
+    ] = False,
     search: Annotated[str | None, typer.Option(help="Its name; the latest search if not given.")] = None,
     run: Annotated[str | None, typer.Option(help="An MLflow run's id instead.")] = None,
+    quantize: Annotated[
+        str | None, typer.Option(help="int8: a quantised ONNX model too, with what it costs in accuracy.")
+    ] = None,
+    register: Annotated[str | None, typer.Option(help="Name in MLflow's model registry.")] = None,
+    alias: Annotated[
+        str | None, typer.Option(help="The registered model's alias.", show_default="champion")
+    ] = None,
 ) -> None:
     """Export a trained model as ONNX, torch.export, safetensors and an MLflow model, each checked."""
     from automl.export import run_export
 
-    result = run_export(out, best=best, search=search, run=run)
+    result = run_export(
+        out, best=best, search=search, run=run, quantize=quantize, register_as=register, alias=alias
+    )
     print(f"exported  {result.folder} from run {result.run_id}")
+    print(f"chosen    {result.tracked.choice}")
     print("test      " + ", ".join(f"{key} {value:.4f}" for key, value in result.test.items()))
     print("checked   " + ", ".join(f"{key} {value:.1e}" for key, value in result.differences.items()))
+    for name, speed in result.speeds.items():
+        print(
+            f"speed     {name} {speed.latency:.3g} ms an input, {speed.throughput:,.0f} inputs/s in batches "
+            f"of {speed.batch}"
+        )
+    print(f"          on {result.machine}")
+    if result.quantized:
+        print(f"{result.quantized.kind:9} {result.quantized}")
+    if result.registered:
+        print(f"registry  {result.registered.uri} is version {result.registered.version}")
     print(f"next      automl predict {out} IMAGE...")
 
 

@@ -6,12 +6,10 @@ from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from statsmodels.stats.multitest import multipletests
-
 from attention import InputError, unknown
 from automl.confirm import VERDICT, confirmations
 from automl.folder import FILE
-from automl.statistics import ALPHA, Difference, Word, paired, step_down, unpaired
+from automl.statistics import ALPHA, Difference, Word, holm, paired, step_down, unpaired
 from automl.tasks import TASKS
 from search.config import TrialConfig
 
@@ -99,9 +97,8 @@ def _compare(samples: Sequence[Sample], split: str, margin: float) -> list[Compa
         differences.append((d, len(both) >= 2))
     ps = [d.p for d, _ in differences]
     rejected = step_down(ps, lambda alpha: alpha)
-    holm = multipletests(ps, method="holm")[1].tolist()
     made = []
-    for sample, (d, is_paired), claimed, p in zip(samples[1:], differences, rejected, holm, strict=True):
+    for sample, (d, is_paired), claimed, p in zip(samples[1:], differences, rejected, holm(ps), strict=True):
         word: Word = "undecided"
         if claimed:
             word = "better" if d.mean > 0 else "worse"

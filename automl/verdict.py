@@ -4,11 +4,9 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from statsmodels.stats.multitest import multipletests
-
 from automl import statistics
 from automl.arms import Arm
-from automl.statistics import ALPHA, Difference, Level, least_pairs, paired, pairs_needed
+from automl.statistics import ALPHA, Difference, Level, holm, least_pairs, paired, pairs_needed
 from search.record import Role, State, TrialRecord
 
 # What it means when the winner is not better than such an arm.
@@ -239,10 +237,10 @@ def judge(question: Question, arms: Sequence[Arm], scores: Mapping[str, Scores])
     word, index, differences = result
     decided = looked > 0 and (over or (question.sequential and word != "undecided"))
     lead = finalists[index]
-    holm = multipletests([d.p for d in differences], method="holm")[1].tolist()
+    adjusted = holm([d.p for d in differences])
     comparisons = [
         Comparison(arm=arm, difference=d, p_holm=p)
-        for arm, d, p in zip(finalists, differences, holm, strict=True)
+        for arm, d, p in zip(finalists, differences, adjusted, strict=True)
     ]
     for arm in others:
         if arm.role is not Role.FINALIST:

@@ -84,3 +84,20 @@ class Task(ABC):
     @abstractmethod
     def artifact(self, model: nn.Module) -> tuple[nn.Module, Tensor]:
         """What is deployed: a module from raw inputs to answers, and an example batch of raw inputs."""
+
+    # What a model card tells beyond the metrics. A task may leave each of these out.
+
+    def answers(self, split: Split) -> Iterator[tuple[Tensor, Tensor]]:
+        """All raw inputs of a split, as a deployed model takes them, in batches with their true labels.
+
+        A label is an index of `labels`, int64 `(N,)`. Nothing where an answer is not one of the labels.
+        """
+        return iter(())
+
+    def describe_splits(self) -> dict[str, str]:
+        """How each split came about, in words."""
+        return {}
+
+    def usage(self) -> str:
+        """In Markdown: what the deployed model takes and answers, and how to use it."""
+        return ""

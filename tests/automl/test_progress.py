@@ -15,17 +15,21 @@ from search.ledger import Plan
 from search.record import State, TrialRecord
 
 
-def make(trials: int | None, *, metric: str = "accuracy", maximize: bool = True, **more: Any) -> Progress:
+class Shown(Progress):
+    """Of a search with rungs of its own."""
+
+    def __init__(self, plan: Plan, records: dict[int, TrialRecord], **more: Any) -> None:
+        self.rungs = Rungs(9)
+        super().__init__(plan, records, summary=lambda: search_summary(plan, records, self.rungs), **more)
+
+
+def make(trials: int | None, *, metric: str = "accuracy", maximize: bool = True, **more: Any) -> Shown:
     plan = Plan(trials=trials, budget=9, metric=metric, maximize=maximize, objectives=[metric])
-    records: dict[int, TrialRecord] = {}
-    rungs = Rungs(9)
-    made = Progress(plan, records, summary=lambda: search_summary(plan, records, rungs), **more)
-    made.rungs = rungs  # type: ignore[attr-defined]
-    return made
+    return Shown(plan, {}, **more)
 
 
 def tell(
-    progress: Progress,
+    progress: Shown,
     number: int,
     state: State,
     value: float | None,
@@ -131,7 +135,7 @@ def test_how_long_it_will_take(
     monkeypatch.setattr(time, "monotonic", lambda: now)
     plan = Plan(trials=trials, budget=9, metric="accuracy", maximize=True, objectives=["accuracy"])
     records = {i: TrialRecord(i, TrialConfig(), state=State.PRUNED) for i in range(known)}
-    progress = Progress(plan, records, summary=lambda: "", budget=budget)
+    progress = Shown(plan, records, budget=budget)
     now += passed
     for number in (known, known + 1):
         tell(progress, number, State.PRUNED, 0.5)

@@ -13,6 +13,7 @@ from statsmodels.stats.weightstats import ttost_ind, ttost_paired
 
 from automl.statistics import (
     ALPHA,
+    holm,
     least_pairs,
     nominal_levels,
     paired,
@@ -103,7 +104,9 @@ def test_one_seed_is_not_enough():
 @pytest.mark.parametrize("seed", range(20))
 def test_step_down_is_holm(seed):
     p = np.random.default_rng(seed).beta(0.3, 2, 4)
-    assert step_down(p, lambda alpha: alpha) == list(multipletests(p, 0.05, method="holm")[0])
+    rejected, adjusted, *_ = multipletests(p, 0.05, method="holm")
+    assert step_down(p, lambda alpha: alpha) == list(rejected)
+    assert holm(p) == pytest.approx(list(adjusted), abs=1e-12)
 
 
 @pytest.mark.parametrize(
