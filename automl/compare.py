@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from attention import InputError, unknown
-from automl.confirm import VERDICT, confirmations
+from automl.confirmation import VERDICT, confirmations
 from automl.folder import FILE
 from automl.statistics import ALPHA, Difference, Word, holm, paired, step_down, unpaired
 from automl.tasks import TASKS
@@ -132,9 +132,10 @@ def _comparable(one: Sample, other: Sample) -> None:
 
 def _find(name: str, storage: str) -> Sample:
     search, colon, arm = name.partition(":")
-    folder = Path(storage).expanduser().resolve() / search
-    if (folder / FILE).is_file():
-        return _of_search(name, folder, arm if colon else None)
+    if "," not in search:  # ids of many runs are too long for a file's name
+        folder = Path(storage).expanduser().resolve() / search
+        if (folder / FILE).is_file():
+            return _of_search(name, folder, arm if colon else None)
     return _of_runs(name, storage)
 
 

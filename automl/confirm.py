@@ -5,97 +5,34 @@ the same initial trunk, so that what differs between two arms at one seed is wha
 the same time, as in the search, and is scored once, after its last epoch, on the test split.
 """
 
-import json
-import os
 import sys
 from collections import Counter
 from collections.abc import Iterable
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
-from typing import Any
-
-from optuna.study import StudyDirection
+from typing import TYPE_CHECKING, Any
 
 from attention import InputError
-from automl.arms import Arm, Field, ablations, choose_arms
+from automl.arms import choose_arms
+from automl.confirmation import FILE, FOLDER, Confirmation, Options, confirmations, study_in, write
 from automl.folder import About, find_latest, old_folder, provenance
+from automl.jury import Jury
 from automl.keeper import Keeper
 from automl.limits import Limits
 from automl.logs import chatter_to
 from automl.search import Stopped, Traces
 from automl.settings import draw_baseline, reference
-from automl.statistics import ALPHA, least_pairs
-from automl.tasks import Task, open_task
-from automl.verdict import Question, Scores, Verdict, collect, judge
+from automl.tasks import open_task
+from automl.verdict import Verdict
 from search.ledger import Plan
-from search.record import Role, State, TrialRecord
-from search.roster import Entry, Roster
+from search.record import State, TrialRecord
+from search.roster import Roster
 from search.spaces import load
-from search.study import FILE as STUDY
-from search.study import close_study, create_study, open_study, own_trials, read_record
+from search.study import read_records
 
 # Ray and MLflow take seconds to import; a mistake in the arguments is told before that.
-
-FOLDER, FILE, VERDICT = "confirm", "confirm.json", "verdict.json"
-
-
-@dataclass(frozen=True, kw_only=True)
-class Options:
-    """What may be chosen. Raises InputError for what cannot work.
-
-    top: finalists. seeds: of each arm. margin: the least difference that matters, in the metric's unit, such
-    as points. sequential: stop adding seeds as soon as the question is decided.
-    """
-
-    top: int = 3
-    seeds: int = 10
-    margin: float = 0.5
-    sequential: bool = False
-
-    def __post_init__(self) -> None:
-        if self.top < 1:
-            raise InputError(f"--top must be 1 or more; got {self.top}")
-        if self.seeds < 2:
-            raise InputError(
-                f"--seeds must be 2 or more, and {least_pairs(ALPHA / self.top)} or more to show anything: "
-                f"one seed says nothing of how far seeds differ; got {self.seeds}"
-            )
-        if not self.margin >= 0:
-            raise InputError(f"--margin must be 0 or more, in points; got {self.margin:g}")
-
-
-@dataclass(frozen=True, kw_only=True)
-class Confirmation:
-    """What `confirm.json` holds: fixed before the first trial, so that nobody chooses after seeing scores.
-
-    number: 1 for a search's first. seeds: of each arm, in order. field: who takes part.
-    """
-
-    number: int
-    options: Options
-    seeds: list[int]
-    field: Field
-    provenance: dict[str, Any]
-
-    def to_json(self) -> dict[str, Any]:
-        return {
-            "format": 1,
-            **vars(self),
-            "options": asdict(self.options),
-            "field": self.field.to_json(),
-        }
-
-    @classmethod
-    def read(cls, folder: Path) -> "Confirmation":
-        """Raises InputError when the file is damaged."""
-        try:
-            value = json.loads((folder / FILE).read_text())
-            if value.pop("format") != 1:
-                raise KeyError("format")
-            options, field = Options(**value.pop("options")), Field.from_json(value.pop("field"))
-            return cls(**value, options=options, field=field)
-        except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
-            raise InputError(f"{folder / FILE} is damaged or not one of ours ({error!r})") from error
+if TYPE_CHECKING:
+    from automl.tracking import Tracker
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -141,27 +78,10 @@ def run_confirm(
     name = search or find_latest(storage)
     with old_folder(name, storage) as (folder, about):
         about = replace(about, settings=replace(about.settings, storage=storage))
-        records = _read(folder, about.name)
+        records = read_records(folder, about.name)
         place, confirmation = _begin(folder, about, records, chosen, again=again)
-        task = open_task(confirmation.field.arms[0].config, about.settings.runtime)
         with chatter_to(place / "log.txt"):
-            return _run(place, about, confirmation, task, ablate=ablate)
-
-
-def confirmations(folder: Path) -> list[Path]:
-    """The folders of a search's confirmations, the first one first."""
-    found = [path.parent for path in folder.glob(f"{FOLDER}*/{FILE}")]
-    return sorted(found, key=lambda path: Confirmation.read(path).number)
-
-
-def _read(folder: Path, name: str) -> list[TrialRecord]:
-    """The trials of the study in `folder`."""
-    if not (folder / STUDY).exists():
-        return []
-    study = open_study(folder, name=name)
-    found = [read_record(trial) for trial in own_trials(study)]
-    close_study(study)
-    return [record for record in found if record is not None]
+            return _run(place, about, confirmation, ablate=ablate)
 
 
 def _begin(
@@ -200,81 +120,45 @@ def _begin(
     return place, confirmation
 
 
-def _run(place: Path, about: About, confirmation: Confirmation, task: Task, *, ablate: bool) -> ConfirmResult:
+def _run(place: Path, about: About, confirmation: Confirmation, *, ablate: bool) -> ConfirmResult:
     from automl.progress import Progress
-    from automl.tracking import conclude, open_confirmation
+    from automl.tracking import open_confirmation
     from automl.workers import open_workers, settle
 
-    settings, options = about.settings, confirmation.options
-    question = Question(
-        seeds=confirmation.seeds,
-        equal=f"equal {settings.equal}",
-        margin=options.margin,
-        sequential=options.sequential,
-        metric=task.metric,
-        maximize=task.direction == "maximize",
-        scale=task.scale,
-        unit=task.unit,
-    )
-    metric = f"test_{task.metric}"
-    plan = Plan(
-        trials=len(confirmation.seeds) * len(confirmation.field.arms) + len(confirmation.field.rivals),
-        budget=about.plan["budget"],
-        metric=metric,
-        maximize=question.maximize,
-        objectives=[metric],
-        baseline_share=0,
-    )
-    name = f"{about.name}-{place.name}"
-    study = (
-        open_study(place, name=name)
-        if (place / STUDY).exists()
-        else create_study(
-            place,
-            name=name,
-            directions=[StudyDirection.MAXIMIZE if question.maximize else StudyDirection.MINIMIZE],
-        )
-    )
-    roster = Roster(study, plan, [])
-    bench = _Bench(place, about, confirmation, question, roster, metric)
+    settings = about.settings
     advice = f"go on with: automl confirm --search {about.name}" + (
         f" --storage {settings.storage}" if settings.storage != "searches" else ""
     )
-    least = least_pairs(ALPHA / sum(arm.role is Role.FINALIST for arm in confirmation.field.arms))
-    if options.seeds < least:
+    if len(confirmation.seeds) < confirmation.least:
         print(
-            f"warning: {options.seeds} seeds can show no difference, however large; it takes {least}",
+            f"warning: {len(confirmation.seeds)} seeds can show no difference, however large; it takes "
+            f"{confirmation.least}",
             file=sys.stderr,
         )
-    bench.look(ablate)
-    signal, missing = None, 0
-    tracker = open_confirmation(
-        place,
-        about,
-        confirmation.number,
-        about_it={**asdict(options), "first_seed": confirmation.seeds[0]},
-        plan=confirmation.to_json(),
-    )
+    jury = open_jury(place, about, confirmation)
+    roster = jury.roster
+    jury.look(ablate)
+    signal = None
+    tracker = open_confirmation(place, about, confirmation)
     try:
         for record in roster.records.values():
             tracker.update(record)
         if roster.left:
             with open_workers(settings, place / "log.txt", advice) as workers:
-                keeper = _ArmKeeper(
-                    place, plan, roster.records.values(), metric=task.metric, told=tracker.update
-                )
+                plan, records = roster.plan, roster.records
+                metric = jury.question.metric
+                keeper = _ArmKeeper(place, plan, records.values(), metric=metric, told=tracker.update)
                 print(f"confirming {about.name} in {place}; if anything ends it, {advice}", file=sys.stderr)
                 while roster.left and workers.interrupt.signal is None and not roster.hopeless:
-                    before = len(roster.records)
-                    plan = replace(plan, trials=max(plan.trials or 0, len(roster.entries)))
+                    before = len(records)
                     progress = Progress(
-                        plan,
-                        roster.records,
-                        summary=bench.summary,
+                        replace(plan, trials=max(plan.trials or 0, len(roster.entries))),
+                        records,
+                        summary=jury.summary,
                         devices=workers.devices,
                         device=workers.device,
                     )
-                    roster.listeners = [keeper, tracker, bench, progress, Traces(place)]
+                    roster.listeners = [keeper, tracker, jury, progress, Traces(place)]
                     with progress:
                         workers.run(
                             roster,
@@ -283,144 +167,53 @@ def _run(place: Path, about: About, confirmation: Confirmation, task: Task, *, a
                             limits=Limits(),
                             test=True,
                         )
-                    bench.look(ablate)
-                    if len(roster.records) == before and not roster.unfinished:
+                    jury.look(ablate)  # and what follows from it
+                    if len(records) == before and not roster.unfinished:
                         break
                 signal = workers.interrupt.signal
     finally:
-        best = bench.best_of_lead()
-        counts = Counter(record.state for record in roster.records.values())
-        missing = tracker.finish(
-            best=best, metric=metric, counts=counts, stopped=bool(roster.left) or counts[State.RUNNING] > 0
-        )
+        missing = conclude_in(tracker, about, jury)
         settle(place, roster)
-    value = bench.value()
     if signal is not None:
         print(advice, file=sys.stderr)
         raise Stopped(signal)
-    if bench.verdict.complete:
-        winner = tracker.runs.get(best.number) if best is not None and bench.verdict.winner else None
-        try:
-            conclude(about, value, winner)
-        except Exception as error:
-            print(f"warning: MLflow did not take the verdict ({error}); later: automl sync", file=sys.stderr)
-            missing = max(1, missing)
     return ConfirmResult(
         search=about.name,
         number=confirmation.number,
         folder=place,
-        verdict=bench.verdict,
-        value=value,
+        verdict=jury.verdict,
+        value=jury.value(),
         untracked=missing,
     )
 
 
-def _entries(arms: Iterable[Arm], seeds: Iterable[int]) -> list[Entry]:
-    """Each arm with each seed, seed after seed, so that pairs are whole as early as can be."""
-    arms = list(arms)
-    return [
-        Entry(arm=arm.name, role=arm.role, config=replace(arm.config, seed=seed))
-        for seed in seeds
-        for arm in arms
-    ]
+def open_jury(place: Path, about: About, confirmation: Confirmation) -> Jury:
+    """The jury of the confirmation in `place`, with all that was tried so far."""
+    task = open_task(confirmation.field.arms[0].config, about.settings.runtime)
+    question = confirmation.question(task, about.settings.equal)
+    study = study_in(place, about, maximize=question.maximize)
+    roster = Roster(study, confirmation.plan(task, about.plan["budget"]), [])
+    return Jury(place, about.name, confirmation, question, roster)
 
 
-class _Bench:
-    """A listener that judges as the scores come in, and says what is still to be trained.
+def conclude_in(tracker: "Tracker", about: About, jury: Jury, **patience: float) -> int:
+    """End the confirmation's run in MLflow, with the verdict if there is one.
 
-    First come the rivals, once each; then all arms with every seed, against the best baseline; then the
-    ablations, if they are asked for. All of it follows from the study, so that it goes on where it was.
-
-    arms: those that are judged, the baseline first.
+    Returns how many trials MLflow has not taken, 0 if it has all of it.
     """
-
-    def __init__(
-        self,
-        place: Path,
-        about: About,
-        confirmation: Confirmation,
-        question: Question,
-        roster: Roster,
-        metric: str,
-    ) -> None:
-        self.place, self.about, self.confirmation = place, about, confirmation
-        self.question, self.roster, self.metric = question, roster, metric
-        self.arms: list[Arm] = []
-        self.verdict = Verdict(question=question)
-
-    def started(self, trial: TrialRecord) -> None:
-        pass
-
-    def reported(self, trial: TrialRecord) -> None:
-        pass
-
-    def ended(self, trial: TrialRecord) -> None:
-        self.look(False)
-
-    def look(self, ablate: bool) -> None:
-        """Judge anew, and write down what came of it. ablate: train the ablations when the rest is over."""
-        field, roster = self.confirmation.field, self.roster
-        first = [Entry(arm=arm.name, role=arm.role, config=arm.config) for arm in field.rivals]
-        ended = {r.arm: r for r in roster.records.values() if r.state is not State.RUNNING}
-        if any(arm.name not in ended for arm in field.rivals):
-            roster.entries = first
-            return
-        self.arms = [self._baseline(ended), *field.arms[1:]]
-        self._judge()
-        seeds = list(self.question.seeds)
-        if self.verdict.complete:  # what nobody needs any more is not begun, and cut where it runs
-            seeds = [seed for seed in seeds if seed in self.verdict.used]
-        roster.entries = [*first, *_entries(self.arms, seeds)]
-        if self.verdict.complete and self.verdict.lead is not None:
-            made = ablations(self.verdict.lead.arm)
-            if ablate or any(arm.name in ended for arm in made):
-                self.arms += made
-                roster.entries += _entries(made, seeds)
-                self._judge()
-        write(self.place / VERDICT, self.value())
-
-    def _baseline(self, ended: dict[str, TrialRecord]) -> Arm:
-        """The best by validation of the search's own baseline and its rivals."""
-        field, sign = self.confirmation.field, 1 if self.question.maximize else -1
-        best, score = field.arms[0], sign * field.score
-        for arm in field.rivals:
-            record = ended[arm.name]
-            if record.state is State.COMPLETE and sign * record.value(self.question.metric) > score:
-                best, score = arm, sign * record.value(self.question.metric)
-        return best
-
-    def _judge(self) -> None:
-        self.verdict = judge(self.question, self.arms, self._scores())
-
-    def _scores(self) -> dict[str, Scores]:
-        return collect(self.arms, self.roster.records.values(), self.metric, self.question.seeds)
-
-    def value(self) -> dict[str, Any]:
-        value = self.verdict.to_json(self.arms, self._scores())
-        value["warnings"] = [*self.confirmation.field.warnings, *value["warnings"]]
-        return {"search": self.about.name, "confirmation": self.confirmation.number, **value}
-
-    def summary(self) -> str:
-        lead = self.verdict.lead
-        if lead is None:
-            return "" if self.arms else "looking for the best baseline"
-        d = lead.difference
-        return (
-            f"{len(self.verdict.used)} seeds, {lead.arm.name} {d.mean:+.2f} {self.question.unit} "
-            f"({d.low:.2f} to {d.high:.2f})"
-        )
-
-    def best_of_lead(self) -> TrialRecord | None:
-        """Of the leading finalist's trainings the one with the best validation: test chooses nothing."""
-        if self.verdict.lead is None:
-            return None
-        sign = 1 if self.question.maximize else -1
-        trials = [
-            record
-            for record in self.roster.records.values()
-            if record.arm == self.verdict.lead.arm.name and record.state is State.COMPLETE
-        ]
-        return max(trials, key=lambda r: sign * r.value(self.question.metric), default=None)
+    roster, best = jury.roster, jury.best_of_lead()
+    counts = Counter(record.state for record in roster.records.values())
+    missing = tracker.finish(
+        best=best,
+        metric=roster.plan.metric,
+        counts=counts,
+        stopped=roster.left + counts[State.RUNNING] > 0,
+        **patience,
+    )
+    if jury.verdict.complete:
+        winner = tracker.runs.get(best.number) if best is not None and jury.verdict.winner else None
+        missing += tracker.conclude(about.identity, jury.value(), winner)
+    return missing
 
 
 class _ArmKeeper(Keeper):
@@ -441,10 +234,3 @@ class _ArmKeeper(Keeper):
                 if other is None or sign * record.value(self.metric) > sign * other.value(self.metric):
                     best[record.arm] = record
         return list(best.values())
-
-
-def write(file: Path, value: dict[str, Any]) -> None:
-    """Write JSON, atomically."""
-    new = file.with_name(f"{file.name}.{os.getpid()}")
-    new.write_text(json.dumps(value, indent=2))
-    os.replace(new, file)

@@ -3,40 +3,47 @@
 from collections import Counter
 
 from attention import InputError
+from automl.confirm import conclude_in, open_jury
+from automl.confirmation import Confirmation, confirmations
 from automl.folder import old_folder
-from automl.tracking import open_tracker
+from automl.tracking import open_confirmation, open_tracker
 from search.ledger import Plan, leaders
 from search.record import State
-from search.study import close_study, open_study, own_trials, read_record
+from search.study import close_study, read_records
 
 PATIENCE = 600.0  # seconds that MLflow may take
 
 
 def run_sync(name: str, storage: str = "searches") -> int:
-    """Write what MLflow lacks of a search, and return how many trials it then has.
+    """Write what MLflow lacks of a search and its confirmations, and return how many trials it then has.
 
     Raises InputError when there is no such search, when it is running, or when MLflow does not take it.
     """
     with old_folder(name, storage) as (folder, about):
-        study = open_study(folder, name=about.name)
-        found = [read_record(trial) for trial in own_trials(study)]
-        close_study(study)
-        records = [record for record in found if record is not None]
         plan = Plan(**about.plan)
+        records = read_records(folder, about.name)
+        trials = len(records)
         tracker = open_tracker(folder, about)
         for record in records:
             tracker.update(record)
         counts = Counter(record.state for record in records)
         best, _ = leaders(records, plan)
+        stopped = counts[State.RUNNING] > 0
         missing = tracker.finish(
-            best=best,
-            metric=plan.metric,
-            counts=counts,
-            stopped=counts[State.RUNNING] > 0,
-            patience=PATIENCE,
+            best=best, metric=plan.metric, counts=counts, stopped=stopped, patience=PATIENCE
         )
+        for place in confirmations(folder):
+            confirmation = Confirmation.read(place)
+            jury = open_jury(place, about, confirmation)
+            jury.look(False)
+            tracker = open_confirmation(place, about, confirmation)
+            for record in jury.roster.records.values():
+                tracker.update(record)
+            missing += conclude_in(tracker, about, jury, patience=PATIENCE)
+            trials += len(jury.roster.records)
+            close_study(jury.roster.study)
         if missing:
             raise InputError(
                 f"MLflow did not take {missing} trials or parts of them; try again when it answers"
             )
-    return len(records)
+    return trials

@@ -26,6 +26,7 @@ from mlflow.exceptions import MlflowException
 from mlflow.utils.time import get_current_time_millis
 
 from attention import InputError
+from automl.confirmation import Confirmation
 from automl.folder import About
 from automl.settings import short_name
 from search.config import TrialConfig
@@ -341,6 +342,25 @@ class Tracker:
             missing = max(1, missing)
         return missing
 
+    def conclude(self, identity: str, verdict: Mapping[str, Any], winner: str | None) -> int:
+        """Write a verdict to the run of the search: its sentence, all of it, the run of a confirmed winner.
+
+        Returns 0, or 1 if MLflow did not take it.
+        """
+        try:
+            run_id = self._find_parent(identity)
+            if run_id is not None:
+                self.client.set_tag(run_id, VERDICT, str(verdict["sentence"]))
+                self.client.log_dict(run_id, dict(verdict), "verdict.json")
+                if winner is not None:
+                    self.client.set_tag(run_id, CONFIRMED, winner)
+                elif CONFIRMED in self.client.get_run(run_id).data.tags:
+                    self.client.delete_tag(run_id, CONFIRMED)
+        except Exception as error:
+            log.warning("MLflow did not take the verdict: %s", error)
+            return 1
+        return 0
+
     def _finish(
         self, best: TrialRecord | None, metric: str, counts: Mapping[State, int], stopped: bool
     ) -> None:
@@ -384,13 +404,9 @@ def open_tracker(folder: Path, about: About) -> Tracker:
     )
 
 
-def open_confirmation(
-    folder: Path, about: About, number: int, *, about_it: Mapping[str, Any], plan: Mapping[str, Any]
-) -> Tracker:
-    """The tracker of a search's confirmation in `folder`, below the search's run.
-
-    about_it: parameters of its run. plan: an artifact of it.
-    """
+def open_confirmation(folder: Path, about: About, confirmation: Confirmation) -> Tracker:
+    """The tracker of a search's confirmation in `folder`, below the search's run."""
+    number = confirmation.number
     return Tracker(
         name=f"{about.name} confirm" + (f" {number}" if number > 1 else ""),
         tags={CONFIRMS: about.name},
@@ -398,25 +414,9 @@ def open_confirmation(
         above=about.identity,
         experiment=short_name(about.settings.space),
         checkpoint=lambda trial: folder / trial.folder,
-        about=about_it,
-        settings=plan,
+        about={**vars(confirmation.options), "first_seed": confirmation.seeds[0]},
+        settings=confirmation.to_json(),
     )
-
-
-def conclude(about: About, verdict: Mapping[str, Any], winner: str | None) -> None:
-    """Write a verdict to the search's run: its sentence, all of it, and the run of a confirmed winner."""
-    client = _client()
-    experiment = client.get_experiment_by_name(short_name(about.settings.space))
-    runs = experiment and client.search_runs(
-        [experiment.experiment_id], f"tags.`{IDENTITY}` = '{about.identity}'"
-    )
-    for run in runs or []:
-        client.set_tag(run.info.run_id, VERDICT, str(verdict["sentence"]))
-        client.log_dict(run.info.run_id, dict(verdict), "verdict.json")
-        if winner is not None:
-            client.set_tag(run.info.run_id, CONFIRMED, winner)
-        elif CONFIRMED in run.data.tags:
-            client.delete_tag(run.info.run_id, CONFIRMED)
 
 
 @dataclass(frozen=True)

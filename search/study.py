@@ -128,6 +128,16 @@ def read_record(trial: FrozenTrial) -> TrialRecord | None:
     )
 
 
+def read_records(folder: Path, name: str) -> list[TrialRecord]:
+    """The trials of the study called `name` in `folder`, none where there is no study yet."""
+    if not (folder / FILE).exists():
+        return []
+    study = open_study(folder, name=name)
+    found = [read_record(trial) for trial in own_trials(study)]
+    close_study(study)
+    return [record for record in found if record is not None]
+
+
 def _state(trial: FrozenTrial) -> State:
     if trial.state is TrialState.COMPLETE:
         return State.COMPLETE

@@ -12,8 +12,10 @@ from mlflow import MlflowClient
 
 import automl.workers
 from attention import Spec
-from automl.confirm import confirmations, run_confirm
+from automl.confirm import run_confirm
+from automl.confirmation import confirmations
 from automl.search import Stopped
+from automl.sync import run_sync
 from automl.tasks import open_task
 from search.study import open_study, own_trials
 
@@ -229,3 +231,19 @@ def test_arms_of_one_seed_are_paired(placement):
     trunk, whole = plain.model().state_dict(), other.model().state_dict()
     assert trunk.keys() < whole.keys()
     assert all(torch.equal(whole[name], value) for name, value in trunk.items())
+
+
+def test_sync_brings_mlflow_the_confirmation(search, at_work, store, monkeypatch, tmp_path):
+    at_work(FakeWorkers(gain))
+    result = run_confirm("mine", top=1, seeds=6)
+    # Another, empty MLflow: nothing of it is there.
+    monkeypatch.setenv("MLFLOW_TRACKING_URI", f"sqlite:///{tmp_path / 'other.db'}")
+    trials = run_sync("mine")
+    client = MlflowClient()
+    experiment = client.get_experiment_by_name("digits")
+    runs = client.search_runs([experiment.experiment_id])
+    assert len(runs) == trials + 2
+    (parent,) = (run for run in runs if "automl.search" in run.data.tags)
+    assert parent.data.tags["automl.verdict"] == result.verdict.sentence
+    winner = client.get_run(parent.data.tags["automl.confirmed_run"])
+    assert "test_accuracy" in winner.data.metrics

@@ -1,0 +1,134 @@
+"""What a confirmation is on disk: its plan, fixed before the first trial, its study and its verdict."""
+
+import json
+import os
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+import optuna
+from optuna.study import StudyDirection
+
+from attention import InputError
+from automl.arms import Field
+from automl.folder import About
+from automl.statistics import ALPHA, least_pairs
+from automl.tasks import Task
+from automl.verdict import Question
+from search.ledger import Plan
+from search.record import Role
+from search.study import FILE as STUDY
+from search.study import create_study, open_study
+
+FOLDER, FILE, VERDICT = "confirm", "confirm.json", "verdict.json"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Options:
+    """What may be chosen. Raises InputError for what cannot work.
+
+    top: finalists. seeds: of each arm. margin: the least difference that matters, in the metric's unit, such
+    as points. sequential: stop adding seeds as soon as the question is decided.
+    """
+
+    top: int = 3
+    seeds: int = 10
+    margin: float = 0.5
+    sequential: bool = False
+
+    def __post_init__(self) -> None:
+        if self.top < 1:
+            raise InputError(f"--top must be 1 or more; got {self.top}")
+        if self.seeds < 2:
+            raise InputError(
+                f"--seeds must be 2 or more, and {least_pairs(ALPHA / self.top)} or more to show anything: "
+                f"one seed says nothing of how far seeds differ; got {self.seeds}"
+            )
+        if not self.margin >= 0:
+            raise InputError(f"--margin must be 0 or more, in points; got {self.margin:g}")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Confirmation:
+    """What `confirm.json` holds: fixed before the first trial, so that nobody chooses after seeing scores.
+
+    number: 1 for a search's first. seeds: of each arm, in order. field: who takes part.
+    """
+
+    number: int
+    options: Options
+    seeds: list[int]
+    field: Field
+    provenance: dict[str, Any]
+
+    def to_json(self) -> dict[str, Any]:
+        return {
+            "format": 1,
+            **vars(self),
+            "options": asdict(self.options),
+            "field": self.field.to_json(),
+        }
+
+    @classmethod
+    def read(cls, folder: Path) -> "Confirmation":
+        """Raises InputError when the file is damaged."""
+        try:
+            value = json.loads((folder / FILE).read_text())
+            if value.pop("format") != 1:
+                raise KeyError("format")
+            options, field = Options(**value.pop("options")), Field.from_json(value.pop("field"))
+            return cls(**value, options=options, field=field)
+        except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
+            raise InputError(f"{folder / FILE} is damaged or not one of ours ({error!r})") from error
+
+    @property
+    def least(self) -> int:
+        """Seeds below which nothing can be shown."""
+        return least_pairs(ALPHA / sum(arm.role is Role.FINALIST for arm in self.field.arms))
+
+    def question(self, task: Task, equal: str) -> Question:
+        """What is asked. equal: what all arms have the same of, time or epochs."""
+        return Question(
+            seeds=self.seeds,
+            equal=f"equal {equal}",
+            margin=self.options.margin,
+            sequential=self.options.sequential,
+            metric=task.metric,
+            maximize=task.direction == "maximize",
+            scale=task.scale,
+            unit=task.unit,
+        )
+
+    def plan(self, task: Task, budget: float) -> Plan:
+        """Of its trials, each scored on the test split."""
+        metric = f"test_{task.metric}"
+        return Plan(
+            trials=len(self.seeds) * len(self.field.arms) + len(self.field.rivals),
+            budget=budget,
+            metric=metric,
+            maximize=task.direction == "maximize",
+            objectives=[metric],
+            baseline_share=0,
+        )
+
+
+def confirmations(folder: Path) -> list[Path]:
+    """The folders of a search's confirmations, the first one first."""
+    found = [path.parent for path in folder.glob(f"{FOLDER}*/{FILE}")]
+    return sorted(found, key=lambda path: Confirmation.read(path).number)
+
+
+def study_in(folder: Path, about: About, *, maximize: bool) -> optuna.Study:
+    """The study of the confirmation in `folder`, made where there is none yet."""
+    name = f"{about.name}-{folder.name}"
+    if (folder / STUDY).exists():
+        return open_study(folder, name=name)
+    direction = StudyDirection.MAXIMIZE if maximize else StudyDirection.MINIMIZE
+    return create_study(folder, name=name, directions=[direction])
+
+
+def write(file: Path, value: dict[str, Any]) -> None:
+    """Write JSON, atomically."""
+    new = file.with_name(f"{file.name}.{os.getpid()}")
+    new.write_text(json.dumps(value, indent=2))
+    os.replace(new, file)

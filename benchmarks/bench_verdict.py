@@ -1,0 +1,279 @@
+"""From nothing to a verdict on digits: 16 trials, then 2 finalists and the baseline with 5 fresh seeds.
+
+Ours is `automl search` and `automl confirm`, as a person types them, with an empty cache; it also trains the
+controls that a confirmation has. The peer does the same job with stock parts as their documentation shows
+them: fastai's Learner in Ray Train's TorchTrainer in a Tune function, OptunaSearch with ASHA, the seeds as
+further Tune trials. Its choices are fastai's own: its xresnet18 at a quarter of its width, with or without
+its self-attention, and the same hyperparameters. Both run on two cores, one trial on each.
+"""
+
+import json
+import os
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+from pathlib import Path
+from typing import Any
+
+from harness import Row, show, write
+
+TRIALS, TOP, SEEDS, EPOCHS = 16, 2, 5, 6
+
+
+def ours(folder: Path) -> dict[str, float]:
+    """Wall time of both commands, seconds of training in them, and the best finalist's test accuracy."""
+    automl = Path(sys.executable).parent / "automl"
+    environment = {**os.environ, "AUTOML_CACHE": str(folder / "cache")}
+    environment.pop("MLFLOW_TRACKING_URI", None)
+
+    def run(*arguments: str) -> dict[str, Any]:
+        done = subprocess.run(
+            [automl, *arguments, "--json"], cwd=folder, env=environment, capture_output=True, text=True
+        )
+        assert done.returncode == 0, done.stderr
+        value: dict[str, Any] = json.loads(done.stdout.splitlines()[-1])
+        return value
+
+    begun = time.perf_counter()
+    run("search", "--space", "digits", "--trials", str(TRIALS), "--name", "bench")
+    searched = time.perf_counter() - begun
+    verdict = run("confirm", "--top", str(TOP), "--seeds", str(SEEDS))
+    wall = time.perf_counter() - begun
+    print(verdict["sentence"], flush=True)
+    scores = [
+        s
+        for arm in verdict["arms"]
+        if arm["role"] in ("baseline", "finalist")
+        for s in arm["scores"].values()
+    ]
+    return {
+        "wall": wall,
+        "search": searched,
+        "confirm": wall - searched,
+        "training": _trained(folder / "searches" / "bench"),
+        "accuracy": 100 * statistics.mean(scores),
+    }
+
+
+def _trained(folder: Path) -> float:
+    """Seconds of the epochs in both studies, summed over the slots."""
+    import optuna
+
+    total = 0.0
+    for place, name in ((folder, "bench"), (folder / "confirm", "bench-confirm")):
+        study = optuna.load_study(study_name=name, storage=f"sqlite:///{place / 'study.db'}")
+        total += sum(m["seconds"] for trial in study.trials for m in trial.user_attrs.get("history", []))
+    return total
+
+
+def theirs(folder: Path) -> dict[str, float]:
+    """The same with stock parts, in a process of its own."""
+    begun = time.perf_counter()
+    done = subprocess.run(
+        [sys.executable, __file__, "stock"], cwd=folder, capture_output=True, text=True,
+        env={**os.environ, "RAY_USAGE_STATS_ENABLED": "0"},
+    )  # fmt: skip
+    wall = time.perf_counter() - begun
+    assert done.returncode == 0, done.stderr[-3000:]
+    return {"wall": wall, **json.loads(done.stdout.splitlines()[-1])}
+
+
+def save_digits(root: Path) -> None:
+    """The digits as a person would have them: PNG files in a folder for each class, a fifth set aside."""
+    import numpy as np
+    from PIL import Image
+    from sklearn.datasets import load_digits
+    from sklearn.model_selection import train_test_split
+
+    digits = load_digits()
+    indices = np.arange(len(digits.target))
+    rest, test = train_test_split(indices, test_size=0.2, stratify=digits.target, random_state=0)
+    train, valid = train_test_split(rest, test_size=0.2, stratify=digits.target[rest], random_state=0)
+    for split, members in (("train", train), ("valid", valid), ("test", test)):
+        for i in members:
+            place = root / split / str(digits.target[i])
+            place.mkdir(parents=True, exist_ok=True)
+            Image.fromarray((digits.images[i] * 255 / 16).astype("uint8")).save(place / f"{i}.png")
+
+
+def worker(values: dict[str, Any]) -> None:
+    """Trains one configuration with fastai and reports each epoch to Ray Train."""
+    import ray.train
+    import torch
+    from fastai.vision.all import (
+        Adam,
+        Callback,
+        CrossEntropyLossFlat,
+        ImageDataLoaders,
+        Learner,
+        Resize,
+        accuracy,
+        set_seed,
+    )
+    from fastai.vision.models.xresnet import ResBlock, XResNet
+
+    torch.set_num_threads(1)
+    set_seed(values["seed"], reproducible=True)
+    root = Path(values["data"])
+    loaders = ImageDataLoaders.from_folder(
+        root,
+        valid=values["valid"],
+        train="train",
+        item_tfms=Resize(32),
+        bs=values["batch_size"],
+        num_workers=0,
+    )
+    model = XResNet(
+        ResBlock, 1, [2, 2, 2, 2], n_out=10, widths=[16, 32, 64, 128], sa=values["sa"], sym=values["sym"]
+    )
+
+    class Report(Callback):
+        order = 60
+
+        def before_epoch(self) -> None:
+            self.begun = time.perf_counter()
+
+        def after_epoch(self) -> None:
+            score = float(self.learn.recorder.values[-1][-1])
+            ray.train.report({"accuracy": score, "seconds": time.perf_counter() - self.begun})
+
+    learner = Learner(
+        loaders,
+        model,
+        loss_func=CrossEntropyLossFlat(label_smoothing=values["label_smoothing"]),
+        opt_func=Adam,
+        metrics=accuracy,
+        wd=values["weight_decay"],
+        cbs=Report(),
+    )
+    with learner.no_bar(), learner.no_logging():
+        learner.fit_one_cycle(EPOCHS, values["learning_rate"])
+
+
+def stock() -> None:
+    """The peer's whole job; ends with its figures as JSON."""
+    import ray
+    import ray.train
+    import ray.train.torch
+    from ray import tune
+    from ray.tune.integration.ray_train import TuneReportCallback
+    from ray.tune.schedulers import ASHAScheduler
+    from ray.tune.search.optuna import OptunaSearch
+
+    here = Path.cwd()
+    save_digits(here / "digits")
+    ray.init(address="local", num_cpus=2, include_dashboard=True, log_to_driver=False)
+    fixed = {"data": str(here / "digits")}
+
+    def trial(values: dict[str, Any]) -> None:
+        trainer = ray.train.torch.TorchTrainer(
+            worker,
+            train_loop_config=values,
+            scaling_config=ray.train.ScalingConfig(num_workers=1),
+            run_config=ray.train.RunConfig(
+                storage_path=str(here / "train"), callbacks=[TuneReportCallback()]
+            ),
+        )
+        trainer.fit()
+
+    def tuned(space: dict[str, Any], **more: Any) -> Any:
+        results = tune.Tuner(
+            tune.with_resources(trial, {"memory": 2.0**20}),
+            param_space=space,
+            tune_config=tune.TuneConfig(metric="accuracy", mode="max", max_concurrent_trials=2, **more),
+            run_config=tune.RunConfig(storage_path=str(here / "tune"), verbose=0),
+        ).fit()
+        assert not results.errors, results.errors
+        return results
+
+    space = {
+        **fixed,
+        "valid": "valid",
+        "seed": 0,
+        "sa": tune.choice([False, True]),
+        "sym": tune.choice([False, True]),
+        "learning_rate": tune.loguniform(3e-4, 3e-2),
+        "weight_decay": tune.loguniform(1e-4, 3e-1),
+        "batch_size": tune.choice([32, 64, 128]),
+        "label_smoothing": tune.uniform(0.0, 0.2),
+    }
+    begun = time.perf_counter()
+    found = tuned(
+        space, num_samples=TRIALS, search_alg=OptunaSearch(seed=0), scheduler=ASHAScheduler(max_t=EPOCHS)
+    )
+    searched = time.perf_counter() - begun
+    training = [result.metrics_dataframe["seconds"].sum() for result in found]
+    ranked = sorted(found, key=lambda result: result.metrics["accuracy"], reverse=True)
+    finalists = [r.config for r in ranked if r.config["sa"]][:TOP]
+    baseline = [r.config for r in ranked if not r.config["sa"]][:1]
+    arms = [*baseline, *finalists]
+    grid = tune.grid_search(
+        [{**arm, "valid": "test", "seed": seed} for seed in range(1, SEEDS + 1) for arm in arms]
+    )
+    begun = time.perf_counter()
+
+    def seeded(values: dict[str, Any]) -> None:
+        trial(values["arm"])
+
+    results = tune.Tuner(
+        tune.with_resources(seeded, {"memory": 2.0**20}),
+        param_space={"arm": grid},
+        tune_config=tune.TuneConfig(metric="accuracy", mode="max", max_concurrent_trials=2),
+        run_config=tune.RunConfig(storage_path=str(here / "seeds"), verbose=0),
+    ).fit()
+    assert not results.errors, results.errors
+    confirmed = time.perf_counter() - begun
+    training += [result.metrics_dataframe["seconds"].sum() for result in results]
+    ray.shutdown()
+    print(
+        json.dumps(
+            {
+                "search": searched,
+                "confirm": confirmed,
+                "training": float(sum(training)),
+                "accuracy": 100 * statistics.mean(result.metrics["accuracy"] for result in results),
+            }
+        )
+    )
+
+
+def main() -> None:
+    found = []
+    for i in range(int(os.environ.get("ROUNDS", "2"))):
+        pair: dict[str, dict[str, float]] = {}
+        for side in (ours, theirs) if i % 2 == 0 else (theirs, ours):
+            with tempfile.TemporaryDirectory() as scratch:
+                pair[side.__name__] = side(Path(scratch))
+            print(side.__name__, pair[side.__name__], flush=True)
+        found.append((pair["ours"], pair["theirs"]))
+
+    def row(case: str, key: str, unit: str, better: int = -1) -> Row:
+        ratios = [(a[key] / b[key]) ** better for a, b in found]
+        made = Row(
+            case=case,
+            peer="fastai in TorchTrainer in Tune, OptunaSearch + ASHA",
+            ours=statistics.median(a[key] for a, _ in found),
+            theirs=statistics.median(b[key] for _, b in found),
+            unit=unit,
+            spread=(min(ratios), max(ratios)),
+            ratio=statistics.median(ratios),
+        )
+        show(made)
+        return made
+
+    write(
+        "verdict",
+        [
+            row("from nothing to a verdict", "wall", "s"),
+            row("of it, the search", "search", "s"),
+            row("of it, the seeds", "confirm", "s"),
+            row("seconds of training, over both slots", "training", "s"),
+            row("mean test accuracy of baseline and finalists", "accuracy", "%", 1),
+        ],
+    )
+
+
+if __name__ == "__main__":
+    stock() if sys.argv[1:] == ["stock"] else main()
