@@ -1,0 +1,78 @@
+"""The verdict as a forest plot: each arm's difference from the baseline with its 95 % interval."""
+
+from automl.report import style
+from automl.report.plot import Plot, Table, absent
+from automl.report.verdict import Comparison, Verdict
+
+TITLE = "Difference from the tuned baseline"
+
+_VERDICTS = {  # colour and marker, so that the colour alone says nothing
+    "better": (style.BLUE, "o"),
+    "worse": (style.RED, "v"),
+    "equivalent": (style.GREEN, "s"),
+    "undecided": (style.GREY, "D"),
+    None: (style.GREY, "D"),
+}
+
+
+def forest(verdict: Verdict) -> Plot:
+    """Of the arms of a confirmation that have an interval yet."""
+    shown = [c for c in verdict.comparisons if c.difference is not None and c.interval is not None]
+    table = Table(
+        columns=["arm", "role", f"difference, {verdict.unit}", "low", "high", "p", "p (Holm)", "verdict"],
+        rows=[
+            [c.arm, c.role, c.difference, *(c.interval or (None, None)), c.p, c.p_holm, c.verdict]
+            for c in verdict.comparisons
+        ],
+    )
+    if not shown:
+        return absent("verdict", TITLE, "No arm has been compared with the baseline on two seeds yet.")
+    with style.style():
+        figure = _draw(shown, verdict)
+    says = "; ".join(_sentence(c, verdict.unit) for c in shown)
+    return Plot(
+        name="verdict",
+        title=TITLE,
+        figure=figure,
+        says=f"{says}. {_seeds(verdict.seeds)} seeds, {verdict.split} split.",
+        note=(
+            f"Dots are mean differences over paired seeds, bars their 95 % intervals. An interval right of 0 is "
+            f"a gain, one left of it a loss; one within the grey band of ±{verdict.margin:g} {verdict.unit} is "
+            f"no difference that matters."
+        ),
+        table=table,
+    )
+
+
+def _seeds(count: int) -> str:
+    return f"{count} paired"
+
+
+def _sentence(c: Comparison, unit: str) -> str:
+    assert c.interval is not None
+    said = f"{c.arm} ({c.role}): {c.difference:+.2f} {unit}, {c.interval[0]:+.2f} to {c.interval[1]:+.2f}"
+    return said + (f", {c.verdict}" if c.verdict else "")
+
+
+def _draw(shown: list[Comparison], verdict: Verdict) -> style.Figure:
+    figure = style.new(0.62 + 0.46 * len(shown))
+    axes = figure.subplots()
+    axes.axvspan(-verdict.margin, verdict.margin, color="#eeeeee", zorder=0)
+    axes.axvline(0, color=style.INK, linewidth=0.8, zorder=1)
+    for row, c in enumerate(shown):
+        assert c.interval is not None
+        colour, marker = _VERDICTS.get(c.verdict, _VERDICTS[None])
+        axes.plot(c.interval, [row, row], color=colour, linewidth=2.2, solid_capstyle="round", zorder=2)
+        axes.plot([c.difference], [row], marker=marker, color=colour, markersize=6.5, zorder=3,
+                  markeredgecolor="white", markeredgewidth=0.6)  # fmt: skip
+        # The name stands above its own bar: long ones take no room from the axis.
+        said = f"{style.brief(c.arm, 44)}  ·  {c.role}"
+        axes.annotate(said, (0, row), xycoords=("axes fraction", "data"), xytext=(0, 6),
+                      textcoords="offset points", fontsize=7.4)  # fmt: skip
+    axes.set_ylim(len(shown) - 0.6, -0.75)
+    axes.set_yticks([])
+    axes.spines["left"].set_visible(False)
+    axes.grid(axis="y", visible=False)
+    style.few_ticks(axes, x=6)
+    axes.set_xlabel(f"{verdict.metric} minus the baseline's, {verdict.unit}")
+    return figure
