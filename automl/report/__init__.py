@@ -70,7 +70,8 @@ def sections(search: Search) -> list[Section]:
             title="What the search learned",
             lead="Which type, where, and which choices mattered, among the trials of the search. These are "
             "observations on the validation split, not proofs.",
-            plots=[placement(search), gates(search), importance(search, ranked)],
+            plots=[placement(search), gates(search), costs(search), importance(search, ranked)],
+            dense=True,
         ),
         Section(
             id="went",
@@ -79,17 +80,12 @@ def sections(search: Search) -> list[Section]:
             plots=[curves(search), fates(search), audit(search)],
         ),
         Section(
-            id="costs",
-            title="What it costs",
-            lead="Trials had equal time to train in, but the models they leave differ in size and speed.",
-            plots=[costs(search)],
-        ),
-        Section(
             id="choices",
             title="Every choice",
             lead="Each hyperparameter and each choice of the placement against the metric, the most important "
-            "first; then the most important ones in pairs.",
+            "first; and the most important ones in pairs.",
             plots=[pairs(search, ranked), *slices(search, ranked)],
+            dense=True,
         ),
     ]
 

@@ -149,7 +149,7 @@ def fates(search: Search) -> Plot:
         handles = [Patch(facecolor=looks[e][0], hatch=looks[e][1], edgecolor="white", label=e) for e in order]
         figure.legend(handles=handles, loc="outside upper left", ncols=3, borderaxespad=0.1)
     total = Counter(ends.values())
-    parts = ", ".join(f"{total[end]} {end}" for end in order)
+    parts = ", ".join(f"{total[end]} {'with an error' if end == 'error' else end}" for end in order)
     finished = [f"{kind} {table[kind]['complete']} of {sum(table[kind].values())}" for kind in kinds]
     return Plot(
         name="fates",

@@ -6,13 +6,8 @@ from automl.report.verdict import Comparison, Verdict
 
 TITLE = "Difference from the tuned baseline"
 
-_VERDICTS = {  # colour and marker, so that the colour alone says nothing
-    "better": (style.BLUE, "o"),
-    "worse": (style.RED, "v"),
-    "equivalent": (style.GREEN, "s"),
-    "undecided": (style.GREY, "D"),
-    None: (style.GREY, "D"),
-}
+# Where the interval lies: colour and marker, so that the colour alone says nothing.
+_ABOVE, _BELOW, _AROUND = (style.BLUE, "o"), (style.RED, "v"), (style.GREY, "D")
 
 
 def forest(verdict: Verdict) -> Plot:
@@ -34,7 +29,7 @@ def forest(verdict: Verdict) -> Plot:
         name="verdict",
         title=TITLE,
         figure=figure,
-        says=f"{says}. {_seeds(verdict.seeds)} seeds, {verdict.split} split.",
+        says=f"{says}. {verdict.seeds} paired seeds, {verdict.split} split.",
         note=(
             f"Dots are mean differences over paired seeds, bars their 95 % intervals. An interval right of 0 is "
             f"a gain, one left of it a loss; one within the grey band of ±{verdict.margin:g} {verdict.unit} is "
@@ -44,32 +39,41 @@ def forest(verdict: Verdict) -> Plot:
     )
 
 
-def _seeds(count: int) -> str:
-    return f"{count} paired"
-
-
 def _sentence(c: Comparison, unit: str) -> str:
     assert c.interval is not None
-    said = f"{c.arm} ({c.role}): {c.difference:+.2f} {unit}, {c.interval[0]:+.2f} to {c.interval[1]:+.2f}"
+    said = f"{_named(c)} {c.difference:+.2f} {unit}, {c.interval[0]:+.2f} to {c.interval[1]:+.2f}"
     return said + (f", {c.verdict}" if c.verdict else "")
 
 
+def _named(c: Comparison) -> str:
+    """The arm with its role, unless its name says that already."""
+    return c.arm if c.role == "ablation" or c.role in c.arm else f"{c.role}: {c.arm}"
+
+
+def _look(c: Comparison) -> tuple[str, str]:
+    assert c.interval is not None
+    low, high = c.interval
+    return _ABOVE if low > 0 else _BELOW if high < 0 else _AROUND
+
+
 def _draw(shown: list[Comparison], verdict: Verdict) -> style.Figure:
-    figure = style.new(0.62 + 0.46 * len(shown))
+    figure = style.new(0.6 + 0.42 * len(shown))
     axes = figure.subplots()
     axes.axvspan(-verdict.margin, verdict.margin, color="#eeeeee", zorder=0)
     axes.axvline(0, color=style.INK, linewidth=0.8, zorder=1)
     for row, c in enumerate(shown):
         assert c.interval is not None
-        colour, marker = _VERDICTS.get(c.verdict, _VERDICTS[None])
+        colour, marker = _look(c)
         axes.plot(c.interval, [row, row], color=colour, linewidth=2.2, solid_capstyle="round", zorder=2)
         axes.plot([c.difference], [row], marker=marker, color=colour, markersize=6.5, zorder=3,
                   markeredgecolor="white", markeredgewidth=0.6)  # fmt: skip
         # The name stands above its own bar: long ones take no room from the axis.
-        said = f"{style.brief(c.arm, 44)}  ·  {c.role}"
-        axes.annotate(said, (0, row), xycoords=("axes fraction", "data"), xytext=(0, 6),
-                      textcoords="offset points", fontsize=7.4)  # fmt: skip
-    axes.set_ylim(len(shown) - 0.6, -0.75)
+        axes.annotate(
+            style.brief(_named(c), 58), (0, row), xycoords=("axes fraction", "data"), xytext=(1, 7),
+            textcoords="offset points", fontsize=7.4,
+            bbox={"facecolor": "white", "alpha": 0.75, "edgecolor": "none", "pad": 0.8},
+        )  # fmt: skip
+    axes.set_ylim(len(shown) - 0.65, -0.75)
     axes.set_yticks([])
     axes.spines["left"].set_visible(False)
     axes.grid(axis="y", visible=False)

@@ -48,7 +48,7 @@ def gates(search: Search) -> Plot:
         axes.set_ylim(len(sites) - 0.5, -0.5)
         axes.set_xlim(left=0)
         style.few_ticks(axes, x=5)
-        axes.set_xlabel("|gate| after the last epoch; the bar is the site's median")
+        axes.set_xlabel("|gate| after the last epoch; bar: median")
         style.kind_legend(figure, kinds)
     wide = max(middles, key=lambda site: middles[site])
     narrow = min(middles, key=lambda site: middles[site])

@@ -35,6 +35,7 @@ from automl.report.read import Search, Trial
 NAME, TITLE = "importance", "Importance of each choice"
 
 LEAST = 4  # trials that an evaluator is asked about
+ENOUGH = 10  # of them, for a choice that only some have: its share of few trials is whatever chance made it
 MOST = 400  # trials that fANOVA is given; its cost grows faster than their number
 TREES = 32
 
@@ -43,20 +44,24 @@ TREES = 32
 class Importance:
     """Of one choice. The evaluators' shares are None where they had too little to go by.
 
-    count: finished trials that have it. common: all of them do.
+    count: finished trials that have it, of `total`.
     """
 
     name: str
-    common: bool
     count: int
+    total: int
     ped_anova: float | None
     fanova: float | None
 
     @property
-    def mean(self) -> float:
-        """What choices are ordered by."""
-        known = [value for value in (self.ped_anova, self.fanova) if value is not None]
-        return sum(known) / len(known) if known else 0.0
+    def common(self) -> bool:
+        """Every finished trial has it."""
+        return self.count == self.total
+
+    @property
+    def weight(self) -> float:
+        """What choices are ordered by: fANOVA's share counts as much as there are trials that it speaks of."""
+        return (self.ped_anova or 0.0) + (self.fanova or 0.0) * self.count / self.total
 
 
 def importances(search: Search) -> list[Importance]:
@@ -74,19 +79,21 @@ def importances(search: Search) -> list[Importance]:
         having = [trial for trial in done if name in trial.params]
         if name in common:
             share = together.get(name)
+        elif len(having) < ENOUGH:
+            share = None
         else:
             beside = [c for c in common if len({repr(t.params[c]) for t in having}) > 1]
             share = _fanova(search, having, spans, [*beside, name]).get(name)
         found.append(
             Importance(
                 name=name,
-                common=name in common,
                 count=len(having),
+                total=len(done),
                 ped_anova=everywhere.get(name),
                 fanova=share,
             )
         )
-    return sorted(found, key=lambda importance: -importance.mean)
+    return sorted(found, key=lambda importance: -importance.weight)
 
 
 def domains(trials: Sequence[Trial]) -> dict[str, BaseDistribution]:
@@ -178,7 +185,7 @@ def importance(search: Search, found: Sequence[Importance]) -> Plot:
         note=(
             "Bars: PED-ANOVA, the share in what sets the best tenth of the finished trials apart. Diamonds: "
             f"fANOVA ({TREES} trees), the share of the explained variance. Hatched: choices that only n trials "
-            "have; fANOVA judges each beside the common ones within those."
+            f"have; fANOVA judges each beside the common ones within those, from {ENOUGH} on."
             + (f" Of {len(search.done)} finished trials, all of this is a rough guess." if few else "")
         ),
         table=Table(

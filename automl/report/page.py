@@ -13,7 +13,7 @@ from automl.report.listing import listing, repeat
 from automl.report.plot import Cell, Plot, Table
 from automl.report.read import Search
 from automl.report.verdict import Verdict
-from automl.units import short
+from automl.units import duration, short
 from search.record import State
 
 
@@ -39,7 +39,7 @@ class Headline:
     lines: Sequence[str] = ()
     command: str = ""
     warnings: Sequence[str] = ()
-    comparisons: Sequence[str] = ()
+    remarks: Sequence[str] = ()
     earlier: Sequence[str] = ()
 
 
@@ -171,8 +171,6 @@ def headline(search: Search) -> Headline:
     if not search.verdicts:
         return _open(search, command)
     verdict, earlier = search.verdicts[-1], [_line(v) for v in reversed(search.verdicts[:-1])]
-    said = [f"{c.arm} ({c.role}): {c.sentence}" for c in verdict.comparisons if c.sentence]
-    alone = len(said) == 1 and verdict.comparisons[0].sentence == verdict.sentence
     measured = (
         f"{verdict.seeds} paired seeds that no trial of the search had, on the {verdict.split} split, "
         f"{'in equal time' if search.about.settings.equal == 'time' else 'for equal epochs'}; "
@@ -184,24 +182,21 @@ def headline(search: Search) -> Headline:
             mark="…",
             word="Confirmation under way",
             sentence=verdict.sentence or "No verdict yet: the confirmation has not ended.",
-            lines=[f"So far {measured} It goes on with the command below if it was stopped."],
+            lines=[f"So far from {measured} It goes on with the command below if it was stopped."],
             command=command,
             warnings=verdict.warnings,
-            comparisons=said,
+            remarks=verdict.remarks,
             earlier=earlier,
         )
     assert verdict.verdict is not None
-    lines = [measured]
-    if verdict.seeds_needed:
-        lines.append(f"Seeds still needed: {verdict.seeds_needed}.")
     return Headline(
         tone=verdict.verdict,
         mark=_MARKS[verdict.verdict],
         word=_WORDS[verdict.verdict],
         sentence=verdict.sentence,
-        lines=lines,
+        lines=[f"From {measured}"],
         warnings=verdict.warnings,
-        comparisons=[] if alone else said,
+        remarks=verdict.remarks,
         earlier=earlier,
     )
 
@@ -249,12 +244,12 @@ def numbers(search: Search) -> list[tuple[str, str, str]]:
     ]  # fmt: skip
     found.append(("trials", str(len(search.trials)), ", ".join(parts)))
     plan, equal = search.plan, search.about.settings.equal
-    hours = sum(m.get("seconds", 0.0) for trial in search.trials for m in trial.record.history) / 3600
+    seconds = sum(m.get("seconds", 0.0) for trial in search.trials for m in trial.record.history)
     found.append(
         (
             "budget of a trial",
             f"{plan.budget:g} epochs",
-            f"equal {equal}; {hours:.3g} hours of training in all",
+            f"equal {equal}; {duration(seconds)} of training in all",
         )
     )
     return found

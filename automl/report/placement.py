@@ -6,6 +6,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from statistics import fmean, stdev
 
+import numpy as np
+
 from automl.report import style
 from automl.report.plot import Plot, Table, absent
 from automl.report.read import Search, Trial
@@ -118,21 +120,20 @@ def _draw(
     sites: Sequence[str],
     types: Sequence[str],
 ) -> style.Figure:
-    import numpy as np
-
     grid = np.full((len(sites), len(types)), np.nan)
     for (site, kind), effect in cells.items():
         grid[sites.index(site), types.index(kind)] = effect.mean
     most = float(np.nanmax(np.abs(grid))) or 1.0
+    digits = min(4, max(0, 1 - math.floor(math.log10(most))))  # two that count in the largest
     figure = style.new(1.0 + 0.4 * len(sites))
     axes = figure.subplots()
     image = axes.imshow(grid, cmap=style.DIFFERENCE, vmin=-most, vmax=most, aspect="auto")
     for (site, kind), effect in cells.items():
         row, column = sites.index(site), types.index(kind)
         colour = "white" if abs(effect.mean) > 0.7 * most else style.INK
-        said = [f"{effect.mean:+.2g}" if abs(effect.mean) < 10 else f"{effect.mean:+.0f}"]
+        said = [f"{effect.mean:+.{digits}f}"]
         if effect.spread is not None:
-            said.append(f"±{effect.spread:.2g}" if effect.spread < 100 else f"±{effect.spread:.0f}")
+            said.append(f"±{effect.spread:.{digits}f}")
         said.append(f"n={effect.count}")
         axes.text(column, row, "\n".join(said), ha="center", va="center", color=colour,
                   fontsize=6.9, linespacing=1.05)  # fmt: skip

@@ -1,6 +1,5 @@
 """The metric over each choice alone, and over pairs of the choices that matter most."""
 
-import math
 from collections.abc import Callable, Sequence
 from itertools import combinations
 from statistics import fmean
@@ -53,7 +52,7 @@ def _slices(
     said: list[str] = []
     rows: list[list[Cell]] = []
     with style.style():
-        figure, panels = _grid(len(names))
+        figure, panels = _grid([_room(spans[name]) for name in names])
         for i, (axes, parameter) in enumerate(zip(panels, names, strict=True)):
             having = [trial for trial in search.done if parameter in trial.params]
             scores = [search.score(trial) for trial in having]
@@ -98,7 +97,7 @@ def pairs(search: Search, found: Sequence[Importance]) -> Plot:
     rows: list[list[Cell]] = []
     low, high = _range(search)
     with style.style():
-        figure, panels = _grid(len(panels_of), height=1.62, extra=0.5)
+        figure, panels = _grid([_room(spans[a]) + 0.15 for a, _, _ in panels_of], height=1.35, extra=0.5)
         for axes, (a, b, having) in zip(panels, panels_of, strict=True):
             across, up = _axis(axes, "x", spans[a], a), _axis(axes, "y", spans[b], b)
             # The best are drawn last and lie on top.
@@ -109,7 +108,7 @@ def pairs(search: Search, found: Sequence[Importance]) -> Plot:
                 edgecolors="white", linewidths=0.3, rasterized=len(having) > style.MANY, zorder=3,
             )  # fmt: skip
             axes.set_xlabel(style.brief(a, 24))
-            axes.set_ylabel(style.brief(b, 20))
+            axes.set_ylabel(style.brief(b, 17))
             best = having[-1]
             said.append(f"{a} with {b}: best {_text(best.params[a])} and {_text(best.params[b])} of {len(having)}")
             rows.append([a, b, len(having), _text(best.params[a]), _text(best.params[b]), search.score(best)])
@@ -125,14 +124,31 @@ def pairs(search: Search, found: Sequence[Importance]) -> Plot:
     )  # fmt: skip
 
 
-def _grid(count: int, *, height: float = 1.5, extra: float = 0.1) -> tuple[style.Figure, list[Axes]]:
-    rows = (count + 1) // 2
-    figure = style.new(extra + height * rows)
-    grid = figure.subplots(rows, 2, squeeze=False)
-    panels = list(grid.flat)
-    for axes in panels[count:]:
+def _grid(
+    rooms: Sequence[float], *, height: float = 1.2, extra: float = 0.1
+) -> tuple[style.Figure, list[Axes]]:
+    """Panels, two in a row, of equal size whatever room each needs below for its ticks."""
+    below = [max(rooms[i : i + 2]) for i in range(0, len(rooms), 2)]
+    figure = style.new(extra + height * len(below) + sum(below))
+    panels = list(figure.subplots(len(below), 2, squeeze=False).flat)
+    for axes in panels[len(rooms) :]:
         axes.remove()
-    return figure, panels[:count]
+    return figure, panels[: len(rooms)]
+
+
+def _labels(kind: CategoricalDistribution) -> tuple[list[str], bool]:
+    """Of the choices, and whether they are too wide to stand side by side below a panel."""
+    labels = [style.brief(str(choice), 11) for choice in kind.choices]
+    return labels, sum(len(label) + 1 for label in labels) * style.LETTER > 1.25
+
+
+def _room(kind: BaseDistribution) -> float:
+    """Inches that the ticks need below a panel."""
+    if isinstance(kind, CategoricalDistribution):
+        labels, wide = _labels(kind)
+        if wide:
+            return style.LETTER * max(map(len, labels)) + 0.1
+    return 0.2
 
 
 def _range(search: Search) -> tuple[float, float]:
@@ -153,10 +169,8 @@ def _axis(axes: Axes, which: str, kind: BaseDistribution, name: str) -> Callable
     """Set up an axis for the parameter `name`, and return where a trial lies on it."""
     axis, limit = (axes.xaxis, axes.set_xlim) if which == "x" else (axes.yaxis, axes.set_ylim)
     if isinstance(kind, CategoricalDistribution):
-        labels = [style.brief(str(choice), 11) for choice in kind.choices]
-        room = 1.25 if which == "x" else math.inf  # inches of a panel
-        wide = sum(len(label) + 1 for label in labels) * style.LETTER > room
-        axis.set_ticks(range(len(labels)), labels, rotation=90 if wide else 0)
+        labels, wide = _labels(kind)
+        axis.set_ticks(range(len(labels)), labels, rotation=90 if wide and which == "x" else 0)
         limit(-0.5, len(labels) - 0.5)
 
         def at_choice(trial: Trial) -> float:

@@ -3,7 +3,7 @@
 import json
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import Any
 
@@ -20,12 +20,12 @@ class Comparison:
 
     arm: str
     role: str
-    difference: float | None
-    interval: tuple[float, float] | None
-    p: float | None
-    p_holm: float | None
-    verdict: str | None
-    sentence: str
+    difference: float | None = None
+    interval: tuple[float, float] | None = None
+    p: float | None = None
+    p_holm: float | None = None
+    verdict: str | None = None
+    sentence: str = ""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -45,27 +45,25 @@ class Arm:
 
 @dataclass(frozen=True, kw_only=True)
 class Verdict:
-    """A confirmation, finished or not; `difference`, `interval` and `margin` are in `unit`."""
+    """A confirmation, finished or not; differences and `margin` are in `unit`.
+
+    remarks: what the other arms tell of the leading finalist.
+    """
 
     confirmation: int
     complete: bool
     verdict: str | None
     sentence: str
-    winner: str | None
-    finalist: str | None
-    difference: float | None
-    interval: tuple[float, float] | None
-    p: float | None
     seeds: int
-    seeds_needed: int | None
     margin: float
     unit: str
     metric: str
     split: str
     comparisons: Sequence[Comparison]
     arms: Sequence[Arm]
-    sequential: bool
-    warnings: Sequence[str] = field(default_factory=list)
+    sequential: bool = False
+    remarks: Sequence[str] = ()
+    warnings: Sequence[str] = ()
 
 
 def read_verdicts(folder: Path) -> list[Verdict]:
@@ -74,17 +72,17 @@ def read_verdicts(folder: Path) -> list[Verdict]:
     for file in folder.glob(f"confirm*/{FILE}"):
         if match := re.fullmatch(r"confirm(?:-(\d+))?", file.parent.name):
             found[int(match[1] or 1)] = file
-    return [_read(found[number]) for number in sorted(found)]
+    return [_read(found[number], number) for number in sorted(found)]
 
 
-def _read(file: Path) -> Verdict:
+def _read(file: Path, number: int) -> Verdict:
     try:
         value = json.loads(file.read_text())
         parts = {
             **_known(Verdict, value),
+            "confirmation": number,
             "comparisons": [_comparison(item) for item in value["comparisons"]],
             "arms": [Arm(**_known(Arm, item)) for item in value["arms"]],
-            "interval": _interval(value["interval"]),
         }
         verdict = Verdict(**parts)
         if verdict.verdict not in (*VERDICTS, None) or (verdict.complete and verdict.verdict is None):
@@ -107,7 +105,7 @@ def _known(kind: type, value: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _comparison(value: Mapping[str, Any]) -> Comparison:
-    return Comparison(**{**_known(Comparison, value), "interval": _interval(value["interval"])})
+    return Comparison(**{**_known(Comparison, value), "interval": _interval(value.get("interval"))})
 
 
 def _interval(value: Sequence[float] | None) -> tuple[float, float] | None:
