@@ -19,7 +19,6 @@ from automl.report.gates import gates
 from automl.report.importance import importance, importances
 from automl.report.page import Section, write_page
 from automl.report.placement import placement
-from automl.report.plot import Plot
 from automl.report.read import Search, read_search
 from automl.report.slices import pairs, slices
 
@@ -38,7 +37,9 @@ class ReportResult:
     run_id: str | None
 
 
-def run_report(search: str | None = None, *, out: str | None = None, storage: str = "searches") -> ReportResult:
+def run_report(
+    search: str | None = None, *, out: str | None = None, storage: str = "searches"
+) -> ReportResult:
     """Report on a search as it stands: running, finished, confirmed or not.
 
     search: its name; the latest one in `storage` if not given.
@@ -46,8 +47,8 @@ def run_report(search: str | None = None, *, out: str | None = None, storage: st
 
     The report goes to the search's run in MLflow, too; where that does not answer, standard error says so.
 
-    Raises InputError when there is no such search, when it has no trials yet, when one of its files is damaged,
-    or when `out` cannot be written.
+    Raises InputError when there is no such search, when it has no trials yet, when one of its files is
+    damaged, or when `out` cannot be written.
     """
     found = read_search(search, storage)
     folder = Path(out).expanduser() if out is not None else found.folder / "report"
@@ -82,9 +83,9 @@ def sections(search: Search) -> list[Section]:
         Section(
             id="choices",
             title="Every choice",
-            lead="Each hyperparameter and each choice of the placement against the metric, the most important "
-            "first; and the most important ones in pairs.",
-            plots=[pairs(search, ranked), *slices(search, ranked)],
+            lead="Each hyperparameter and each choice of the placement against the metric, the most "
+            "important first; and the most important ones in pairs.",
+            plots=[*slices(search, ranked), pairs(search, ranked)],
             dense=True,
         ),
     ]

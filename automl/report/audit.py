@@ -36,7 +36,9 @@ class Check:
 
     @property
     def doubtful(self) -> bool:
-        return self.correlation is not None and self.correlation < LOW and self.count >= ENOUGH and self.cut > 0
+        return (
+            self.correlation is not None and self.correlation < LOW and self.count >= ENOUGH and self.cut > 0
+        )
 
 
 def checks(search: Search) -> list[Check]:
@@ -73,7 +75,9 @@ def _rank(pairs: list[tuple[float, float]]) -> float | None:
 def audit(search: Search) -> Plot:
     """The checks, as points on a line from -1 to 1."""
     if not search.milestones:
-        return absent(NAME, TITLE, f"There are no rungs below {search.plan.budget:g} epochs; nothing was cut.")
+        return absent(
+            NAME, TITLE, f"There are no rungs below {search.plan.budget:g} epochs; nothing was cut."
+        )
     found = checks(search)
     table = Table(
         columns=["type", "rung, epochs", "rank correlation", "finished trials", "cut here"],
@@ -88,7 +92,7 @@ def audit(search: Search) -> Plot:
                 f"different scores."
             ),
         )  # fmt: skip
-    kinds = [kind for kind in dict.fromkeys(check.kind for check in found)]
+    kinds = list(dict.fromkeys(check.kind for check in found))
     with style.style():
         figure = style.new(0.85 + 0.24 * len(kinds))
         axes = figure.subplots()
@@ -97,9 +101,13 @@ def audit(search: Search) -> Plot:
         looks = [(style.ORANGE, "o"), (style.BLUE, "s"), (style.GREEN, "^"), (style.PURPLE, "D")]
         for i, milestone in enumerate(search.milestones):
             colour, marker = looks[i % len(looks)]
-            points = [c for c in shown if c.milestone == milestone]
+            points = [
+                (c.correlation, kinds.index(c.kind))
+                for c in shown
+                if c.milestone == milestone and c.correlation is not None
+            ]
             axes.plot(
-                [c.correlation for c in points], [kinds.index(c.kind) for c in points], linestyle="none",
+                [x for x, _ in points], [y for _, y in points], linestyle="none",
                 marker=marker, color=colour, markersize=6, markeredgecolor="white", markeredgewidth=0.5,
                 label=f"rung at {milestone:g} epochs", zorder=3,
             )  # fmt: skip
@@ -115,18 +123,18 @@ def audit(search: Search) -> Plot:
         f"{c.correlation:.2f} at {c.milestone:g} epochs (n={c.count}, {c.cut} cut there)" for c in overall
     )
     warnings = [
-        f"{_name(c.kind)}: the score at {c.milestone:g} epochs says little of the final one (rank correlation "
-        f"{c.correlation:.2f}, n={c.count}), and {c.cut} {'was' if c.cut == 1 else 'were'} cut there: late "
-        f"bloomers may have been cut."
+        f"{_name(c.kind)}: the score at {c.milestone:g} epochs says little of the final one (rank "
+        f"correlation {c.correlation:.2f}, n={c.count}), and {c.cut} {'was' if c.cut == 1 else 'were'} cut "
+        f"there: late bloomers may have been cut."
         for c in found
         if c.doubtful
     ]
     return Plot(
         name=NAME, title=TITLE, figure=figure, says=says + ".", warnings=warnings, table=table,
         note=(
-            f"1: the rung saw the final order; 0: it saw nothing of it. In the grey part, below {LOW}, cutting "
-            f"is guessing. Survivors alone have a final score, which makes the correlation lower than among "
-            f"all trials."
+            f"1: the rung saw the final order; 0: it saw nothing of it. In the grey part, below {LOW}, "
+            f"cutting is guessing. Survivors alone have a final score, which makes the correlation lower "
+            f"than among all trials."
         ),
     )  # fmt: skip
 

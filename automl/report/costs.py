@@ -1,7 +1,8 @@
-"""What accuracy costs: the metric over step time, latency, parameters and MACs, each with its Pareto front."""
+"""What accuracy costs: the metric over step time, latency, parameters and MACs, each with its front."""
 
 from collections.abc import Sequence
 
+from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 
 from automl.keeper import front
@@ -47,11 +48,12 @@ def costs(search: Search) -> Plot:
         figure = _draw(search, fronts)
     says = []
     for cost, trials in fronts.items():
-        best = trials[-1] if search.sign * search.score(trials[-1]) >= search.sign * search.score(trials[0]) else trials[0]
-        says.append(
-            f"{COSTS[cost].split(',')[0]}: {len(trials)} on the front, from {_cost(trials[0], cost)} at "
-            f"{search.score(trials[0]):.4g} to {_cost(best, cost)} at {search.score(best):.4g}"
-        )
+        # Along a front the metric gets better as the cost grows: its ends say how much for how much.
+        cheap, best = trials[0], trials[-1]
+        span = f"{search.show(cheap)} at {_cost(cheap, cost)}"
+        if cheap is not best:
+            span = f"from {span} to {search.show(best)} at {_cost(best, cost)}"
+        says.append(f"{_title(cost)}: {len(trials)} on the front, {span}")
     note = (
         "Finished trials. The line is the Pareto front: what lies on it is beaten by no other trial in both. "
         "Step times were taken in turn with the plain baseline's, on the machine that trained."
@@ -73,10 +75,18 @@ def costs(search: Search) -> Plot:
 
 def _cost(trial: Trial, cost: str) -> str:
     value = trial.record.facts[cost]
-    return short(value) if cost in ("params", "macs") else f"{value:.3g}"
+    return (
+        short(value)
+        if cost in ("params", "macs")
+        else f"{value:.3g} {'ms' if cost == 'latency' else 'times'}"
+    )
 
 
-def _draw(search: Search, fronts: dict[str, list[Trial]]) -> style.Figure:
+def _title(cost: str) -> str:
+    return COSTS[cost].partition(",")[0].partition(" of ")[0]
+
+
+def _draw(search: Search, fronts: dict[str, list[Trial]]) -> Figure:
     rows = (len(fronts) + 1) // 2
     kinds = style.order({trial.kind for trial in search.done})
     figure = style.new(0.4 + 1.75 * rows + 0.16 * ((len(kinds) + 4) // 4))
@@ -91,11 +101,10 @@ def _draw(search: Search, fronts: dict[str, list[Trial]]) -> style.Figure:
                         alpha=0.85)  # fmt: skip
         x, y = _steps([t.record.facts[cost] for t in trials], [search.score(t) for t in trials])
         axes.plot(x, y, color=style.INK, linewidth=1.1, zorder=2)
-        axes.set_title(COSTS[cost].split(",")[0].split(" of ")[0])
-        axes.set_xlabel({"pace": "× the baseline's", "latency": "ms"}.get(cost, " "))
+        axes.set_title(_title(cost))
+        axes.set_xlabel({"pace": "times the baseline's", "latency": "ms"}.get(cost, ""))
         if cost in ("params", "macs"):
             style.counts(axes.xaxis)
-            axes.set_xlabel("")
         style.few_ticks(axes, x=3, y=5)
         axes.margins(x=0.12, y=0.1)
         if i % 2:

@@ -7,6 +7,7 @@ import numpy as np
 from matplotlib.collections import LineCollection
 from matplotlib.lines import Line2D
 from matplotlib.patches import Patch
+from numpy.typing import NDArray
 
 from automl.report import style
 from automl.report.plot import Plot, Table, absent
@@ -19,7 +20,7 @@ POINTS = 40  # of a curve
 
 
 def curves(search: Search) -> Plot:
-    """The metric over the resource, of trials that ended, that were cut, of the best and the best baseline."""
+    """The metric over the resource: trials that ended, that were cut, the best and the best baseline."""
     title = "Learning curves"
     ways = {
         "trained to the end": (search.done, style.SKY, 0.8, 0.75),
@@ -59,11 +60,11 @@ def curves(search: Search) -> Plot:
             (search.best, style.BLUE, (0, (4, 1.5)), "best"),
         ):
             if trial is not None:
-                (line,) = axes.plot(
+                (thick,) = axes.plot(
                     *_curve(search, trial).T, color=colour, linestyle=dashes, linewidth=1.8, zorder=4,
                     label=f"{name} (trial {trial.number})",
                 )  # fmt: skip
-                handles.append(line)
+                handles.append(thick)
         for milestone in search.milestones:
             axes.axvline(milestone, color=style.INK, linewidth=0.8, linestyle=":", zorder=1)
         axes.autoscale_view()
@@ -82,10 +83,12 @@ def curves(search: Search) -> Plot:
         said.append(f"the rungs stand at {rungs} of {search.plan.budget:g} epochs")
     for trial, name in ((search.best, "best"), (search.baseline, "best baseline")):
         if trial is not None:
-            said.append(f"the {name} ended at {search.score(trial):.4g} ({search.label})")
+            said.append(f"the {name} ended at {search.metric} {search.show(trial)}")
     note = "A cross is where a trial was cut or stands."
     if left_out:
-        note += f" {left_out} curves are left out, evenly over the final scores, so that the others can be seen."
+        note += (
+            f" {left_out} curves are left out, evenly over the final scores, so that the others can be seen."
+        )
     return Plot(
         name="curves", title=title, figure=figure, says="; ".join(said) + ".", note=note,
         table=Table(columns=["trial", "what", "state", "epochs", search.label], rows=rows),
@@ -96,10 +99,12 @@ def _by_time(search: Search) -> bool:
     return search.about.settings.equal == "time"
 
 
-def _curve(search: Search, trial: Trial) -> np.ndarray:
+def _curve(search: Search, trial: Trial) -> NDArray[np.float64]:
     """Resource and metric, at most POINTS of them with the last one."""
     history = [m for m in trial.record.history if search.metric in m]
-    values = np.array([(m[RESOURCE], search.factor * m[search.metric]) for m in history]).reshape(-1, 2)
+    values: NDArray[np.float64] = np.array(
+        [(m[RESOURCE], search.factor * m[search.metric]) for m in history], dtype=float
+    ).reshape(-1, 2)
     values = values[np.isfinite(values).all(axis=1)]
     if len(values) > POINTS:
         values = values[np.unique(np.linspace(0, len(values) - 1, POINTS).round().astype(int))]
@@ -126,7 +131,9 @@ def fates(search: Search) -> Plot:
     title = "Who came how far"
     ends = _ends(search)
     kinds = style.order(trial.kind for trial in search.trials)
-    table = {kind: Counter(ends[trial.number] for trial in search.trials if trial.kind == kind) for kind in kinds}
+    table = {
+        kind: Counter(ends[trial.number] for trial in search.trials if trial.kind == kind) for kind in kinds
+    }
     order = [
         *(f"cut at {milestone:g}" for milestone in search.milestones),
         "cut", "complete", "running", "infeasible", "error",

@@ -1,5 +1,7 @@
 """The verdict as a forest plot: each arm's difference from the baseline with its 95 % interval."""
 
+from matplotlib.figure import Figure
+
 from automl.report import style
 from automl.report.plot import Plot, Table, absent
 from automl.report.verdict import Comparison, Verdict
@@ -14,9 +16,14 @@ def forest(verdict: Verdict) -> Plot:
     """Of the arms of a confirmation that have an interval yet."""
     shown = [c for c in verdict.comparisons if c.difference is not None and c.interval is not None]
     table = Table(
-        columns=["arm", "role", f"difference, {verdict.unit}", "low", "high", "p", "p (Holm)", "verdict"],
+        columns=["against the baseline", verdict.unit, "95 % interval", "p"],
         rows=[
-            [c.arm, c.role, c.difference, *(c.interval or (None, None)), c.p, c.p_holm, c.verdict]
+            [
+                _named(c),
+                None if c.difference is None else f"{c.difference:+.2f}",
+                None if c.interval is None else f"{c.interval[0]:+.2f} to {c.interval[1]:+.2f}",
+                _p(c),
+            ]
             for c in verdict.comparisons
         ],
     )
@@ -31,9 +38,9 @@ def forest(verdict: Verdict) -> Plot:
         figure=figure,
         says=f"{says}. {verdict.seeds} paired seeds, {verdict.split} split.",
         note=(
-            f"Dots are mean differences over paired seeds, bars their 95 % intervals. An interval right of 0 is "
-            f"a gain, one left of it a loss; one within the grey band of ±{verdict.margin:g} {verdict.unit} is "
-            f"no difference that matters."
+            f"Dots are mean differences over paired seeds, bars their 95 % intervals. An interval right of 0 "
+            f"is a gain, one left of it a loss; one within the grey band of ±{verdict.margin:g} "
+            f"{verdict.unit} is no difference that matters."
         ),
         table=table,
     )
@@ -50,19 +57,27 @@ def _named(c: Comparison) -> str:
     return c.arm if c.role == "ablation" or c.role in c.arm else f"{c.role}: {c.arm}"
 
 
+def _p(c: Comparison) -> str | None:
+    """Of a finalist, Holm's: it is one of several that could have won."""
+    if c.p_holm is not None:
+        return f"{c.p_holm:.2g} (Holm)"
+    return None if c.p is None else f"{c.p:.2g}"
+
+
 def _look(c: Comparison) -> tuple[str, str]:
     assert c.interval is not None
     low, high = c.interval
     return _ABOVE if low > 0 else _BELOW if high < 0 else _AROUND
 
 
-def _draw(shown: list[Comparison], verdict: Verdict) -> style.Figure:
+def _draw(shown: list[Comparison], verdict: Verdict) -> Figure:
     figure = style.new(0.6 + 0.42 * len(shown))
     axes = figure.subplots()
     axes.axvspan(-verdict.margin, verdict.margin, color="#eeeeee", zorder=0)
     axes.axvline(0, color=style.INK, linewidth=0.8, zorder=1)
     for row, c in enumerate(shown):
         assert c.interval is not None
+        assert c.difference is not None
         colour, marker = _look(c)
         axes.plot(c.interval, [row, row], color=colour, linewidth=2.2, solid_capstyle="round", zorder=2)
         axes.plot([c.difference], [row], marker=marker, color=colour, markersize=6.5, zorder=3,

@@ -39,7 +39,9 @@ def gates(search: Search) -> Plot:
         for kind in style.order(kinds):
             points = [(v, sites.index(s)) for (s, k), values in found.items() if k == kind for v in values]
             # Types stand beside each other on their site's line, so that none hides another.
-            shift = 0.5 * (style.order(kinds).index(kind) / max(1, len(kinds) - 1) - 0.5) if len(kinds) > 1 else 0
+            shift = (
+                0.5 * (style.order(kinds).index(kind) / max(1, len(kinds) - 1) - 0.5) if len(kinds) > 1 else 0
+            )
             style.marks(axes, [x for x, _ in points], [y + shift for _, y in points], kind, markersize=4)
         for site, middle in middles.items():
             row = sites.index(site)

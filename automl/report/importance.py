@@ -1,9 +1,9 @@
 """Which choices mattered, by two of Optuna's evaluators, with the choices that only some trials have.
 
 PED-ANOVA (S. Watanabe et al. (2023), arXiv 2304.10255, and its conditional form, arXiv 2601.20800) asks what
-the best tenth has in common; it takes conditional choices as they are. fANOVA (F. Hutter et al. (2014)) asks how
-much of the variance a choice explains; it knows only choices that every trial has, so each conditional one is
-judged beside those within the trials that have it.
+the best tenth has in common; it takes conditional choices as they are. fANOVA (F. Hutter et al. (2014)) asks
+how much of the variance a choice explains; it knows only choices that every trial has, so each conditional
+one is judged beside those within the trials that have it.
 """
 
 import math
@@ -14,6 +14,8 @@ from dataclasses import dataclass
 from typing import Any
 
 import optuna
+from matplotlib.figure import Figure
+from matplotlib.ticker import FuncFormatter
 from optuna.distributions import (
     BaseDistribution,
     CategoricalDistribution,
@@ -60,7 +62,7 @@ class Importance:
 
     @property
     def weight(self) -> float:
-        """What choices are ordered by: fANOVA's share counts as much as there are trials that it speaks of."""
+        """What choices are ordered by: fANOVA's share counts by the trials that it speaks of."""
         return (self.ped_anova or 0.0) + (self.fanova or 0.0) * self.count / self.total
 
 
@@ -170,7 +172,9 @@ def importance(search: Search, found: Sequence[Importance]) -> Plot:
     shown = [i for i in found if i.ped_anova is not None or i.fanova is not None]
     if not shown:
         return absent(
-            NAME, TITLE, f"It takes {LEAST} finished trials with different scores; there are {len(search.done)}."
+            NAME,
+            TITLE,
+            f"It takes {LEAST} finished trials with different scores; there are {len(search.done)}.",
         )
     with style.style():
         figure = _draw(shown)
@@ -184,8 +188,8 @@ def importance(search: Search, found: Sequence[Importance]) -> Plot:
         name=NAME, title=TITLE, figure=figure, says=says,
         note=(
             "Bars: PED-ANOVA, the share in what sets the best tenth of the finished trials apart. Diamonds: "
-            f"fANOVA ({TREES} trees), the share of the explained variance. Hatched: choices that only n trials "
-            f"have; fANOVA judges each beside the common ones within those, from {ENOUGH} on."
+            f"fANOVA ({TREES} trees), the share of the explained variance. Hatched: choices that only n "
+            f"trials have; fANOVA judges each beside the common ones within those, from {ENOUGH} on."
             + (f" Of {len(search.done)} finished trials, all of this is a rough guess." if few else "")
         ),
         table=Table(
@@ -203,7 +207,7 @@ def _both(item: Importance) -> str:
     return " and ".join(f"{value:.0%}" for value in values)
 
 
-def _draw(shown: Sequence[Importance]) -> style.Figure:
+def _draw(shown: Sequence[Importance]) -> Figure:
     figure = style.new(0.7 + 0.175 * len(shown))
     axes = figure.subplots()
     rows: list[Any] = list(range(len(shown)))
@@ -220,7 +224,7 @@ def _draw(shown: Sequence[Importance]) -> style.Figure:
     axes.set_xlim(left=0)
     axes.grid(axis="y", visible=False)
     style.few_ticks(axes, x=4)
-    axes.xaxis.set_major_formatter(style.FuncFormatter(lambda value, _: f"{value:.0%}"))
+    axes.xaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:.0%}"))
     axes.set_xlabel("share of the importance")
     figure.legend(loc="outside upper left", ncols=2, borderaxespad=0.1)
     return figure

@@ -73,9 +73,13 @@ def write_page(
 ) -> str:
     """The page as a string. `drawn`: the SVG of each plot that has a figure, by its name."""
     environment = Environment(
-        loader=PackageLoader("automl.report", ""), autoescape=True, undefined=StrictUndefined, trim_blocks=True
+        loader=PackageLoader("automl.report", ""),
+        autoescape=True,
+        undefined=StrictUndefined,
+        trim_blocks=True,
     )
     environment.filters["shown"] = shown
+    environment.globals["attributes"] = _attributes
     # What is inside of a figure is known to screen readers by one label alone.
     items = {
         plot.name: _Item(plot, _svg(plot, drawn), _numbers(plot.table))
@@ -94,7 +98,6 @@ def write_page(
         failures=_numbers(failures(search)),
         failed=_failed(search),
         listing=_numbers(listing(search)),
-        attributes=_attributes,
         repeat=repeat(search),
     )
     return page
@@ -148,8 +151,8 @@ def banners(search: Search) -> list[str]:
     of = f" of {planned}" if planned is not None else ""
     return [
         f"The search had not ended when this page was made, {_time(search.made)}: {trials} had begun and not "
-        f"ended, {len(search.trials)}{of} had begun. Make the report again for what came later; if the search "
-        f"was stopped, go on with automl search --resume {search.about.name}."
+        f"ended, {len(search.trials)}{of} had begun. Make the report again for what came later; if the "
+        f"search was stopped, go on with automl search --resume {search.about.name}."
     ]
 
 
@@ -214,25 +217,36 @@ def _open(search: Search, command: str) -> Headline:
         gain = search.sign * (search.score(best) - search.score(baseline))
         sentence = f"In the search, {best.where} led the best baseline by {gain:.3g} {search.unit}."
         lines.append(
-            f"That is the best of {len(search.done)} noisy trials, on the split that chose it: it looks good by "
-            f"construction, and proves nothing."
+            f"That is the best of {len(search.done)} noisy trials, on the split that chose it: it looks good "
+            f"by construction, and proves nothing."
         )
     lines.append("Whether it is better on fresh seeds and the test split, this command finds out:")
-    return Headline(tone="open", mark="○", word="No verdict yet", sentence=sentence, lines=lines, command=command)
+    return Headline(
+        tone="open", mark="○", word="No verdict yet", sentence=sentence, lines=lines, command=command
+    )
 
 
 def _line(verdict: Verdict) -> str:
     if not verdict.complete:
         return f"Confirmation {verdict.confirmation}, not finished: {verdict.seeds} seeds."
-    return f"Confirmation {verdict.confirmation}, {verdict.verdict}, {verdict.seeds} seeds: {verdict.sentence}"
+    return (
+        f"Confirmation {verdict.confirmation}, {verdict.verdict}, {verdict.seeds} seeds: {verdict.sentence}"
+    )
 
 
 def numbers(search: Search) -> list[tuple[str, str, str]]:
     """The figures at the top: title, value, detail."""
     counts, found = search.counts, []
-    for title, trial in (("best in the search", search.best), ("best baseline in the search", search.baseline)):
+    for title, trial in (
+        ("best in the search", search.best),
+        ("best baseline in the search", search.baseline),
+    ):
         value = f"{search.score(trial):.4g}{'%' if search.factor == 100 else ''}" if trial else "none"
-        what = f"validation {search.metric}, trial {trial.number}: {trial.where}" if trial else "none was trained to its end"
+        what = (
+            f"validation {search.metric}, trial {trial.number}: {trial.where}"
+            if trial
+            else "none was trained to its end"
+        )
         found.append((title, value, what))
     parts = [
         f"{counts[state]} {word}"
@@ -261,6 +275,6 @@ def _failed(search: Search) -> str:
     if not groups:
         return "Nothing: every trial could be trained, and none broke."
     return (
-        f"{infeasible} infeasible and {errors} broken, for {len(groups)} reasons; those that differ in numbers "
-        f"alone are one. The sampler learned to avoid what is infeasible."
+        f"{infeasible} infeasible and {errors} broken, for {len(groups)} reasons; those that differ in "
+        f"numbers alone are one. The sampler learned to avoid what is infeasible."
     )

@@ -7,6 +7,8 @@ from dataclasses import dataclass
 from statistics import fmean, stdev
 
 import numpy as np
+from matplotlib.figure import Figure
+from matplotlib.ticker import MaxNLocator
 
 from automl.report import style
 from automl.report.plot import Plot, Table, absent
@@ -71,14 +73,14 @@ def placement(search: Search) -> Plot:
     worst = min(cells, key=lambda place: cells[place].mean)
     above = sum(effect.mean > 0 for effect in cells.values())
     says = (
-        f"{above} of {len(cells)} combinations of type and site have a mean above the best baseline. Highest: "
-        f"{_sentence(best, cells, search.unit)}; lowest: {_sentence(worst, cells, search.unit)}."
+        f"{above} of {len(cells)} combinations of type and site have a mean above the best baseline. "
+        f"Highest: {_sentence(best, cells, search.unit)}; lowest: {_sentence(worst, cells, search.unit)}."
     )
     note = (
-        "Each cell: the mean of final score minus the best finished baseline's, its standard deviation, and of "
-        "how many trials. Only trials that were trained to the end count, with whatever hyperparameters they "
-        "had; one with several modules counts at each of its sites. The baseline is the best of several, so "
-        "an effect of 0 is good already."
+        "Each cell: the mean of final score minus the best finished baseline's, its standard deviation, and "
+        "of how many trials. Only trials that were trained to the end count, with whatever hyperparameters "
+        "they had; one with several modules counts at each of its sites. The baseline is the best of "
+        "several, so an effect of 0 is good already."
     )
     if alone:
         note += f" {alone} trials are left out: no baseline of their backbone was trained to its end."
@@ -119,7 +121,7 @@ def _draw(
     cells: Mapping[tuple[str, str], Effect],
     sites: Sequence[str],
     types: Sequence[str],
-) -> style.Figure:
+) -> Figure:
     grid = np.full((len(sites), len(types)), np.nan)
     for (site, kind), effect in cells.items():
         grid[sites.index(site), types.index(kind)] = effect.mean
@@ -149,7 +151,7 @@ def _draw(
     for spine in axes.spines.values():
         spine.set_visible(False)
     bar = figure.colorbar(image, ax=axes, location="bottom", shrink=0.9, aspect=28, pad=0.02)
-    bar.outline.set_visible(False)  # type: ignore[operator]
-    bar.ax.xaxis.set_major_locator(style.MaxNLocator(5, symmetric=True))
+    bar.outline.set_visible(False)
+    bar.ax.xaxis.set_major_locator(MaxNLocator(5, symmetric=True))
     bar.set_label(f"mean effect, {search.unit}: blue is better, red is worse")
     return figure

@@ -97,6 +97,10 @@ class Search:
         """Of an axis with the metric."""
         return f"{self.metric}, %" if self.factor == 100 else self.metric
 
+    def show(self, trial: Trial) -> str:
+        """The final score of a trial that is done, with its unit."""
+        return f"{self.score(trial):.4g}{' %' if self.factor == 100 else ''}"
+
     @property
     def unit(self) -> str:
         """Of a difference of the metric."""
@@ -125,7 +129,10 @@ class Search:
     def _leaders(self) -> tuple[Trial | None, Trial | None]:
         trials = {trial.number: trial for trial in self.done}
         best, baseline = leaders((trial.record for trial in self.done), self.plan)
-        return best and trials[best.number], baseline and trials[baseline.number]
+        return (
+            None if best is None else trials[best.number],
+            None if baseline is None else trials[baseline.number],
+        )
 
     @property
     def best(self) -> Trial | None:

@@ -6,6 +6,7 @@ from statistics import fmean
 
 import numpy as np
 from matplotlib.axes import Axes
+from matplotlib.figure import Figure
 from matplotlib.ticker import LogLocator, MaxNLocator, NullLocator
 from optuna.distributions import (
     BaseDistribution,
@@ -40,7 +41,9 @@ def slices(search: Search, found: Sequence[Importance]) -> list[Plot]:
         return [absent("slices-1", title, "The finished trials have no parameters.")]
     parts = [names[i : i + PANELS] for i in range(0, len(names), PANELS)]
     return [
-        _slices(search, spans, part, f"slices-{i}", f"{title}, {i} of {len(parts)}" if len(parts) > 1 else title)
+        _slices(
+            search, spans, part, f"slices-{i}", f"{title}, {i} of {len(parts)}" if len(parts) > 1 else title
+        )
         for i, part in enumerate(parts, start=1)
     ]
 
@@ -76,8 +79,9 @@ def _slices(
     return Plot(
         name=name, title=title, figure=figure, says=". ".join(said) + ".",
         note="Blue: finished trials. Orange ticks: where trials were cut, whose scores cannot be compared.",
-        table=Table(columns=["choice", "value", "finished trials", f"mean {search.label}", "rank correlation"],
-                    rows=rows),
+        table=Table(
+            columns=["choice", "value", "finished trials", f"mean {search.label}", "rank correlation"], rows=rows
+        ),
     )  # fmt: skip
 
 
@@ -108,13 +112,15 @@ def pairs(search: Search, found: Sequence[Importance]) -> Plot:
                 edgecolors="white", linewidths=0.3, rasterized=len(having) > style.MANY, zorder=3,
             )  # fmt: skip
             axes.set_xlabel(style.brief(a, 24))
-            axes.set_ylabel(style.brief(b, 17))
+            axes.set_ylabel(style.brief(b, 20))
             best = having[-1]
-            said.append(f"{a} with {b}: best {_text(best.params[a])} and {_text(best.params[b])} of {len(having)}")
+            said.append(
+                f"{a} with {b}: best {_text(best.params[a])} and {_text(best.params[b])} of {len(having)}"
+            )
             rows.append([a, b, len(having), _text(best.params[a]), _text(best.params[b]), search.score(best)])
         bar = figure.colorbar(points, ax=panels, location="top", shrink=0.7, aspect=30, pad=0.01)
-        bar.outline.set_visible(False)  # type: ignore[operator]
-        bar.ax.xaxis.set_major_locator(style.MaxNLocator(5))
+        bar.outline.set_visible(False)
+        bar.ax.xaxis.set_major_locator(MaxNLocator(5))
         bar.set_label(f"{search.label}: yellow is better")
     return Plot(
         name="pairs", title=title, figure=figure, says="; ".join(said) + ".",
@@ -124,9 +130,7 @@ def pairs(search: Search, found: Sequence[Importance]) -> Plot:
     )  # fmt: skip
 
 
-def _grid(
-    rooms: Sequence[float], *, height: float = 1.2, extra: float = 0.1
-) -> tuple[style.Figure, list[Axes]]:
+def _grid(rooms: Sequence[float], *, height: float = 1.2, extra: float = 0.1) -> tuple[Figure, list[Axes]]:
     """Panels, two in a row, of equal size whatever room each needs below for its ticks."""
     below = [max(rooms[i : i + 2]) for i in range(0, len(rooms), 2)]
     figure = style.new(extra + height * len(below) + sum(below))
@@ -161,8 +165,10 @@ def _range(search: Search) -> tuple[float, float]:
 
 
 def _points(axes: Axes, x: Sequence[float], y: Sequence[float]) -> None:
-    axes.plot(x, y, linestyle="none", marker="o", markersize=3.6, color=style.BLUE, alpha=0.75,
-              markeredgecolor="white", markeredgewidth=0.3, rasterized=len(x) > style.MANY, zorder=3)  # fmt: skip
+    axes.plot(
+        x, y, linestyle="none", marker="o", markersize=3.6, color=style.BLUE, alpha=0.75, zorder=3,
+        markeredgecolor="white", markeredgewidth=0.3, rasterized=len(x) > style.MANY,
+    )  # fmt: skip
 
 
 def _axis(axes: Axes, which: str, kind: BaseDistribution, name: str) -> Callable[[Trial], float]:
@@ -174,8 +180,7 @@ def _axis(axes: Axes, which: str, kind: BaseDistribution, name: str) -> Callable
         limit(-0.5, len(labels) - 0.5)
 
         def at_choice(trial: Trial) -> float:
-            # Trials of one choice stand side by side, each always in the same place.
-            return kind.choices.index(trial.params[name]) + ((trial.number * 0.618034) % 1 - 0.5) * 0.5
+            return kind.choices.index(trial.params[name]) + _aside(trial) / 2
 
         return at_choice
     assert isinstance(kind, IntDistribution | FloatDistribution)
@@ -190,10 +195,17 @@ def _axis(axes: Axes, which: str, kind: BaseDistribution, name: str) -> Callable
         whole = isinstance(kind, IntDistribution)
         axis.set_major_locator(MaxNLocator(4, integer=whole, steps=[1, 2, 2.5, 5, 10]))
 
+    step = 0.0 if kind.log or kind.step is None or (kind.high - kind.low) / kind.step > 20 else kind.step
+
     def at_number(trial: Trial) -> float:
-        return float(trial.params[name])
+        return float(trial.params[name]) + step * _aside(trial) / 3
 
     return at_number
+
+
+def _aside(trial: Trial) -> float:
+    """From -0.5 to 0.5: trials of one choice stand side by side, each always in the same place."""
+    return (trial.number * 0.618034) % 1 - 0.5
 
 
 def _relation(

@@ -44,7 +44,7 @@ _KNOWN = {
     MIXED: (ORANGE, "d"),
     PLAIN: (BLACK, "*"),
 }
-_STYLE = {
+_STYLE: Any = {
     "font.family": "DejaVu Sans",  # comes with matplotlib, so the layout is the same everywhere
     "font.size": 7.6,
     "axes.titlesize": 7.6,

@@ -1,4 +1,4 @@
-"""What `automl confirm` has left in a search's folder: `confirm/verdict.json`, `confirm-2/verdict.json`, ..."""
+"""What `automl confirm` has left in a search's folder: `confirm/verdict.json`, `confirm-2/...`."""
 
 import json
 import re

@@ -1,4 +1,4 @@
-"""Searches for the tests of the report: made up trial by trial, by the same spaces, rungs and study as real ones."""
+"""Searches for the tests of the report: made up, with the spaces, rungs and study of real ones."""
 
 import json
 import math
@@ -11,8 +11,8 @@ from typing import Any
 from optuna.study import StudyDirection
 from optuna.trial import FrozenTrial, TrialState, create_trial
 
-from automl.folder import FORMAT
 from automl.folder import FILE as ABOUT
+from automl.folder import FORMAT
 from automl.settings import Settings
 from search.config import TrialConfig
 from search.engine import Plan
@@ -24,6 +24,10 @@ from search.study import CONFIG, FACTS, HISTORY, REASON, ROLE, TRAINABLE, close_
 EPOCHS = 6
 WORTH = {"ssa": 0.02, "ssa-sym": 0.015, "sagan": 0.0, "decomposed": -0.01, "multihead": 0.005, "conv1x1": 0.0}
 DIVERGED = "the loss became nan at epoch 2: lower the learning rate"
+SSA = "ssa@stage1.block2.branch (trial 3)"
+SAGAN = "sagan@stage2.block1 + ssa@stage3.block2.branch (trial 9)"
+CONTROL = "control: conv1x1@stage1.block2.branch (trial 14)"
+CHANCE = "by chance: multihead@stage2.block2"
 
 
 def plan_of(**changes: Any) -> Plan:
@@ -105,10 +109,16 @@ def frozen(
     }
     if reason is not None:
         attributes[REASON] = reason
-    ends = {State.COMPLETE: TrialState.COMPLETE, State.RUNNING: TrialState.RUNNING, State.ERROR: TrialState.FAIL}
+    ends = {
+        State.COMPLETE: TrialState.COMPLETE,
+        State.RUNNING: TrialState.RUNNING,
+        State.ERROR: TrialState.FAIL,
+    }
     return create_trial(
         state=ends.get(state, TrialState.PRUNED),
-        values=[{**facts, **history[-1]}[name] for name in plan.objectives] if state is State.COMPLETE else None,
+        values=[{**facts, **history[-1]}[name] for name in plan.objectives]
+        if state is State.COMPLETE
+        else None,
         params=dict(params),
         distributions=dict(distributions),
         user_attrs=attributes,
@@ -132,7 +142,9 @@ def facts_of(config: TrialConfig, chance: random.Random) -> dict[str, float]:
 
 
 def _final(config: TrialConfig, chance: random.Random) -> float:
-    worth = sum(WORTH[spec.type] * (1 if "stage1" in site else 0.2) for site, spec in config.model.placement.items())
+    worth = sum(
+        WORTH[spec.type] * (1 if "stage1" in site else 0.2) for site, spec in config.model.placement.items()
+    )
     rate = {"adamw": 3e-3, "sgd": 1e-1}[config.training.optimizer]
     off = 0.03 * math.log10(config.training.learning_rate / rate) ** 2
     return min(0.999, 0.93 + worth - off + chance.gauss(0, 0.008))
@@ -149,7 +161,9 @@ def _epoch(
         found[plan.metric] = 1.2 - accuracy  # one of which less is better
     if gates:
         sites = config.model.placement.items()
-        found |= {f"gate.{site}": WORTH[spec.type] * 5 * epoch + chance.gauss(0, 0.02) for site, spec in sites}
+        found |= {
+            f"gate.{site}": WORTH[spec.type] * 5 * epoch + chance.gauss(0, 0.02) for site, spec in sites
+        }
     return found
 
 
@@ -169,7 +183,9 @@ def save_search(
     about = {
         "format": FORMAT,
         "identity": f"identity-{name}",
-        "settings": Settings(space=space, trials=plan.trials, name=name, storage=str(storage), **settings).to_json(),
+        "settings": Settings(
+            space=space, trials=plan.trials, name=name, storage=str(storage), **settings
+        ).to_json(),
         "plan": asdict(plan),
         "fingerprint": "4312b18c81b2dde5",
         "data": "f62286d9f602e4ccdfc0871fe3f3123e0b139a7c93e6480fdb5d02742902eaa5",
@@ -185,7 +201,9 @@ def save_search(
         },
     }
     (folder / ABOUT).write_text(json.dumps(about))
-    ways = [StudyDirection.MAXIMIZE if plan.better(o) > 0 else StudyDirection.MINIMIZE for o in plan.objectives]
+    ways = [
+        StudyDirection.MAXIMIZE if plan.better(o) > 0 else StudyDirection.MINIMIZE for o in plan.objectives
+    ]
     study = create_study(folder, name=name, directions=ways)
     study.add_trials(trials)
     close_study(study)
@@ -198,11 +216,11 @@ def verdict_of(verdict: str | None = "better", **changes: Any) -> dict[str, Any]
     difference = differences[verdict]
     interval = [difference - 0.4, difference + 0.4]
     sentence = {
-        "better": "ssa at stage1.block2.branch is better by 0.7 points (95 % CI 0.3 to 1.1, 20 paired seeds, equal time)",
-        "worse": "ssa at stage1.block2.branch is worse by 0.9 points (95 % CI -1.3 to -0.5, 20 paired seeds, equal time)",
-        "equivalent": "no difference larger than 0.5 points (95 % CI -0.35 to 0.45, 20 paired seeds, equal time)",
-        "undecided": "no detectable gain; 60 more seeds would be needed to see 0.3 points",
-        None: "8 of 20 seeds so far",
+        "better": f"{SSA} is better than the tuned baseline by 0.70 points (95 % CI 0.30 to 1.10, p = 0.002)",
+        "worse": f"No finalist is better. The best of them, {SSA} differs by -0.90 points, and is worse.",
+        "equivalent": "No difference that matters: none of the finalists differs by as much as 0.5 points.",
+        "undecided": "No detectable difference; 60 more seeds would be needed to see 0.3 points.",
+        None: "No verdict yet, with 8 of 20 seeds.",
     }[verdict]
     seeds = [str(1000 + i) for i in range(20)]
     config = TrialConfig().to_json()
@@ -223,8 +241,8 @@ def verdict_of(verdict: str | None = "better", **changes: Any) -> dict[str, Any]
         "complete": verdict is not None,
         "verdict": verdict,
         "sentence": sentence,
-        "winner": "finalist 1" if verdict == "better" else None,
-        "finalist": "finalist 1",
+        "winner": SSA if verdict == "better" else None,
+        "finalist": SSA,
         "difference": difference,
         "interval": interval,
         "p": 0.004,
@@ -235,17 +253,17 @@ def verdict_of(verdict: str | None = "better", **changes: Any) -> dict[str, Any]
         "metric": "accuracy",
         "split": "test",
         "comparisons": [
-            comparison("finalist 1: ssa at stage1.block2.branch", "finalist", difference, verdict, 0.008),
-            comparison("finalist 2: sagan at stage2.block1, ssa at stage3.block2", "finalist", 0.1, "undecided", 0.4),
-            comparison("conv1x1 at stage1.block2.branch", "control", -0.1, "undecided", None),
-            comparison("random placement", "random", -0.6, "worse", None),
+            comparison(SSA, "finalist", difference, verdict, 0.008),
+            comparison(SAGAN, "finalist", 0.1, "undecided", 0.4),
+            comparison(CONTROL, "control", -0.1, "undecided", None),
+            comparison(CHANCE, "random", -0.6, "worse", None),
         ],
         "arms": [
-            arm("finalist 1: ssa at stage1.block2.branch", "finalist", difference, 3),
-            arm("finalist 2: sagan at stage2.block1, ssa at stage3.block2", "finalist", 0.1, 9),
+            arm(SSA, "finalist", difference, 3),
+            arm(SAGAN, "finalist", 0.1, 9),
             arm("baseline", "baseline", 0, 0),
-            arm("conv1x1 at stage1.block2.branch", "control", -0.1, 14),
-            arm("random placement", "random", -0.6, None),
+            arm(CONTROL, "control", -0.1, 14),
+            arm(CHANCE, "random", -0.6, None),
         ],
         "sequential": False,
         "warnings": [],
