@@ -75,11 +75,7 @@ def costs(search: Search) -> Plot:
 
 def _cost(trial: Trial, cost: str) -> str:
     value = trial.record.facts[cost]
-    return (
-        short(value)
-        if cost in ("params", "macs")
-        else f"{value:.3g} {'ms' if cost == 'latency' else 'times'}"
-    )
+    return short(value) if cost in ("params", "macs") else f"{value:.3g}{' ms' if cost == 'latency' else '×'}"
 
 
 def _title(cost: str) -> str:

@@ -54,7 +54,7 @@ def _sentence(c: Comparison, unit: str) -> str:
 
 def _named(c: Comparison) -> str:
     """The arm with its role, unless its name says that already."""
-    return c.arm if c.role == "ablation" or c.role in c.arm else f"{c.role}: {c.arm}"
+    return c.arm if c.role == "ablation" or ":" in c.arm else f"{c.role}: {c.arm}"
 
 
 def _p(c: Comparison) -> str | None:

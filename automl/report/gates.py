@@ -60,8 +60,8 @@ def gates(search: Search) -> Plot:
         title=TITLE,
         figure=figure,
         says=(
-            f"{count} modules of finished trials. The median |gate| is largest at {wide} "
-            f"({middles[wide]:.2g}) and smallest at {narrow} ({middles[narrow]:.2g})."
+            f"{count} module{'s' * (count > 1)} of finished trials. The median |gate| is largest "
+            f"at {wide} ({middles[wide]:.2g}) and smallest at {narrow} ({middles[narrow]:.2g})."
         ),
         note="A module starts with a gate of 0, as the identity; a gate that stays near 0 was not used.",
         table=Table(

@@ -220,7 +220,7 @@ def _open(search: Search, command: str) -> Headline:
             f"That is the best of {len(search.done)} noisy trials, on the split that chose it: it looks good "
             f"by construction, and proves nothing."
         )
-    lines.append("Whether it is better on fresh seeds and the test split, this command finds out:")
+    lines.append("Whether attention helps on fresh seeds and the test split, this command finds out:")
     return Headline(
         tone="open", mark="○", word="No verdict yet", sentence=sentence, lines=lines, command=command
     )
@@ -241,7 +241,7 @@ def numbers(search: Search) -> list[tuple[str, str, str]]:
         ("best in the search", search.best),
         ("best baseline in the search", search.baseline),
     ):
-        value = f"{search.score(trial):.4g}{'%' if search.factor == 100 else ''}" if trial else "none"
+        value = search.show(trial) if trial else "none"
         what = (
             f"validation {search.metric}, trial {trial.number}: {trial.where}"
             if trial

@@ -82,6 +82,8 @@ def placement(search: Search) -> Plot:
         "they had; one with several modules counts at each of its sites. The baseline is the best of "
         "several, so an effect of 0 is good already."
     )
+    if search.sign < 0:
+        note += f" Signs are turned, as less {search.metric} is better: above 0 is a gain."
     if alone:
         note += f" {alone} trials are left out: no baseline of their backbone was trained to its end."
     return Plot(

@@ -80,7 +80,8 @@ def _slices(
         name=name, title=title, figure=figure, says=". ".join(said) + ".",
         note="Blue: finished trials. Orange ticks: where trials were cut, whose scores cannot be compared.",
         table=Table(
-            columns=["choice", "value", "finished trials", f"mean {search.label}", "rank correlation"], rows=rows
+            columns=["choice", "value", "finished trials", f"mean {search.label}", "rank correlation"],
+            rows=rows,
         ),
     )  # fmt: skip
 

@@ -157,6 +157,7 @@ def save(figure: Figure, folder: Path, name: str, title: str) -> str:
     svg = folder / f"{name}.svg"
     with matplotlib.rc_context({**_STYLE, "svg.hashsalt": name}):
         figure.savefig(svg, metadata={"Date": None, "Creator": None, "Title": title})
+        figure.set_layout_engine("none")  # as it is laid out now; to do it again takes as long as to draw
         figure.savefig(folder / f"{name}.png", dpi=192, metadata={"Software": None, "Title": title})
     return inline(svg.read_text(), name)
 
