@@ -5,7 +5,8 @@ import os
 import shutil
 import sys
 import tempfile
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -52,6 +53,9 @@ def run_report(
     """
     found = read_search(search, storage)
     folder = Path(out).expanduser() if out is not None else found.folder / "report"
+    with _writing(folder):  # told before a minute of drawing, not after it
+        (folder / PLOTS).mkdir(parents=True, exist_ok=True)
+        tempfile.TemporaryFile(dir=folder).close()
     with tempfile.TemporaryDirectory() as place:
         made = Path(place)
         names = _make(found, made)
@@ -114,9 +118,7 @@ def _files(names: Sequence[str]) -> list[str]:
 
 def _move(made: Path, folder: Path, names: Sequence[str]) -> None:
     """Put the finished files where they belong, each at once; what else lies there is left alone."""
-    try:
-        folder.mkdir(parents=True, exist_ok=True)
-        (folder / PLOTS).mkdir(exist_ok=True)
+    with _writing(folder):
         old = _earlier(folder)
         for name in _files(names):
             new = folder / f"{name}.{os.getpid()}"  # on the same disk, so that it can take the name at once
@@ -127,6 +129,12 @@ def _move(made: Path, folder: Path, names: Sequence[str]) -> None:
                 new.unlink(missing_ok=True)
         for name in set(_files(old)) - set(_files(names)):
             (folder / name).unlink(missing_ok=True)
+
+
+@contextmanager
+def _writing(folder: Path) -> Iterator[None]:
+    try:
+        yield
     except OSError as error:
         raise InputError(
             f"--out {folder} cannot be written ({error.strerror or error}); name a folder that can"

@@ -215,7 +215,7 @@ def _open(search: Search, command: str) -> Headline:
         sentence = "The search found nothing above the plain backbone."
     else:
         gain = search.sign * (search.score(best) - search.score(baseline))
-        sentence = f"In the search, {best.where} led the best baseline by {gain:.3g} {search.unit}."
+        sentence = f"In the search, {best.where} led the best baseline by {search.gap(gain).lstrip('+')}."
         lines.append(
             f"That is the best of {len(search.done)} noisy trials, on the split that chose it: it looks good "
             f"by construction, and proves nothing."

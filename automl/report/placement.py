@@ -74,7 +74,7 @@ def placement(search: Search) -> Plot:
     above = sum(effect.mean > 0 for effect in cells.values())
     says = (
         f"{above} of {len(cells)} combinations of type and site have a mean above the best baseline. "
-        f"Highest: {_sentence(best, cells, search.unit)}; lowest: {_sentence(worst, cells, search.unit)}."
+        f"Highest: {_sentence(search, best, cells)}; lowest: {_sentence(search, worst, cells)}."
     )
     note = (
         "Each cell: the mean of final score minus the best finished baseline's, its standard deviation, and "
@@ -95,10 +95,10 @@ def placement(search: Search) -> Plot:
     )  # fmt: skip
 
 
-def _sentence(place: tuple[str, str], cells: Mapping[tuple[str, str], Effect], unit: str) -> str:
+def _sentence(search: Search, place: tuple[str, str], cells: Mapping[tuple[str, str], Effect]) -> str:
     effect = cells[place]
     trials = "trial" if effect.count == 1 else "trials"
-    return f"{place[1]} at {place[0]}, {effect.mean:+.3g} {unit} in {effect.count} {trials}"
+    return f"{place[1]} at {place[0]}, {search.gap(effect.mean)} in {effect.count} {trials}"
 
 
 def _sites(done: Sequence[Trial], cells: Mapping[tuple[str, str], Effect]) -> list[str]:

@@ -152,6 +152,10 @@ class Search:
     def unfinished(self) -> int:
         return self.counts[State.RUNNING]
 
+    def gap(self, difference: float) -> str:
+        """A difference of the metric with its sign and unit."""
+        return f"{difference:+.2f} points" if self.factor == 100 else f"{difference:+.3g} {self.metric}"
+
     def final(self, trial: Trial) -> float | None:
         """The metric at the trial's last epoch, as it is shown; None where it has none."""
         history = trial.record.history

@@ -191,7 +191,7 @@ def _axis(axes: Axes, which: str, kind: BaseDistribution, name: str) -> Callable
         axis.set_minor_locator(NullLocator())
         limit(kind.low / 1.2, kind.high * 1.2)
     else:
-        room = 0.06 * (kind.high - kind.low) or 0.5
+        room = max(0.06 * (kind.high - kind.low), 0.3 * (kind.step or 0)) or 0.5
         limit(kind.low - room, kind.high + room)
         whole = isinstance(kind, IntDistribution)
         axis.set_major_locator(MaxNLocator(4, integer=whole, steps=[1, 2, 2.5, 5, 10]))
@@ -226,14 +226,16 @@ def _relation(
         known = {choice: fmean(values) for choice, values in means.items() if values}
         best = max(known, key=lambda choice: search.sign * known[choice])
         if len(known) < 2:
-            return f"{_text(best)} alone", rows
+            return f"{_text(best)} only", rows
         return f"{_text(best)} has the best mean, {known[best]:.4g}", rows
     values = [float(trial.params[name]) for trial in trials]
     span = f"{min(values):.3g} to {max(values):.3g}"
     if len(set(values)) < 2 or len(set(scores)) < 2 or len(values) < 3:
         return "too few values to tell", [[name, span, len(values), fmean(scores), None]]
     rank = float(spearmanr(values, scores).statistic)
-    return f"rank correlation {rank:+.2f} of {len(values)}", [[name, span, len(values), fmean(scores), rank]]
+    return f"rank correlation {rank:+.2f} ({len(values)} trials)", [
+        [name, span, len(values), fmean(scores), rank]
+    ]
 
 
 def _text(value: object) -> str:

@@ -77,7 +77,7 @@ def test_the_heatmap_is_the_mean_over_the_best_baseline(trials: list[FrozenTrial
     assert plot.table is not None
     assert {(row[0], row[1]): row[4] for row in plot.table.rows} == frame["count"].to_dict()
     best = frame["mean"].idxmax()
-    assert f"Highest: {best[1]} at {best[0]}, {frame['mean'].max():+.3g} points" in plot.says
+    assert f"Highest: {best[1]} at {best[0]}, {frame['mean'].max():+.2f} points" in plot.says
 
 
 def test_a_backbone_is_compared_with_its_own_baseline(tmp_path: Path) -> None:

@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 
+# What the tests of the application share lies beside them.
 sys.path.insert(0, str(Path(__file__).parents[1] / "automl"))
 from report_cases import made_up, plan_of, save_search, save_verdict, verdict_of
 
@@ -17,8 +18,8 @@ from automl.report import ReportResult, run_report
 NAMES = ("chromium", "chromium-browser", "google-chrome", "google-chrome-stable")
 WIDTHS = (390, 1440)  # a phone and a desktop
 
-# The boxes of all visible text, cut to what scrolls around it: of HTML by line, of the figures by label. Those
-# of each pair that share more than a pixel both ways are returned.
+# The boxes of all visible text, cut to what scrolls around it: of HTML by line, of the figures by label.
+# Every pair that shares more than a pixel both ways is returned.
 OVERLAPS = """
 () => {
   const boxes = [];
@@ -99,7 +100,7 @@ def report(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFact
 
 @pytest.fixture(params=WIDTHS)
 def page(request: pytest.FixtureRequest, browser: Any, report: ReportResult) -> Iterator[Any]:
-    """The report in a window of that width, without a network; `heard` is what went wrong or was asked for."""
+    """The report in a window of that width, offline; `heard` is what went wrong or was asked for."""
     context = browser.new_context(viewport={"width": request.param, "height": 900}, offline=True)
     page = context.new_page()
     page.heard = []
@@ -147,7 +148,8 @@ def test_what_overlaps_is_found(page: Any) -> None:
         """() => {
           const [a, b] = document.querySelectorAll('#plot-fates svg g[id*="text"]');
           const [one, other] = [a.getBoundingClientRect(), b.getBoundingClientRect()];
-          const scale = a.ownerSVGElement.viewBox.baseVal.width / a.ownerSVGElement.getBoundingClientRect().width;
+          const svg = a.ownerSVGElement;
+          const scale = svg.viewBox.baseVal.width / svg.getBoundingClientRect().width;
           a.setAttribute("transform",
             `translate(${(other.left - one.left) * scale} ${(other.top - one.top) * scale})`);
         }"""
@@ -175,7 +177,8 @@ def test_a_heading_sorts_the_trials(page: Any) -> None:
     head = page.locator("#listing th", has_text="parameters")
     column = head.evaluate("head => head.cellIndex")
     read = f"""() => [...document.querySelectorAll('#listing tbody tr')].map(row => {{
-      const cell = row.cells[{column}]; return cell.textContent === "" ? null : +(cell.dataset.v ?? cell.textContent);
+      const cell = row.cells[{column}];
+      return cell.textContent === "" ? null : +(cell.dataset.v ?? cell.textContent);
     }})"""
     for direction, sign in (("ascending", 1), ("descending", -1)):
         head.get_by_role("button").click()
