@@ -38,7 +38,7 @@ NAME, TITLE = "importance", "Importance of each choice"
 
 LEAST = 4  # trials that an evaluator is asked about
 ENOUGH = 10  # of them, for a choice that only some have: its share of few trials is whatever chance made it
-MOST = 400  # trials that fANOVA is given; its cost grows faster than their number
+MOST = 250  # trials that fANOVA is given; its cost grows faster than their number
 TREES = 32
 
 
@@ -174,7 +174,8 @@ def importance(search: Search, found: Sequence[Importance]) -> Plot:
         return absent(
             NAME,
             TITLE,
-            f"It takes {LEAST} finished trials with different scores; there are {len(search.done)}.",
+            f"Optuna's evaluators tell nothing of {len(search.done)} finished trials: it takes {LEAST} or more that "
+            f"differ in their choices and scores.",
         )
     with style.style():
         figure = _draw(shown)
@@ -190,6 +191,7 @@ def importance(search: Search, found: Sequence[Importance]) -> Plot:
             "Bars: PED-ANOVA, the share in what sets the best tenth of the finished trials apart. Diamonds: "
             f"fANOVA ({TREES} trees), the share of the explained variance. Hatched: choices that only n "
             f"trials have; fANOVA judges each beside the common ones within those, from {ENOUGH} on."
+            + (f" fANOVA is given {MOST} trials at most, drawn at random." if len(search.done) > MOST else "")
             + (f" Of {len(search.done)} finished trials, all of this is a rough guess." if few else "")
         ),
         table=Table(

@@ -191,11 +191,11 @@ def headline(search: Search) -> Headline:
             remarks=verdict.remarks,
             earlier=earlier,
         )
-    assert verdict.verdict is not None
+    word = verdict.verdict or "undecided"
     return Headline(
-        tone=verdict.verdict,
-        mark=_MARKS[verdict.verdict],
-        word=_WORDS[verdict.verdict],
+        tone=word,
+        mark=_MARKS[word],
+        word=_WORDS[word] if verdict.verdict else "No verdict",
         sentence=verdict.sentence,
         lines=[f"From {measured}"],
         warnings=verdict.warnings,

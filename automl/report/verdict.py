@@ -47,6 +47,7 @@ class Arm:
 class Verdict:
     """A confirmation, finished or not; differences and `margin` are in `unit`.
 
+    verdict: None until there is one, which is never where the trainings of too many seeds failed.
     remarks: what the other arms tell of the leading finalist.
     """
 
@@ -85,7 +86,7 @@ def _read(file: Path, number: int) -> Verdict:
             "arms": [Arm(**_known(Arm, item)) for item in value["arms"]],
         }
         verdict = Verdict(**parts)
-        if verdict.verdict not in (*VERDICTS, None) or (verdict.complete and verdict.verdict is None):
+        if verdict.verdict not in (*VERDICTS, None):
             raise ValueError(f"verdict {verdict.verdict!r}")
         for arm in verdict.arms:
             if not all(isinstance(score, int | float) for score in arm.scores.values()):

@@ -188,6 +188,19 @@ def test_each_verdict_has_its_words(
         assert word in found.text
 
 
+def test_a_confirmation_whose_trainings_failed_has_no_verdict(
+    small: Path, tmp_path: Path, quiet: None
+) -> None:
+    shutil.copytree(small, tmp_path / "s")
+    said = "No verdict: fewer than two seeds are there of the baseline and all finalists."
+    value = verdict_of(None, complete=True, comparisons=[], seeds=1, sentence=said)
+    save_verdict(tmp_path / "s" / "made-up", value)
+    result = run_report("made-up", storage=str(tmp_path / "s"))
+    assert said in Page(result.index).text
+    assert "No arm has been compared" in Page(result.index).text
+    assert "verdict" not in result.plots
+
+
 def test_before_a_confirmation_there_is_no_verdict(
     storage: Path, tmp_path: Path, quiet: None, trials: list[FrozenTrial]
 ) -> None:

@@ -2,6 +2,7 @@
 
 import json
 import os
+import sqlite3
 import sys
 from collections.abc import Callable
 from pathlib import Path
@@ -11,6 +12,7 @@ from optuna.trial import FrozenTrial
 from report_cases import made_up, plan_of, save_search, save_verdict, verdict_of
 
 from attention import InputError
+from automl.folder import old_folder
 from automl.report import run_report
 from automl.report.read import read_search
 from search.record import State
@@ -65,11 +67,21 @@ def test_confirmations_are_read_in_their_order(tmp_path: Path, few: list[FrozenT
     assert found[0].comparisons[0].interval == pytest.approx((-0.1, 0.7))
 
 
+def test_a_search_that_is_being_written_is_read(tmp_path: Path, few: list[FrozenTrial]) -> None:
+    folder = save_search(tmp_path, few)
+    with old_folder("made-up", str(tmp_path)):  # as the process that runs it has it
+        writer = sqlite3.connect(folder / "study.db")
+        writer.execute("BEGIN IMMEDIATE")
+        writer.execute("DELETE FROM trials")
+        assert len(read_search("made-up", str(tmp_path)).trials) == len(few)
+        writer.rollback()
+        writer.close()
+
+
 DAMAGED = {
     "cut short": '{"search": "made-up", "comp',
     "a list": "[]",
     "a word": json.dumps({**verdict_of(), "verdict": "good"}),
-    "no word": json.dumps({**verdict_of(), "verdict": None}),
     "no arms": json.dumps({key: value for key, value in verdict_of().items() if key != "arms"}),
     "an interval of one": json.dumps(
         {**verdict_of(), "comparisons": [{"arm": "a", "role": "finalist", "interval": [1]}]}
