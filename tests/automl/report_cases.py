@@ -221,8 +221,7 @@ def _empty() -> Path:
     """A study's file with its tables and nothing in them: making them takes a second."""
     folder = Path(tempfile.mkdtemp())
     atexit.register(shutil.rmtree, folder)
-    close_study(create_study(folder, name="empty", directions=[StudyDirection.MAXIMIZE]))
-    optuna.delete_study(study_name="empty", storage=f"sqlite:///{folder / FILE}")
+    optuna.storages.RDBStorage(f"sqlite:///{folder / FILE}").engine.dispose()
     return folder / FILE
 
 
