@@ -174,8 +174,8 @@ def importance(search: Search, found: Sequence[Importance]) -> Plot:
         return absent(
             NAME,
             TITLE,
-            f"Optuna's evaluators tell nothing of {len(search.done)} finished trials: it takes {LEAST} or more "
-            f"that differ in their choices and scores.",
+            f"Optuna's evaluators tell nothing of {len(search.done)} finished trials: it takes {LEAST} or "
+            f"more that differ in their choices and scores.",
         )
     with style.style():
         figure = _draw(shown)

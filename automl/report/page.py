@@ -4,6 +4,7 @@ import shlex
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from pathlib import Path
 
 from jinja2 import Environment, PackageLoader, StrictUndefined
 from markupsafe import Markup, escape
@@ -152,8 +153,15 @@ def banners(search: Search) -> list[str]:
     return [
         f"The search had not ended when this page was made, {_time(search.made)}: {trials} had begun and not "
         f"ended, {len(search.trials)}{of} had begun. Make the report again for what came later; if the "
-        f"search was stopped, go on with automl search --resume {search.about.name}."
+        f"search was stopped, go on with {_command(search, 'search', '--resume', search.about.name)}"
     ]
+
+
+def _command(search: Search, *words: str) -> str:
+    """A command about this search, as it is called in the folder where the report was made."""
+    storage = search.folder.parent
+    where = [] if storage == Path("searches").resolve() else ["--storage", str(storage)]
+    return shlex.join(["automl", *words, *where])
 
 
 _MARKS = {"better": "▲", "worse": "▼", "equivalent": "≈", "undecided": "?"}
@@ -167,10 +175,7 @@ _WORDS = {
 
 def headline(search: Search) -> Headline:
     """The verdict, or how to get one."""
-    words = ["automl", "confirm", "--search", search.about.name]
-    if search.about.settings.storage != "searches":
-        words += ["--storage", search.about.settings.storage]
-    command = shlex.join(words)
+    command = _command(search, "confirm", "--search", search.about.name)
     if not search.verdicts:
         return _open(search, command)
     verdict, earlier = search.verdicts[-1], [_line(v) for v in reversed(search.verdicts[:-1])]

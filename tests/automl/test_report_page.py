@@ -219,6 +219,7 @@ def test_a_running_search_says_so(tmp_path: Path, quiet: None) -> None:
     found = Page(run_report("made-up", storage=str(tmp_path)).index)
     assert re.search(r"had not ended when this page was made, \d{4}-\d\d-\d\d \d\d:\d\d", found.text)
     assert "2 trials had begun and not ended, 12 of 60 had begun" in found.text
+    assert f"automl search --resume made-up --storage {tmp_path}" in found.text
 
 
 @pytest.mark.parametrize("count", [1, 2, 3])
