@@ -29,6 +29,8 @@ class Gated(nn.Module, ABC):
     memory format. A new module is exactly the identity, so it can enter a trained network.
     """
 
+    site = ""  # where it sits in a model
+
     # True where products are summed over all positions: N squares of features overflow float16, so
     # such a module works in float32 wherever float16 is asked for. bfloat16 has the range.
     sums_over_positions = False

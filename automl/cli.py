@@ -13,6 +13,7 @@ import typer
 from attention import ATTENTIONS, InputError, Spec
 
 if TYPE_CHECKING:
+    from automl.confirm import ConfirmResult
     from automl.result import SearchResult, TrialResult
     from automl.tasks import Task
     from search.record import Metrics
@@ -187,6 +188,84 @@ def _about(trial: "TrialResult") -> str:
 
 
 @app.command()
+def confirm(
+    search: Annotated[str | None, typer.Option(help="Its name; the latest search if not given.")] = None,
+    top: Annotated[int | None, typer.Option(help="Finalists.", show_default="3")] = None,
+    seeds: Annotated[int | None, typer.Option(help="Of each arm.", show_default="10")] = None,
+    margin: Annotated[
+        float | None, typer.Option(help="Least difference that matters, in points.", show_default="0.5")
+    ] = None,
+    sequential: Annotated[
+        bool | None, typer.Option("--sequential", help="Stop adding seeds when the question is decided.")
+    ] = None,
+    ablate: Annotated[
+        bool, typer.Option("--ablate", help="Train the winner without each of its modules, too.")
+    ] = False,
+    again: Annotated[
+        bool, typer.Option("--again", help="A new confirmation, on seeds that none has used.")
+    ] = False,
+    storage: StorageOption = "searches",
+    as_json: Json = False,
+) -> None:
+    """Train finalists and the tuned baseline with fresh seeds, and say whether they are better."""
+    from automl.confirm import run_confirm
+
+    result = run_confirm(
+        search,
+        top=top,
+        seeds=seeds,
+        margin=margin,
+        sequential=sequential,
+        ablate=ablate,
+        again=again,
+        storage=storage,
+    )
+    _print_confirm(result)
+    if as_json:
+        print(json.dumps(result.value))
+    if not result.verdict.complete:
+        sys.exit(1)
+
+
+def _print_confirm(result: "ConfirmResult") -> None:
+    verdict = result.verdict
+    which = f" (confirmation {result.number})" if result.number > 1 else ""
+    print(f"confirmed {result.search}{which}: {verdict.said or 'no verdict'}")
+    print(f"verdict   {verdict.sentence}")
+    for comparison in result.value["comparisons"]:
+        print(f"          {comparison['sentence']}")
+    for remark in verdict.remarks:
+        print(f"          {remark}")
+    for warning in result.value["warnings"]:
+        print(f"warning   {warning}")
+    if result.untracked:
+        print(f"warning   MLflow lacks a part of this; when it answers again: automl sync {result.search}")
+    print(f"next      automl report --search {result.search}")
+
+
+@app.command()
+def compare(
+    names: Annotated[
+        list[str],
+        typer.Argument(
+            help="Searches, SEARCH:ARM, or MLflow run ids with commas; the first is the reference."
+        ),
+    ],
+    margin: Annotated[float, typer.Option(help="Least difference that matters, in points.")] = 0.5,
+    storage: StorageOption = "searches",
+    as_json: Json = False,
+) -> None:
+    """Compare trained models with the first of them, with the statistics of a confirmation."""
+    from automl.compare import run_compare
+
+    found = run_compare(names, margin=margin, storage=storage)
+    for one in found:
+        print(one.sentence)
+    if as_json:
+        print(json.dumps({"reference": names[0], "comparisons": [one.to_json() for one in found]}))
+
+
+@app.command()
 def sync(
     name: Annotated[str, typer.Argument(help="A search.")],
     storage: StorageOption = "searches",
@@ -311,17 +390,39 @@ def _print_epoch(task: "Task", metrics: "Metrics") -> None:
 @app.command()
 def export(
     out: Annotated[str, typer.Option(help="Folder for the exported model.")],
-    best: Annotated[bool, typer.Option("--best", help="The best trial of a search.")] = False,
+    best: Annotated[
+        bool, typer.Option("--best", help="The confirmed winner of a search, or else its best trial.")
+    ] = False,
     search: Annotated[str | None, typer.Option(help="Its name; the latest search if not given.")] = None,
     run: Annotated[str | None, typer.Option(help="An MLflow run's id instead.")] = None,
+    quantize: Annotated[
+        str | None, typer.Option(help="int8: a quantised ONNX model too, with what it costs in accuracy.")
+    ] = None,
+    register: Annotated[str | None, typer.Option(help="Name in MLflow's model registry.")] = None,
+    alias: Annotated[
+        str | None, typer.Option(help="The registered model's alias.", show_default="champion")
+    ] = None,
 ) -> None:
     """Export a trained model as ONNX, torch.export, safetensors and an MLflow model, each checked."""
     from automl.export import run_export
 
-    result = run_export(out, best=best, search=search, run=run)
+    result = run_export(
+        out, best=best, search=search, run=run, quantize=quantize, register_as=register, alias=alias
+    )
     print(f"exported  {result.folder} from run {result.run_id}")
+    print(f"chosen    {result.tracked.choice}")
     print("test      " + ", ".join(f"{key} {value:.4f}" for key, value in result.test.items()))
     print("checked   " + ", ".join(f"{key} {value:.1e}" for key, value in result.differences.items()))
+    for name, speed in result.speeds.items():
+        print(
+            f"speed     {name} {speed.latency:.3g} ms an input, {speed.throughput:,.0f} inputs/s in batches "
+            f"of {speed.batch}"
+        )
+    print(f"          on {result.machine}")
+    if result.quantized:
+        print(f"{result.quantized.kind:9} {result.quantized}")
+    if result.registered:
+        print(f"registry  {result.registered.uri} is version {result.registered.version}")
     print(f"next      automl predict {out} IMAGE...")
 
 

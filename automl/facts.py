@@ -104,7 +104,7 @@ def _measure(config: TrialConfig, reference: Model, runtime: Runtime) -> Facts:
 
 def _key(config: TrialConfig, reference: Model, runtime: Runtime, classes: int) -> str:
     """Of everything that decides how large the model and how fast a step is."""
-    name = torch.cuda.get_device_name(runtime.device) if runtime.device.type == "cuda" else _processor()
+    name = torch.cuda.get_device_name(runtime.device) if runtime.device.type == "cuda" else processor()
     training = config.training
     about = [
         FORMAT,
@@ -118,7 +118,8 @@ def _key(config: TrialConfig, reference: Model, runtime: Runtime, classes: int) 
     return hashlib.sha256(json.dumps(about, sort_keys=True).encode()).hexdigest()[:32]
 
 
-def _processor() -> str:
+def processor() -> str:
+    """The name of the CPU, as far as it is known."""
     try:
         with open("/proc/cpuinfo") as file:
             return next(line.split(":")[1].strip() for line in file if line.startswith("model name"))

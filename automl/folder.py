@@ -19,7 +19,7 @@ from filelock import FileLock, Timeout
 
 from attention import InputError
 from automl.settings import Settings, short_name
-from search.engine import Plan
+from search.ledger import Plan
 from search.record import TRIALS
 
 FILE = "search.json"
@@ -121,6 +121,15 @@ def find_folder(name: str, storage: str) -> Path:
         there = f"there are {', '.join(names[-10:])}" if names else "there is none"
         raise InputError(f"no search called {name!r} in {storage}; {there}. Is --storage right?")
     return folder
+
+
+def find_latest(storage: str) -> str:
+    """The name of the search that was begun last. Raises InputError when there is none."""
+    root = Path(storage).expanduser().resolve()
+    files = sorted(root.glob(f"*/{FILE}"), key=lambda file: file.stat().st_mtime)
+    if not files:
+        raise InputError(f"there is no search in {storage}; run automl search first. Is --storage right?")
+    return files[-1].parent.name
 
 
 def read_about(folder: Path) -> About:

@@ -4,8 +4,8 @@ from collections.abc import Callable, Iterable
 from contextlib import suppress
 from pathlib import Path
 
-from search.engine import Plan, leaders
 from search.halving import dominates
+from search.ledger import Plan, leaders
 from search.record import CHECKPOINT, State, TrialRecord
 
 

@@ -17,6 +17,7 @@ from automl.optimiser import build_optimizer, learning_rate
 from automl.step import Step, make_step
 from automl.sync_norm import synchronise
 from automl.tasks.base import Split, Task
+from backbones import gates
 from search.record import Metrics
 
 
@@ -55,9 +56,10 @@ def fit(task: Task, state: State, pace: float = 1.0) -> Iterator[Metrics]:
         part. The learning-rate schedule ends with the last step.
 
     Yields `epoch` (1 for the first), `resource` (baseline's epochs that this much time is worth; the
-    configuration's epochs at the end), `train_loss`, the task's validation metrics as `NAME`, the
-    `learning_rate` of the epoch's last step and `seconds`. Raises Diverged when the loss or a metric is
-    not finite, after the epoch in which it happened. The device is waited for once an epoch.
+    configuration's epochs at the end), `train_loss`, the task's validation metrics as `NAME`, the learned
+    `gate.SITE` of each attention, the `learning_rate` of the epoch's last step and `seconds`. Raises
+    Diverged when the loss or a metric is not finite, after the epoch in which it happened. The device is
+    waited for once an epoch.
     """
     total = total_steps(task, pace)
     step = make_step(task, state.model, state.optimizer, state.scaler)
@@ -65,10 +67,12 @@ def fit(task: Task, state: State, pace: float = 1.0) -> Iterator[Metrics]:
         begun = time.perf_counter()
         losses = train_epoch(task, state, step, total)
         validation = evaluate(task, state.model)
+        learned = {f"gate.{site}": gate for site, gate in gates(state.model).items()}
         # The one synchronisation of the epoch.
-        numbers = torch.cat([losses, *(value.float().view(1) for value in validation.values())]).tolist()
+        parts = [value.float().view(1) for value in (*validation.values(), *learned.values())]
+        numbers = torch.cat([losses, *parts]).tolist()
         history = numbers[: len(losses)]
-        metrics = dict(zip(validation, numbers[len(losses) :], strict=True))
+        metrics = dict(zip((*validation, *learned), numbers[len(losses) :], strict=True))
         for i, loss in enumerate(history, start=1):
             if not isfinite(loss):
                 raise Diverged(f"the training loss became {loss} in epoch {state.epoch + 1}, step {i}")

@@ -2,7 +2,7 @@
 
 import time
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 
 from rich.console import Console, Group
 from rich.live import Live
@@ -10,32 +10,31 @@ from rich.table import Table
 from rich.text import Text
 
 from automl.units import duration
-from search.engine import Plan, leaders
 from search.halving import Rungs
+from search.ledger import Plan, leaders
 from search.record import State, TrialRecord
 
 ROWS = 15
 
 
 class Progress:
-    """A listener that shows the trials, the best so far against the baseline, the rungs, time left and cost.
+    """A listener that shows the trials, what they have come to, time left and cost. Use as a context.
 
-    records, rungs: the engine's own, which it keeps up to date. Use as a context.
-    concurrent: trials at once. budget: seconds that there are. devices: that a trial takes, each a `device`.
+    records: the ledger's own, which it keeps up to date. summary: of what they have come to.
+    budget: seconds that there are. devices: that a trial takes, each a `device`.
     """
 
     def __init__(
         self,
         plan: Plan,
         records: Mapping[int, TrialRecord],
-        rungs: Rungs,
         *,
-        concurrent: int,
+        summary: Callable[[], str],
         budget: float | None = None,
         devices: float = 1,
         device: str = "core",
     ) -> None:
-        self.plan, self.records, self.rungs, self.concurrent = plan, records, rungs, concurrent
+        self.plan, self.records, self.summary = plan, records, summary
         self.budget, self.devices, self.device = budget, devices, device
         self.console = Console(stderr=True)
         self.live = Live(console=self.console, transient=True) if self.console.is_terminal else None
@@ -71,7 +70,9 @@ class Progress:
         text = f"{trial.name}: {trial.state}"
         if trial.history:
             last = trial.history[-1]
-            text += f" at epoch {last['epoch']:.0f}, {self.plan.metric} {last[self.plan.metric]:.4f}"
+            text += f" at epoch {last['epoch']:.0f}"
+            if self.plan.metric in last:
+                text += f", {self.plan.metric} {last[self.plan.metric]:.4f}"
         if trial.reason:
             text += f" ({trial.reason})"
         return f"{text} | {self._summary()}"
@@ -84,14 +85,8 @@ class Progress:
         for state in (State.RUNNING, State.PRUNED, State.INFEASIBLE, State.ERROR):
             if counts[state]:
                 text += f", {counts[state]} {state}"
-        best, baseline = leaders(records, self.plan)
-        first = self.plan.objectives[0]
-        if best is not None:
-            text += f", best {best.value(first):.4f} ({best.name})"
-            if baseline is not None and baseline is not best:
-                text += f", {best.value(first) - baseline.value(first):+.4f} to the baseline's"
-        if any(count for _, count in self.rungs.occupancy()):
-            text += ", rungs " + " ".join(f"{at:g}:{count}" for at, count in self.rungs.occupancy())
+        if said := self.summary():
+            text += f", {said}"
         text += f", {self._hours(records):.3g} {self.device} hours"
         left = self._left(ended)
         return text if left is None else f"{text}, about {duration(left)} left"
@@ -123,6 +118,21 @@ class Progress:
                 str(record.state),
                 f"{last['resource']:.3g}/{self.plan.budget:g}" if last else "",
                 f"{pace:.2f}" if pace else "",
-                f"{last[self.plan.metric]:.4f}" if last else "",
+                f"{last[self.plan.metric]:.4f}" if last and self.plan.metric in last else "",
             )
         self.live.update(Group(table, Text(self._summary())), refresh=True)
+
+
+def search_summary(plan: Plan, records: Mapping[int, TrialRecord], rungs: Rungs) -> str:
+    """Of a search: the best so far against the baseline, and how many trials came to each rung."""
+    parts = []
+    best, baseline = leaders(records.values(), plan)
+    first = plan.objectives[0]
+    if best is not None:
+        parts.append(f"best {best.value(first):.4f} ({best.name})")
+        if baseline is not None and baseline is not best:
+            parts.append(f"{best.value(first) - baseline.value(first):+.4f} to the baseline's")
+    occupied = rungs.occupancy()
+    if any(count for _, count in occupied):
+        parts.append("rungs " + " ".join(f"{at:g}:{count}" for at, count in occupied))
+    return ", ".join(parts)

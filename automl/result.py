@@ -8,7 +8,8 @@ from pathlib import Path
 from typing import Any
 
 from automl.keeper import front
-from search.engine import Engine, leaders
+from search.engine import Engine
+from search.ledger import leaders
 from search.record import State, TrialRecord
 
 

@@ -1,7 +1,6 @@
 """The main job: search where attention goes. `python -m automl.search ...` is `automl search ...`."""
 
 import json
-import shutil
 import sys
 import time
 from collections import Counter
@@ -9,27 +8,23 @@ from dataclasses import replace
 from pathlib import Path
 
 import optuna
-from optuna.exceptions import StorageInternalError
 from optuna.study import StudyDirection
-from sqlalchemy.exc import SQLAlchemyError
 
 from attention import InputError
-from automl.data.store import NO_ROOM
 from automl.folder import About, find_folder, new_folder, old_folder, read_about, write_about
 from automl.forecast import Forecast, check_limits
 from automl.result import SearchResult, make_result
 from automl.settings import Settings, draw_baseline, reference
 from automl.tasks import Task, open_task
 from search.config import TrialConfig
-from search.engine import Engine, Plan, leaders
-from search.record import TRIALS, State, TrialRecord
+from search.engine import Engine
+from search.ledger import Plan, leaders
+from search.record import State, TrialRecord
 from search.samplers import check_sampler, load_sampler
 from search.spaces import Space, fingerprint, load, random_draws
 from search.study import CONFIG, FILE, close_study, create_study, learn, open_study, own_trials
 
 # Ray and MLflow take seconds to import; a mistake in the arguments is told before that.
-
-PLACEMENT_LIMIT = 300.0  # seconds that a search waits for room for its first trial
 
 
 def run_search(settings: Settings) -> SearchResult:
@@ -99,31 +94,16 @@ def resume_search(
 
 
 def _run(folder: Path, about: About, space: Space, baseline: TrialConfig, begun: float) -> SearchResult:
-    from automl.interrupt import interrupts
     from automl.keeper import Keeper
-    from automl.logs import chatter_to
-    from automl.multi_worker import multi_worker_trial
-    from automl.progress import Progress
+    from automl.progress import Progress, search_summary
     from automl.tracking import open_tracker
-    from automl.trial import TrialActor, assignment
-    from cluster import connect, nodes, slots, wait_for_room
-    from search.tuner import run_trials
+    from automl.workers import open_workers, settle
 
     settings, plan = about.settings, Plan(**about.plan)
     advice = f"go on with: automl search --resume {about.name}" + (
         f" --storage {settings.storage}" if settings.storage != "searches" else ""
     )
-    alone = settings.workers_per_trial == 1
-    with (
-        chatter_to(folder / "log.txt"),
-        connect(dashboard=not alone),
-        interrupts(advice) as interrupt,  # after Ray, which takes SIGTERM for itself
-    ):
-        shape, there = settings.shape, nodes()
-        if settings.gpus_per_trial is None and any(node.get("GPU") for node in there):
-            shape = replace(shape, gpus=1)
-        concurrent = slots(shape, there) if plan.trials is None else min(plan.trials, slots(shape, there))
-        wait_for_room(shape, PLACEMENT_LIMIT)
+    with open_workers(settings, folder / "log.txt", advice) as workers:
         tracker = open_tracker(folder, about)
         fresh = not (folder / FILE).exists()
         study = _open_study(folder, about, plan)
@@ -136,82 +116,54 @@ def _run(folder: Path, about: About, space: Space, baseline: TrialConfig, begun:
         engine = Engine(study, space, plan, sampler, adjust=settings.adjust, forecast=forecast)
         known = list(engine.records.values())
         keeper = Keeper(folder, plan, known, keep=settings.keep, told=tracker.update)
-        devices = shape.workers * (shape.gpus or shape.cpus)
         progress = Progress(
             plan,
             engine.records,
-            engine.rungs,
-            concurrent=concurrent,
+            summary=lambda: search_summary(plan, engine.records, engine.rungs),
             budget=settings.seconds,
-            devices=devices,
-            device="GPU" if shape.gpus else "core",
+            devices=workers.devices,
+            device=workers.device,
         )
-        engine.listeners = [forecast, keeper, tracker, progress, _Traces(folder)]
+        engine.listeners = [forecast, keeper, tracker, progress, Traces(folder)]
         for record in known:  # what MLflow missed
             tracker.update(record)
-        limits, model = settings.limits, reference(baseline)
         print(f"search {about.name} in {folder}; if anything ends it, {advice}", file=sys.stderr)
 
-        def stop() -> bool:
+        def out_of_time() -> bool:
             if settings.seconds is not None and time.monotonic() - begun > settings.seconds:
                 engine.closing = True
-            return interrupt()
+            return False
 
-        (folder / TRIALS).mkdir(exist_ok=True)
         missing = 0
         try:
             with progress:
-                run_trials(
-                    TrialActor if alone else multi_worker_trial(shape, folder / "ray" / "train"),
-                    engine,
-                    assign=lambda record: assignment(
-                        record.config,
-                        folder / record.folder,
-                        reference=model,
-                        equal=settings.equal,
-                        limits=limits,
-                        precision=settings.precision,
-                        compile=settings.compile,
-                    ),
-                    # A trial of several workers is a function that waits for them and takes no core of
-                    # theirs; it takes a little memory, since Ray places nothing that takes nothing.
-                    resources={"cpu": shape.cpus, "gpu": shape.gpus} if alone else {"memory": 2.0**20},
-                    concurrent=concurrent,
-                    folder=folder / "ray",
-                    stop=stop,
+                workers.run(
+                    engine, folder, reference=reference(baseline), limits=settings.limits, stop=out_of_time
                 )
-        except Exception as error:
-            if _is_storage(error):
-                raise InputError(
-                    f"the study in {folder} cannot be written ({_first_line(error)}); make room, then "
-                    f"{advice}"
-                ) from error
-            raise
         finally:
             # Whatever ended the search, what was found until then is found.
             best, _ = leaders(engine.records.values(), plan)
             counts = Counter(record.state for record in engine.records.values())
             open_trials = counts[State.RUNNING] > 0
             missing = tracker.finish(best=best, metric=plan.metric, counts=counts, stopped=open_trials)
-            _settle(folder, study)
+            settle(folder, engine)
     result = make_result(
-        folder, about.name, engine, runs=tracker.runs, begun=begun, untracked=missing, devices=devices
+        folder, about.name, engine, runs=tracker.runs, begun=begun, untracked=missing, devices=workers.devices
     )
     if engine.barren:
         raise InputError(f"{engine.barren}. Loosen the limits, or search another space")
     (folder / "result.json").write_text(json.dumps(result.to_json(), indent=2))
-    if interrupt.signal is not None:
+    if workers.interrupt.signal is not None:
         print(advice, file=sys.stderr)
-        raise Stopped(interrupt.signal, result)
+        raise Stopped(workers.interrupt.signal)
     return result
 
 
 class Stopped(SystemExit):
-    """A search was stopped by a signal, in order. Exits with 128 and the signal's number."""
+    """A signal stopped it, in order. Exits with 128 and the signal's number."""
 
-    def __init__(self, signal: int, result: SearchResult) -> None:
+    def __init__(self, signal: int) -> None:
         super().__init__(128 + signal)
-        self.result = result
 
 
 def make_plan(settings: Settings, baseline: TrialConfig, task: Task) -> Plan:
@@ -269,7 +221,7 @@ def _find_like(settings: Settings, mark: str) -> tuple[Path, About]:
     return place, other
 
 
-class _Traces:
+class Traces:
     """A listener that keeps why a trial failed beside its checkpoint."""
 
     def __init__(self, folder: Path) -> None:
@@ -286,26 +238,6 @@ class _Traces:
             place = self.folder / trial.folder
             place.mkdir(parents=True, exist_ok=True)
             (place / "error.txt").write_text(trial.traceback)
-
-
-def _settle(folder: Path, study: optuna.Study) -> None:
-    """Leave the study in one file, and nothing of Tune's."""
-    close_study(study)
-    shutil.rmtree(folder / "ray", ignore_errors=True)
-
-
-def _is_storage(error: BaseException) -> bool:
-    """The study could not be written, or the disk is full."""
-    if isinstance(error, StorageInternalError | SQLAlchemyError):
-        return True
-    if isinstance(error, OSError) and error.errno in NO_ROOM:
-        return True
-    return error.__cause__ is not None and _is_storage(error.__cause__)
-
-
-def _first_line(error: BaseException) -> str:
-    text = str(error.__cause__ or error).strip()
-    return text.splitlines()[0] if text else type(error).__name__
 
 
 if __name__ == "__main__":

@@ -5,7 +5,7 @@ from collections import Counter
 from attention import InputError
 from automl.folder import old_folder
 from automl.tracking import open_tracker
-from search.engine import Plan, leaders
+from search.ledger import Plan, leaders
 from search.record import State
 from search.study import close_study, open_study, own_trials, read_record
 

@@ -17,7 +17,7 @@ from ray import tune
 from automl import checkpoint
 from automl.facts import measure
 from automl.limits import Limits
-from automl.loop import Diverged, fit, start
+from automl.loop import Diverged, evaluate, fit, start
 from automl.runtime import Runtime, find_device
 from automl.tasks import open_task
 from search.config import Model, TrialConfig
@@ -34,11 +34,13 @@ def assignment(
     limits: Limits,
     precision: str,
     compile: str,
+    test: bool = False,
 ) -> dict[str, Any]:
     """What a trial's process is sent.
 
     folder: where its checkpoint is written, and found again by whoever goes on with it.
     reference: the plain model whose steps are the unit of time. equal: `time`, or `epochs` for raw epochs.
+    test: score the test split after the last epoch, as `test_NAME` for each of the task's metrics.
     """
     return {
         "trial": config.to_json(),
@@ -47,6 +49,7 @@ def assignment(
         "equal": equal,
         "limits": dict(vars(limits)),
         "runtime": {"precision": precision, "compile": compile},
+        "test": test,
     }
 
 
@@ -114,6 +117,9 @@ def reports(config: Mapping[str, Any], runtime: Runtime) -> Iterator[Report]:
             folder.mkdir(parents=True, exist_ok=True)
         for metrics in fit(task, state, pace):
             history = [*history, {**metrics, "time": time.time()}]
+            if config["test"] and _spent(history, trial):
+                scores = evaluate(task, state.model, "test")
+                history[-1] |= {f"test_{name}": float(value) for name, value in scores.items()}
             if runtime.rank == 0:
                 checkpoint.save(folder, trial, state, history, facts)
             yield Report(history=history, facts=facts, violations=violations, finished=_spent(history, trial))

@@ -1,7 +1,7 @@
 """Models, their named sites, and the one function that inserts a placement."""
 
-from backbones.insert import Placement, insert
+from backbones.insert import Placement, gates, insert
 from backbones.sites import Site, sites
 from backbones.table import BACKBONES, Backbone, build
 
-__all__ = ["BACKBONES", "Backbone", "Placement", "Site", "build", "insert", "sites"]
+__all__ = ["BACKBONES", "Backbone", "Placement", "Site", "build", "gates", "insert", "sites"]

@@ -6,7 +6,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from attention import InputError, Spec, unknown
+from attention import Gated, InputError, Spec, unknown
 from backbones.sites import sites
 
 Placement = Mapping[str, Spec]
@@ -45,8 +45,14 @@ def insert(model: nn.Module, placement: Placement, example: Tensor | None = None
                 raise InputError(f"{spec} at site {name!r}: {error}") from None
             modules[name] = module.to(like.device, like.dtype).train(model.training)
     for name, module in modules.items():
+        module.site = name
         _attach(model.get_submodule(found[name].path), module)
     return model
+
+
+def gates(model: nn.Module) -> dict[str, Tensor]:
+    """The learned gate of each inserted module by its site: how much of it the model has come to use."""
+    return {m.site: m.gamma.detach() for m in model.modules() if isinstance(m, Gated) and m.site}
 
 
 def _attach(host: nn.Module, attention: nn.Module) -> None:

@@ -24,7 +24,8 @@ from curves import EPOCHS, FILE, SEEDS, name_of, space
 from harness import Row, show, write
 from scipy.stats import spearmanr
 
-from search.engine import Engine, Plan
+from search.engine import Engine
+from search.ledger import Plan
 from search.record import Report
 from search.samplers import load_sampler
 from search.spaces import Space, random_draws

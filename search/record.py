@@ -24,11 +24,20 @@ class State(StrEnum):
 
 
 class Role(StrEnum):
-    """Why a trial is tried: the plain backbone and its tuning, a paper's proposal, the sampler's choice."""
+    """Why a trial is tried.
+
+    In a search: the plain backbone and its tuning, a paper's proposal, the sampler's choice. In a
+    confirmation: the best of a search against that baseline, beside a 1x1 convolution, a placement by
+    chance, and the winner without one of its modules.
+    """
 
     BASELINE = "baseline"
     PUBLISHED = "published"
     CANDIDATE = "candidate"
+    FINALIST = "finalist"
+    CONTROL = "control"
+    RANDOM = "random"
+    ABLATION = "ablation"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -65,6 +74,7 @@ class TrialRecord:
     history: one record of metrics an epoch.
     facts: what was measured before training.
     reason: why it is infeasible or failed. traceback: of an error of its own.
+    arm: of a confirmation, what it is a repetition of, with a seed of its own.
     """
 
     number: int
@@ -75,22 +85,32 @@ class TrialRecord:
     facts: dict[str, float] = field(default_factory=dict)
     reason: str | None = None
     traceback: str | None = None
+    arm: str = ""
 
     @property
     def name(self) -> str:
-        """Short and readable: its number, backbone and what sits where."""
-        model = self.config.model
-        where = " + ".join(f"{spec.type}@{site}" for site, spec in model.placement.items())
-        return f"{self.number:03d} {model.backbone} {where or 'plain'}"
+        """Short and readable: its number, backbone and what sits where; or its arm and seed."""
+        if self.arm:
+            return f"{self.number:03d} {self.arm} seed {self.config.seed}"
+        return f"{self.number:03d} {self.config.model.backbone} {where(self.config)}"
 
     @property
     def folder(self) -> str:
         """Where its checkpoint lies, below the search's folder."""
         return f"{TRIALS}/{self.number:04d}"
 
+    def has(self, name: str) -> bool:
+        """Whether there is such a metric of the last epoch, or such a fact."""
+        return bool(self.history and name in self.history[-1]) or name in self.facts
+
     def value(self, name: str) -> float:
         """A metric of the last epoch, or a fact."""
         return self.history[-1][name] if self.history and name in self.history[-1] else self.facts[name]
+
+
+def where(config: TrialConfig) -> str:
+    """What sits where: `ssa@stage1.block2.branch + sagan@stage2.block1`, or `plain`."""
+    return " + ".join(f"{spec.type}@{site}" for site, spec in config.model.placement.items()) or "plain"
 
 
 class Listener(Protocol):

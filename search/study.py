@@ -22,7 +22,7 @@ FILE = "study.db"
 # User attributes of a trial. LIKE marks trials of another search that this one learns from; of the study
 # itself, it holds the parameters that are tried first.
 CONFIG, ROLE, HISTORY, FACTS, REASON = "config", "role", "history", "facts", "reason"
-CUT, LIKE = "cut", "like"
+CUT, LIKE, ARM = "cut", "like", "arm"
 
 # Nothing is drawn on the study itself.
 _NOBODY = optuna.samplers.RandomSampler()
@@ -124,6 +124,7 @@ def read_record(trial: FrozenTrial) -> TrialRecord | None:
         history=list(attributes.get(HISTORY, [])),
         facts=dict(attributes.get(FACTS, {})),
         reason=attributes.get(REASON),
+        arm=attributes.get(ARM, ""),
     )
 
 

@@ -8,7 +8,7 @@ from typing import Any
 from ray import tune
 from ray.tune.experiment import Trial as TuneTrial
 
-from search.engine import Engine
+from search.ledger import Ledger
 from search.record import TrialRecord
 
 REPORT = "report"  # in a result of Tune's: the trial's Report
@@ -19,7 +19,7 @@ Assignment = Mapping[str, Any]
 
 def run_trials(
     trainable: type[tune.Trainable] | Callable[[dict[str, Any]], None],
-    engine: Engine,
+    engine: Ledger,
     *,
     assign: Callable[[TrialRecord], Assignment],
     resources: Mapping[str, float],
@@ -83,7 +83,7 @@ class _InDriver:
 class _Bridge(_InDriver):
     """The engine, and its number of each of Tune's trials."""
 
-    def __init__(self, engine: Engine) -> None:
+    def __init__(self, engine: Ledger) -> None:
         self.engine = engine
         self.numbers: dict[str, int] = {}
 
@@ -155,7 +155,7 @@ def _reason(trial: TuneTrial) -> str | None:
 class _Stopping(_InDriver, tune.Stopper):
     """Ends the run when it is told to, or when trial after trial fails for one and the same reason."""
 
-    def __init__(self, engine: Engine, stop: Callable[[], bool]) -> None:
+    def __init__(self, engine: Ledger, stop: Callable[[], bool]) -> None:
         self.engine, self.stop = engine, stop
 
     def __call__(self, trial_id: str, result: dict[str, Any]) -> bool:

@@ -9,11 +9,13 @@ from torch import Tensor
 
 from attention.errors import InputError, unknown
 from automl.data.cache import Cache, cached
+from automl.data.folders import TEST_SHARE
 from automl.data.images import cache_side
 from automl.data.sources import items
 from automl.data.splits import carve, thinned
 
 SPLITS = ("train", "validation", "test")
+VALIDATION_SHARE = 0.2  # of the training images, where the dataset has no validation split
 
 
 class Images:
@@ -71,7 +73,7 @@ def open_split(
     size: int,
     side: int | None = None,
     subset: float = 1.0,
-    validation: float = 0.2,
+    validation: float = VALIDATION_SHARE,
 ) -> Images:
     """Opens one split of a source for training at `size` pixels, decoding it to its cache if need be.
 
@@ -102,3 +104,22 @@ def open_split(
         held, kept = carve(images.labels.numpy(), validation, "validation")
         images = images.subset(held if split == "validation" else kept)
     return images.subset(thinned(images.labels.numpy(), subset))
+
+
+def describe_splits(
+    source: str, *, path: str | Path | None = None, size: int, subset: float = 1.0
+) -> dict[str, str]:
+    """How `open_split` comes to each split with these arguments, in words.
+
+    Raises InputError for what `automl.data.sources.items` refuses.
+    """
+    everything = items(source, path, size)
+    own, fixed = "the dataset's own", "of each class, always the same images"
+    part = "" if subset == 1 else f"{subset:.3g} of each class of "
+    if "validation" in everything.splits:
+        train, validation = f"{part}{own}", f"{part}{own}"
+    else:
+        train = f"{part}the training images, less those for validation"
+        validation = f"{part}{VALIDATION_SHARE:.0%} of the training images, {fixed}"
+    test = f"{TEST_SHARE:.0%} of all images, {fixed}" if everything.carved else own
+    return {"train": train, "validation": validation, "test": test}

@@ -31,11 +31,13 @@ def read_folder(root: Path, readable: Mapping[str, str]) -> Items:
     for split, classes in found.items():
         _check(parts[split], split, classes, folders)
     splits = {split: _items(root, classes, folders) for split, classes in found.items()}
-    if "test" not in splits:
+    carved = "test" not in splits
+    if carved:
         held, kept = carve(np.array([item.label for item in splits["train"]]), TEST_SHARE, "test")
         everything = splits["train"]
         splits = {"train": [everything[i] for i in kept], "test": [everything[i] for i in held]}
-    return Items(classes=tuple(readable.get(name, _text(name)) for name in folders), splits=splits)
+    names = tuple(readable.get(name, _text(name)) for name in folders)
+    return Items(classes=names, splits=splits, carved=carved)
 
 
 def _parts(root: Path) -> dict[str, Path]:

@@ -21,7 +21,9 @@ class Items:
     """The images of a dataset by split: "train", "test", and "validation" where it brings its own.
 
     Making it lists names only. No image is read, so a search never opens what lies in the test split.
+    carved: the dataset has no test split of its own; it was set aside from the training images.
     """
 
     classes: tuple[str, ...]
     splits: Mapping[str, Sequence[Item]]
+    carved: bool = False

@@ -62,7 +62,7 @@ def _digits() -> Items:
     everything = [Item(f"digit{i}", pixels[i], label) for i, label in enumerate(labels)]
     held, kept = carve(np.array(labels), TEST_SHARE, "test")
     splits = {"train": [everything[i] for i in kept], "test": [everything[i] for i in held]}
-    return Items(classes=tuple(map(str, range(10))), splits=splits)
+    return Items(classes=tuple(map(str, range(10))), splits=splits, carved=True)
 
 
 SOURCES: dict[str, Source] = {

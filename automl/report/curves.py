@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from automl.report import style
 from automl.report.plot import Plot, Table, absent
 from automl.report.read import Search, Trial
-from search.engine import RESOURCE
+from search.ledger import RESOURCE
 from search.record import State
 
 CURVES = 120  # of a kind that are drawn at most

@@ -18,8 +18,8 @@ from attention import InputError
 from automl.folder import FILE as ABOUT
 from automl.folder import About, find_folder, read_about
 from automl.report.verdict import Verdict, read_verdicts
-from search.engine import RESOURCE, Plan, leaders
 from search.halving import Rungs
+from search.ledger import RESOURCE, Plan, leaders
 from search.record import State, TrialRecord
 from search.study import FILE, close_study, open_study, own_trials, read_record
 

@@ -21,10 +21,13 @@ class Task(ABC):
     `evaluate` scores its part of the split and adds the parts up.
 
     metric, direction: the primary metric, one of the keys that `evaluate` returns, and which way is better.
+    scale, unit: make a difference of the metric a number that people tell each other.
     """
 
     metric: str
     direction: Direction
+    scale: float = 1.0
+    unit: str = ""
 
     def __init__(self, config: TrialConfig, runtime: Runtime) -> None:
         self.config = config
@@ -81,3 +84,20 @@ class Task(ABC):
     @abstractmethod
     def artifact(self, model: nn.Module) -> tuple[nn.Module, Tensor]:
         """What is deployed: a module from raw inputs to answers, and an example batch of raw inputs."""
+
+    # What a model card tells beyond the metrics. A task may leave each of these out.
+
+    def answers(self, split: Split) -> Iterator[tuple[Tensor, Tensor]]:
+        """All raw inputs of a split, as a deployed model takes them, in batches with their true labels.
+
+        A label is an index of `labels`, int64 `(N,)`. Nothing where an answer is not one of the labels.
+        """
+        return iter(())
+
+    def describe_splits(self) -> dict[str, str]:
+        """How each split came about, in words."""
+        return {}
+
+    def usage(self) -> str:
+        """In Markdown: what the deployed model takes and answers, and how to use it."""
+        return ""

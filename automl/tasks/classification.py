@@ -8,7 +8,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from attention import InputError
-from automl.data import SOURCES, Images, open_split
+from automl.data import SOURCES, Images, describe_splits, open_split
 from automl.data.augment import centre_crop, cut, draw_boxes, normalise
 from automl.data.feed import Feed
 from automl.data.images import cache_side
@@ -16,6 +16,24 @@ from automl.runtime import Runtime
 from automl.tasks.base import Split, Task
 from backbones import build, insert
 from search.config import Data, TrialConfig
+
+ANSWERED = 64  # raw images in a batch of `answers`
+
+USAGE = """Input `images`: uint8 RGB, shape `(N, {size}, {size}, 3)`, any N. Output `probabilities`: float32,
+shape `(N, {classes})`. Normalisation is inside. Images of other sizes: cut the largest centred square, resize
+it to {size} x {size}.
+
+```python
+import json, numpy as np, onnxruntime
+from PIL import Image, ImageOps
+
+labels = json.load(open("config.json"))["labels"]
+session = onnxruntime.InferenceSession("model.onnx")
+image = ImageOps.fit(Image.open("photo.jpg").convert("RGB"), ({size}, {size}), Image.Resampling.BILINEAR)
+probabilities = session.run(None, {{"images": np.asarray(image)[None]}})[0][0]
+print(labels[probabilities.argmax()], probabilities.max())
+```
+"""
 
 
 @lru_cache(maxsize=8)
@@ -37,6 +55,8 @@ class ImageClassification(Task):
 
     metric = "accuracy"
     direction = "maximize"
+    scale = 100.0
+    unit = "points"
 
     def __init__(self, config: TrialConfig, runtime: Runtime) -> None:
         super().__init__(config, runtime)
@@ -153,6 +173,19 @@ class ImageClassification(Task):
         return Probabilities(model), torch.zeros(
             2, size, size, 3, dtype=torch.uint8, device=self.runtime.device
         )
+
+    def answers(self, split: Split) -> Iterator[tuple[Tensor, Tensor]]:
+        data, runtime = images(self.config.data, split), self.runtime
+        for index in torch.arange(len(data)).split(ANSWERED):
+            crops = centre_crop(data.gather(index), data.aspect[index], self.config.data.size)
+            yield crops.to(runtime.device), data.labels[index].to(runtime.device)
+
+    def describe_splits(self) -> dict[str, str]:
+        data = self.config.data
+        return describe_splits(data.source, path=data.path, size=data.size, subset=data.subset)
+
+    def usage(self) -> str:
+        return USAGE.format(size=self.config.data.size, classes=len(self.labels))
 
 
 class Probabilities(nn.Module):

@@ -57,6 +57,21 @@ def exported(workplace: Path, trained: TrainResult) -> ExportResult:
         return run_export("exports/model", run=trained.run_id)
 
 
+@pytest.fixture(scope="session")
+def learned(workplace: Path) -> TrainResult:
+    """The same model, trained until it knows most digits."""
+    with _there(workplace):
+        training = {"epochs": 10, "learning_rate": 5e-3, "batch_size": 16}
+        return run_train(tiny(model={"placement": EVERY_ATTENTION}, training=training), runtime=HERE)
+
+
+@pytest.fixture(scope="session")
+def quantized(workplace: Path, learned: TrainResult) -> ExportResult:
+    """An export of it that is quantised and registered, too."""
+    with _there(workplace):
+        return run_export("quantized/model", run=learned.run_id, quantize="int8", register_as="digits")
+
+
 @pytest.fixture
 def at_work(workplace: Path) -> Iterator[Path]:
     """The current folder and store are those of `trained`."""

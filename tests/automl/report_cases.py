@@ -20,8 +20,8 @@ from automl.folder import FILE as ABOUT
 from automl.folder import FORMAT
 from automl.settings import Settings
 from search.config import TrialConfig
-from search.engine import Plan
 from search.halving import Rungs
+from search.ledger import Plan
 from search.record import State
 from search.spaces import SPACES, random_draws
 from search.study import CONFIG, FACTS, FILE, HISTORY, REASON, ROLE, TRAINABLE, close_study, create_study

@@ -12,7 +12,7 @@ from PIL import Image
 from attention import ATTENTIONS
 from automl.folder import new_folder
 from automl.settings import Settings
-from search.engine import Plan
+from search.ledger import Plan
 from search.spaces import SPACES, fingerprint
 
 Cli = Callable[..., tuple[int, str, str]]
@@ -167,6 +167,11 @@ BAD: list[tuple[tuple[str, ...], list[str]]] = [
     (("export", "--out", "out", "--best"), ["no search to export from", "automl search"]),
     (("export", "--out", "out", "--best", "--search", "mine"), ["no search called 'mine'"]),
     (("export", "--out", "out", "--run", "abc"), ["no run 'abc'"]),
+    (("export", "--out", "out", "--run", "abc", "--search", "mine"), ["--search mine goes with --best"]),
+    (("export", "--out", "out", "--best", "--quantize", "int4"), ["unknown quantisation 'int4'", "int8"]),
+    (("export", "--out", "out", "--best", "--alias", "a"), ["--alias a needs --register NAME"]),
+    (("export", "--out", "out", "--best", "--register", "a/b"), ["does not take 'a/b' as the name"]),
+    (("export", "--out", "out", "--best", "--register", "a", "--alias", "v1"), ["--alias must", "'v1'"]),
     (("predict", "empty", "one/cats/0.png"), ["empty holds no exported model", "automl export"]),
     (("sites", "resnet"), ["unknown backbone 'resnet'", "Did you mean 'xresnet"]),
     (("sites", "xresnet18", "--size", "0"), ["--size", "got 0"]),

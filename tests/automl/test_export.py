@@ -19,7 +19,7 @@ from automl import checkpoint, export
 from automl.export import ExportResult, run_export
 from automl.tasks import open_task
 from automl.tasks.classification import Probabilities
-from automl.tracking import Tracker
+from automl.tracking import BEST, CONFIRMED, SEARCH, VERDICT, TrackedRun, Tracker
 from automl.train import TrainResult
 from search.config import TrialConfig
 from search.record import State, TrialRecord
@@ -124,16 +124,6 @@ def test_weights_and_config_rebuild_the_model(exported: ExportResult, trained: T
     assert all(torch.equal(value, kept[name]) for name, value in model.state_dict().items())
 
 
-def test_model_card(exported: ExportResult, trained: TrainResult) -> None:
-    card = (exported.folder / "MODEL_CARD.md").read_text()
-    assert f"`{trained.run_id}`" in card
-    assert f"accuracy {exported.test['accuracy']:.4f}" in card
-    assert "0, 1, 2, 3, 4, 5, 6, 7, 8, 9" in card
-    for site, spec in EVERY_ATTENTION.items():
-        assert f"{spec} at {site}" in card
-    assert "{" not in card.replace('{"images"', "")  # nothing was left to fill in
-
-
 def test_test_metrics_are_of_the_test_split(exported: ExportResult, trained: TrainResult) -> None:
     content = checkpoint.read(trained.checkpoint, CPU)
     task = open_task(TrialConfig.from_json(content["config"]), HERE)
@@ -149,10 +139,14 @@ def test_test_metrics_are_of_the_test_split(exported: ExportResult, trained: Tra
 def fast(monkeypatch: pytest.MonkeyPatch) -> None:
     """Export without its slow parts."""
 
-    def write(folder: Path, task: Any, model: Any, tracked: Any, out: Path) -> ExportResult:
+    def write(
+        folder: Path, task: Any, model: Any, tracked: TrackedRun, out: Path, quantize: str | None
+    ) -> ExportResult:
         (folder / "config.json").write_text("{}")
         (folder / "model.onnx").write_bytes(b"new")
-        return ExportResult(folder=out, run_id=tracked.run_id, differences={}, test={})
+        return ExportResult(
+            folder=out, tracked=tracked, differences={}, test={}, scores=None, speeds={}, machine="here"
+        )
 
     monkeypatch.setattr(export, "_write", write)
 
@@ -242,10 +236,88 @@ def test_an_empty_folder_is_taken(trained: TrainResult, tmp_path: Path) -> None:
     assert (tmp_path / "model.onnx").exists()
 
 
-@pytest.mark.parametrize("choice", [{}, {"best": True, "run": "a"}])
-def test_best_or_run(choice: dict[str, Any], tmp_path: Path) -> None:
-    with pytest.raises(InputError, match=r"either --best .* or --run"):
+@pytest.mark.usefixtures("at_work", "fast")
+def test_an_export_with_more_files_is_replaced(trained: TrainResult, tmp_path: Path) -> None:
+    run_export(tmp_path, run=trained.run_id)
+    for name in ("model.int8.onnx", "confusion.csv"):
+        (tmp_path / name).write_bytes(b"old")
+    run_export(tmp_path, run=trained.run_id)
+    assert {file.name for file in tmp_path.iterdir()} == {"config.json", "model.onnx"}
+
+
+MISTAKES = [
+    ({}, r"either --best .* or --run"),
+    ({"best": True, "run": "a"}, r"either --best .* or --run"),
+    ({"search": "mine", "run": "a"}, "--search mine goes with --best"),
+    (
+        {"best": True, "quantize": "int4"},
+        "unknown quantisation 'int4'; choose from int8. Did you mean 'int8'",
+    ),
+    ({"best": True, "alias": "prod"}, "--alias prod needs --register NAME"),
+]
+
+
+@pytest.mark.parametrize(("choice", "message"), MISTAKES)
+def test_what_does_not_go_together(choice: dict[str, Any], message: str, tmp_path: Path) -> None:
+    with pytest.raises(InputError, match=message):
         run_export(tmp_path / "out", **choice)
+
+
+@pytest.mark.parametrize("out", ["x" * 300, "~nobody-has-this-name/out", "/proc/version/out", "/proc/out"])
+@pytest.mark.usefixtures("at_work", "fast")
+def test_a_folder_that_cannot_be(out: str, trained: TrainResult) -> None:
+    with pytest.raises(InputError, match=r"--out .* cannot be written"):
+        run_export(out, run=trained.run_id)
+
+
+SENTENCE = "ssa in stage 1 is better by 0.7 points (95 % CI 0.2 to 1.2, 20 paired seeds, equal time)"
+CHOICES = {
+    "no verdict": ({}, "best", "the search's best; not confirmed"),
+    "better": ({VERDICT: SENTENCE, CONFIRMED: "winner"}, "winner", f"confirmed winner: {SENTENCE}"),
+    "undecided": (
+        {VERDICT: "no detectable gain; 60 more seeds would be needed"},
+        "best",
+        "the search's best; confirmation found no winner: no detectable gain; 60 more seeds would be needed",
+    ),
+}
+
+
+@pytest.mark.usefixtures("fast")
+@pytest.mark.parametrize("verdict", CHOICES)
+def test_the_choice_follows_the_verdict(
+    verdict: str,
+    trained: TrainResult,
+    store: MlflowClient,
+    tmp_path: Path,
+    cli: Callable[..., tuple[int, str, str]],
+) -> None:
+    place = trained.checkpoint.parent
+    tracker = Tracker(experiment="space", name="mine", tags={SEARCH: "mine"}, checkpoint=lambda trial: place)
+    trials = {"best": TrialRecord(0, tiny()), "winner": TrialRecord(1, tiny(), state=State.COMPLETE)}
+    for trial in trials.values():
+        trial.state = State.COMPLETE
+        trial.history.append({"epoch": 1, "accuracy": 0.5})
+        tracker.ended(trial)
+    tracker.finish(best=trials["best"], metric="accuracy", counts={})
+    runs = {name: tracker.runs[trial.number] for name, trial in trials.items()}
+    tags, chosen, said = CHOICES[verdict]
+    for tag, value in tags.items():
+        store.set_tag(tracker.parent, tag, runs.get(value, value))
+    assert store.get_run(tracker.parent).data.tags[BEST] == runs["best"]
+
+    for search in ("mine", None):
+        result = run_export(tmp_path / "out", best=True, search=search)
+        assert result.run_id == runs[chosen]
+        assert result.tracked.choice == said
+        assert (result.tracked.verdict, result.tracked.confirmed) == (tags.get(VERDICT), CONFIRMED in tags)
+    code, out, err = cli("export", "--best", "--out", str(tmp_path / "out"))
+    assert (code, err) == (0, "")
+    assert f"from run {runs[chosen]}\nchosen    {said}\n" in out
+
+    # Named by its id, a run is known as the winner too, and another one is not.
+    named = {name: run_export(tmp_path / "out", run=run).tracked.choice for name, run in runs.items()}
+    assert named["best"] == "the run that was named; not confirmed"
+    assert named["winner"] == (said if chosen == "winner" else named["best"])
 
 
 @pytest.fixture
@@ -253,7 +325,9 @@ def damaged_search(store: MlflowClient, tmp_path: Path) -> Path:
     """A search whose best trial has a checkpoint that is damaged."""
     (tmp_path / "trial").mkdir()
     (tmp_path / "trial" / checkpoint.NAME).write_bytes(b"not a checkpoint")
-    tracker = Tracker(experiment="space", search="mine", checkpoint=lambda trial: tmp_path / "trial")
+    tracker = Tracker(
+        experiment="space", name="mine", tags={SEARCH: "mine"}, checkpoint=lambda trial: tmp_path / "trial"
+    )
     trial = TrialRecord(0, tiny(), state=State.COMPLETE)
     trial.history.append({"epoch": 1, "accuracy": 0.5})
     tracker.ended(trial)
@@ -286,3 +360,4 @@ def test_command_line(trained: TrainResult, tmp_path: Path, cli: Callable[..., t
     code, out, err = cli("export", "--run", str(trained.run_id), "--out", str(tmp_path / "out"))
     assert (code, err) == (0, "")
     assert f"exported  {tmp_path / 'out'} from run {trained.run_id}" in out
+    assert "chosen    the run that was named; not confirmed" in out

@@ -13,7 +13,7 @@ import pytest
 from attention import InputError
 from automl.folder import FILE, About, find_folder, new_folder, old_folder, read_about, write_about
 from automl.settings import Settings
-from search.engine import Plan
+from search.ledger import Plan
 from search.record import TRIALS
 
 PLAN = Plan(trials=3, budget=2.0, metric="accuracy", maximize=True, objectives=["accuracy", "macs"])

@@ -6,7 +6,7 @@ import pytest
 
 from automl.keeper import Keeper, front
 from search.config import TrialConfig
-from search.engine import Plan
+from search.ledger import Plan
 from search.record import CHECKPOINT, Role, State, TrialRecord
 
 

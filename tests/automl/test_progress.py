@@ -8,20 +8,28 @@ from typing import Any
 import pytest
 
 from attention import Spec
-from automl.progress import Progress
+from automl.progress import Progress, search_summary
 from search.config import Model, TrialConfig
-from search.engine import Plan
 from search.halving import Rungs
+from search.ledger import Plan
 from search.record import State, TrialRecord
 
 
-def make(trials: int | None, *, metric: str = "accuracy", maximize: bool = True, **more: Any) -> Progress:
+class Shown(Progress):
+    """Of a search with rungs of its own."""
+
+    def __init__(self, plan: Plan, records: dict[int, TrialRecord], **more: Any) -> None:
+        self.rungs = Rungs(9)
+        super().__init__(plan, records, summary=lambda: search_summary(plan, records, self.rungs), **more)
+
+
+def make(trials: int | None, *, metric: str = "accuracy", maximize: bool = True, **more: Any) -> Shown:
     plan = Plan(trials=trials, budget=9, metric=metric, maximize=maximize, objectives=[metric])
-    return Progress(plan, {}, Rungs(9), concurrent=1, **more)
+    return Shown(plan, {}, **more)
 
 
 def tell(
-    progress: Progress,
+    progress: Shown,
     number: int,
     state: State,
     value: float | None,
@@ -127,7 +135,7 @@ def test_how_long_it_will_take(
     monkeypatch.setattr(time, "monotonic", lambda: now)
     plan = Plan(trials=trials, budget=9, metric="accuracy", maximize=True, objectives=["accuracy"])
     records = {i: TrialRecord(i, TrialConfig(), state=State.PRUNED) for i in range(known)}
-    progress = Progress(plan, records, Rungs(9), concurrent=1, budget=budget)
+    progress = Shown(plan, records, budget=budget)
     now += passed
     for number in (known, known + 1):
         tell(progress, number, State.PRUNED, 0.5)

@@ -27,7 +27,8 @@ from automl.tracking import (
     open_tracker,
 )
 from search.config import Model, TrialConfig
-from search.engine import Engine, Plan
+from search.engine import Engine
+from search.ledger import Plan
 from search.record import CHECKPOINT as FILE
 from search.record import Report, State, TrialRecord
 from search.spaces import SPACES
@@ -50,7 +51,8 @@ def make(folder: Path | None = None, search: str | None = "mine", identity: str 
     folder = folder or Path("checkpoints")
     return Tracker(
         experiment="space",
-        search=search,
+        name=search,
+        tags={SEARCH: search} if search else {},
         identity=identity,
         checkpoint=lambda record: (folder / f"{record.number}").absolute(),
         **more,

@@ -13,8 +13,12 @@ import numpy as np
 import optuna
 import pytest
 import requests
+import torch
 from PIL import Image
 from sklearn.datasets import load_digits
+
+from automl.data import cache_side, decode
+from automl.data.augment import centre_crop
 
 BIN = Path(sys.executable).parent
 TRIALS = 5
@@ -48,8 +52,10 @@ def searched(folder):
 
 @pytest.fixture(scope="module")
 def exported(folder, searched):
-    run = automl(folder, "export", "--best", "--out", "exports/first")
+    run = automl(folder, "export", "--best", "--out", "exports/first", "--register", "digits")
     assert run.returncode == 0, run.stderr
+    assert "chosen    the search's best; not confirmed" in run.stdout
+    assert "registry  models:/digits@champion is version 1" in run.stdout
     return folder / "exports" / "first"
 
 
@@ -88,7 +94,9 @@ def test_every_trial_is_in_mlflow(folder, searched):
     assert len(children) == TRIALS
     assert {run.data.tags["mlflow.parentRunId"] for run in children} == {parent.info.run_id}
     assert sorted(run.data.tags["state"] for run in children) == sorted(
-        ["complete"] * result["completed"] + ["pruned"] * result["pruned"]
+        ["complete"] * result["completed"]
+        + ["pruned"] * result["pruned"]
+        + ["infeasible"] * result["infeasible"]
     )
     for run in children:
         assert {"backbone", "modules", "types", "sites", "learning_rate"} <= set(run.data.params)
@@ -119,28 +127,37 @@ def test_the_best_is_exported_whole(exported):
     }  # fmt: skip
 
 
-def test_it_predicts_images(folder, exported):
-    digits = load_digits()
+@pytest.fixture(scope="module")
+def predictions(folder, exported):
+    """Of the first 20 digits, which are files in the folder, as `automl predict` prints them."""
     files = []
-    for i in range(20):
+    for i, image in enumerate(load_digits().images[:20]):
         file = folder / f"{i}.png"
-        Image.fromarray((digits.images[i] * 255 / 16).round().astype(np.uint8)).save(file)
+        Image.fromarray((image * 255 / 16).round().astype(np.uint8)).save(file)
         files.append(file)
     run = automl(folder, "predict", exported, *files, "--json")
     assert run.returncode == 0, run.stderr
-    predictions = json.loads(run.stdout.splitlines()[-1])
-    right = sum(p["label"] == str(t) for p, t in zip(predictions, digits.target, strict=False))
+    return json.loads(run.stdout.splitlines()[-1])
+
+
+def test_it_predicts_images(predictions):
+    right = sum(p["label"] == str(t) for p, t in zip(predictions, load_digits().target, strict=False))
     assert right >= 16
     for prediction in predictions:
         assert sum(prediction["probabilities"].values()) == pytest.approx(1, abs=1e-5)
 
 
-def test_mlflow_serves_it(exported, tmp_path):
+def test_mlflow_serves_the_registered_model(folder, predictions, tmp_path):
+    """A request with an image is answered as `automl predict` answers it."""
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         port = free.getsockname()[1]
-    command = [str(BIN / "mlflow"), "models", "serve", "-m", str(exported / "mlflow-model")]
-    environment = {**os.environ, "PATH": f"{BIN}{os.pathsep}{os.environ['PATH']}"}
+    command = [str(BIN / "mlflow"), "models", "serve", "-m", "models:/digits@champion"]
+    environment = {
+        **os.environ,
+        "PATH": f"{BIN}{os.pathsep}{os.environ['PATH']}",
+        "MLFLOW_TRACKING_URI": f"sqlite:///{folder / 'mlflow.db'}",
+    }
     with open(tmp_path / "log", "w") as log:
         server = subprocess.Popen(
             [*command, "--env-manager", "local", "--host", "127.0.0.1", "--port", str(port)],
@@ -157,14 +174,20 @@ def test_mlflow_serves_it(exported, tmp_path):
             except requests.ConnectionError:
                 assert server.poll() is None, (tmp_path / "log").read_text()
                 time.sleep(0.5)
-        images = np.zeros((2, 32, 32, 3), np.uint8)
+        number, predicted = next(
+            (i, p)
+            for i, (p, digit) in enumerate(zip(predictions, load_digits().target, strict=False))
+            if p["label"] == str(digit)
+        )
+        squashed, aspect = decode(folder / f"{number}.png", cache_side(32))
+        image = centre_crop(torch.tensor(squashed)[None], torch.tensor([aspect]), 32)
         answer = requests.post(
-            f"http://127.0.0.1:{port}/invocations", json={"inputs": images.tolist()}, timeout=60
+            f"http://127.0.0.1:{port}/invocations", json={"inputs": image.tolist()}, timeout=60
         )
         assert answer.ok, answer.text
-        probabilities = np.array(answer.json()["predictions"]["probabilities"])
-        assert probabilities.shape == (2, 10)
-        np.testing.assert_allclose(probabilities.sum(1), 1, atol=1e-5)
+        (probabilities,) = answer.json()["predictions"]["probabilities"]
+        assert np.argmax(probabilities) == load_digits().target[number]
+        np.testing.assert_allclose(probabilities, list(predicted["probabilities"].values()), atol=1e-6)
     finally:
         os.killpg(server.pid, 15)
         server.wait(30)

@@ -29,7 +29,8 @@ from automl.settings import Settings
 from automl.trial import TrialActor, assignment
 from cluster import connect
 from search.config import Data, Model, Training, TrialConfig
-from search.engine import Engine, Plan
+from search.engine import Engine
+from search.ledger import Plan
 from search.samplers import load_sampler
 from search.spaces import Space, load, random_draws
 from search.study import close_study, create_study

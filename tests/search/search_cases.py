@@ -13,7 +13,8 @@ from optuna.study import StudyDirection
 
 from attention import Spec
 from search.config import Data, Model, Training, TrialConfig
-from search.engine import RESOURCE, Engine, Plan
+from search.engine import Engine
+from search.ledger import RESOURCE, Plan
 from search.record import Metrics, Report, TrialRecord
 from search.spaces import Space
 from search.study import FILE, close_study, create_study

@@ -25,7 +25,8 @@ from search_cases import (
 
 from attention import InputError
 from search.config import TrialConfig
-from search.engine import BARREN, HOPELESS, REFUSED, Engine, Plan
+from search.engine import BARREN, REFUSED, Engine
+from search.ledger import HOPELESS, Plan
 from search.record import Report, Role, State, TrialRecord
 from search.samplers import load_sampler
 from search.spaces import SPACES, Space

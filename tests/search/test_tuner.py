@@ -15,7 +15,8 @@ from search_cases import EPOCHS, Heard, epoch, make_engine, make_plan, make_stud
 
 from cluster import connect
 from search.config import TrialConfig
-from search.engine import HOPELESS, Engine
+from search.engine import Engine
+from search.ledger import HOPELESS
 from search.record import Report, Role, State
 from search.spaces import SPACES
 from search.study import open_study

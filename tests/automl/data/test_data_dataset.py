@@ -10,7 +10,7 @@ import torch
 from PIL import Image
 
 from attention.errors import InputError
-from automl.data import Images, decode, open_split
+from automl.data import Images, decode, describe_splits, open_split
 
 OPENED: list[str] | None = None
 
@@ -150,3 +150,36 @@ def test_imagenette(imagenette: Path) -> None:
             picture.draft("RGB", (40, 40))
             expected = picture.convert("RGB").resize((40, 40), Image.Resampling.BILINEAR)
         assert (pixels.numpy() == np.asarray(expected)).all()
+
+
+OWN = "the dataset's own"
+CARVED = "20% of the training images, of each class, always the same images"
+
+
+@pytest.mark.parametrize(
+    ("parts", "train", "validation", "test"),
+    [
+        (("train", "val", "test"), OWN, OWN, OWN),
+        (("train", "val"), "the training images, less those for validation", CARVED, OWN),
+        (
+            (".",),
+            "the training images, less those for validation",
+            CARVED,
+            "20% of all images, of each class, always the same images",
+        ),
+    ],
+)
+def test_how_the_splits_came_about(
+    parts: tuple[str, ...],
+    train: str,
+    validation: str,
+    test: str,
+    tmp_path: Path,
+    make_folder: Callable[..., Path],
+) -> None:
+    root = make_folder(tmp_path / "d", {f"{part}/{name}": 10 for part in parts for name in "ab"})
+    told = describe_splits("folder", path=root, size=8)
+    assert told == {"train": train, "validation": validation, "test": test}
+    told = describe_splits("folder", path=root, size=8, subset=0.3)
+    part = "0.3 of each class of "
+    assert told == {"train": part + train, "validation": part + validation, "test": test}

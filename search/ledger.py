@@ -1,0 +1,221 @@
+"""The trials of a study as they run: what is on disk of them, what they report, and how they end.
+
+It knows Optuna and nothing of Ray: `search.tuner` runs it on a cluster, a benchmark replays it on a table.
+What is tried is for others to say: a search (`search.engine`) or a list (`search.roster`).
+
+Ray's own OptunaSearch tells a trial that ASHA cut as complete, with the score it had then, and the
+sampler then compares epoch 3 with epoch 50. Here a cut trial is PRUNED with its intermediate values,
+one that could not be trained violates a constraint by as much as was measured, and a crash is FAIL.
+"""
+
+from abc import ABC, abstractmethod
+from collections import deque
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import optuna
+from optuna.distributions import BaseDistribution
+from optuna.trial import FrozenTrial, TrialState, create_trial
+
+from search.config import TrialConfig
+from search.halving import Score
+from search.record import Listener, Report, Role, State, TrialRecord
+from search.study import ARM, CONFIG, CUT, FACTS, HISTORY, REASON, ROLE, TRAINABLE
+
+# Errors in a row with one and the same reason after which there is nothing to hope for.
+HOPELESS = 3
+
+RESOURCE = "resource"  # in a record of metrics: what has been spent, in the unit of the budget
+
+
+@dataclass(frozen=True, kw_only=True)
+class Plan:
+    """How much is tried, and how it is judged.
+
+    trials: how many; None for as many as there is time for.
+    budget: the resource of a trial that is not cut.
+    metric: the task's primary metric, one of a record's metrics. maximize: whether more of it is better.
+    objectives: what is searched for: the metric, and facts of which less is better.
+    baseline_share: part of the trials that tune the plain backbone.
+    """
+
+    trials: int | None
+    budget: float
+    metric: str
+    maximize: bool
+    objectives: Sequence[str]
+    baseline_share: float = 0.2
+
+    def better(self, name: str) -> int:
+        """1 where more of an objective is better, -1 where less is."""
+        return 1 if name == self.metric and self.maximize else -1
+
+    def score(self, trial: TrialRecord) -> Score:
+        """The objectives at the trial's last epoch, each the larger the better."""
+        return [self.better(name) * trial.value(name) for name in self.objectives]
+
+
+class Ledger(ABC):
+    """The trials of a study, from where the study stands.
+
+    records: every trial so far by its number, those of earlier runs too.
+    closing: no new trials, and running ones end at their next rung.
+    """
+
+    def __init__(self, study: optuna.Study, plan: Plan, listeners: Sequence[Listener] = ()) -> None:
+        self.study, self.plan = study, plan
+        self.listeners = list(listeners)
+        self.closing = False
+        self.records: dict[int, TrialRecord] = {}
+        # The open trials, each in the study and wherever else it is told of.
+        self._open: dict[int, list[tuple[optuna.Study, optuna.Trial]]] = {}
+        self._unfinished: deque[int] = deque()
+        self._recent: deque[str | None] = deque(maxlen=HOPELESS)  # how the last trials failed
+
+    @abstractmethod
+    def ask(self) -> TrialRecord | None:
+        """The next trial, first those that an earlier run left open; None when there is none."""
+
+    def _enter(self, record: TrialRecord) -> bool | None:
+        """Whether a trial passes the rung that its last report came to; None where there is none."""
+        return True
+
+    @property
+    def hopeless(self) -> bool:
+        """The last trials all failed, for one and the same reason."""
+        return len(self._recent) == HOPELESS and None not in self._recent and len(set(self._recent)) == 1
+
+    def _recover(
+        self, trial: FrozenTrial, record: TrialRecord, others: Sequence[tuple[optuna.Study, int]] = ()
+    ) -> None:
+        """Take in a trial of an earlier run. others: its number in other studies that are told of it."""
+        if record.state is State.RUNNING:
+            pairs = ((self.study, trial.number), *others)
+            self._open[record.number] = [(study, _reopen(study, number)) for study, number in pairs]
+            self._unfinished.append(record.number)
+        self.records[record.number] = record
+        whole, record.history = record.history, []
+        for metrics in whole:
+            record.history.append(metrics)
+            self._enter(record)
+        if record.state is State.RUNNING and CUT in trial.user_attrs:
+            self._unfinished.pop()  # killed between the word and the deed
+            self.end(record.number, Report(history=record.history, facts=record.facts))
+
+    def _add(
+        self,
+        role: Role,
+        config: TrialConfig,
+        *,
+        arm: str = "",
+        params: Mapping[str, Any] | None = None,
+        distributions: Mapping[str, BaseDistribution] | None = None,
+    ) -> TrialRecord:
+        """Put a new trial into the study, whole and in one write."""
+        attributes = {ROLE: str(role), CONFIG: config.to_json(), **({ARM: arm} if arm else {})}
+        self.study.add_trial(
+            create_trial(
+                state=TrialState.RUNNING,
+                params=dict(params or {}),
+                distributions=dict(distributions or {}),
+                user_attrs=attributes,
+            )
+        )
+        number = len(self.study.get_trials(deepcopy=False)) - 1
+        self._open[number] = [(self.study, _reopen(self.study, number))]
+        self.records[number] = TrialRecord(number, config, role, arm=arm)
+        return self.records[number]
+
+    def started(self, number: int) -> None:
+        """The trial's process runs."""
+        for listener in self.listeners:
+            listener.started(self.records[number])
+
+    def report(self, number: int, report: Report) -> bool:
+        """Take in what is new in a report, and say whether the trial goes on."""
+        record = self.records[number]
+        if number not in self._open:
+            return False
+        mine = self._open[number][0][1]
+        new = report.history[len(record.history) :]
+        if report.facts and not record.facts:
+            record.facts = dict(report.facts)
+            mine.set_user_attr(FACTS, record.facts)
+        goes_on = not report.last
+        if new:
+            mine.set_user_attr(HISTORY, list(report.history))
+        for metrics in new:
+            record.history.append(dict(metrics))
+            name = self.plan.objectives[0]
+            # Optuna takes no intermediate values of several, and the test split has none.
+            if len(self.plan.objectives) == 1 and record.has(name):
+                step = int(metrics[RESOURCE])
+                # A trial that is faster than the baseline has several epochs in one of the baseline's.
+                if len(record.history) == 1 or step > int(record.history[-2][RESOURCE]):
+                    for _, trial in self._open[number]:
+                        trial.report(record.value(name), step=step)
+            decision = self._enter(record)
+            if goes_on and (decision is False or (decision is not None and self.closing)):
+                goes_on = False
+                mine.set_user_attr(CUT, True)
+            for listener in self.listeners:
+                listener.reported(record)
+        return goes_on
+
+    def end(self, number: int, report: Report | None, *, error: str | None = None) -> None:
+        """Close a trial, by its last report or by what ended its process."""
+        if number not in self._open:
+            return
+        if report is not None:
+            self.report(number, report)
+        record = self.records[number]
+        state, record.reason = _outcome(report, error)
+        if record.reason is not None:
+            self._open[number][0][1].set_user_attr(REASON, record.reason)
+        constraints: dict[str, float] = {}
+        if state is not State.ERROR:
+            assert report is not None
+            constraints = {TRAINABLE: 0.0, **report.violations}
+            if state is State.INFEASIBLE and not any(value > 0 for value in constraints.values()):
+                constraints[TRAINABLE] = 1.0
+        for study, trial in self._open.pop(number):
+            # A search that was killed right here has told some of it before.
+            told = study.get_trials(deepcopy=False)[trial.number].constraints
+            for key in constraints.keys() - told.keys():
+                trial.set_constraint(key, constraints[key])
+            if state is State.COMPLETE:
+                study.tell(trial, [record.value(name) for name in self.plan.objectives])
+            else:
+                study.tell(trial, state=TrialState.FAIL if state is State.ERROR else TrialState.PRUNED)
+        record.state = state
+        record.traceback = report.traceback if report is not None else None
+        self._recent.append(record.reason if state is State.ERROR else None)
+        for listener in self.listeners:
+            listener.ended(record)
+
+
+def _reopen(study: optuna.Study, number: int) -> optuna.Trial:
+    """A running trial of a study."""
+    return optuna.Trial(study, study.get_trials(deepcopy=False)[number]._trial_id)
+
+
+def _outcome(report: Report | None, error: str | None) -> tuple[State, str | None]:
+    if error is None and report is not None:
+        error = report.error
+    if error is not None or report is None:
+        return State.ERROR, error or "the trial's process ended without a word"
+    if report.infeasible is not None:
+        return State.INFEASIBLE, report.infeasible
+    return (State.COMPLETE if report.finished else State.PRUNED), None
+
+
+def leaders(records: Iterable[TrialRecord], plan: Plan) -> tuple[TrialRecord | None, TrialRecord | None]:
+    """The best of the finished trials by the plan's first objective, and the best without attention."""
+    done = sorted(
+        (record for record in records if record.state is State.COMPLETE),
+        key=lambda record: plan.score(record)[0],
+        reverse=True,
+    )
+    plain = [record for record in done if record.role is Role.BASELINE]
+    return next(iter(done), None), next(iter(plain), None)

@@ -1,0 +1,77 @@
+"""Trials that are known beforehand, in order: a list in the place of a search."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import optuna
+
+from search.config import TrialConfig
+from search.ledger import Ledger, Plan
+from search.record import Listener, Role, State, TrialRecord
+from search.study import own_trials, read_record
+
+
+@dataclass(frozen=True, kw_only=True)
+class Entry:
+    """A trial to come. arm: what it is a repetition of; its configuration has a seed of its own."""
+
+    arm: str
+    role: Role
+    config: TrialConfig
+
+    @property
+    def key(self) -> tuple[str, int]:
+        return self.arm, self.config.seed
+
+
+class Roster(Ledger):
+    """Runs entries in their order, each once, whatever has ended earlier runs of it.
+
+    entries: may change at any time; a trial that is no longer among them is cut after its epoch. One that
+        ended in an error in an earlier run is begun anew.
+    """
+
+    def __init__(
+        self,
+        study: optuna.Study,
+        plan: Plan,
+        entries: Sequence[Entry],
+        *,
+        listeners: Sequence[Listener] = (),
+    ) -> None:
+        super().__init__(study, plan, listeners)
+        self.entries = list(entries)
+        for trial in own_trials(study):
+            record = read_record(trial)
+            if record is not None:
+                self._recover(trial, record)
+        self._failed = {number for number, r in self.records.items() if r.state is State.ERROR}
+
+    @property
+    def unfinished(self) -> bool:
+        """Some trials of an earlier run wait to go on."""
+        return bool(self._unfinished)
+
+    @property
+    def left(self) -> int:
+        """How many trials are still to begin or to go on."""
+        return len(self._unfinished) + len(self._waiting())
+
+    def ask(self) -> TrialRecord | None:
+        if self.closing:
+            return None
+        if self._unfinished:
+            return self.records[self._unfinished.popleft()]
+        waiting = self._waiting()
+        return self._add(waiting[0].role, waiting[0].config, arm=waiting[0].arm) if waiting else None
+
+    def _waiting(self) -> list[Entry]:
+        begun = {_key(record) for number, record in self.records.items() if number not in self._failed}
+        return [entry for entry in self.entries if entry.key not in begun]
+
+    def _enter(self, record: TrialRecord) -> bool:
+        return any(entry.key == _key(record) for entry in self.entries)
+
+
+def _key(record: TrialRecord) -> tuple[str, int]:
+    return record.arm, record.config.seed

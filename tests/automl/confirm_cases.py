@@ -1,0 +1,146 @@
+"""Scores, arms and searches for the tests of confirmations, without a training."""
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from optuna.study import StudyDirection
+
+from attention import Spec
+from automl.arms import Arm
+from automl.folder import new_folder
+from automl.interrupt import Interrupt
+from automl.settings import Settings
+from automl.verdict import Question, Scores
+from search.config import Data, Model, Training, TrialConfig
+from search.ledger import Ledger, Plan
+from search.record import Report, Role, State, TrialRecord
+from search.roster import Roster
+from search.spaces import SPACES, fingerprint
+from search.study import close_study, create_study
+
+SSA = {"stage1.block2.branch": Spec("ssa")}
+SAGAN = {"stage2.block1": Spec("sagan")}
+CONV = {"stage1.block1": Spec("conv1x1")}
+
+
+def config(placement: Mapping[str, Spec] | None = None, **training: Any) -> TrialConfig:
+    data = Data(source="digits", size=32)
+    model = Model(backbone="xresnet18", width=0.25, placement=placement or {})
+    return TrialConfig(data=data, model=model, training=Training(**{"epochs": 1} | training))
+
+
+def record(
+    number: int, value: float, placement: Mapping[str, Spec] | None = None, **more: Any
+) -> TrialRecord:
+    """A finished trial of a search."""
+    training = more.pop("training", {})
+    metrics = {"epoch": 1, "resource": 1, "accuracy": value, "seconds": 1}
+    state = more.pop("state", State.COMPLETE)
+    return TrialRecord(number, config(placement, **training), state=state, history=[metrics], **more)
+
+
+ARMS = [
+    Arm(name="baseline", role=Role.BASELINE, config=config()),
+    Arm(name="ssa", role=Role.FINALIST, config=config(SSA), trial=3),
+    Arm(name="sagan", role=Role.FINALIST, config=config(SAGAN), trial=5),
+    Arm(name="conv", role=Role.CONTROL, config=config(CONV)),
+]
+
+
+def question(seeds: int = 10, **more: Any) -> Question:
+    values: dict[str, Any] = {
+        "seeds": list(range(1, seeds + 1)),
+        "equal": "equal time",
+        "margin": 0.5,
+        "sequential": False,
+        "metric": "accuracy",
+        "maximize": True,
+        "scale": 100.0,
+        "unit": "points",
+    }
+    return Question(**values | more)
+
+
+def scores(seeds: int = 10, *, sd: float = 0.005, **gains: float) -> dict[str, Scores]:
+    """Accuracies around 0.9, with gains as they are named, such as `ssa=0.02`."""
+    generator = np.random.default_rng(5)
+    made = {}
+    for arm in ARMS:
+        values = 0.9 + gains.get(arm.name, 0.0) + sd * generator.normal(size=seeds)
+        made[arm.name] = Scores(scores=dict(enumerate(values.tolist(), start=1)))
+    return made
+
+
+def without(
+    made: Mapping[str, Scores], name: str, seeds: Sequence[int], reason: str | None = None
+) -> dict[str, Scores]:
+    """`made` as if an arm had no score at some seeds, because it failed there if there is a reason."""
+    left = {seed: value for seed, value in made[name].scores.items() if seed not in seeds}
+    failed = dict.fromkeys(seeds, reason) if reason else {}
+    return {**made, name: Scores(scores=left, failed=failed)}
+
+
+PLAN = Plan(trials=6, budget=1, metric="accuracy", maximize=True, objectives=["accuracy"])
+
+FOUND = [
+    record(0, 0.80),
+    record(1, 0.85, SSA, training={"learning_rate": 2e-3}),
+    record(2, 0.84, SAGAN),
+    record(3, 0.70, CONV),
+]
+
+
+def fake_search(storage: Path, records: Sequence[TrialRecord] = FOUND, name: str = "mine") -> Path:
+    """The folder of a search with these finished trials."""
+    settings = Settings(space="digits", name=name, storage=str(storage))
+    with new_folder(settings, PLAN, fingerprint=fingerprint(SPACES["digits"]), data="0" * 64) as (folder, _):
+        study = create_study(folder, name=name, directions=[StudyDirection.MAXIMIZE])
+        roster = Roster(study, PLAN, [])
+        for one in records:
+            role = Role.CANDIDATE if one.config.model.placement else Role.BASELINE
+            added = roster._add(role, one.config)
+            roster.end(added.number, Report(history=one.history, finished=one.state is State.COMPLETE))
+        close_study(study)
+    return folder
+
+
+class FakeWorkers:
+    """Trains nothing: each trial's test accuracy comes from `score(arm, seed)`, its validation from `valid`.
+
+    most: trials after which a run ends, as if a signal had come.
+    """
+
+    def __init__(
+        self,
+        score: Callable[[str, int], float | None],
+        valid: Callable[[str, int], float] = lambda arm, seed: 0.5,
+        most: int = 10**9,
+    ) -> None:
+        self.score, self.valid, self.most = score, valid, most
+        self.trained: list[tuple[str, int]] = []
+        self.devices, self.device = 1.0, "core"
+        self.interrupt = Interrupt()
+
+    @contextmanager
+    def open(self, settings: Settings, log: Path, advice: str) -> Iterator["FakeWorkers"]:
+        yield self
+
+    def run(self, ledger: Ledger, folder: Path, **how: Any) -> None:
+        assert how["test"]
+        while (one := ledger.ask()) is not None:
+            if len(self.trained) >= self.most:
+                self.interrupt.signal = 15
+                return
+            arm, seed = one.arm, one.config.seed
+            self.trained.append((arm, seed))
+            score = self.score(arm, seed)
+            if score is None:
+                ledger.end(one.number, Report(infeasible="the training loss became nan"))
+                continue
+            metrics = {"epoch": 1, "resource": 1, "accuracy": self.valid(arm, seed), "seconds": 1}
+            (folder / one.folder).mkdir(parents=True)
+            (folder / one.folder / "checkpoint.pt").touch()
+            ledger.end(one.number, Report(history=[{**metrics, "test_accuracy": score}], finished=True))

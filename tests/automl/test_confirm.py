@@ -1,0 +1,231 @@
+"""A confirmation from the search's study to the verdict, with scores that nobody had to train for."""
+
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from automl_cases import HERE, tiny
+from confirm_cases import FOUND, SAGAN, SSA, FakeWorkers, fake_search
+from mlflow import MlflowClient
+
+import automl.workers
+from attention import Spec
+from automl.confirm import confirmations, run_confirm
+from automl.search import Stopped
+from automl.tasks import open_task
+from search.study import open_study, own_trials
+
+BASELINE, LEAD = "baseline (trial 0)", "ssa@stage1.block2.branch (trial 1)"
+RIVAL = "baseline: plain as trial 1"
+
+
+def noise(arm: str, seed: int) -> float:
+    return 0.01 * float(np.random.default_rng([len(arm), seed]).normal())
+
+
+def gain(arm: str, seed: int) -> float:
+    """The leading finalist is better by two points."""
+    return 0.9 + noise(arm, seed) / 4 + (0.02 if arm == LEAD else 0)
+
+
+@pytest.fixture
+def search(store: MlflowClient, tmp_path: Path) -> Path:
+    return fake_search(tmp_path / "searches")
+
+
+@pytest.fixture
+def at_work(monkeypatch):
+    """Puts workers in the place of Ray's."""
+
+    def put(workers: FakeWorkers) -> FakeWorkers:
+        monkeypatch.setattr(automl.workers, "open_workers", workers.open)
+        return workers
+
+    return put
+
+
+def test_all_arms_get_the_same_fresh_seeds(search, at_work):
+    workers = at_work(FakeWorkers(gain))
+    result = run_confirm("mine", top=2, seeds=8)
+    first, rest = workers.trained[0], workers.trained[1:]
+    assert first == (RIVAL, 0), "the plain backbone with the finalist's hyperparameters, as in the search"
+    names = [arm["name"] for arm in result.value["arms"]]
+    assert rest == [(name, seed) for seed in range(1, 9) for name in names]
+    assert names[:3] == [BASELINE, LEAD, "sagan@stage2.block1 (trial 2)"]
+    assert result.verdict.said == "better"
+    assert result.value["winner"] == LEAD
+    assert json.loads((search / "confirm" / "verdict.json").read_text()) == result.value
+
+
+def test_a_rival_that_validates_better_becomes_the_baseline(search, at_work):
+    at_work(FakeWorkers(gain, valid=lambda arm, seed: 0.95 if arm == RIVAL else 0.5))
+    result = run_confirm("mine", top=2, seeds=8)
+    assert result.value["arms"][0]["name"] == RIVAL
+    assert len(result.value["arms"][0]["scores"]) == 8
+
+
+def test_stopped_it_goes_on_where_it_was(search, at_work):
+    workers = at_work(FakeWorkers(gain, most=17))
+    with pytest.raises(Stopped) as stopped:
+        run_confirm("mine", top=2, seeds=8)
+    assert stopped.value.code == 128 + 15
+    unfinished = json.loads((search / "confirm" / "verdict.json").read_text())
+    assert (unfinished["complete"], unfinished["verdict"], unfinished["winner"]) == (False, None, None)
+    assert unfinished["sentence"].startswith("No verdict yet, with 3 of 8 seeds.")
+    later = at_work(FakeWorkers(gain))
+    result = run_confirm("mine")
+    assert result.verdict.said == "better"
+    assert not set(workers.trained) & set(later.trained)
+    assert len(workers.trained) + len(later.trained) == 1 + 5 * 8
+    nobody = at_work(FakeWorkers(gain))
+    assert run_confirm("mine").value == result.value
+    assert nobody.trained == []
+
+
+def test_it_stops_early_if_it_may(search, at_work):
+    workers = at_work(FakeWorkers(gain))
+    result = run_confirm("mine", top=1, seeds=30, sequential=True)
+    assert result.verdict.said == "better"
+    assert len(result.verdict.used) < 15
+    assert {seed for _, seed in workers.trained} == {0, *result.verdict.used}
+
+
+def test_the_winner_without_its_module(search, at_work):
+    workers = at_work(FakeWorkers(gain))
+    run_confirm("mine", top=2, seeds=7)
+    later = at_work(FakeWorkers(gain))
+    result = run_confirm("mine", ablate=True)
+    assert {arm for arm, _ in later.trained} == {"without ssa@stage1.block2.branch"}
+    assert len(later.trained) == 7
+    assert len(workers.trained) == 1 + 5 * 7
+    assert result.value["comparisons"][-1]["role"] == "ablation"
+    assert run_confirm("mine").value == result.value
+
+
+def test_another_confirmation_has_other_seeds(search, at_work):
+    at_work(FakeWorkers(gain))
+    run_confirm("mine", top=1, seeds=6)
+    workers = at_work(FakeWorkers(gain))
+    result = run_confirm("mine", top=2, seeds=7, again=True)
+    assert {seed for _, seed in workers.trained} == {0, *range(7, 14)}
+    assert (result.number, result.folder.name) == (2, "confirm-2")
+    assert [folder.name for folder in confirmations(search)] == ["confirm", "confirm-2"]
+
+
+def test_only_the_best_of_each_arm_keeps_its_checkpoint(search, at_work):
+    at_work(FakeWorkers(gain, valid=lambda arm, seed: seed / 100 if seed != 8 else 0))
+    result = run_confirm("mine", top=1, seeds=8)
+    study = open_study(result.folder, name="mine-confirm")
+    kept = {
+        (trial.user_attrs["arm"], trial.user_attrs["config"]["seed"])
+        for trial in own_trials(study)
+        if (result.folder / "trials" / f"{trial.number:04d}" / "checkpoint.pt").exists()
+    }
+    assert kept == {(RIVAL, 0), *((arm["name"], 7) for arm in result.value["arms"])}
+
+
+def test_mlflow_learns_of_the_winner(search, at_work, store):
+    at_work(FakeWorkers(gain, valid=lambda arm, seed: seed / 100))
+    parent = store.create_run(
+        store.create_experiment("digits"),
+        tags={"automl.identity": json.loads((search / "search.json").read_text())["identity"]},
+    )
+    result = run_confirm("mine", top=1, seeds=6)
+    tags = store.get_run(parent.info.run_id).data.tags
+    assert tags["automl.verdict"] == result.verdict.sentence
+    winner = store.get_run(tags["automl.confirmed_run"])
+    assert winner.info.run_name.endswith(f"{LEAD} seed 6")
+    assert winner.data.metrics["test_accuracy"] == result.value["arms"][1]["scores"]["6"]
+
+
+def test_without_a_winner_mlflow_has_none(search, at_work, store):
+    at_work(FakeWorkers(lambda arm, seed: 0.9 + noise(arm, seed)))
+    parent = store.create_run(
+        store.create_experiment("digits"),
+        tags={
+            "automl.identity": json.loads((search / "search.json").read_text())["identity"],
+            "automl.confirmed_run": "of an earlier confirmation",
+        },
+    )
+    result = run_confirm("mine", top=1, seeds=6)
+    assert result.verdict.winner is None
+    assert "automl.confirmed_run" not in store.get_run(parent.info.run_id).data.tags
+
+
+def test_a_finalist_that_diverges_does_not_win(search, at_work):
+    at_work(FakeWorkers(lambda arm, seed: None if (arm, seed) == (LEAD, 3) else gain(arm, seed)))
+    result = run_confirm("mine", top=1, seeds=8)
+    assert result.verdict.complete
+    assert result.verdict.said != "better"
+    assert any("diverged" in text or "nan" in text for text in result.value["warnings"])
+
+
+@pytest.mark.parametrize(
+    ("options", "said"),
+    [
+        ({"seeds": 1}, "--seeds must be 2 or more, and 7 or more to show anything"),
+        ({"margin": -0.1}, "--margin must be 0 or more, in points; got -0.1"),
+        ({"margin": float("nan")}, "--margin must be 0 or more"),
+        ({"top": 0}, "--top must be 1 or more; got 0"),
+        ({"search": "none"}, "no search called 'none' in searches; there are mine"),
+        ({"storage": "nowhere"}, "there is no search in nowhere"),
+    ],
+)
+def test_mistakes_are_told(search, cli, options, said):
+    arguments = [part for key, value in options.items() for part in (f"--{key}", str(value))]
+    code, _, err = cli("confirm", *arguments)
+    assert code == 2
+    assert said in err
+
+
+def test_a_search_that_has_nothing_to_confirm(store, tmp_path, cli):
+    fake_search(tmp_path / "searches", FOUND[:1])
+    code, _, err = cli("confirm")
+    assert code == 2
+    assert "there is nothing to confirm: no trial with attention was trained to its end" in err
+    fake_search(tmp_path / "searches", [], name="empty")
+    assert cli("confirm", "--search", "empty")[0] == 2
+
+
+def test_a_damaged_plan(search, at_work, cli):
+    at_work(FakeWorkers(gain))
+    run_confirm("mine", top=1, seeds=6)
+    (search / "confirm" / "confirm.json").write_text("{")
+    code, _, err = cli("confirm")
+    assert code == 2
+    assert "confirm.json is damaged" in err
+
+
+def test_what_is_printed(search, at_work, cli):
+    at_work(FakeWorkers(gain))
+    code, out, _ = cli("confirm", "--top", "1", "--seeds", "6", "--json")
+    assert code == 0
+    *lines, last = out.splitlines()
+    assert lines[0] == "confirmed mine: better"
+    assert lines[1].startswith(f"verdict   {LEAD} is better than the tuned baseline by 2.")
+    assert {
+        "search",
+        "verdict",
+        "winner",
+        "difference",
+        "interval",
+        "p",
+        "seeds",
+        "seeds_needed",
+        "arms",
+    } <= set(json.loads(last))
+
+
+@pytest.mark.parametrize("placement", [SSA, {**SSA, **SAGAN}, {"stage3.block1": Spec("multihead")}])
+def test_arms_of_one_seed_are_paired(placement):
+    """The same first batch and the same trunk, whatever sits in it."""
+    plain = open_task(tiny(seed=7), HERE)
+    other = open_task(tiny(seed=7, model={"placement": placement}), HERE)
+    for epoch in (0, 3):
+        for one, two in zip(next(plain.batches(epoch)), next(other.batches(epoch)), strict=True):
+            assert torch.equal(one, two)
+    trunk, whole = plain.model().state_dict(), other.model().state_dict()
+    assert trunk.keys() < whole.keys()
+    assert all(torch.equal(whole[name], value) for name, value in trunk.items())

@@ -1,0 +1,245 @@
+"""A confirmation as a person runs it, where the truth is known: nothing differs, or one thing does.
+
+The truth is planted in every process by a sitecustomize.py: the rest is the real thing.
+"""
+
+import json
+import os
+import signal
+import sqlite3
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import optuna
+import pytest
+from optuna.trial import TrialState
+
+AUTOML = Path(sys.executable).parent / "automl"
+
+SPACE = """
+from attention import Spec
+from search.config import Data, Model, Training, TrialConfig
+
+SITES, TYPES = ["stage1.block2.branch", "stage2.block2.branch"], ["sagan", "ssa"]
+
+
+def little(trial):
+    placement = {}
+    if trial.suggest_int("modules", 0, 1):
+        site, kind = trial.suggest_categorical("site", SITES), trial.suggest_categorical("type", TYPES)
+        placement = {site: Spec(kind)}
+    rate = trial.suggest_float("learning_rate", 1e-3, 1e-2, log=True)
+    return TrialConfig(
+        data=Data(source="digits", size=24, subset=0.2),
+        model=Model(backbone="xresnet18", width=0.25, placement=placement),
+        training=Training(epochs=1, batch_size=32, learning_rate=rate),
+    )
+
+
+little.published = [{"modules": 1, "site": site, "type": kind} for site in SITES for kind in TYPES]
+"""
+
+# Wraps the making of one module in whichever process imports it.
+PLANT = """
+import importlib.abc
+import importlib.util
+import sys
+
+
+class Plant(importlib.abc.MetaPathFinder):
+    def find_spec(self, name, path, target=None):
+        if name != MODULE:
+            return None
+        sys.meta_path.remove(self)
+        spec = importlib.util.find_spec(name)
+        make = spec.loader.exec_module
+
+        def exec_module(module):
+            make(module)
+            plant(module)
+
+        spec.loader.exec_module = exec_module
+        return spec
+
+
+sys.meta_path.insert(0, Plant())
+"""
+
+# Every attention is the identity, whatever it learns.
+IDENTITY = """
+MODULE = "attention.gated"
+
+
+def plant(gated):
+    gated.Gated.forward = lambda self, x: x + 0 * self.gamma
+"""
+
+# SAGAN's attention at one site makes a model better by more than three standard deviations of the difference
+# between two trainings with one seed, which is about 0.06 here.
+GAIN = """
+MODULE = "automl.tasks.classification"
+
+
+def plant(classification):
+    kind = classification.ImageClassification
+    evaluate = kind.evaluate
+
+    def better(self, model, split):
+        found = evaluate(self, model, split)
+        spec = self.config.model.placement.get("stage1.block2.branch")
+        if spec is not None and spec.type == "sagan":
+            found["accuracy"] = found["accuracy"] + 0.25
+        return found
+
+    kind.evaluate = better
+"""
+
+
+class Planted:
+    """A folder with a space, a truth, a local MLflow, and the command."""
+
+    def __init__(self, folder: Path, truth: str) -> None:
+        self.folder = folder
+        (folder / "space.py").write_text(SPACE)
+        (folder / "truth").mkdir()
+        (folder / "truth" / "sitecustomize.py").write_text(truth + PLANT)
+        self.environment = {
+            **os.environ,
+            "PYTHONPATH": os.pathsep.join(
+                filter(None, [str(folder / "truth"), os.environ.get("PYTHONPATH")])
+            ),
+            "MLFLOW_TRACKING_URI": f"sqlite:///{folder / 'mlflow.db'}",
+        }
+
+    def start(self, *arguments: object) -> subprocess.Popen[str]:
+        return subprocess.Popen(
+            [str(AUTOML), *map(str, arguments)],
+            cwd=self.folder,
+            env=self.environment,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+        )
+
+    def run(self, *arguments: object) -> dict:
+        """The command's JSON."""
+        out, err = (process := self.start(*arguments, "--json")).communicate(timeout=500)
+        assert process.returncode == 0, out + err
+        for chatter in ("Traceback", "WARNING", "ray::"):
+            assert chatter not in out + err
+        return json.loads(out.splitlines()[-1])
+
+    def search(self, *arguments: object) -> dict:
+        return self.run(
+            "search",
+            "--space",
+            "space.py:little",
+            "--name",
+            "s",
+            "--trials",
+            6,
+            "--equal",
+            "epochs",
+            *arguments,
+        )
+
+    def trials(self) -> list[optuna.trial.FrozenTrial]:
+        file = self.folder / "searches" / "s" / "confirm" / "study.db"
+        if not file.exists():
+            return []
+        return optuna.load_study(study_name="s-confirm", storage=f"sqlite:///{file}").trials
+
+
+@pytest.fixture(scope="module")
+def gain(tmp_path_factory):
+    planted = Planted(tmp_path_factory.mktemp("gain"), GAIN)
+    planted.search()
+    return planted
+
+
+@pytest.fixture(scope="module")
+def confirmed(gain):
+    """The verdict, after a confirmation that was killed half-way; and the trials that had ended by then."""
+    process = gain.start("confirm", "--top", 2, "--seeds", 8)
+    while process.poll() is None and sum(t.state.is_finished() for t in gain.trials()) < 15:
+        time.sleep(0.3)
+    process.send_signal(signal.SIGKILL)
+    process.communicate()
+    before = {t.number: t for t in gain.trials() if t.state.is_finished()}
+    return gain.run("confirm", "--ablate"), before
+
+
+def test_a_planted_gain_is_found_with_its_type_and_place(confirmed):
+    verdict, _ = confirmed
+    assert verdict["verdict"] == "better"
+    assert verdict["winner"].startswith("sagan@stage1.block2.branch")
+    assert verdict["interval"][0] < 25 < verdict["interval"][1]
+    assert verdict["p"] == pytest.approx(2 / 2**8)
+    assert verdict["seeds"] == 8
+    roles = [arm["role"] for arm in verdict["arms"]]
+    assert sorted(roles) == ["ablation", "baseline", "control", "finalist", "finalist", "random"]
+    (ablation,) = (c for c in verdict["comparisons"] if c["role"] == "ablation")
+    assert ablation["lead"]["interval"][0] > 10, "without its module the gain is gone"
+
+
+def test_killed_half_way_it_repeats_nothing(gain, confirmed):
+    _, before = confirmed
+    after = gain.trials()
+    assert len(before) >= 15
+    assert all(after[number] == trial for number, trial in before.items())
+    assert {trial.state for trial in after} == {TrialState.COMPLETE}
+    once = [(t.user_attrs["arm"], t.user_attrs["config"]["seed"]) for t in after]
+    assert len(set(once)) == len(once)
+    assert gain.run("confirm")["arms"] == confirmed[0]["arms"]
+    assert len(gain.trials()) == len(after), "a third time trains nothing"
+
+
+def test_its_seeds_are_fresh_and_its_scores_are_of_the_test_split(gain, confirmed):
+    verdict, _ = confirmed
+    file = gain.folder / "searches" / "s" / "study.db"
+    search = optuna.load_study(study_name="s", storage=f"sqlite:///{file}").trials
+    seeds = {int(seed) for arm in verdict["arms"] for seed in arm["scores"]}
+    assert len(seeds) == 8
+    assert not seeds & {trial.user_attrs["config"]["seed"] for trial in search}
+    for trial in gain.trials():
+        assert trial.value == trial.user_attrs["history"][-1]["test_accuracy"]
+    assert not any("test_accuracy" in t.user_attrs["history"][-1] for t in search)
+
+
+def test_mlflow_has_it_below_the_search(gain, confirmed):
+    verdict, _ = confirmed
+    store = sqlite3.connect(gain.folder / "mlflow.db")
+
+    def tagged(key):
+        return dict(store.execute("select run_uuid, value from tags where key = ?", (key,)).fetchall())
+
+    ((search, _),) = tagged("automl.search").items()
+    ((confirmation, name),) = tagged("automl.confirms").items()
+    assert name == "s"
+    parents = tagged("mlflow.parentRunId")
+    assert parents[confirmation] == search
+    runs = [run for run, parent in parents.items() if parent == confirmation]
+    assert len(runs) == len(gain.trials())
+    assert tagged("automl.verdict")[search] == verdict["sentence"]
+    winner = tagged("automl.confirmed_run")[search]
+    assert winner in runs
+    assert Path(tagged("automl.checkpoint")[winner], "checkpoint.pt").is_file()
+
+
+def test_other_options_are_refused_once_it_has_begun(gain, confirmed):
+    process = gain.start("confirm", "--seeds", 30)
+    _, err = process.communicate(timeout=60)
+    assert process.returncode == 2
+    assert "began with --seeds 8 and keeps it" in err
+    assert "--again" in err
+
+
+def test_where_nothing_differs_nothing_is_better(tmp_path):
+    planted = Planted(tmp_path, IDENTITY)
+    planted.search()
+    verdict = planted.run("confirm", "--top", 2, "--seeds", 7, "--sequential")
+    assert verdict["verdict"] in ("equivalent", "undecided", "worse")
+    assert verdict["winner"] is None
+    assert "automl.confirmed_run" not in (tmp_path / "mlflow.db").read_bytes().decode("latin1")
