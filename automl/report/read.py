@@ -15,8 +15,7 @@ from typing import Any
 from optuna.distributions import BaseDistribution
 
 from attention import InputError
-from automl.folder import FILE as ABOUT
-from automl.folder import About, find_folder, read_about
+from automl.folder import About, find_folder, find_latest, read_about
 from automl.report.verdict import Verdict, read_verdicts
 from search.halving import Rungs
 from search.ledger import RESOURCE, Plan, leaders
@@ -186,7 +185,7 @@ def read_search(name: str | None, storage: str) -> Search:
 
     Raises InputError when there is none, when it has no trials yet, or when one of its files is damaged.
     """
-    folder = find_folder(name, storage) if name is not None else _latest(storage)
+    folder = find_folder(name if name is not None else find_latest(storage), storage)
     about = read_about(folder)
     trials = _read_trials(folder, about.name)
     if not trials:
@@ -195,17 +194,6 @@ def read_search(name: str | None, storage: str) -> Search:
             f"wait for its first one, or go on with it: automl search --resume {about.name}"
         )
     return Search(folder=folder, about=about, trials=trials, verdicts=read_verdicts(folder))
-
-
-def _latest(storage: str) -> Path:
-    root = Path(storage).expanduser().resolve()
-    found = sorted(root.glob(f"*/{ABOUT}"), key=lambda file: file.stat().st_mtime) if root.is_dir() else []
-    if not found:
-        raise InputError(
-            f"there is no search in {storage} to report on; run `automl search` first, or name the folder of "
-            f"the searches with --storage"
-        )
-    return found[-1].parent
 
 
 def _read_trials(folder: Path, name: str) -> list[Trial]:
