@@ -179,8 +179,9 @@ def headline(search: Search) -> Headline:
     if not search.verdicts:
         return _open(search, command)
     verdict, earlier = search.verdicts[-1], [_line(v) for v in reversed(search.verdicts[:-1])]
+    seeds = "1 paired seed" if verdict.seeds == 1 else f"{verdict.seeds} paired seeds"
     measured = (
-        f"{verdict.seeds} paired seed{'s' * (verdict.seeds != 1)} that no trial of the search had, on the {verdict.split} split, "
+        f"{seeds} that no trial of the search had, on the {verdict.split} split, "
         f"{'in equal time' if search.about.settings.equal == 'time' else 'for equal epochs'}; "
         f"confirmation {verdict.confirmation}{', sequential' if verdict.sequential else ''}."
     )
