@@ -42,10 +42,10 @@ def gates(search: Search) -> Plot:
             shift = (
                 0.5 * (style.order(kinds).index(kind) / max(1, len(kinds) - 1) - 0.5) if len(kinds) > 1 else 0
             )
-            style.marks(axes, [x for x, _ in points], [y + shift for _, y in points], kind, markersize=4)
+            style.marks(axes, [x for x, _ in points], [y + shift for _, y in points], kind, markersize=4.5)
         for site, middle in middles.items():
             row = sites.index(site)
-            axes.plot([middle, middle], [row - 0.38, row + 0.38], color=style.INK, linewidth=1.3, zorder=4)
+            axes.plot([middle, middle], [row - 0.38, row + 0.38], color=style.INK, linewidth=1.2, zorder=2)
         axes.set_yticks(range(len(sites)), [style.brief(site, 21) for site in sites])
         axes.set_ylim(len(sites) - 0.5, -0.5)
         axes.set_xlim(left=0)
