@@ -48,7 +48,7 @@ def gates(search: Search) -> Plot:
             axes.plot([middle, middle], [row - 0.38, row + 0.38], color=style.INK, linewidth=1.2, zorder=2)
         axes.set_yticks(range(len(sites)), [style.brief(site, 21) for site in sites])
         axes.set_ylim(len(sites) - 0.5, -0.5)
-        axes.set_xlim(left=0)
+        axes.set_xlim(left=-0.02 * axes.get_xlim()[1])  # a gate of 0 is a point like any other
         style.few_ticks(axes, x=5)
         axes.set_xlabel("|gate| after the last epoch; bar: median")
         style.kind_legend(figure, kinds)
