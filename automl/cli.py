@@ -277,6 +277,23 @@ def sync(
 
 
 @app.command()
+def report(
+    search: Annotated[str | None, typer.Option(help="Its name; the latest search if not given.")] = None,
+    out: Annotated[
+        str | None, typer.Option(help="Folder for the page and its plots.", show_default="in the search's")
+    ] = None,
+    storage: StorageOption = "searches",
+) -> None:
+    """Make one page of what a search found: the verdict, plots, trials, and how to repeat it."""
+    from automl.report import run_report
+
+    result = run_report(search, out=out, storage=storage)
+    print(f"report    {result.index} ({result.index.stat().st_size / 1e6:.1f} MB, {len(result.plots)} plots)")
+    if result.run_id is not None:
+        print(f"MLflow    run {result.run_id}, artifacts in report/")
+
+
+@app.command()
 def train(
     dataset: Annotated[str, typer.Option(help="digits, nette, woof or folder.")] = "woof",
     data: DataPath = None,

@@ -13,7 +13,7 @@ import logging
 import re
 import threading
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -497,6 +497,27 @@ def find_scores(run_id: str) -> ScoredRun:
 
 def _experiments(client: Any) -> list[str]:
     return [experiment.experiment_id for experiment in client.search_experiments()]
+
+
+def log_report(about: About, folder: Path, files: Sequence[str]) -> str:
+    """Log `files` of `folder` to the run of a search, below `report/`, and return the run's id.
+
+    Raises InputError when MLflow does not answer, has no such run, or does not take them.
+    """
+    client = _client()
+    runs = client.search_runs(_experiments(client), f"tags.`{IDENTITY}` = '{about.identity}'", max_results=1)
+    if not runs:
+        raise InputError(
+            f"MLflow at {mlflow.get_tracking_uri()} has no run of search {about.name!r}; run this where the "
+            f"search ran or set MLFLOW_TRACKING_URI, or bring the search there: automl sync {about.name}"
+        )
+    run_id: str = runs[0].info.run_id
+    try:
+        for file in files:
+            client.log_artifact(run_id, str(folder / file), str(Path("report", file).parent))
+    except Exception as error:  # whatever its store of artifacts raises
+        raise InputError(f"MLflow did not take it ({type(error).__name__}: {error})") from error
+    return run_id
 
 
 def find_best(search: str | None) -> TrackedRun:

@@ -18,7 +18,7 @@ from search.spaces import SPACES, fingerprint
 Cli = Callable[..., tuple[int, str, str]]
 Script = Callable[..., subprocess.CompletedProcess[str]]
 
-COMMANDS = ("search", "sync", "train", "export", "predict", "spaces", "sites")
+COMMANDS = ("search", "sync", "report", "train", "export", "predict", "spaces", "sites")
 DIGITS = ("train", "--dataset", "digits", "--size", "24", "--subset", "0.1", "--width", "0.25")
 
 

@@ -1,0 +1,162 @@
+"""`automl report`: what a search found, as one page that opens offline, and each plot as SVG and PNG."""
+
+import json
+import os
+import shutil
+import sys
+import tempfile
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+from attention import InputError
+from automl.report import style
+from automl.report.audit import audit
+from automl.report.costs import costs
+from automl.report.curves import curves, fates
+from automl.report.forest import forest
+from automl.report.gates import gates
+from automl.report.importance import importance, importances
+from automl.report.page import Section, write_page
+from automl.report.placement import placement
+from automl.report.read import Search, read_search
+from automl.report.slices import pairs, slices
+
+PAGE, PLOTS, CONTENTS = "index.html", "plots", "report.json"
+
+
+@dataclass(frozen=True, kw_only=True)
+class ReportResult:
+    """What `run_report` made. plots: the names of those that could be drawn. run_id: of the search in MLflow,
+    None where it did not take the report."""
+
+    search: str
+    folder: Path
+    index: Path
+    plots: Sequence[str]
+    run_id: str | None
+
+
+def run_report(
+    search: str | None = None, *, out: str | None = None, storage: str = "searches"
+) -> ReportResult:
+    """Report on a search as it stands: running, finished, confirmed or not.
+
+    search: its name; the latest one in `storage` if not given.
+    out: a folder for `index.html` and `plots/`; `report` in the search's folder if not given.
+
+    The report goes to the search's run in MLflow, too; where that does not answer, standard error says so.
+
+    Raises InputError when there is no such search, when it has no trials yet, when one of its files is
+    damaged, or when `out` cannot be written.
+    """
+    found = read_search(search, storage)
+    folder = Path(out).expanduser() if out is not None else found.folder / "report"
+    with _writing(folder):  # told before a minute of drawing, not after it
+        (folder / PLOTS).mkdir(parents=True, exist_ok=True)
+        tempfile.TemporaryFile(dir=folder).close()
+    with tempfile.TemporaryDirectory() as place:
+        made = Path(place)
+        names = _make(found, made)
+        _move(made, folder, names)
+    run_id = _track(found, folder, names)
+    return ReportResult(
+        search=found.about.name, folder=folder, index=folder / PAGE, plots=names, run_id=run_id
+    )
+
+
+def sections(search: Search) -> list[Section]:
+    """The parts of the page that have plots, in its order."""
+    ranked = importances(search)
+    return [
+        Section(
+            id="learned",
+            title="What the search learned",
+            lead="Which type, where, and which choices mattered, among the trials of the search. These are "
+            "observations on the validation split, not proofs.",
+            plots=[placement(search), gates(search), costs(search), importance(search, ranked)],
+            dense=True,
+        ),
+        Section(
+            id="went",
+            title="How the search went",
+            lead="Weak trials are cut at rungs; the audit asks whether the rungs could tell.",
+            plots=[curves(search), fates(search), audit(search)],
+        ),
+        Section(
+            id="choices",
+            title="Every choice",
+            lead="Each hyperparameter and each choice of the placement against the metric, the most "
+            "important first; and the most important ones in pairs.",
+            plots=[*slices(search, ranked), pairs(search, ranked)],
+            dense=True,
+        ),
+    ]
+
+
+def _make(search: Search, folder: Path) -> list[str]:
+    """Write the whole report into an empty folder, and return the names of its plots."""
+    (folder / PLOTS).mkdir()
+    top = forest(search.verdicts[-1]) if search.verdicts else None
+    parts = sections(search)
+    drawn = {
+        plot.name: style.save(plot.figure, folder / PLOTS, plot.name, plot.title)
+        for plot in [*([top] if top else []), *(plot for part in parts for plot in part.plots)]
+        if plot.figure is not None
+    }
+    (folder / PAGE).write_text(write_page(search, top, parts, drawn), encoding="utf-8")
+    contents = {"format": 1, "search": search.about.name, "made": search.made, "plots": list(drawn)}
+    (folder / CONTENTS).write_text(json.dumps(contents, indent=2))
+    return list(drawn)
+
+
+def _files(names: Sequence[str]) -> list[str]:
+    """The files of a report with these plots, the page last."""
+    return [*(f"{PLOTS}/{name}.{kind}" for name in names for kind in ("svg", "png")), CONTENTS, PAGE]
+
+
+def _move(made: Path, folder: Path, names: Sequence[str]) -> None:
+    """Put the finished files where they belong, each at once; what else lies there is left alone."""
+    with _writing(folder):
+        old = _earlier(folder)
+        for name in _files(names):
+            new = folder / f"{name}.{os.getpid()}"  # on the same disk, so that it can take the name at once
+            try:
+                shutil.copyfile(made / name, new)
+                os.replace(new, folder / name)
+            finally:
+                new.unlink(missing_ok=True)
+        for name in set(_files(old)) - set(_files(names)):
+            (folder / name).unlink(missing_ok=True)
+
+
+@contextmanager
+def _writing(folder: Path) -> Iterator[None]:
+    try:
+        yield
+    except OSError as error:
+        raise InputError(
+            f"--out {folder} cannot be written ({error.strerror or error}); name a folder that can"
+        ) from error
+
+
+def _earlier(folder: Path) -> list[str]:
+    """The plots of the report that is there, so that none stays which the new one lacks."""
+    try:
+        value = json.loads((folder / CONTENTS).read_text())
+        names = [str(name) for name in value["plots"]]
+    except (OSError, ValueError, KeyError, TypeError):
+        return []
+    return [name for name in names if name == Path(name).name]
+
+
+def _track(search: Search, folder: Path, names: Sequence[str]) -> str | None:
+    """Log the report to MLflow; the report is whole without it."""
+    from automl.tracking import log_report  # takes seconds to import
+
+    try:
+        return log_report(search.about, folder, _files(names))
+    except InputError as error:
+        print(f"warning: the report is not in MLflow: {error}", file=sys.stderr)
+        return None

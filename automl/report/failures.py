@@ -1,0 +1,54 @@
+"""What could not be trained, and what broke: grouped by reason."""
+
+import re
+from collections import Counter, defaultdict
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from automl.report import style
+from automl.report.plot import Cell, Table
+from automl.report.read import Search
+from search.record import State
+
+SHOWN = 12  # trials of a group that are named
+
+
+@dataclass(frozen=True, kw_only=True)
+class Reason:
+    """Trials that ended alike. text: the first one's reason; the others differ in numbers at most."""
+
+    state: State
+    text: str
+    numbers: Sequence[int]
+    kinds: Counter[str]
+
+
+def reasons(search: Search) -> list[Reason]:
+    """The groups, the largest first."""
+    groups = defaultdict(list)
+    for trial in search.trials:
+        if trial.state in (State.INFEASIBLE, State.ERROR):
+            text = trial.record.reason or "no reason was given"
+            groups[trial.state, re.sub(r"\d+(?:\.\d+)?(?:e[+-]?\d+)?[kMGT]?", "#", text)].append(trial)
+    found = [
+        Reason(
+            state=state,
+            text=trials[0].record.reason or "no reason was given",
+            numbers=[trial.number for trial in trials],
+            kinds=Counter(kind for trial in trials for kind in trial.types),
+        )
+        for (state, _), trials in groups.items()
+    ]
+    return sorted(found, key=lambda reason: -len(reason.numbers))
+
+
+def failures(search: Search) -> Table:
+    """The groups as a table."""
+    rows: list[list[Cell]] = []
+    for reason in reasons(search):
+        numbers = ", ".join(map(str, reason.numbers[:SHOWN]))
+        if len(reason.numbers) > SHOWN:
+            numbers += f" and {len(reason.numbers) - SHOWN} more"
+        kinds = ", ".join(f"{kind} {reason.kinds[kind]}" for kind in style.order(reason.kinds))
+        rows.append([str(reason.state), len(reason.numbers), reason.text, kinds, numbers])
+    return Table(columns=["state", "trials", "reason (of the first)", "types", "numbers"], rows=rows)

@@ -1,0 +1,232 @@
+"""Which choices mattered, by two of Optuna's evaluators, with the choices that only some trials have.
+
+PED-ANOVA (S. Watanabe et al. (2023), arXiv 2304.10255, and its conditional form, arXiv 2601.20800) asks what
+the best tenth has in common; it takes conditional choices as they are. fANOVA (F. Hutter et al. (2014)) asks
+how much of the variance a choice explains; it knows only choices that every trial has, so each conditional
+one is judged beside those within the trials that have it.
+"""
+
+import math
+import random
+import warnings
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import optuna
+from matplotlib.figure import Figure
+from matplotlib.ticker import FuncFormatter
+from optuna.distributions import (
+    BaseDistribution,
+    CategoricalDistribution,
+    FloatDistribution,
+    IntDistribution,
+)
+from optuna.importance import (
+    BaseImportanceEvaluator,
+    FanovaImportanceEvaluator,
+    PedAnovaImportanceEvaluator,
+    get_param_importances,
+)
+from optuna.trial import create_trial
+
+from automl.report import style
+from automl.report.plot import Plot, Table, absent
+from automl.report.read import Search, Trial
+
+NAME, TITLE = "importance", "Importance of each choice"
+
+LEAST = 4  # trials that an evaluator is asked about
+ENOUGH = 10  # of them, for a choice that only some have: its share of few trials is whatever chance made it
+MOST = 250  # trials that fANOVA is given; its cost grows faster than their number
+TREES = 32
+
+
+@dataclass(frozen=True, kw_only=True)
+class Importance:
+    """Of one choice. The evaluators' shares are None where they had too little to go by.
+
+    count: finished trials that have it, of `total`.
+    """
+
+    name: str
+    count: int
+    total: int
+    ped_anova: float | None
+    fanova: float | None
+
+    @property
+    def common(self) -> bool:
+        """Every finished trial has it."""
+        return self.count == self.total
+
+    @property
+    def weight(self) -> float:
+        """What choices are ordered by: fANOVA's share counts by the trials that it speaks of."""
+        return (self.ped_anova or 0.0) + (self.fanova or 0.0) * self.count / self.total
+
+
+def importances(search: Search) -> list[Importance]:
+    """Of each choice that differs among the finished trials, the most important first."""
+    done = search.done
+    if len(done) < LEAST:
+        return []
+    spans = domains(done)
+    names = [name for name in spans if len({repr(t.params[name]) for t in done if name in t.params}) > 1]
+    common = [name for name in names if all(name in trial.params for trial in done)]
+    everywhere = _ask(PedAnovaImportanceEvaluator(), search, done, spans, names)
+    together = _fanova(search, done, spans, common)
+    found = []
+    for name in names:
+        having = [trial for trial in done if name in trial.params]
+        if name in common:
+            share = together.get(name)
+        elif len(having) < ENOUGH:
+            share = None
+        else:
+            beside = [c for c in common if len({repr(t.params[c]) for t in having}) > 1]
+            share = _fanova(search, having, spans, [*beside, name]).get(name)
+        found.append(
+            Importance(
+                name=name,
+                count=len(having),
+                total=len(done),
+                ped_anova=everywhere.get(name),
+                fanova=share,
+            )
+        )
+    return sorted(found, key=lambda importance: -importance.weight)
+
+
+def domains(trials: Sequence[Trial]) -> dict[str, BaseDistribution]:
+    """One range for each parameter: what the trials' own ranges span together.
+
+    A range that depends on an earlier choice (a site above the one before) is another one in each trial,
+    and the evaluators would take each for a parameter of its own.
+    """
+    spans: dict[str, BaseDistribution] = {}
+    for trial in trials:
+        for name, kind in trial.distributions.items():
+            spans[name] = _span(spans[name], kind) if name in spans else kind
+    return dict(sorted(spans.items()))
+
+
+def _span(one: BaseDistribution, other: BaseDistribution) -> BaseDistribution:
+    if one == other or isinstance(one, CategoricalDistribution):
+        return one
+    if isinstance(one, IntDistribution) and isinstance(other, IntDistribution):
+        return IntDistribution(min(one.low, other.low), max(one.high, other.high), log=one.log)
+    assert isinstance(one, FloatDistribution)
+    assert isinstance(other, FloatDistribution)
+    return FloatDistribution(min(one.low, other.low), max(one.high, other.high), log=one.log)
+
+
+def _fanova(
+    search: Search, trials: Sequence[Trial], spans: dict[str, BaseDistribution], names: Sequence[str]
+) -> dict[str, float]:
+    if len(trials) > MOST:
+        trials = random.Random(0).sample(list(trials), MOST)
+    return _ask(FanovaImportanceEvaluator(n_trees=TREES, seed=0), search, trials, spans, names)
+
+
+def _ask(
+    evaluator: BaseImportanceEvaluator,
+    search: Search,
+    trials: Sequence[Trial],
+    spans: dict[str, BaseDistribution],
+    names: Sequence[str],
+) -> dict[str, float]:
+    """The shares of `names`, which add up to 1; empty where the evaluator can tell nothing."""
+    scores = {round(search.score(trial), 12) for trial in trials}
+    if len(trials) < LEAST or len(scores) < 2 or not names:
+        return {}
+    loud = optuna.logging.get_verbosity()
+    optuna.logging.set_verbosity(optuna.logging.ERROR)
+    try:
+        # One metric, whatever the objectives; both evaluators then need no target of their own.
+        study = optuna.create_study(direction="maximize" if search.plan.maximize else "minimize")
+        for trial in trials:
+            params = {key: value for key, value in trial.params.items() if key in names}
+            study.add_trial(
+                create_trial(
+                    params=params,
+                    distributions={key: spans[key] for key in params},
+                    value=search.score(trial),
+                )
+            )
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # of few trials; their number stands beside each bar
+            shares = get_param_importances(study, evaluator=evaluator, params=list(names), normalize=False)
+    except (ValueError, RuntimeError, ZeroDivisionError):
+        return {}  # Optuna's way to say that these trials do not suffice
+    finally:
+        optuna.logging.set_verbosity(loud)
+    total = sum(shares.values())
+    if not math.isfinite(total) or total <= 0:
+        return {}
+    return {name: float(share) / total for name, share in shares.items()}
+
+
+def importance(search: Search, found: Sequence[Importance]) -> Plot:
+    """Bars of PED-ANOVA and diamonds of fANOVA."""
+    shown = [i for i in found if i.ped_anova is not None or i.fanova is not None]
+    if not shown:
+        return absent(
+            NAME,
+            TITLE,
+            f"Optuna's evaluators tell nothing of {len(search.done)} finished trials: it takes {LEAST} or "
+            f"more that differ in their choices and scores.",
+        )
+    with style.style():
+        figure = _draw(shown)
+    conditional = [i for i in shown if not i.common]
+    top = ", ".join(f"{i.name} ({_both(i)})" for i in shown[:3])
+    says = f"The most important choices, by PED-ANOVA and fANOVA: {top}."
+    if conditional:
+        says += f" {len(conditional)} of {len(shown)} choices exist in some trials only."
+    few = len(search.done) < 50
+    return Plot(
+        name=NAME, title=TITLE, figure=figure, says=says,
+        note=(
+            "Bars: PED-ANOVA, the share in what sets the best tenth of the finished trials apart. Diamonds: "
+            f"fANOVA ({TREES} trees), the share of the explained variance. Hatched: choices that only n "
+            f"trials have; fANOVA judges each beside the common ones within those, from {ENOUGH} on."
+            + (f" fANOVA is given {MOST} trials at most, drawn at random." if len(search.done) > MOST else "")
+            + (f" Of {len(search.done)} finished trials, all of this is a rough guess." if few else "")
+        ),
+        table=Table(
+            columns=["choice", "in", "finished trials", "PED-ANOVA", "fANOVA"],
+            rows=[
+                [i.name, "every trial" if i.common else "some trials", i.count, i.ped_anova, i.fanova]
+                for i in shown
+            ],
+        ),
+    )  # fmt: skip
+
+
+def _both(item: Importance) -> str:
+    values = [value for value in (item.ped_anova, item.fanova) if value is not None]
+    return " and ".join(f"{value:.0%}" for value in values)
+
+
+def _draw(shown: Sequence[Importance]) -> Figure:
+    figure = style.new(0.7 + 0.175 * len(shown))
+    axes = figure.subplots()
+    rows: list[Any] = list(range(len(shown)))
+    axes.barh(
+        rows, [i.ped_anova or 0.0 for i in shown], height=0.66, color=[style.SKY for _ in shown],
+        hatch=["" if i.common else "/////" for i in shown], edgecolor="white", linewidth=0, label="PED-ANOVA",
+    )  # fmt: skip
+    points = [(i.fanova, row) for row, i in enumerate(shown) if i.fanova is not None]
+    axes.plot([x for x, _ in points], [y for _, y in points], linestyle="none", marker="D", markersize=4,
+              color=style.RED, markeredgecolor="white", markeredgewidth=0.5, label="fANOVA")  # fmt: skip
+    labels = [style.brief(i.name, 21) + ("" if i.common else f" (n={i.count})") for i in shown]
+    axes.set_yticks(rows, labels)
+    axes.set_ylim(len(shown) - 0.4, -0.6)
+    axes.set_xlim(left=0)
+    axes.grid(axis="y", visible=False)
+    style.few_ticks(axes, x=4)
+    axes.xaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:.0%}"))
+    axes.set_xlabel("share of the importance")
+    figure.legend(loc="outside upper left", ncols=2, borderaxespad=0.1)
+    return figure

@@ -1,0 +1,98 @@
+"""Every trial as a row, and everything that it takes to repeat the search."""
+
+import json
+import shlex
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from automl.report.plot import Cell, Table
+from automl.report.read import Search, Trial
+from search.record import State
+
+WORDS = 200  # letters of a reason in a row; the groups and `error.txt` have all of it
+
+
+def listing(search: Search) -> Table:
+    """The trials by number."""
+    costs = {"pace": "pace", "latency": "latency, ms", "params": "parameters", "macs": "MACs"}
+    columns = [
+        "trial", "role", "state", "kind", "what", "backbone", search.label, "epochs", *costs.values(),
+        "optimizer", "learning rate", "weight decay", "batch", "schedule", "mixup", "smoothing", "seed",
+    ]  # fmt: skip
+    rows: list[list[Cell]] = []
+    for trial in search.trials:
+        record, training = trial.record, trial.record.config.training
+        state = str(trial.state)
+        if trial.state in (State.INFEASIBLE, State.ERROR) and record.reason:
+            state += f": {record.reason[:WORDS]}"
+        rows.append([
+            trial.number, str(record.role), state, trial.kind, trial.where, record.config.model.backbone,
+            search.final(trial), trial.resource or None, *(record.facts.get(cost) for cost in costs),
+            training.optimizer, training.learning_rate, training.weight_decay, training.batch_size,
+            training.schedule, training.mixup, training.label_smoothing, record.config.seed,
+        ])  # fmt: skip
+    return Table(columns=columns, rows=rows)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Repeat:
+    """How to repeat a search. facts: short lines. configs: a title and a configuration each, as JSON."""
+
+    command: str
+    facts: Mapping[str, str]
+    versions: Mapping[str, str]
+    configs: Mapping[str, str]
+
+
+def repeat(search: Search) -> Repeat:
+    """From `search.json`, the best trials and the latest confirmation."""
+    about = search.about
+    source = about.provenance
+    gpus = source.get("gpus") or []
+    facts = {
+        "space": f"{about.settings.space} (fingerprint {about.fingerprint})",
+        "data": f"training images with the digest {about.data}",
+        "started": str(source.get("started", "unknown")),
+        "code": str(source.get("commit") or "not from a git checkout"),
+        "system": f"{source.get('system', 'unknown')}, Python {source.get('python', 'unknown')}",
+        "hardware": f"{source.get('cores', '?')} CPU cores, {_gpus(gpus)}",
+        "seeds": _seeds(search),
+    }
+    configs = {}
+    for title, trial in (("best trial", search.best), ("best baseline", search.baseline)):
+        if trial is not None:
+            configs[f"{title}: {_name(trial)}"] = _json(trial.record.config.to_json())
+    for arm in search.verdicts[-1].arms if search.verdicts else ():
+        configs[f"confirmed, {arm.role}: {arm.name}"] = _json(arm.config)
+    configs["all settings of the search"] = _json(about.settings.to_json())
+    return Repeat(
+        command=shlex.join(str(word) for word in source.get("command", [])),
+        facts=facts,
+        versions={key: str(value) for key, value in source.get("versions", {}).items()},
+        configs=configs,
+    )
+
+
+def _gpus(names: list[str]) -> str:
+    if not names:
+        return "no GPU"
+    counts = {name: names.count(name) for name in names}
+    return ", ".join(f"{count} × {name}" for name, count in counts.items())
+
+
+def _seeds(search: Search) -> str:
+    said = f"sampler and trials {search.about.settings.seed}"
+    if search.verdicts:
+        seeds = sorted({int(seed) for arm in search.verdicts[-1].arms for seed in arm.scores})
+        if seeds:
+            said += f"; confirmation {', '.join(map(str, seeds))}"
+    return said
+
+
+def _name(trial: Trial) -> str:
+    return f"trial {trial.number}, {trial.where}"
+
+
+def _json(value: Mapping[str, Any]) -> str:
+    return json.dumps(value, indent=2)

@@ -1,0 +1,286 @@
+"""The page: one HTML file that holds everything it shows, and asks nobody for anything."""
+
+import shlex
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from jinja2 import Environment, PackageLoader, StrictUndefined
+from markupsafe import Markup, escape
+
+from automl.report.failures import failures, reasons
+from automl.report.listing import listing, repeat
+from automl.report.plot import Cell, Plot, Table
+from automl.report.read import Search
+from automl.report.verdict import Verdict
+from automl.units import duration, short
+from search.record import State
+
+
+@dataclass(frozen=True, kw_only=True)
+class Section:
+    """Plots that belong together. `dense`: tall and short ones are set without gaps, column by column."""
+
+    id: str
+    title: str
+    lead: str
+    plots: Sequence[Plot]
+    dense: bool = False
+
+
+@dataclass(frozen=True, kw_only=True)
+class Headline:
+    """What is said first. `tone` is a class of the page: a verdict, or `open`."""
+
+    tone: str
+    mark: str
+    word: str
+    sentence: str
+    lines: Sequence[str] = ()
+    command: str = ""
+    warnings: Sequence[str] = ()
+    remarks: Sequence[str] = ()
+    earlier: Sequence[str] = ()
+
+
+@dataclass(frozen=True)
+class _Shown:
+    """A table with which of its columns are numbers."""
+
+    columns: Sequence[str]
+    rows: Sequence[Sequence[Cell]]
+    numeric: Sequence[bool]
+
+
+@dataclass(frozen=True)
+class _Item:
+    plot: Plot
+    svg: Markup | None
+    table: _Shown | None
+
+
+@dataclass(frozen=True)
+class _Part:
+    id: str
+    title: str
+    lead: str
+    items: Sequence[_Item] = field(default_factory=list)
+    dense: bool = False
+
+
+def write_page(
+    search: Search, forest: Plot | None, sections: Sequence[Section], drawn: Mapping[str, str]
+) -> str:
+    """The page as a string. `drawn`: the SVG of each plot that has a figure, by its name."""
+    environment = Environment(
+        loader=PackageLoader("automl.report", ""),
+        autoescape=True,
+        undefined=StrictUndefined,
+        trim_blocks=True,
+    )
+    environment.filters["shown"] = shown
+    environment.globals["attributes"] = _attributes
+    # What is inside of a figure is known to screen readers by one label alone.
+    items = {
+        plot.name: _Item(plot, _svg(plot, drawn), _numbers(plot.table))
+        for plot in [*([forest] if forest else []), *(plot for s in sections for plot in s.plots)]
+    }
+    page = environment.get_template("page.html").render(
+        search=search,
+        made=_time(search.made),
+        banners=banners(search),
+        headline=headline(search),
+        numbers=numbers(search),
+        forest=items[forest.name] if forest else None,
+        sections=[
+            _Part(s.id, s.title, s.lead, [items[plot.name] for plot in s.plots], s.dense) for s in sections
+        ],
+        failures=_numbers(failures(search)),
+        failed=_failed(search),
+        listing=_numbers(listing(search)),
+        repeat=repeat(search),
+    )
+    return page
+
+
+def _svg(plot: Plot, drawn: Mapping[str, str]) -> Markup | None:
+    if plot.figure is None:
+        return None
+    label = escape(f"{plot.title}. {plot.says}")
+    return Markup(drawn[plot.name].replace("<svg", f'<svg role="img" aria-label="{label}"', 1))
+
+
+def _numbers(table: Table | None) -> _Shown | None:
+    if table is None:
+        return None
+    numeric = []
+    for i in range(len(table.columns)):
+        known = [row[i] for row in table.rows if row[i] is not None]
+        numeric.append(bool(known) and all(isinstance(cell, int | float) for cell in known))
+    return _Shown(table.columns, table.rows, numeric)
+
+
+def shown(cell: Cell) -> str:
+    """A cell as it stands in a table."""
+    if cell is None:
+        return ""
+    if isinstance(cell, str):
+        return cell
+    if abs(cell) >= 1e5:
+        return short(cell)
+    return str(cell) if isinstance(cell, int) else f"{cell:.4g}"
+
+
+def _attributes(cell: Cell, table: _Shown, column: int) -> Markup:
+    if not table.numeric[column]:
+        return Markup(' class="w"' if isinstance(cell, str) and len(cell) > 24 else "")
+    exact = not isinstance(cell, int | float) or shown(cell) == f"{cell:g}"
+    return Markup(' class="n"' if exact else f' class="n" data-v="{cell:.9g}"')
+
+
+def _time(seconds: float) -> str:
+    return time.strftime("%Y-%m-%d %H:%M %Z", time.localtime(seconds)).strip()
+
+
+def banners(search: Search) -> list[str]:
+    """What the reader must know before anything else."""
+    if not search.unfinished:
+        return []
+    trials = "1 trial" if search.unfinished == 1 else f"{search.unfinished} trials"
+    planned = search.plan.trials
+    of = f" of {planned}" if planned is not None else ""
+    return [
+        f"The search had not ended when this page was made, {_time(search.made)}: {trials} had begun and not "
+        f"ended, {len(search.trials)}{of} had begun. Make the report again for what came later; if the "
+        f"search was stopped, go on with {_command(search, 'search', '--resume', search.about.name)}"
+    ]
+
+
+def _command(search: Search, *words: str) -> str:
+    """A command about this search, as it is called in the folder where the report was made."""
+    storage = search.folder.parent
+    where = [] if storage == Path("searches").resolve() else ["--storage", str(storage)]
+    return shlex.join(["automl", *words, *where])
+
+
+_MARKS = {"better": "▲", "worse": "▼", "equivalent": "≈", "undecided": "?"}
+_WORDS = {
+    "better": "Better than the tuned baseline",
+    "worse": "Worse than the tuned baseline",
+    "equivalent": "No difference that matters",
+    "undecided": "Undecided",
+}
+
+
+def headline(search: Search) -> Headline:
+    """The verdict, or how to get one."""
+    command = _command(search, "confirm", "--search", search.about.name)
+    if not search.verdicts:
+        return _open(search, command)
+    verdict, earlier = search.verdicts[-1], [_line(v) for v in reversed(search.verdicts[:-1])]
+    seeds = "1 paired seed" if verdict.seeds == 1 else f"{verdict.seeds} paired seeds"
+    measured = (
+        f"{seeds} that no trial of the search had, on the {verdict.split} split, "
+        f"{'in equal time' if search.about.settings.equal == 'time' else 'for equal epochs'}; "
+        f"confirmation {verdict.confirmation}{', sequential' if verdict.sequential else ''}."
+    )
+    if not verdict.complete:
+        return Headline(
+            tone="open",
+            mark="…",
+            word="Confirmation under way",
+            sentence=verdict.sentence or "No verdict yet: the confirmation has not ended.",
+            lines=[f"So far from {measured} It goes on with the command below if it was stopped."],
+            command=command,
+            warnings=verdict.warnings,
+            remarks=verdict.remarks,
+            earlier=earlier,
+        )
+    word = verdict.verdict or "undecided"
+    return Headline(
+        tone=word,
+        mark=_MARKS[word],
+        word=_WORDS[word] if verdict.verdict else "No verdict",
+        sentence=verdict.sentence,
+        lines=[f"From {measured}"],
+        warnings=verdict.warnings,
+        remarks=verdict.remarks,
+        earlier=earlier,
+    )
+
+
+def _open(search: Search, command: str) -> Headline:
+    best, baseline = search.best, search.baseline
+    lines = []
+    if best is None:
+        sentence = "No trial has been trained to its end."
+    elif baseline is None:
+        sentence = f"Best so far: {best.where}. No trial without attention has been trained to its end."
+    elif best is baseline:
+        sentence = "The search found nothing above the plain backbone."
+    else:
+        gain = search.sign * (search.score(best) - search.score(baseline))
+        sentence = f"In the search, {best.where} led the best baseline by {search.gap(gain).lstrip('+')}."
+        lines.append(
+            f"That is the best of {len(search.done)} noisy trials, on the split that chose it: it looks good "
+            f"by construction, and proves nothing."
+        )
+    lines.append("Whether attention helps on fresh seeds and the test split, this command finds out:")
+    return Headline(
+        tone="open", mark="○", word="No verdict yet", sentence=sentence, lines=lines, command=command
+    )
+
+
+def _line(verdict: Verdict) -> str:
+    if not verdict.complete:
+        return f"Confirmation {verdict.confirmation}, not finished: {verdict.seeds} seeds."
+    return (
+        f"Confirmation {verdict.confirmation}, {verdict.verdict}, {verdict.seeds} seeds: {verdict.sentence}"
+    )
+
+
+def numbers(search: Search) -> list[tuple[str, str, str]]:
+    """The figures at the top: title, value, detail."""
+    counts, found = search.counts, []
+    for title, trial in (
+        ("best in the search", search.best),
+        ("best baseline in the search", search.baseline),
+    ):
+        value = search.show(trial) if trial else "none"
+        what = (
+            f"validation {search.metric}, trial {trial.number}: {trial.where}"
+            if trial
+            else "none was trained to its end"
+        )
+        found.append((title, value, what))
+    parts = [
+        f"{counts[state]} {word}"
+        for state, word in (
+            (State.COMPLETE, "complete"), (State.PRUNED, "cut"), (State.INFEASIBLE, "infeasible"),
+            (State.ERROR, "errors"), (State.RUNNING, "running"),
+        )
+        if counts[state]
+    ]  # fmt: skip
+    found.append(("trials", str(len(search.trials)), ", ".join(parts)))
+    plan, equal = search.plan, search.about.settings.equal
+    seconds = sum(m.get("seconds", 0.0) for trial in search.trials for m in trial.record.history)
+    found.append(
+        (
+            "budget of a trial",
+            f"{plan.budget:g} epochs",
+            f"equal {equal}; {duration(seconds)} of training in all",
+        )
+    )
+    return found
+
+
+def _failed(search: Search) -> str:
+    groups = reasons(search)
+    infeasible, errors = search.counts[State.INFEASIBLE], search.counts[State.ERROR]
+    if not groups:
+        return "Nothing: every trial could be trained, and none broke."
+    return (
+        f"{infeasible} infeasible and {errors} broken, for {len(groups)} reasons; those that differ in "
+        f"numbers alone are one. The sampler learned to avoid what is infeasible."
+    )

@@ -1,0 +1,159 @@
+"""What the search learned about type and place: the mean effect over the baseline at each site."""
+
+import math
+from collections import defaultdict
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from statistics import fmean, stdev
+
+import numpy as np
+from matplotlib.figure import Figure
+from matplotlib.ticker import MaxNLocator
+
+from automl.report import style
+from automl.report.plot import Plot, Table, absent
+from automl.report.read import Search, Trial
+
+NAME, TITLE = "placement", "Effect of each type at each site"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Effect:
+    """Over the trials with a type at a site; `spread` is their standard deviation, None of a single one."""
+
+    mean: float
+    spread: float | None
+    count: int
+
+
+def effects(search: Search) -> tuple[dict[tuple[str, str], Effect], int]:
+    """The effect of each (site, type), and how many finished trials have no baseline to be compared with.
+
+    A trial's effect is its final score minus that of the best finished baseline with the same backbone, the
+    larger the better. A trial with several modules counts at each of its sites.
+    """
+    best: dict[str, float] = {}
+    for trial in search.done:
+        model = trial.record.config.model
+        if not model.placement:
+            score = search.sign * search.score(trial)
+            best[model.backbone] = max(best.get(model.backbone, -math.inf), score)
+    found: defaultdict[tuple[str, str], list[float]] = defaultdict(list)
+    alone = 0
+    for trial in search.done:
+        model = trial.record.config.model
+        if model.placement and model.backbone not in best:
+            alone += 1
+            continue
+        for site, spec in model.placement.items():
+            found[site, spec.type].append(search.sign * search.score(trial) - best[model.backbone])
+    return {
+        place: Effect(
+            mean=fmean(values), spread=stdev(values) if len(values) > 1 else None, count=len(values)
+        )
+        for place, values in found.items()
+    }, alone
+
+
+def placement(search: Search) -> Plot:
+    """The heatmap of `effects`."""
+    cells, alone = effects(search)
+    if not cells:
+        why = (
+            "No trial without attention has been trained to its end, so there is nothing to compare with."
+            if search.baseline is None
+            else "No trial with attention has been trained to its end, beside a baseline of its backbone."
+        )
+        return absent(NAME, TITLE, why)
+    sites = _sites(search.done, cells)
+    types = style.order({kind for _, kind in cells})
+    with style.style():
+        figure = _draw(search, cells, sites, types)
+    best = max(cells, key=lambda place: cells[place].mean)
+    worst = min(cells, key=lambda place: cells[place].mean)
+    above = sum(effect.mean > 0 for effect in cells.values())
+    says = (
+        f"{above} of {len(cells)} combinations of type and site have a mean above the best baseline. "
+        f"Highest: {_sentence(search, best, cells)}; lowest: {_sentence(search, worst, cells)}."
+    )
+    note = (
+        "Each cell: the mean of final score minus the best finished baseline's, its standard deviation, and "
+        "of how many trials. Only trials that were trained to the end count, with whatever hyperparameters "
+        "they had; one with several modules counts at each of its sites. The baseline is the best of "
+        "several, so an effect of 0 is good already."
+    )
+    if search.sign < 0:
+        note += f" Signs are turned, as less {search.metric} is better: above 0 is a gain."
+    if alone:
+        note += f" {alone} trials are left out: no baseline of their backbone was trained to its end."
+    return Plot(
+        name=NAME, title=TITLE, figure=figure, says=says, note=note,
+        table=Table(
+            columns=["site", "type", f"mean effect, {search.unit}", "standard deviation", "trials"],
+            rows=[[s, t, e.mean, e.spread, e.count] for (s, t), e in sorted(cells.items())],
+        ),
+    )  # fmt: skip
+
+
+def _sentence(search: Search, place: tuple[str, str], cells: Mapping[tuple[str, str], Effect]) -> str:
+    effect = cells[place]
+    trials = "trial" if effect.count == 1 else "trials"
+    return f"{place[1]} at {place[0]}, {search.gap(effect.mean)} in {effect.count} {trials}"
+
+
+def _sites(done: Sequence[Trial], cells: Mapping[tuple[str, str], Effect]) -> list[str]:
+    """The sites that have a cell, in the order of the network as far as names tell."""
+    there = {site for site, _ in cells}
+    return sorted(there, key=natural)
+
+
+def natural(name: str) -> list[tuple[int, int, str]]:
+    """Orders `block10` behind `block9`, and a branch before the block that it ends in."""
+    parts = []
+    for part in name.split("."):
+        letters = part.rstrip("0123456789")
+        number = part[len(letters) :]
+        parts.append((0, int(number) if number else -1, letters))
+    # `stage1.block2.branch` comes before `stage1.block2`: the longer one is inside.
+    return [*parts, (1, 0, "")]
+
+
+def _draw(
+    search: Search,
+    cells: Mapping[tuple[str, str], Effect],
+    sites: Sequence[str],
+    types: Sequence[str],
+) -> Figure:
+    grid = np.full((len(sites), len(types)), np.nan)
+    for (site, kind), effect in cells.items():
+        grid[sites.index(site), types.index(kind)] = effect.mean
+    most = float(np.nanmax(np.abs(grid))) or 1.0
+    digits = min(4, max(0, 1 - math.floor(math.log10(most))))  # two that count in the largest
+    figure = style.new(1.0 + 0.4 * len(sites))
+    axes = figure.subplots()
+    image = axes.imshow(grid, cmap=style.DIFFERENCE, vmin=-most, vmax=most, aspect="auto")
+    for (site, kind), effect in cells.items():
+        row, column = sites.index(site), types.index(kind)
+        colour = "white" if abs(effect.mean) > 0.7 * most else style.INK
+        said = [f"{effect.mean:+.{digits}f}"]
+        if effect.spread is not None:
+            said.append(f"±{effect.spread:.{digits}f}")
+        said.append(f"n={effect.count}")
+        axes.text(column, row, "\n".join(said), ha="center", va="center", color=colour,
+                  fontsize=6.9, linespacing=1.05)  # fmt: skip
+    axes.set_xticks(range(len(types)), types, rotation=90 if len(types) > 3 else 0)
+    axes.set_yticks(range(len(sites)), [style.brief(site, 21) for site in sites])
+    axes.tick_params(length=0)
+    axes.xaxis.tick_top()
+    axes.grid(visible=False)
+    axes.set_xticks(np.arange(-0.5, len(types)), minor=True)
+    axes.set_yticks(np.arange(-0.5, len(sites)), minor=True)
+    axes.grid(which="minor", visible=True, color="#ececec", linewidth=0.8)
+    axes.tick_params(which="minor", length=0)
+    for spine in axes.spines.values():
+        spine.set_visible(False)
+    bar = figure.colorbar(image, ax=axes, location="bottom", shrink=0.9, aspect=28, pad=0.02)
+    bar.outline.set_visible(False)
+    bar.ax.xaxis.set_major_locator(MaxNLocator(5, symmetric=True))
+    bar.set_label(f"mean effect, {search.unit}: blue is better, red is worse")
+    return figure

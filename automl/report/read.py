@@ -1,0 +1,214 @@
+"""Everything that a report is made of, read once: the search's folder, its study, its confirmations.
+
+The study may be written by a running search at the same time; what is here is how it stood at `made`.
+"""
+
+import math
+import time
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+from optuna.distributions import BaseDistribution
+
+from attention import InputError
+from automl.folder import About, find_folder, find_latest, read_about
+from automl.report.verdict import Verdict, read_verdicts
+from search.halving import Rungs
+from search.ledger import RESOURCE, Plan, leaders
+from search.record import State, TrialRecord
+from search.study import FILE, close_study, open_study, own_trials, read_record
+
+PLAIN, MIXED = "plain", "mixed"  # kinds of a trial that are no attention's name
+
+
+@dataclass(frozen=True, kw_only=True)
+class Trial:
+    """A trial with the parameters that the sampler chose and where each could have lain."""
+
+    record: TrialRecord
+    params: dict[str, Any]
+    distributions: dict[str, BaseDistribution]
+
+    @property
+    def number(self) -> int:
+        return self.record.number
+
+    @property
+    def state(self) -> State:
+        return self.record.state
+
+    @property
+    def types(self) -> list[str]:
+        """The attentions in it, each once; `plain` where there is none."""
+        return sorted({spec.type for spec in self.record.config.model.placement.values()}) or [PLAIN]
+
+    @property
+    def kind(self) -> str:
+        """Its attention, `plain` or `mixed`."""
+        return self.types[0] if len(self.types) == 1 else MIXED
+
+    @property
+    def where(self) -> str:
+        """What sits where, in words."""
+        placement = self.record.config.model.placement
+        return ", ".join(f"{spec.type} at {site}" for site, spec in placement.items()) or "no attention"
+
+    @property
+    def resource(self) -> float:
+        """How far it came, in epochs of the baseline's time."""
+        return self.record.history[-1][RESOURCE] if self.record.history else 0.0
+
+
+@dataclass(frozen=True, kw_only=True)
+class Search:
+    """A search as the report sees it. `verdicts`: its confirmations, the latest last."""
+
+    folder: Path
+    about: About
+    trials: Sequence[Trial]
+    verdicts: Sequence[Verdict] = ()
+    made: float = field(default_factory=time.time)
+
+    @cached_property
+    def plan(self) -> Plan:
+        return Plan(**self.about.plan)
+
+    @property
+    def metric(self) -> str:
+        return self.plan.metric
+
+    @property
+    def sign(self) -> int:
+        """1 where more of the metric is better, -1 where less is."""
+        return 1 if self.plan.maximize else -1
+
+    @property
+    def factor(self) -> float:
+        """What the metric is multiplied with to be shown: an accuracy is shown in percent."""
+        return 100.0 if self.metric == "accuracy" else 1.0
+
+    @property
+    def label(self) -> str:
+        """Of an axis with the metric."""
+        return f"{self.metric}, %" if self.factor == 100 else self.metric
+
+    def show(self, trial: Trial) -> str:
+        """The final score of a trial that is done, with its unit."""
+        return f"{self.score(trial):.4g}{' %' if self.factor == 100 else ''}"
+
+    @property
+    def unit(self) -> str:
+        """Of a difference of the metric."""
+        return "points" if self.factor == 100 else self.metric
+
+    @cached_property
+    def counts(self) -> Counter[State]:
+        return Counter(trial.state for trial in self.trials)
+
+    @cached_property
+    def done(self) -> list[Trial]:
+        """The trials that were trained to their end, and have a finite score."""
+        return [
+            trial
+            for trial in self.trials
+            if trial.state is State.COMPLETE
+            and (score := self.final(trial)) is not None
+            and math.isfinite(score)
+        ]
+
+    @cached_property
+    def cut(self) -> list[Trial]:
+        return [trial for trial in self.trials if trial.state is State.PRUNED and trial.record.history]
+
+    @cached_property
+    def _leaders(self) -> tuple[Trial | None, Trial | None]:
+        trials = {trial.number: trial for trial in self.done}
+        best, baseline = leaders((trial.record for trial in self.done), self.plan)
+        return (
+            None if best is None else trials[best.number],
+            None if baseline is None else trials[baseline.number],
+        )
+
+    @property
+    def best(self) -> Trial | None:
+        """By the first objective."""
+        return self._leaders[0]
+
+    @property
+    def baseline(self) -> Trial | None:
+        """The best without attention."""
+        return self._leaders[1]
+
+    @cached_property
+    def milestones(self) -> list[float]:
+        return Rungs(self.plan.budget).milestones
+
+    @property
+    def unfinished(self) -> int:
+        return self.counts[State.RUNNING]
+
+    def gap(self, difference: float) -> str:
+        """A difference of the metric with its sign and unit."""
+        return f"{difference:+.2f} points" if self.factor == 100 else f"{difference:+.3g} {self.metric}"
+
+    def final(self, trial: Trial) -> float | None:
+        """The metric at the trial's last epoch, as it is shown; None where it has none."""
+        history = trial.record.history
+        return self.factor * history[-1][self.metric] if history and self.metric in history[-1] else None
+
+    def score(self, trial: Trial) -> float:
+        """`final` of a trial that is done."""
+        value = self.final(trial)
+        assert value is not None
+        return value
+
+    def at(self, trial: Trial, milestone: float) -> float | None:
+        """The metric when the trial came to a rung, as the rung saw it; None where it did not."""
+        for metrics in trial.record.history:
+            if metrics[RESOURCE] >= milestone:
+                value = metrics.get(self.metric, math.nan)
+                return self.factor * value if math.isfinite(value) else None
+        return None
+
+    def rung(self, trial: Trial) -> int | None:
+        """The highest rung that a trial came to, from 0 on; None where it came to none."""
+        reached = [i for i, milestone in enumerate(self.milestones) if trial.resource >= milestone]
+        return reached[-1] if reached else None
+
+
+def read_search(name: str | None, storage: str) -> Search:
+    """The search called `name`, or the latest one in `storage`.
+
+    Raises InputError when there is none, when it has no trials yet, or when one of its files is damaged.
+    """
+    folder = find_folder(name if name is not None else find_latest(storage), storage)
+    about = read_about(folder)
+    trials = _read_trials(folder, about.name)
+    if not trials:
+        raise InputError(
+            f"search {about.name!r} has no trials yet, so there is nothing to report; "
+            f"wait for its first one, or go on with it: automl search --resume {about.name}"
+        )
+    return Search(folder=folder, about=about, trials=trials, verdicts=read_verdicts(folder))
+
+
+def _read_trials(folder: Path, name: str) -> list[Trial]:
+    if not (folder / FILE).exists():  # opening it would make it
+        return []
+    try:
+        study = open_study(folder, name=name)
+    except KeyError:  # killed between the file and the study in it
+        return []
+    try:
+        found = [(trial, read_record(trial)) for trial in own_trials(study)]
+    finally:
+        close_study(study)
+    return [
+        Trial(record=record, params=dict(trial.params), distributions=dict(trial.distributions))
+        for trial, record in found
+        if record is not None
+    ]

@@ -1,0 +1,293 @@
+"""Searches for the tests of the report: made up, with the spaces, rungs and study of real ones."""
+
+import atexit
+import json
+import math
+import random
+import shutil
+import tempfile
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import optuna
+from optuna.study import StudyDirection
+from optuna.trial import FrozenTrial, TrialState, create_trial
+
+from automl.folder import FILE as ABOUT
+from automl.folder import FORMAT
+from automl.settings import Settings
+from search.config import TrialConfig
+from search.halving import Rungs
+from search.ledger import Plan
+from search.record import State
+from search.spaces import SPACES, random_draws
+from search.study import CONFIG, FACTS, FILE, HISTORY, REASON, ROLE, TRAINABLE, close_study, create_study
+
+EPOCHS = 6
+WORTH = {"ssa": 0.02, "ssa-sym": 0.015, "sagan": 0.0, "decomposed": -0.01, "multihead": 0.005, "conv1x1": 0.0}
+DIVERGED = "the loss became nan at epoch 2: lower the learning rate"
+SSA = "ssa@stage1.block2.branch (trial 3)"
+SAGAN = "sagan@stage2.block1 + ssa@stage3.block2.branch (trial 9)"
+CONTROL = "control: conv1x1@stage1.block2.branch (trial 14)"
+CHANCE = "by chance: multihead@stage2.block2"
+
+
+def plan_of(**changes: Any) -> Plan:
+    whole: dict[str, Any] = {"trials": 60, "budget": float(EPOCHS), "metric": "accuracy", "maximize": True}
+    return Plan(**{**whole, "objectives": ["accuracy"], **changes})
+
+
+def made_up(
+    count: int = 60,
+    *,
+    plan: Plan | None = None,
+    seed: int = 0,
+    gates: bool = True,
+    running: int = 0,
+    space: str = "digits",
+    cuts: bool = True,
+) -> list[FrozenTrial]:
+    """Trials as a search leaves them: complete, cut, infeasible and broken ones, and `running` open ones."""
+    plan = plan or plan_of()
+    chance, rungs = random.Random(seed), Rungs(plan.budget)
+    drawn = random_draws(SPACES[space], 20 * count, seed=seed, given=SPACES[space].baseline)
+    trials: list[FrozenTrial] = []
+    for trial, config in drawn:
+        if len(trials) == count:
+            break
+        assert config is not None
+        plain = not config.model.placement
+        if len(trials) % 5 == 1 and not plain:
+            continue  # a fifth tunes the baseline
+        number = len(trials)
+        facts = facts_of(config, chance)
+        final = _final(config, chance)
+        history: list[dict[str, float]] = []
+        state, reason = State.COMPLETE, None
+        if number >= count - running:
+            state = State.RUNNING
+        elif number % 17 == 5:
+            state, reason = State.INFEASIBLE, f"params {3 + number / 100:.1f}M exceeds the limit of 2M"
+        elif number % 29 == 7:
+            state, reason = State.INFEASIBLE, DIVERGED
+        elif number % 31 == 11:
+            state, reason = State.ERROR, "RuntimeError: <script>alert('no')</script> & more"
+        elif number % 31 == 12:
+            state, reason = State.ERROR, None
+        if state in (State.COMPLETE, State.RUNNING):
+            for epoch in range(1, EPOCHS + 1):
+                metrics = _epoch(config, plan, epoch, final, chance, gates)
+                history.append(metrics)
+                if state is State.RUNNING and epoch == 2:
+                    break
+                group = "baseline" if plain else "candidate"
+                better = 1 if plan.maximize else -1
+                goes_on = rungs.enter(number, group, metrics["resource"], [better * metrics[plan.metric]])
+                if cuts and goes_on is False and epoch < EPOCHS:
+                    state = State.PRUNED
+                    break
+        trials.append(frozen(trial.params, trial.distributions, config, plan, state, history, facts, reason))
+    assert len(trials) == count
+    return trials
+
+
+def frozen(
+    params: Mapping[str, Any],
+    distributions: Mapping[str, Any],
+    config: TrialConfig,
+    plan: Plan,
+    state: State,
+    history: Sequence[Mapping[str, float]] = (),
+    facts: Mapping[str, float] | None = None,
+    reason: str | None = None,
+) -> FrozenTrial:
+    """A trial as the engine leaves it in a study."""
+    facts = facts or {}
+    attributes = {
+        ROLE: "candidate" if config.model.placement else "baseline",
+        CONFIG: config.to_json(),
+        HISTORY: list(history),
+        FACTS: dict(facts),
+    }
+    if reason is not None:
+        attributes[REASON] = reason
+    ends = {
+        State.COMPLETE: TrialState.COMPLETE,
+        State.RUNNING: TrialState.RUNNING,
+        State.ERROR: TrialState.FAIL,
+    }
+    return create_trial(
+        state=ends.get(state, TrialState.PRUNED),
+        values=[{**facts, **history[-1]}[name] for name in plan.objectives]
+        if state is State.COMPLETE
+        else None,
+        params=dict(params),
+        distributions=dict(distributions),
+        user_attrs=attributes,
+        constraints={TRAINABLE: 1.0} if state is State.INFEASIBLE else None,
+    )
+
+
+def facts_of(config: TrialConfig, chance: random.Random) -> dict[str, float]:
+    modules = len(config.model.placement)
+    pace = 1 + 0.12 * modules * chance.uniform(0.6, 1.4)
+    return {
+        "params": 705_000 + 20_000 * modules * chance.randint(1, 5),
+        "macs": 9_500_000 + 300_000 * modules * chance.randint(1, 5),
+        "memory": 2.5e7,
+        "latency": 3 + 0.5 * modules * chance.random(),
+        "pace": pace,
+        "pace_low": pace - 0.02,
+        "pace_high": pace + 0.02,
+        "step": 0.05,
+    }
+
+
+def _final(config: TrialConfig, chance: random.Random) -> float:
+    worth = sum(
+        WORTH[spec.type] * (1 if "stage1" in site else 0.2) for site, spec in config.model.placement.items()
+    )
+    rate = {"adamw": 3e-3, "sgd": 1e-1}[config.training.optimizer]
+    off = 0.03 * math.log10(config.training.learning_rate / rate) ** 2
+    return min(0.999, 0.93 + worth - off + chance.gauss(0, 0.008))
+
+
+def _epoch(
+    config: TrialConfig, plan: Plan, epoch: int, final: float, chance: random.Random, gates: bool
+) -> dict[str, float]:
+    accuracy = final * (1 - 0.6 * math.exp(-epoch / 1.5)) / (1 - 0.6 * math.exp(-EPOCHS / 1.5))
+    accuracy += chance.gauss(0, 0.01) if epoch < EPOCHS else 0.0
+    found = {"epoch": epoch, "resource": float(epoch), "train_loss": 1 / epoch, "accuracy": accuracy}
+    found |= {"loss": 1 - accuracy, "learning_rate": 1e-3, "seconds": 1.2, "time": 1.79e9 + epoch}
+    if plan.metric not in found:
+        found[plan.metric] = 1.2 - accuracy  # one of which less is better
+    if gates:
+        sites = config.model.placement.items()
+        found |= {
+            f"gate.{site}": WORTH[spec.type] * 5 * epoch + chance.gauss(0, 0.02) for site, spec in sites
+        }
+    return found
+
+
+def save_search(
+    storage: Path,
+    trials: Sequence[FrozenTrial],
+    *,
+    name: str = "made-up",
+    plan: Plan | None = None,
+    space: str = "digits",
+    **settings: Any,
+) -> Path:
+    """A search's folder with these trials."""
+    plan = plan or plan_of()
+    folder = storage / name
+    folder.mkdir(parents=True)
+    about = {
+        "format": FORMAT,
+        "identity": f"identity-{name}",
+        "settings": Settings(
+            space=space, trials=plan.trials, name=name, storage=str(storage), **settings
+        ).to_json(),
+        "plan": asdict(plan),
+        "fingerprint": "4312b18c81b2dde5",
+        "data": "f62286d9f602e4ccdfc0871fe3f3123e0b139a7c93e6480fdb5d02742902eaa5",
+        "provenance": {
+            "command": ["automl", "search", "--space", space, "--trials", str(plan.trials), "--name", name],
+            "started": "2026-11-20T15:58:07+0000",
+            "python": "3.11.7",
+            "system": "Linux-6.18.44-x86_64-with-glibc2.36",
+            "cores": 2,
+            "gpus": ["NVIDIA H200", "NVIDIA H200"],
+            "commit": "a" * 40,
+            "versions": {"torch": "2.15.0", "optuna": "5.0.0"},
+        },
+    }
+    (folder / ABOUT).write_text(json.dumps(about))
+    ways = [
+        StudyDirection.MAXIMIZE if plan.better(o) > 0 else StudyDirection.MINIMIZE for o in plan.objectives
+    ]
+    shutil.copy(_empty(), folder / FILE)
+    study = create_study(folder, name=name, directions=ways)
+    study.add_trials(trials)
+    close_study(study)
+    return folder
+
+
+@cache
+def _empty() -> Path:
+    """A study's file with its tables and nothing in them: making them takes a second."""
+    folder = Path(tempfile.mkdtemp())
+    atexit.register(shutil.rmtree, folder)
+    optuna.storages.RDBStorage(f"sqlite:///{folder / FILE}").engine.dispose()
+    return folder / FILE
+
+
+def verdict_of(verdict: str | None = "better", **changes: Any) -> dict[str, Any]:
+    """What `automl confirm` leaves, of an SSA in stage 1 against the baseline."""
+    differences = {"better": 0.7, "worse": -0.9, "equivalent": 0.05, "undecided": 0.3, None: 0.4}
+    difference = differences[verdict]
+    interval = [difference - 0.4, difference + 0.4]
+    sentence = {
+        "better": f"{SSA} is better than the tuned baseline by 0.70 points (95 % CI 0.30 to 1.10, p = 0.002)",
+        "worse": f"No finalist is better. The best of them, {SSA} differs by -0.90 points, and is worse.",
+        "equivalent": "No difference that matters: none of the finalists differs by as much as 0.5 points.",
+        "undecided": "No detectable difference; 60 more seeds would be needed to see 0.3 points.",
+        None: "No verdict yet, with 8 of 20 seeds.",
+    }[verdict]
+    seeds = [str(1000 + i) for i in range(20)]
+    config = TrialConfig().to_json()
+
+    def arm(name: str, role: str, shift: float, trial: int | None) -> dict[str, Any]:
+        scores = {seed: 0.93 + shift / 100 + 0.003 * math.sin(i) for i, seed in enumerate(seeds)}
+        return {"name": name, "role": role, "trial": trial, "config": config, "scores": scores, "failed": {}}
+
+    def comparison(name: str, role: str, by: float, said: str | None, holm: float | None) -> dict[str, Any]:
+        span = [by - 0.4, by + 0.4]
+        words = f"{name} differs by {by:+.1f} points"
+        return {"arm": name, "role": role, "difference": by, "interval": span, "p": 0.02, "p_holm": holm,
+                "verdict": said, "sentence": words}  # fmt: skip
+
+    value = {
+        "search": "made-up",
+        "confirmation": 1,
+        "complete": verdict is not None,
+        "verdict": verdict,
+        "sentence": sentence,
+        "winner": SSA if verdict == "better" else None,
+        "finalist": SSA,
+        "difference": difference,
+        "interval": interval,
+        "p": 0.004,
+        "seeds": 20 if verdict else 8,
+        "seeds_needed": 60 if verdict == "undecided" else None,
+        "margin": 0.5,
+        "unit": "points",
+        "metric": "accuracy",
+        "split": "test",
+        "comparisons": [
+            comparison(SSA, "finalist", difference, verdict, 0.008),
+            comparison(SAGAN, "finalist", 0.1, "undecided", 0.4),
+            comparison(CONTROL, "control", -0.1, "undecided", None),
+            comparison(CHANCE, "random", -0.6, "worse", None),
+        ],
+        "arms": [
+            arm(SSA, "finalist", difference, 3),
+            arm(SAGAN, "finalist", 0.1, 9),
+            arm("baseline", "baseline", 0, 0),
+            arm(CONTROL, "control", -0.1, 14),
+            arm(CHANCE, "random", -0.6, None),
+        ],
+        "sequential": False,
+        "warnings": [],
+    }
+    return {**value, **changes}
+
+
+def save_verdict(folder: Path, value: Mapping[str, Any], confirmation: int = 1) -> Path:
+    place = folder / ("confirm" if confirmation == 1 else f"confirm-{confirmation}")
+    place.mkdir()
+    (place / "verdict.json").write_text(json.dumps({**value, "confirmation": confirmation}))
+    return place / "verdict.json"
