@@ -1,6 +1,6 @@
 """Who judges a confirmation as its scores come in, and says what is still to be trained."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -42,8 +42,8 @@ class Jury:
         """Judge anew, and write down what came of it. ablate: train the ablations when the rest is over."""
         field, roster = self.confirmation.field, self.roster
         first = [Entry(arm=arm.name, role=arm.role, config=arm.config) for arm in field.rivals]
-        ended = {r.arm: r for r in roster.records.values() if r.state is not State.RUNNING}
-        if any(arm.name not in ended for arm in field.rivals):
+        ended = {(r.arm, r.config.seed): r for r in roster.records.values() if r.state is not State.RUNNING}
+        if any(entry.key not in ended for entry in first):
             roster.entries = first
             return
         self.arms = [self._baseline(ended), *field.arms[1:]]
@@ -54,18 +54,19 @@ class Jury:
         roster.entries = [*first, *_entries(self.arms, seeds)]
         if self.verdict.complete and self.verdict.lead is not None:
             made = ablations(self.verdict.lead.arm)
-            if ablate or any(arm.name in ended for arm in made):
+            known = {record.arm for record in roster.records.values()}
+            if ablate or any(arm.name in known for arm in made):
                 self.arms += made
                 roster.entries += _entries(made, seeds)
                 self._judge()
         write(self.place / VERDICT, self.value())
 
-    def _baseline(self, ended: dict[str, TrialRecord]) -> Arm:
+    def _baseline(self, ended: Mapping[tuple[str, int], TrialRecord]) -> Arm:
         """The best by validation of the search's own baseline and its rivals."""
         field, sign = self.confirmation.field, 1 if self.question.maximize else -1
         best, score = field.arms[0], sign * field.score
         for arm in field.rivals:
-            record = ended[arm.name]
+            record = ended[arm.name, arm.config.seed]
             if record.state is State.COMPLETE and sign * record.value(self.question.metric) > score:
                 best, score = arm, sign * record.value(self.question.metric)
         return best

@@ -62,7 +62,7 @@ def test_all_arms_get_the_same_fresh_seeds(search, at_work):
 
 
 def test_a_rival_that_validates_better_becomes_the_baseline(search, at_work):
-    at_work(FakeWorkers(gain, valid=lambda arm, seed: 0.95 if arm == RIVAL else 0.5))
+    at_work(FakeWorkers(gain, valid=lambda arm, seed: 0.95 if (arm, seed) == (RIVAL, 0) else 0.5))
     result = run_confirm("mine", top=2, seeds=8)
     assert result.value["arms"][0]["name"] == RIVAL
     assert len(result.value["arms"][0]["scores"]) == 8
