@@ -240,6 +240,8 @@ def _print_confirm(result: "ConfirmResult") -> None:
         print(f"warning   {warning}")
     if result.untracked:
         print(f"warning   MLflow lacks a part of this; when it answers again: automl sync {result.search}")
+    if not verdict.complete:
+        print(f"go on     automl confirm --search {result.search}  (what went wrong is in {result.folder})")
     print(f"next      automl report --search {result.search}")
 
 

@@ -60,6 +60,9 @@ def run_compare(names: Sequence[str], *, margin: float = 0.5, storage: str = "se
     Scores are of the test split where all have them, of the validation split otherwise. With two or more
     seeds in common they are compared pair by pair.
 
+    Holm's procedure is over what is named here. Within one confirmation its own verdict is the one that
+    holds: a finalist that was picked there for its scores is compared here as if nobody had looked.
+
     Raises InputError for what is not there, or cannot be compared: another task, other data, a single seed.
     """
     if len(names) < 2:
@@ -146,8 +149,17 @@ def _of_search(name: str, folder: Path, wanted: str | None) -> Sample:
             f"search {folder.name!r} has not been confirmed, and one seed a trial says nothing of how far "
             f"seeds differ; run: automl confirm --search {folder.name}"
         )
-    verdict = json.loads((there[-1] / VERDICT).read_text())
-    arms = {arm["name"]: arm for arm in verdict["arms"]}
+    file = there[-1] / VERDICT
+    try:
+        verdict = json.loads(file.read_text())
+        complete, arms = verdict["complete"], {arm["name"]: arm for arm in verdict["arms"]}
+    except (OSError, ValueError, KeyError, TypeError) as error:
+        raise InputError(f"{file} is damaged or not one of ours ({error!r})") from error
+    if not complete:
+        raise InputError(
+            f"the confirmation of {folder.name!r} has not ended; go on with it: automl confirm --search "
+            f"{folder.name}"
+        )
     part = wanted if wanted is not None else (verdict["winner"] or verdict["finalist"] or "")
     found = [key for key in arms if key == part] or [key for key in arms if part in key]
     if len(found) != 1:

@@ -22,7 +22,7 @@ from automl.limits import Limits
 from automl.logs import chatter_to
 from automl.search import Stopped, Traces
 from automl.settings import draw_baseline, reference
-from automl.tasks import open_task
+from automl.tasks import TASKS, open_task
 from automl.verdict import Verdict
 from search.ledger import Plan
 from search.record import State, TrialRecord
@@ -108,13 +108,13 @@ def _begin(
     used |= {seed for path in there for seed in Confirmation.read(path).seeds}
     first = max(used) + 1
     confirmation = Confirmation(
-        number=len(there) + 1,
+        number=1 + max((Confirmation.read(path).number for path in there), default=0),
         options=options,
         seeds=[(first + i) % 2**32 for i in range(options.seeds)],
         field=field,
         provenance=provenance(),
     )
-    place = folder / (FOLDER if not there else f"{FOLDER}-{confirmation.number}")
+    place = folder / (FOLDER if confirmation.number == 1 else f"{FOLDER}-{confirmation.number}")
     place.mkdir(exist_ok=True)
     write(place / FILE, confirmation.to_json())
     return place, confirmation
@@ -144,6 +144,7 @@ def _run(place: Path, about: About, confirmation: Confirmation, *, ablate: bool)
         for record in roster.records.values():
             tracker.update(record)
         if roster.left:
+            _check_data(about, confirmation)
             with open_workers(settings, place / "log.txt", advice) as workers:
                 plan, records = roster.plan, roster.records
                 metric = jury.question.metric
@@ -187,13 +188,22 @@ def _run(place: Path, about: About, confirmation: Confirmation, *, ablate: bool)
     )
 
 
-def open_jury(place: Path, about: About, confirmation: Confirmation) -> Jury:
-    """The jury of the confirmation in `place`, with all that was tried so far."""
-    task = open_task(confirmation.field.arms[0].config, about.settings.runtime)
+def open_jury(place: Path, about: About, confirmation: Confirmation, *, retry: bool = True) -> Jury:
+    """The jury of the confirmation in `place`, with all that was tried so far. retry: errors are no end."""
+    task = TASKS[confirmation.field.arms[0].config.task]
     question = confirmation.question(task, about.settings.equal)
     study = study_in(place, about, maximize=question.maximize)
-    roster = Roster(study, confirmation.plan(task, about.plan["budget"]), [])
+    roster = Roster(study, confirmation.plan(task, about.plan["budget"]), [], retry=retry)
     return Jury(place, about.name, confirmation, question, roster)
+
+
+def _check_data(about: About, confirmation: Confirmation) -> None:
+    """Decodes the images where they no longer are. Raises InputError for others than the search had."""
+    if open_task(confirmation.field.arms[0].config, about.settings.runtime).digest != about.data:
+        raise InputError(
+            f"the images have changed since search {about.name!r} was made, so scores would not stand beside "
+            f"each other; bring the old ones back, or search anew"
+        )
 
 
 def conclude_in(tracker: "Tracker", about: About, jury: Jury, **patience: float) -> int:
@@ -228,7 +238,7 @@ class _ArmKeeper(Keeper):
     def staying(self) -> list[TrialRecord]:
         sign = 1 if self.plan.maximize else -1
         best: dict[str, TrialRecord] = {}
-        for record in self.held.values():
+        for record in sorted(self.held.values(), key=lambda r: r.number):  # of equals the first, as the jury
             if record.state is State.COMPLETE:
                 other = best.get(record.arm)
                 if other is None or sign * record.value(self.metric) > sign * other.value(self.metric):

@@ -2,6 +2,8 @@
 
 import json
 import os
+import re
+from contextlib import suppress
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
@@ -86,7 +88,7 @@ class Confirmation:
         """Seeds below which nothing can be shown."""
         return least_pairs(ALPHA / sum(arm.role is Role.FINALIST for arm in self.field.arms))
 
-    def question(self, task: Task, equal: str) -> Question:
+    def question(self, task: type[Task], equal: str) -> Question:
         """What is asked. equal: what all arms have the same of, time or epochs."""
         return Question(
             seeds=self.seeds,
@@ -99,7 +101,7 @@ class Confirmation:
             unit=task.unit,
         )
 
-    def plan(self, task: Task, budget: float) -> Plan:
+    def plan(self, task: type[Task], budget: float) -> Plan:
         """Of its trials, each scored on the test split."""
         metric = f"test_{task.metric}"
         return Plan(
@@ -114,7 +116,8 @@ class Confirmation:
 
 def confirmations(folder: Path) -> list[Path]:
     """The folders of a search's confirmations, the first one first."""
-    found = [path.parent for path in folder.glob(f"{FOLDER}*/{FILE}")]
+    files = folder.glob(f"{FOLDER}*/{FILE}")
+    found = [file.parent for file in files if re.fullmatch(rf"{FOLDER}(-\d+)?", file.parent.name)]
     return sorted(found, key=lambda path: Confirmation.read(path).number)
 
 
@@ -122,7 +125,8 @@ def study_in(folder: Path, about: About, *, maximize: bool) -> optuna.Study:
     """The study of the confirmation in `folder`, made where there is none yet."""
     name = f"{about.name}-{folder.name}"
     if (folder / STUDY).exists():
-        return open_study(folder, name=name)
+        with suppress(KeyError):  # killed between the file and the study in it
+            return open_study(folder, name=name)
     direction = StudyDirection.MAXIMIZE if maximize else StudyDirection.MINIMIZE
     return create_study(folder, name=name, directions=[direction])
 

@@ -42,8 +42,14 @@ class Jury:
         """Judge anew, and write down what came of it. ablate: train the ablations when the rest is over."""
         field, roster = self.confirmation.field, self.roster
         first = [Entry(arm=arm.name, role=arm.role, config=arm.config) for arm in field.rivals]
-        ended = {(r.arm, r.config.seed): r for r in roster.records.values() if r.state is not State.RUNNING}
-        if any(entry.key not in ended for entry in first):
+        ended = {(r.arm, r.config.seed): r for r in roster.standing if r.state is not State.RUNNING}
+        if any(r.config.seed in self.question.seeds for r in roster.records.values()):
+            # Scores of the test split are there: who the baseline is does not change any more.
+            ended = {
+                (r.arm, r.config.seed): r for r in roster.records.values() if r.state is not State.RUNNING
+            }
+            first = []
+        elif any(entry.key not in ended for entry in first):
             roster.entries = first
             return
         self.arms = [self._baseline(ended), *field.arms[1:]]
@@ -66,8 +72,12 @@ class Jury:
         field, sign = self.confirmation.field, 1 if self.question.maximize else -1
         best, score = field.arms[0], sign * field.score
         for arm in field.rivals:
-            record = ended[arm.name, arm.config.seed]
-            if record.state is State.COMPLETE and sign * record.value(self.question.metric) > score:
+            record = ended.get((arm.name, arm.config.seed))
+            if (
+                record is not None
+                and record.state is State.COMPLETE
+                and sign * record.value(self.question.metric) > score
+            ):
                 best, score = arm, sign * record.value(self.question.metric)
         return best
 
@@ -75,11 +85,19 @@ class Jury:
         self.verdict = judge(self.question, self.arms, self._scores())
 
     def _scores(self) -> dict[str, Scores]:
-        return collect(self.arms, self.roster.records.values(), self.roster.plan.metric, self.question.seeds)
+        return collect(self.arms, self.roster.standing, self.roster.plan.metric, self.question.seeds)
 
     def value(self) -> dict[str, Any]:
         value = self.verdict.to_json(self.arms, self._scores())
-        value["warnings"] = [*self.confirmation.field.warnings, *value["warnings"]]
+        rivals = {arm.name for arm in self.confirmation.field.rivals}
+        broken = [
+            f"{record.arm} could not be trained: {record.reason}"
+            for record in self.roster.standing
+            if record.arm in rivals
+            and record.config.seed not in self.question.seeds
+            and record.state in (State.INFEASIBLE, State.ERROR)
+        ]
+        value["warnings"] = [*self.confirmation.field.warnings, *broken, *value["warnings"]]
         return {"search": self.name, "confirmation": self.confirmation.number, **value}
 
     def summary(self) -> str:

@@ -54,8 +54,9 @@ class Keeper:
         if len(self.plan.objectives) > 1:
             best = front(done, self.plan)
         else:
-            best = sorted(done, key=lambda r: self.plan.score(r)[0], reverse=True)[: self.keep]
-        _, baseline = leaders(done, self.plan)
+            # Of equals the first, as `leaders` has it, whatever order they ended in.
+            best = sorted(done, key=lambda r: (-self.plan.score(r)[0], r.number))[: self.keep]
+        _, baseline = leaders(sorted(done, key=lambda r: r.number), self.plan)
         return [*best, *([baseline] if baseline else [])]
 
 

@@ -116,7 +116,7 @@ def sign_flip(differences: Sequence[float] | np.ndarray) -> float:
     return float(extreme / len(sums))
 
 
-@lru_cache(maxsize=64)
+@lru_cache(maxsize=16)
 def _signs(count: int) -> np.ndarray:
     """Signs of `count` differences, a row a pattern, first the observed one; one of two opposites."""
     if count <= 14:
@@ -124,7 +124,7 @@ def _signs(count: int) -> np.ndarray:
     else:
         patterns = np.random.default_rng(0).integers(0, 2, (DRAWS, count))
         patterns[0] = 0
-    return np.asarray(1.0 - 2.0 * patterns)
+    return np.asarray(1 - 2 * patterns, np.int8)
 
 
 @lru_cache(maxsize=1024)
@@ -141,41 +141,53 @@ def least_pairs(alpha: float = ALPHA) -> int:
     return max(2, math.ceil(math.log2(2 / alpha) - 1e-9))
 
 
-def step_down(p: Sequence[float], level: Level, alpha: float = ALPHA) -> list[bool]:
+def step_down(
+    p: Sequence[float], level: Level, alpha: float = ALPHA, *, family: int | None = None
+) -> list[bool]:
     """Which of several hypotheses are rejected, the smallest p first (Holm); at one look of several.
 
-    With `level` the identity, this is Holm's procedure. The strictest test is at `level(alpha / len(p))`.
+    With `level` the identity, this is Holm's procedure. The strictest test is at `level(alpha / family)`.
+    family: how many there were to be, of which some may not have come to a p.
     """
+    family = len(p) if family is None else family
     rejected = [False] * len(p)
     for rank, i in enumerate(sorted(range(len(p)), key=lambda i: p[i])):
-        if p[i] > level(alpha / (len(p) - rank)) * (1 + 1e-9):
+        if p[i] > level(alpha / (family - rank)) * (1 + 1e-9):
             break
         rejected[i] = True
     return rejected
 
 
-def holm(p: Sequence[float]) -> list[float]:
-    """Holm's adjusted p values: what each is worth beside the others.
+def holm(p: Sequence[float], *, family: int | None = None) -> list[float]:
+    """Holm's adjusted p values: what each is worth beside the others. family: as in `step_down`.
 
     (statsmodels' multipletests gives the same and collects all garbage each time: half a second in a search.)
     """
+    family = len(p) if family is None else family
     adjusted, largest = [0.0] * len(p), 0.0
     for rank, i in enumerate(sorted(range(len(p)), key=lambda i: p[i])):
-        largest = max(largest, min(1.0, (len(p) - rank) * p[i]))
+        largest = max(largest, min(1.0, (family - rank) * p[i]))
         adjusted[i] = largest
     return adjusted
 
 
 def verdict(
-    finalists: Sequence[Difference], *, level: Level = lambda alpha: alpha, alpha: float = ALPHA
+    finalists: Sequence[Difference],
+    *,
+    level: Level = lambda alpha: alpha,
+    alpha: float = ALPHA,
+    family: int | None = None,
 ) -> tuple[Word, int]:
     """What can be said of finalists against one baseline, and which of them leads.
+
+    family: how many finalists there were; of those that dropped out nothing is said but that they are not
+    known to be equivalent.
 
     `better`: a finalist is, by Holm's procedure over all of them; the leading one is the best of those that
     are. `worse`: the best of all is worse. `equivalent`: each lies within the margin. `undecided`
     otherwise; the leading one is then the one with the largest mean.
     """
-    rejected = step_down([f.p for f in finalists], level, alpha)
+    rejected = step_down([f.p for f in finalists], level, alpha, family=family)
     order = sorted(range(len(finalists)), key=lambda i: finalists[i].mean, reverse=True)
     better = [i for i in order if rejected[i] and finalists[i].mean > 0]
     if better:
@@ -185,7 +197,8 @@ def verdict(
         return "worse", lead
     # Every one of them has to pass, which needs no correction (R. Berger 1982). Each of a pair of one-sided
     # tests has half the nominal level of a two-sided one of twice the rate.
-    if all(f.p_margin <= level(2 * alpha) / 2 for f in finalists):
+    whole = family is None or family == len(finalists)
+    if whole and all(f.p_margin <= level(2 * alpha) / 2 for f in finalists):
         return "equivalent", lead
     return "undecided", lead
 

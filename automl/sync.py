@@ -34,7 +34,7 @@ def run_sync(name: str, storage: str = "searches") -> int:
         )
         for place in confirmations(folder):
             confirmation = Confirmation.read(place)
-            jury = open_jury(place, about, confirmation)
+            jury = open_jury(place, about, confirmation, retry=False)
             jury.look(False)
             tracker = open_confirmation(place, about, confirmation)
             for record in jury.roster.records.values():

@@ -492,6 +492,9 @@ def find_scores(run_id: str) -> ScoredRun:
     except MlflowException as error:
         reason = str(error).splitlines()[0][:200]
         raise InputError(f"MLflow has no training {run_id!r} ({reason}); `mlflow ui` shows them") from error
+    state = run.data.tags.get("state")
+    if state != State.COMPLETE:
+        raise InputError(f"run {run_id!r} was not trained to its end; its state is {state}")
     return ScoredRun(TrialConfig.from_json(config), run.data.metrics)
 
 

@@ -6,7 +6,7 @@ from typing import Any
 
 from automl import statistics
 from automl.arms import Arm
-from automl.statistics import ALPHA, Difference, Level, holm, least_pairs, paired, pairs_needed
+from automl.statistics import ALPHA, Difference, holm, least_pairs, paired, pairs_needed
 from search.record import Role, State, TrialRecord
 
 # What it means when the winner is not better than such an arm.
@@ -38,10 +38,18 @@ class Question:
 
 @dataclass(frozen=True, kw_only=True)
 class Scores:
-    """Of an arm: the score at each seed, or why there is none."""
+    """Of an arm: the score at each seed, or why there is none.
+
+    failed: it cannot be trained with that seed, such as when its loss diverges. errors: something broke,
+    which says nothing of the arm.
+    """
 
     scores: Mapping[int, float] = field(default_factory=dict)
     failed: Mapping[int, str] = field(default_factory=dict)
+    errors: Mapping[int, str] = field(default_factory=dict)
+
+    def ended(self, seed: int) -> bool:
+        return seed in self.scores or seed in self.failed or seed in self.errors
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -60,7 +68,8 @@ class Verdict:
 
     word: better, worse, equivalent or undecided; None as long as there are fewer than two seeds.
     complete: nothing more will come. lead: the leading finalist; it is the winner if the word is better.
-    used: seeds that the verdict rests on. needed: further seeds that would show `to_see`.
+    used: seeds that the verdict rests on. level: that p is held to, where one looked several times.
+    needed: seeds of a new confirmation that would show the margin in four of five cases.
     """
 
     question: Question
@@ -69,8 +78,8 @@ class Verdict:
     lead: Comparison | None = None
     comparisons: Sequence[Comparison] = ()
     used: Sequence[int] = ()
+    level: float | None = None
     needed: int | None = None
-    to_see: float | None = None
     warnings: Sequence[str] = ()
 
     @property
@@ -89,7 +98,9 @@ class Verdict:
             return "No verdict: fewer than two seeds are there of the baseline and all finalists."
         question, name, d = self.question, self.lead.arm.name, self.lead.difference
         unit, margin = question.unit, question.margin
-        sure = f"95 % CI {d.low:.2f} to {d.high:.2f}, p = {d.p:.2g}"
+        sure = f"95 % CI {d.low:.2f} to {d.high:.2f}, p = {self.lead.p_holm:.2g}"
+        if self.level is not None:
+            sure += f" held to {self.level:.2g} at this look"
         about = f"{sure}, {d.count} paired seeds, {question.equal}"
         differs = f"{name} differs from the tuned baseline by {d.mean:+.2f} {unit} ({about})"
         if self.said is None:
@@ -102,9 +113,12 @@ class Verdict:
         if self.said == "equivalent":
             return f"No difference that matters: {differs}, and no finalist by as much as {margin:g} {unit}."
         more = ""
-        if self.needed is not None:
-            seeds = f"{self.needed} more seed{'s' if self.needed > 1 else ''}"
-            more = f"; {seeds} would be needed to see {self.to_see:.2g} {unit} in four of five cases"
+        if self.needed is not None and self.needed > d.count:
+            more = (
+                f"; {self.needed} fresh seeds would be needed to see {margin:g} {unit} in four of five cases"
+            )
+        elif self.needed is not None:
+            more = f"; one of {margin:g} {unit} would have been seen in four of five cases"
         return f"No detectable difference: {differs}{more}."
 
     @property
@@ -137,10 +151,9 @@ class Verdict:
             "finalist": self.lead.arm.name if self.lead else None,
             "difference": lead and lead.mean,
             "interval": lead and [lead.low, lead.high],
-            "p": lead and lead.p,
+            "p": self.lead and self.lead.p_holm,
             "seeds": len(self.used),
             "seeds_needed": self.needed,
-            "to_see": self.to_see,
             "margin": question.margin,
             "unit": question.unit,
             "metric": question.metric,
@@ -179,97 +192,104 @@ def collect(
     """The scores of each arm at these seeds, from the trials that have ended."""
     scores: dict[str, dict[int, float]] = {arm.name: {} for arm in arms}
     failed: dict[str, dict[int, str]] = {name: {} for name in scores}
+    errors: dict[str, dict[int, str]] = {name: {} for name in scores}
     for record in records:
-        if record.arm not in scores or record.config.seed not in seeds:
+        seed = record.config.seed
+        if record.arm not in scores or seed not in seeds:
             continue
         if record.state is State.COMPLETE:
-            scores[record.arm][record.config.seed] = record.value(metric)
-        elif record.state in (State.INFEASIBLE, State.ERROR):
-            failed[record.arm][record.config.seed] = record.reason or str(record.state)
+            scores[record.arm][seed] = record.value(metric)
+        elif record.state is State.INFEASIBLE:
+            failed[record.arm][seed] = record.reason or "it cannot be trained"
+        elif record.state is State.ERROR:
+            errors[record.arm][seed] = record.reason or "an error"
     return {
         name: Scores(
             scores=scores[name],
-            failed={seed: why for seed, why in failed[name].items() if seed not in scores[name]},
+            failed=failed[name],
+            errors={seed: why for seed, why in errors[name].items() if seed not in scores[name]},
         )
         for name in scores
     }
 
 
-def judge(question: Question, arms: Sequence[Arm], scores: Mapping[str, Scores]) -> Verdict:
-    """The verdict on the first of `arms`, the baseline, against the finalists, from what there is.
+@dataclass(frozen=True, kw_only=True)
+class _Look:
+    """What is said after some seeds. lead: the leading finalist. used: seeds at which all are compared."""
 
-    A seed counts once the baseline and all finalists have it. One that a finalist failed counts for none of
-    them, and such a finalist cannot win: what diverges is not better.
+    word: statistics.Word
+    lead: int
+    standing: Sequence[Arm]
+    differences: Sequence[Difference]
+    used: Sequence[int]
+    level: float | None
+
+
+def judge(question: Question, arms: Sequence[Arm], scores: Mapping[str, Scores]) -> Verdict:
+    """The verdict on the finalists among `arms` against the first one, the baseline, from what there is.
+
+    A seed counts once it has ended for the baseline and all finalists. A finalist that cannot be trained
+    with one of them drops out: it cannot win, and takes nothing from the others. What comes in after a
+    sequential confirmation has been decided changes nothing.
     """
     baseline, *others = arms
     finalists = [arm for arm in others if arm.role is Role.FINALIST]
-    competing = [baseline, *finalists]
-    used: list[int] = []
-    looked = ended = 0
-    first = least_pairs(ALPHA / len(finalists))
-    looks = tuple(range(min(first, len(question.seeds)), len(question.seeds) + 1))
-    result: tuple[statistics.Word, int, list[Difference]] | None = None
+    first = min(least_pairs(ALPHA / len(finalists)), len(question.seeds))
+    looks = tuple(range(first, len(question.seeds) + 1))
+    seen: list[int] = []
+    found: _Look | None = None
+    decided = False
     for seed in question.seeds:
-        if any(
-            seed not in scores[arm.name].scores and seed not in scores[arm.name].failed for arm in competing
-        ):
+        if not all(scores[arm.name].ended(seed) for arm in (baseline, *finalists)):
             break
-        ended += 1
-        if all(seed in scores[arm.name].scores for arm in competing):
-            used.append(seed)
-        last = ended == len(question.seeds)
-        if len(used) < 2 or not (last or (question.sequential and ended in looks)):
-            continue
-        result = _look(question, baseline, finalists, scores, used, looks, ended)
-        looked = ended
-        if question.sequential and result[0] != "undecided":
-            break
-    if result is None and len(used) >= 2:  # how it stands; no look is spent on it
-        result = _look(question, baseline, finalists, scores, used, looks, None)
+        seen.append(seed)
+        decided = len(seen) == len(question.seeds)
+        if decided or (question.sequential and len(seen) in looks):
+            found = _look(question, baseline, finalists, scores, seen, looks if question.sequential else ())
+            if question.sequential and found is not None and found.word != "undecided":
+                decided = True
+                break
+    if not decided:  # how it stands; no look is spent on it
+        found = _look(question, baseline, finalists, scores, seen, ())
     warnings = [
         f"{arm.name} failed with seed {seed}: {reason}"
         for arm in arms
-        for seed, reason in scores[arm.name].failed.items()
+        for seed, reason in {**scores[arm.name].failed, **scores[arm.name].errors}.items()
     ]
-    over = ended == len(question.seeds)
-    if result is None:
-        return Verdict(question=question, complete=over, used=used, warnings=warnings)
-    word, index, differences = result
-    decided = looked > 0 and (over or (question.sequential and word != "undecided"))
-    lead = finalists[index]
-    adjusted = holm([d.p for d in differences])
+    if found is None:
+        return Verdict(question=question, complete=decided, warnings=warnings)
+    least = least_pairs(ALPHA / len(finalists))
+    undecided = decided and found.word == "undecided"
+    if undecided and len(found.used) < least:
+        warnings.append(
+            f"{len(found.used)} seeds with {len(finalists)} finalists can show no difference, however large; "
+            f"it takes {least}"
+        )
+    ps = holm([d.p for d in found.differences], family=len(finalists))
     comparisons = [
         Comparison(arm=arm, difference=d, p_holm=p)
-        for arm, d, p in zip(finalists, differences, adjusted, strict=True)
+        for arm, d, p in zip(found.standing, found.differences, ps, strict=True)
     ]
+    lead = comparisons[found.lead]
     for arm in others:
-        if arm.role is not Role.FINALIST:
-            both = [seed for seed in used if seed in scores[arm.name].scores]
-            if len(both) >= 2:
-                comparisons.append(
-                    Comparison(
-                        arm=arm,
-                        difference=_difference(question, scores, arm, baseline, both),
-                        lead=_difference(question, scores, lead, arm, both),
-                    )
+        both = [seed for seed in found.used if seed in scores[arm.name].scores]
+        if arm.role is not Role.FINALIST and len(both) >= 2:
+            comparisons.append(
+                Comparison(
+                    arm=arm,
+                    difference=_difference(question, scores, arm, baseline, both),
+                    lead=_difference(question, scores, lead.arm, arm, both),
                 )
-    needed = to_see = None
-    if decided and word == "undecided":
-        needed, to_see = _needed(question, differences[index], len(finalists))
-    if decided and word == "undecided" and len(used) < first:
-        warnings.append(
-            f"{len(used)} seeds with {len(finalists)} finalists can show no difference, however large; it "
-            f"takes {first}"
-        )
+            )
     return Verdict(
         question=question,
-        word=word,
+        word=found.word,
         complete=decided,
-        lead=comparisons[index],
+        lead=lead,
         comparisons=comparisons,
-        used=used,
-        needed=needed,
-        to_see=to_see,
+        used=found.used,
+        level=found.level,
+        needed=_needed(question, lead.difference, len(finalists), looks) if undecided else None,
         warnings=warnings,
     )
 
@@ -279,22 +299,33 @@ def _look(
     baseline: Arm,
     finalists: Sequence[Arm],
     scores: Mapping[str, Scores],
-    used: Sequence[int],
+    seen: Sequence[int],
     looks: tuple[int, ...],
-    look: int | None,
-) -> tuple[statistics.Word, int, list[Difference]]:
-    """The word, the index of the leading finalist and all differences. look: which of `looks` it is."""
-    level: Level = lambda alpha: alpha  # noqa: E731
-    if question.sequential and look is not None:
-        level = lambda alpha: statistics.nominal_levels(looks, alpha)[looks.index(look)]  # noqa: E731
-    differences = []
-    for arm in finalists:
-        d = _difference(question, scores, arm, baseline, used, alpha=level(ALPHA))
-        if scores[arm.name].failed:
-            d = Difference(**{**vars(d), "p": 1.0, "p_margin": 1.0})
-        differences.append(d)
-    word, index = statistics.verdict(differences, level=level)
-    return word, index, differences
+) -> _Look | None:
+    """What can be said from the seeds `seen`. looks: at how many seeds one looks, if more than once.
+
+    None when fewer than two seeds are left to compare.
+    """
+    standing = [arm for arm in finalists if not any(seed in scores[arm.name].failed for seed in seen)]
+    competing = [baseline, *standing]
+    used = [seed for seed in seen if all(seed in scores[arm.name].scores for arm in competing)]
+    if not standing or len(used) < 2:
+        return None
+
+    def level(alpha: float) -> float:
+        return statistics.nominal_levels(looks, alpha)[looks.index(len(seen))] if looks else alpha
+
+    differences = [_difference(question, scores, arm, baseline, used, alpha=level(ALPHA)) for arm in standing]
+    word, lead = statistics.verdict(differences, level=level, family=len(finalists))
+    return _Look(
+        word=word,
+        lead=lead,
+        standing=standing,
+        differences=differences,
+        used=used,
+        # Of p as Holm adjusts it, which multiplies where the levels divide.
+        level=len(finalists) * level(ALPHA / len(finalists)) if looks else None,
+    )
 
 
 def _difference(
@@ -310,11 +341,11 @@ def _difference(
     return paired([sign * (ours[s] - theirs[s]) for s in seeds], margin=question.margin, alpha=alpha)
 
 
-def _needed(question: Question, d: Difference, finalists: int) -> tuple[int | None, float | None]:
-    """Further seeds, and the difference that they would show: the margin, or less if that is not it."""
-    for to_see in (question.margin, abs(d.mean)):
-        if to_see > 0 and d.sd is not None:
-            pairs = pairs_needed(to_see, d.sd, ALPHA / finalists)
-            if pairs is not None and pairs > d.count:
-                return pairs - d.count, to_see
-    return None, None
+def _needed(question: Question, d: Difference, finalists: int, looks: tuple[int, ...]) -> int | None:
+    """Seeds that show the margin in four of five cases, tested as the last look of this confirmation was."""
+    if question.margin <= 0 or d.sd is None:
+        return None
+    alpha = ALPHA / finalists
+    if question.sequential:
+        alpha = statistics.nominal_levels(looks, alpha)[-1]
+    return pairs_needed(question.margin, d.sd, alpha)

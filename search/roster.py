@@ -27,8 +27,8 @@ class Entry:
 class Roster(Ledger):
     """Runs entries in their order, each once, whatever has ended earlier runs of it.
 
-    entries: may change at any time; a trial that is no longer among them is cut after its epoch. One that
-        ended in an error in an earlier run is begun anew.
+    entries: may change at any time; a trial that is no longer among them is cut after its epoch, and begun
+        anew if it is wanted again. One that ended in an error in an earlier run is begun anew, too.
     """
 
     def __init__(
@@ -38,14 +38,17 @@ class Roster(Ledger):
         entries: Sequence[Entry],
         *,
         listeners: Sequence[Listener] = (),
+        retry: bool = True,
     ) -> None:
+        """retry: begin anew what ended in an error."""
         super().__init__(study, plan, listeners)
         self.entries = list(entries)
         for trial in own_trials(study):
             record = read_record(trial)
             if record is not None:
                 self._recover(trial, record)
-        self._failed = {number for number, r in self.records.items() if r.state is State.ERROR}
+        errors = {number for number, record in self.records.items() if record.state is State.ERROR}
+        self._failed = errors if retry else set()
 
     @property
     def unfinished(self) -> bool:
@@ -65,8 +68,17 @@ class Roster(Ledger):
         waiting = self._waiting()
         return self._add(waiting[0].role, waiting[0].config, arm=waiting[0].arm) if waiting else None
 
+    @property
+    def standing(self) -> list[TrialRecord]:
+        """The trials that count: not those that were cut, nor the errors of earlier runs."""
+        return [
+            record
+            for number, record in self.records.items()
+            if number not in self._failed and record.state is not State.PRUNED
+        ]
+
     def _waiting(self) -> list[Entry]:
-        begun = {_key(record) for number, record in self.records.items() if number not in self._failed}
+        begun = {_key(record) for record in self.standing}
         return [entry for entry in self.entries if entry.key not in begun]
 
     def _enter(self, record: TrialRecord) -> bool:

@@ -132,7 +132,10 @@ def read_records(folder: Path, name: str) -> list[TrialRecord]:
     """The trials of the study called `name` in `folder`, none where there is no study yet."""
     if not (folder / FILE).exists():
         return []
-    study = open_study(folder, name=name)
+    try:
+        study = open_study(folder, name=name)
+    except KeyError:  # killed between the file and the study in it
+        return []
     found = [read_record(trial) for trial in own_trials(study)]
     close_study(study)
     return [record for record in found if record is not None]

@@ -53,6 +53,8 @@ def run_report(
     """
     found = read_search(search, storage)
     folder = Path(out).expanduser() if out is not None else found.folder / "report"
+    if (folder / PAGE).exists() and not (folder / CONTENTS).exists():
+        raise InputError(f"--out {folder} holds a page of somebody else's; name a new folder")
     with _writing(folder):  # told before a minute of drawing, not after it
         (folder / PLOTS).mkdir(parents=True, exist_ok=True)
         tempfile.TemporaryFile(dir=folder).close()

@@ -48,8 +48,7 @@ def forest(verdict: Verdict) -> Plot:
 
 def _sentence(c: Comparison, unit: str) -> str:
     assert c.interval is not None
-    said = f"{_named(c)} {c.difference:+.2f} {unit}, {c.interval[0]:+.2f} to {c.interval[1]:+.2f}"
-    return said + (f", {c.verdict}" if c.verdict else "")
+    return f"{_named(c)} {c.difference:+.2f} {unit}, {c.interval[0]:+.2f} to {c.interval[1]:+.2f}"
 
 
 def _named(c: Comparison) -> str:

@@ -7,7 +7,7 @@ import math
 import time
 from collections import Counter
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -127,7 +127,9 @@ class Search:
     @cached_property
     def _leaders(self) -> tuple[Trial | None, Trial | None]:
         trials = {trial.number: trial for trial in self.done}
-        best, baseline = leaders((trial.record for trial in self.done), self.plan)
+        # What the page shows is the metric, whatever else was searched for.
+        plan = replace(self.plan, objectives=[self.metric])
+        best, baseline = leaders((trial.record for trial in self.done), plan)
         return (
             None if best is None else trials[best.number],
             None if baseline is None else trials[baseline.number],
@@ -135,7 +137,7 @@ class Search:
 
     @property
     def best(self) -> Trial | None:
-        """By the first objective."""
+        """By the metric."""
         return self._leaders[0]
 
     @property

@@ -8,8 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from attention import InputError
-
-FILE = "verdict.json"
+from automl.confirmation import FOLDER, VERDICT
 
 VERDICTS = ("better", "worse", "equivalent", "undecided")
 
@@ -24,7 +23,6 @@ class Comparison:
     interval: tuple[float, float] | None = None
     p: float | None = None
     p_holm: float | None = None
-    verdict: str | None = None
     sentence: str = ""
 
 
@@ -70,8 +68,8 @@ class Verdict:
 def read_verdicts(folder: Path) -> list[Verdict]:
     """The confirmations of the search in `folder`, the latest last. Raises InputError for a damaged one."""
     found = {}
-    for file in folder.glob(f"confirm*/{FILE}"):
-        if match := re.fullmatch(r"confirm(?:-(\d+))?", file.parent.name):
+    for file in folder.glob(f"{FOLDER}*/{VERDICT}"):
+        if match := re.fullmatch(rf"{FOLDER}(?:-(\d+))?", file.parent.name):
             found[int(match[1] or 1)] = file
     return [_read(found[number], number) for number in sorted(found)]
 
@@ -93,7 +91,7 @@ def _read(file: Path, number: int) -> Verdict:
                 raise ValueError(f"scores of {arm.name!r}")
     except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
         raise InputError(
-            f"{file} is damaged or not one of ours ({error!r}); move {file.parent} away, or make it again "
+            f"{file} is damaged or not one of ours ({error!r}); move it away, or make it again "
             f"with automl confirm"
         ) from error
     return verdict

@@ -29,7 +29,8 @@ from PIL import Image, ImageOps
 
 labels = json.load(open("config.json"))["labels"]
 session = onnxruntime.InferenceSession("model.onnx")
-image = ImageOps.fit(Image.open("photo.jpg").convert("RGB"), ({size}, {size}), Image.Resampling.BILINEAR)
+photo = ImageOps.exif_transpose(Image.open("photo.jpg")).convert("RGB")
+image = ImageOps.fit(photo, ({size}, {size}), Image.Resampling.BILINEAR)
 probabilities = session.run(None, {{"images": np.asarray(image)[None]}})[0][0]
 print(labels[probabilities.argmax()], probabilities.max())
 ```

@@ -1,11 +1,12 @@
 """Scores, arms and searches for the tests of confirmations, without a training."""
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+from automl_cases import HERE
 from optuna.study import StudyDirection
 
 from attention import Spec
@@ -13,6 +14,7 @@ from automl.arms import Arm
 from automl.folder import new_folder
 from automl.interrupt import Interrupt
 from automl.settings import Settings
+from automl.tasks import open_task
 from automl.verdict import Question, Scores
 from search.config import Data, Model, Training, TrialConfig
 from search.ledger import Ledger, Plan
@@ -96,7 +98,8 @@ FOUND = [
 def fake_search(storage: Path, records: Sequence[TrialRecord] = FOUND, name: str = "mine") -> Path:
     """The folder of a search with these finished trials."""
     settings = Settings(space="digits", name=name, storage=str(storage))
-    with new_folder(settings, PLAN, fingerprint=fingerprint(SPACES["digits"]), data="0" * 64) as (folder, _):
+    digest = open_task(FOUND[0].config, HERE).digest
+    with new_folder(settings, PLAN, fingerprint=fingerprint(SPACES["digits"]), data=digest) as (folder, _):
         study = create_study(folder, name=name, directions=[StudyDirection.MAXIMIZE])
         roster = Roster(study, PLAN, [])
         for one in records:
@@ -110,7 +113,8 @@ def fake_search(storage: Path, records: Sequence[TrialRecord] = FOUND, name: str
 class FakeWorkers:
     """Trains nothing: each trial's test accuracy comes from `score(arm, seed)`, its validation from `valid`.
 
-    most: trials after which a run ends, as if a signal had come.
+    most: trials after which a run ends, as if a signal had come. broken: those that end in an error.
+    shuffled: trials end in another order than they began in.
     """
 
     def __init__(
@@ -118,8 +122,11 @@ class FakeWorkers:
         score: Callable[[str, int], float | None],
         valid: Callable[[str, int], float] = lambda arm, seed: 0.5,
         most: int = 10**9,
+        broken: Collection[tuple[str, int]] = (),
+        shuffled: bool = False,
     ) -> None:
         self.score, self.valid, self.most = score, valid, most
+        self.broken, self.shuffled = broken, shuffled
         self.trained: list[tuple[str, int]] = []
         self.devices, self.device = 1.0, "core"
         self.interrupt = Interrupt()
@@ -130,17 +137,29 @@ class FakeWorkers:
 
     def run(self, ledger: Ledger, folder: Path, **how: Any) -> None:
         assert how["test"]
+        running = []
         while (one := ledger.ask()) is not None:
             if len(self.trained) >= self.most:
                 self.interrupt.signal = 15
                 return
-            arm, seed = one.arm, one.config.seed
-            self.trained.append((arm, seed))
-            score = self.score(arm, seed)
-            if score is None:
-                ledger.end(one.number, Report(infeasible="the training loss became nan"))
-                continue
-            metrics = {"epoch": 1, "resource": 1, "accuracy": self.valid(arm, seed), "seconds": 1}
-            (folder / one.folder).mkdir(parents=True)
-            (folder / one.folder / "checkpoint.pt").touch()
-            ledger.end(one.number, Report(history=[{**metrics, "test_accuracy": score}], finished=True))
+            self.trained.append((one.arm, one.config.seed))
+            if self.shuffled:
+                running.append(one)
+            else:
+                self._end(ledger, folder, one)
+        for one in reversed(running):
+            self._end(ledger, folder, one)
+
+    def _end(self, ledger: Ledger, folder: Path, one: TrialRecord) -> None:
+        arm, seed = one.arm, one.config.seed
+        if (arm, seed) in self.broken:
+            ledger.end(one.number, Report(error="boom"))
+            return
+        score = self.score(arm, seed)
+        if score is None:
+            ledger.end(one.number, Report(infeasible="the training loss became nan"))
+            return
+        metrics = {"epoch": 1, "resource": 1, "accuracy": self.valid(arm, seed), "seconds": 1}
+        (folder / one.folder).mkdir(parents=True, exist_ok=True)
+        (folder / one.folder / "checkpoint.pt").touch()
+        ledger.end(one.number, Report(history=[{**metrics, "test_accuracy": score}], finished=True))

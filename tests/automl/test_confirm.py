@@ -161,7 +161,65 @@ def test_a_finalist_that_diverges_does_not_win(search, at_work):
     result = run_confirm("mine", top=1, seeds=8)
     assert result.verdict.complete
     assert result.verdict.said != "better"
-    assert any("diverged" in text or "nan" in text for text in result.value["warnings"])
+    assert any("nan" in text for text in result.value["warnings"])
+
+
+def test_errors_are_tried_again(search, at_work):
+    workers = at_work(FakeWorkers(gain, broken={(LEAD, 3), (RIVAL, 0)}))
+    result = run_confirm("mine", top=1, seeds=8)
+    assert result.verdict.complete
+    assert 3 not in result.verdict.used
+    assert f"{RIVAL} could not be trained: boom" in result.value["warnings"]
+    later = at_work(FakeWorkers(gain, valid=lambda arm, seed: 0.99))
+    result = run_confirm("mine")
+    assert (LEAD, 3) in later.trained
+    assert (RIVAL, 0) not in later.trained, "test scores were seen: the baseline stays"
+    assert len(later.trained) <= len(workers.trained) / 4
+    assert list(result.verdict.used) == list(range(1, 9))
+    assert run_confirm("mine").value == result.value
+
+
+def test_of_equal_checkpoints_the_first_is_kept(search, at_work, store):
+    """As they end in another order than they began in."""
+    at_work(FakeWorkers(gain, shuffled=True))
+    result = run_confirm("mine", top=1, seeds=8)
+    run = next(
+        r
+        for r in store.search_runs(["1"])
+        if r.data.tags.get("mlflow.runName", "").endswith(f"{LEAD} seed 1")
+    )
+    assert Path(run.data.tags["automl.checkpoint"], "checkpoint.pt").exists()
+    assert result.verdict.winner is not None
+
+
+def test_other_images_than_the_search_had(search, at_work, monkeypatch, cli):
+    at_work(FakeWorkers(gain))
+    about = json.loads((search / "search.json").read_text())
+    (search / "search.json").write_text(json.dumps({**about, "data": "f" * 64}))
+    code, _, err = cli("confirm", "--top", "1", "--seeds", "6")
+    assert code == 2
+    assert "the images have changed since search 'mine' was made" in err
+
+
+def test_killed_while_the_study_was_made(search, at_work):
+    at_work(FakeWorkers(gain))
+    folder = search / "confirm"
+    folder.mkdir()
+    run_confirm("mine", top=1, seeds=6)
+    folder.rename(search / "kept-apart")
+    (search / "confirm").mkdir()
+    (search / "confirm" / "confirm.json").write_text((search / "kept-apart" / "confirm.json").read_text())
+    (search / "confirm" / "study.db").touch()
+    assert run_confirm("mine").verdict.said == "better"
+
+
+def test_folders_of_other_names_are_none(search, at_work):
+    at_work(FakeWorkers(gain))
+    run_confirm("mine", top=1, seeds=6)
+    run_confirm("mine", top=1, seeds=6, again=True)
+    (search / "confirm").rename(search / "confirm-old")
+    assert [folder.name for folder in confirmations(search)] == ["confirm-2"]
+    assert run_confirm("mine", top=1, seeds=6, again=True).folder.name == "confirm-3"
 
 
 @pytest.mark.parametrize(

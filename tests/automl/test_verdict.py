@@ -1,6 +1,7 @@
 """What is said of which scores."""
 
 import json
+from dataclasses import replace
 
 import pytest
 from confirm_cases import ARMS, question, scores, without
@@ -23,7 +24,7 @@ def test_better_names_the_winner_and_by_how_much():
     assert (found.lead.difference.low, found.lead.difference.high) == pytest.approx(tuple(interval))
     assert found.sentence == (
         f"ssa is better than the tuned baseline by {sum(d) / 10:.2f} points (95 % CI {interval.low:.2f} to "
-        f"{interval.high:.2f}, p = 0.002, 10 paired seeds, equal time)."
+        f"{interval.high:.2f}, p = 0.0039, 10 paired seeds, equal time)."
     )
 
 
@@ -33,7 +34,7 @@ def test_better_names_the_winner_and_by_how_much():
         ({"ssa": 0.02}, {"margin": 5}, "better", "That is less than the margin of 5 points."),
         ({"ssa": -0.02, "sagan": -0.02}, {}, "worse", "No finalist is better."),
         ({}, {"margin": 5}, "equivalent", "and no finalist by as much as 5 points."),
-        ({}, {}, "undecided", "more seeds would be needed to see 0.5 points in four of five cases."),
+        ({}, {}, "undecided", "fresh seeds would be needed to see 0.5 points in four of five cases."),
         ({}, {"margin": 0}, "undecided", "No detectable difference"),
     ],
 )
@@ -67,12 +68,39 @@ def test_no_score_yet():
     assert json.dumps(found.to_json(ARMS, nothing))
 
 
-def test_what_diverges_cannot_win():
+def test_what_diverges_cannot_win_and_takes_nothing_from_the_others():
     found = judge(question(), ARMS, without(BETTER, "ssa", [4], "the training loss became nan"))
     assert found.complete
     assert found.said != "better"
-    assert list(found.used) == [1, 2, 3, 5, 6, 7, 8, 9, 10]
-    assert any("ssa failed with seed 4: the training loss became nan" in text for text in found.warnings)
+    assert found.lead is not None
+    assert found.lead.arm.name == "sagan"
+    assert len(found.used) == 10
+    assert "ssa failed with seed 4: the training loss became nan" in found.warnings
+    other = judge(question(), ARMS, without(BETTER, "sagan", range(1, 10), "the training loss became nan"))
+    assert (other.said, len(other.used)) == ("better", 10)
+    assert other.lead is not None
+    assert other.lead.p_holm == pytest.approx(2 * other.lead.difference.p), "there were two finalists"
+
+
+def test_with_a_finalist_gone_nothing_is_called_equivalent():
+    made = scores()
+    assert judge(question(margin=5), ARMS, made).said == "equivalent"
+    assert judge(question(margin=5), ARMS, without(made, "sagan", [2], "nan")).said == "undecided"
+
+
+def test_all_finalists_gone():
+    made = without(without(scores(), "ssa", [2], "nan"), "sagan", [3], "nan")
+    found = judge(question(), ARMS, made)
+    assert (found.complete, found.word) == (True, None)
+    assert len(found.warnings) == 2
+
+
+def test_an_error_costs_a_pair_and_nothing_else():
+    made = {**BETTER, "ssa": replace(without(BETTER, "ssa", [4])["ssa"], errors={4: "a disk was full"})}
+    found = judge(question(), ARMS, made)
+    assert found.said == "better"
+    assert 4 not in found.used
+    assert "ssa failed with seed 4: a disk was full" in found.warnings
 
 
 def test_too_few_seeds_say_so():
@@ -90,6 +118,9 @@ def test_one_stops_early_only_if_asked():
     assert len(found.used) < 12
     # What comes in later changes nothing.
     assert judge(question(40, sequential=True), ARMS, early).used == found.used
+    late = without(early, "ssa", [len(found.used) + 1], "nan")
+    assert judge(question(40, sequential=True), ARMS, late).said == "better"
+    assert "at this look, " in found.sentence
     assert found.lead is not None
     fixed = judge(question(len(found.used)), ARMS, some)
     assert fixed.lead is not None
@@ -112,7 +143,8 @@ def test_plain_values_have_every_score():
     assert [arm["role"] for arm in value["arms"]] == ["baseline", "finalist", "finalist", "control"]
     assert value["arms"][1]["scores"]["10"] == BETTER["ssa"].scores[10]
     holm = {c["arm"]: c["p_holm"] for c in value["comparisons"]}
-    assert holm["ssa"] == pytest.approx(2 * value["p"])
+    raw = {c["arm"]: c["p"] for c in value["comparisons"]}
+    assert holm["ssa"] == value["p"] == pytest.approx(2 * raw["ssa"])
     assert holm["conv"] is None
 
 
@@ -138,4 +170,5 @@ def test_scores_are_collected_from_what_has_ended():
     )
     assert found["ssa"].scores == {1: 0.7, 4: 0.7}
     assert found["ssa"].failed == {3: "nan"}
+    assert found["ssa"].errors == {}
     assert found["baseline"].scores == {}
