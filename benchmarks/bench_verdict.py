@@ -125,9 +125,7 @@ def worker(values: dict[str, Any]) -> None:
         bs=values["batch_size"],
         num_workers=0,
     )
-    model = XResNet(
-        ResBlock, 1, [2, 2, 2, 2], n_out=10, widths=[16, 32, 64, 128], sa=values["sa"], sym=values["sym"]
-    )
+    model = XResNet(ResBlock, 1, [2, 2, 2, 2], n_out=10, widen=0.25, sa=values["sa"], sym=values["sym"])
 
     class Report(Callback):
         order = 60

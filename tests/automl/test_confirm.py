@@ -7,9 +7,10 @@ import numpy as np
 import pytest
 import torch
 from automl_cases import HERE, tiny
-from confirm_cases import FOUND, SAGAN, SSA, FakeWorkers, fake_search
+from confirm_cases import FOUND, SAGAN, SSA, FakeWorkers, NoTracker, fake_search
 from mlflow import MlflowClient
 
+import automl.tracking
 import automl.workers
 from attention import Spec
 from automl.confirm import run_confirm
@@ -33,8 +34,16 @@ def gain(arm: str, seed: int) -> float:
 
 
 @pytest.fixture
-def search(store: MlflowClient, tmp_path: Path) -> Path:
+def tracked(store: MlflowClient, tmp_path: Path) -> Path:
+    """The folder of a search whose confirmation goes to MLflow."""
     return fake_search(tmp_path / "searches")
+
+
+@pytest.fixture
+def search(tracked: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """The same without MLflow."""
+    monkeypatch.setattr(automl.tracking, "open_confirmation", lambda *about: NoTracker())
+    return tracked
 
 
 @pytest.fixture
@@ -128,11 +137,11 @@ def test_only_the_best_of_each_arm_keeps_its_checkpoint(search, at_work):
     assert kept == {(RIVAL, 0), *((arm["name"], 7) for arm in result.value["arms"])}
 
 
-def test_mlflow_learns_of_the_winner(search, at_work, store):
+def test_mlflow_learns_of_the_winner(tracked, at_work, store):
     at_work(FakeWorkers(gain, valid=lambda arm, seed: seed / 100))
     parent = store.create_run(
         store.create_experiment("digits"),
-        tags={"automl.identity": json.loads((search / "search.json").read_text())["identity"]},
+        tags={"automl.identity": json.loads((tracked / "search.json").read_text())["identity"]},
     )
     result = run_confirm("mine", top=1, seeds=6)
     tags = store.get_run(parent.info.run_id).data.tags
@@ -142,12 +151,12 @@ def test_mlflow_learns_of_the_winner(search, at_work, store):
     assert winner.data.metrics["test_accuracy"] == result.value["arms"][1]["scores"]["6"]
 
 
-def test_without_a_winner_mlflow_has_none(search, at_work, store):
+def test_without_a_winner_mlflow_has_none(tracked, at_work, store):
     at_work(FakeWorkers(lambda arm, seed: 0.9 + noise(arm, seed)))
     parent = store.create_run(
         store.create_experiment("digits"),
         tags={
-            "automl.identity": json.loads((search / "search.json").read_text())["identity"],
+            "automl.identity": json.loads((tracked / "search.json").read_text())["identity"],
             "automl.confirmed_run": "of an earlier confirmation",
         },
     )
@@ -179,7 +188,7 @@ def test_errors_are_tried_again(search, at_work):
     assert run_confirm("mine").value == result.value
 
 
-def test_of_equal_checkpoints_the_first_is_kept(search, at_work, store):
+def test_of_equal_checkpoints_the_first_is_kept(tracked, at_work, store):
     """As they end in another order than they began in."""
     at_work(FakeWorkers(gain, shuffled=True))
     result = run_confirm("mine", top=1, seeds=8)
@@ -291,7 +300,7 @@ def test_arms_of_one_seed_are_paired(placement):
     assert all(torch.equal(whole[name], value) for name, value in trunk.items())
 
 
-def test_sync_brings_mlflow_the_confirmation(search, at_work, store, monkeypatch, tmp_path):
+def test_sync_brings_mlflow_the_confirmation(tracked, at_work, store, monkeypatch, tmp_path):
     at_work(FakeWorkers(gain))
     result = run_confirm("mine", top=1, seeds=6)
     # Another, empty MLflow: nothing of it is there.
