@@ -70,7 +70,9 @@ def search(
     size: Annotated[int | None, typer.Option(help="Side of the images in pixels.")] = None,
     subset: Annotated[float, typer.Option(help="Stratified fraction of the images.")] = 1.0,
     name: Annotated[str | None, typer.Option(help="Name of the search.")] = None,
-    resume: Annotated[str | None, typer.Option(help="Go on with the search of this name.")] = None,
+    resume: Annotated[
+        str | None, typer.Option(help="Go on with the search of this name; auto: of --name, or begin it.")
+    ] = None,
     like: Annotated[str | None, typer.Option(help="Know the results of this search from the start.")] = None,
     seed: Annotated[int, typer.Option(help="Of the sampler and of every trial.")] = 0,
     equal: Annotated[str, typer.Option(help="What trials get the same of: time or epochs.")] = "time",
@@ -104,7 +106,8 @@ def search(
     """Search a space: which attention, how many modules, where, with which hyperparameters."""
     from automl.settings import Settings
 
-    if resume is not None:
+    auto = resume == "auto"
+    if resume is not None and not auto:
         _only(context, "resume", "space", "trials", "budget", "storage", "as_json")
         from automl.search import resume_search
 
@@ -129,9 +132,9 @@ def search(
             if as_json:
                 print(json.dumps(forecast.to_json()))
             return
-        from automl.search import run_search
+        from automl.search import run_search, start_or_resume
 
-        result = run_search(settings)
+        result = start_or_resume(settings) if auto else run_search(settings)
     _print_search(result)
     if as_json:
         print(json.dumps(result.to_json()))
@@ -185,6 +188,22 @@ def _about(trial: "TrialResult") -> str:
     model = trial.config["model"]
     where = ", ".join(f"{spec['type']} at {site}" for site, spec in model["placement"].items())
     return f"{model['backbone']}, {where or 'no attention'}"
+
+
+@app.command()
+def status(
+    name: Annotated[str | None, typer.Argument(help="A search; the latest one if not given.")] = None,
+    storage: StorageOption = "searches",
+    as_json: Json = False,
+) -> None:
+    """Say how a search stands, from any terminal or machine that sees its folder."""
+    from automl.status import read_status
+
+    found = read_status(name, storage)
+    for line in found.lines():
+        print(line)
+    if as_json:
+        print(json.dumps(found.to_json()))
 
 
 @app.command()

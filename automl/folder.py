@@ -84,7 +84,7 @@ def new_folder(
     )
     folder = _place(settings.storage, name)
     try:
-        folder.mkdir(parents=True)
+        folder.mkdir(parents=True, exist_ok=_is_void(folder))
     except FileExistsError:
         raise InputError(
             f"a search called {name!r} exists already in {settings.storage}; give this one another --name, "
@@ -102,6 +102,13 @@ def new_folder(
         if not (folder / TRIALS).exists():
             shutil.rmtree(folder, ignore_errors=True)
         raise
+
+
+def _is_void(folder: Path) -> bool:
+    """Whether a search was killed here before it had written anything."""
+    return folder.is_dir() and all(
+        file.name == LOCK or file.name.startswith(f"{FILE}.") for file in folder.iterdir()
+    )
 
 
 @contextmanager
@@ -150,11 +157,22 @@ def write_about(folder: Path, about: About) -> None:
     os.replace(new, folder / FILE)
 
 
+def is_running(folder: Path) -> bool:
+    """Whether a process on this machine, or on one that shares the folder's locks, is at the search."""
+    lock = FileLock(folder / LOCK)
+    try:
+        lock.acquire(timeout=0)
+    except Timeout:
+        return True
+    lock.release()
+    return False
+
+
 @contextmanager
 def _locked(folder: Path, name: str) -> Iterator[None]:
     lock = FileLock(folder / LOCK)
     try:
-        lock.acquire(timeout=0)
+        lock.acquire(timeout=1)  # `is_running` may hold it for a moment
     except Timeout:
         raise InputError(
             f"search {name!r} is running in another process; two cannot go on with one"

@@ -4,6 +4,7 @@ import json
 import sys
 import time
 from collections import Counter
+from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 
@@ -11,6 +12,7 @@ import optuna
 from optuna.study import StudyDirection
 
 from attention import InputError
+from automl.folder import FILE as ABOUT
 from automl.folder import About, find_folder, new_folder, old_folder, read_about, write_about
 from automl.forecast import Forecast, check_limits
 from automl.result import SearchResult, make_result
@@ -22,7 +24,7 @@ from search.ledger import Plan, leaders
 from search.record import State, TrialRecord
 from search.samplers import check_sampler, load_sampler
 from search.spaces import Space, fingerprint, load, random_draws
-from search.study import CONFIG, FILE, close_study, create_study, learn, open_study, own_trials
+from search.study import FILE, create_study, learn, open_study, read_records
 
 # Ray and MLflow take seconds to import; a mistake in the arguments is told before that.
 
@@ -82,15 +84,36 @@ def resume_search(
                 f"space {settings.space!r} has changed since search {name!r} was made; its trials cannot "
                 f"stand beside new ones. Bring the old space back, or start another search."
             )
-        there = _open_study(folder, about, None)
-        known = sum(CONFIG in trial.user_attrs for trial in own_trials(there))
-        close_study(there)
+        known = len(read_records(folder, about.name))
         settings = replace(settings.extended(trials, budget, known), storage=storage)
         about = replace(about, settings=settings, plan={**about.plan, "trials": settings.most})
         write_about(folder, about)
         baseline = draw_baseline(chosen, settings)
         open_task(baseline, settings.runtime)  # decodes the data where they no longer are
         return _run(folder, about, chosen, baseline, begun)
+
+
+def start_or_resume(settings: Settings) -> SearchResult:
+    """Go on with the search called `settings.name`, or begin it: for jobs that are repeated when they fail.
+
+    Raises InputError as both do, when there is no name, and when the search was made with other settings;
+    more trials and another time are no others.
+    """
+    if settings.name is None:
+        raise InputError("--resume auto needs the --name of the search that is to go on")
+    folder = Path(settings.storage).expanduser().resolve() / settings.name
+    if not (folder / ABOUT).is_file():
+        return run_search(settings)
+    made = read_about(folder).settings
+    same = replace(made, trials=settings.trials, budget=settings.budget, storage=settings.storage)
+    if same != settings:
+        other = [key for key, value in settings.to_json().items() if getattr(same, key) != value]
+        told = ", ".join(f"--{key.replace('_', '-')} {getattr(made, key)}" for key in other)
+        raise InputError(
+            f"search {settings.name!r} was made with {told}; give it the same again, or another --name"
+        )
+    trials = None if settings.trials is None else str(settings.trials)
+    return resume_search(settings.name, storage=settings.storage, trials=trials, budget=settings.budget)
 
 
 def _run(folder: Path, about: About, space: Space, baseline: TrialConfig, begun: float) -> SearchResult:
@@ -182,14 +205,11 @@ def _check_sampler(settings: Settings, space: Space) -> None:
     check_sampler(settings.sampler, space)
 
 
-def _open_study(folder: Path, about: About, plan: Plan | None) -> optuna.Study:
+def _open_study(folder: Path, about: About, plan: Plan) -> optuna.Study:
     """The search's study, made where there is none yet."""
     if (folder / FILE).exists():
-        return open_study(folder, name=about.name)
-    if plan is None:
-        raise InputError(
-            f"search {about.name!r} ended before its first trial; start it again under another name"
-        )
+        with suppress(KeyError):  # killed between the file and the study in it
+            return open_study(folder, name=about.name)
     directions = [
         StudyDirection.MAXIMIZE if plan.better(name) > 0 else StudyDirection.MINIMIZE
         for name in plan.objectives

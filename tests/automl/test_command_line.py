@@ -4,12 +4,14 @@ import re
 import subprocess
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
 from PIL import Image
 
-from attention import ATTENTIONS
+from attention import ATTENTIONS, InputError
+from automl import search
 from automl.folder import new_folder
 from automl.settings import Settings
 from search.ledger import Plan
@@ -18,7 +20,19 @@ from search.spaces import SPACES, fingerprint
 Cli = Callable[..., tuple[int, str, str]]
 Script = Callable[..., subprocess.CompletedProcess[str]]
 
-COMMANDS = ("search", "sync", "report", "train", "export", "predict", "spaces", "sites")
+COMMANDS = (
+    "search",
+    "status",
+    "confirm",
+    "compare",
+    "sync",
+    "report",
+    "train",
+    "export",
+    "predict",
+    "spaces",
+    "sites",
+)
 DIGITS = ("train", "--dataset", "digits", "--size", "24", "--subset", "0.1", "--width", "0.25")
 
 
@@ -237,7 +251,11 @@ def earlier(place: Path) -> str:
     ("arguments", "fragments"),
     [
         (("--resume", "older", "--space", "woof"), ["made with --space digits", "--like older"]),
-        (("--resume", "older"), ["ended before its first trial", "another name"]),
+        (("--resume", "auto", "--space", "digits"), ["--resume auto needs the --name"]),
+        (
+            ("--resume", "auto", "--space", "digits", "--name", "older", "--epochs", "3"),
+            ["'older' was made with --epochs None; give it the same again"],
+        ),
         (("--resume", "our"), ["no search called 'our' in searches; there are older"]),
         (("--space", "digits", "--name", "older"), ["exists already", "--resume older"]),
         (("--space", "woof", "--like", "older"), ["made with another space (digits)"]),
@@ -255,6 +273,33 @@ def test_a_mistake_about_an_earlier_search(
         assert fragment in err
     assert "Traceback" not in out + err
     assert sorted(place.glob("searches/**/*")) == before
+
+
+@pytest.mark.parametrize(
+    ("more", "called"),
+    [
+        (("--name", "older"), ("resume", "older", None)),
+        (("--name", "older", "--trials", "9"), ("resume", "older", "9")),
+        (("--name", "new"), ("run", "new", None)),
+    ],
+    ids=" ".join,
+)
+@pytest.mark.usefixtures("earlier")
+def test_a_repeated_job_begins_or_goes_on(
+    more: tuple[str, ...], called: tuple[str, ...], monkeypatch: pytest.MonkeyPatch, cli: Cli
+) -> None:
+    calls: list[tuple[Any, ...]] = []
+
+    def stop(*call: Any) -> None:
+        calls.append(call)
+        raise InputError("that is far enough")
+
+    monkeypatch.setattr(search, "run_search", lambda settings: stop("run", settings.name, None))
+    monkeypatch.setattr(
+        search, "resume_search", lambda name, storage, trials, budget: stop("resume", name, trials)
+    )
+    cli("search", "--space", "digits", "--resume", "auto", *more)
+    assert calls == [called]
 
 
 def test_what_only_ray_can_tell(automl: Script, tmp_path: Path) -> None:

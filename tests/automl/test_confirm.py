@@ -16,6 +16,7 @@ from attention import Spec
 from automl.confirm import run_confirm
 from automl.confirmation import confirmations
 from automl.search import Stopped
+from automl.status import read_status
 from automl.sync import run_sync
 from automl.tasks import open_task
 from search.study import open_study, own_trials
@@ -68,6 +69,7 @@ def test_all_arms_get_the_same_fresh_seeds(search, at_work):
     assert result.verdict.said == "better"
     assert result.value["winner"] == LEAD
     assert json.loads((search / "confirm" / "verdict.json").read_text()) == result.value
+    assert read_status("mine").verdict == result.verdict.sentence
 
 
 def test_a_rival_that_validates_better_becomes_the_baseline(search, at_work):
