@@ -4,7 +4,12 @@ import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
+import hypothesis
 import pytest
+
+# What a machine has to do beside the tests is none of their business.
+hypothesis.settings.register_profile("patient", deadline=None)
+hypothesis.settings.load_profile("patient")
 
 SCRIPT = Path(sys.executable).parent / "automl"
 
