@@ -146,10 +146,10 @@ class Planted:
         )
 
     def trials(self) -> list[optuna.trial.FrozenTrial]:
-        file = self.folder / "searches" / "s" / "confirm" / "study.db"
-        if not file.exists():
-            return []
-        return optuna.load_study(study_name="s-confirm", storage=f"sqlite:///{file}").trials
+        folder = self.folder / "searches" / "s" / "confirm"
+        if not (folder / "verdict.json").exists():
+            return []  # the study may just be being made
+        return optuna.load_study(study_name="s-confirm", storage=f"sqlite:///{folder / 'study.db'}").trials
 
 
 @pytest.fixture(scope="module")
