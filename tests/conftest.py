@@ -14,6 +14,13 @@ hypothesis.settings.load_profile("patient")
 SCRIPT = Path(sys.executable).parent / "automl"
 
 
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Tests that take minutes and vary one that is always run are run with AUTOML_LONG=1."""
+    for item in items:
+        if item.get_closest_marker("long") and not os.environ.get("AUTOML_LONG"):
+            item.add_marker(pytest.mark.skip(reason="long; run with AUTOML_LONG=1"))
+
+
 @pytest.fixture(scope="session", autouse=True)
 def surroundings(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
     """One cache for all, so that digits is decoded once; and no server or cluster of the person's own."""

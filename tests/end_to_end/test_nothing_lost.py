@@ -189,6 +189,7 @@ def test_a_signal_stops_in_order(search):
     check_whole(search)
 
 
+@pytest.mark.long
 def test_a_second_signal_stops_at_once_and_loses_nothing(search):
     search.start()
     search.until("ray::TrialActor")
