@@ -20,8 +20,10 @@ demo: setup
 	$(BIN)/automl export --best --out exports/demo
 	$(BIN)/automl predict exports/demo docs/seven.png
 
+# A search takes the whole machine, so those that run one come one after the other.
 test: setup
-	$(BIN)/python -m pytest
+	$(BIN)/python -m pytest --numprocesses 2 --dist loadfile --ignore tests/end_to_end
+	$(BIN)/python -m pytest tests/end_to_end
 
 check: setup
 	$(BIN)/ruff format --check .

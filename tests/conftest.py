@@ -4,9 +4,21 @@ import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
+import hypothesis
 import pytest
 
+# What a machine has to do beside the tests is none of their business.
+hypothesis.settings.register_profile("patient", deadline=None)
+hypothesis.settings.load_profile("patient")
+
 SCRIPT = Path(sys.executable).parent / "automl"
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Tests that take minutes and vary one that is always run are run with AUTOML_LONG=1."""
+    for item in items:
+        if item.get_closest_marker("long") and not os.environ.get("AUTOML_LONG"):
+            item.add_marker(pytest.mark.skip(reason="long; run with AUTOML_LONG=1"))
 
 
 @pytest.fixture(scope="session", autouse=True)

@@ -45,12 +45,18 @@ def case(request: pytest.FixtureRequest) -> tuple[Task, Weights, list[Metrics]]:
 
 
 def test_one_record_an_epoch(case: tuple[Task, Weights, list[Metrics]]) -> None:
-    _, _, history = case
+    task, weights, history = case
+    sites = list(task.config.model.placement)
+    gates = {f"gate.{site}" for site in sites}
+    own = {"epoch", "resource", "train_loss", "accuracy", "loss", "learning_rate"}
     assert [record["epoch"] for record in history] == [1, 2]
     for record in history:
-        assert record.keys() == {"epoch", "resource", "train_loss", "accuracy", "loss", "learning_rate"}
+        assert record.keys() == own | gates
         assert record["resource"] == record["epoch"]
         assert 0 <= record["accuracy"] <= 1
+    learned = [weight.item() for name, weight in weights.items() if name.endswith("site_attention.gamma")]
+    assert [history[-1][f"gate.{site}"] for site in sites] == pytest.approx(learned)
+    assert all(learned), "a gate that has not moved tells nothing"
 
 
 def test_same_seed_same_weights(case: tuple[Task, Weights, list[Metrics]]) -> None:

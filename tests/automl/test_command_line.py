@@ -282,7 +282,7 @@ def test_a_mistake_about_an_earlier_search(
         (("--name", "older", "--trials", "9"), ("resume", "older", "9")),
         (("--name", "new"), ("run", "new", None)),
     ],
-    ids=" ".join,
+    ids=["there", "more of it", "not there"],
 )
 @pytest.mark.usefixtures("earlier")
 def test_a_repeated_job_begins_or_goes_on(

@@ -66,6 +66,7 @@ def test_a_trial_survives_the_death_of_a_worker(tmp_path):
 
 
 @pytest.mark.timeout(300 + 60 * STOPS)
+@pytest.mark.long
 def test_stopped_trials_give_everything_back(tmp_path):
     trial = TrialConfig(
         data=Data(source="digits", size=32, subset=0.2),

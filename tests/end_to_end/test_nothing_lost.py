@@ -21,7 +21,7 @@ from search.study import read_record
 
 AUTOML = Path(sys.executable).parent / "automl"
 KILLS = int(os.environ.get("AUTOML_KILLS", "1"))
-TRIALS = 6 + min(24, 3 * KILLS)  # 30 in the long version
+TRIALS = min(30, 5 + 2 * KILLS)  # 30 in the long version
 NAME = "killed"
 
 
@@ -44,7 +44,7 @@ class Search:
 
     @staticmethod
     def options() -> list[str]:
-        return ["--trials", str(TRIALS), "--epochs", "6", "--subset", "0.5"]
+        return ["--trials", str(TRIALS), "--epochs", str(min(6, 3 + KILLS)), "--subset", "0.5"]
 
     def wait(self) -> int:
         assert self.process is not None
@@ -189,6 +189,7 @@ def test_a_signal_stops_in_order(search):
     check_whole(search)
 
 
+@pytest.mark.long
 def test_a_second_signal_stops_at_once_and_loses_nothing(search):
     search.start()
     search.until("ray::TrialActor")

@@ -271,7 +271,7 @@ class Server:
         self.process.wait()
 
 
-@pytest.mark.parametrize("back", ["in time", "too late"])
+@pytest.mark.parametrize("back", ["in time", pytest.param("too late", marks=pytest.mark.long)])
 def test_mlflow_goes_away_and_comes_back(place, monkeypatch, back):
     server = Server(place)
     monkeypatch.setenv("MLFLOW_TRACKING_URI", server.uri)
