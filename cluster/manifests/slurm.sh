@@ -29,7 +29,7 @@ token=$(mktemp "$home/.automl-token-$job-XXXXXX") || exit 1
 od -An -tx1 -N32 /dev/urandom | tr -d ' \n' > "$token"
 export RAY_AUTH_MODE=token RAY_AUTH_TOKEN_PATH=$token
 
-steps=() search= why=
+nodes=() steps=() search= why=
 
 # Workers first: a worker without a head complains.
 finish() {
@@ -42,13 +42,16 @@ finish() {
         kill -KILL "$step" 2> /dev/null
         wait "$step" 2> /dev/null
     done
+    steps=()
     rm -f "$token"
+    # Ray's logs stay where something went wrong.
+    [ "$1" -eq 0 ] && srun --overlap --nodes="${#nodes[@]}" --ntasks-per-node=1 rm -rf "$temporary"
 }
 stop() {
     why=$1
     [ -n "$search" ] && kill -TERM "$search" 2> /dev/null  # it ends in order, and its trials go on later
 }
-trap finish EXIT
+trap 'finish $?' EXIT
 trap 'stop limit' USR1   # of the time: Slurm says so three minutes before
 trap 'stop person' TERM INT
 
@@ -58,22 +61,25 @@ mapfile -t nodes < <(scontrol show hostnames "$SLURM_JOB_NODELIST")
 [ "${#nodes[@]}" -gt 0 ] || fail "Slurm names no nodes"
 head=${nodes[0]}
 # As another node sees it: a machine's own name may lead to its own loopback.
-address=$(srun --overlap --nodes=1 --ntasks=1 --nodelist="${nodes[-1]}" getent ahostsv4 "$head" | awk 'NR == 1 {print $1}')
+address=$(srun --overlap --nodes=1 --ntasks=1 --nodelist="${nodes[-1]}" getent ahostsv4 "$head" |
+    awk 'NR == 1 {print $1}')
 [ -n "$address" ] || fail "${nodes[-1]} does not know $head"
 
-# Ports by the job's number: nodes may be shared by several jobs. Below 32768, from where the system gives its own.
+# Ports by the job's number: nodes may be shared by several jobs. Below 32768, from where the system gives its own;
+# Ray's workers get those.
 port=$((20000 + job % 6000)) dashboard=$((26000 + job % 6000))
 
 on() {
     local node=$1
     shift
     srun --overlap --nodes=1 --ntasks=1 --nodelist="$node" --cpus-per-task="${SLURM_CPUS_PER_TASK:-1}" \
-        ray start --block --num-cpus="${SLURM_CPUS_PER_TASK:-1}" --temp-dir="$temporary" "$@" &
+        ray start --block --num-cpus="${SLURM_CPUS_PER_TASK:-1}" --temp-dir="$temporary" \
+        --min-worker-port=0 --max-worker-port=0 "$@" &
     steps+=($!)
 }
 
-on "$head" --head --node-ip-address="$address" --port="$port" --dashboard-host=127.0.0.1 --dashboard-port="$dashboard" \
-    --ray-client-server-port=0
+on "$head" --head --node-ip-address="$address" --port="$port" --ray-client-server-port=0 \
+    --dashboard-host=127.0.0.1 --dashboard-port="$dashboard"
 for ((waited = 0; ; waited++)); do
     (exec 3<> "/dev/tcp/$address/$port") 2> /dev/null && break
     kill -0 "${steps[0]}" 2> /dev/null || fail "Ray's head on $head has ended"
@@ -108,7 +114,7 @@ fi
 
 if [ "$why" = limit ] && [ "$status" -ne 0 ]; then
     echo "slurm.sh: out of time; job $job goes back into the queue and goes on with search $name"
-    finish
+    finish 0
     scontrol requeue "$job"
 fi
 exit "$status"

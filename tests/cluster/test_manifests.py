@@ -6,8 +6,10 @@ import os
 import re
 import shlex
 import shutil
+import signal
 import subprocess
 import sys
+import time
 from pathlib import Path
 
 import jsonschema
@@ -326,15 +328,41 @@ STUBS = {
 }
 
 
+# Instead of Ray and a search, for what the script itself does.
+FAKES = {
+    "ray": (
+        f"#!{sys.executable}\n"
+        "import signal, socket, sys\n"
+        "address = dict(word.split('=', 1) for word in sys.argv if word.startswith('--') and '=' in word)\n"
+        "if '--head' in sys.argv:\n"
+        "    listening = socket.create_server((address['--node-ip-address'], int(address['--port'])))\n"
+        "signal.signal(signal.SIGTERM, lambda *_: sys.exit())\n"
+        "signal.pause()\n"
+    ),
+    "python": "#!/bin/bash\nexit 0\n",
+    "automl": (
+        "#!/bin/bash\n"
+        'echo "automl $* with $(stat -c %a "$RAY_AUTH_TOKEN_PATH")"\n'
+        "trap 'echo in order; exit 143' TERM\n"
+        'while [ "$FAKE_END" = never ]; do sleep 0.1; done\n'
+        'exit "$FAKE_END"\n'
+    ),
+}
+
+
+def programs(folder, texts):
+    folder.mkdir(parents=True)
+    for name, text in texts.items():
+        (folder / name).write_text(text)
+        (folder / name).chmod(0o755)
+    return folder
+
+
 @pytest.fixture
 def slurm(tmp_path):
-    """Runs the script as a job of two nodes, both of which are this machine; and what Slurm was told."""
-    stubs = tmp_path / "stubs"
-    stubs.mkdir()
-    for name, text in STUBS.items():
-        (stubs / name).write_text(text)
-        (stubs / name).chmod(0o755)
+    """Starts the script as a job of two nodes, both of which are this machine; and the job's number."""
     job = str(os.getpid() * 10 + 1)
+    stubs = programs(tmp_path / "stubs", STUBS)
     environment = {
         **os.environ,
         "PATH": f"{stubs}{os.pathsep}{os.environ['PATH']}",
@@ -348,11 +376,11 @@ def slurm(tmp_path):
     for name in ("RAY_ADDRESS", "RAY_AUTH_TOKEN", "RAY_AUTH_MODE"):
         environment.pop(name, None)
 
-    def start(*arguments):
+    def start(*arguments, **more):
         return subprocess.Popen(
             ["bash", MANIFESTS / "slurm.sh", *arguments],
             cwd=tmp_path,
-            env=environment,
+            env={**environment, **more},
             stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT,
             text=True,
@@ -360,8 +388,7 @@ def slurm(tmp_path):
         )
 
     yield start, job
-    left = processes(job)
-    for process in left:
+    for process in processes(job):
         process.kill()
     shutil.rmtree(f"/tmp/automl-ray-{job}", ignore_errors=True)
 
@@ -399,16 +426,40 @@ def test_the_slurm_script_runs_a_search_on_two_rays_and_leaves_nothing(slurm, tm
     assert json.loads((tmp_path / "searches" / "one" / "result.json").read_text())["completed"] >= 1
     assert not processes(job)
     assert not list(tmp_path.glob(".automl-token-*"))
+    assert not Path(f"/tmp/automl-ray-{job}").exists()
     assert not (tmp_path / "slurm.log").exists()  # nothing to queue again
 
 
-def test_the_slurm_script_has_no_mistake_of_the_shell():
-    assert subprocess.run(["bash", "-n", MANIFESTS / "slurm.sh"]).returncode == 0
+@pytest.mark.parametrize(
+    ("end", "signal_", "status", "told"),
+    [
+        ("0", None, 0, None),
+        ("7", None, 7, None),
+        ("never", signal.SIGUSR1, 143, "requeue"),  # out of time: goes on later
+        ("never", signal.SIGTERM, 143, None),  # a person's wish: stays stopped
+    ],
+)
+def test_the_slurm_script_ends_in_order_whatever_ends_it(slurm, tmp_path, end, signal_, status, told):
+    start, job = slurm
+    venv = programs(tmp_path / "venv" / "bin", FAKES).parent
+    run = start("--space", "woof", AUTOML_VENV=str(venv), FAKE_END=end)
+    lines = [run.stdout.readline()]
+    if signal_:
+        time.sleep(0.5)  # until the search has its own answer to the signal
+        os.kill(run.pid, signal_)
+    output = lines[0] + run.communicate(timeout=60)[0]
+    storage = tmp_path / "searches"
+    command = f"automl search --name automl-{job} --resume auto --storage {storage} --space woof"
+    assert f"{command} with 600" in output  # the token is its owner's alone
+    assert run.returncode == status, output
+    assert ("in order" in output) == (signal_ is not None)
+    log = tmp_path / "slurm.log"
+    assert (log.read_text() if log.exists() else None) == (f"{told} {job}\n" if told else None)
+    assert not processes(job)
+    assert not list(tmp_path.glob(".automl-token-*"))
 
 
-def test_the_slurm_script_is_queued_again_and_goes_on():
+def test_the_slurm_script_can_be_queued_again():
     text = (MANIFESTS / "slurm.sh").read_text()
     for option in ("--requeue", "--open-mode=append", "--signal=B:USR1@180"):
         assert f"#SBATCH {option}\n" in text
-    assert "--resume auto" in text
-    assert 'scontrol requeue "$job"' in text
