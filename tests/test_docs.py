@@ -13,7 +13,7 @@ from search.config import TrialConfig
 from search.spaces import load
 
 ROOT = Path(__file__).parents[1]
-DOCUMENTS = ["README.md", "docs/guide.md"]
+DOCUMENTS = ["README.md", "docs/guide.md", "docs/cluster.md"]
 
 
 def commands():
@@ -24,6 +24,10 @@ def commands():
                 yield document, line.strip()
             elif "python -m automl.search" in line and not line.startswith("`"):
                 yield document, "automl search" + line.partition("automl.search")[2]
+            elif line.startswith("    ray ") and "automl search " in line:
+                yield document, "automl search " + line.partition("automl search ")[2]
+            elif line.startswith("    sbatch ") and "slurm.sh " in line:
+                yield document, "automl search " + line.partition("slurm.sh ")[2]
 
 
 @pytest.mark.parametrize(("document", "line"), [c for c in commands() if "`" not in c[1]])
