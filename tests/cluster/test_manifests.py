@@ -404,6 +404,7 @@ def processes(job):
     return found
 
 
+@pytest.mark.long
 def test_the_slurm_script_runs_a_search_on_two_rays_and_leaves_nothing(slurm, tmp_path):
     start, job = slurm
     search = [
