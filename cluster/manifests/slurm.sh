@@ -67,7 +67,7 @@ address=$(srun --overlap --nodes=1 --ntasks=1 --nodelist="${nodes[-1]}" getent a
 
 # Ports by the job's number: nodes may be shared by several jobs. Below 32768, from where the system gives its own;
 # Ray's workers get those.
-port=$((20000 + job % 6000)) dashboard=$((26000 + job % 6000))
+port=$((20000 + job % 4000)) dashboard=$((24000 + job % 4000)) client=$((28000 + job % 4000))
 
 on() {
     local node=$1
@@ -78,7 +78,7 @@ on() {
     steps+=($!)
 }
 
-on "$head" --head --node-ip-address="$address" --port="$port" --ray-client-server-port=0 \
+on "$head" --head --node-ip-address="$address" --port="$port" --ray-client-server-port="$client" \
     --dashboard-host=127.0.0.1 --dashboard-port="$dashboard"
 for ((waited = 0; ; waited++)); do
     (exec 3<> "/dev/tcp/$address/$port") 2> /dev/null && break
