@@ -170,7 +170,7 @@ def _of_search(name: str, folder: Path, wanted: str | None) -> Sample:
 
 
 def _of_runs(name: str, storage: str) -> Sample:
-    from automl.tracking import find_scores
+    from automl.tracking.runs import find_scores
 
     runs = []
     for run_id in name.split(","):

@@ -32,7 +32,7 @@ from search.study import read_records
 
 # Ray and MLflow take seconds to import; a mistake in the arguments is told before that.
 if TYPE_CHECKING:
-    from automl.tracking import Tracker
+    from automl.tracking.tracker import Tracker
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -122,7 +122,7 @@ def _begin(
 
 def _run(place: Path, about: About, confirmation: Confirmation, *, ablate: bool) -> ConfirmResult:
     from automl.progress import Progress
-    from automl.tracking import open_confirmation
+    from automl.tracking.opening import open_confirmation
     from automl.workers import open_workers, settle
 
     settings = about.settings

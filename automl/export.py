@@ -26,15 +26,9 @@ from automl.runtime import Runtime
 from automl.score_card import Answers, Run, ScoreCard, answers
 from automl.speed import BATCH, Speed, machine, measure_speed
 from automl.tasks import Task, open_task
-from automl.tracking import (
-    VERDICT,
-    Registered,
-    TrackedRun,
-    check_registry,
-    find_best,
-    find_run,
-    register,
-)
+from automl.tracking.client import VERDICT
+from automl.tracking.registry import Registered, check_registry, register
+from automl.tracking.runs import TrackedRun, find_best, find_run
 from search.config import TrialConfig
 
 TOLERANCE = 1e-4  # the largest difference of a probability that two runtimes may have

@@ -7,7 +7,7 @@ from automl.score_card import ScoreCard
 from automl.speed import Speed
 from automl.tasks import Task
 from automl.tasks.base import Split
-from automl.tracking import TrackedRun
+from automl.tracking.runs import TrackedRun
 
 MOST = 20  # labels whose confusion matrix a page has room for, and lines of confusions where it has not
 CONFUSION = "confusion.csv"  # has the matrix where the page has not

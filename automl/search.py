@@ -119,7 +119,7 @@ def start_or_resume(settings: Settings) -> SearchResult:
 def _run(folder: Path, about: About, space: Space, baseline: TrialConfig, begun: float) -> SearchResult:
     from automl.keeper import Keeper
     from automl.progress import Progress, search_summary
-    from automl.tracking import open_tracker
+    from automl.tracking.opening import open_tracker
     from automl.workers import open_workers, settle
 
     settings, plan = about.settings, Plan(**about.plan)

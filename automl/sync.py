@@ -6,7 +6,7 @@ from attention import InputError
 from automl.confirm import conclude_in, open_jury
 from automl.confirmation import Confirmation, confirmations
 from automl.folder import old_folder
-from automl.tracking import open_confirmation, open_tracker
+from automl.tracking.opening import open_confirmation, open_tracker
 from search.ledger import Plan, leaders
 from search.record import State
 from search.study import close_study, read_records

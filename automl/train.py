@@ -15,7 +15,7 @@ from automl import checkpoint
 from automl.loop import Diverged, fit, start
 from automl.runtime import Runtime, find_device
 from automl.tasks import Task, open_task
-from automl.tracking import Tracker
+from automl.tracking.tracker import Tracker
 from backbones import build, sites
 from search import record
 from search.config import TrialConfig

@@ -155,7 +155,7 @@ def _earlier(folder: Path) -> list[str]:
 
 def _track(search: Search, folder: Path, names: Sequence[str]) -> str | None:
     """Log the report to MLflow; the report is whole without it."""
-    from automl.tracking import log_report  # takes seconds to import
+    from automl.tracking.runs import log_report  # takes seconds to import
 
     try:
         return log_report(search.about, folder, _files(names))

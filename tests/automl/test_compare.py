@@ -9,12 +9,12 @@ from confirm_cases import SSA, FakeWorkers, NoTracker, config, fake_search
 from mlflow import MlflowClient
 from scipy import stats
 
-import automl.tracking
+import automl.tracking.opening
 import automl.workers
 from attention import InputError
 from automl.compare import run_compare
 from automl.confirm import run_confirm
-from automl.tracking import Tracker
+from automl.tracking.tracker import Tracker
 from search.config import TrialConfig
 from search.record import State, TrialRecord
 
@@ -83,7 +83,7 @@ def confirmed(store: MlflowClient, tmp_path: Path, monkeypatch: pytest.MonkeyPat
         return 0.9 + noise + (0.02 if arm.startswith(LEAD) else 0)
 
     monkeypatch.setattr(automl.workers, "open_workers", FakeWorkers(score).open)
-    monkeypatch.setattr(automl.tracking, "open_confirmation", lambda *about: NoTracker())
+    monkeypatch.setattr(automl.tracking.opening, "open_confirmation", lambda *about: NoTracker())
     run_confirm("mine", top=2, seeds=8)
     return folder
 

@@ -10,7 +10,7 @@ from automl_cases import HERE, tiny
 from confirm_cases import FOUND, SAGAN, SSA, FakeWorkers, NoTracker, fake_search
 from mlflow import MlflowClient
 
-import automl.tracking
+import automl.tracking.opening
 import automl.workers
 from attention import Spec
 from automl.confirm import run_confirm
@@ -43,7 +43,7 @@ def tracked(store: MlflowClient, tmp_path: Path) -> Path:
 @pytest.fixture
 def search(tracked: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """The same without MLflow."""
-    monkeypatch.setattr(automl.tracking, "open_confirmation", lambda *about: NoTracker())
+    monkeypatch.setattr(automl.tracking.opening, "open_confirmation", lambda *about: NoTracker())
     return tracked
 
 

@@ -19,7 +19,9 @@ from automl import checkpoint, export
 from automl.export import ExportResult, run_export
 from automl.tasks import open_task
 from automl.tasks.classification import Probabilities
-from automl.tracking import BEST, CONFIRMED, SEARCH, VERDICT, TrackedRun, Tracker
+from automl.tracking.client import BEST, CONFIRMED, SEARCH, VERDICT
+from automl.tracking.runs import TrackedRun
+from automl.tracking.tracker import Tracker
 from automl.train import TrainResult
 from search.config import TrialConfig
 from search.record import State, TrialRecord

@@ -17,7 +17,7 @@ from automl.predict import run_predict
 from automl.score_card import ScoreCard
 from automl.speed import Speed
 from automl.tasks import Task
-from automl.tracking import TrackedRun
+from automl.tracking.runs import TrackedRun
 from automl.train import TrainResult
 
 RUN = TrackedRun("abc", "name", Path("checkpoint"))

@@ -14,7 +14,8 @@ from automl import checkpoint
 from automl.export import ExportResult, run_export
 from automl.tasks import open_task
 from automl.tasks.classification import Probabilities
-from automl.tracking import VERDICT, check_registry, register
+from automl.tracking.client import VERDICT
+from automl.tracking.registry import check_registry, register
 from automl.train import TrainResult
 from search.config import TrialConfig
 

@@ -17,7 +17,7 @@ from attention import Spec
 from automl.folder import read_about
 from automl.report import ReportResult, _make, run_report, sections
 from automl.report.read import Search, Trial, read_search
-from automl.tracking import open_tracker
+from automl.tracking.opening import open_tracker
 from search.config import TrialConfig
 from search.record import State
 from search.study import read_record

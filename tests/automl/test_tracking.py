@@ -11,21 +11,14 @@ from mlflow.entities import Run
 from optuna.study import StudyDirection
 
 from attention import InputError, Spec
-from automl import tracking
 from automl.folder import new_folder
 from automl.settings import Settings
 from automl.sync import run_sync
-from automl.tracking import (
-    BEST,
-    CHECKPOINT,
-    SEARCH,
-    TRIAL,
-    Tracker,
-    find_best,
-    find_run,
-    flat,
-    open_tracker,
-)
+from automl.tracking import tracker as tracking
+from automl.tracking.client import BEST, CHECKPOINT, SEARCH, TRIAL
+from automl.tracking.opening import open_tracker
+from automl.tracking.runs import find_best, find_run
+from automl.tracking.tracker import Tracker, flat
 from search.config import Model, TrialConfig
 from search.engine import Engine
 from search.ledger import Plan

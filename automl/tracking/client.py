@@ -1,0 +1,38 @@
+"""The connection to MLflow, and the tags by which runs of ours are found again."""
+
+from typing import Any
+
+import mlflow
+from mlflow.environment_variables import MLFLOW_HTTP_REQUEST_MAX_RETRIES as RETRIES
+from mlflow.environment_variables import MLFLOW_SUPPRESS_PRINTING_URL_TO_STDOUT as QUIET
+
+from attention import InputError
+
+# Tags of ours. `state`, `role` and `reason` are for people and keep plain names.
+SEARCH, IDENTITY, TRIAL = "automl.search", "automl.identity", "automl.trial"
+BEST, CHECKPOINT = "automl.best_run", "automl.checkpoint"
+# Of a confirmation's run: the search. Of a search's: the confirmed winner's run, and the verdict in words.
+CONFIRMS, CONFIRMED, VERDICT = "automl.confirms", "automl.confirmed_run", "automl.verdict"
+
+
+def open_client() -> Any:
+    """MLflow's client, once the store behind it has answered. Raises InputError when it does not."""
+    uri = mlflow.get_tracking_uri()
+    QUIET.set(True)  # standard output is ours
+    if RETRIES.get_raw() is None:
+        RETRIES.set(1)  # a server that is not there shall be missed in seconds, not minutes; we try again
+    try:
+        client = mlflow.MlflowClient()
+        client.search_experiments(max_results=1)
+    except Exception as error:
+        reason = str(error).strip().splitlines()[0][:200]
+        raise InputError(
+            f"MLflow at {uri} does not answer; start the server, or correct or unset MLFLOW_TRACKING_URI. "
+            f"({type(error).__name__}: {reason})"
+        ) from error
+    return client
+
+
+def experiments(client: Any) -> list[str]:
+    """The ids of all experiments, where runs are looked for."""
+    return [experiment.experiment_id for experiment in client.search_experiments()]

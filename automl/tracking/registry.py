@@ -1,0 +1,83 @@
+"""MLflow's model registry: a model of ours as a version there, and the alias that names it."""
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+import mlflow
+from mlflow.entities import LoggedModelOutput, LoggedModelStatus
+from mlflow.exceptions import MlflowException
+
+from attention import InputError
+from automl.tracking.client import open_client
+
+
+@dataclass(frozen=True, kw_only=True)
+class Registered:
+    """A version of a model in MLflow's registry, which `alias` names until another version gets it."""
+
+    name: str
+    version: str
+    alias: str
+
+    @property
+    def uri(self) -> str:
+        """What MLflow loads and serves it by."""
+        return f"models:/{self.name}@{self.alias}"
+
+
+def check_registry(name: str, alias: str) -> None:
+    """Raises InputError where MLflow would refuse to register a model so, before there is one to register."""
+    client = open_client()
+    # MLflow looks at the alias when it is set, and the version would be there by then.
+    if not re.fullmatch(r"[\w-]{1,255}", alias, re.ASCII) or re.fullmatch(r"(?i)latest|v\d+", alias):
+        raise InputError(
+            f"--alias must consist of letters, digits, _ and -, and not be `latest` or v and a number, which "
+            f"are MLflow's own; got {alias!r}"
+        )
+    try:
+        client.get_registered_model(name)
+    except MlflowException as error:
+        if error.error_code == "INVALID_PARAMETER_VALUE":
+            raise InputError(f"MLflow does not take {name!r} as the name of a model: {error}") from error
+        if error.error_code != "RESOURCE_DOES_NOT_EXIST":
+            raise InputError(
+                f"MLflow's model registry at {mlflow.get_registry_uri()} does not answer; correct or unset "
+                f"MLFLOW_REGISTRY_URI. ({error})"
+            ) from error
+
+
+def register(
+    folder: Path, run_id: str, name: str, alias: str, *, about: str, tags: Mapping[str, str]
+) -> Registered:
+    """Register the MLflow model in `folder` as a new version of `name`, and give it the alias.
+
+    Its files are copied to where the store keeps artifacts. The version, and the model that it is made of,
+    belong to the run. Raises InputError when MLflow refuses or does not answer.
+    """
+    client = open_client()
+    try:
+        experiment = client.get_run(run_id).info.experiment_id
+        # Each version has files of its own: a second export of a run leaves those of the first alone.
+        model = client.create_logged_model(experiment, name="exported", source_run_id=run_id, tags=dict(tags))
+        client.log_model_artifacts(model.model_id, str(folder))
+        client.finalize_logged_model(model.model_id, LoggedModelStatus.READY)
+        client.log_outputs(run_id, [LoggedModelOutput(model.model_id, step=0)])
+        try:
+            client.create_registered_model(name)
+        except MlflowException as error:
+            if error.error_code != "RESOURCE_ALREADY_EXISTS":
+                raise
+        version = client.create_model_version(
+            name,
+            f"models:/{model.model_id}",
+            run_id=run_id,
+            tags=dict(tags),
+            description=about,
+            model_id=model.model_id,
+        ).version
+        client.set_registered_model_alias(name, alias, version)
+    except (MlflowException, OSError) as error:
+        raise InputError(f"MLflow did not register the model as {name!r} ({error})") from error
+    return Registered(name=name, version=str(version), alias=alias)
