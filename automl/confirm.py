@@ -121,6 +121,7 @@ def _begin(
 
 
 def _run(place: Path, about: About, confirmation: Confirmation, *, ablate: bool) -> ConfirmResult:
+    from automl.metrics import Meter
     from automl.progress import Progress
     from automl.tracking.opening import open_confirmation
     from automl.workers import open_workers, settle
@@ -149,6 +150,7 @@ def _run(place: Path, about: About, confirmation: Confirmation, *, ablate: bool)
                 plan, records = roster.plan, roster.records
                 metric = jury.question.metric
                 keeper = _ArmKeeper(place, plan, records.values(), metric=metric, told=tracker.update)
+                meter = Meter(f"{about.name}/{place.name}", records, workers)
                 print(f"confirming {about.name} in {place}; if anything ends it, {advice}", file=sys.stderr)
                 while roster.left and workers.interrupt.signal is None and not roster.hopeless:
                     before = len(records)
@@ -159,7 +161,7 @@ def _run(place: Path, about: About, confirmation: Confirmation, *, ablate: bool)
                         devices=workers.devices,
                         device=workers.device,
                     )
-                    roster.listeners = [keeper, tracker, jury, progress, Traces(place)]
+                    roster.listeners = [keeper, tracker, jury, progress, meter, Traces(place)]
                     with progress:
                         workers.run(
                             roster,

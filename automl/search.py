@@ -118,6 +118,7 @@ def start_or_resume(settings: Settings) -> SearchResult:
 
 def _run(folder: Path, about: About, space: Space, baseline: TrialConfig, begun: float) -> SearchResult:
     from automl.keeper import Keeper
+    from automl.metrics import Meter
     from automl.progress import Progress, search_summary
     from automl.tracking.opening import open_tracker
     from automl.workers import open_workers, settle
@@ -147,7 +148,8 @@ def _run(folder: Path, about: About, space: Space, baseline: TrialConfig, begun:
             devices=workers.devices,
             device=workers.device,
         )
-        engine.listeners = [forecast, keeper, tracker, progress, Traces(folder)]
+        meter = Meter(about.name, engine.records, workers, plan)
+        engine.listeners = [forecast, keeper, tracker, progress, meter, Traces(folder)]
         for record in known:  # what MLflow missed
             tracker.update(record)
         print(f"search {about.name} in {folder}; if anything ends it, {advice}", file=sys.stderr)
