@@ -18,6 +18,7 @@ from automl.confirmation import FILE, FOLDER, Confirmation, Options, confirmatio
 from automl.folder import About, find_latest, old_folder, provenance
 from automl.jury import Jury
 from automl.keeper import Keeper
+from automl.lasting import check_lasting
 from automl.limits import Limits
 from automl.logs import chatter_to
 from automl.search import Stopped, Traces
@@ -75,6 +76,7 @@ def run_confirm(
     given: dict[str, Any] = {"top": top, "seeds": seeds, "margin": margin, "sequential": sequential}
     chosen = {key: value for key, value in given.items() if value is not None}
     Options(**chosen)  # a mistake shows before anything is read
+    check_lasting(storage)
     name = search or find_latest(storage)
     with old_folder(name, storage) as (folder, about):
         about = replace(about, settings=replace(about.settings, storage=storage))

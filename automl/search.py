@@ -15,6 +15,7 @@ from attention import InputError
 from automl.folder import FILE as ABOUT
 from automl.folder import About, find_folder, new_folder, old_folder, read_about, write_about
 from automl.forecast import Forecast, check_limits
+from automl.lasting import check_lasting
 from automl.result import SearchResult, make_result
 from automl.settings import Settings, draw_baseline, reference
 from automl.tasks import Task, open_task
@@ -38,6 +39,7 @@ def run_search(settings: Settings) -> SearchResult:
     Raises InputError, before anything is trained, for everything of the settings that cannot work.
     """
     begun = time.monotonic()
+    check_lasting(settings.storage)
     space = load(settings.space)
     _check_sampler(settings, space)
     mark = fingerprint(space)
@@ -71,6 +73,7 @@ def resume_search(
     Raises InputError when there is no such search, when it is running, or when its space has changed.
     """
     begun = time.monotonic()
+    check_lasting(storage)
     with old_folder(name, storage) as (folder, about):
         settings = about.settings
         if space is not None and space != settings.space:

@@ -1,4 +1,4 @@
-"""Whether a cluster lets us in, asked once: Ray itself asks for 15 seconds, and then says nothing of tokens."""
+"""Whether a cluster lets us in. Ray itself tries for 15 seconds and then says nothing of tokens."""
 
 import grpc
 from ray._private.gcs_utils import create_gcs_channel
