@@ -21,6 +21,7 @@ import pytest
 import ray
 import requests
 from optuna.trial import TrialState
+from sockets import open_to_others
 
 BIN = Path(sys.executable).parent
 ROOT = Path(__file__).parents[2]
@@ -101,6 +102,7 @@ def started(folder: Path, home: Path, python: Path) -> Iterator[Cluster]:
         "PATH": f"{python.parent}{os.pathsep}{os.environ['PATH']}",
         "RAY_AUTH_MODE": "token",
         "RAY_USAGE_STATS_ENABLED": "0",
+        "RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER": "0",  # on loopback alone
         "RAY_JOB_STOP_WAIT_TIME_S": "60",
         "RAY_metrics_report_interval_ms": "1000",
     }
@@ -232,6 +234,7 @@ class Life:
     refused: tuple[int, str]
     stopped: tuple[mlflow.entities.Run, list[mlflow.entities.Run]]
     left: list[psutil.Process]
+    reachable: list[tuple[str, str]]
     shared: Path
     folder: Path
     log: str
@@ -258,6 +261,7 @@ def life(bare: Cluster, tmp_path_factory: pytest.TempPathFactory) -> Life:
     while not list(folder.glob("trials/*/checkpoint.pt")):
         assert first.poll() is None, first.communicate()[0]
         time.sleep(0.2)
+    reachable = open_to_others(bare.head.pid)
     stop = bare.run("ray", "job", "stop", "first")
     assert "was stopped" in stop.stdout + stop.stderr
     first.communicate(timeout=60)
@@ -272,7 +276,9 @@ def life(bare: Cluster, tmp_path_factory: pytest.TempPathFactory) -> Life:
         gauges |= bare.gauges()
         time.sleep(0.5)
     log, _ = again.communicate(timeout=300)
-    return Life((lost.returncode, refused), stopped, left, shared, folder, log, again.returncode, gauges)
+    return Life(
+        (lost.returncode, refused), stopped, left, reachable, shared, folder, log, again.returncode, gauges
+    )
 
 
 def test_what_would_go_with_the_job_is_refused(life: Life) -> None:
@@ -280,6 +286,10 @@ def test_what_would_go_with_the_job_is_refused(life: Life) -> None:
     assert status == 1
     (error,) = said(log)
     assert error.startswith("error: --storage searches and MLflow's sqlite:///mlflow.db would be deleted")
+
+
+def test_a_cluster_of_one_machine_can_be_kept_to_it(life: Life) -> None:
+    assert life.reachable == []
 
 
 def test_a_job_is_stopped_in_order(life: Life) -> None:
