@@ -17,6 +17,7 @@ import pyarrow.fs
 from attention import InputError
 
 SECRETS = ("key", "secret", "token", "password", "credential")  # in the names of what an address may not hold
+BLOCK = 16 << 20  # bytes that are copied at once
 ATOMIC = ("s3", "gcs", "abfs")  # file systems where a file is there as a whole or not at all
 
 
@@ -119,6 +120,12 @@ class Storage:
         files, path = self._at(name)
         return bool(files.get_file_info(path).type == pyarrow.fs.FileType.File)
 
+    def size(self, name: str) -> int | None:
+        """Bytes of a file; None where there is none."""
+        files, path = self._at(name)
+        found: int | None = files.get_file_info(path).size
+        return found
+
     def changed(self, name: str) -> int:
         """When a file was last written, in nanoseconds of the store's clock."""
         files, path = self._at(name)
@@ -134,6 +141,16 @@ class Storage:
             with suppress(OSError):  # something else lies there
                 (self.local / name).parent.rmdir()
 
+    def send(self, path: Path, name: str) -> None:
+        """Copy the file `path` of this machine there."""
+        if self.local is not None or self.filesystem[0].type_name not in ATOMIC:
+            with self.writing(name) as target, open(path, "rb") as file:
+                shutil.copyfileobj(file, target, BLOCK)
+            return
+        files, target_path = self._at(name)
+        with open(path, "rb") as file, files.open_output_stream(target_path) as stream:
+            shutil.copyfileobj(file, stream, BLOCK)  # in parts; it is too large for the memory
+
     def fetch(self, name: str, path: Path) -> None:
         """Copy a file to `path` on this machine, at once."""
         path.parent.mkdir(parents=True, exist_ok=True)
@@ -141,7 +158,7 @@ class Storage:
         files, source = self._at(name)
         try:
             with files.open_input_stream(source) as stream, open(new, "wb") as file:
-                shutil.copyfileobj(stream, file, 16 << 20)
+                shutil.copyfileobj(stream, file, BLOCK)
             os.replace(new, path)
         finally:
             new.unlink(missing_ok=True)
@@ -167,9 +184,11 @@ class Storage:
 
     def clear(self) -> None:
         """Delete it with everything in it."""
-        files, folder = self.filesystem
-        with suppress(FileNotFoundError):
-            files.delete_dir(folder)
+        for name in self.files():
+            with suppress(FileNotFoundError):
+                self.remove(name)
+        if self.local is not None:
+            shutil.rmtree(self.local, ignore_errors=True)  # folders are nothing in an object store
 
 
 def is_address(text: str) -> bool:
