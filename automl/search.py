@@ -7,16 +7,19 @@ from collections import Counter
 from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import optuna
 from optuna.study import StudyDirection
 
 from attention import InputError
+from automl.data import shared
 from automl.folder import About, exists, find_search, new_folder, old_folder, write_about
 from automl.forecast import Forecast, check_limits
 from automl.result import SearchResult, make_result
 from automl.settings import Settings, draw_baseline, reference
-from automl.tasks import Task, open_task
+from automl.storage import Storage
+from automl.tasks import Split, Task, open_task
 from search.config import TrialConfig
 from search.engine import Engine
 from search.ledger import Plan, leaders
@@ -43,13 +46,14 @@ def run_search(settings: Settings) -> SearchResult:
     if settings.like is not None:
         _find_like(settings, mark)
     baseline = draw_baseline(space, settings)
+    shared.use(None)
     task = open_task(baseline, settings.runtime)  # decodes the data, once and before any trial
     task.model()  # and shows whether the backbone takes it
     plan = make_plan(settings, baseline, task)
     draws = [settings.adjust(config) for _, config in random_draws(space, 100) if config]
     check_limits([baseline, *draws], settings)
     with new_folder(settings, plan, fingerprint=mark, data=task.digest) as (folder, about):
-        return _run(folder, about, space, baseline, begun)
+        return _run(folder, about, space, task, begun)
 
 
 def resume_search(
@@ -88,8 +92,9 @@ def resume_search(
         about = replace(about, settings=settings, plan={**about.plan, "trials": settings.most})
         write_about(folder, about)
         baseline = draw_baseline(chosen, settings)
-        open_task(baseline, settings.runtime)  # decodes the data where they no longer are
-        return _run(folder, about, chosen, baseline, begun)
+        shared.recall(folder, Storage(storage))
+        task = open_task(baseline, settings.runtime)  # decodes the data where they no longer are
+        return _run(folder, about, chosen, task, begun)
 
 
 def start_or_resume(settings: Settings) -> SearchResult:
@@ -114,7 +119,7 @@ def start_or_resume(settings: Settings) -> SearchResult:
     return resume_search(settings.name, storage=settings.storage, trials=trials, budget=settings.budget)
 
 
-def _run(folder: Path, about: About, space: Space, baseline: TrialConfig, begun: float) -> SearchResult:
+def _run(folder: Path, about: About, space: Space, task: Task, begun: float) -> SearchResult:
     from automl.keeper import Keeper
     from automl.progress import Progress, search_summary
     from automl.tracking.opening import open_tracker
@@ -162,8 +167,9 @@ def _run(folder: Path, about: About, space: Space, baseline: TrialConfig, begun:
                     engine,
                     folder,
                     about.kept,
-                    reference=reference(baseline),
+                    reference=reference(task.config),
                     limits=settings.limits,
+                    data=share(task, folder, about, "train", "validation"),
                     stop=out_of_time,
                 )
         finally:
@@ -183,6 +189,15 @@ def _run(folder: Path, about: About, space: Space, baseline: TrialConfig, begun:
         print(advice, file=sys.stderr)
         raise Stopped(workers.interrupt.signal)
     return result
+
+
+def share(task: Task, folder: Path, about: About, *splits: Split) -> dict[str, Any] | None:
+    """What trials are to know of the data, where they may run on machines that do not have them."""
+    from cluster import joins
+
+    if about.kept.local is not None and not joins():
+        return None
+    return task.share(Storage(about.settings.storage), folder, splits)
 
 
 class Stopped(SystemExit):

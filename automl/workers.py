@@ -1,10 +1,11 @@
 """Ray with room for trials of one shape, for as long as a search or a confirmation takes."""
 
 import shutil
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Any
 
 from optuna.exceptions import StorageInternalError
 from sqlalchemy.exc import SQLAlchemyError
@@ -64,12 +65,13 @@ class Workers:
         reference: Model,
         limits: Limits,
         test: bool = False,
+        data: Mapping[str, Any] | None = None,
         stop: Callable[[], bool] = lambda: False,
     ) -> None:
         """Run the ledger's trials until it has no more or a signal comes.
 
         folder: for Tune's own files. kept: below it go the checkpoints.
-        reference, limits, test: as in `automl.trial.assignment`.
+        reference, limits, test, data: as in `automl.trial.assignment`.
         stop: ends it in order, too.
         Raises InputError when the study cannot be written.
         """
@@ -88,6 +90,7 @@ class Workers:
                     precision=self.settings.precision,
                     compile=self.settings.compile,
                     test=test,
+                    data=data,
                 ),
                 # A trial of several workers is a function that waits for them and takes no core of
                 # theirs; it takes a little memory, since Ray places nothing that takes nothing.

@@ -1,6 +1,6 @@
 """Where a search runs."""
 
-from cluster.connect import connect, nodes, wait_for_room
+from cluster.connect import connect, joins, nodes, wait_for_room
 from cluster.resources import TrialResources, slots
 
-__all__ = ["TrialResources", "connect", "nodes", "slots", "wait_for_room"]
+__all__ = ["TrialResources", "connect", "joins", "nodes", "slots", "wait_for_room"]

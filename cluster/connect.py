@@ -49,6 +49,11 @@ def connect(*, dashboard: bool = False) -> Iterator[None]:
         ray.shutdown()
 
 
+def joins() -> bool:
+    """Whether `connect` joins a cluster, so that trials may run on other machines."""
+    return bool(os.environ.get("RAY_ADDRESS"))
+
+
 def name_the_cluster() -> None:
     """Runs first in each process of a local Ray: names the cluster that the process belongs to.
 
