@@ -17,7 +17,7 @@ from automl.logs import chatter_to
 from automl.multi_worker import multi_worker_trial
 from automl.settings import Settings
 from automl.trial import TrialActor, assignment
-from cluster import TrialResources, connect, nodes, slots, wait_for_room
+from cluster import Room, TrialResources, connect, nodes, slots, wait_for_room
 from search.config import Model
 from search.ledger import Ledger
 from search.record import TRIALS
@@ -31,12 +31,12 @@ PLACEMENT_LIMIT = 300.0  # seconds to wait for room for the first trial
 class Workers:
     """Where trials run.
 
-    shape: of a trial. slots: trials that there is room for. advice: how to go on when something ends it.
+    shape: of a trial. room: for trials. advice: how to go on when something ends it.
     """
 
     settings: Settings
     shape: TrialResources
-    slots: int
+    room: Room
     interrupt: Interrupt
     advice: str
 
@@ -48,10 +48,6 @@ class Workers:
     @property
     def device(self) -> str:
         return "GPU" if self.shape.gpus else "core"
-
-    def concurrent(self, trials: int | None) -> int:
-        """How many of so many trials run at once."""
-        return self.slots if trials is None else max(1, min(trials, self.slots))
 
     def run(
         self,
@@ -67,7 +63,7 @@ class Workers:
 
         folder: below it go their checkpoints. reference, limits, test: as in `automl.trial.assignment`.
         stop: ends it in order, too.
-        Raises InputError when the study cannot be written.
+        Raises InputError when the study cannot be written, and when there is no more room for a trial.
         """
         alone = self.shape.workers == 1
         (folder / TRIALS).mkdir(exist_ok=True)
@@ -90,9 +86,9 @@ class Workers:
                 resources=(
                     {"cpu": self.shape.cpus, "gpu": self.shape.gpus} if alone else {"memory": 2.0**20}
                 ),
-                concurrent=self.concurrent(ledger.plan.trials),
+                places=self.room,
                 folder=folder / "ray",
-                stop=lambda: stop() or self.interrupt(),
+                stop=lambda: stop() or self.interrupt() or self.room.ended() is not None,
             )
         except Exception as error:
             if _is_storage(error):
@@ -101,25 +97,30 @@ class Workers:
                     f"{self.advice}"
                 ) from error
             raise
+        if (why := self.room.ended()) is not None:
+            raise InputError(f"{why}. When there is room again, {self.advice}")
 
 
 @contextmanager
 def open_workers(settings: Settings, log: Path, advice: str) -> Iterator[Workers]:
     """Inside the block there is Ray, with room for a trial as `settings` have it, and signals are noted.
 
-    log: gets what the libraries say. Raises InputError when a trial cannot be placed.
+    log: gets what the libraries say. Raises InputError when a trial cannot be placed; with `--concurrent`,
+    room for it is what the trials wait for.
     """
     with (
         chatter_to(log),
         connect(dashboard=settings.workers_per_trial > 1),
         interrupts(advice) as interrupt,  # after Ray, which takes SIGTERM for itself
     ):
-        shape, there = settings.shape, nodes()
+        shape, there = settings.shape, nodes().values()
         if settings.gpus_per_trial is None and any(node.get("GPU") for node in there):
             shape = replace(shape, gpus=1)
-        room = slots(shape, there)
-        wait_for_room(shape, PLACEMENT_LIMIT)
-        yield Workers(settings=settings, shape=shape, slots=room, interrupt=interrupt, advice=advice)
+        if settings.concurrent is None:
+            slots(shape, there)
+            wait_for_room(shape, PLACEMENT_LIMIT)
+        room = Room(shape, settings.concurrent)
+        yield Workers(settings=settings, shape=shape, room=room, interrupt=interrupt, advice=advice)
 
 
 def settle(folder: Path, ledger: Ledger) -> None:
