@@ -22,6 +22,7 @@ from automl.limits import Limits
 from automl.logs import chatter_to
 from automl.search import Stopped, Traces
 from automl.settings import draw_baseline, reference
+from automl.storage import Storage
 from automl.tasks import TASKS, open_task
 from automl.verdict import Verdict
 from search.ledger import Plan
@@ -77,7 +78,6 @@ def run_confirm(
     Options(**chosen)  # a mistake shows before anything is read
     name = search or find_latest(storage)
     with old_folder(name, storage) as (folder, about):
-        about = replace(about, settings=replace(about.settings, storage=storage))
         records = read_records(folder, about.name)
         place, confirmation = _begin(folder, about, records, chosen, again=again)
         with chatter_to(place / "log.txt"):
@@ -139,7 +139,8 @@ def _run(place: Path, about: About, confirmation: Confirmation, *, ablate: bool)
     roster = jury.roster
     jury.look(ablate)
     signal = None
-    tracker = open_confirmation(place, about, confirmation)
+    kept = about.kept / place.name
+    tracker = open_confirmation(kept, about, confirmation)
     try:
         for record in roster.records.values():
             tracker.update(record)
@@ -148,7 +149,7 @@ def _run(place: Path, about: About, confirmation: Confirmation, *, ablate: bool)
             with open_workers(settings, place / "log.txt", advice) as workers:
                 plan, records = roster.plan, roster.records
                 metric = jury.question.metric
-                keeper = _ArmKeeper(place, plan, records.values(), metric=metric, told=tracker.update)
+                keeper = _ArmKeeper(kept, plan, records.values(), metric=metric, told=tracker.update)
                 print(f"confirming {about.name} in {place}; if anything ends it, {advice}", file=sys.stderr)
                 while roster.left and workers.interrupt.signal is None and not roster.hopeless:
                     before = len(records)
@@ -164,6 +165,7 @@ def _run(place: Path, about: About, confirmation: Confirmation, *, ablate: bool)
                         workers.run(
                             roster,
                             place,
+                            kept,
                             reference=reference(draw_baseline(load(settings.space), settings)),
                             limits=Limits(),
                             test=True,
@@ -230,9 +232,9 @@ class _ArmKeeper(Keeper):
     """Keeps the checkpoint of each arm's training with the best validation."""
 
     def __init__(
-        self, folder: Path, plan: Plan, records: Iterable[TrialRecord], *, metric: str, told: Any
+        self, kept: Storage, plan: Plan, records: Iterable[TrialRecord], *, metric: str, told: Any
     ) -> None:
-        super().__init__(folder, plan, records, keep=1, told=told)
+        super().__init__(kept, plan, records, keep=1, told=told)
         self.metric = metric
 
     def staying(self) -> list[TrialRecord]:

@@ -2,8 +2,8 @@
 
 from collections.abc import Callable, Iterable
 from contextlib import suppress
-from pathlib import Path
 
+from automl.storage import Storage
 from search.halving import dominates
 from search.ledger import Plan, leaders
 from search.record import CHECKPOINT, State, TrialRecord
@@ -18,14 +18,14 @@ class Keeper:
 
     def __init__(
         self,
-        folder: Path,
+        kept: Storage,
         plan: Plan,
         records: Iterable[TrialRecord],
         *,
         keep: int,
         told: Callable[[TrialRecord], None] = lambda trial: None,
     ) -> None:
-        self.folder, self.plan, self.keep, self.told = folder, plan, keep, told
+        self.kept, self.plan, self.keep, self.told = kept, plan, keep, told
         # The ended trials that may have a checkpoint: what once went is never wanted again.
         self.held = {record.number: record for record in records if record.state is not State.RUNNING}
 
@@ -40,11 +40,8 @@ class Keeper:
         stay = {record.number for record in self.staying()}
         for number in self.held.keys() - stay:
             record = self.held.pop(number)
-            file = self.folder / record.folder / CHECKPOINT
-            if file.exists():
-                file.unlink()
-                with suppress(OSError):  # something else lies there
-                    file.parent.rmdir()
+            with suppress(FileNotFoundError):
+                (self.kept / record.folder).remove(CHECKPOINT)
                 if record is not trial:
                     self.told(record)
 

@@ -5,7 +5,6 @@ them, so that the trial is the same as with one worker. The Tune function only w
 """
 
 from collections.abc import Callable
-from pathlib import Path
 from typing import Any
 
 import ray.train
@@ -15,16 +14,18 @@ from ray import tune
 from ray.tune.integration.ray_train import TuneReportCallback
 
 from automl.runtime import Runtime
+from automl.storage import Storage
 from automl.trial import granted, reports
 from cluster.resources import TrialResources
 from search.record import Report
 from search.tuner import REPORT, RETRIES
 
 
-def multi_worker_trial(shape: TrialResources, folder: Path) -> Callable[[dict[str, Any]], None]:
-    """The Tune function of trials of `shape`; what Ray Train writes for itself goes below `folder`."""
+def multi_worker_trial(shape: TrialResources, kept: Storage) -> Callable[[dict[str, Any]], None]:
+    """The Tune function of trials of `shape`; what Ray Train writes for itself goes to `kept`."""
 
     def trial(config: dict[str, Any]) -> None:
+        files, path = kept.filesystem
         trainer = ray.train.torch.TorchTrainer(
             worker,
             train_loop_config={**config, "cpus": shape.cpus, "gpus": shape.gpus},
@@ -36,7 +37,8 @@ def multi_worker_trial(shape: TrialResources, folder: Path) -> Callable[[dict[st
             ),
             run_config=ray.train.RunConfig(
                 name=f"{config['number']:04d}",
-                storage_path=str(folder),
+                storage_path=path,
+                storage_filesystem=files if kept.local is None else None,
                 callbacks=[TuneReportCallback()],
                 failure_config=ray.train.FailureConfig(max_failures=RETRIES),
             ),

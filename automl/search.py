@@ -12,8 +12,7 @@ import optuna
 from optuna.study import StudyDirection
 
 from attention import InputError
-from automl.folder import FILE as ABOUT
-from automl.folder import About, find_folder, new_folder, old_folder, read_about, write_about
+from automl.folder import About, exists, find_search, new_folder, old_folder, write_about
 from automl.forecast import Forecast, check_limits
 from automl.result import SearchResult, make_result
 from automl.settings import Settings, draw_baseline, reference
@@ -85,7 +84,7 @@ def resume_search(
                 f"stand beside new ones. Bring the old space back, or start another search."
             )
         known = len(read_records(folder, about.name))
-        settings = replace(settings.extended(trials, budget, known), storage=storage)
+        settings = settings.extended(trials, budget, known)
         about = replace(about, settings=settings, plan={**about.plan, "trials": settings.most})
         write_about(folder, about)
         baseline = draw_baseline(chosen, settings)
@@ -101,10 +100,9 @@ def start_or_resume(settings: Settings) -> SearchResult:
     """
     if settings.name is None:
         raise InputError("--resume auto needs the --name of the search that is to go on")
-    folder = Path(settings.storage).expanduser().resolve() / settings.name
-    if not (folder / ABOUT).is_file():
+    if not exists(settings.name, settings.storage):
         return run_search(settings)
-    made = read_about(folder).settings
+    made = find_search(settings.name, settings.storage)[1].settings
     same = replace(made, trials=settings.trials, budget=settings.budget, storage=settings.storage)
     if same != settings:
         other = [key for key, value in settings.to_json().items() if getattr(same, key) != value]
@@ -127,7 +125,7 @@ def _run(folder: Path, about: About, space: Space, baseline: TrialConfig, begun:
         f" --storage {settings.storage}" if settings.storage != "searches" else ""
     )
     with open_workers(settings, folder / "log.txt", advice) as workers:
-        tracker = open_tracker(folder, about)
+        tracker = open_tracker(about.kept, about)
         fresh = not (folder / FILE).exists()
         study = _open_study(folder, about, plan)
         if fresh and settings.like is not None:
@@ -138,7 +136,7 @@ def _run(folder: Path, about: About, space: Space, baseline: TrialConfig, begun:
         forecast = Forecast(settings)
         engine = Engine(study, space, plan, sampler, adjust=settings.adjust, forecast=forecast)
         known = list(engine.records.values())
-        keeper = Keeper(folder, plan, known, keep=settings.keep, told=tracker.update)
+        keeper = Keeper(about.kept, plan, known, keep=settings.keep, told=tracker.update)
         progress = Progress(
             plan,
             engine.records,
@@ -161,7 +159,12 @@ def _run(folder: Path, about: About, space: Space, baseline: TrialConfig, begun:
         try:
             with progress:
                 workers.run(
-                    engine, folder, reference=reference(baseline), limits=settings.limits, stop=out_of_time
+                    engine,
+                    folder,
+                    about.kept,
+                    reference=reference(baseline),
+                    limits=settings.limits,
+                    stop=out_of_time,
                 )
         finally:
             # Whatever ended the search, what was found until then is found.
@@ -231,8 +234,7 @@ def _learn(study: optuna.Study, about: About) -> None:
 def _find_like(settings: Settings, mark: str) -> tuple[Path, About]:
     """The search `--like`. Raises InputError when there is none, or its space has another fingerprint."""
     assert settings.like is not None
-    place = find_folder(settings.like, settings.storage)
-    other = read_about(place)
+    place, other = find_search(settings.like, settings.storage)
     if other.fingerprint != mark:
         raise InputError(
             f"search {settings.like!r} was made with another space ({other.settings.space}); --like needs "

@@ -11,6 +11,7 @@ import torch
 from attention import InputError, unknown
 from automl.limits import Limits
 from automl.runtime import Runtime
+from automl.storage import Storage
 from automl.units import count, seconds, size
 from cluster.resources import TrialResources
 from search.config import Model, TrialConfig
@@ -46,7 +47,8 @@ class Settings:
     concurrent: trials at once at most, asked for though there is no room for them yet, so that a cluster may
         start nodes; as many as there is room for where not given.
     precision: auto, bf16, fp16 or fp32. compile: how steps are run, auto, off, graphs or inductor.
-    storage: folder that gets a folder called `name` with the study, the checkpoints and the log.
+    storage: folder, or its address in an object store, that gets a folder called `name` with the study, the
+        checkpoints and the log.
     """
 
     space: str
@@ -92,7 +94,14 @@ class Settings:
         if self.name is not None and not re.fullmatch(r"[\w.-]+", self.name):
             raise InputError(f"--name may hold letters, digits, '.', '_' and '-'; got {self.name!r}")
         # These raise what is wrong with their part.
-        _ = self.limits, self.shape, self.seconds, self.runtime, TrialConfig(seed=self.seed)
+        _ = (
+            self.limits,
+            self.shape,
+            self.seconds,
+            self.runtime,
+            Storage(self.storage),
+            TrialConfig(seed=self.seed),
+        )
 
     @property
     def limits(self) -> Limits:

@@ -23,7 +23,7 @@ def run_sync(name: str, storage: str = "searches") -> int:
         plan = Plan(**about.plan)
         records = read_records(folder, about.name)
         trials = len(records)
-        tracker = open_tracker(folder, about)
+        tracker = open_tracker(about.kept, about)
         for record in records:
             tracker.update(record)
         counts = Counter(record.state for record in records)
@@ -36,7 +36,7 @@ def run_sync(name: str, storage: str = "searches") -> int:
             confirmation = Confirmation.read(place)
             jury = open_jury(place, about, confirmation, retry=False)
             jury.look(False)
-            tracker = open_confirmation(place, about, confirmation)
+            tracker = open_confirmation(about.kept / place.name, about, confirmation)
             for record in jury.roster.records.values():
                 tracker.update(record)
             missing += conclude_in(tracker, about, jury, patience=PATIENCE)

@@ -8,7 +8,6 @@ answer, and so is an error of its own; only the death of a process is for Ray to
 import time
 import traceback
 from collections.abc import Iterator, Mapping
-from pathlib import Path
 from typing import Any
 
 import torch
@@ -19,6 +18,7 @@ from automl.facts import measure
 from automl.limits import Limits
 from automl.loop import Diverged, evaluate, fit, start
 from automl.runtime import Runtime, find_device
+from automl.storage import Storage
 from automl.tasks import open_task
 from search.config import Model, TrialConfig
 from search.record import Metrics, Report
@@ -27,7 +27,7 @@ from search.tuner import REPORT
 
 def assignment(
     config: TrialConfig,
-    folder: Path,
+    folder: Storage,
     *,
     reference: Model,
     equal: str,
@@ -85,13 +85,16 @@ def reports(config: Mapping[str, Any], runtime: Runtime) -> Iterator[Report]:
 
     Yields a report an epoch; the last one says how it ended. Of several workers, the first one writes.
     """
-    trial, folder = TrialConfig.from_json(config["trial"]), Path(config["folder"])
+    trial, folder = TrialConfig.from_json(config["trial"]), Storage(config["folder"])
     history: list[Metrics] = []
     facts: dict[str, float] = {}
     violations: dict[str, float] = {}
     try:
-        file = folder / checkpoint.NAME
-        content = checkpoint.read(file, runtime.device) if file.exists() else None
+        content = checkpoint.read(folder, runtime.device) if folder.exists(checkpoint.NAME) else None
+        if content is not None and content["config"] != config["trial"]:
+            content = (
+                None  # of a trial that the study had lost, when its driver died before the study was copied
+            )
         if content is not None:
             history, facts = content["history"], content["facts"]
         else:
@@ -113,8 +116,6 @@ def reports(config: Mapping[str, Any], runtime: Runtime) -> Iterator[Report]:
             if _spent(history, trial):
                 yield Report(history=history, facts=facts, violations=violations, finished=True)
                 return
-        if runtime.rank == 0:
-            folder.mkdir(parents=True, exist_ok=True)
         for metrics in fit(task, state, pace):
             history = [*history, {**metrics, "time": time.time()}]
             if config["test"] and _spent(history, trial):

@@ -2,7 +2,7 @@
 
 import shutil
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -16,6 +16,7 @@ from automl.limits import Limits
 from automl.logs import chatter_to
 from automl.multi_worker import multi_worker_trial
 from automl.settings import Settings
+from automl.storage import Storage
 from automl.trial import TrialActor, assignment
 from cluster import Room, TrialResources, connect, nodes, slots, wait_for_room
 from search.config import Model
@@ -24,6 +25,7 @@ from search.record import TRIALS
 from search.study import close_study
 from search.tuner import run_trials
 
+RAY = "ray"  # the folder for what Tune and Train write for themselves
 PLACEMENT_LIMIT = 300.0  # seconds to wait for room for the first trial
 
 
@@ -53,6 +55,7 @@ class Workers:
         self,
         ledger: Ledger,
         folder: Path,
+        kept: Storage,
         *,
         reference: Model,
         limits: Limits,
@@ -61,7 +64,8 @@ class Workers:
     ) -> None:
         """Run the ledger's trials until it has no more or a signal comes.
 
-        folder: below it go their checkpoints. reference, limits, test: as in `automl.trial.assignment`.
+        folder: for Tune's own files. kept: below it go the checkpoints.
+        reference, limits, test: as in `automl.trial.assignment`.
         stop: ends it in order, too.
         Raises InputError when the study cannot be written, and when there is no more room for a trial.
         """
@@ -69,11 +73,11 @@ class Workers:
         (folder / TRIALS).mkdir(exist_ok=True)
         try:
             run_trials(
-                TrialActor if alone else multi_worker_trial(self.shape, folder / "ray" / "train"),
+                TrialActor if alone else multi_worker_trial(self.shape, kept / RAY / "train"),
                 ledger,
                 assign=lambda record: assignment(
                     record.config,
-                    folder / record.folder,
+                    kept / record.folder,
                     reference=reference,
                     equal=self.settings.equal,
                     limits=limits,
@@ -87,7 +91,7 @@ class Workers:
                     {"cpu": self.shape.cpus, "gpu": self.shape.gpus} if alone else {"memory": 2.0**20}
                 ),
                 places=self.room,
-                folder=folder / "ray",
+                folder=folder / RAY,
                 stop=lambda: stop() or self.interrupt() or self.room.ended() is not None,
             )
         except Exception as error:
@@ -97,6 +101,10 @@ class Workers:
                     f"{self.advice}"
                 ) from error
             raise
+        finally:
+            if kept.local is None and not alone:
+                with suppress(OSError):  # a few small files stay
+                    (kept / RAY).clear()
         if (why := self.room.ended()) is not None:
             raise InputError(f"{why}. When there is room again, {self.advice}")
 
@@ -126,7 +134,7 @@ def open_workers(settings: Settings, log: Path, advice: str) -> Iterator[Workers
 def settle(folder: Path, ledger: Ledger) -> None:
     """Leave the study in one file, and nothing of Tune's."""
     close_study(ledger.study)
-    shutil.rmtree(folder / "ray", ignore_errors=True)
+    shutil.rmtree(folder / RAY, ignore_errors=True)
 
 
 def _is_storage(error: BaseException) -> bool:

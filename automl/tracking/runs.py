@@ -10,6 +10,7 @@ from mlflow.exceptions import MlflowException
 
 from attention import InputError
 from automl.folder import About
+from automl.storage import Storage
 from automl.tracking.client import (
     BEST,
     CHECKPOINT,
@@ -21,13 +22,12 @@ from automl.tracking.client import (
     open_client,
 )
 from search.config import TrialConfig
-from search.record import CHECKPOINT as FILE
 from search.record import State
 
 
 @dataclass(frozen=True)
 class TrackedRun:
-    """A trial's run as MLflow has it. `checkpoint` is a file on the machine that trained it.
+    """A trial's run as MLflow has it. `checkpoint` is the folder of its file.
 
     search: the search that it was chosen from; None where the run itself was named.
     verdict: what the confirmation of that search found, in a sentence; None before there is one.
@@ -36,7 +36,7 @@ class TrackedRun:
 
     run_id: str
     name: str
-    checkpoint: Path
+    checkpoint: Storage
     search: str | None = None
     verdict: str | None = None
     confirmed: bool = False
@@ -78,7 +78,7 @@ def _find_run(client: Any, run_id: str) -> TrackedRun:
             f"run {run_id} ({run.info.run_name}) has no checkpoint: it was not trained, or its search kept "
             f"only the best (--keep). Choose another run."
         )
-    return TrackedRun(run_id, run.info.run_name, Path(folder) / FILE)
+    return TrackedRun(run_id, run.info.run_name, Storage(folder))
 
 
 @dataclass(frozen=True)

@@ -14,6 +14,7 @@ from automl.arms import Arm
 from automl.folder import new_folder
 from automl.interrupt import Interrupt
 from automl.settings import Settings
+from automl.storage import Storage
 from automl.tasks import open_task
 from automl.verdict import Question, Scores
 from search.config import Data, Model, Training, TrialConfig
@@ -135,7 +136,7 @@ class FakeWorkers:
     def open(self, settings: Settings, log: Path, advice: str) -> Iterator["FakeWorkers"]:
         yield self
 
-    def run(self, ledger: Ledger, folder: Path, **how: Any) -> None:
+    def run(self, ledger: Ledger, folder: Path, kept: Storage, **how: Any) -> None:
         assert how["test"]
         running = []
         while (one := ledger.ask()) is not None:
