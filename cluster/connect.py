@@ -8,6 +8,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 
 import ray
+from ray._private.state import state
 
 from attention import InputError
 from cluster.resources import TrialResources
@@ -63,9 +64,17 @@ def name_the_cluster() -> None:
     os.environ["RAY_ADDRESS"] = ray.get_runtime_context().gcs_address
 
 
-def nodes() -> list[dict[str, float]]:
-    """The resources of each living node of the connected cluster, in Ray's names."""
-    return [node["Resources"] for node in ray.nodes() if node["Alive"]]
+def nodes() -> dict[str, dict[str, float]]:
+    """The resources of each living node of the connected cluster, in Ray's names, by the node's id.
+
+    Without those that Ray drains, where nothing may begin any more.
+    """
+    leaving = state.get_draining_nodes()
+    return {
+        node["NodeID"]: node["Resources"]
+        for node in ray.nodes()
+        if node["Alive"] and node["NodeID"] not in leaving
+    }
 
 
 def wait_for_room(trial: TrialResources, seconds: float, poll: float = 1.0) -> None:
