@@ -19,6 +19,7 @@ from automl.data import shared
 from automl.folder import About, find_latest, old_folder, provenance
 from automl.jury import Jury
 from automl.keeper import Keeper
+from automl.lasting import check_lasting
 from automl.limits import Limits
 from automl.logs import chatter_to
 from automl.search import Stopped, Traces, share
@@ -77,6 +78,7 @@ def run_confirm(
     given: dict[str, Any] = {"top": top, "seeds": seeds, "margin": margin, "sequential": sequential}
     chosen = {key: value for key, value in given.items() if value is not None}
     Options(**chosen)  # a mistake shows before anything is read
+    check_lasting(storage)
     name = search or find_latest(storage)
     with old_folder(name, storage) as (folder, about):
         shared.recall(folder, Storage(storage))
@@ -123,6 +125,7 @@ def _begin(
 
 
 def _run(place: Path, about: About, confirmation: Confirmation, *, ablate: bool) -> ConfirmResult:
+    from automl.metrics import Meter
     from automl.progress import Progress
     from automl.tracking.opening import open_confirmation
     from automl.workers import open_workers, settle
@@ -153,6 +156,7 @@ def _run(place: Path, about: About, confirmation: Confirmation, *, ablate: bool)
                 metric = jury.question.metric
                 data = share(task, place.parent, about, "train", "validation", "test")
                 keeper = _ArmKeeper(kept, plan, records.values(), metric=metric, told=tracker.update)
+                meter = Meter(f"{about.name}/{place.name}", records, workers)
                 print(f"confirming {about.name} in {place}; if anything ends it, {advice}", file=sys.stderr)
                 while roster.left and workers.interrupt.signal is None and not roster.hopeless:
                     before = len(records)
@@ -163,7 +167,7 @@ def _run(place: Path, about: About, confirmation: Confirmation, *, ablate: bool)
                         devices=workers.devices,
                         device=workers.device,
                     )
-                    roster.listeners = [keeper, tracker, jury, progress, Traces(place)]
+                    roster.listeners = [keeper, tracker, jury, progress, meter, Traces(place)]
                     with progress:
                         workers.run(
                             roster,

@@ -16,6 +16,7 @@ from attention import InputError
 from automl.data import shared
 from automl.folder import About, exists, find_search, new_folder, old_folder, write_about
 from automl.forecast import Forecast, check_limits
+from automl.lasting import check_lasting
 from automl.result import SearchResult, make_result
 from automl.settings import Settings, draw_baseline, reference
 from automl.storage import Storage
@@ -40,6 +41,7 @@ def run_search(settings: Settings) -> SearchResult:
     Raises InputError, before anything is trained, for everything of the settings that cannot work.
     """
     begun = time.monotonic()
+    check_lasting(settings.storage)
     space = load(settings.space)
     _check_sampler(settings, space)
     mark = fingerprint(space)
@@ -74,6 +76,7 @@ def resume_search(
     Raises InputError when there is no such search, when it is running, or when its space has changed.
     """
     begun = time.monotonic()
+    check_lasting(storage)
     with old_folder(name, storage) as (folder, about):
         settings = about.settings
         if space is not None and space != settings.space:
@@ -121,6 +124,7 @@ def start_or_resume(settings: Settings) -> SearchResult:
 
 def _run(folder: Path, about: About, space: Space, task: Task, begun: float) -> SearchResult:
     from automl.keeper import Keeper
+    from automl.metrics import Meter
     from automl.progress import Progress, search_summary
     from automl.tracking.opening import open_tracker
     from automl.workers import open_workers, settle
@@ -150,7 +154,8 @@ def _run(folder: Path, about: About, space: Space, task: Task, begun: float) -> 
             devices=workers.devices,
             device=workers.device,
         )
-        engine.listeners = [forecast, keeper, tracker, progress, Traces(folder)]
+        meter = Meter(about.name, engine.records, workers, plan)
+        engine.listeners = [forecast, keeper, tracker, progress, meter, Traces(folder)]
         for record in known:  # what MLflow missed
             tracker.update(record)
         print(f"search {about.name} in {folder}; if anything ends it, {advice}", file=sys.stderr)
