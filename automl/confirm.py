@@ -10,6 +10,7 @@ from collections import Counter
 from collections.abc import Iterable
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
+from shlex import quote
 from typing import TYPE_CHECKING, Any
 
 from attention import InputError
@@ -132,7 +133,7 @@ def _run(place: Path, about: About, confirmation: Confirmation, *, ablate: bool)
 
     settings = about.settings
     advice = f"go on with: automl confirm --search {about.name}" + (
-        f" --storage {settings.storage}" if settings.storage != "searches" else ""
+        f" --storage {quote(settings.storage)}" if settings.storage != "searches" else ""
     )
     if len(confirmation.seeds) < confirmation.least:
         print(
@@ -157,7 +158,7 @@ def _run(place: Path, about: About, confirmation: Confirmation, *, ablate: bool)
                 data = share(task, place.parent, about, "train", "validation", "test")
                 keeper = _ArmKeeper(kept, plan, records.values(), metric=metric, told=tracker.update)
                 meter = Meter(f"{about.name}/{place.name}", records, workers)
-                print(f"confirming {about.name} in {place}; if anything ends it, {advice}", file=sys.stderr)
+                print(f"confirming {about.name} in {kept}; if anything ends it, {advice}", file=sys.stderr)
                 while roster.left and workers.interrupt.signal is None and not roster.hopeless:
                     before = len(records)
                     progress = Progress(

@@ -26,8 +26,8 @@ def check_lasting(storage: str) -> None:
         raise InputError(
             f"{' and '.join(lost)} would be deleted with this job: it runs in the temporary folder that Ray "
             f"has unpacked --working-dir into. Name places that stay and that every node sees: --storage "
-            f"/shared/searches or s3://bucket/searches, and before the command 'env MLFLOW_TRACKING_URI=http://HOST:5000' or "
-            f"sqlite:////shared/mlflow.db"
+            f"/shared/searches or s3://bucket/searches, and before the command 'env "
+            f"MLFLOW_TRACKING_URI=http://HOST:5000' or sqlite:////shared/mlflow.db"
         )
 
 

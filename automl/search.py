@@ -7,6 +7,7 @@ from collections import Counter
 from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
+from shlex import quote
 from typing import Any
 
 import optuna
@@ -131,7 +132,7 @@ def _run(folder: Path, about: About, space: Space, task: Task, begun: float) -> 
 
     settings, plan = about.settings, Plan(**about.plan)
     advice = f"go on with: automl search --resume {about.name}" + (
-        f" --storage {settings.storage}" if settings.storage != "searches" else ""
+        f" --storage {quote(settings.storage)}" if settings.storage != "searches" else ""
     )
     with open_workers(settings, folder / "log.txt", advice) as workers:
         tracker = open_tracker(about.kept, about)
@@ -158,7 +159,7 @@ def _run(folder: Path, about: About, space: Space, task: Task, begun: float) -> 
         engine.listeners = [forecast, keeper, tracker, progress, meter, Traces(folder)]
         for record in known:  # what MLflow missed
             tracker.update(record)
-        print(f"search {about.name} in {folder}; if anything ends it, {advice}", file=sys.stderr)
+        print(f"search {about.name} in {about.kept}; if anything ends it, {advice}", file=sys.stderr)
 
         def out_of_time() -> bool:
             if settings.seconds is not None and time.monotonic() - begun > settings.seconds:
