@@ -265,6 +265,7 @@ def _is_copied(name: str) -> bool:
     *folders, file = name.split("/")
     return not (
         "ray" in folders
+        or folders[:1] == ["report"]  # whoever makes it puts it there
         or file in (NOTE, CHECKPOINT)
         or file.startswith(".")
         or re.search(r"\.\d+$|-wal$|-shm$|-journal$", file)
