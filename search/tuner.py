@@ -6,12 +6,14 @@ from pathlib import Path
 from typing import Any
 
 from ray import tune
+from ray.tune.execution import class_cache
 from ray.tune.experiment import Trial as TuneTrial
 
 from search.ledger import Ledger
 from search.record import TrialRecord
 
 REPORT = "report"  # in a result of Tune's: the trial's Report
+AWS = {"AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY", "AWS_SECURITY_TOKEN", "AWS_SESSION_TOKEN"}
 RETRIES = 3  # times that a trial goes on after its process or node died
 
 Assignment = Mapping[str, Any]
@@ -41,6 +43,8 @@ def run_trials(
     os.environ["TUNE_DISABLE_SIGINT_HANDLER"] = "1"  # `stop` knows
     os.environ["TUNE_GLOBAL_CHECKPOINT_S"] = "1e9"  # the study is the state
     os.environ["RAY_AIR_NEW_OUTPUT"] = "0"  # the new one prints a banner at any verbosity
+    # Ray logs what it gives a process so, for all to read; nodes have credentials of their own.
+    class_cache.ENV_VARS_TO_PROPAGATE -= AWS
     bridge = _Bridge(engine)
     tuner = tune.Tuner(
         tune.with_resources(trainable, dict(resources)),
