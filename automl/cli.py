@@ -2,6 +2,7 @@
 
 import json
 import sys
+import traceback
 import warnings
 from collections.abc import Sequence
 from dataclasses import asdict
@@ -11,6 +12,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from attention import ATTENTIONS, InputError, Spec
+from automl.addresses import public
 
 if TYPE_CHECKING:
     from automl.confirm import ConfirmResult
@@ -48,11 +50,14 @@ def main(arguments: Sequence[str] | None = None) -> None:
     try:
         app(arguments)
     except InputError as error:
-        print(f"error: {error}", file=sys.stderr)
+        print(f"error: {public(str(error))}", file=sys.stderr)
         sys.exit(2)
     except KeyboardInterrupt:
         print("stopped", file=sys.stderr)
         sys.exit(130)
+    except Exception:  # a defect; what libraries raise may name the address of a server
+        print(public(traceback.format_exc()), end="", file=sys.stderr)
+        sys.exit(1)
 
 
 @app.command()
@@ -418,9 +423,7 @@ def _print_epoch(task: "Task", metrics: "Metrics") -> None:
 
 @app.command()
 def export(
-    out: Annotated[
-        str, typer.Option(help="Folder for the exported model, or its address in an object store.")
-    ],
+    out: Annotated[str, typer.Option(help="Folder for the exported model, or its address in a store.")],
     best: Annotated[
         bool, typer.Option("--best", help="The confirmed winner of a search, or else its best trial.")
     ] = False,

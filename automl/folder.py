@@ -22,6 +22,7 @@ from filelock import FileLock, Timeout
 
 from attention import InputError
 from automl import working_copy
+from automl.addresses import public
 from automl.settings import Settings, short_name
 from automl.storage import Storage
 from search.ledger import Plan
@@ -249,7 +250,7 @@ def provenance() -> dict[str, Any]:
 
     gpus = [torch.cuda.get_device_name(i) for i in range(torch.cuda.device_count())]
     return {
-        "command": [Path(sys.argv[0]).name, *sys.argv[1:]],
+        "command": [Path(sys.argv[0]).name, *map(public, sys.argv[1:])],
         "started": time.strftime("%Y-%m-%dT%H:%M:%S%z"),
         "python": platform.python_version(),
         "system": platform.platform(),

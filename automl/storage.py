@@ -15,8 +15,8 @@ import pyarrow as pa
 import pyarrow.fs
 
 from attention import InputError
+from automl.addresses import SECRETS
 
-SECRETS = ("key", "secret", "token", "password", "credential")  # in the names of what an address may not hold
 BLOCK = 16 << 20  # bytes that are copied at once
 ATOMIC = ("s3", "gcs", "abfs")  # file systems where a file is there as a whole or not at all
 

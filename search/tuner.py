@@ -7,12 +7,14 @@ from pathlib import Path
 from typing import Any, Protocol
 
 from ray import tune
+from ray.tune.execution import class_cache
 from ray.tune.experiment import Trial as TuneTrial
 
 from search.ledger import Ledger
 from search.record import Report, TrialRecord
 
 REPORT = "report"  # in a result of Tune's: the trial's Report
+AWS = {"AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY", "AWS_SECURITY_TOKEN", "AWS_SESSION_TOKEN"}
 RETRIES = 3  # times in a row that a trial goes on from one epoch after its process died
 
 Assignment = Mapping[str, Any]
@@ -51,6 +53,8 @@ def run_trials(
     os.environ["TUNE_GLOBAL_CHECKPOINT_S"] = "1e9"  # the study is the state
     os.environ["TUNE_MAX_PENDING_TRIALS_PG"] = "1000000"  # `places` limits them
     os.environ["RAY_AIR_NEW_OUTPUT"] = "0"  # the new one prints a banner at any verbosity
+    # Ray logs what it gives a process so, for all to read; nodes have credentials of their own.
+    class_cache.ENV_VARS_TO_PROPAGATE -= AWS
     bridge = _Bridge(engine)
     tuner = tune.Tuner(
         tune.with_resources(trainable, dict(resources)),
