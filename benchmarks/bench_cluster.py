@@ -14,7 +14,6 @@ import argparse
 import asyncio
 import logging
 import os
-import statistics
 import tempfile
 import threading
 import time
@@ -23,10 +22,8 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-import optuna
 import psutil
 import ray
-from harness import Row, show, write
 from optuna.study import StudyDirection
 from ray import tune
 from ray.cluster_utils import Cluster
@@ -38,7 +35,7 @@ from automl.progress import Progress, search_summary
 from automl.tracking.tracker import Tracker
 from search.engine import Engine
 from search.ledger import Plan
-from search.record import Report, TrialRecord
+from search.record import Report
 from search.samplers import load_sampler
 from search.spaces import load
 from search.study import close_study, create_study
