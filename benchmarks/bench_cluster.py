@@ -174,10 +174,7 @@ def main() -> None:
             tune_controller._ActorClassCache.get = lambda self, trainable: played
             study = create_study(folder, name="cluster", directions=[StudyDirection.MAXIMIZE])
             tracker = Tracker(
-                experiment="cluster",
-                name="cluster",
-                identity="cluster",
-                checkpoint=lambda t: folder / t.folder,
+                experiment="cluster", name="cluster", identity="cluster", checkpoint=lambda t: folder / t.folder
             )
             engine = Engine(study, load("digits"), plan, load_sampler(options.sampler, seed=0))
             progress = Progress(

@@ -21,18 +21,10 @@ from optuna.trial import FrozenTrial, TrialState, create_trial
 from search.config import TrialConfig
 from search.halving import Score
 from search.record import Listener, Report, Role, State, TrialRecord
-from search.rows import Rows
-from search.study import ARM, CONFIG, CUT, FACTS, HISTORY, REASON, ROLE, TRAINABLE, open_trial
+from search.study import ARM, CONFIG, CUT, FACTS, HISTORY, REASON, ROLE, TRAINABLE, add_trial, open_trial
 
 # Errors in a row with one and the same reason after which there is nothing to hope for.
 HOPELESS = 3
-
-_ENDS = {
-    State.COMPLETE: TrialState.COMPLETE,
-    State.PRUNED: TrialState.PRUNED,
-    State.INFEASIBLE: TrialState.PRUNED,
-    State.ERROR: TrialState.FAIL,
-}
 
 RESOURCE = "resource"  # in a record of metrics: what has been spent, in the unit of the budget
 
@@ -76,8 +68,7 @@ class Ledger(ABC):
         self.listeners = list(listeners)
         self.closing = False
         self.records: dict[int, TrialRecord] = {}
-        self._rows = Rows(study)
-        # The open trials, and what else is told of each: trials of other studies.
+        # The open trials, each in the study and wherever else it is told of.
         self._open: dict[int, list[tuple[optuna.Study, optuna.Trial]]] = {}
         self._unfinished: deque[int] = deque()
         self._recent: deque[str | None] = deque(maxlen=HOPELESS)  # how the last trials failed
@@ -100,7 +91,8 @@ class Ledger(ABC):
     ) -> None:
         """Take in a trial of an earlier run. others: its number in other studies that are told of it."""
         if record.state is State.RUNNING:
-            self._open[record.number] = [(study, open_trial(study, number)) for study, number in others]
+            pairs = ((self.study, trial.number), *others)
+            self._open[record.number] = [(study, open_trial(study, number)) for study, number in pairs]
             self._unfinished.append(record.number)
         self.records[record.number] = record
         whole, record.history = record.history, []
@@ -128,10 +120,10 @@ class Ledger(ABC):
             distributions=dict(distributions or {}),
             user_attrs=attributes,
         )
-        number = self._rows.add(new)
-        self._open[number] = []
-        self.records[number] = TrialRecord(number, config, role, arm=arm)
-        return self.records[number]
+        trial = add_trial(self.study, new)
+        self._open[trial.number] = [(self.study, trial)]
+        self.records[trial.number] = TrialRecord(trial.number, config, role, arm=arm)
+        return self.records[trial.number]
 
     def started(self, number: int) -> None:
         """The trial's process runs."""
@@ -143,33 +135,28 @@ class Ledger(ABC):
         record = self.records[number]
         if number not in self._open:
             return False
+        mine = self._open[number][0][1]
         new = report.history[len(record.history) :]
-        attributes: dict[str, Any] = {}
         if report.facts and not record.facts:
-            record.facts = attributes[FACTS] = dict(report.facts)
-        if new:
-            attributes[HISTORY] = list(report.history)
-        else:
-            self._rows.set(number, attributes)
+            record.facts = dict(report.facts)
+            mine.set_user_attr(FACTS, record.facts)
         goes_on = not report.last
+        if new:
+            mine.set_user_attr(HISTORY, list(report.history))
         for metrics in new:
             record.history.append(dict(metrics))
-            scores: dict[int, float] = {}
             name = self.plan.objectives[0]
             # Optuna takes no intermediate values of several, and the test split has none.
             if len(self.plan.objectives) == 1 and record.has(name):
                 step = int(metrics[RESOURCE])
                 # A trial that is faster than the baseline has several epochs in one of the baseline's.
                 if len(record.history) == 1 or step > int(record.history[-2][RESOURCE]):
-                    scores[step] = record.value(name)
+                    for _, trial in self._open[number]:
+                        trial.report(record.value(name), step=step)
             decision = self._enter(record)
             if goes_on and (decision is False or (decision is not None and self.closing)):
                 goes_on = False
-                attributes[CUT] = True
-            self._rows.set(number, attributes, scores)
-            for _, trial in self._open[number]:
-                for step, value in scores.items():
-                    trial.report(value, step=step)
+                mine.set_user_attr(CUT, True)
             for listener in self.listeners:
                 listener.reported(record)
         return goes_on
@@ -182,26 +169,22 @@ class Ledger(ABC):
             self.report(number, report)
         record = self.records[number]
         state, record.reason = _outcome(report, error)
+        if record.reason is not None:
+            self._open[number][0][1].set_user_attr(REASON, record.reason)
         constraints: dict[str, float] = {}
         if state is not State.ERROR:
             assert report is not None
             constraints = {TRAINABLE: 0.0, **report.violations}
             if state is State.INFEASIBLE and not any(value > 0 for value in constraints.values()):
                 constraints[TRAINABLE] = 1.0
-        ended = _ENDS[state]
-        values = [record.value(name) for name in self.plan.objectives] if state is State.COMPLETE else None
-        self._rows.end(
-            number,
-            ended,
-            values,
-            attributes={REASON: record.reason} if record.reason is not None else {},
-            constraints=constraints,
-        )
         for study, trial in self._open.pop(number):
             # A search that was killed right here has told some of it before.
             for key in constraints.keys() - trial.constraints.keys():
                 trial.set_constraint(key, constraints[key])
-            study.tell(trial, values, state=ended if values is None else None)
+            if state is State.COMPLETE:
+                study.tell(trial, [record.value(name) for name in self.plan.objectives])
+            else:
+                study.tell(trial, state=TrialState.FAIL if state is State.ERROR else TrialState.PRUNED)
         record.state = state
         record.traceback = report.traceback if report is not None else None
         self._recent.append(record.reason if state is State.ERROR else None)
