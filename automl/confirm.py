@@ -185,7 +185,7 @@ def _run(place: Path, about: About, confirmation: Confirmation, *, ablate: bool)
                 signal = workers.interrupt.signal
     finally:
         missing = conclude_in(tracker, about, jury)
-        settle(place, roster)
+        settle(place)
     if signal is not None:
         print(advice, file=sys.stderr)
         raise Stopped(signal)

@@ -28,7 +28,7 @@ from search.ledger import Plan, leaders
 from search.record import State, TrialRecord
 from search.samplers import check_sampler, load_sampler
 from search.spaces import Space, fingerprint, load, random_draws
-from search.study import FILE, create_study, learn, open_study, read_records
+from search.study import FILE, create_study, learn, open_study, read_records, resume_study
 
 # Ray and MLflow take seconds to import; a mistake in the arguments is told before that.
 
@@ -184,7 +184,7 @@ def _run(folder: Path, about: About, space: Space, task: Task, begun: float) -> 
             counts = Counter(record.state for record in engine.records.values())
             open_trials = counts[State.RUNNING] > 0
             missing = tracker.finish(best=best, metric=plan.metric, counts=counts, stopped=open_trials)
-            settle(folder, engine)
+            settle(folder)
     result = make_result(
         folder, about.name, engine, runs=tracker.runs, begun=begun, untracked=missing, devices=workers.devices
     )
@@ -233,7 +233,7 @@ def _open_study(folder: Path, about: About, plan: Plan) -> optuna.Study:
     """The search's study, made where there is none yet."""
     if (folder / FILE).exists():
         with suppress(KeyError):  # killed between the file and the study in it
-            return open_study(folder, name=about.name)
+            return resume_study(folder, name=about.name)
     directions = [
         StudyDirection.MAXIMIZE if plan.better(name) > 0 else StudyDirection.MINIMIZE
         for name in plan.objectives

@@ -9,7 +9,7 @@ from automl.folder import old_folder
 from automl.tracking.opening import open_confirmation, open_tracker
 from search.ledger import Plan, leaders
 from search.record import State
-from search.study import close_study, read_records
+from search.study import read_records
 
 PATIENCE = 600.0  # seconds that MLflow may take
 
@@ -41,7 +41,6 @@ def run_sync(name: str, storage: str = "searches") -> int:
                 tracker.update(record)
             missing += conclude_in(tracker, about, jury, patience=PATIENCE)
             trials += len(jury.roster.records)
-            close_study(jury.roster.study)
         if missing:
             raise InputError(
                 f"MLflow did not take {missing} trials or parts of them; try again when it answers"

@@ -7,9 +7,6 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from optuna.exceptions import StorageInternalError
-from sqlalchemy.exc import SQLAlchemyError
-
 from attention import InputError
 from automl.data.store import NO_ROOM
 from automl.interrupt import Interrupt, interrupts
@@ -23,7 +20,7 @@ from cluster import Room, TrialResources, connect, nodes, slots, wait_for_room
 from search.config import Model
 from search.ledger import Ledger
 from search.record import TRIALS
-from search.study import close_study
+from search.study import FILE as STUDY
 from search.tuner import run_trials
 
 RAY = "ray"  # the folder for what Tune and Train write for themselves
@@ -134,17 +131,14 @@ def open_workers(settings: Settings, log: Path, advice: str) -> Iterator[Workers
         yield Workers(settings=settings, shape=shape, room=room, interrupt=interrupt, advice=advice)
 
 
-def settle(folder: Path, ledger: Ledger) -> None:
-    """Leave the study in one file, and nothing of Tune's."""
-    close_study(ledger.study)
+def settle(folder: Path) -> None:
+    """Leave nothing of Tune's."""
     shutil.rmtree(folder / RAY, ignore_errors=True)
 
 
 def _is_storage(error: BaseException) -> bool:
     """The study could not be written, or the disk is full."""
-    if isinstance(error, StorageInternalError | SQLAlchemyError):
-        return True
-    if isinstance(error, OSError) and error.errno in NO_ROOM:
+    if isinstance(error, OSError) and (error.errno in NO_ROOM or str(error.filename).endswith(STUDY)):
         return True
     return error.__cause__ is not None and _is_storage(error.__cause__)
 

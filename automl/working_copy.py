@@ -1,9 +1,8 @@
 """The copy on this machine of a search that is kept in an object store, and who may write it.
 
-SQLite needs a file and locks, which an object store has not. So one process, the driver, works on a folder
-of this machine, and a thread copies what changes there to the store: the study as SQLite's own backup, at one
-moment, within seconds. Trials write their checkpoints to the store themselves. Whoever reads a search on
-another machine gets a copy of its own.
+A study is a file that is appended to, and an object store can only replace. So one process, the driver, works
+on a folder of this machine, and a thread copies what changes there to the store within seconds. Trials write
+their checkpoints to the store themselves. Whoever reads a search on another machine gets a copy of its own.
 
 Who writes is told by a note in the store with a number that the writer raises all the time. One that stands
 still belongs to a writer that has died, whatever the clocks of the two machines say.
@@ -15,14 +14,12 @@ import os
 import re
 import signal
 import socket
-import sqlite3
 import sys
-import tempfile
 import threading
 import time
 import uuid
 from collections.abc import Iterator
-from contextlib import closing, contextmanager
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -67,9 +64,6 @@ def update(kept: Storage, folder: Path) -> None:
             (folder / name).unlink()
         for name, stamp in there.items():
             if state["files"].get(name) != stamp or not (folder / name).exists():
-                if name.endswith(STUDY):  # what was written ahead belongs to the old one
-                    for rest in ("-wal", "-shm"):
-                        (folder / f"{name}{rest}").unlink(missing_ok=True)
                 kept.fetch(name, folder / name)
         _write_state(folder, {**state, "files": there})
 
@@ -156,9 +150,7 @@ class _Writer:
         for name in names:
             stamp = _stamp(self.folder / name)
             if self.sent.get(name) != stamp:
-                with tempfile.TemporaryDirectory() as scratch:
-                    content = _snapshot(self.folder / name, Path(scratch))
-                    self.kept.write(name, content)
+                self.kept.write(name, (self.folder / name).read_bytes())
                 self.sent[name] = stamp
         for name in self.sent.keys() - set(names):
             self.kept.remove(name)
@@ -268,24 +260,14 @@ def _is_copied(name: str) -> bool:
         or folders[:1] == ["report"]  # whoever makes it puts it there
         or file in (NOTE, CHECKPOINT)
         or file.startswith(".")
-        or re.search(r"\.\d+$|-wal$|-shm$|-journal$", file)
+        or re.search(r"\.\d+$|\.lock$", file)
     )
 
 
 def _stamp(file: Path) -> str:
     """Another one whenever the content is another."""
-    ahead = file.with_name(f"{file.name}-wal")
-    states = [path.stat() for path in (file, ahead) if path.exists()]
-    return " ".join(f"{state.st_size} {state.st_mtime_ns}" for state in states)
-
-
-def _snapshot(file: Path, scratch: Path) -> bytes:
-    """The content of a file; of a database, that of one moment."""
-    if file.name != STUDY:
-        return file.read_bytes()
-    with closing(sqlite3.connect(file)) as source, closing(sqlite3.connect(scratch / STUDY)) as target:
-        source.backup(target)
-    return (scratch / STUDY).read_bytes()
+    state = file.stat()
+    return f"{state.st_size} {state.st_mtime_ns}"
 
 
 def _line(error: BaseException) -> str:

@@ -38,7 +38,7 @@ from search.ledger import Plan
 from search.record import Report
 from search.samplers import load_sampler
 from search.spaces import load
-from search.study import close_study, create_study
+from search.study import create_study
 from search.tuner import REPORT, run_trials
 
 EPOCHS = 4
@@ -174,7 +174,10 @@ def main() -> None:
             tune_controller._ActorClassCache.get = lambda self, trainable: played
             study = create_study(folder, name="cluster", directions=[StudyDirection.MAXIMIZE])
             tracker = Tracker(
-                experiment="cluster", name="cluster", identity="cluster", checkpoint=lambda t: folder / t.folder
+                experiment="cluster",
+                name="cluster",
+                identity="cluster",
+                checkpoint=lambda t: folder / t.folder,
             )
             engine = Engine(study, load("digits"), plan, load_sampler(options.sampler, seed=0))
             progress = Progress(
@@ -196,7 +199,6 @@ def main() -> None:
             epochs = [epoch for player in players for epoch in ray.get(player.played.remote())]
             missing = tracker.drain(0)
         states = [record.state for record in engine.records.values()]
-        close_study(study)
     full = max(min(begin for slot, _, begin, _ in epochs if slot == s) for s in {e[0] for e in epochs})
     last = max(engine.records)
     over = min(begin for _, number, begin, _ in epochs if number == last)

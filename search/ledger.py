@@ -21,7 +21,7 @@ from optuna.trial import FrozenTrial, TrialState, create_trial
 from search.config import TrialConfig
 from search.halving import Score
 from search.record import Listener, Report, Role, State, TrialRecord
-from search.study import ARM, CONFIG, CUT, FACTS, HISTORY, REASON, ROLE, TRAINABLE, add_trial, open_trial
+from search.study import ARM, CONFIG, CUT, EPOCH, FACTS, REASON, ROLE, TRAINABLE, add_trial, open_trial
 
 # Errors in a row with one and the same reason after which there is nothing to hope for.
 HOPELESS = 3
@@ -141,10 +141,9 @@ class Ledger(ABC):
             record.facts = dict(report.facts)
             mine.set_user_attr(FACTS, record.facts)
         goes_on = not report.last
-        if new:
-            mine.set_user_attr(HISTORY, list(report.history))
         for metrics in new:
             record.history.append(dict(metrics))
+            mine.set_user_attr(f"{EPOCH}{len(record.history)}", record.history[-1])
             name = self.plan.objectives[0]
             # Optuna takes no intermediate values of several, and the test split has none.
             if len(self.plan.objectives) == 1 and record.has(name):

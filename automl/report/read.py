@@ -20,7 +20,7 @@ from automl.report.verdict import Verdict, read_verdicts
 from search.halving import Rungs
 from search.ledger import RESOURCE, Plan, leaders
 from search.record import State, TrialRecord
-from search.study import FILE, close_study, open_study, own_trials, read_record
+from search.study import FILE, open_study, own_trials, read_record
 
 PLAIN, MIXED = "plain", "mixed"  # kinds of a trial that are no attention's name
 
@@ -204,10 +204,7 @@ def _read_trials(folder: Path, name: str) -> list[Trial]:
         study = open_study(folder, name=name)
     except KeyError:  # killed between the file and the study in it
         return []
-    try:
-        found = [(trial, read_record(trial)) for trial in own_trials(study)]
-    finally:
-        close_study(study)
+    found = [(trial, read_record(trial)) for trial in own_trials(study)]
     return [
         Trial(record=record, params=dict(trial.params), distributions=dict(trial.distributions))
         for trial, record in found

@@ -22,7 +22,7 @@ from search.ledger import Ledger, Plan
 from search.record import Report, Role, State, TrialRecord
 from search.roster import Roster
 from search.spaces import SPACES, fingerprint
-from search.study import close_study, create_study
+from search.study import create_study
 
 SSA = {"stage1.block2.branch": Spec("ssa")}
 SAGAN = {"stage2.block1": Spec("sagan")}
@@ -107,7 +107,6 @@ def fake_search(storage: Path, records: Sequence[TrialRecord] = FOUND, name: str
             role = Role.CANDIDATE if one.config.model.placement else Role.BASELINE
             added = roster._add(role, one.config)
             roster.end(added.number, Report(history=one.history, finished=one.state is State.COMPLETE))
-        close_study(study)
     return folder
 
 

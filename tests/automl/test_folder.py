@@ -63,7 +63,7 @@ def test_a_mistake_before_the_first_trial_leaves_nothing(trained: bool, stays: b
 
     def fail() -> None:
         with new_folder(settings, PLAN, fingerprint="f", data="d") as (folder, _):
-            (folder / "study.db").touch()
+            (folder / "study.journal").touch()
             if trained:
                 (folder / TRIALS).mkdir()
             raise InputError("no room")

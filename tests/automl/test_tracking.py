@@ -26,7 +26,7 @@ from search.ledger import Plan
 from search.record import CHECKPOINT as FILE
 from search.record import Report, State, TrialRecord
 from search.spaces import SPACES
-from search.study import close_study, create_study
+from search.study import create_study
 
 PLACEMENT = {"stage1.block2.branch": Spec("ssa", {"ks": 3}), "stage2.block1": Spec("sagan")}
 
@@ -368,7 +368,6 @@ def test_sync_brings_mlflow_to_where_the_study_stands(store: MlflowClient, tmp_p
             history = [{"epoch": i, "resource": i, "accuracy": score} for i in (1, 2)]
             engine.end(number, Report(history=history, facts={"pace": 1.0}, finished=True))
         assert engine.ask() is not None  # and is still open
-        close_study(study)
     for _ in range(2):  # the second time there is nothing left to do
         assert run_sync("mine", str(tmp_path)) == 3
         parent = store.search_runs(

@@ -119,7 +119,7 @@ def test_the_store_has_all_of_the_search(machines, object_store, mlflow_server, 
     result, _ = searched
     assert (result["trials"], result["errors"]) == (TRIALS, 0)
     folder = kept(object_store)
-    assert {"study.db", "search.json", "result.json"} <= {file.name for file in folder.iterdir()}
+    assert {"study.journal", "search.json", "result.json"} <= {file.name for file in folder.iterdir()}
     study = optuna.load_study(study_name=NAME, storage=f"sqlite:///{folder / 'study.db'}")
     assert len(study.trials) == TRIALS
     assert (folder / "trials" / f"{result['best']['number']:04d}" / CHECKPOINT).exists()

@@ -1,4 +1,4 @@
-"""Decoded splits that one process puts into a storage and others fetch, on a disk and on a real object store."""
+"""Decoded splits that one process puts into a storage and others fetch, on a disk and on an object store."""
 
 import json
 from collections.abc import Iterator
@@ -110,9 +110,12 @@ def test_a_second_search_sends_nothing_twice(
 ) -> None:
     sent: list[str] = []
     send = Storage.send
-    monkeypatch.setattr(
-        Storage, "send", lambda self, path, name: (sent.append(name), send(self, path, name)) and None
-    )
+
+    def count(self: Storage, path: Path, name: str) -> None:
+        sent.append(name)
+        send(self, path, name)
+
+    monkeypatch.setattr(Storage, "send", count)
     for name in ("one", "two"):
         (tmp_path / name).mkdir()
         share(storage, ("train", "validation"), tmp_path / name, source="digits", path=None, size=32)
