@@ -1,55 +1,139 @@
-"""`ray job submit` on a cluster that asks for a token, as `ray start` makes it."""
+"""`ray job submit` from another folder, to a cluster that asks for a token, as `ray start` makes it."""
 
+import json
 import os
+import re
 import socket
 import subprocess
 import sys
 import time
+import venv
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from itertools import takewhile
 from pathlib import Path
 
 import mlflow
+import optuna
+import psutil
 import pytest
+import ray
+import requests
+from optuna.trial import TrialState
+from sockets import open_to_others
 
 BIN = Path(sys.executable).parent
+ROOT = Path(__file__).parents[2]
+SEARCH = ["python", "-m", "automl.search", "--space", "digits"]
+TRIALS = 3
 
 
-def free_port():
+def free_port() -> int:
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         return free.getsockname()[1]
 
 
-@pytest.fixture
-def cluster(tmp_path):
-    """A head of our own, and the environment of who talks to it."""
+@dataclass
+class Cluster:
+    """A head, in `folder`, and what is needed to talk to it from `elsewhere`.
+
+    environment: of who submits. address: of Ray itself. metrics: the port of Prometheus's page.
+    """
+
+    folder: Path
+    elsewhere: Path
+    environment: dict[str, str]
+    address: str
+    metrics: int
+    head: subprocess.Popen
+
+    def submit(self, *arguments: object) -> subprocess.Popen:
+        """The process prints the job's log and ends as the job does."""
+        return subprocess.Popen(
+            [BIN / "ray", "job", "submit", *map(str, arguments)],
+            cwd=self.elsewhere,
+            env=self.environment,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+        )
+
+    def run(self, command: str, *arguments: object, **environment: str) -> subprocess.CompletedProcess[str]:
+        return subprocess.run(
+            [BIN / command, *map(str, arguments)],
+            cwd=self.elsewhere,
+            env={**self.environment, **environment},
+            capture_output=True,
+            text=True,
+            timeout=300,
+        )
+
+    def trials(self) -> list[psutil.Process]:
+        """The processes in which trials run."""
+        found = []
+        for process in psutil.Process(self.head.pid).children(recursive=True):
+            try:
+                if "ray::TrialActor" in " ".join(process.cmdline()):
+                    found.append(process)
+            except psutil.Error:
+                continue
+        return found
+
+    def gauges(self) -> dict[tuple[str, str], float]:
+        """What Prometheus would read of a search: the values by gauge and state."""
+        page = requests.get(f"http://127.0.0.1:{self.metrics}/metrics", timeout=10).text
+        found = {}
+        for name, tags, value in re.findall(r"^ray_automl_(\w+)\{(.*)\} (\S+)$", page, re.MULTILINE):
+            assert 'search="sent"' in tags
+            state = re.search(r'state="(\w+)"', tags)
+            found[name, state[1] if state else ""] = float(value)
+        return found
+
+
+@contextmanager
+def started(folder: Path, home: Path, python: Path) -> Iterator[Cluster]:
+    """A cluster whose nodes run `python`, with the token that is in `home`."""
+    folder.mkdir()
     environment = {
         **os.environ,
-        "PATH": f"{BIN}{os.pathsep}{os.environ['PATH']}",
+        "HOME": str(home),
+        "PATH": f"{python.parent}{os.pathsep}{os.environ['PATH']}",
         "RAY_AUTH_MODE": "token",
-        "RAY_AUTH_TOKEN": "0123456789abcdef" * 4,
         "RAY_USAGE_STATS_ENABLED": "0",
+        "RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER": "0",  # on loopback alone
+        "RAY_JOB_STOP_WAIT_TIME_S": "60",
+        "RAY_metrics_report_interval_ms": "1000",
     }
-    environment.pop("RAY_ADDRESS", None)
-    dashboard = free_port()
-    with open(tmp_path / "head.log", "w") as log:
+    for name in ("RAY_ADDRESS", "RAY_AUTH_TOKEN", "MLFLOW_TRACKING_URI"):
+        environment.pop(name, None)
+    gcs, dashboard, metrics = free_port(), free_port(), free_port()
+    log = folder / "head.log"
+    with log.open("w") as output:
         head = subprocess.Popen(
-            [str(BIN / "ray"), "start", "--head", "--block", "--num-cpus=2", f"--port={free_port()}",
-             f"--dashboard-port={dashboard}", f"--ray-client-server-port={free_port()}",
-             f"--dashboard-agent-listen-port={free_port()}", f"--dashboard-agent-grpc-port={free_port()}"],
-            cwd=tmp_path,
+            [python, "-m", "ray.scripts.scripts", "start", "--head", "--block", "--num-cpus=2",
+             f"--port={gcs}", f"--dashboard-port={dashboard}", f"--ray-client-server-port={free_port()}",
+             f"--dashboard-agent-listen-port={free_port()}", f"--dashboard-agent-grpc-port={free_port()}",
+             f"--metrics-export-port={metrics}"],
+            cwd=folder,
             env=environment,
-            stdout=log,
+            stdout=output,
             stderr=subprocess.STDOUT,
             start_new_session=True,
         )  # fmt: skip
+    environment["PATH"] = os.environ["PATH"]
+    environment["RAY_API_SERVER_ADDRESS"] = f"http://127.0.0.1:{dashboard}"
+    elsewhere = folder.parent / "elsewhere"
+    elsewhere.mkdir()
     try:
-        for _ in range(120):
+        for _ in range(240):
             with socket.socket() as probe:
                 if probe.connect_ex(("127.0.0.1", dashboard)) == 0:
                     break
-            assert head.poll() is None, (tmp_path / "head.log").read_text()
+            assert head.poll() is None, log.read_text()
             time.sleep(0.5)
-        yield {**environment, "RAY_API_SERVER_ADDRESS": f"http://127.0.0.1:{dashboard}"}
+        yield Cluster(folder, elsewhere, environment, f"127.0.0.1:{gcs}", metrics, head)
     finally:
         head.terminate()
         try:
@@ -59,18 +143,193 @@ def cluster(tmp_path):
                 os.killpg(head.pid, 9)
 
 
-def test_a_submitted_search_ends_well(cluster, tmp_path):
-    command = [str(BIN / "ray"), "job", "submit", "--"]
-    search = ["python", "-m", "automl.search", "--space", "digits", "--trials", "4", "--epochs", "2"]
-    job = subprocess.run(
-        [*command, *search], cwd=tmp_path, env=cluster, capture_output=True, text=True, timeout=300
+@pytest.fixture(scope="module")
+def home(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A home with a token of its own, as a person makes it."""
+    home = tmp_path_factory.mktemp("home")
+    subprocess.run(
+        [BIN / "ray", "get-auth-token", "--generate"],
+        env={**os.environ, "HOME": str(home), "RAY_AUTH_MODE": "token"},
+        capture_output=True,
+        check=True,
     )
-    assert job.returncode == 0, job.stdout + job.stderr
-    assert "succeeded" in job.stdout + job.stderr
-    client = mlflow.MlflowClient(f"sqlite:///{tmp_path / 'mlflow.db'}")
-    runs = client.search_runs([client.get_experiment_by_name("digits").experiment_id])
-    children = [run for run in runs if "mlflow.parentRunId" in run.data.tags]
-    assert (len(runs), len(children)) == (5, 4)
+    assert (home / ".ray" / "auth_token").stat().st_size >= 32
+    return home
+
+
+@pytest.fixture(scope="module")
+def installed(tmp_path_factory: pytest.TempPathFactory, home: Path) -> Iterator[Cluster]:
+    """A cluster on whose nodes this package is installed."""
+    with started(tmp_path_factory.mktemp("installed") / "head", home, Path(sys.executable)) as cluster:
+        yield cluster
+
+
+@pytest.fixture(scope="module")
+def bare(tmp_path_factory: pytest.TempPathFactory, home: Path) -> Iterator[Cluster]:
+    """A cluster whose nodes have everything but this package."""
+    folder = tmp_path_factory.mktemp("bare")
+    venv.create(folder / "venv")
+    python = folder / "venv" / "bin" / "python"
+    packages = next((folder / "venv" / "lib").glob("python*/site-packages"))
+    for package in Path(ray.__file__).parents[1].iterdir():
+        if "attention_automl" not in package.name and package.name not in os.listdir(ROOT):
+            (packages / package.name).symlink_to(package)
+    missing = subprocess.run([python, "-c", "import automl"], cwd=folder, capture_output=True, text=True)
+    assert "No module named 'automl'" in missing.stderr
+    with started(folder / "head", home, python) as cluster:
+        yield cluster
+
+
+def runs(store: Path) -> tuple[mlflow.entities.Run, list[mlflow.entities.Run]]:
+    """The search's run and its trials'."""
+    client = mlflow.MlflowClient(f"sqlite:///{store}")
+    found = client.search_runs([client.get_experiment_by_name("digits").experiment_id])
+    (parent,) = (run for run in found if "mlflow.parentRunId" not in run.data.tags)
+    return parent, [run for run in found if "mlflow.parentRunId" in run.data.tags]
+
+
+def said(log: str) -> list[str]:
+    """What the job itself has printed, without what Ray says of it."""
+    _, _, own = log.partition("Running entrypoint for job ")
+    return list(takewhile(lambda line: not re.match(r"\d{4}-\d\d-\d\d ", line), own.splitlines()[1:]))
+
+
+@pytest.mark.long
+def test_a_search_ends_well_where_the_package_is_installed(installed: Cluster) -> None:
+    job = installed.submit("--", *SEARCH, "--trials", 2, "--epochs", 2, "--subset", 0.2, "--name", "first")
+    log, _ = job.communicate(timeout=300)
+    assert job.returncode == 0, log
+    assert "succeeded" in log
+    # Relative paths lie below the folder in which the cluster was started.
+    assert (installed.folder / "searches" / "first" / "result.json").is_file()
+    parent, children = runs(installed.folder / "mlflow.db")
+    assert (parent.info.status, len(children)) == ("FINISHED", 2)
     for child in children:
         assert "accuracy" in child.data.metrics
         assert "learning_rate" in child.data.params
+    assert not list(installed.elsewhere.iterdir())
+
+
+@pytest.mark.parametrize(
+    "environment",
+    [{"RAY_AUTH_TOKEN": "ab" * 32}, pytest.param({"HOME": "/nowhere"}, marks=pytest.mark.long)],
+)
+def test_who_has_no_token_is_told_so(bare: Cluster, environment: dict[str, str]) -> None:
+    """By Ray's own command as it sees fit; by ours in one line, and at once."""
+    job = bare.run("ray", "job", "submit", "--", "true", **environment)
+    assert job.returncode == 1
+    assert re.search(r"^ray.exceptions.AuthenticationError: .*[Tt]oken", job.stderr, re.MULTILINE), job.stderr
+    search = bare.run(
+        "automl", "search", "--space", "digits", "--trials", 1, RAY_ADDRESS=bare.address, **environment
+    )
+    assert search.returncode == 2
+    (error,) = (line for line in search.stderr.splitlines() if not line.startswith("decoded "))
+    assert re.match("error: .* token.*RAY_AUTH_MODE=token", error)
+
+
+@dataclass
+class Life:
+    """Of a search that is sent along, stopped and begun again."""
+
+    refused: tuple[int, str]
+    stopped: tuple[mlflow.entities.Run, list[mlflow.entities.Run]]
+    left: list[psutil.Process]
+    reachable: list[tuple[str, str]]
+    shared: Path
+    folder: Path
+    log: str
+    status: int
+    gauges: dict[tuple[str, str], float]
+
+
+@pytest.fixture(scope="module")
+def life(bare: Cluster, tmp_path_factory: pytest.TempPathFactory) -> Life:
+    shared = tmp_path_factory.mktemp("shared")
+    folder, store = shared / "searches" / "sent", shared / "mlflow.db"
+
+    lost = bare.submit("--working-dir", ROOT, "--", *SEARCH)
+    refused, _ = lost.communicate(timeout=300)
+
+    def begin(job: str) -> subprocess.Popen:
+        return bare.submit(
+            "--working-dir", ROOT, "--submission-id", job, "--",
+            "env", f"MLFLOW_TRACKING_URI=sqlite:///{store}", *SEARCH, "--trials", TRIALS, "--epochs", 6,
+            "--subset", 0.5, "--name", "sent", "--resume", "auto", "--storage", shared / "searches",
+        )  # fmt: skip
+
+    first = begin("first")
+    while not list(folder.glob("trials/*/checkpoint.pt")):
+        assert first.poll() is None, first.communicate()[0]
+        time.sleep(0.2)
+    reachable = open_to_others(bare.head.pid)
+    stop = bare.run("ray", "job", "stop", "first")
+    assert "was stopped" in stop.stdout + stop.stderr
+    first.communicate(timeout=60)
+    stopped = runs(store)
+    until = time.monotonic() + 60
+    while (left := bare.trials()) and time.monotonic() < until:
+        time.sleep(0.2)
+
+    again = begin("again")
+    gauges: dict[tuple[str, str], float] = {}
+    while again.poll() is None and ("best", "") not in gauges:
+        gauges |= bare.gauges()
+        time.sleep(0.5)
+    log, _ = again.communicate(timeout=300)
+    return Life(
+        (lost.returncode, refused), stopped, left, reachable, shared, folder, log, again.returncode, gauges
+    )
+
+
+def test_what_would_go_with_the_job_is_refused(life: Life) -> None:
+    status, log = life.refused
+    assert status == 1
+    (error,) = said(log)
+    assert error.startswith("error: --storage searches and MLflow's sqlite:///mlflow.db would be deleted")
+
+
+def test_a_cluster_of_one_machine_can_be_kept_to_it(life: Life) -> None:
+    assert life.reachable == []
+
+
+def test_a_job_is_stopped_in_order(life: Life) -> None:
+    parent, children = life.stopped
+    assert (parent.info.status, parent.data.tags["state"]) == ("KILLED", "stopped")
+    assert "stopped" in {child.data.tags["state"] for child in children}
+    assert "RUNNING" not in {child.info.status for child in children}
+    assert life.left == []
+
+
+def test_the_same_command_goes_on_with_it(life: Life) -> None:
+    assert life.status == 0, life.log
+    study = optuna.load_study(study_name="sent", storage=f"sqlite:///{life.folder}/study.db")
+    assert len(study.trials) == TRIALS
+    assert {trial.state for trial in study.trials} <= {TrialState.COMPLETE, TrialState.PRUNED}
+    parent, children = runs(life.shared / "mlflow.db")
+    assert (parent.info.status, parent.data.tags["state"]) == ("FINISHED", "complete")
+    assert len(children) == TRIALS
+    artifacts = Path(parent.info.artifact_uri.removeprefix("file://"))
+    assert (artifacts / "search.json").is_file()
+    assert artifacts.is_relative_to(life.shared), "not in the folder that goes"
+
+
+def test_the_log_of_a_job_reads_well(life: Life) -> None:
+    lines = said(life.log)
+    assert lines[0].startswith("search sent in ")
+    trials = [
+        line for line in lines if re.match(r"\d\d:\d\d:\d\d \d{3} xresnet18 .* trials, .* core hours", line)
+    ]
+    assert 1 <= len(trials) <= TRIALS
+    end = lines.index(next(line for line in lines if line.startswith("search sent: ")))
+    assert lines[1:end] == trials
+    assert all(line.isprintable() for line in lines)
+
+
+def test_prometheus_reads_how_it_goes(life: Life) -> None:
+    result = json.loads((life.folder / "result.json").read_text())
+    gauges = life.gauges
+    assert 1 <= gauges["trials", "complete"] <= TRIALS
+    assert (gauges["trials", "error"], gauges["slots", ""]) == (0, 2)
+    assert 0 <= gauges["slots_busy", ""] <= 2
+    assert gauges["device_hours", ""] > 0
+    assert 0 < gauges["best_baseline", ""] <= gauges["best", ""] <= result["best"]["value"]
