@@ -104,6 +104,13 @@ def search(
         float | None, typer.Option(help="GPUs of a trial; 1 if there are any.", show_default=False)
     ] = None,
     workers_per_trial: Annotated[int, typer.Option(help="Processes that train one trial together.")] = 1,
+    resource: Annotated[
+        list[str] | None,
+        typer.Option(help="The cluster's own, NAME=AMOUNT of each worker; may be repeated."),
+    ] = None,
+    label: Annotated[
+        list[str] | None, typer.Option(help="Of nodes to train on, KEY=VALUE; may be repeated.")
+    ] = None,
     concurrent: Annotated[
         int | None,
         typer.Option(

@@ -1,7 +1,7 @@
 """What a person may say about a search, as one value that is kept in the search's folder."""
 
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, fields, replace
 from pathlib import Path
 from typing import Any
@@ -12,7 +12,7 @@ from attention import InputError, unknown
 from automl.limits import Limits
 from automl.runtime import Runtime
 from automl.storage import Storage
-from automl.units import count, seconds, size
+from automl.units import amounts, count, labels, seconds, size
 from cluster.resources import TrialResources
 from search.config import Model, TrialConfig
 from search.spaces import Space, random_draws
@@ -44,6 +44,8 @@ class Settings:
     keep: of how many of the best trials the checkpoints stay.
     cpus_per_trial, gpus_per_trial: of each worker; by default one core, and one GPU where there are any.
     workers_per_trial: processes that train one trial together, each on a part of every batch.
+    resource: a cluster's own resources of each worker, each as `NAME=AMOUNT`, such as
+        `accelerator_type:H200=0.01`. label: of the nodes that may run trials, each as `KEY=VALUE`.
     concurrent: trials at once at most, asked for though there is no room for them yet, so that a cluster may
         start nodes; as many as there is room for where not given.
     precision: auto, bf16, fp16 or fp32. compile: how steps are run, auto, off, graphs or inductor.
@@ -73,12 +75,16 @@ class Settings:
     cpus_per_trial: float = 1
     gpus_per_trial: float | None = None
     workers_per_trial: int = 1
+    resource: Sequence[str] = ()
+    label: Sequence[str] = ()
     concurrent: int | None = None
     precision: str = "auto"
     compile: str = "auto"
     storage: str = "searches"
 
     def __post_init__(self) -> None:
+        for key in ("resource", "label"):  # JSON and the command line have lists
+            object.__setattr__(self, key, tuple(getattr(self, key) or ()))
         if self.trials is not None and self.trials < 1:
             raise InputError(f"--trials must be 1 or more; got {self.trials}")
         if self.equal not in EQUAL:
@@ -119,7 +125,11 @@ class Settings:
     def shape(self) -> TrialResources:
         """Of a trial, without the GPU that is the default where there are any."""
         return TrialResources(
-            cpus=self.cpus_per_trial, gpus=self.gpus_per_trial or 0, workers=self.workers_per_trial
+            cpus=self.cpus_per_trial,
+            gpus=self.gpus_per_trial or 0,
+            workers=self.workers_per_trial,
+            custom=amounts(self.resource, "--resource"),
+            labels=labels(self.label, "--label"),
         )
 
     @property

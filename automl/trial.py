@@ -6,16 +6,17 @@ answer, and so is an error of its own; only the death of a process is for Ray to
 """
 
 import time
-import traceback
 from collections.abc import Iterator, Mapping
 from typing import Any
 
+import ray
 import torch
 from ray import tune
 
 from automl import checkpoint
 from automl.data import shared
 from automl.facts import measure
+from automl.failure import failure
 from automl.limits import Limits
 from automl.loop import Diverged, evaluate, fit, start
 from automl.runtime import Runtime, find_device
@@ -23,7 +24,7 @@ from automl.storage import Storage
 from automl.tasks import open_task
 from search.config import Model, TrialConfig
 from search.record import Metrics, Report
-from search.tuner import REPORT
+from search.tuner import NODE, REPORT
 
 
 def assignment(
@@ -77,11 +78,11 @@ class TrialActor(tune.Trainable):
             runtime = Runtime(device=granted(gpus), share=min(1, gpus) or 1, **config["runtime"])
             yield from reports(config, runtime)
         except Exception as error:
-            yield Report(error=_line(error), traceback=traceback.format_exc())
+            yield failure(error, Storage(config["folder"]))
 
     def step(self) -> dict[str, Any]:
         report = next(self.work)
-        return {REPORT: report, "done": report.last}
+        return {REPORT: report, NODE: ray.get_runtime_context().get_node_id(), "done": report.last}
 
 
 def reports(config: Mapping[str, Any], runtime: Runtime) -> Iterator[Report]:

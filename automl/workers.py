@@ -87,9 +87,7 @@ class Workers:
                 ),
                 # A trial of several workers is a function that waits for them and takes no core of
                 # theirs; it takes a little memory, since Ray places nothing that takes nothing.
-                resources=(
-                    {"cpu": self.shape.cpus, "gpu": self.shape.gpus} if alone else {"memory": 2.0**20}
-                ),
+                resources=self.shape.bundle if alone else {"memory": 2.0**20},
                 places=self.room,
                 folder=folder / RAY,
                 stop=lambda: stop() or self.interrupt() or self.room.ended() is not None,
@@ -121,7 +119,8 @@ def open_workers(settings: Settings, log: Path, advice: str) -> Iterator[Workers
         connect(dashboard=settings.workers_per_trial > 1),
         interrupts(advice) as interrupt,  # after Ray, which takes SIGTERM for itself
     ):
-        shape, there = settings.shape, nodes().values()
+        shape = settings.shape
+        there = [node.resources for node in nodes(shape.labels).values() if not node.draining]
         if settings.gpus_per_trial is None and any(node.get("GPU") for node in there):
             shape = replace(shape, gpus=1)
         if settings.concurrent is None:

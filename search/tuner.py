@@ -1,12 +1,16 @@
 """The engine on Ray Tune: its trials run in actors, wherever there is room."""
 
 import os
-from collections import Counter, deque
+from collections import deque
 from collections.abc import Callable, Mapping
+from functools import partial
 from pathlib import Path
 from typing import Any, Protocol
 
-from ray import tune
+import ray
+from ray import cloudpickle, tune
+from ray.exceptions import RayActorError, RayTaskError
+from ray.train import WorkerGroupError
 from ray.tune.execution import class_cache
 from ray.tune.experiment import Trial as TuneTrial
 
@@ -15,6 +19,8 @@ from search.record import Report, TrialRecord
 
 REPORT = "report"  # in a result of Tune's: the trial's Report
 AWS = {"AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY", "AWS_SECURITY_TOKEN", "AWS_SESSION_TOKEN"}
+NODE = "node"  # and the id of the node that it runs on, where that is one
+LABELS = "labels"  # in what a trial's process is sent: of the nodes that may run it, as Ray selects them
 RETRIES = 3  # times in a row that a trial goes on from one epoch after its process died
 
 Assignment = Mapping[str, Any]
@@ -25,6 +31,21 @@ class Places(Protocol):
 
     def slots(self) -> int:
         """How many may run at once, as things stand. Asked all the time."""
+
+    def labels(self) -> Mapping[str, str]:
+        """Of the nodes that take what begins now, as Ray selects them."""
+
+    def close(self, node: str, why: str) -> None:
+        """No trial can run on this node."""
+
+    def leaving(self, node: str) -> bool:
+        """What runs there should go on elsewhere. Asked after each epoch."""
+
+    def lost(self, node: str) -> bool:
+        """It is the node's fault when a process there has died."""
+
+    def node_of(self, actor: str) -> str:
+        """The node that an actor ran on, by their ids."""
 
 
 def run_trials(
@@ -43,7 +64,7 @@ def run_trials(
         that does so in processes of its own. Each result holds a `Report` as `report`. It finds by itself
         what an earlier process of the same trial has left.
     assign: what is sent to a trial's process.
-    resources: that it takes, in Tune's names.
+    resources: that it takes, in Ray's names.
     folder: for Tune's own files, which nobody needs afterwards.
     stop: asked all the time. When it says so, everything is left as it stands, for another run to go on with.
     """
@@ -55,11 +76,11 @@ def run_trials(
     os.environ["RAY_AIR_NEW_OUTPUT"] = "0"  # the new one prints a banner at any verbosity
     # Ray logs what it gives a process so, for all to read; nodes have credentials of their own.
     class_cache.ENV_VARS_TO_PROPAGATE -= AWS
-    bridge = _Bridge(engine)
+    bridge = _Bridge(engine, places)
     tuner = tune.Tuner(
-        tune.with_resources(trainable, dict(resources)),
+        tune.with_resources(trainable, partial(_request, dict(resources))),
         tune_config=tune.TuneConfig(
-            search_alg=_Asking(bridge, assign, places, stop),
+            search_alg=_Asking(bridge, assign, stop),
             scheduler=_Cutting(bridge),
             num_samples=-1,  # the engine says when it is over
             reuse_actors=isinstance(trainable, type),
@@ -82,6 +103,13 @@ def run_trials(
     tuner.fit()
 
 
+def _request(resources: Mapping[str, float], config: Mapping[str, Any]) -> tune.PlacementGroupFactory:
+    selected = config[LABELS]
+    return tune.PlacementGroupFactory(
+        [dict(resources)], bundle_label_selector=[dict(selected)] if selected else None
+    )
+
+
 def _name(trial: TuneTrial) -> str:
     return f"{trial.config['number']:04d}"
 
@@ -102,12 +130,15 @@ class _Bridge(_InDriver):
     live: Tune's trials that have not ended.
     """
 
-    def __init__(self, engine: Ledger) -> None:
-        self.engine = engine
+    def __init__(self, engine: Ledger, places: Places) -> None:
+        self.engine, self.places = engine, places
         self.numbers: dict[str, int] = {}
         self.live: set[str] = set()
         self._again: deque[int] = deque()
-        self._crashes: Counter[int] = Counter()  # of each trial since its last epoch
+        self._crashes: dict[
+            int, list[str]
+        ] = {}  # the nodes where a trial's processes died since its last epoch
+        self._moved: set[str] = set()  # Tune's trials whose processes were ended here
         self._over = False
 
     def next(self, trial_id: str) -> TrialRecord | None:
@@ -128,17 +159,26 @@ class _Bridge(_InDriver):
         number = self.numbers[trial_id]
         known = len(self.engine.records[number].history)
         if len(report.history) > known:
-            del self._crashes[number]
+            self._crashes.pop(number, None)
         return self.engine.report(number, report)
 
-    def crashed(self, trial_id: str, reason: str | None) -> None:
-        """The trial's process died: it goes on, unless that has become a habit."""
-        number = self.numbers[trial_id]
-        self._crashes[number] += 1
-        if self._crashes[number] > RETRIES:
-            self.engine.end(number, None, error=reason)
-        else:
-            self._again.append(number)
+    def move(self, trial: TuneTrial) -> None:
+        """End the trial's process, so that it goes on in another, and no other trial takes this one over."""
+        self._moved.add(trial.trial_id)
+        ray.kill(trial.temporary_state.ray_actor)
+
+    def crashed(self, trial: TuneTrial) -> None:
+        """The trial's process died: it goes on, unless that has become a habit and no node's fault."""
+        number = self.numbers[trial.trial_id]
+        if trial.trial_id not in self._moved:
+            nodes = self._crashes.setdefault(number, [])
+            actor = _dead_actor(trial)
+            nodes.append(self.places.node_of(actor) if actor is not None else "")
+            # It can take Ray some time to see that a node has gone.
+            if sum(not (node and self.places.lost(node)) for node in nodes) > RETRIES:
+                self.engine.end(number, None, error=_reason(trial))
+                return
+        self._again.append(number)
 
 
 class _Asking(_InDriver, tune.search.Searcher):
@@ -148,23 +188,22 @@ class _Asking(_InDriver, tune.search.Searcher):
         self,
         bridge: _Bridge,
         assign: Callable[[TrialRecord], Assignment],
-        places: Places,
         stop: Callable[[], bool],
     ) -> None:
         plan = bridge.engine.plan
         super().__init__(metric=plan.metric, mode="max" if plan.maximize else "min")
-        self.bridge, self.assign, self.places, self.stop = bridge, assign, places, stop
+        self.bridge, self.assign, self.stop = bridge, assign, stop
 
     def suggest(self, trial_id: str) -> dict[str, Any] | str | None:
         if self.stop():  # while nothing runs, Tune asks nobody else
             return str(self.FINISHED)
-        if len(self.bridge.live) >= self.places.slots():
+        if len(self.bridge.live) >= self.bridge.places.slots():
             return None
         record = self.bridge.next(trial_id)
         if record is None:
             # What runs may yet have to be begun again, and Tune does not ask again after the last one.
             return None if self.bridge.live else str(self.FINISHED)
-        return {"number": record.number, **self.assign(record)}
+        return {"number": record.number, LABELS: dict(self.bridge.places.labels()), **self.assign(record)}
 
     def on_trial_complete(
         self, trial_id: str, result: dict[str, Any] | None = None, error: bool = False
@@ -189,8 +228,12 @@ class _Cutting(_InDriver, tune.schedulers.FIFOScheduler):
         self.bridge = bridge
 
     def on_trial_result(self, tune_controller: Any, trial: TuneTrial, result: dict[str, Any]) -> str:
-        report = result.get(REPORT)
+        report, node = result.get(REPORT), result.get(NODE)
         goes_on = report is None or self.bridge.report(trial.trial_id, report)
+        if node is not None and report is not None and report.fault is not None:
+            self.bridge.places.close(node, report.fault)
+        if node is not None and self.bridge.places.leaving(node):
+            self.bridge.move(trial)  # its checkpoint is written
         return str(self.CONTINUE if goes_on else self.STOP)
 
 
@@ -204,7 +247,7 @@ class _Voice(_InDriver, tune.Callback):
         self.bridge.engine.started(self.bridge.numbers[trial.trial_id])
 
     def on_trial_error(self, iteration: int, trials: Any, trial: TuneTrial, **info: Any) -> None:
-        self.bridge.crashed(trial.trial_id, _reason(trial))
+        self.bridge.crashed(trial)
 
 
 def _reason(trial: TuneTrial) -> str | None:
@@ -212,6 +255,15 @@ def _reason(trial: TuneTrial) -> str | None:
     file = trial.error_file
     lines = Path(file).read_text().strip().splitlines() if file and Path(file).exists() else []
     return lines[-1].strip() if lines else None
+
+
+def _dead_actor(trial: TuneTrial) -> str | None:
+    """The id of the actor whose death ended a trial, of a worker of Ray Train's too."""
+    file = trial.pickled_error_file
+    error = cloudpickle.loads(Path(file).read_bytes()) if file and Path(file).exists() else None
+    cause = error.cause if isinstance(error, RayTaskError) else error
+    workers = cause.worker_failures.values() if isinstance(cause, WorkerGroupError) else ()
+    return next((one.actor_id for one in (cause, *workers) if isinstance(one, RayActorError)), None)
 
 
 class _Stopping(_InDriver, tune.Stopper):

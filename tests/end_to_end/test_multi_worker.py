@@ -84,6 +84,7 @@ def test_stopped_trials_give_everything_back(tmp_path):
             tune.with_resources(multi_worker_trial(shape, Storage(tmp_path / "trials")), {"memory": 2.0**20}),
             param_space={
                 "number": tune.grid_search(list(range(STOPS))),
+                "labels": {},
                 **assignment(
                     trial,
                     tmp_path / "checkpoints",

@@ -147,7 +147,7 @@ def test_trials_stopped_half_way_give_everything_back(tmp_path):
                 precision="auto",
                 compile="auto",
             ),
-            resources={"cpu": 1},
+            resources={"CPU": 1},
             places=Room(TrialResources()),
             folder=tmp_path / "ray",
         )

@@ -8,6 +8,7 @@ from optuna.samplers import BaseSampler, RandomSampler
 from optuna.study import StudyDirection
 
 from attention import Spec
+from cluster.connect import node_of
 from search.config import Data, Model, Training, TrialConfig
 from search.engine import Engine
 from search.ledger import RESOURCE, Plan
@@ -99,10 +100,26 @@ class Heard:
 
 
 class Slots:
-    """Places for `count` trials at once."""
+    """Places for `count` trials at once. left: nodes that are to be left, or have gone."""
 
     def __init__(self, count: int) -> None:
         self.count = count
+        self.left: set[str] = set()
+        self.closed: dict[str, str] = {}
 
     def slots(self) -> int:
         return self.count
+
+    def labels(self) -> dict[str, str]:
+        return {}
+
+    def close(self, node: str, why: str) -> None:
+        self.closed[node] = why
+
+    def leaving(self, node: str) -> bool:
+        return node in self.left
+
+    lost = leaving
+
+    def node_of(self, actor: str) -> str:
+        return node_of(actor)

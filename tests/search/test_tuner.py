@@ -21,7 +21,7 @@ from search.ledger import HOPELESS
 from search.record import Report, Role, State
 from search.spaces import SPACES
 from search.study import open_study
-from search.tuner import REPORT, RETRIES, run_trials
+from search.tuner import NODE, REPORT, RETRIES, run_trials
 
 # The actors' processes cannot import these modules.
 for name in (__name__, "search_cases"):
@@ -105,7 +105,19 @@ class DyingBetween(Scripted):
 class Slow(Scripted):
     def step(self) -> dict[str, Any]:
         time.sleep(0.05)
-        return super().step()
+        return {**super().step(), NODE: ray.get_runtime_context().get_node_id()}
+
+
+class Placed(Slow):
+    """The second trial finds the node's disk full, once."""
+
+    def step(self) -> dict[str, Any]:
+        result = super().step()
+        mark = self.file.with_suffix(".full")
+        if self.config["number"] == 1 and not mark.exists():
+            mark.touch()
+            result |= self.result(Report(fault="the disk is full"))
+        return result
 
 
 @pytest.fixture(scope="module", autouse=True)
@@ -123,7 +135,7 @@ def run(folder: Path, study: optuna.Study, trainable: Any, trials: int, **more: 
         trainable,
         engine,
         assign=lambda record: {"folder": str(folder)},
-        resources={"cpu": 1},
+        resources={"CPU": 1},
         places=places,
         folder=folder / "ray",
         stop=lambda: stop(engine),
@@ -240,6 +252,38 @@ def test_a_stop_is_heard_while_there_is_no_place(tmp_path: Path) -> None:
 
     engine, _ = run(tmp_path, make_study(tmp_path), Scripted, trials=1, places=Slots(0), stop=stop)
     assert not engine.records
+
+
+def test_deaths_with_their_node_are_none_of_the_trials(tmp_path: Path) -> None:
+    places = Slots(2)
+    places.left.add(ray.get_runtime_context().get_node_id())
+    engine, heard = run(tmp_path, make_study(tmp_path), DyingAllTheTime, trials=1, places=places)
+    assert engine.records[0].state is State.COMPLETE
+    assert len([e for e in heard.of(0) if e[0] == "started"]) == 1 + RETRIES + RETRIES + 1
+
+
+def test_trials_leave_a_node_after_their_epoch(tmp_path: Path) -> None:
+    places = Slots(1)
+
+    def notice(engine: Engine) -> bool:
+        here = {ray.get_runtime_context().get_node_id()}
+        places.left = here if engine.records and len(engine.records[0].history) == 2 else set()
+        return False
+
+    engine, heard = run(tmp_path, make_study(tmp_path), Slow, trials=1, places=places, stop=notice)
+    assert engine.records[0].state is State.COMPLETE
+    assert [e[2] for e in heard.of(0) if e[0] == "reported"] == list(range(1, EPOCHS + 1))
+    processes = [metrics["process"] for metrics in engine.records[0].history]
+    assert processes[:3] == processes[:1] * 3, "the epoch that it was in is not lost"
+    assert processes[3:] == processes[3:4] * (EPOCHS - 3)
+    assert processes[3] != processes[2]
+
+
+def test_a_fault_of_the_node_is_none_of_the_trial(tmp_path: Path) -> None:
+    places = Slots(2)
+    engine, _ = run(tmp_path, make_study(tmp_path), Placed, trials=2, places=places)
+    assert places.closed == {ray.get_runtime_context().get_node_id(): "the disk is full"}
+    assert not numbers(engine, State.ERROR) + numbers(engine, State.RUNNING)
 
 
 def test_what_is_stopped_goes_on_where_it_was(tmp_path: Path) -> None:
