@@ -102,6 +102,12 @@ def search(
         float | None, typer.Option(help="GPUs of a trial; 1 if there are any.", show_default=False)
     ] = None,
     workers_per_trial: Annotated[int, typer.Option(help="Processes that train one trial together.")] = 1,
+    concurrent: Annotated[
+        int | None,
+        typer.Option(
+            help="Trials at once at most, waiting for nodes to run them.", show_default="as there is room"
+        ),
+    ] = None,
     precision: PrecisionOption = "auto",
     compile: CompileOption = "auto",
     storage: StorageOption = "searches",

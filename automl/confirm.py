@@ -10,20 +10,23 @@ from collections import Counter
 from collections.abc import Iterable
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
+from shlex import quote
 from typing import TYPE_CHECKING, Any
 
 from attention import InputError
 from automl.arms import choose_arms
 from automl.confirmation import FILE, FOLDER, Confirmation, Options, confirmations, study_in, write
+from automl.data import shared
 from automl.folder import About, find_latest, old_folder, provenance
 from automl.jury import Jury
 from automl.keeper import Keeper
+from automl.lasting import check_lasting
 from automl.limits import Limits
 from automl.logs import chatter_to
-from automl.search import Stopped, Traces
+from automl.search import Stopped, Traces, share
 from automl.settings import draw_baseline, reference
 from automl.storage import Storage
-from automl.tasks import TASKS, open_task
+from automl.tasks import TASKS, Task, open_task
 from automl.verdict import Verdict
 from search.ledger import Plan
 from search.record import State, TrialRecord
@@ -76,8 +79,10 @@ def run_confirm(
     given: dict[str, Any] = {"top": top, "seeds": seeds, "margin": margin, "sequential": sequential}
     chosen = {key: value for key, value in given.items() if value is not None}
     Options(**chosen)  # a mistake shows before anything is read
+    check_lasting(storage)
     name = search or find_latest(storage)
     with old_folder(name, storage) as (folder, about):
+        shared.recall(folder, Storage(storage))
         records = read_records(folder, about.name)
         place, confirmation = _begin(folder, about, records, chosen, again=again)
         with chatter_to(place / "log.txt"):
@@ -121,13 +126,14 @@ def _begin(
 
 
 def _run(place: Path, about: About, confirmation: Confirmation, *, ablate: bool) -> ConfirmResult:
+    from automl.metrics import Meter
     from automl.progress import Progress
     from automl.tracking.opening import open_confirmation
     from automl.workers import open_workers, settle
 
     settings = about.settings
     advice = f"go on with: automl confirm --search {about.name}" + (
-        f" --storage {settings.storage}" if settings.storage != "searches" else ""
+        f" --storage {quote(settings.storage)}" if settings.storage != "searches" else ""
     )
     if len(confirmation.seeds) < confirmation.least:
         print(
@@ -145,12 +151,14 @@ def _run(place: Path, about: About, confirmation: Confirmation, *, ablate: bool)
         for record in roster.records.values():
             tracker.update(record)
         if roster.left:
-            _check_data(about, confirmation)
+            task = _open_data(about, confirmation)
             with open_workers(settings, place / "log.txt", advice) as workers:
                 plan, records = roster.plan, roster.records
                 metric = jury.question.metric
+                data = share(task, place.parent, about, "train", "validation", "test")
                 keeper = _ArmKeeper(kept, plan, records.values(), metric=metric, told=tracker.update)
-                print(f"confirming {about.name} in {place}; if anything ends it, {advice}", file=sys.stderr)
+                meter = Meter(f"{about.name}/{place.name}", records, workers)
+                print(f"confirming {about.name} in {kept}; if anything ends it, {advice}", file=sys.stderr)
                 while roster.left and workers.interrupt.signal is None and not roster.hopeless:
                     before = len(records)
                     progress = Progress(
@@ -160,7 +168,7 @@ def _run(place: Path, about: About, confirmation: Confirmation, *, ablate: bool)
                         devices=workers.devices,
                         device=workers.device,
                     )
-                    roster.listeners = [keeper, tracker, jury, progress, Traces(place)]
+                    roster.listeners = [keeper, tracker, jury, progress, meter, Traces(place)]
                     with progress:
                         workers.run(
                             roster,
@@ -169,6 +177,7 @@ def _run(place: Path, about: About, confirmation: Confirmation, *, ablate: bool)
                             reference=reference(draw_baseline(load(settings.space), settings)),
                             limits=Limits(),
                             test=True,
+                            data=data,
                         )
                     jury.look(ablate)  # and what follows from it
                     if len(records) == before and not roster.unfinished:
@@ -199,13 +208,15 @@ def open_jury(place: Path, about: About, confirmation: Confirmation, *, retry: b
     return Jury(place, about.name, confirmation, question, roster)
 
 
-def _check_data(about: About, confirmation: Confirmation) -> None:
+def _open_data(about: About, confirmation: Confirmation) -> Task:
     """Decodes the images where they no longer are. Raises InputError for others than the search had."""
-    if open_task(confirmation.field.arms[0].config, about.settings.runtime).digest != about.data:
+    task = open_task(confirmation.field.arms[0].config, about.settings.runtime)
+    if task.digest != about.data:
         raise InputError(
             f"the images have changed since search {about.name!r} was made, so scores would not stand beside "
             f"each other; bring the old ones back, or search anew"
         )
+    return task
 
 
 def conclude_in(tracker: "Tracker", about: About, jury: Jury, **patience: float) -> int:

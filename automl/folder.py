@@ -14,7 +14,7 @@ import uuid
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import asdict, dataclass, replace
-from importlib.metadata import version
+from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any
 
@@ -257,8 +257,16 @@ def provenance() -> dict[str, Any]:
         "cores": os.cpu_count(),
         "gpus": gpus,
         "commit": _commit(),
-        "versions": {name: version(name) for name in PACKAGES},
+        "versions": {name: found for name in PACKAGES if (found := _version(name))},
     }
+
+
+def _version(package: str) -> str | None:
+    """None where it is not installed, as this one in a checkout that was sent to a cluster."""
+    try:
+        return version(package)
+    except PackageNotFoundError:
+        return None
 
 
 def _commit() -> str | None:

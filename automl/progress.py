@@ -15,6 +15,7 @@ from search.ledger import Plan, leaders
 from search.record import State, TrialRecord
 
 ROWS = 15
+QUIET = 60.0  # seconds without a line in a log after which an epoch is worth one
 
 
 class Progress:
@@ -39,7 +40,7 @@ class Progress:
         self.console = Console(stderr=True)
         self.live = Live(console=self.console, transient=True) if self.console.is_terminal else None
         self.before = sum(record.state is not State.RUNNING for record in records.values())
-        self.begun = time.monotonic()
+        self.begun = self.said = time.monotonic()
 
     def __enter__(self) -> "Progress":
         if self.live:
@@ -54,17 +55,23 @@ class Progress:
         self._show()
 
     def reported(self, trial: TrialRecord) -> None:
+        if not self.live and time.monotonic() - self.said >= QUIET:
+            self._say(trial)
         self._show()
 
     def ended(self, trial: TrialRecord) -> None:
         if not self.live:
-            self.console.print(
-                f"{time.strftime('%H:%M:%S')} {self._event(trial)}",
-                soft_wrap=True,
-                highlight=False,
-                markup=False,  # an error's text may hold brackets
-            )
+            self._say(trial)
         self._show()
+
+    def _say(self, trial: TrialRecord) -> None:
+        self.said = time.monotonic()
+        self.console.print(
+            f"{time.strftime('%H:%M:%S')} {self._event(trial)}",
+            soft_wrap=True,
+            highlight=False,
+            markup=False,  # an error's text may hold brackets
+        )
 
     def _event(self, trial: TrialRecord) -> str:
         text = f"{trial.name}: {trial.state}"

@@ -7,16 +7,21 @@ from collections import Counter
 from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
+from shlex import quote
+from typing import Any
 
 import optuna
 from optuna.study import StudyDirection
 
 from attention import InputError
+from automl.data import shared
 from automl.folder import About, exists, find_search, new_folder, old_folder, write_about
 from automl.forecast import Forecast, check_limits
+from automl.lasting import check_lasting
 from automl.result import SearchResult, make_result
 from automl.settings import Settings, draw_baseline, reference
-from automl.tasks import Task, open_task
+from automl.storage import Storage
+from automl.tasks import Split, Task, open_task
 from search.config import TrialConfig
 from search.engine import Engine
 from search.ledger import Plan, leaders
@@ -37,19 +42,21 @@ def run_search(settings: Settings) -> SearchResult:
     Raises InputError, before anything is trained, for everything of the settings that cannot work.
     """
     begun = time.monotonic()
+    check_lasting(settings.storage)
     space = load(settings.space)
     _check_sampler(settings, space)
     mark = fingerprint(space)
     if settings.like is not None:
         _find_like(settings, mark)
     baseline = draw_baseline(space, settings)
+    shared.use(None)
     task = open_task(baseline, settings.runtime)  # decodes the data, once and before any trial
     task.model()  # and shows whether the backbone takes it
     plan = make_plan(settings, baseline, task)
     draws = [settings.adjust(config) for _, config in random_draws(space, 100) if config]
     check_limits([baseline, *draws], settings)
     with new_folder(settings, plan, fingerprint=mark, data=task.digest) as (folder, about):
-        return _run(folder, about, space, baseline, begun)
+        return _run(folder, about, space, task, begun)
 
 
 def resume_search(
@@ -70,6 +77,7 @@ def resume_search(
     Raises InputError when there is no such search, when it is running, or when its space has changed.
     """
     begun = time.monotonic()
+    check_lasting(storage)
     with old_folder(name, storage) as (folder, about):
         settings = about.settings
         if space is not None and space != settings.space:
@@ -88,8 +96,9 @@ def resume_search(
         about = replace(about, settings=settings, plan={**about.plan, "trials": settings.most})
         write_about(folder, about)
         baseline = draw_baseline(chosen, settings)
-        open_task(baseline, settings.runtime)  # decodes the data where they no longer are
-        return _run(folder, about, chosen, baseline, begun)
+        shared.recall(folder, Storage(storage))
+        task = open_task(baseline, settings.runtime)  # decodes the data where they no longer are
+        return _run(folder, about, chosen, task, begun)
 
 
 def start_or_resume(settings: Settings) -> SearchResult:
@@ -114,15 +123,16 @@ def start_or_resume(settings: Settings) -> SearchResult:
     return resume_search(settings.name, storage=settings.storage, trials=trials, budget=settings.budget)
 
 
-def _run(folder: Path, about: About, space: Space, baseline: TrialConfig, begun: float) -> SearchResult:
+def _run(folder: Path, about: About, space: Space, task: Task, begun: float) -> SearchResult:
     from automl.keeper import Keeper
+    from automl.metrics import Meter
     from automl.progress import Progress, search_summary
     from automl.tracking.opening import open_tracker
     from automl.workers import open_workers, settle
 
     settings, plan = about.settings, Plan(**about.plan)
     advice = f"go on with: automl search --resume {about.name}" + (
-        f" --storage {settings.storage}" if settings.storage != "searches" else ""
+        f" --storage {quote(settings.storage)}" if settings.storage != "searches" else ""
     )
     with open_workers(settings, folder / "log.txt", advice) as workers:
         tracker = open_tracker(about.kept, about)
@@ -145,10 +155,11 @@ def _run(folder: Path, about: About, space: Space, baseline: TrialConfig, begun:
             devices=workers.devices,
             device=workers.device,
         )
-        engine.listeners = [forecast, keeper, tracker, progress, Traces(folder)]
+        meter = Meter(about.name, engine.records, workers, plan)
+        engine.listeners = [forecast, keeper, tracker, progress, meter, Traces(folder)]
         for record in known:  # what MLflow missed
             tracker.update(record)
-        print(f"search {about.name} in {folder}; if anything ends it, {advice}", file=sys.stderr)
+        print(f"search {about.name} in {about.kept}; if anything ends it, {advice}", file=sys.stderr)
 
         def out_of_time() -> bool:
             if settings.seconds is not None and time.monotonic() - begun > settings.seconds:
@@ -162,8 +173,9 @@ def _run(folder: Path, about: About, space: Space, baseline: TrialConfig, begun:
                     engine,
                     folder,
                     about.kept,
-                    reference=reference(baseline),
+                    reference=reference(task.config),
                     limits=settings.limits,
+                    data=share(task, folder, about, "train", "validation"),
                     stop=out_of_time,
                 )
         finally:
@@ -183,6 +195,15 @@ def _run(folder: Path, about: About, space: Space, baseline: TrialConfig, begun:
         print(advice, file=sys.stderr)
         raise Stopped(workers.interrupt.signal)
     return result
+
+
+def share(task: Task, folder: Path, about: About, *splits: Split) -> dict[str, Any] | None:
+    """What trials are to know of the data, where they may run on machines that do not have them."""
+    from cluster import joins
+
+    if about.kept.local is not None and not joins():
+        return None
+    return task.share(Storage(about.settings.storage), folder, splits)
 
 
 class Stopped(SystemExit):

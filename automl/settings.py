@@ -44,6 +44,8 @@ class Settings:
     keep: of how many of the best trials the checkpoints stay.
     cpus_per_trial, gpus_per_trial: of each worker; by default one core, and one GPU where there are any.
     workers_per_trial: processes that train one trial together, each on a part of every batch.
+    concurrent: trials at once at most, asked for though there is no room for them yet, so that a cluster may
+        start nodes; as many as there is room for where not given.
     precision: auto, bf16, fp16 or fp32. compile: how steps are run, auto, off, graphs or inductor.
     storage: folder, or its address in an object store, that gets a folder called `name` with the study, the
         checkpoints and the log.
@@ -71,6 +73,7 @@ class Settings:
     cpus_per_trial: float = 1
     gpus_per_trial: float | None = None
     workers_per_trial: int = 1
+    concurrent: int | None = None
     precision: str = "auto"
     compile: str = "auto"
     storage: str = "searches"
@@ -84,6 +87,8 @@ class Settings:
             raise InputError(f"--baseline-share must lie between 0 and 1; got {self.baseline_share:g}")
         if self.keep < 1:
             raise InputError(f"--keep must be 1 or more; got {self.keep}")
+        if self.concurrent is not None and self.concurrent < 1:
+            raise InputError(f"--concurrent must be 1 or more; got {self.concurrent}")
         if self.max_latency_ms is not None and not self.max_latency_ms > 0:
             raise InputError(f"--max-latency-ms must be above 0; got {self.max_latency_ms:g}")
         if self.name is not None and not re.fullmatch(r"[\w.-]+", self.name):

@@ -14,6 +14,7 @@ import torch
 from ray import tune
 
 from automl import checkpoint
+from automl.data import shared
 from automl.facts import measure
 from automl.limits import Limits
 from automl.loop import Diverged, evaluate, fit, start
@@ -35,12 +36,14 @@ def assignment(
     precision: str,
     compile: str,
     test: bool = False,
+    data: Mapping[str, Any] | None = None,
 ) -> dict[str, Any]:
     """What a trial's process is sent.
 
     folder: where its checkpoint is written, and found again by whoever goes on with it.
     reference: the plain model whose steps are the unit of time. equal: `time`, or `epochs` for raw epochs.
     test: score the test split after the last epoch, as `test_NAME` for each of the task's metrics.
+    data: what `Task.share` returned, where the data come from the storage.
     """
     return {
         "trial": config.to_json(),
@@ -50,6 +53,7 @@ def assignment(
         "limits": dict(vars(limits)),
         "runtime": {"precision": precision, "compile": compile},
         "test": test,
+        "data": data,
     }
 
 
@@ -89,6 +93,7 @@ def reports(config: Mapping[str, Any], runtime: Runtime) -> Iterator[Report]:
     history: list[Metrics] = []
     facts: dict[str, float] = {}
     violations: dict[str, float] = {}
+    shared.use(config["data"])
     try:
         content = checkpoint.read(folder, runtime.device) if folder.exists(checkpoint.NAME) else None
         if content is not None and content["config"] != config["trial"]:

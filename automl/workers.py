@@ -1,10 +1,11 @@
 """Ray with room for trials of one shape, for as long as a search or a confirmation takes."""
 
 import shutil
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Any
 
 from optuna.exceptions import StorageInternalError
 from sqlalchemy.exc import SQLAlchemyError
@@ -18,7 +19,7 @@ from automl.multi_worker import multi_worker_trial
 from automl.settings import Settings
 from automl.storage import Storage
 from automl.trial import TrialActor, assignment
-from cluster import TrialResources, connect, nodes, slots, wait_for_room
+from cluster import Room, TrialResources, connect, nodes, slots, wait_for_room
 from search.config import Model
 from search.ledger import Ledger
 from search.record import TRIALS
@@ -33,12 +34,12 @@ PLACEMENT_LIMIT = 300.0  # seconds to wait for room for the first trial
 class Workers:
     """Where trials run.
 
-    shape: of a trial. slots: trials that there is room for. advice: how to go on when something ends it.
+    shape: of a trial. room: for trials. advice: how to go on when something ends it.
     """
 
     settings: Settings
     shape: TrialResources
-    slots: int
+    room: Room
     interrupt: Interrupt
     advice: str
 
@@ -51,10 +52,6 @@ class Workers:
     def device(self) -> str:
         return "GPU" if self.shape.gpus else "core"
 
-    def concurrent(self, trials: int | None) -> int:
-        """How many of so many trials run at once."""
-        return self.slots if trials is None else max(1, min(trials, self.slots))
-
     def run(
         self,
         ledger: Ledger,
@@ -64,14 +61,15 @@ class Workers:
         reference: Model,
         limits: Limits,
         test: bool = False,
+        data: Mapping[str, Any] | None = None,
         stop: Callable[[], bool] = lambda: False,
     ) -> None:
         """Run the ledger's trials until it has no more or a signal comes.
 
         folder: for Tune's own files. kept: below it go the checkpoints.
-        reference, limits, test: as in `automl.trial.assignment`.
+        reference, limits, test, data: as in `automl.trial.assignment`.
         stop: ends it in order, too.
-        Raises InputError when the study cannot be written.
+        Raises InputError when the study cannot be written, and when there is no more room for a trial.
         """
         alone = self.shape.workers == 1
         (folder / TRIALS).mkdir(exist_ok=True)
@@ -88,15 +86,16 @@ class Workers:
                     precision=self.settings.precision,
                     compile=self.settings.compile,
                     test=test,
+                    data=data,
                 ),
                 # A trial of several workers is a function that waits for them and takes no core of
                 # theirs; it takes a little memory, since Ray places nothing that takes nothing.
                 resources=(
                     {"cpu": self.shape.cpus, "gpu": self.shape.gpus} if alone else {"memory": 2.0**20}
                 ),
-                concurrent=self.concurrent(ledger.plan.trials),
+                places=self.room,
                 folder=folder / RAY,
-                stop=lambda: stop() or self.interrupt(),
+                stop=lambda: stop() or self.interrupt() or self.room.ended() is not None,
             )
         except Exception as error:
             if _is_storage(error):
@@ -109,25 +108,30 @@ class Workers:
             if kept.local is None and not alone:
                 with suppress(OSError):  # a few small files stay
                     (kept / RAY).clear()
+        if (why := self.room.ended()) is not None:
+            raise InputError(f"{why}. When there is room again, {self.advice}")
 
 
 @contextmanager
 def open_workers(settings: Settings, log: Path, advice: str) -> Iterator[Workers]:
     """Inside the block there is Ray, with room for a trial as `settings` have it, and signals are noted.
 
-    log: gets what the libraries say. Raises InputError when a trial cannot be placed.
+    log: gets what the libraries say. Raises InputError when a trial cannot be placed; with `--concurrent`,
+    room for it is what the trials wait for.
     """
     with (
         chatter_to(log),
         connect(dashboard=settings.workers_per_trial > 1),
         interrupts(advice) as interrupt,  # after Ray, which takes SIGTERM for itself
     ):
-        shape, there = settings.shape, nodes()
+        shape, there = settings.shape, nodes().values()
         if settings.gpus_per_trial is None and any(node.get("GPU") for node in there):
             shape = replace(shape, gpus=1)
-        room = slots(shape, there)
-        wait_for_room(shape, PLACEMENT_LIMIT)
-        yield Workers(settings=settings, shape=shape, slots=room, interrupt=interrupt, advice=advice)
+        if settings.concurrent is None:
+            slots(shape, there)
+            wait_for_room(shape, PLACEMENT_LIMIT)
+        room = Room(shape, settings.concurrent)
+        yield Workers(settings=settings, shape=shape, room=room, interrupt=interrupt, advice=advice)
 
 
 def settle(folder: Path, ledger: Ledger) -> None:

@@ -61,7 +61,8 @@ def update(kept: Storage, folder: Path) -> None:
         note = _read_note(kept)
         if note is not None and note["copy"] == state["copy"]:
             return
-        there = {name: stamp for name, stamp in kept.files().items() if _is_copied(name)}
+        # The store's own times may be whole seconds, so the writer tells what has changed.
+        there = _listed(kept) if note is None else note["files"]
         for name in _copied_files(folder) - there.keys():
             (folder / name).unlink()
         for name, stamp in there.items():
@@ -102,10 +103,10 @@ class _Writer:
         self.kept, self.folder = kept, folder
         self.me = uuid.uuid4().hex
         self.count = 0
-        self.sent: dict[str, str] = {}
         self.failing = False
         _await_silence(kept)
         update(kept, folder)
+        self.sent = dict.fromkeys(_listed(kept), "")  # all of it goes there again, or away
         self._sign(writing=True)
         if (_read_note(kept) or {}).get("writer") != self.me:
             raise _taken(kept)
@@ -127,7 +128,8 @@ class _Writer:
                         return
                     self._sign(writing=True)
                     signed = time.monotonic()
-                self._send()
+                if self._send():
+                    self._sign(writing=True)
                 self.failing = False
                 took = min(time.monotonic() - begun, BEAT / 5)
             except OSError as error:
@@ -140,11 +142,16 @@ class _Writer:
         note = {
             "writer": self.me, "copy": _read_state(self.folder)["copy"], "writing": writing,
             "host": socket.gethostname(), "pid": os.getpid(), "count": self.count, "time": time.time(),
+            "files": self.sent,
         }  # fmt: skip
         self.kept.write(NOTE, json.dumps(note).encode())
 
-    def _send(self) -> None:
-        """Copy what has changed; the study last, so that it tells of nothing that is not there."""
+    def _send(self) -> bool:
+        """Copy what has changed; the study last, so that it tells of nothing that is not there.
+
+        Returns whether there was anything.
+        """
+        before = dict(self.sent)
         names = sorted(_copied_files(self.folder), key=lambda name: name.endswith(STUDY))
         for name in names:
             stamp = _stamp(self.folder / name)
@@ -156,6 +163,7 @@ class _Writer:
         for name in self.sent.keys() - set(names):
             self.kept.remove(name)
             del self.sent[name]
+        return self.sent != before
 
     def close(self) -> None:
         """Copy what is left, and leave the search to whoever comes."""
@@ -238,6 +246,10 @@ def _read_state(folder: Path) -> dict[str, Any]:
 
 def _write_state(folder: Path, state: dict[str, Any]) -> None:
     Storage(str(folder)).write(STATE, json.dumps(state).encode())
+
+
+def _listed(kept: Storage) -> dict[str, str]:
+    return {name: stamp for name, stamp in kept.files().items() if _is_copied(name)}
 
 
 def _copied_files(folder: Path) -> set[str]:

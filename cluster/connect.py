@@ -8,9 +8,12 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 
 import ray
+from ray._private.state import state
 
 from attention import InputError
+from cluster.loopback import LOOPBACK, on_loopback
 from cluster.resources import TrialResources
+from cluster.token import check_token
 
 
 @contextmanager
@@ -19,8 +22,9 @@ def connect(*, dashboard: bool = False) -> Iterator[None]:
 
     A cluster named by RAY_ADDRESS (which `ray job submit` sets) is used and left running; a process
     that is connected already stays so. Otherwise a local Ray is started, with all cores of this
-    machine, and ended with the block. It has a dashboard, on loopback, where one is asked for: trials of
-    several workers need it, because Ray Train frees the resources of those that are stopped through it.
+    machine, and ended with the block. It listens on loopback alone. It has a dashboard where one is asked
+    for: trials of several workers need it, because Ray Train frees the resources of those that are stopped
+    through it.
 
     Raises InputError when the cluster cannot be reached.
     """
@@ -35,18 +39,24 @@ def connect(*, dashboard: bool = False) -> Iterator[None]:
         os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
         # A head on this machine that does not answer for seconds will not in a minute.
         os.environ.setdefault("RAY_gcs_rpc_server_reconnect_timeout_s", "10")
-        ray.init(
-            address="local",
-            include_dashboard=dashboard,
-            dashboard_host="127.0.0.1",
-            log_to_driver=False,
-            logging_level=logging.ERROR,
-            runtime_env={"worker_process_setup_hook": name_the_cluster} if dashboard else None,
-        )
+        with on_loopback():
+            ray.init(
+                address="local",
+                include_dashboard=dashboard,
+                dashboard_host=LOOPBACK,
+                log_to_driver=False,
+                logging_level=logging.ERROR,
+                runtime_env={"worker_process_setup_hook": name_the_cluster} if dashboard else None,
+            )
     try:
         yield
     finally:
         ray.shutdown()
+
+
+def joins() -> bool:
+    """Whether `connect` joins a cluster, so that trials may run on other machines."""
+    return bool(os.environ.get("RAY_ADDRESS"))
 
 
 def name_the_cluster() -> None:
@@ -58,9 +68,17 @@ def name_the_cluster() -> None:
     os.environ["RAY_ADDRESS"] = ray.get_runtime_context().gcs_address
 
 
-def nodes() -> list[dict[str, float]]:
-    """The resources of each living node of the connected cluster, in Ray's names."""
-    return [node["Resources"] for node in ray.nodes() if node["Alive"]]
+def nodes() -> dict[str, dict[str, float]]:
+    """The resources of each living node of the connected cluster, in Ray's names, by the node's id.
+
+    Without those that Ray drains, where nothing may begin any more.
+    """
+    leaving = state.get_draining_nodes()
+    return {
+        node["NodeID"]: node["Resources"]
+        for node in ray.nodes()
+        if node["Alive"] and node["NodeID"] not in leaving
+    }
 
 
 def wait_for_room(trial: TrialResources, seconds: float, poll: float = 1.0) -> None:
@@ -87,13 +105,15 @@ def wait_for_room(trial: TrialResources, seconds: float, poll: float = 1.0) -> N
 def _join(address: str) -> None:
     try:
         _answers(address)
+        check_token(address)
         ray.init(address=address, log_to_driver=False, logging_level=logging.ERROR)
+    except InputError:
+        raise
     except (OSError, ConnectionError, RuntimeError, ValueError) as error:
         reason = str(error).strip().splitlines()[0]
         raise InputError(
             f"RAY_ADDRESS={address} cannot be reached. Start a cluster with 'ray start --head' and give its "
-            f"address as HOST:6379; where it asks for a token, 'export RAY_AUTH_MODE=token'; or unset "
-            f"RAY_ADDRESS to run on this machine alone. ({reason})"
+            f"address as HOST:6379; or unset RAY_ADDRESS to run on this machine alone. ({reason})"
         ) from error
 
 

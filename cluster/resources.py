@@ -1,6 +1,6 @@
 """What a trial takes and how many fit, as pure functions of the cluster's resources."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
 from math import isfinite
 
@@ -36,21 +36,35 @@ class TrialResources:
         return f"{self.workers} workers of {one} each" if self.workers > 1 else f"{one} on one node"
 
 
-def slots(trial: TrialResources, nodes: Sequence[Mapping[str, float]]) -> int:
+def slots(trial: TrialResources, nodes: Collection[Mapping[str, float]]) -> int:
     """How many trials run at once on `nodes`, each node's resources in Ray's names.
 
-    A worker lies on one node; the workers of a trial may lie on several. Raises InputError with what was
-    asked and what exists when none fits.
+    Raises InputError with what was asked and what exists when none fits.
     """
-    total = sum(_on_node(trial, node) for node in nodes) // trial.workers
+    total = fitting(trial, nodes)
     if total == 0:
-        cpus = sum(node.get("CPU", 0) for node in nodes)
-        gpus = sum(node.get("GPU", 0) for node in nodes)
         raise InputError(
-            f"a trial asks for {trial}; the cluster has {cpus:g} CPUs and {gpus:g} GPUs on {len(nodes)} "
-            f"node(s). Lower --cpus-per-trial, --gpus-per-trial or --workers-per-trial, or add a node."
+            f"{shortage(trial, nodes)}. Lower --cpus-per-trial, --gpus-per-trial or --workers-per-trial, or "
+            f"add a node; where nodes come when asked for, --concurrent N asks for N trials' and waits."
         )
     return total
+
+
+def fitting(trial: TrialResources, nodes: Iterable[Mapping[str, float]]) -> int:
+    """How many trials fit on `nodes`, 0 or more.
+
+    A worker lies on one node; the workers of a trial may lie on several.
+    """
+    return sum(_on_node(trial, node) for node in nodes) // trial.workers
+
+
+def shortage(trial: TrialResources, nodes: Collection[Mapping[str, float]]) -> str:
+    """What is asked for and what there is."""
+    cpus = sum(node.get("CPU", 0) for node in nodes)
+    gpus = sum(node.get("GPU", 0) for node in nodes)
+    return (
+        f"a trial asks for {trial}; the cluster has {cpus:g} CPUs and {gpus:g} GPUs on {len(nodes)} node(s)"
+    )
 
 
 def _on_node(trial: TrialResources, node: Mapping[str, float]) -> int:

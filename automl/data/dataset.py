@@ -132,8 +132,8 @@ def share(
 ) -> dict[str, Any]:
     """Put decoded splits into the storage, for every node that trains, and return what `shared.use` takes.
 
-    folder: of the search, which remembers it. Raises InputError like `open_split`, and for a storage that does
-    not take them.
+    folder: of the search, which remembers it. Raises InputError like `open_split`, and for a storage that
+    does not take them.
     """
     side = cache_side(size)
     own: Collection[str] = ()

@@ -25,8 +25,8 @@ FILE = "data.json"  # in a search's folder
 class Shared:
     """What is in a storage.
 
-    address: of the folder. sets: for each dataset, as `name_of` calls it, the splits that it has of its own, and
-        the files of those that are there: name, size in bytes and SHA-256.
+    address: of the folder. sets: for each dataset, as `name_of` calls it, the splits that it has of its own,
+        and the files of those that are there: name, size in bytes and SHA-256.
     """
 
     address: str
@@ -60,7 +60,7 @@ def name_of(source: str, path: str | Path | None, size: int, side: int) -> str:
 
 
 def find(name: str, split: str) -> tuple[list[str], Callable[[], Cache]] | None:
-    """The splits that a dataset has of its own, and how to get the one that `split` comes from, if it is there."""
+    """The splits that a dataset has of its own, and how to get the one that `split` comes from, if known."""
     known = _told.sets.get(name) if _told is not None else None
     if _told is None or known is None:
         return None
@@ -86,8 +86,8 @@ def fetched(storage: Storage, *, name: str, size: int, sha256: str) -> Cache:
             came = hashlib.file_digest(file, "sha256").hexdigest()
         if path.stat().st_size != size or came != sha256:
             raise InputError(
-                f"the decoded images {storage}/{name} are damaged: {path.stat().st_size} bytes of {size}; delete "
-                f"the file, and resume the search, which puts it there again"
+                f"the decoded images {storage}/{name} are damaged ({path.stat().st_size} bytes of {size}); "
+                f"delete the file, and resume the search, which puts it there again"
             )
 
     return Cache(once(cache_root() / name, fetch, is_sound))

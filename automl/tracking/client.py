@@ -8,6 +8,7 @@ from mlflow.environment_variables import MLFLOW_SUPPRESS_PRINTING_URL_TO_STDOUT 
 
 from attention import InputError
 from automl.addresses import public
+from automl.lasting import local_path
 
 # Tags of ours. `state`, `role` and `reason` are for people and keep plain names.
 SEARCH, IDENTITY, TRIAL = "automl.search", "automl.identity", "automl.trial"
@@ -32,6 +33,16 @@ def open_client() -> Any:
             f"({type(error).__name__}: {reason})"
         ) from error
     return client
+
+
+def artifact_location(experiment: str) -> str | None:
+    """Where a new experiment's artifacts go: beside the database, where that is a file.
+
+    MLflow would put them into the current folder, which for a job on a cluster is another one.
+    """
+    uri = mlflow.get_tracking_uri()
+    database = local_path(uri) if uri.startswith("sqlite:") else None
+    return None if database is None else str(database.resolve().parent / "mlruns" / experiment)
 
 
 def experiments(client: Any) -> list[str]:

@@ -17,7 +17,16 @@ from mlflow.entities import Metric, Param
 from mlflow.utils.time import get_current_time_millis
 
 from automl.storage import Storage
-from automl.tracking.client import BEST, CHECKPOINT, CONFIRMED, IDENTITY, TRIAL, VERDICT, open_client
+from automl.tracking.client import (
+    BEST,
+    CHECKPOINT,
+    CONFIRMED,
+    IDENTITY,
+    TRIAL,
+    VERDICT,
+    artifact_location,
+    open_client,
+)
 from search.config import TrialConfig
 from search.record import CHECKPOINT as FILE
 from search.record import State, TrialRecord
@@ -95,7 +104,11 @@ class Tracker:
         self.client = open_client()
         self.checkpoint = checkpoint
         found = self.client.get_experiment_by_name(experiment)
-        self.experiment = found.experiment_id if found else self.client.create_experiment(experiment)
+        self.experiment = (
+            found.experiment_id
+            if found
+            else self.client.create_experiment(experiment, artifact_location(experiment))
+        )
         self.parent: str | None = None
         self._runs: dict[int, _Run] = {}
         if name:

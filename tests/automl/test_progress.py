@@ -83,6 +83,19 @@ def test_a_log_has_one_line_for_each_ended_trial(capsys: pytest.CaptureFixture[s
         assert re.match(rf"\d\d:\d\d:\d\d {pattern}, \S+ core hours, about \S+ left$", line), line
 
 
+def test_a_log_that_was_quiet_for_long_has_an_epoch(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    progress = make(5)
+    progress.said -= 61
+    tell(progress, 0, State.COMPLETE, 0.9)
+    epoch, end = lines(capsys)
+    assert re.match(
+        r"\S+ 000 xresnet18 plain: running at epoch 3, accuracy 0\.9000 \| 0/5 trials, 1 run", epoch
+    )
+    assert "complete at epoch 3" in end
+
+
 def test_with_minimize_the_least_is_the_best(capsys: pytest.CaptureFixture[str]) -> None:
     progress = make(3, metric="error", maximize=False)
     for number, value in enumerate([0.5, 0.25, 0.75]):

@@ -31,6 +31,7 @@ BAD: list[tuple[dict[str, Any], str]] = [
     ({"seed": -1}, "seed must lie between 0"),
     ({"cpus_per_trial": 0}, "--cpus-per-trial must be above 0"),
     ({"workers_per_trial": 0}, "--workers-per-trial"),
+    ({"concurrent": 0}, "--concurrent must be 1 or more; got 0"),
     ({"precision": "fp8"}, "unknown precision 'fp8'"),
     ({"compile": "jit"}, "unknown way to compile 'jit'"),
 ]

@@ -13,6 +13,7 @@ import pytest
 import ray
 from ray import tune
 from ray.util.state import list_actors
+from sockets import open_to_others
 
 from automl.limits import Limits
 from automl.multi_worker import multi_worker_trial
@@ -58,6 +59,8 @@ def test_a_trial_survives_the_death_of_a_worker(tmp_path):
             time.sleep(0.2)
         victims = workers_of(psutil.Process(search.pid))
         assert len(victims) == 2
+        # The store by which torch's workers find each other knows no address but all.
+        assert {name for name, _ in open_to_others(search.pid)} <= {"ray::RayTrainWorker"}
         victims[1].kill()
         assert search.wait(400) == 0, (tmp_path / "err").read_text()
     result = json.loads((tmp_path / "out").read_text().splitlines()[-1])

@@ -16,6 +16,7 @@ import optuna
 import psutil
 import pytest
 from optuna.trial import TrialState
+from sockets import open_to_others
 
 from search.study import read_record
 
@@ -179,6 +180,7 @@ def test_a_signal_stops_in_order(search):
     search.start()
     search.until("ray::TrialActor")
     time.sleep(2)
+    assert open_to_others(search.process.pid) == []
     below = search.children("")
     search.process.send_signal(signal.SIGTERM)
     assert search.wait() == 128 + signal.SIGTERM

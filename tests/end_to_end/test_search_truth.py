@@ -27,7 +27,7 @@ from automl.limits import Limits
 from automl.search import resume_search, run_search
 from automl.settings import Settings
 from automl.trial import TrialActor, assignment
-from cluster import connect
+from cluster import Room, TrialResources, connect
 from search.config import Data, Model, Training, TrialConfig
 from search.engine import Engine
 from search.ledger import Plan
@@ -142,7 +142,7 @@ def test_trials_stopped_half_way_give_everything_back(tmp_path):
                 compile="auto",
             ),
             resources={"cpu": 1},
-            concurrent=2,
+            places=Room(TrialResources()),
             folder=tmp_path / "ray",
         )
         until = time.monotonic() + 60

@@ -111,3 +111,13 @@ class Heard:
 
     def of(self, number: int) -> list[tuple[Any, ...]]:
         return [event for event in self.events if event[1] == number]
+
+
+class Slots:
+    """Places for `count` trials at once."""
+
+    def __init__(self, count: int) -> None:
+        self.count = count
+
+    def slots(self) -> int:
+        return self.count
