@@ -70,7 +70,7 @@ def update(kept: Storage, folder: Path) -> None:
                 if name.endswith(STUDY):  # what was written ahead belongs to the old one
                     for rest in ("-wal", "-shm"):
                         (folder / f"{name}{rest}").unlink(missing_ok=True)
-                kept.fetch(name, folder / name)
+                Storage(str(folder)).write(name, kept.read(name))
         _write_state(folder, {**state, "files": there})
 
 
