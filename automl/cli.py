@@ -35,7 +35,9 @@ DataPath = Annotated[
 ]
 
 
-StorageOption = Annotated[str, typer.Option(help="Folder of the searches' folders.")]
+StorageOption = Annotated[
+    str, typer.Option(help="Folder of the searches' folders, or its address: s3://, gs://, ...")
+]
 PrecisionOption = Annotated[str, typer.Option(help="auto, bf16, fp16 or fp32.")]
 CompileOption = Annotated[str, typer.Option(help="How steps are run: auto, off, graphs or inductor.")]
 
@@ -421,7 +423,7 @@ def _print_epoch(task: "Task", metrics: "Metrics") -> None:
 
 @app.command()
 def export(
-    out: Annotated[str, typer.Option(help="Folder for the exported model.")],
+    out: Annotated[str, typer.Option(help="Folder for the exported model, or its address in a store.")],
     best: Annotated[
         bool, typer.Option("--best", help="The confirmed winner of a search, or else its best trial.")
     ] = False,
@@ -455,7 +457,8 @@ def export(
         print(f"{result.quantized.kind:9} {result.quantized}")
     if result.registered:
         print(f"registry  {result.registered.uri} is version {result.registered.version}")
-    print(f"next      automl predict {out} IMAGE...")
+    if isinstance(result.folder, Path):
+        print(f"next      automl predict {out} IMAGE...")
 
 
 @app.command()

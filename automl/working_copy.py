@@ -261,14 +261,11 @@ def _copied_files(folder: Path) -> set[str]:
 
 
 def _is_copied(name: str) -> bool:
-    """Whether a file is the driver's to keep: no lock, not half written, not Ray's own, no checkpoint.
-
-    Reports stay where they were made, and in MLflow.
-    """
+    """Whether a file is the driver's to keep: no lock, not half written, not Ray's own, no checkpoint."""
     *folders, file = name.split("/")
     return not (
         "ray" in folders
-        or folders[:1] == ["report"]
+        or folders[:1] == ["report"]  # whoever makes it puts it there
         or file in (NOTE, CHECKPOINT)
         or file.startswith(".")
         or re.search(r"\.\d+$|-wal$|-shm$|-journal$", file)
