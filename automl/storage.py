@@ -77,12 +77,16 @@ class Storage:
     # One file of it. All of these raise OSError, and FileNotFoundError where there is no such file.
 
     def open(self, name: str) -> BinaryIO:
-        """A file to read and to seek in."""
+        """A file to read and to seek in, as it is at one moment."""
         if self.local is not None:
             return open(self.local / name, "rb")
         files, path = self._at(name)
-        with files.open_input_stream(path) as stream:
-            return io.BytesIO(stream.read())
+        while True:
+            # A stream would be a request for each 256 KiB, with another file between two of them.
+            with files.open_input_file(path) as file:
+                content = file.read()
+            if files.get_file_info(path).size == len(content):
+                return io.BytesIO(content)
 
     def read(self, name: str) -> bytes:
         with self.open(name) as file:
@@ -158,7 +162,7 @@ class Storage:
             shutil.copyfileobj(file, stream, BLOCK)  # in parts; it is too large for the memory
 
     def fetch(self, name: str, path: Path) -> None:
-        """Copy a file to `path` on this machine, at once."""
+        """Copy a file that nobody replaces meanwhile to `path` on this machine, at once."""
         path.parent.mkdir(parents=True, exist_ok=True)
         new = path.with_name(f"{path.name}.{os.getpid()}")
         files, source = self._at(name)

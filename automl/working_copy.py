@@ -64,7 +64,7 @@ def update(kept: Storage, folder: Path) -> None:
             (folder / name).unlink()
         for name, stamp in there.items():
             if state["files"].get(name) != stamp or not (folder / name).exists():
-                kept.fetch(name, folder / name)
+                Storage(str(folder)).write(name, kept.read(name))
         _write_state(folder, {**state, "files": there})
 
 

@@ -28,6 +28,7 @@ BAD: list[tuple[dict[str, Any], str]] = [
     ({"max_latency_ms": float("nan")}, "--max-latency-ms must be above 0; got nan"),
     ({"name": "a/b"}, "--name may hold letters"),
     ({"name": ""}, "--name may hold letters"),
+    ({"name": ".."}, "--name may hold letters"),  # another folder than one in the storage
     ({"seed": -1}, "seed must lie between 0"),
     ({"cpus_per_trial": 0}, "--cpus-per-trial must be above 0"),
     ({"workers_per_trial": 0}, "--workers-per-trial"),

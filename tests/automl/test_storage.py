@@ -1,6 +1,7 @@
 """The contract of a storage, on this machine's disk and on a real server that speaks S3."""
 
 import pickle
+import threading
 from pathlib import Path
 
 import pytest
@@ -58,6 +59,23 @@ def test_large_files_go_there_and_back(storage: Storage, tmp_path: Path) -> None
     storage.send(tmp_path / "large", "large")
     storage.fetch("large", tmp_path / "back")
     assert (tmp_path / "back").read_bytes() == content
+
+
+def test_what_is_read_is_of_one_moment(storage: Storage) -> None:
+    contents = [bytes([number]) * (size << 20) for number, size in enumerate((3, 1, 5, 3))]
+    storage.write("a", contents[0])
+    ended = threading.Event()
+
+    def write() -> None:
+        for content in 4 * contents:
+            storage.write("a", content)
+        ended.set()
+
+    writer = threading.Thread(target=write)
+    writer.start()
+    while not ended.is_set():
+        assert storage.read("a") in contents
+    writer.join()
 
 
 @pytest.mark.parametrize("act", ["read", "open", "remove", "fetch"])

@@ -54,6 +54,7 @@ def test_what_the_driver_writes_is_in_the_store_and_on_another_machine(kept: Sto
         make(here, "confirm/verdict.json", "1")
         make(here, "confirm/verdict.json.123", "half")
         make(here, "ray/tune/state", "x")
+        make(here, "report/index.html", "x")
         make(here, "trials/0001/checkpoint.pt", "x")
         make(here, ".lock", "")
         assert is_written(kept)
@@ -61,6 +62,7 @@ def test_what_the_driver_writes_is_in_the_store_and_on_another_machine(kept: Sto
     assert kept.files().keys() == {"search.json", "confirm/verdict.json", NOTE}
     update(kept, there)
     assert (there / "confirm" / "verdict.json").read_text() == "1"
+    make(there, "report/index.html", "y")
     # What changes is fetched anew, what goes goes there too.
     with writing(kept, here):
         make(here, "confirm/verdict.json", "22")
@@ -68,6 +70,7 @@ def test_what_the_driver_writes_is_in_the_store_and_on_another_machine(kept: Sto
     update(kept, there)
     assert (there / "confirm" / "verdict.json").read_text() == "22"
     assert not (there / "search.json").exists()
+    assert (there / "report" / "index.html").read_text() == "y", "a report stays where it was made"
 
 
 def test_a_study_is_copied_whole_while_it_is_written(kept: Storage, tmp_path: Path) -> None:
