@@ -155,6 +155,7 @@ def main() -> None:
     parser.add_argument("--trials", type=int, default=5000)
     parser.add_argument("--seconds", type=float, default=5.0, help="of an epoch")
     parser.add_argument("--sampler", default="random")
+    parser.add_argument("--patience", type=float, default=600, help="seconds that MLflow gets to catch up")
     options = parser.parse_args()
     slots = options.nodes * options.slots
     memory: list[float] = []
@@ -200,7 +201,10 @@ def main() -> None:
                 )
             cpu, wall = time.thread_time() - cpu, time.time() - begun
             epochs = [epoch for player in players for epoch in ray.get(player.played.remote())]
-            missing = tracker.drain(0)
+            behind = tracker.drain(0)
+            ended = time.time()
+            missing = tracker.close(options.patience)
+            caught_up = time.time() - ended
         states = [record.state for record in engine.records.values()]
         close_study(study)
     full = max(min(begin for slot, _, begin, _ in epochs if slot == s) for s in {e[0] for e in epochs})
@@ -211,7 +215,7 @@ def main() -> None:
         f"{len(states)} trials, {set(map(str, states))}; {wall:.0f} s; full after {full - begun:.1f} s, "
         f"over after {over - begun:.1f} s; busy {busy / slots / (over - full):.3f}; "
         f"driver thread {1e3 * cpu / len(states):.1f} ms a trial; memory {max(memory):.0f} MiB; "
-        f"MLflow lacks {missing}"
+        f"MLflow {behind} trials behind, {caught_up:.0f} s later {missing}"
     )
 
 

@@ -1,9 +1,9 @@
 """The trials of a study as rows of Optuna's tables: what is written of them while they run.
 
 Optuna's own storage loads a trial anew for each thing that it writes, and commits each by itself: 12 ms for a
-new trial, 2 for a report, 10 for an end. That is most of what hundreds of trials at once cost their driver. Here
-each of the three is one transaction of few statements. The tables and how values are kept in them are Optuna's,
-and so is whoever reads them.
+new trial, 2 for a report, 10 for an end. That is most of what hundreds of trials at once cost their driver.
+Here each of the three is one transaction of few statements. The tables and how values are kept in them are
+Optuna's, and so is whoever reads them.
 """
 
 import json
