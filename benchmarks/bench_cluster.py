@@ -1,13 +1,14 @@
-"""Does one driver keep 512 slots busy? A search of 5,000 trials of 20 s on 64 nodes with 8 slots each.
+"""Does one driver keep 512 slots busy? A search of 5,000 trials of 20 s on 16 nodes with 32 slots each.
 
-The search's own engine, study on disk, rungs, listeners and MLflow, under Ray Tune on a Ray of 64 real node
-managers, all on this machine. Only the trainings are played: a trial sleeps through four epochs of 5 s, and
-reports what an epoch reports. 512 processes of their own would take 30 GB, so a few actors play the slots: each
-slot is a `tune.Trainable` of its own in one of them, to which the driver speaks as it would to an actor. What
-the driver sends, waits for and reads is all there; what the processes of 512 trials do on their nodes is not.
+The search's own engine, study on disk, rungs, listeners and MLflow, under Ray Tune on a Ray of 16 node
+managers, all on this machine. Only the trainings are played: a trial sleeps through four epochs of 5 s and
+reports what an epoch reports. 512 processes of their own would take 30 GB, so a few actors play the slots:
+each slot is a `tune.Trainable` of its own in one of them, to which the driver speaks as to an actor. What the
+driver sends, waits for and reads is all there; what the processes of 512 trials do on their nodes is not.
+The nodes' managers, those actors and the driver share the machine's cores.
 
 A slot is busy while an epoch lasts. Counted is from when each slot had begun its first trial to when the last
-trial was begun.
+trial was begun. `docs/decisions/0007-one-driver.md` says what limits it.
 """
 
 import argparse
@@ -131,7 +132,7 @@ class Slots(ray.actor.ActorClass):
 def cluster_of(nodes: int, slots: int) -> Iterator[None]:
     """A Ray of so many nodes on this machine, and the driver's process connected to it."""
     os.environ["RAY_USAGE_STATS_ENABLED"] = "0"
-    os.environ["REPORTER_UPDATE_INTERVAL_MS"] = "600000"  # else 64 nodes' statistics take half this machine
+    os.environ["REPORTER_UPDATE_INTERVAL_MS"] = "600000"  # else the nodes' statistics take a core
     cluster = Cluster(initialize_head=True, head_node_args={**NODE, "num_cpus": 0})
     for _ in range(nodes):
         cluster.add_node(wait=False, num_cpus=slots, **NODE)
@@ -144,14 +145,23 @@ def cluster_of(nodes: int, slots: int) -> Iterator[None]:
         cluster.shutdown()
 
 
+def row(case: str, peer: str, ours: float, theirs: float, unit: str, *, least: bool = False) -> Row:
+    """least: the less the better."""
+    ratio = theirs / ours if least else ours / theirs
+    made = Row(case=case, peer=peer, ours=ours, theirs=theirs, unit=unit, spread=(ratio, ratio), ratio=ratio)
+    show(made)
+    return made
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--nodes", type=int, default=64)
-    parser.add_argument("--slots", type=int, default=8, help="of a node")
+    parser.add_argument("--nodes", type=int, default=16)
+    parser.add_argument("--slots", type=int, default=32, help="of a node")
     parser.add_argument("--players", type=int, default=8, help="processes that play the slots")
     parser.add_argument("--trials", type=int, default=5000)
     parser.add_argument("--seconds", type=float, default=5.0, help="of an epoch")
     parser.add_argument("--sampler", default="random")
+    parser.add_argument("--patience", type=float, default=600, help="seconds that MLflow gets to catch up")
     options = parser.parse_args()
     slots = options.nodes * options.slots
     memory: list[float] = []
@@ -197,18 +207,36 @@ def main() -> None:
                 )
             cpu, wall = time.thread_time() - cpu, time.time() - begun
             epochs = [epoch for player in players for epoch in ray.get(player.played.remote())]
-            missing = tracker.drain(0)
+            behind = tracker.drain(0)
+            ended = time.time()
+            missing = tracker.close(options.patience)
+            caught_up = time.time() - ended
         states = [record.state for record in engine.records.values()]
     full = max(min(begin for slot, _, begin, _ in epochs if slot == s) for s in {e[0] for e in epochs})
     last = max(engine.records)
     over = min(begin for _, number, begin, _ in epochs if number == last)
-    busy = sum(max(0.0, min(end, over) - max(begin, full)) for *_, begin, end in epochs)
+    later = len({n for _, n, _, _ in epochs} - {n for _, n, begin, _ in epochs if begin <= full})
+    taken = sum(max(0.0, min(end, over) - max(begin, full)) for *_, begin, end in epochs)
+    room = EPOCHS * options.seconds / slots
     print(
-        f"{len(states)} trials, {set(map(str, states))}; {wall:.0f} s; full after {full - begun:.1f} s, "
-        f"over after {over - begun:.1f} s; busy {busy / slots / (over - full):.3f}; "
-        f"driver thread {1e3 * cpu / len(states):.1f} ms a trial; memory {max(memory):.0f} MiB; "
-        f"MLflow lacks {missing}"
+        f"{len(states)} trials drawn by {options.sampler}, {set(map(str, states))}, in {wall:.0f} s\n"
+        f"all slots busy after {full - begun:.1f} s, the last trial begun after {over - begun:.1f} s\n"
+        f"MLflow {behind} trials behind in the end, {missing} after {caught_up:.0f} s more"
     )
+    rows = [
+        row(f"part of {slots} slots that is busy", "all of them", taken / slots / (over - full), 1.0, ""),
+        row("trials begun in a second", "with all busy", later / (over - full), 1 / room, "/s"),
+        row(
+            "driver's thread, a trial",
+            "that there is with all busy",
+            cpu / len(states),
+            room,
+            "s",
+            least=True,
+        ),
+        row("driver's memory at most", "at the first trial", max(memory), memory[0], "MiB", least=True),
+    ]
+    write("cluster", rows)
 
 
 if __name__ == "__main__":

@@ -203,10 +203,10 @@ def _outcome(report: Report | None, error: str | None) -> tuple[State, str | Non
 
 def leaders(records: Iterable[TrialRecord], plan: Plan) -> tuple[TrialRecord | None, TrialRecord | None]:
     """The best of the finished trials by the plan's first objective, and the best without attention."""
-    done = sorted(
-        (record for record in records if record.state is State.COMPLETE),
-        key=lambda record: plan.score(record)[0],
-        reverse=True,
-    )
+    done = [record for record in records if record.state is State.COMPLETE]
     plain = [record for record in done if record.role is Role.BASELINE]
-    return next(iter(done), None), next(iter(plain), None)
+
+    def score(record: TrialRecord) -> float:
+        return plan.score(record)[0]
+
+    return max(done, key=score, default=None), max(plain, key=score, default=None)

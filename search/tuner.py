@@ -227,6 +227,9 @@ class _Cutting(_InDriver, tune.schedulers.FIFOScheduler):
         super().__init__()
         self.bridge = bridge
 
+    def choose_trial_to_run(self, tune_controller: Any) -> None:
+        """No preference: Tune takes what waits in order, and looks through no trials that have ended."""
+
     def on_trial_result(self, tune_controller: Any, trial: TuneTrial, result: dict[str, Any]) -> str:
         report, node = result.get(REPORT), result.get(NODE)
         goes_on = report is None or self.bridge.report(trial.trial_id, report)
