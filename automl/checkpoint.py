@@ -1,8 +1,6 @@
 """Checkpoints: a configuration and what was learned under it, in one file that executes nothing when read."""
 
-import os
 from collections.abc import Mapping, Sequence
-from pathlib import Path
 from typing import Any
 
 import torch
@@ -10,6 +8,7 @@ from torch import Tensor
 
 from attention import InputError
 from automl.loop import State
+from automl.storage import Storage
 from search.config import TrialConfig
 from search.record import CHECKPOINT, Metrics
 
@@ -28,17 +27,16 @@ _CONTENT = {
 
 
 def save(
-    folder: Path,
+    folder: Storage,
     config: TrialConfig,
     state: State,
     history: Sequence[Metrics],
     facts: Mapping[str, float] | None = None,
-) -> Path:
+) -> None:
     """Write the training's state to `folder`, atomically: a killed writer leaves the old file.
 
     history: the metrics of every epoch so far. facts: what was measured before training.
     """
-    path, unfinished = folder / NAME, folder / f"{NAME}.{os.getpid()}"
     content = {
         "config": config.to_json(),
         "history": [dict(metrics) for metrics in history],
@@ -49,18 +47,16 @@ def save(
         "scaler": state.scaler.state_dict(),
         "generators": _generators(),
     }
-    try:
-        torch.save(content, unfinished)
-        os.replace(unfinished, path)
-    finally:
-        unfinished.unlink(missing_ok=True)
-    return path
+    with folder.writing(NAME) as file:
+        torch.save(content, file)
 
 
-def read(path: Path, device: torch.device) -> dict[str, Any]:
-    """The content of a checkpoint. Raises InputError when it is missing, damaged or not ours."""
+def read(folder: Storage, device: torch.device) -> dict[str, Any]:
+    """The content of the checkpoint in `folder`. Raises InputError when there is none, or no good one."""
+    path = f"{folder}/{NAME}"
     try:
-        content: dict[str, Any] = torch.load(path, map_location=device, weights_only=True)
+        with folder.open(NAME) as file:
+            content: dict[str, Any] = torch.load(file, map_location=device, weights_only=True)
         if not isinstance(content, dict):
             raise TypeError(f"it holds a {type(content).__name__}")
         for key, kind in _CONTENT.items():

@@ -2,6 +2,7 @@
 
 import json
 import sys
+import traceback
 import warnings
 from collections.abc import Sequence
 from dataclasses import asdict
@@ -11,6 +12,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from attention import ATTENTIONS, InputError, Spec
+from automl.addresses import public
 
 if TYPE_CHECKING:
     from automl.confirm import ConfirmResult
@@ -33,7 +35,9 @@ DataPath = Annotated[
 ]
 
 
-StorageOption = Annotated[str, typer.Option(help="Folder of the searches' folders.")]
+StorageOption = Annotated[
+    str, typer.Option(help="Folder of the searches' folders, or its address: s3://, gs://, ...")
+]
 PrecisionOption = Annotated[str, typer.Option(help="auto, bf16, fp16 or fp32.")]
 CompileOption = Annotated[str, typer.Option(help="How steps are run: auto, off, graphs or inductor.")]
 
@@ -46,11 +50,14 @@ def main(arguments: Sequence[str] | None = None) -> None:
     try:
         app(arguments)
     except InputError as error:
-        print(f"error: {error}", file=sys.stderr)
+        print(f"error: {public(str(error))}", file=sys.stderr)
         sys.exit(2)
     except KeyboardInterrupt:
         print("stopped", file=sys.stderr)
         sys.exit(130)
+    except Exception:  # a defect; what libraries raise may name the address of a server
+        print(public(traceback.format_exc()), end="", file=sys.stderr)
+        sys.exit(1)
 
 
 @app.command()
@@ -97,6 +104,19 @@ def search(
         float | None, typer.Option(help="GPUs of a trial; 1 if there are any.", show_default=False)
     ] = None,
     workers_per_trial: Annotated[int, typer.Option(help="Processes that train one trial together.")] = 1,
+    resource: Annotated[
+        list[str] | None,
+        typer.Option(help="The cluster's own, NAME=AMOUNT of each worker; may be repeated."),
+    ] = None,
+    label: Annotated[
+        list[str] | None, typer.Option(help="Of nodes to train on, KEY=VALUE; may be repeated.")
+    ] = None,
+    concurrent: Annotated[
+        int | None,
+        typer.Option(
+            help="Trials at once at most, waiting for nodes to run them.", show_default="as there is room"
+        ),
+    ] = None,
     precision: PrecisionOption = "auto",
     compile: CompileOption = "auto",
     storage: StorageOption = "searches",
@@ -410,7 +430,7 @@ def _print_epoch(task: "Task", metrics: "Metrics") -> None:
 
 @app.command()
 def export(
-    out: Annotated[str, typer.Option(help="Folder for the exported model.")],
+    out: Annotated[str, typer.Option(help="Folder for the exported model, or its address in a store.")],
     best: Annotated[
         bool, typer.Option("--best", help="The confirmed winner of a search, or else its best trial.")
     ] = False,
@@ -444,7 +464,8 @@ def export(
         print(f"{result.quantized.kind:9} {result.quantized}")
     if result.registered:
         print(f"registry  {result.registered.uri} is version {result.registered.version}")
-    print(f"next      automl predict {out} IMAGE...")
+    if isinstance(result.folder, Path):
+        print(f"next      automl predict {out} IMAGE...")
 
 
 @app.command()

@@ -10,20 +10,23 @@ from collections import Counter
 from collections.abc import Iterable
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
+from shlex import quote
 from typing import TYPE_CHECKING, Any
 
 from attention import InputError
 from automl.arms import choose_arms
 from automl.confirmation import FILE, FOLDER, Confirmation, Options, confirmations, study_in, write
+from automl.data import shared
 from automl.folder import About, find_latest, old_folder, provenance
 from automl.jury import Jury
 from automl.keeper import Keeper
 from automl.lasting import check_lasting
 from automl.limits import Limits
 from automl.logs import chatter_to
-from automl.search import Stopped, Traces
+from automl.search import Stopped, Traces, share
 from automl.settings import draw_baseline, reference
-from automl.tasks import TASKS, open_task
+from automl.storage import Storage
+from automl.tasks import TASKS, Task, open_task
 from automl.verdict import Verdict
 from search.ledger import Plan
 from search.record import State, TrialRecord
@@ -79,7 +82,7 @@ def run_confirm(
     check_lasting(storage)
     name = search or find_latest(storage)
     with old_folder(name, storage) as (folder, about):
-        about = replace(about, settings=replace(about.settings, storage=storage))
+        shared.recall(folder, Storage(storage))
         records = read_records(folder, about.name)
         place, confirmation = _begin(folder, about, records, chosen, again=again)
         with chatter_to(place / "log.txt"):
@@ -130,7 +133,7 @@ def _run(place: Path, about: About, confirmation: Confirmation, *, ablate: bool)
 
     settings = about.settings
     advice = f"go on with: automl confirm --search {about.name}" + (
-        f" --storage {settings.storage}" if settings.storage != "searches" else ""
+        f" --storage {quote(settings.storage)}" if settings.storage != "searches" else ""
     )
     if len(confirmation.seeds) < confirmation.least:
         print(
@@ -142,18 +145,20 @@ def _run(place: Path, about: About, confirmation: Confirmation, *, ablate: bool)
     roster = jury.roster
     jury.look(ablate)
     signal = None
-    tracker = open_confirmation(place, about, confirmation)
+    kept = about.kept / place.name
+    tracker = open_confirmation(kept, about, confirmation)
     try:
         for record in roster.records.values():
             tracker.update(record)
         if roster.left:
-            _check_data(about, confirmation)
+            task = _open_data(about, confirmation)
             with open_workers(settings, place / "log.txt", advice) as workers:
                 plan, records = roster.plan, roster.records
                 metric = jury.question.metric
-                keeper = _ArmKeeper(place, plan, records.values(), metric=metric, told=tracker.update)
+                data = share(task, place.parent, about, "train", "validation", "test")
+                keeper = _ArmKeeper(kept, plan, records.values(), metric=metric, told=tracker.update)
                 meter = Meter(f"{about.name}/{place.name}", records, workers)
-                print(f"confirming {about.name} in {place}; if anything ends it, {advice}", file=sys.stderr)
+                print(f"confirming {about.name} in {kept}; if anything ends it, {advice}", file=sys.stderr)
                 while roster.left and workers.interrupt.signal is None and not roster.hopeless:
                     before = len(records)
                     progress = Progress(
@@ -168,9 +173,11 @@ def _run(place: Path, about: About, confirmation: Confirmation, *, ablate: bool)
                         workers.run(
                             roster,
                             place,
+                            kept,
                             reference=reference(draw_baseline(load(settings.space), settings)),
                             limits=Limits(),
                             test=True,
+                            data=data,
                         )
                     jury.look(ablate)  # and what follows from it
                     if len(records) == before and not roster.unfinished:
@@ -178,7 +185,7 @@ def _run(place: Path, about: About, confirmation: Confirmation, *, ablate: bool)
                 signal = workers.interrupt.signal
     finally:
         missing = conclude_in(tracker, about, jury)
-        settle(place, roster)
+        settle(place)
     if signal is not None:
         print(advice, file=sys.stderr)
         raise Stopped(signal)
@@ -201,13 +208,15 @@ def open_jury(place: Path, about: About, confirmation: Confirmation, *, retry: b
     return Jury(place, about.name, confirmation, question, roster)
 
 
-def _check_data(about: About, confirmation: Confirmation) -> None:
+def _open_data(about: About, confirmation: Confirmation) -> Task:
     """Decodes the images where they no longer are. Raises InputError for others than the search had."""
-    if open_task(confirmation.field.arms[0].config, about.settings.runtime).digest != about.data:
+    task = open_task(confirmation.field.arms[0].config, about.settings.runtime)
+    if task.digest != about.data:
         raise InputError(
             f"the images have changed since search {about.name!r} was made, so scores would not stand beside "
             f"each other; bring the old ones back, or search anew"
         )
+    return task
 
 
 def conclude_in(tracker: "Tracker", about: About, jury: Jury, **patience: float) -> int:
@@ -234,9 +243,9 @@ class _ArmKeeper(Keeper):
     """Keeps the checkpoint of each arm's training with the best validation."""
 
     def __init__(
-        self, folder: Path, plan: Plan, records: Iterable[TrialRecord], *, metric: str, told: Any
+        self, kept: Storage, plan: Plan, records: Iterable[TrialRecord], *, metric: str, told: Any
     ) -> None:
-        super().__init__(folder, plan, records, keep=1, told=told)
+        super().__init__(kept, plan, records, keep=1, told=told)
         self.metric = metric
 
     def staying(self) -> list[TrialRecord]:

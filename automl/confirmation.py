@@ -20,7 +20,7 @@ from automl.verdict import Question
 from search.ledger import Plan
 from search.record import Role
 from search.study import FILE as STUDY
-from search.study import create_study, open_study
+from search.study import create_study, resume_study
 
 FOLDER, FILE, VERDICT = "confirm", "confirm.json", "verdict.json"
 
@@ -126,7 +126,7 @@ def study_in(folder: Path, about: About, *, maximize: bool) -> optuna.Study:
     name = f"{about.name}-{folder.name}"
     if (folder / STUDY).exists():
         with suppress(KeyError):  # killed between the file and the study in it
-            return open_study(folder, name=name)
+            return resume_study(folder, name=name)
     direction = StudyDirection.MAXIMIZE if maximize else StudyDirection.MINIMIZE
     return create_study(folder, name=name, directions=[direction])
 

@@ -4,7 +4,7 @@ import json
 import os
 import shutil
 import tempfile
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -25,6 +25,7 @@ from automl.quantize import KINDS, Quantized, quantize_int8
 from automl.runtime import Runtime
 from automl.score_card import Answers, Run, ScoreCard, answers
 from automl.speed import BATCH, Speed, machine, measure_speed
+from automl.storage import Storage
 from automl.tasks import Task, open_task
 from automl.tracking.client import VERDICT
 from automl.tracking.registry import Registered, check_registry, register
@@ -58,7 +59,7 @@ class ExportResult:
     speeds: of each ONNX model, by the name of its file, on `machine`.
     """
 
-    folder: Path
+    folder: Path | Storage
     tracked: TrackedRun
     differences: Mapping[str, float]
     test: Mapping[str, float]
@@ -85,6 +86,7 @@ def run_export(
 ) -> ExportResult:
     """Export a search's confirmed winner or else its best trial, or one MLflow run, to the folder `out`.
 
+    out: a folder, or its address in an object store.
     best: of `search`, or of the latest search.
     run: an MLflow run's id instead.
     quantize: `int8` to have a quantised ONNX model beside the others.
@@ -103,6 +105,22 @@ def run_export(
         raise unknown("quantisation", quantize, KINDS)
     if alias is not None and register_as is None:
         raise InputError(f"--alias {alias} needs --register NAME, the model that it is an alias of")
+    there = Storage(str(out))
+    if there.local is None:
+        _check_store(there)
+        with tempfile.TemporaryDirectory() as scratch:
+            folder = Path(scratch) / "export"
+            result = run_export(
+                folder,
+                best=best,
+                search=search,
+                run=run,
+                quantize=quantize,
+                register_as=register_as,
+                alias=alias,
+            )
+            _send(folder, there)
+        return replace(result, folder=there)
     out = _folder(out)
     alias = ALIAS if alias is None else alias
     if register_as is not None:
@@ -139,7 +157,7 @@ def run_export(
         raise InputError(f"--out {out} cannot be written ({error.strerror or error})") from error
     finally:
         shutil.rmtree(unfinished, ignore_errors=True)
-    return result if register_as is None else _register(result, register_as, alias)
+    return result if register_as is None else _register(result, out, register_as, alias)
 
 
 def _folder(out: str | Path) -> Path:
@@ -153,21 +171,46 @@ def _folder(out: str | Path) -> Path:
     return folder
 
 
+def _check_store(there: Storage) -> None:
+    """Raises InputError where an export may not go."""
+    try:
+        held = {name.partition("/")[0] for name in there.files()}
+    except OSError as error:
+        raise InputError(f"--out {there} cannot be reached ({error})") from error
+    if not _is_ours(held):
+        raise InputError(f"--out {there} holds something else; name a new folder")
+
+
+def _send(folder: Path, there: Storage) -> None:
+    """Put an export into a store; of an earlier one there nothing stays."""
+    names = {file.relative_to(folder).as_posix() for file in folder.rglob("*") if file.is_file()}
+    try:
+        for name in sorted(names, key=lambda name: name == CONFIG):  # which says that it is all there
+            there.send(folder / name, name)
+        for name in there.files().keys() - names:
+            there.remove(name)
+    except OSError as error:
+        raise InputError(f"--out {there} cannot be written ({error})") from error
+
+
 def _replaceable(folder: Path) -> bool:
     """Whether `folder` is empty or what `run_export` leaves, with nothing of anybody else's in it."""
-    held = {file.name for file in folder.iterdir()} if folder.is_dir() else {""}
+    return _is_ours({file.name for file in folder.iterdir()} if folder.is_dir() else {""})
+
+
+def _is_ours(held: Collection[str]) -> bool:
     ours = {ONNX, INT8, PT2, WEIGHTS, CONFIG, CARD, CONFUSION, MLFLOW}
-    return not held or {CONFIG, ONNX} <= held <= ours
+    return not held or {CONFIG, ONNX} <= set(held) <= ours
 
 
-def _register(result: ExportResult, name: str, alias: str) -> ExportResult:
+def _register(result: ExportResult, folder: Path, name: str, alias: str) -> ExportResult:
     tracked = result.tracked
     test = {f"test_{key}": f"{value:.4f}" for key, value in result.test.items()}
     shown = ", ".join(f"{key} {value:.4f}" for key, value in result.test.items())
-    with tempfile.TemporaryDirectory() as folder, chatter_to(Path(folder) / "log.txt"):
+    with tempfile.TemporaryDirectory() as scratch, chatter_to(Path(scratch) / "log.txt"):
         try:
             registered = register(
-                result.folder / MLFLOW,
+                folder / MLFLOW,
                 tracked.run_id,
                 name,
                 alias,

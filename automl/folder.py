@@ -1,4 +1,7 @@
-"""The folder of a search, and `search.json` in it: what was asked, with which code, on which machine."""
+"""The folder of a search, and `search.json` in it: what was asked, with which code, on which machine.
+
+A search that is kept in an object store has its folder here as a working copy (`automl.working_copy`).
+"""
 
 import json
 import os
@@ -9,7 +12,7 @@ import sys
 import time
 import uuid
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import asdict, dataclass, replace
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
@@ -18,7 +21,10 @@ from typing import Any
 from filelock import FileLock, Timeout
 
 from attention import InputError
+from automl import working_copy
+from automl.addresses import public
 from automl.settings import Settings, short_name
+from automl.storage import Storage
 from search.ledger import Plan
 from search.record import TRIALS
 
@@ -61,6 +67,11 @@ class About:
         assert self.settings.name is not None
         return self.settings.name
 
+    @property
+    def kept(self) -> Storage:
+        """Where the search is kept, with its trials' checkpoints."""
+        return Storage(self.settings.storage) / self.name
+
     def to_json(self) -> dict[str, Any]:
         return {"format": FORMAT, **vars(self), "settings": self.settings.to_json()}
 
@@ -82,8 +93,13 @@ def new_folder(
         data=data,
         provenance=provenance(),
     )
-    folder = _place(settings.storage, name)
+    kept = about.kept
+    folder = _folder(kept)
     try:
+        if kept.local is None:
+            if kept.exists(FILE):
+                raise FileExistsError
+            shutil.rmtree(folder, ignore_errors=True)  # of another search of that name, which has gone
         folder.mkdir(parents=True, exist_ok=_is_void(folder))
     except FileExistsError:
         raise InputError(
@@ -92,15 +108,18 @@ def new_folder(
         ) from None
     except OSError as error:
         raise InputError(
-            f"--storage {settings.storage} cannot be written ({error.strerror}); name a folder that can"
+            f"--storage {settings.storage} cannot be written ({error.strerror or error}); name a folder that "
+            f"can"
         ) from error
     try:
-        with _locked(folder, name):
+        with _writing(kept, folder, name):
             write_about(folder, about)
             yield folder, about
     except InputError:
         if not (folder / TRIALS).exists():
             shutil.rmtree(folder, ignore_errors=True)
+            with suppress(OSError):
+                kept.clear()
         raise
 
 
@@ -114,38 +133,51 @@ def _is_void(folder: Path) -> bool:
 @contextmanager
 def old_folder(name: str, storage: str) -> Iterator[tuple[Path, About]]:
     """The folder of an earlier search, for this process alone. Raises InputError when there is none."""
-    folder = find_folder(name, storage)
-    with _locked(folder, name):
-        yield folder, read_about(folder)
+    folder, _ = find_search(name, storage)
+    with _writing(Storage(storage) / name, folder, name):
+        yield folder, read_about(folder, storage)
 
 
-def find_folder(name: str, storage: str) -> Path:
-    """The folder of the search called `name`. Raises InputError with the names that there are."""
-    folder = _place(storage, name)
-    if not (folder / FILE).is_file():
-        root = folder.parent
-        names = sorted(file.parent.name for file in root.glob(f"*/{FILE}")) if root.is_dir() else []
-        there = f"there are {', '.join(names[-10:])}" if names else "there is none"
-        raise InputError(f"no search called {name!r} in {storage}; {there}. Is --storage right?")
-    return folder
+def find_search(name: str, storage: str) -> tuple[Path, About]:
+    """The search called `name` and its folder. Raises InputError with the names that there are."""
+    root = Storage(storage)
+    kept = root / name
+    folder = _folder(kept)
+    with _reached(root):
+        if not kept.exists(FILE):
+            names = [other for other in root.folders() if (root / other).exists(FILE)]
+            there = f"there are {', '.join(names[-10:])}" if names else "there is none"
+            raise InputError(f"no search called {name!r} in {storage}; {there}. Is --storage right?")
+        if kept.local is None:
+            working_copy.update(kept, folder)
+    return folder, read_about(folder, storage)
+
+
+def exists(name: str, storage: str) -> bool:
+    """Whether there is a search called `name`. Raises InputError when the store does not answer."""
+    root = Storage(storage)
+    with _reached(root):
+        return (root / name).exists(FILE)
 
 
 def find_latest(storage: str) -> str:
     """The name of the search that was begun last. Raises InputError when there is none."""
-    root = Path(storage).expanduser().resolve()
-    files = sorted(root.glob(f"*/{FILE}"), key=lambda file: file.stat().st_mtime)
-    if not files:
+    root = Storage(storage)
+    with _reached(root):
+        began = {name: (root / name).changed(FILE) for name in root.folders() if (root / name).exists(FILE)}
+    if not began:
         raise InputError(f"there is no search in {storage}; run automl search first. Is --storage right?")
-    return files[-1].parent.name
+    return max(began, key=lambda name: began[name])
 
 
-def read_about(folder: Path) -> About:
-    """What `search.json` holds. Raises InputError when it is damaged."""
+def read_about(folder: Path, storage: str) -> About:
+    """What `search.json` holds, of a search now in `storage`. Raises InputError when it is damaged."""
     try:
         value = json.loads((folder / FILE).read_text())
         if value.pop("format") != FORMAT:
             raise KeyError("format")
-        return About(**{**value, "settings": Settings.from_json(value["settings"])})
+        settings = replace(Settings.from_json(value["settings"]), storage=storage)
+        return About(**{**value, "settings": settings})
     except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
         raise InputError(f"{folder / FILE} is damaged or not one of ours ({error!r})") from error
 
@@ -157,8 +189,11 @@ def write_about(folder: Path, about: About) -> None:
     os.replace(new, folder / FILE)
 
 
-def is_running(folder: Path) -> bool:
-    """Whether a process on this machine, or on one that shares the folder's locks, is at the search."""
+def is_running(folder: Path, kept: Storage) -> bool:
+    """Whether a process is at the search, here or where the folder's locks or its store are shared."""
+    if kept.local is None:
+        with _reached(kept):
+            return working_copy.is_written(kept)
     lock = FileLock(folder / LOCK)
     try:
         lock.acquire(timeout=0)
@@ -166,6 +201,17 @@ def is_running(folder: Path) -> bool:
         return True
     lock.release()
     return False
+
+
+@contextmanager
+def _writing(kept: Storage, folder: Path, name: str) -> Iterator[None]:
+    """Inside the block the search is this process's alone."""
+    with _locked(folder, name):
+        if kept.local is not None:
+            yield
+        else:
+            with working_copy.writing(kept, folder):
+                yield
 
 
 @contextmanager
@@ -183,8 +229,19 @@ def _locked(folder: Path, name: str) -> Iterator[None]:
         lock.release()
 
 
-def _place(storage: str, name: str) -> Path:
-    return Path(storage).expanduser().resolve() / name
+def _folder(kept: Storage) -> Path:
+    return kept.local or working_copy.folder_of(kept)
+
+
+@contextmanager
+def _reached(kept: Storage) -> Iterator[None]:
+    try:
+        yield
+    except OSError as error:
+        reason = str(error).strip().splitlines()[0][:300]
+        raise InputError(
+            f"--storage {kept} cannot be read ({reason}); is it there, and may this machine read it?"
+        ) from error
 
 
 def provenance() -> dict[str, Any]:
@@ -193,7 +250,7 @@ def provenance() -> dict[str, Any]:
 
     gpus = [torch.cuda.get_device_name(i) for i in range(torch.cuda.device_count())]
     return {
-        "command": [Path(sys.argv[0]).name, *sys.argv[1:]],
+        "command": [Path(sys.argv[0]).name, *map(public, sys.argv[1:])],
         "started": time.strftime("%Y-%m-%dT%H:%M:%S%z"),
         "python": platform.python_version(),
         "system": platform.platform(),

@@ -1,12 +1,15 @@
 """Which checkpoints stay on disk: the best few, the best baseline's, and those of trials that still run."""
 
+import logging
 from collections.abc import Callable, Iterable
-from contextlib import suppress
-from pathlib import Path
+from concurrent.futures import ThreadPoolExecutor
 
+from automl.storage import Storage
 from search.halving import dominates
 from search.ledger import Plan, leaders
 from search.record import CHECKPOINT, State, TrialRecord
+
+log = logging.getLogger("automl")
 
 
 class Keeper:
@@ -18,14 +21,16 @@ class Keeper:
 
     def __init__(
         self,
-        folder: Path,
+        kept: Storage,
         plan: Plan,
         records: Iterable[TrialRecord],
         *,
         keep: int,
         told: Callable[[TrialRecord], None] = lambda trial: None,
     ) -> None:
-        self.folder, self.plan, self.keep, self.told = folder, plan, keep, told
+        # An object store takes its time to delete; the search does not wait for it.
+        self.later = ThreadPoolExecutor(1) if kept.local is None else None
+        self.kept, self.plan, self.keep, self.told = kept, plan, keep, told
         # The ended trials that may have a checkpoint: what once went is never wanted again.
         self.held = {record.number: record for record in records if record.state is not State.RUNNING}
 
@@ -40,13 +45,23 @@ class Keeper:
         stay = {record.number for record in self.staying()}
         for number in self.held.keys() - stay:
             record = self.held.pop(number)
-            file = self.folder / record.folder / CHECKPOINT
-            if file.exists():
-                file.unlink()
-                with suppress(OSError):  # something else lies there
-                    file.parent.rmdir()
-                if record is not trial:
-                    self.told(record)
+            if self.later is None:
+                self._remove(record, trial)
+            else:
+                self.later.submit(self._remove, record, trial)
+
+    def _remove(self, record: TrialRecord, ended: TrialRecord) -> None:
+        try:
+            (self.kept / record.folder).remove(CHECKPOINT)
+        except FileNotFoundError:
+            return
+        except OSError as error:
+            if self.later is None:
+                raise
+            log.warning("%s stays: %s", self.kept / record.folder, error)
+            return
+        if record is not ended:
+            self.told(record)
 
     def staying(self) -> list[TrialRecord]:
         """The ended trials whose checkpoints stay."""

@@ -9,6 +9,7 @@ from pathlib import Path
 from urllib.parse import urlsplit
 
 from attention import InputError
+from automl.storage import Storage
 
 UNPACKED = "working_dir_files"  # the folder that Ray's are in: ray/_private/runtime_env/working_dir.py
 STORE = "sqlite:///mlflow.db"  # MLflow's own default
@@ -18,14 +19,15 @@ def check_lasting(storage: str) -> None:
     """Raises InputError when a search in `storage`, or MLflow's store, would be deleted with the job."""
     uri = os.environ.get("MLFLOW_TRACKING_URI") or STORE
     file = local_path(uri)
-    lost = [f"--storage {storage}"] * _unpacked(Path(storage).expanduser())
+    folder = Storage(storage).local
+    lost = [f"--storage {storage}"] * (folder is not None and _unpacked(folder))
     lost += [f"MLflow's {uri}"] * (file is not None and _unpacked(file))
     if lost:
         raise InputError(
             f"{' and '.join(lost)} would be deleted with this job: it runs in the temporary folder that Ray "
             f"has unpacked --working-dir into. Name places that stay and that every node sees: --storage "
-            f"/shared/searches, and before the command 'env MLFLOW_TRACKING_URI=http://HOST:5000' or "
-            f"sqlite:////shared/mlflow.db"
+            f"/shared/searches or s3://bucket/searches, and before the command 'env "
+            f"MLFLOW_TRACKING_URI=http://HOST:5000' or sqlite:////shared/mlflow.db"
         )
 
 

@@ -5,14 +5,16 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
+from automl.addresses import public
+
 TALKERS = ("ray", "ray.tune", "ray.train", "optuna", "mlflow", "alembic", "py.warnings")
 
 
 @contextmanager
 def chatter_to(file: Path) -> Iterator[None]:
-    """Inside the block, library logs and Python's warnings are appended to `file`."""
+    """Inside the block, library logs and Python's warnings are appended to `file`, without credentials."""
     handler = logging.FileHandler(file, delay=True)
-    handler.setFormatter(logging.Formatter("%(asctime)s %(name)s %(levelname)s %(message)s"))
+    handler.setFormatter(_Public("%(asctime)s %(name)s %(levelname)s %(message)s"))
     before = {}
     logging.captureWarnings(True)
     for name in TALKERS:
@@ -27,3 +29,10 @@ def chatter_to(file: Path) -> Iterator[None]:
             logger.handlers, logger.propagate = handlers, propagate
         logging.captureWarnings(False)
         handler.close()
+
+
+class _Public(logging.Formatter):
+    """Libraries name the addresses of servers, some of which hold a password."""
+
+    def format(self, record: logging.LogRecord) -> str:
+        return public(super().format(record))

@@ -57,7 +57,7 @@ class Meter:
         counts = Counter(record.state for record in self.records.values())
         for state in State:
             self.trials.set(counts[state], {"state": str(state)})
-        self.slots.set(self.workers.slots)
+        self.slots.set(self.workers.room.slots())
         self.busy.set(len(self.running))
         self._tell_hours()
         if self.plan is not None:

@@ -5,38 +5,43 @@ them, so that the trial is the same as with one worker. The Tune function only w
 """
 
 from collections.abc import Callable
-from pathlib import Path
 from typing import Any
 
 import ray.train
 import ray.train.torch
 import torch
 from ray import tune
+from ray.exceptions import RayActorError
 from ray.tune.integration.ray_train import TuneReportCallback
 
+from automl.failure import failure
 from automl.runtime import Runtime
+from automl.storage import Storage
 from automl.trial import granted, reports
 from cluster.resources import TrialResources
 from search.record import Report
-from search.tuner import REPORT, RETRIES
+from search.tuner import LABELS, NODE, REPORT, RETRIES
 
 
-def multi_worker_trial(shape: TrialResources, folder: Path) -> Callable[[dict[str, Any]], None]:
-    """The Tune function of trials of `shape`; what Ray Train writes for itself goes below `folder`."""
+def multi_worker_trial(shape: TrialResources, kept: Storage) -> Callable[[dict[str, Any]], None]:
+    """The Tune function of trials of `shape`; what Ray Train writes for itself goes to `kept`."""
 
     def trial(config: dict[str, Any]) -> None:
+        files, path = kept.filesystem
         trainer = ray.train.torch.TorchTrainer(
             worker,
             train_loop_config={**config, "cpus": shape.cpus, "gpus": shape.gpus},
             scaling_config=ray.train.ScalingConfig(
                 num_workers=shape.workers,
                 use_gpu=shape.gpus > 0,
-                resources_per_worker={"CPU": shape.cpus, "GPU": shape.gpus},
+                resources_per_worker=shape.bundle,
+                label_selector=config[LABELS],
                 placement_strategy="PACK",
             ),
             run_config=ray.train.RunConfig(
                 name=f"{config['number']:04d}",
-                storage_path=str(folder),
+                storage_path=path,
+                storage_filesystem=files if kept.local is None else None,
                 callbacks=[TuneReportCallback()],
                 failure_config=ray.train.FailureConfig(max_failures=RETRIES),
             ),
@@ -44,6 +49,16 @@ def multi_worker_trial(shape: TrialResources, folder: Path) -> Callable[[dict[st
         try:
             trainer.fit()
         except ray.train.TrainingFailedError as error:
+            failures = getattr(error, "worker_failures", {}).values()
+            causes = [
+                getattr(one, "_base_exc", one) for one in failures
+            ]  # Train's wrapping of what was raised
+            for cause in causes:
+                if isinstance(cause, NodeFault):
+                    tune.report({REPORT: Report(fault=cause.fault), NODE: cause.node})
+                    return
+            if any(isinstance(cause, RayActorError) for cause in causes):
+                raise  # a death, which says nothing of the trial
             reason = str(error).strip().splitlines()[-1].strip()
             tune.report({REPORT: Report(error=reason, traceback=str(error))})
 
@@ -62,5 +77,19 @@ def worker(config: dict[str, Any]) -> None:
         workers=context.get_world_size(),
         **config["runtime"],
     )
-    for report in reports(config, runtime):
-        ray.train.report({REPORT: report})
+    try:
+        for report in reports(config, runtime):
+            ray.train.report({REPORT: report})
+    except Exception as error:
+        said = failure(error, Storage(config["folder"]))
+        if said.fault is None:
+            raise
+        raise NodeFault(ray.get_runtime_context().get_node_id(), said.fault) from error
+
+
+class NodeFault(Exception):
+    """A worker cannot train on this node."""
+
+    def __init__(self, node: str, fault: str) -> None:
+        super().__init__(node, fault)
+        self.node, self.fault = node, fault

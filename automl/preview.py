@@ -106,12 +106,18 @@ def preview(settings: Settings) -> Preview:
     task = open_task(baseline, settings.runtime)
     plan = make_plan(settings, baseline, task)
     with connect():
-        shape, there = settings.shape, nodes()
+        shape = settings.shape
+        there = [node.resources for node in nodes(shape.labels).values() if not node.draining]
         if settings.gpus_per_trial is None and any(node.get("GPU") for node in there):
             shape = replace(shape, gpus=1)
-        at_once = slots(shape, there)
+        room = slots(shape, there)
         # Where a trial would run, and with what it would be given.
-        worker = ray.remote(num_cpus=shape.cpus, num_gpus=shape.gpus)(_step)
+        worker = ray.remote(
+            num_cpus=shape.cpus,
+            num_gpus=shape.gpus,
+            resources=dict(shape.custom),
+            label_selector=dict(shape.labels),
+        )(_step)
         step: float = ray.get(worker.remote(baseline, settings, shape))
     drawn = [settings.adjust(config) for _, config in random_draws(space, DRAWS) if config]
     models = [_model(config, settings) for config in (baseline, *drawn)]
@@ -121,6 +127,7 @@ def preview(settings: Settings) -> Preview:
     passes = 1 + task.size("validation") / task.size("train") / 3
     epoch = step * task.steps() * passes
     resource = expected_resource(plan.budget)
+    at_once = settings.concurrent or room
     hours = None
     if plan.trials is not None:
         hours = plan.trials * resource * epoch / at_once / 3600

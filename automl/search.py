@@ -7,25 +7,28 @@ from collections import Counter
 from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
+from shlex import quote
+from typing import Any
 
 import optuna
 from optuna.study import StudyDirection
 
 from attention import InputError
-from automl.folder import FILE as ABOUT
-from automl.folder import About, find_folder, new_folder, old_folder, read_about, write_about
+from automl.data import shared
+from automl.folder import About, exists, find_search, new_folder, old_folder, write_about
 from automl.forecast import Forecast, check_limits
 from automl.lasting import check_lasting
 from automl.result import SearchResult, make_result
 from automl.settings import Settings, draw_baseline, reference
-from automl.tasks import Task, open_task
+from automl.storage import Storage
+from automl.tasks import Split, Task, open_task
 from search.config import TrialConfig
 from search.engine import Engine
 from search.ledger import Plan, leaders
 from search.record import State, TrialRecord
 from search.samplers import check_sampler, load_sampler
 from search.spaces import Space, fingerprint, load, random_draws
-from search.study import FILE, create_study, learn, open_study, read_records
+from search.study import FILE, create_study, learn, open_study, read_records, resume_study
 
 # Ray and MLflow take seconds to import; a mistake in the arguments is told before that.
 
@@ -46,13 +49,14 @@ def run_search(settings: Settings) -> SearchResult:
     if settings.like is not None:
         _find_like(settings, mark)
     baseline = draw_baseline(space, settings)
+    shared.use(None)
     task = open_task(baseline, settings.runtime)  # decodes the data, once and before any trial
     task.model()  # and shows whether the backbone takes it
     plan = make_plan(settings, baseline, task)
     draws = [settings.adjust(config) for _, config in random_draws(space, 100) if config]
     check_limits([baseline, *draws], settings)
     with new_folder(settings, plan, fingerprint=mark, data=task.digest) as (folder, about):
-        return _run(folder, about, space, baseline, begun)
+        return _run(folder, about, space, task, begun)
 
 
 def resume_search(
@@ -88,12 +92,13 @@ def resume_search(
                 f"stand beside new ones. Bring the old space back, or start another search."
             )
         known = len(read_records(folder, about.name))
-        settings = replace(settings.extended(trials, budget, known), storage=storage)
+        settings = settings.extended(trials, budget, known)
         about = replace(about, settings=settings, plan={**about.plan, "trials": settings.most})
         write_about(folder, about)
         baseline = draw_baseline(chosen, settings)
-        open_task(baseline, settings.runtime)  # decodes the data where they no longer are
-        return _run(folder, about, chosen, baseline, begun)
+        shared.recall(folder, Storage(storage))
+        task = open_task(baseline, settings.runtime)  # decodes the data where they no longer are
+        return _run(folder, about, chosen, task, begun)
 
 
 def start_or_resume(settings: Settings) -> SearchResult:
@@ -104,10 +109,9 @@ def start_or_resume(settings: Settings) -> SearchResult:
     """
     if settings.name is None:
         raise InputError("--resume auto needs the --name of the search that is to go on")
-    folder = Path(settings.storage).expanduser().resolve() / settings.name
-    if not (folder / ABOUT).is_file():
+    if not exists(settings.name, settings.storage):
         return run_search(settings)
-    made = read_about(folder).settings
+    made = find_search(settings.name, settings.storage)[1].settings
     same = replace(made, trials=settings.trials, budget=settings.budget, storage=settings.storage)
     if same != settings:
         other = [key for key, value in settings.to_json().items() if getattr(same, key) != value]
@@ -119,7 +123,7 @@ def start_or_resume(settings: Settings) -> SearchResult:
     return resume_search(settings.name, storage=settings.storage, trials=trials, budget=settings.budget)
 
 
-def _run(folder: Path, about: About, space: Space, baseline: TrialConfig, begun: float) -> SearchResult:
+def _run(folder: Path, about: About, space: Space, task: Task, begun: float) -> SearchResult:
     from automl.keeper import Keeper
     from automl.metrics import Meter
     from automl.progress import Progress, search_summary
@@ -128,10 +132,10 @@ def _run(folder: Path, about: About, space: Space, baseline: TrialConfig, begun:
 
     settings, plan = about.settings, Plan(**about.plan)
     advice = f"go on with: automl search --resume {about.name}" + (
-        f" --storage {settings.storage}" if settings.storage != "searches" else ""
+        f" --storage {quote(settings.storage)}" if settings.storage != "searches" else ""
     )
     with open_workers(settings, folder / "log.txt", advice) as workers:
-        tracker = open_tracker(folder, about)
+        tracker = open_tracker(about.kept, about)
         fresh = not (folder / FILE).exists()
         study = _open_study(folder, about, plan)
         if fresh and settings.like is not None:
@@ -142,7 +146,7 @@ def _run(folder: Path, about: About, space: Space, baseline: TrialConfig, begun:
         forecast = Forecast(settings)
         engine = Engine(study, space, plan, sampler, adjust=settings.adjust, forecast=forecast)
         known = list(engine.records.values())
-        keeper = Keeper(folder, plan, known, keep=settings.keep, told=tracker.update)
+        keeper = Keeper(about.kept, plan, known, keep=settings.keep, told=tracker.update)
         progress = Progress(
             plan,
             engine.records,
@@ -155,7 +159,7 @@ def _run(folder: Path, about: About, space: Space, baseline: TrialConfig, begun:
         engine.listeners = [forecast, keeper, tracker, progress, meter, Traces(folder)]
         for record in known:  # what MLflow missed
             tracker.update(record)
-        print(f"search {about.name} in {folder}; if anything ends it, {advice}", file=sys.stderr)
+        print(f"search {about.name} in {about.kept}; if anything ends it, {advice}", file=sys.stderr)
 
         def out_of_time() -> bool:
             if settings.seconds is not None and time.monotonic() - begun > settings.seconds:
@@ -166,7 +170,13 @@ def _run(folder: Path, about: About, space: Space, baseline: TrialConfig, begun:
         try:
             with progress:
                 workers.run(
-                    engine, folder, reference=reference(baseline), limits=settings.limits, stop=out_of_time
+                    engine,
+                    folder,
+                    about.kept,
+                    reference=reference(task.config),
+                    limits=settings.limits,
+                    data=share(task, folder, about, "train", "validation"),
+                    stop=out_of_time,
                 )
         finally:
             # Whatever ended the search, what was found until then is found.
@@ -174,7 +184,7 @@ def _run(folder: Path, about: About, space: Space, baseline: TrialConfig, begun:
             counts = Counter(record.state for record in engine.records.values())
             open_trials = counts[State.RUNNING] > 0
             missing = tracker.finish(best=best, metric=plan.metric, counts=counts, stopped=open_trials)
-            settle(folder, engine)
+            settle(folder)
     result = make_result(
         folder, about.name, engine, runs=tracker.runs, begun=begun, untracked=missing, devices=workers.devices
     )
@@ -185,6 +195,15 @@ def _run(folder: Path, about: About, space: Space, baseline: TrialConfig, begun:
         print(advice, file=sys.stderr)
         raise Stopped(workers.interrupt.signal)
     return result
+
+
+def share(task: Task, folder: Path, about: About, *splits: Split) -> dict[str, Any] | None:
+    """What trials are to know of the data, where they may run on machines that do not have them."""
+    from cluster import joins
+
+    if about.kept.local is not None and not joins():
+        return None
+    return task.share(Storage(about.settings.storage), folder, splits)
 
 
 class Stopped(SystemExit):
@@ -214,7 +233,7 @@ def _open_study(folder: Path, about: About, plan: Plan) -> optuna.Study:
     """The search's study, made where there is none yet."""
     if (folder / FILE).exists():
         with suppress(KeyError):  # killed between the file and the study in it
-            return open_study(folder, name=about.name)
+            return resume_study(folder, name=about.name)
     directions = [
         StudyDirection.MAXIMIZE if plan.better(name) > 0 else StudyDirection.MINIMIZE
         for name in plan.objectives
@@ -236,8 +255,7 @@ def _learn(study: optuna.Study, about: About) -> None:
 def _find_like(settings: Settings, mark: str) -> tuple[Path, About]:
     """The search `--like`. Raises InputError when there is none, or its space has another fingerprint."""
     assert settings.like is not None
-    place = find_folder(settings.like, settings.storage)
-    other = read_about(place)
+    place, other = find_search(settings.like, settings.storage)
     if other.fingerprint != mark:
         raise InputError(
             f"search {settings.like!r} was made with another space ({other.settings.space}); --like needs "

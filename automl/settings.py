@@ -1,7 +1,7 @@
 """What a person may say about a search, as one value that is kept in the search's folder."""
 
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, fields, replace
 from pathlib import Path
 from typing import Any
@@ -11,7 +11,8 @@ import torch
 from attention import InputError, unknown
 from automl.limits import Limits
 from automl.runtime import Runtime
-from automl.units import count, seconds, size
+from automl.storage import Storage
+from automl.units import amounts, count, labels, seconds, size
 from cluster.resources import TrialResources
 from search.config import Model, TrialConfig
 from search.spaces import Space, random_draws
@@ -43,8 +44,13 @@ class Settings:
     keep: of how many of the best trials the checkpoints stay.
     cpus_per_trial, gpus_per_trial: of each worker; by default one core, and one GPU where there are any.
     workers_per_trial: processes that train one trial together, each on a part of every batch.
+    resource: a cluster's own resources of each worker, each as `NAME=AMOUNT`, such as
+        `accelerator_type:H200=0.01`. label: of the nodes that may run trials, each as `KEY=VALUE`.
+    concurrent: trials at once at most, asked for though there is no room for them yet, so that a cluster may
+        start nodes; as many as there is room for where not given.
     precision: auto, bf16, fp16 or fp32. compile: how steps are run, auto, off, graphs or inductor.
-    storage: folder that gets a folder called `name` with the study, the checkpoints and the log.
+    storage: folder, or its address in an object store, that gets a folder called `name` with the study, the
+        checkpoints and the log.
     """
 
     space: str
@@ -69,11 +75,16 @@ class Settings:
     cpus_per_trial: float = 1
     gpus_per_trial: float | None = None
     workers_per_trial: int = 1
+    resource: Sequence[str] = ()
+    label: Sequence[str] = ()
+    concurrent: int | None = None
     precision: str = "auto"
     compile: str = "auto"
     storage: str = "searches"
 
     def __post_init__(self) -> None:
+        for key in ("resource", "label"):  # JSON and the command line have lists
+            object.__setattr__(self, key, tuple(getattr(self, key) or ()))
         if self.trials is not None and self.trials < 1:
             raise InputError(f"--trials must be 1 or more; got {self.trials}")
         if self.equal not in EQUAL:
@@ -82,12 +93,23 @@ class Settings:
             raise InputError(f"--baseline-share must lie between 0 and 1; got {self.baseline_share:g}")
         if self.keep < 1:
             raise InputError(f"--keep must be 1 or more; got {self.keep}")
+        if self.concurrent is not None and self.concurrent < 1:
+            raise InputError(f"--concurrent must be 1 or more; got {self.concurrent}")
         if self.max_latency_ms is not None and not self.max_latency_ms > 0:
             raise InputError(f"--max-latency-ms must be above 0; got {self.max_latency_ms:g}")
-        if self.name is not None and not re.fullmatch(r"[\w.-]+", self.name):
-            raise InputError(f"--name may hold letters, digits, '.', '_' and '-'; got {self.name!r}")
+        if self.name is not None and not re.fullmatch(r"[\w-][\w.-]*", self.name):
+            raise InputError(
+                f"--name may hold letters, digits, '_', '-' and, not first, '.'; got {self.name!r}"
+            )
         # These raise what is wrong with their part.
-        _ = self.limits, self.shape, self.seconds, self.runtime, TrialConfig(seed=self.seed)
+        _ = (
+            self.limits,
+            self.shape,
+            self.seconds,
+            self.runtime,
+            Storage(self.storage),
+            TrialConfig(seed=self.seed),
+        )
 
     @property
     def limits(self) -> Limits:
@@ -105,7 +127,11 @@ class Settings:
     def shape(self) -> TrialResources:
         """Of a trial, without the GPU that is the default where there are any."""
         return TrialResources(
-            cpus=self.cpus_per_trial, gpus=self.gpus_per_trial or 0, workers=self.workers_per_trial
+            cpus=self.cpus_per_trial,
+            gpus=self.gpus_per_trial or 0,
+            workers=self.workers_per_trial,
+            custom=amounts(self.resource, "--resource"),
+            labels=labels(self.label, "--label"),
         )
 
     @property

@@ -7,7 +7,7 @@ from dataclasses import asdict, dataclass
 from typing import Any
 
 from automl.confirmation import VERDICT, confirmations
-from automl.folder import find_folder, find_latest, is_running, read_about
+from automl.folder import find_latest, find_search, is_running
 from automl.units import duration
 from search.ledger import Plan, leaders
 from search.record import State, TrialRecord
@@ -67,8 +67,7 @@ class Status:
 
 def read_status(name: str | None = None, storage: str = "searches") -> Status:
     """The status of the search called `name`, or of the latest one. Raises InputError when there is none."""
-    folder = find_folder(name or find_latest(storage), storage)
-    about = read_about(folder)
+    folder, about = find_search(name or find_latest(storage), storage)
     plan = Plan(**about.plan)
     records = read_records(folder, about.name)
     counts = Counter(record.state for record in records)
@@ -81,14 +80,14 @@ def read_status(name: str | None = None, storage: str = "searches") -> Status:
     epochs = [metrics for record in records for metrics in record.history]
     times = [metrics["time"] for metrics in epochs if "time" in metrics]
     ended = len(records) - counts[State.RUNNING]
-    running = is_running(folder)
+    running = is_running(folder, about.kept)
     left = None
     if running and plan.trials is not None and 0 < ended < plan.trials and len(times) > 1:
         left = (max(times) - min(times)) / ended * (plan.trials - ended)
     places = [place for place in confirmations(folder) if (place / VERDICT).exists()]
     return Status(
         search=about.name,
-        folder=str(folder),
+        folder=str(about.kept),
         running=running,
         trials=plan.trials,
         states={str(state): counts[state] for state in State},

@@ -9,7 +9,7 @@ from automl.folder import old_folder
 from automl.tracking.opening import open_confirmation, open_tracker
 from search.ledger import Plan, leaders
 from search.record import State
-from search.study import close_study, read_records
+from search.study import read_records
 
 PATIENCE = 600.0  # seconds that MLflow may take
 
@@ -23,7 +23,7 @@ def run_sync(name: str, storage: str = "searches") -> int:
         plan = Plan(**about.plan)
         records = read_records(folder, about.name)
         trials = len(records)
-        tracker = open_tracker(folder, about)
+        tracker = open_tracker(about.kept, about)
         for record in records:
             tracker.update(record)
         counts = Counter(record.state for record in records)
@@ -36,12 +36,11 @@ def run_sync(name: str, storage: str = "searches") -> int:
             confirmation = Confirmation.read(place)
             jury = open_jury(place, about, confirmation, retry=False)
             jury.look(False)
-            tracker = open_confirmation(place, about, confirmation)
+            tracker = open_confirmation(about.kept / place.name, about, confirmation)
             for record in jury.roster.records.values():
                 tracker.update(record)
             missing += conclude_in(tracker, about, jury, patience=PATIENCE)
             trials += len(jury.roster.records)
-            close_study(jury.roster.study)
         if missing:
             raise InputError(
                 f"MLflow did not take {missing} trials or parts of them; try again when it answers"

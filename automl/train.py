@@ -14,6 +14,7 @@ from attention import InputError, Spec
 from automl import checkpoint
 from automl.loop import Diverged, fit, start
 from automl.runtime import Runtime, find_device
+from automl.storage import Storage
 from automl.tasks import Task, open_task
 from automl.tracking.tracker import Tracker
 from backbones import build, sites
@@ -64,7 +65,8 @@ def run_train(
     state = start(task)
     trial = record.TrialRecord(0, config)
     with new_folder(Path(storage).resolve()) as folder:
-        tracker = Tracker(experiment="train", checkpoint=lambda trial: folder)
+        kept = Storage(str(folder))
+        tracker = Tracker(experiment="train", checkpoint=lambda trial: kept)
         if log:
             _empty(Path(log))
         tracker.started(trial)
@@ -72,7 +74,7 @@ def run_train(
             for metrics in fit(task, state):
                 trial.history.append(metrics)
                 tracker.reported(trial)
-                checkpoint.save(folder, config, state, trial.history)
+                checkpoint.save(kept, config, state, trial.history)
                 if log:
                     append_line(Path(log), metrics)
                 tell(task, metrics)

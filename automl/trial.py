@@ -6,28 +6,30 @@ answer, and so is an error of its own; only the death of a process is for Ray to
 """
 
 import time
-import traceback
 from collections.abc import Iterator, Mapping
-from pathlib import Path
 from typing import Any
 
+import ray
 import torch
 from ray import tune
 
 from automl import checkpoint
+from automl.data import shared
 from automl.facts import measure
+from automl.failure import failure
 from automl.limits import Limits
 from automl.loop import Diverged, evaluate, fit, start
 from automl.runtime import Runtime, find_device
+from automl.storage import Storage
 from automl.tasks import open_task
 from search.config import Model, TrialConfig
 from search.record import Metrics, Report
-from search.tuner import REPORT
+from search.tuner import NODE, REPORT
 
 
 def assignment(
     config: TrialConfig,
-    folder: Path,
+    folder: Storage,
     *,
     reference: Model,
     equal: str,
@@ -35,12 +37,14 @@ def assignment(
     precision: str,
     compile: str,
     test: bool = False,
+    data: Mapping[str, Any] | None = None,
 ) -> dict[str, Any]:
     """What a trial's process is sent.
 
     folder: where its checkpoint is written, and found again by whoever goes on with it.
     reference: the plain model whose steps are the unit of time. equal: `time`, or `epochs` for raw epochs.
     test: score the test split after the last epoch, as `test_NAME` for each of the task's metrics.
+    data: what `Task.share` returned, where the data come from the storage.
     """
     return {
         "trial": config.to_json(),
@@ -50,6 +54,7 @@ def assignment(
         "limits": dict(vars(limits)),
         "runtime": {"precision": precision, "compile": compile},
         "test": test,
+        "data": data,
     }
 
 
@@ -73,11 +78,11 @@ class TrialActor(tune.Trainable):
             runtime = Runtime(device=granted(gpus), share=min(1, gpus) or 1, **config["runtime"])
             yield from reports(config, runtime)
         except Exception as error:
-            yield Report(error=_line(error), traceback=traceback.format_exc())
+            yield failure(error, Storage(config["folder"]))
 
     def step(self) -> dict[str, Any]:
         report = next(self.work)
-        return {REPORT: report, "done": report.last}
+        return {REPORT: report, NODE: ray.get_runtime_context().get_node_id(), "done": report.last}
 
 
 def reports(config: Mapping[str, Any], runtime: Runtime) -> Iterator[Report]:
@@ -85,13 +90,17 @@ def reports(config: Mapping[str, Any], runtime: Runtime) -> Iterator[Report]:
 
     Yields a report an epoch; the last one says how it ended. Of several workers, the first one writes.
     """
-    trial, folder = TrialConfig.from_json(config["trial"]), Path(config["folder"])
+    trial, folder = TrialConfig.from_json(config["trial"]), Storage(config["folder"])
     history: list[Metrics] = []
     facts: dict[str, float] = {}
     violations: dict[str, float] = {}
+    shared.use(config["data"])
     try:
-        file = folder / checkpoint.NAME
-        content = checkpoint.read(file, runtime.device) if file.exists() else None
+        content = checkpoint.read(folder, runtime.device) if folder.exists(checkpoint.NAME) else None
+        if content is not None and content["config"] != config["trial"]:
+            content = (
+                None  # of a trial that the study had lost, when its driver died before the study was copied
+            )
         if content is not None:
             history, facts = content["history"], content["facts"]
         else:
@@ -113,8 +122,6 @@ def reports(config: Mapping[str, Any], runtime: Runtime) -> Iterator[Report]:
             if _spent(history, trial):
                 yield Report(history=history, facts=facts, violations=violations, finished=True)
                 return
-        if runtime.rank == 0:
-            folder.mkdir(parents=True, exist_ok=True)
         for metrics in fit(task, state, pace):
             history = [*history, {**metrics, "time": time.time()}]
             if config["test"] and _spent(history, trial):

@@ -1,6 +1,7 @@
 """Numbers as people write them on a command line: `2h30m`, `5M`, `2GB`."""
 
 import re
+from collections.abc import Sequence
 
 from attention import InputError
 
@@ -16,6 +17,32 @@ def seconds(text: str, option: str) -> float:
     if "".join(number + unit for number, unit in parts) != text or total <= 0:
         raise InputError(f"{option} must be a time such as 90s, 30m, 2h or 1h30m; got {text!r}")
     return total
+
+
+def amounts(texts: Sequence[str], option: str) -> dict[str, float]:
+    """`NAME=AMOUNT`s. Raises InputError for anything else, and for a name that comes twice."""
+    found = {}
+    for name, text in labels(texts, option, "NAME=AMOUNT").items():
+        try:
+            found[name] = float(text)
+        except ValueError:
+            raise InputError(
+                f"{option} must be NAME=AMOUNT with a number; got {f'{name}={text}'!r}"
+            ) from None
+    return found
+
+
+def labels(texts: Sequence[str], option: str, form: str = "KEY=VALUE") -> dict[str, str]:
+    """`KEY=VALUE`s. Raises InputError for anything else, and for a key that comes twice."""
+    found: dict[str, str] = {}
+    for text in texts:
+        match = re.fullmatch(r"([\w./:-]+)=([\w.-]+)", text)
+        if match is None:
+            raise InputError(f"{option} must be {form}; got {text!r}")
+        if match[1] in found:
+            raise InputError(f"{option} names {match[1]} twice")
+        found[match[1]] = match[2]
+    return found
 
 
 def duration(value: float) -> str:

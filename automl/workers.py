@@ -1,13 +1,11 @@
 """Ray with room for trials of one shape, for as long as a search or a confirmation takes."""
 
 import shutil
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
-
-from optuna.exceptions import StorageInternalError
-from sqlalchemy.exc import SQLAlchemyError
+from typing import Any
 
 from attention import InputError
 from automl.data.store import NO_ROOM
@@ -16,14 +14,16 @@ from automl.limits import Limits
 from automl.logs import chatter_to
 from automl.multi_worker import multi_worker_trial
 from automl.settings import Settings
+from automl.storage import Storage
 from automl.trial import TrialActor, assignment
-from cluster import TrialResources, connect, nodes, slots, wait_for_room
+from cluster import Room, TrialResources, connect, nodes, slots, wait_for_room
 from search.config import Model
 from search.ledger import Ledger
 from search.record import TRIALS
-from search.study import close_study
+from search.study import FILE as STUDY
 from search.tuner import run_trials
 
+RAY = "ray"  # the folder for what Tune and Train write for themselves
 PLACEMENT_LIMIT = 300.0  # seconds to wait for room for the first trial
 
 
@@ -31,12 +31,12 @@ PLACEMENT_LIMIT = 300.0  # seconds to wait for room for the first trial
 class Workers:
     """Where trials run.
 
-    shape: of a trial. slots: trials that there is room for. advice: how to go on when something ends it.
+    shape: of a trial. room: for trials. advice: how to go on when something ends it.
     """
 
     settings: Settings
     shape: TrialResources
-    slots: int
+    room: Room
     interrupt: Interrupt
     advice: str
 
@@ -49,50 +49,48 @@ class Workers:
     def device(self) -> str:
         return "GPU" if self.shape.gpus else "core"
 
-    def concurrent(self, trials: int | None) -> int:
-        """How many of so many trials run at once."""
-        return self.slots if trials is None else max(1, min(trials, self.slots))
-
     def run(
         self,
         ledger: Ledger,
         folder: Path,
+        kept: Storage,
         *,
         reference: Model,
         limits: Limits,
         test: bool = False,
+        data: Mapping[str, Any] | None = None,
         stop: Callable[[], bool] = lambda: False,
     ) -> None:
         """Run the ledger's trials until it has no more or a signal comes.
 
-        folder: below it go their checkpoints. reference, limits, test: as in `automl.trial.assignment`.
+        folder: for Tune's own files. kept: below it go the checkpoints.
+        reference, limits, test, data: as in `automl.trial.assignment`.
         stop: ends it in order, too.
-        Raises InputError when the study cannot be written.
+        Raises InputError when the study cannot be written, and when there is no more room for a trial.
         """
         alone = self.shape.workers == 1
         (folder / TRIALS).mkdir(exist_ok=True)
         try:
             run_trials(
-                TrialActor if alone else multi_worker_trial(self.shape, folder / "ray" / "train"),
+                TrialActor if alone else multi_worker_trial(self.shape, kept / RAY / "train"),
                 ledger,
                 assign=lambda record: assignment(
                     record.config,
-                    folder / record.folder,
+                    kept / record.folder,
                     reference=reference,
                     equal=self.settings.equal,
                     limits=limits,
                     precision=self.settings.precision,
                     compile=self.settings.compile,
                     test=test,
+                    data=data,
                 ),
                 # A trial of several workers is a function that waits for them and takes no core of
                 # theirs; it takes a little memory, since Ray places nothing that takes nothing.
-                resources=(
-                    {"cpu": self.shape.cpus, "gpu": self.shape.gpus} if alone else {"memory": 2.0**20}
-                ),
-                concurrent=self.concurrent(ledger.plan.trials),
-                folder=folder / "ray",
-                stop=lambda: stop() or self.interrupt(),
+                resources=self.shape.bundle if alone else {"memory": 2.0**20},
+                places=self.room,
+                folder=folder / RAY,
+                stop=lambda: stop() or self.interrupt() or self.room.ended() is not None,
             )
         except Exception as error:
             if _is_storage(error):
@@ -101,38 +99,45 @@ class Workers:
                     f"{self.advice}"
                 ) from error
             raise
+        finally:
+            if kept.local is None and not alone:
+                with suppress(OSError):  # a few small files stay
+                    (kept / RAY).clear()
+        if (why := self.room.ended()) is not None:
+            raise InputError(f"{why}. When there is room again, {self.advice}")
 
 
 @contextmanager
 def open_workers(settings: Settings, log: Path, advice: str) -> Iterator[Workers]:
     """Inside the block there is Ray, with room for a trial as `settings` have it, and signals are noted.
 
-    log: gets what the libraries say. Raises InputError when a trial cannot be placed.
+    log: gets what the libraries say. Raises InputError when a trial cannot be placed; with `--concurrent`,
+    room for it is what the trials wait for.
     """
     with (
         chatter_to(log),
         connect(dashboard=settings.workers_per_trial > 1),
         interrupts(advice) as interrupt,  # after Ray, which takes SIGTERM for itself
     ):
-        shape, there = settings.shape, nodes()
+        shape = settings.shape
+        there = [node.resources for node in nodes(shape.labels).values() if not node.draining]
         if settings.gpus_per_trial is None and any(node.get("GPU") for node in there):
             shape = replace(shape, gpus=1)
-        room = slots(shape, there)
-        wait_for_room(shape, PLACEMENT_LIMIT)
-        yield Workers(settings=settings, shape=shape, slots=room, interrupt=interrupt, advice=advice)
+        if settings.concurrent is None:
+            slots(shape, there)
+            wait_for_room(shape, PLACEMENT_LIMIT)
+        room = Room(shape, settings.concurrent)
+        yield Workers(settings=settings, shape=shape, room=room, interrupt=interrupt, advice=advice)
 
 
-def settle(folder: Path, ledger: Ledger) -> None:
-    """Leave the study in one file, and nothing of Tune's."""
-    close_study(ledger.study)
-    shutil.rmtree(folder / "ray", ignore_errors=True)
+def settle(folder: Path) -> None:
+    """Leave nothing of Tune's."""
+    shutil.rmtree(folder / RAY, ignore_errors=True)
 
 
 def _is_storage(error: BaseException) -> bool:
     """The study could not be written, or the disk is full."""
-    if isinstance(error, StorageInternalError | SQLAlchemyError):
-        return True
-    if isinstance(error, OSError) and error.errno in NO_ROOM:
+    if isinstance(error, OSError) and (error.errno in NO_ROOM or str(error.filename).endswith(STUDY)):
         return True
     return error.__cause__ is not None and _is_storage(error.__cause__)
 

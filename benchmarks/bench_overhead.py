@@ -13,7 +13,6 @@ import tempfile
 import time
 from pathlib import Path
 
-import optuna
 import torch
 from harness import Row, show, write
 
@@ -23,6 +22,7 @@ from automl.search import run_search
 from automl.settings import Settings
 from automl.tasks import open_task
 from search.config import Data, Model, Training, TrialConfig
+from search.study import open_study, read_history
 
 TRIALS = 100
 NESTED = 6  # each takes as long as a hundred of the others
@@ -58,11 +58,11 @@ def our_search() -> float:
     settings = Settings(space=f"{__file__}:trivial", trials=TRIALS, subset=0.05, name="overhead")
     result = run_search(settings)
     assert (result.completed, result.errors, result.untracked) == (TRIALS, 0, 0), result
-    study = optuna.load_study(study_name="overhead", storage="sqlite:///searches/overhead/study.db")
+    study = open_study(Path("searches/overhead"), name="overhead")
     trials = sorted(study.trials, key=lambda trial: trial.datetime_complete)
     late = trials[TRIALS // 10 :]
     wall = (trials[-1].datetime_complete - trials[TRIALS // 10 - 1].datetime_complete).total_seconds()
-    training = sum(trial.user_attrs["history"][-1]["seconds"] for trial in late)
+    training = sum(read_history(trial.user_attrs)[-1]["seconds"] for trial in late)
     return (wall * SLOTS - training) / len(late)
 
 

@@ -22,6 +22,7 @@ from automl.search import run_search
 from automl.settings import Settings
 from search import choices
 from search.config import Data, Model, TrialConfig
+from search.study import open_study
 
 
 def trivial(trial: optuna.Trial) -> TrialConfig:
@@ -53,7 +54,7 @@ def main() -> None:
         threading.Thread(target=watch, daemon=True).start()
         result = run_search(Settings(space=f"{__file__}:trivial", trials=trials, subset=0.12, name="scale"))
         assert (result.trials, result.errors, result.untracked) == (trials, 0, 0), result
-        study = optuna.load_study(study_name="scale", storage="sqlite:///searches/scale/study.db")
+        study = open_study(Path("searches/scale"), name="scale")
         ends = sorted(t.datetime_complete.timestamp() for t in study.trials if t.datetime_complete)
         client = mlflow.MlflowClient()
         experiment = client.get_experiment_by_name("trivial").experiment_id

@@ -59,12 +59,12 @@ def ours(folder: Path) -> dict[str, float]:
 
 def _trained(folder: Path) -> float:
     """Seconds of the epochs in both studies, summed over the slots."""
-    import optuna
+    from search.study import open_study, read_history
 
     total = 0.0
     for place, name in ((folder, "bench"), (folder / "confirm", "bench-confirm")):
-        study = optuna.load_study(study_name=name, storage=f"sqlite:///{place / 'study.db'}")
-        total += sum(m["seconds"] for trial in study.trials for m in trial.user_attrs.get("history", []))
+        study = open_study(place, name=name)
+        total += sum(m["seconds"] for trial in study.trials for m in read_history(trial.user_attrs))
     return total
 
 

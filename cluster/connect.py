@@ -4,14 +4,16 @@ import logging
 import os
 import socket
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
+from dataclasses import dataclass
 
 import ray
+from ray._private.state import state
 
 from attention import InputError
 from cluster.loopback import LOOPBACK, on_loopback
-from cluster.resources import TrialResources
+from cluster.resources import TrialResources, amounts
 from cluster.token import check_token
 
 
@@ -53,6 +55,11 @@ def connect(*, dashboard: bool = False) -> Iterator[None]:
         ray.shutdown()
 
 
+def joins() -> bool:
+    """Whether `connect` joins a cluster, so that trials may run on other machines."""
+    return bool(os.environ.get("RAY_ADDRESS"))
+
+
 def name_the_cluster() -> None:
     """Runs first in each process of a local Ray: names the cluster that the process belongs to.
 
@@ -62,9 +69,37 @@ def name_the_cluster() -> None:
     os.environ["RAY_ADDRESS"] = ray.get_runtime_context().gcs_address
 
 
-def nodes() -> list[dict[str, float]]:
-    """The resources of each living node of the connected cluster, in Ray's names."""
-    return [node["Resources"] for node in ray.nodes() if node["Alive"]]
+@dataclass(frozen=True)
+class Node:
+    """A living node: its name for people, its resources in Ray's names; whether it is about to go.
+
+    Ray begins nothing on a node that drains, since its owner takes it back.
+    """
+
+    name: str
+    resources: Mapping[str, float]
+    draining: bool = False
+
+
+def nodes(labels: Mapping[str, str] | None = None) -> dict[str, Node]:
+    """The living nodes of the connected cluster that have all these labels, by their ids."""
+    wanted = (labels or {}).items()
+    draining = state.get_draining_nodes()
+    return {
+        node["NodeID"]: Node(
+            f"{node['NodeManagerAddress']} ({node['NodeID'][:8]})",
+            node["Resources"],
+            node["NodeID"] in draining,
+        )
+        for node in ray.nodes()
+        if node["Alive"] and wanted <= node["Labels"].items()
+    }
+
+
+def node_of(actor: str) -> str:
+    """The id of the node that an actor ran on, alive or dead; empty if it never ran."""
+    about = state.actor_table(actor)
+    return str(about["Address"]["NodeID"]) if about else ""
 
 
 def wait_for_room(trial: TrialResources, seconds: float, poll: float = 1.0) -> None:
@@ -75,15 +110,14 @@ def wait_for_room(trial: TrialResources, seconds: float, poll: float = 1.0) -> N
     until = time.monotonic() + seconds
     while True:
         free = ray.available_resources()
-        cpus, gpus = free.get("CPU", 0), free.get("GPU", 0)
-        if cpus >= trial.cpus * trial.workers and gpus >= trial.gpus * trial.workers:
+        if all(free.get(name, 0) >= amount * trial.workers for name, amount in trial.bundle.items()):
             return
         if time.monotonic() >= until:
             there = ray.cluster_resources()
             raise InputError(
-                f"a trial asks for {trial}; of the cluster's {there.get('CPU', 0):g} CPUs and "
-                f"{there.get('GPU', 0):g} GPUs, {cpus:g} and {gpus:g} are free, and no more became free in "
-                f"{seconds:g} s. Stop what runs there (ray status, ray job list), or ask for less."
+                f"a trial asks for {trial}; of the cluster's {amounts(trial, there)}, {amounts(trial, free)} "
+                f"are free, and no more became free in {seconds:g} s. Stop what runs there (ray status, ray "
+                f"job list), or ask for less."
             )
         time.sleep(poll)
 

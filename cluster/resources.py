@@ -1,10 +1,12 @@
 """What a trial takes and how many fit, as pure functions of the cluster's resources."""
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
 from math import isfinite
 
 from attention import InputError
+
+STANDARD = ("CPU", "GPU", "memory", "object_store_memory")  # of every node, as Ray calls them
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -12,11 +14,14 @@ class TrialResources:
     """The shape of one trial: workers, and the CPU cores and GPUs of each.
 
     A fraction of a GPU shares it with other trials.
+    custom: of each worker too, by the names that the cluster's owner gave them. labels: of its node.
     """
 
     cpus: float = 1
     gpus: float = 0
     workers: int = 1
+    custom: Mapping[str, float] = field(default_factory=dict)
+    labels: Mapping[str, str] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         if not (isfinite(self.cpus) and self.cpus > 0):
@@ -28,35 +33,79 @@ class TrialResources:
                 f"--gpus-per-trial must be a fraction below 1 or a whole number; got {self.gpus:g}"
             )
 
+        for name, amount in self.custom.items():
+            if name in STANDARD:
+                raise InputError(f"--resource is for a cluster's own resources; {name} is none of them")
+            if not (isfinite(amount) and amount > 0) or (amount > 1 and amount != int(amount)):
+                raise InputError(
+                    f"--resource {name} must be a fraction below 1 or a whole number above 0; got {amount:g}"
+                )
         if self.workers < 1:
             raise InputError(f"--workers-per-trial must be 1 or more; got {self.workers}")
 
     def __str__(self) -> str:
-        one = f"{self.cpus:g} CPUs and {self.gpus:g} GPUs"
-        return f"{self.workers} workers of {one} each" if self.workers > 1 else f"{one} on one node"
+        one = _listed([f"{amount:g} {_called(name)}" for name, amount in self.bundle.items()])
+        on = (
+            f" with {_listed([f'{key}={value}' for key, value in self.labels.items()])}"
+            if self.labels
+            else ""
+        )
+        if self.workers > 1:
+            return f"{self.workers} workers of {one} each" + (f" on nodes{on}" if on else "")
+        return f"{one} on one node{on}"
+
+    @property
+    def bundle(self) -> dict[str, float]:
+        """What one worker takes, in Ray's names."""
+        return {"CPU": self.cpus, "GPU": self.gpus, **self.custom}
 
 
-def slots(trial: TrialResources, nodes: Sequence[Mapping[str, float]]) -> int:
+def slots(trial: TrialResources, nodes: Collection[Mapping[str, float]]) -> int:
     """How many trials run at once on `nodes`, each node's resources in Ray's names.
 
-    A worker lies on one node; the workers of a trial may lie on several. Raises InputError with what was
-    asked and what exists when none fits.
+    Raises InputError with what was asked and what exists when none fits.
     """
-    total = sum(_on_node(trial, node) for node in nodes) // trial.workers
+    total = fitting(trial, nodes)
     if total == 0:
-        cpus = sum(node.get("CPU", 0) for node in nodes)
-        gpus = sum(node.get("GPU", 0) for node in nodes)
         raise InputError(
-            f"a trial asks for {trial}; the cluster has {cpus:g} CPUs and {gpus:g} GPUs on {len(nodes)} "
-            f"node(s). Lower --cpus-per-trial, --gpus-per-trial or --workers-per-trial, or add a node."
+            f"{shortage(trial, nodes)}. Lower --cpus-per-trial, --gpus-per-trial or --workers-per-trial, or "
+            f"add a node; where nodes come when asked for, --concurrent N asks for N trials' and waits."
         )
     return total
 
 
+def fitting(trial: TrialResources, nodes: Iterable[Mapping[str, float]]) -> int:
+    """How many trials fit on `nodes`, 0 or more.
+
+    A worker lies on one node; the workers of a trial may lie on several.
+    """
+    return sum(_on_node(trial, node) for node in nodes) // trial.workers
+
+
+def shortage(trial: TrialResources, nodes: Collection[Mapping[str, float]]) -> str:
+    """What is asked for and what there is."""
+    total = {name: sum(node.get(name, 0) for node in nodes) for name in trial.bundle}
+    such = "such node(s)" if trial.labels else "node(s)"
+    return f"a trial asks for {trial}; the cluster has {amounts(trial, total)} on {len(nodes)} {such}"
+
+
+def amounts(trial: TrialResources, there: Mapping[str, float]) -> str:
+    """How much there is of what a trial takes."""
+    return _listed([f"{there.get(name, 0):g} {_called(name)}" for name in trial.bundle])
+
+
+def _called(name: str) -> str:
+    return f"{name}s" if name in ("CPU", "GPU") else name
+
+
+def _listed(parts: Sequence[str]) -> str:
+    *first, last = parts
+    return f"{', '.join(first)} and {last}" if first else last
+
+
 def _on_node(trial: TrialResources, node: Mapping[str, float]) -> int:
-    by_cpu = int(node.get("CPU", 0) / trial.cpus + 1e-9)
-    if trial.gpus == 0:
-        return by_cpu
-    gpus = int(node.get("GPU", 0))
-    by_gpu = gpus * int(1 / trial.gpus + 1e-9) if trial.gpus < 1 else int(gpus / trial.gpus)
-    return min(by_cpu, by_gpu)
+    most = [int(node.get(name, 0) / amount + 1e-9) for name, amount in trial.bundle.items() if name != "GPU"]
+    if trial.gpus:
+        gpus = int(node.get("GPU", 0))
+        most.append(gpus * int(1 / trial.gpus + 1e-9) if trial.gpus < 1 else int(gpus / trial.gpus))
+    return min(most)

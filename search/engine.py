@@ -77,9 +77,11 @@ class Engine(Ledger):
     @property
     def barren(self) -> str | None:
         """Why the limits leave nothing to find, once the first trials have all exceeded them."""
-        records = [record for record in self.records.values() if record.state is not State.RUNNING]
-        enough = min(BARREN, self.plan.trials or BARREN)
-        if len(records) < enough or any(record.state is not State.INFEASIBLE for record in records):
+        hopeful = (State.COMPLETE, State.PRUNED, State.ERROR)
+        if any(record.state in hopeful for record in self.records.values()):  # soon found where there is one
+            return None
+        records = [record for record in self.records.values() if record.state is State.INFEASIBLE]
+        if len(records) < min(BARREN, self.plan.trials or BARREN):
             return None
         return f"none of the first {len(records)} trials could be trained; the last one: {records[-1].reason}"
 

@@ -21,7 +21,7 @@ from optuna.trial import FrozenTrial, TrialState, create_trial
 from search.config import TrialConfig
 from search.halving import Score
 from search.record import Listener, Report, Role, State, TrialRecord
-from search.study import ARM, CONFIG, CUT, FACTS, HISTORY, REASON, ROLE, TRAINABLE
+from search.study import ARM, CONFIG, CUT, EPOCH, FACTS, REASON, ROLE, TRAINABLE, add_trial, open_trial
 
 # Errors in a row with one and the same reason after which there is nothing to hope for.
 HOPELESS = 3
@@ -92,7 +92,7 @@ class Ledger(ABC):
         """Take in a trial of an earlier run. others: its number in other studies that are told of it."""
         if record.state is State.RUNNING:
             pairs = ((self.study, trial.number), *others)
-            self._open[record.number] = [(study, _reopen(study, number)) for study, number in pairs]
+            self._open[record.number] = [(study, open_trial(study, number)) for study, number in pairs]
             self._unfinished.append(record.number)
         self.records[record.number] = record
         whole, record.history = record.history, []
@@ -112,20 +112,18 @@ class Ledger(ABC):
         params: Mapping[str, Any] | None = None,
         distributions: Mapping[str, BaseDistribution] | None = None,
     ) -> TrialRecord:
-        """Put a new trial into the study, whole and in one write."""
+        """Put a new trial into the study."""
         attributes = {ROLE: str(role), CONFIG: config.to_json(), **({ARM: arm} if arm else {})}
-        self.study.add_trial(
-            create_trial(
-                state=TrialState.RUNNING,
-                params=dict(params or {}),
-                distributions=dict(distributions or {}),
-                user_attrs=attributes,
-            )
+        new = create_trial(
+            state=TrialState.RUNNING,
+            params=dict(params or {}),
+            distributions=dict(distributions or {}),
+            user_attrs=attributes,
         )
-        number = len(self.study.get_trials(deepcopy=False)) - 1
-        self._open[number] = [(self.study, _reopen(self.study, number))]
-        self.records[number] = TrialRecord(number, config, role, arm=arm)
-        return self.records[number]
+        trial = add_trial(self.study, new)
+        self._open[trial.number] = [(self.study, trial)]
+        self.records[trial.number] = TrialRecord(trial.number, config, role, arm=arm)
+        return self.records[trial.number]
 
     def started(self, number: int) -> None:
         """The trial's process runs."""
@@ -143,10 +141,9 @@ class Ledger(ABC):
             record.facts = dict(report.facts)
             mine.set_user_attr(FACTS, record.facts)
         goes_on = not report.last
-        if new:
-            mine.set_user_attr(HISTORY, list(report.history))
         for metrics in new:
             record.history.append(dict(metrics))
+            mine.set_user_attr(f"{EPOCH}{len(record.history)}", record.history[-1])
             name = self.plan.objectives[0]
             # Optuna takes no intermediate values of several, and the test split has none.
             if len(self.plan.objectives) == 1 and record.has(name):
@@ -181,8 +178,7 @@ class Ledger(ABC):
                 constraints[TRAINABLE] = 1.0
         for study, trial in self._open.pop(number):
             # A search that was killed right here has told some of it before.
-            told = study.get_trials(deepcopy=False)[trial.number].constraints
-            for key in constraints.keys() - told.keys():
+            for key in constraints.keys() - trial.constraints.keys():
                 trial.set_constraint(key, constraints[key])
             if state is State.COMPLETE:
                 study.tell(trial, [record.value(name) for name in self.plan.objectives])
@@ -193,11 +189,6 @@ class Ledger(ABC):
         self._recent.append(record.reason if state is State.ERROR else None)
         for listener in self.listeners:
             listener.ended(record)
-
-
-def _reopen(study: optuna.Study, number: int) -> optuna.Trial:
-    """A running trial of a study."""
-    return optuna.Trial(study, study.get_trials(deepcopy=False)[number]._trial_id)
 
 
 def _outcome(report: Report | None, error: str | None) -> tuple[State, str | None]:
@@ -212,10 +203,10 @@ def _outcome(report: Report | None, error: str | None) -> tuple[State, str | Non
 
 def leaders(records: Iterable[TrialRecord], plan: Plan) -> tuple[TrialRecord | None, TrialRecord | None]:
     """The best of the finished trials by the plan's first objective, and the best without attention."""
-    done = sorted(
-        (record for record in records if record.state is State.COMPLETE),
-        key=lambda record: plan.score(record)[0],
-        reverse=True,
-    )
+    done = [record for record in records if record.state is State.COMPLETE]
     plain = [record for record in done if record.role is Role.BASELINE]
-    return next(iter(done), None), next(iter(plain), None)
+
+    def score(record: TrialRecord) -> float:
+        return plan.score(record)[0]
+
+    return max(done, key=score, default=None), max(plain, key=score, default=None)

@@ -51,6 +51,7 @@ class Report:
     finished: the budget is used up.
     infeasible: why the configuration cannot be trained. violations: by how much, for each limit.
     error, traceback: of a crash.
+    fault: what is wrong with the node it ran on, where it says nothing of the trial.
     """
 
     history: Sequence[Metrics] = ()
@@ -60,6 +61,7 @@ class Report:
     violations: Mapping[str, float] = field(default_factory=dict)
     error: str | None = None
     traceback: str | None = None
+    fault: str | None = None
 
     @property
     def last(self) -> bool:

@@ -1,20 +1,51 @@
 """The engine on Ray Tune: its trials run in actors, wherever there is room."""
 
 import os
+from collections import deque
 from collections.abc import Callable, Mapping
+from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
-from ray import tune
+import ray
+from ray import cloudpickle, tune
+from ray.exceptions import RayActorError, RayTaskError
+from ray.train import WorkerGroupError
+from ray.tune.execution import class_cache
 from ray.tune.experiment import Trial as TuneTrial
 
 from search.ledger import Ledger
-from search.record import TrialRecord
+from search.record import Report, TrialRecord
 
 REPORT = "report"  # in a result of Tune's: the trial's Report
-RETRIES = 3  # times that a trial goes on after its process or node died
+AWS = {"AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY", "AWS_SECURITY_TOKEN", "AWS_SESSION_TOKEN"}
+NODE = "node"  # and the id of the node that it runs on, where that is one
+LABELS = "labels"  # in what a trial's process is sent: of the nodes that may run it, as Ray selects them
+RETRIES = 3  # times in a row that a trial goes on from one epoch after its process died
 
 Assignment = Mapping[str, Any]
+
+
+class Places(Protocol):
+    """Where trials run."""
+
+    def slots(self) -> int:
+        """How many may run at once, as things stand. Asked all the time."""
+
+    def labels(self) -> Mapping[str, str]:
+        """Of the nodes that take what begins now, as Ray selects them."""
+
+    def close(self, node: str, why: str) -> None:
+        """No trial can run on this node."""
+
+    def leaving(self, node: str) -> bool:
+        """What runs there should go on elsewhere. Asked after each epoch."""
+
+    def lost(self, node: str) -> bool:
+        """It is the node's fault when a process there has died."""
+
+    def node_of(self, actor: str) -> str:
+        """The node that an actor ran on, by their ids."""
 
 
 def run_trials(
@@ -23,16 +54,17 @@ def run_trials(
     *,
     assign: Callable[[TrialRecord], Assignment],
     resources: Mapping[str, float],
-    concurrent: int,
+    places: Places,
     folder: Path,
     stop: Callable[[], bool] = lambda: False,
 ) -> None:
-    """Run the engine's trials, `concurrent` at a time, until it has no more.
+    """Run the engine's trials, as many at a time as there are places, until it has no more.
 
     trainable: an actor class that reports an epoch a step and is reused from trial to trial, or a function
         that does so in processes of its own. Each result holds a `Report` as `report`. It finds by itself
         what an earlier process of the same trial has left.
     assign: what is sent to a trial's process.
+    resources: that it takes, in Ray's names.
     folder: for Tune's own files, which nobody needs afterwards.
     stop: asked all the time. When it says so, everything is left as it stands, for another run to go on with.
     """
@@ -40,15 +72,17 @@ def run_trials(
     os.environ["TUNE_DISABLE_AUTO_CALLBACK_LOGGERS"] = "1"  # MLflow has the metrics
     os.environ["TUNE_DISABLE_SIGINT_HANDLER"] = "1"  # `stop` knows
     os.environ["TUNE_GLOBAL_CHECKPOINT_S"] = "1e9"  # the study is the state
+    os.environ["TUNE_MAX_PENDING_TRIALS_PG"] = "1000000"  # `places` limits them
     os.environ["RAY_AIR_NEW_OUTPUT"] = "0"  # the new one prints a banner at any verbosity
-    bridge = _Bridge(engine)
+    # Ray logs what it gives a process so, for all to read; nodes have credentials of their own.
+    class_cache.ENV_VARS_TO_PROPAGATE -= AWS
+    bridge = _Bridge(engine, places)
     tuner = tune.Tuner(
-        tune.with_resources(trainable, dict(resources)),
+        tune.with_resources(trainable, partial(_request, dict(resources))),
         tune_config=tune.TuneConfig(
-            search_alg=_Asking(bridge, assign),
+            search_alg=_Asking(bridge, assign, stop),
             scheduler=_Cutting(bridge),
             num_samples=-1,  # the engine says when it is over
-            max_concurrent_trials=concurrent,
             reuse_actors=isinstance(trainable, type),
             trial_name_creator=_name,
             trial_dirname_creator=_name,
@@ -58,7 +92,7 @@ def run_trials(
             storage_path=str(folder.resolve()),
             callbacks=[_Voice(bridge)],
             stop=_Stopping(engine, stop),
-            failure_config=tune.FailureConfig(max_failures=RETRIES),
+            failure_config=tune.FailureConfig(max_failures=0),  # the bridge begins trials again
             # A trial writes its own checkpoints; Tune asks classes for one unless told not to.
             checkpoint_config=tune.CheckpointConfig(
                 checkpoint_at_end=False if isinstance(trainable, type) else None
@@ -67,6 +101,13 @@ def run_trials(
         ),
     )
     tuner.fit()
+
+
+def _request(resources: Mapping[str, float], config: Mapping[str, Any]) -> tune.PlacementGroupFactory:
+    selected = config[LABELS]
+    return tune.PlacementGroupFactory(
+        [dict(resources)], bundle_label_selector=[dict(selected)] if selected else None
+    )
 
 
 def _name(trial: TuneTrial) -> str:
@@ -81,31 +122,93 @@ class _InDriver:
 
 
 class _Bridge(_InDriver):
-    """The engine, and its number of each of Tune's trials."""
+    """The engine, and its number of each of Tune's trials.
 
-    def __init__(self, engine: Ledger) -> None:
-        self.engine = engine
+    What goes on after its process died is another trial to Tune, which loses one of its own that dies while
+    it takes over the process of another.
+
+    live: Tune's trials that have not ended.
+    """
+
+    def __init__(self, engine: Ledger, places: Places) -> None:
+        self.engine, self.places = engine, places
         self.numbers: dict[str, int] = {}
+        self.live: set[str] = set()
+        self._again: deque[int] = deque()
+        self._crashes: dict[
+            int, list[str]
+        ] = {}  # the nodes where a trial's processes died since its last epoch
+        self._moved: set[str] = set()  # Tune's trials whose processes were ended here
+        self._over = False
+
+    def next(self, trial_id: str) -> TrialRecord | None:
+        """The next trial to run, which Tune calls `trial_id`, first those that are to go on."""
+        record = self.engine.records[self._again.popleft()] if self._again else self._ask()
+        if record is not None:
+            self.live.add(trial_id)
+            self.numbers[trial_id] = record.number
+        return record
+
+    def _ask(self) -> TrialRecord | None:
+        record = None if self._over else self.engine.ask()
+        self._over = record is None
+        return record
+
+    def report(self, trial_id: str, report: Report) -> bool:
+        """Take in a report, and say whether the trial goes on."""
+        number = self.numbers[trial_id]
+        known = len(self.engine.records[number].history)
+        if len(report.history) > known:
+            self._crashes.pop(number, None)
+        return self.engine.report(number, report)
+
+    def move(self, trial: TuneTrial) -> None:
+        """End the trial's process, so that it goes on in another, and no other trial takes this one over."""
+        self._moved.add(trial.trial_id)
+        ray.kill(trial.temporary_state.ray_actor)
+
+    def crashed(self, trial: TuneTrial) -> None:
+        """The trial's process died: it goes on, unless that has become a habit and no node's fault."""
+        number = self.numbers[trial.trial_id]
+        if trial.trial_id not in self._moved:
+            nodes = self._crashes.setdefault(number, [])
+            actor = _dead_actor(trial)
+            nodes.append(self.places.node_of(actor) if actor is not None else "")
+            # It can take Ray some time to see that a node has gone.
+            if sum(not (node and self.places.lost(node)) for node in nodes) > RETRIES:
+                self.engine.end(number, None, error=_reason(trial))
+                return
+        self._again.append(number)
 
 
 class _Asking(_InDriver, tune.search.Searcher):
-    """Tune's searcher: asks the engine."""
+    """Tune's searcher: asks the engine, and only for a trial that there is a place for."""
 
-    def __init__(self, bridge: _Bridge, assign: Callable[[TrialRecord], Assignment]) -> None:
+    def __init__(
+        self,
+        bridge: _Bridge,
+        assign: Callable[[TrialRecord], Assignment],
+        stop: Callable[[], bool],
+    ) -> None:
         plan = bridge.engine.plan
         super().__init__(metric=plan.metric, mode="max" if plan.maximize else "min")
-        self.bridge, self.assign = bridge, assign
+        self.bridge, self.assign, self.stop = bridge, assign, stop
 
-    def suggest(self, trial_id: str) -> dict[str, Any] | str:
-        record = self.bridge.engine.ask()
-        if record is None:
+    def suggest(self, trial_id: str) -> dict[str, Any] | str | None:
+        if self.stop():  # while nothing runs, Tune asks nobody else
             return str(self.FINISHED)
-        self.bridge.numbers[trial_id] = record.number
-        return {"number": record.number, **self.assign(record)}
+        if len(self.bridge.live) >= self.bridge.places.slots():
+            return None
+        record = self.bridge.next(trial_id)
+        if record is None:
+            # What runs may yet have to be begun again, and Tune does not ask again after the last one.
+            return None if self.bridge.live else str(self.FINISHED)
+        return {"number": record.number, LABELS: dict(self.bridge.places.labels()), **self.assign(record)}
 
     def on_trial_complete(
         self, trial_id: str, result: dict[str, Any] | None = None, error: bool = False
     ) -> None:
+        self.bridge.live.discard(trial_id)
         if not error:  # errors come with their reason to the callback
             self.bridge.engine.end(self.bridge.numbers[trial_id], (result or {}).get(REPORT))
 
@@ -124,10 +227,16 @@ class _Cutting(_InDriver, tune.schedulers.FIFOScheduler):
         super().__init__()
         self.bridge = bridge
 
+    def choose_trial_to_run(self, tune_controller: Any) -> None:
+        """No preference: Tune takes what waits in order, and looks through no trials that have ended."""
+
     def on_trial_result(self, tune_controller: Any, trial: TuneTrial, result: dict[str, Any]) -> str:
-        report = result.get(REPORT)
-        number = self.bridge.numbers[trial.trial_id]
-        goes_on = report is None or self.bridge.engine.report(number, report)
+        report, node = result.get(REPORT), result.get(NODE)
+        goes_on = report is None or self.bridge.report(trial.trial_id, report)
+        if node is not None and report is not None and report.fault is not None:
+            self.bridge.places.close(node, report.fault)
+        if node is not None and self.bridge.places.leaving(node):
+            self.bridge.move(trial)  # its checkpoint is written
         return str(self.CONTINUE if goes_on else self.STOP)
 
 
@@ -141,8 +250,7 @@ class _Voice(_InDriver, tune.Callback):
         self.bridge.engine.started(self.bridge.numbers[trial.trial_id])
 
     def on_trial_error(self, iteration: int, trials: Any, trial: TuneTrial, **info: Any) -> None:
-        number = self.bridge.numbers[trial.trial_id]
-        self.bridge.engine.end(number, None, error=_reason(trial))
+        self.bridge.crashed(trial)
 
 
 def _reason(trial: TuneTrial) -> str | None:
@@ -150,6 +258,15 @@ def _reason(trial: TuneTrial) -> str | None:
     file = trial.error_file
     lines = Path(file).read_text().strip().splitlines() if file and Path(file).exists() else []
     return lines[-1].strip() if lines else None
+
+
+def _dead_actor(trial: TuneTrial) -> str | None:
+    """The id of the actor whose death ended a trial, of a worker of Ray Train's too."""
+    file = trial.pickled_error_file
+    error = cloudpickle.loads(Path(file).read_bytes()) if file and Path(file).exists() else None
+    cause = error.cause if isinstance(error, RayTaskError) else error
+    workers = cause.worker_failures.values() if isinstance(cause, WorkerGroupError) else ()
+    return next((one.actor_id for one in (cause, *workers) if isinstance(one, RayActorError)), None)
 
 
 class _Stopping(_InDriver, tune.Stopper):

@@ -6,6 +6,7 @@ from pathlib import Path
 
 import hypothesis
 import pytest
+from services import MlflowServer, ObjectStore, serve_mlflow, serve_objects, serve_postgres
 
 # What a machine has to do beside the tests is none of their business.
 hypothesis.settings.register_profile("patient", deadline=None)
@@ -29,6 +30,27 @@ def surroundings(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
         patch.delenv("MLFLOW_TRACKING_URI", raising=False)
         patch.delenv("RAY_ADDRESS", raising=False)
         yield
+
+
+@pytest.fixture(scope="session")
+def object_store(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ObjectStore]:
+    with serve_objects(tmp_path_factory.mktemp("store")) as store:
+        yield store
+
+
+@pytest.fixture(scope="session")
+def database(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    """The address of a PostgreSQL."""
+    with serve_postgres(tmp_path_factory.mktemp("postgres")) as address:
+        yield address
+
+
+@pytest.fixture(scope="session")
+def mlflow_server(
+    tmp_path_factory: pytest.TempPathFactory, database: str, object_store: ObjectStore
+) -> Iterator[MlflowServer]:
+    with serve_mlflow(tmp_path_factory.mktemp("mlflow"), database, object_store) as server:
+        yield server
 
 
 @pytest.fixture

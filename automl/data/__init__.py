@@ -1,6 +1,6 @@
 """Image data: sources, decoded once into memory-mapped caches, read as uint8 batches."""
 
-from automl.data.dataset import Images, describe_splits, open_split
+from automl.data.dataset import Images, describe_splits, open_split, share
 from automl.data.images import cache_side, decode
 from automl.data.sources import SOURCES, Source
 from automl.data.store import cache_root
@@ -14,4 +14,5 @@ __all__ = [
     "decode",
     "describe_splits",
     "open_split",
+    "share",
 ]

@@ -21,6 +21,14 @@ from automl.data.store import once
 SUFFIXES = (".tgz", ".tar.gz", ".tar", ".zip")
 MAX_MEMBERS = 5_000_000  # ImageNet has 1.3 million
 MAX_SHARE_OF_DISK = 0.95  # of what is free
+MAX_HEADER = 1 << 20  # bytes of a member's long name or other attributes, which tarfile reads at once
+HEADERS = (
+    tarfile.XHDTYPE,
+    tarfile.XGLTYPE,
+    tarfile.SOLARIS_XHDTYPE,
+    tarfile.GNUTYPE_LONGNAME,
+    tarfile.GNUTYPE_LONGLINK,
+)
 
 DAMAGED = (tarfile.TarError, zipfile.BadZipFile, gzip.BadGzipFile, zlib.error, EOFError)
 
@@ -98,13 +106,24 @@ class _Limits:
 
 
 def _unpack_tar(archive: Path, folder: Path, limits: _Limits) -> None:
-    with tarfile.open(archive) as tar:
+    with tarfile.open(archive, tarinfo=_Member) as tar:
         for member in _each(tar):
             limits.check(member.name, member.size, member.isfile() or member.isdir())
             tar.extract(member, folder, filter="data")
         # The checksum of a compressed file comes at its end, behind the last member.
         while tar.fileobj is not None and tar.fileobj.read(1 << 20):
             pass
+
+
+class _Member(tarfile.TarInfo):
+    """Of a compressed archive, a small file could say as much about a member as the memory holds."""
+
+    @classmethod
+    def frombuf(cls, buf: bytes | bytearray, encoding: str, errors: str) -> "_Member":
+        member = super().frombuf(buf, encoding, errors)
+        if member.type in HEADERS and member.size > MAX_HEADER:
+            raise tarfile.ReadError(f"{member.size} bytes about a member")
+        return member
 
 
 def _each(tar: tarfile.TarFile) -> Iterator[tarfile.TarInfo]:

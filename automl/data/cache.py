@@ -104,10 +104,11 @@ def cached(items: Sequence[Item], classes: Sequence[str], side: int, what: str) 
             flush=True,
         )
 
-    return Cache(once(target, build, _sound))
+    return Cache(once(target, build, is_sound))
 
 
-def _sound(path: Path) -> bool:
+def is_sound(path: Path) -> bool:
+    """Whether it is a whole cache file."""
     try:
         Cache(path)
     except (pa.ArrowException, ValueError, KeyError, IndexError, FileNotFoundError, NotADirectoryError):

@@ -1,18 +1,21 @@
 """A split as the training loop reads it: labels in memory, pixels gathered from a memory map."""
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import torch
 from torch import Tensor
 
 from attention.errors import InputError, unknown
+from automl.data import shared
 from automl.data.cache import Cache, cached
 from automl.data.folders import TEST_SHARE
 from automl.data.images import cache_side
 from automl.data.sources import items
 from automl.data.splits import carve, thinned
+from automl.storage import Storage
 
 SPLITS = ("train", "validation", "test")
 VALIDATION_SHARE = 0.2  # of the training images, where the dataset has no validation split
@@ -94,16 +97,51 @@ def open_split(
     side = cache_side(size) if side is None else side
     if size < 1 or side < 1:
         raise InputError(f"an image needs at least 1 pixel a side, not size {size} and side {side}")
-    everything = items(source, path, size)
-    own = split in everything.splits
-    stored = split if own else "train"
-    images = Images(cached(everything.splits[stored], everything.classes, side, f"{source} {stored}"))
+    own, cache = _stored(source, split, path, size, side)
+    images = Images(cache)
     if split == "test":
         return images
-    if "validation" not in everything.splits:
+    if "validation" not in own:
         held, kept = carve(images.labels.numpy(), validation, "validation")
         images = images.subset(held if split == "validation" else kept)
     return images.subset(thinned(images.labels.numpy(), subset))
+
+
+def _stored(
+    source: str, split: str, path: str | Path | None, size: int, side: int
+) -> tuple[Collection[str], Cache]:
+    """The splits that the dataset has of its own, and the one of them that `split` comes from."""
+    told = shared.find(shared.name_of(source, path, size, side), split)
+    if told is not None:
+        own, fetch = told
+        return own, fetch()
+    everything = items(source, path, size)
+    stored = split if split in everything.splits else "train"
+    cache = cached(everything.splits[stored], everything.classes, side, f"{source} {stored}")
+    return everything.splits.keys(), cache
+
+
+def share(
+    storage: Storage,
+    splits: Sequence[str],
+    folder: Path,
+    *,
+    source: str,
+    path: str | Path | None,
+    size: int,
+) -> dict[str, Any]:
+    """Put decoded splits into the storage, for every node that trains, and return what `shared.use` takes.
+
+    folder: of the search, which remembers it. Raises InputError like `open_split`, and for a storage that
+    does not take them.
+    """
+    side = cache_side(size)
+    own: Collection[str] = ()
+    files = {}
+    for split in splits:
+        own, cache = _stored(source, split, path, size, side)
+        files[split if split in own else "train"] = cache.path
+    return shared.publish(storage, shared.name_of(source, path, size, side), own, files, folder)
 
 
 def describe_splits(

@@ -5,14 +5,21 @@ network that is closed to the outside. The name of the file stays the same.
 """
 
 import os
+import shutil
 import sys
+import urllib.request
 from http.client import HTTPException
 from pathlib import Path
+from urllib.parse import urlsplit
 
 from attention.errors import InputError
-from automl.data.archive import descend, unpack
+from automl.addresses import public
+from automl.data.archive import MAX_SHARE_OF_DISK, descend, unpack
+from automl.data.progress import progress
 from automl.data.store import NO_ROOM, once
 
+BLOCK = 1 << 20  # bytes
+SILENCE = 60.0  # seconds without a byte, after which a server is given up
 REMEDY = "try again, or pass a copy with --data PATH, or set AUTOML_MIRROR to an address that has it"
 
 
@@ -39,15 +46,29 @@ def _address(dataset: str) -> str:
 
     address: str = getattr(URLs, dataset)
     mirror = os.environ.get("AUTOML_MIRROR")
+    if mirror and "@" in urlsplit(mirror).netloc:
+        raise InputError(f"AUTOML_MIRROR={public(mirror)} may not hold a user or password; they are not sent")
     return f"{mirror.rstrip('/')}/{address.rpartition('/')[2]}" if mirror else address
 
 
 def _fetch(address: str, to: Path) -> None:
-    from torch.hub import download_url_to_file
-
     print(f"downloading {address}", file=sys.stderr, flush=True)
+    room = shutil.disk_usage(to.parent).free * MAX_SHARE_OF_DISK
     try:
-        download_url_to_file(address, str(to), progress=sys.stderr.isatty())
+        with (
+            urllib.request.urlopen(address, timeout=SILENCE) as answer,
+            open(to, "wb") as file,
+            progress("MiB received", (answer.length or 0) // BLOCK) as advance,
+        ):
+            while block := answer.read(BLOCK):
+                room -= len(block)
+                if room < 0:
+                    raise InputError(
+                        f"{address} is larger than what may be used of the disk; make room, or set "
+                        f"AUTOML_CACHE to another folder"
+                    )
+                file.write(block)
+                advance(len(block) // BLOCK)
     except (OSError, HTTPException, ValueError) as error:  # ValueError: not an address at all
         if isinstance(error, OSError) and error.errno in NO_ROOM:
             raise

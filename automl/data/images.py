@@ -16,6 +16,9 @@ SUFFIXES = frozenset(
     {".jpg", ".jpeg", ".png", ".bmp", ".gif", ".tif", ".tiff", ".webp", ".ppm", ".pgm", ".pbm"}
 )
 
+# Of Pillow's others, some start programs (EPS calls Ghostscript), and the name of a file says nothing.
+FORMATS = ("BMP", "GIF", "JPEG", "PNG", "PPM", "TIFF", "WEBP")
+
 
 def cache_side(size: int) -> int:
     """The side in pixels at which images are cached for training at `size` pixels.
@@ -35,7 +38,7 @@ def decode(image: str | Path | BinaryIO | np.ndarray, side: int) -> tuple[np.nda
     """
     if isinstance(image, np.ndarray):
         return _squash(Image.fromarray(image), side)
-    with Image.open(image) as picture:
+    with Image.open(image, formats=FORMATS) as picture:
         return _squash(picture, side)
 
 

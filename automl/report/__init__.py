@@ -62,6 +62,8 @@ def run_report(
         made = Path(place)
         names = _make(found, made)
         _move(made, folder, names)
+    if out is None:
+        _send(found, folder, names)
     run_id = _track(found, folder, names)
     return ReportResult(
         search=found.about.name, folder=folder, index=folder / PAGE, plots=names, run_id=run_id
@@ -151,6 +153,18 @@ def _earlier(folder: Path) -> list[str]:
     except (OSError, ValueError, KeyError, TypeError):
         return []
     return [name for name in names if name == Path(name).name]
+
+
+def _send(search: Search, folder: Path, names: Sequence[str]) -> None:
+    """Put the report beside its search, where that is kept in an object store."""
+    kept = search.about.kept / "report"
+    if kept.local is not None:
+        return
+    try:
+        for name in _files(names):
+            kept.send(folder / name, name)
+    except OSError as error:
+        print(f"warning: the report is not in {kept}: {error}", file=sys.stderr)
 
 
 def _track(search: Search, folder: Path, names: Sequence[str]) -> str | None:

@@ -15,12 +15,12 @@ from typing import Any
 from optuna.distributions import BaseDistribution
 
 from attention import InputError
-from automl.folder import About, find_folder, find_latest, read_about
+from automl.folder import About, find_latest, find_search
 from automl.report.verdict import Verdict, read_verdicts
 from search.halving import Rungs
 from search.ledger import RESOURCE, Plan, leaders
 from search.record import State, TrialRecord
-from search.study import FILE, close_study, open_study, own_trials, read_record
+from search.study import FILE, open_study, own_trials, read_record
 
 PLAIN, MIXED = "plain", "mixed"  # kinds of a trial that are no attention's name
 
@@ -187,8 +187,7 @@ def read_search(name: str | None, storage: str) -> Search:
 
     Raises InputError when there is none, when it has no trials yet, or when one of its files is damaged.
     """
-    folder = find_folder(name if name is not None else find_latest(storage), storage)
-    about = read_about(folder)
+    folder, about = find_search(name if name is not None else find_latest(storage), storage)
     trials = _read_trials(folder, about.name)
     if not trials:
         raise InputError(
@@ -205,10 +204,7 @@ def _read_trials(folder: Path, name: str) -> list[Trial]:
         study = open_study(folder, name=name)
     except KeyError:  # killed between the file and the study in it
         return []
-    try:
-        found = [(trial, read_record(trial)) for trial in own_trials(study)]
-    finally:
-        close_study(study)
+    found = [(trial, read_record(trial)) for trial in own_trials(study)]
     return [
         Trial(record=record, params=dict(trial.params), distributions=dict(trial.distributions))
         for trial, record in found

@@ -4,7 +4,7 @@ from collections.abc import Mapping
 
 from attention import unknown
 from automl.runtime import Runtime
-from automl.tasks.base import Task
+from automl.tasks.base import Split, Task
 from automl.tasks.classification import ImageClassification
 from search.config import TrialConfig
 
@@ -18,4 +18,4 @@ def open_task(config: TrialConfig, runtime: Runtime) -> Task:
     return TASKS[config.task](config, runtime)
 
 
-__all__ = ["TASKS", "Task", "open_task"]
+__all__ = ["TASKS", "Split", "Task", "open_task"]

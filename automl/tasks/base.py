@@ -1,12 +1,14 @@
 """What a task is: everything that the loop, the search and the tracking need to know of what is learned."""
 
 from abc import ABC, abstractmethod
-from collections.abc import Iterator
-from typing import Literal
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any, Literal
 
 from torch import Tensor, nn
 
 from automl.runtime import Runtime
+from automl.storage import Storage
 from search.config import TrialConfig
 
 Batch = tuple[Tensor, ...]  # whatever the task's own `loss` takes
@@ -84,6 +86,14 @@ class Task(ABC):
     @abstractmethod
     def artifact(self, model: nn.Module) -> tuple[nn.Module, Tensor]:
         """What is deployed: a module from raw inputs to answers, and an example batch of raw inputs."""
+
+    def share(self, storage: Storage, folder: Path, splits: Sequence[Split]) -> dict[str, Any] | None:
+        """Put what trials on other machines need of these splits into the storage, once for all of them.
+
+        folder: of the search, which remembers it. Returns what `automl.data.shared.use` takes there; None
+        where each machine gets the data by itself. Raises InputError when the storage does not take it.
+        """
+        return None
 
     # What a model card tells beyond the metrics. A task may leave each of these out.
 

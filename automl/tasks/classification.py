@@ -1,18 +1,21 @@
 """Image classification: cross-entropy with label smoothing and mixup, scored by accuracy."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from functools import lru_cache
+from pathlib import Path
+from typing import Any
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
 from attention import InputError
-from automl.data import SOURCES, Images, describe_splits, open_split
+from automl.data import SOURCES, Images, describe_splits, open_split, share
 from automl.data.augment import centre_crop, cut, draw_boxes, normalise
 from automl.data.feed import Feed
 from automl.data.images import cache_side
 from automl.runtime import Runtime
+from automl.storage import Storage
 from automl.tasks.base import Split, Task
 from backbones import build, insert
 from search.config import Data, TrialConfig
@@ -180,6 +183,10 @@ class ImageClassification(Task):
         for index in torch.arange(len(data)).split(ANSWERED):
             crops = centre_crop(data.gather(index), data.aspect[index], self.config.data.size)
             yield crops.to(runtime.device), data.labels[index].to(runtime.device)
+
+    def share(self, storage: Storage, folder: Path, splits: Sequence[Split]) -> dict[str, Any]:
+        data = self.config.data
+        return share(storage, splits, folder, source=data.source, path=data.path, size=data.size)
 
     def describe_splits(self) -> dict[str, str]:
         data = self.config.data

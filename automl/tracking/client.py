@@ -7,6 +7,7 @@ from mlflow.environment_variables import MLFLOW_HTTP_REQUEST_MAX_RETRIES as RETR
 from mlflow.environment_variables import MLFLOW_SUPPRESS_PRINTING_URL_TO_STDOUT as QUIET
 
 from attention import InputError
+from automl.addresses import public
 from automl.lasting import local_path
 
 # Tags of ours. `state`, `role` and `reason` are for people and keep plain names.
@@ -18,7 +19,7 @@ CONFIRMS, CONFIRMED, VERDICT = "automl.confirms", "automl.confirmed_run", "autom
 
 def open_client() -> Any:
     """MLflow's client, once the store behind it has answered. Raises InputError when it does not."""
-    uri = mlflow.get_tracking_uri()
+    uri = public(mlflow.get_tracking_uri())
     QUIET.set(True)  # standard output is ours
     if RETRIES.get_raw() is None:
         RETRIES.set(1)  # a server that is not there shall be missed in seconds, not minutes; we try again
@@ -26,7 +27,7 @@ def open_client() -> Any:
         client = mlflow.MlflowClient()
         client.search_experiments(max_results=1)
     except Exception as error:
-        reason = str(error).strip().splitlines()[0][:200]
+        reason = public(str(error).strip().splitlines()[0])[:200]
         raise InputError(
             f"MLflow at {uri} does not answer; start the server, or correct or unset MLFLOW_TRACKING_URI. "
             f"({type(error).__name__}: {reason})"

@@ -1,23 +1,22 @@
 """The trackers of a search and of its confirmation: which run is whose, and what it is called."""
 
-from pathlib import Path
-
 from automl.confirmation import Confirmation
 from automl.folder import About
 from automl.settings import short_name
+from automl.storage import Storage
 from automl.tracking.client import CONFIRMS, SEARCH
 from automl.tracking.tracker import Tracker
 
 
-def open_tracker(folder: Path, about: About) -> Tracker:
-    """The tracker of the search in `folder`, with the runs that MLflow has of it."""
+def open_tracker(kept: Storage, about: About) -> Tracker:
+    """The tracker of the search kept at `kept`, with the runs that MLflow has of it."""
     settings, plan = about.settings, about.plan
     return Tracker(
         name=about.name,
         tags={SEARCH: about.name},
         identity=about.identity,
         experiment=short_name(settings.space),
-        checkpoint=lambda trial: folder / trial.folder,
+        checkpoint=lambda trial: kept / trial.folder,
         about={
             "space": settings.space,
             "trials": plan["trials"],
@@ -32,8 +31,8 @@ def open_tracker(folder: Path, about: About) -> Tracker:
     )
 
 
-def open_confirmation(folder: Path, about: About, confirmation: Confirmation) -> Tracker:
-    """The tracker of a search's confirmation in `folder`, below the search's run."""
+def open_confirmation(kept: Storage, about: About, confirmation: Confirmation) -> Tracker:
+    """The tracker of a search's confirmation kept at `kept`, below the search's run."""
     number = confirmation.number
     return Tracker(
         name=f"{about.name} confirm" + (f" {number}" if number > 1 else ""),
@@ -41,7 +40,7 @@ def open_confirmation(folder: Path, about: About, confirmation: Confirmation) ->
         identity=f"{about.identity}-confirm-{number}",
         above=about.identity,
         experiment=short_name(about.settings.space),
-        checkpoint=lambda trial: folder / trial.folder,
+        checkpoint=lambda trial: kept / trial.folder,
         about={**vars(confirmation.options), "first_seed": confirmation.seeds[0]},
         settings=confirmation.to_json(),
     )

@@ -9,7 +9,9 @@ import mlflow
 from mlflow.exceptions import MlflowException
 
 from attention import InputError
+from automl.addresses import public
 from automl.folder import About
+from automl.storage import Storage
 from automl.tracking.client import (
     BEST,
     CHECKPOINT,
@@ -21,13 +23,12 @@ from automl.tracking.client import (
     open_client,
 )
 from search.config import TrialConfig
-from search.record import CHECKPOINT as FILE
 from search.record import State
 
 
 @dataclass(frozen=True)
 class TrackedRun:
-    """A trial's run as MLflow has it. `checkpoint` is a file on the machine that trained it.
+    """A trial's run as MLflow has it. `checkpoint` is the folder of its file.
 
     search: the search that it was chosen from; None where the run itself was named.
     verdict: what the confirmation of that search found, in a sentence; None before there is one.
@@ -36,7 +37,7 @@ class TrackedRun:
 
     run_id: str
     name: str
-    checkpoint: Path
+    checkpoint: Storage
     search: str | None = None
     verdict: str | None = None
     confirmed: bool = False
@@ -78,7 +79,7 @@ def _find_run(client: Any, run_id: str) -> TrackedRun:
             f"run {run_id} ({run.info.run_name}) has no checkpoint: it was not trained, or its search kept "
             f"only the best (--keep). Choose another run."
         )
-    return TrackedRun(run_id, run.info.run_name, Path(folder) / FILE)
+    return TrackedRun(run_id, run.info.run_name, Storage(folder))
 
 
 @dataclass(frozen=True)
@@ -96,7 +97,7 @@ def find_scores(run_id: str) -> ScoredRun:
         run = client.get_run(run_id)
         config = mlflow.artifacts.load_dict(f"{run.info.artifact_uri}/config.json")
     except MlflowException as error:
-        reason = str(error).splitlines()[0][:200]
+        reason = public(str(error).splitlines()[0])[:200]
         raise InputError(f"MLflow has no training {run_id!r} ({reason}); `mlflow ui` shows them") from error
     state = run.data.tags.get("state")
     if state != State.COMPLETE:
@@ -144,13 +145,14 @@ def log_report(about: About, folder: Path, files: Sequence[str]) -> str:
     runs = client.search_runs(experiments(client), f"tags.`{IDENTITY}` = '{about.identity}'", max_results=1)
     if not runs:
         raise InputError(
-            f"MLflow at {mlflow.get_tracking_uri()} has no run of search {about.name!r}; run this where the "
-            f"search ran or set MLFLOW_TRACKING_URI, or bring the search there: automl sync {about.name}"
+            f"MLflow at {public(mlflow.get_tracking_uri())} has no run of search {about.name!r}; run this "
+            f"where the search ran or set MLFLOW_TRACKING_URI, or bring the search there: automl sync "
+            f"{about.name}"
         )
     run_id: str = runs[0].info.run_id
     try:
         for file in files:
             client.log_artifact(run_id, str(folder / file), str(Path("report", file).parent))
     except Exception as error:  # whatever its store of artifacts raises
-        raise InputError(f"MLflow did not take it ({type(error).__name__}: {error})") from error
+        raise InputError(f"MLflow did not take it ({type(error).__name__}: {public(str(error))})") from error
     return run_id

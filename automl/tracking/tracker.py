@@ -11,12 +11,12 @@ import threading
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 from mlflow.entities import Metric, Param
 from mlflow.utils.time import get_current_time_millis
 
+from automl.storage import Storage
 from automl.tracking.client import (
     BEST,
     CHECKPOINT,
@@ -97,7 +97,7 @@ class Tracker:
         tags: Mapping[str, str] | None = None,
         identity: str = "",
         above: str = "",
-        checkpoint: Callable[[TrialRecord], Path],
+        checkpoint: Callable[[TrialRecord], Storage],
         about: Mapping[str, Any] | None = None,
         settings: Mapping[str, Any] | None = None,
     ) -> None:
@@ -228,7 +228,7 @@ class Tracker:
 
     def _end(self, run: _Run, trial: TrialRecord) -> None:
         place = self.checkpoint(trial)
-        checkpoint = str(place) if (place / FILE).exists() else ""
+        checkpoint = str(place) if place.exists(FILE) else ""
         if run.checkpoint != checkpoint:
             self.client.set_tag(run.run_id, CHECKPOINT, checkpoint)
             run.checkpoint = checkpoint

@@ -14,6 +14,7 @@ from automl.arms import Arm
 from automl.folder import new_folder
 from automl.interrupt import Interrupt
 from automl.settings import Settings
+from automl.storage import Storage
 from automl.tasks import open_task
 from automl.verdict import Question, Scores
 from search.config import Data, Model, Training, TrialConfig
@@ -21,7 +22,7 @@ from search.ledger import Ledger, Plan
 from search.record import Report, Role, State, TrialRecord
 from search.roster import Roster
 from search.spaces import SPACES, fingerprint
-from search.study import close_study, create_study
+from search.study import create_study
 
 SSA = {"stage1.block2.branch": Spec("ssa")}
 SAGAN = {"stage2.block1": Spec("sagan")}
@@ -106,7 +107,6 @@ def fake_search(storage: Path, records: Sequence[TrialRecord] = FOUND, name: str
             role = Role.CANDIDATE if one.config.model.placement else Role.BASELINE
             added = roster._add(role, one.config)
             roster.end(added.number, Report(history=one.history, finished=one.state is State.COMPLETE))
-        close_study(study)
     return folder
 
 
@@ -135,7 +135,7 @@ class FakeWorkers:
     def open(self, settings: Settings, log: Path, advice: str) -> Iterator["FakeWorkers"]:
         yield self
 
-    def run(self, ledger: Ledger, folder: Path, **how: Any) -> None:
+    def run(self, ledger: Ledger, folder: Path, kept: Storage, **how: Any) -> None:
         assert how["test"]
         running = []
         while (one := ledger.ask()) is not None:

@@ -1,18 +1,13 @@
 """Searches for the tests of the report: made up, with the spaces, rungs and study of real ones."""
 
-import atexit
 import json
 import math
 import random
-import shutil
-import tempfile
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict
-from functools import cache
 from pathlib import Path
 from typing import Any
 
-import optuna
 from optuna.study import StudyDirection
 from optuna.trial import FrozenTrial, TrialState, create_trial
 
@@ -24,7 +19,7 @@ from search.halving import Rungs
 from search.ledger import Plan
 from search.record import State
 from search.spaces import SPACES, random_draws
-from search.study import CONFIG, FACTS, FILE, HISTORY, REASON, ROLE, TRAINABLE, close_study, create_study
+from search.study import CONFIG, EPOCH, FACTS, REASON, ROLE, TRAINABLE, create_study
 
 EPOCHS = 6
 WORTH = {"ssa": 0.02, "ssa-sym": 0.015, "sagan": 0.0, "decomposed": -0.01, "multihead": 0.005, "conv1x1": 0.0}
@@ -109,7 +104,7 @@ def frozen(
     attributes = {
         ROLE: "candidate" if config.model.placement else "baseline",
         CONFIG: config.to_json(),
-        HISTORY: list(history),
+        **{f"{EPOCH}{i}": metrics for i, metrics in enumerate(history, 1)},
         FACTS: dict(facts),
     }
     if reason is not None:
@@ -209,20 +204,9 @@ def save_search(
     ways = [
         StudyDirection.MAXIMIZE if plan.better(o) > 0 else StudyDirection.MINIMIZE for o in plan.objectives
     ]
-    shutil.copy(_empty(), folder / FILE)
     study = create_study(folder, name=name, directions=ways)
     study.add_trials(trials)
-    close_study(study)
     return folder
-
-
-@cache
-def _empty() -> Path:
-    """A study's file with its tables and nothing in them: making them takes a second."""
-    folder = Path(tempfile.mkdtemp())
-    atexit.register(shutil.rmtree, folder)
-    optuna.storages.RDBStorage(f"sqlite:///{folder / FILE}").engine.dispose()
-    return folder / FILE
 
 
 def verdict_of(verdict: str | None = "better", **changes: Any) -> dict[str, Any]:

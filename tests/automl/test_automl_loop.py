@@ -10,6 +10,7 @@ from torch import Tensor, nn
 from attention import ATTENTIONS, Spec
 from automl import checkpoint
 from automl.loop import Diverged, evaluate, fit, rate_at, start, total_steps
+from automl.storage import Storage
 from automl.tasks import Task, open_task
 from search.record import Metrics
 
@@ -79,10 +80,11 @@ def test_going_on_from_a_checkpoint_changes_nothing(
     task, weights, history = case
     state = start(task)
     metrics = next(fit(task, state))
-    file = checkpoint.save(tmp_path, task.config, state, [metrics])
+    place = Storage(tmp_path)
+    checkpoint.save(place, task.config, state, [metrics])
     torch.manual_seed(4711)
     resumed = start(task)
-    checkpoint.restore(resumed, checkpoint.read(file, CPU))
+    checkpoint.restore(resumed, checkpoint.read(place, CPU))
     rest = list(fit(task, resumed))
     assert timeless([metrics, *rest]) == history
     assert same(resumed.model.state_dict(), weights)
@@ -188,9 +190,10 @@ def test_going_on_at_a_pace_changes_nothing(pace: float, stopped: int, tmp_path:
     assert total_steps(task, pace) % task.steps() != 0, "the last epoch is one in part"
     first = start(task)
     begun = list(islice(fit(task, first, pace), stopped))
-    file = checkpoint.save(tmp_path, task.config, first, begun, {"pace": pace})
+    place = Storage(tmp_path)
+    checkpoint.save(place, task.config, first, begun, {"pace": pace})
     torch.manual_seed(4711)
-    content = checkpoint.read(file, CPU)
+    content = checkpoint.read(place, CPU)
     resumed = start(task)
     checkpoint.restore(resumed, content)
     rest = list(fit(task, resumed, content["facts"]["pace"]))

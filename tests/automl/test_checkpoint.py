@@ -2,7 +2,7 @@ import os
 import re
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import Any, BinaryIO
 
 import pytest
 import torch
@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 from attention import InputError
 from automl import checkpoint
 from automl.loop import State, fit, start
+from automl.storage import Storage
 from search.config import TrialConfig
 
 
@@ -31,11 +32,12 @@ FACTS = {"params": 4, "pace": 1.25}
 
 @pytest.fixture
 def saved(tmp_path: Path, state: State) -> Path:
-    return checkpoint.save(tmp_path, CONFIG, state, HISTORY, FACTS)
+    checkpoint.save(Storage(tmp_path), CONFIG, state, HISTORY, FACTS)
+    return tmp_path / checkpoint.NAME
 
 
 def test_round_trip(saved: Path, state: State) -> None:
-    content = checkpoint.read(saved, CPU)
+    content = checkpoint.read(Storage(saved.parent), CPU)
     assert TrialConfig.from_json(content["config"]) == CONFIG
     assert (content["history"], content["facts"]) == (HISTORY, FACTS)
     other = start(Regression(epochs=1))
@@ -50,8 +52,8 @@ def test_round_trip(saved: Path, state: State) -> None:
 
 def test_a_later_one_replaces_an_earlier_one(saved: Path, state: State) -> None:
     history = [*HISTORY, {"epoch": 2, "error": 0.125}]
-    checkpoint.save(saved.parent, CONFIG, state, history)
-    content = checkpoint.read(saved, CPU)
+    checkpoint.save(Storage(saved.parent), CONFIG, state, history)
+    content = checkpoint.read(Storage(saved.parent), CPU)
     assert (content["history"], content["facts"]) == (history, {})
     assert [file.name for file in saved.parent.iterdir()] == [checkpoint.NAME]
 
@@ -99,7 +101,7 @@ DAMAGES: dict[str, Callable[[Path], object]] = {
 def test_damage_is_told(damage: str, saved: Path) -> None:
     DAMAGES[damage](saved)
     with pytest.raises(InputError, match=re.escape(str(saved))) as error:
-        checkpoint.read(saved, CPU)
+        checkpoint.read(Storage(saved.parent), CPU)
     assert "is damaged or not one of ours; train the trial again" in str(error.value)
     assert "\n" not in str(error.value)
 
@@ -107,7 +109,7 @@ def test_damage_is_told(damage: str, saved: Path) -> None:
 def test_nothing_in_a_file_is_executed(saved: Path, tmp_path: Path) -> None:
     changed(lambda content: content | {"facts": Dangerous(tmp_path / "hacked")})(saved)
     with pytest.raises(InputError, match="damaged or not one of ours"):
-        checkpoint.read(saved, CPU)
+        checkpoint.read(Storage(saved.parent), CPU)
     assert not (tmp_path / "hacked").exists()
     torch.load(saved, weights_only=False)  # the file is one that would
     assert (tmp_path / "hacked").exists()
@@ -115,7 +117,7 @@ def test_nothing_in_a_file_is_executed(saved: Path, tmp_path: Path) -> None:
 
 def test_missing(tmp_path: Path) -> None:
     with pytest.raises(InputError, match=r"there is no checkpoint .*was it deleted"):
-        checkpoint.read(tmp_path / checkpoint.NAME, CPU)
+        checkpoint.read(Storage(tmp_path), CPU)
 
 
 @settings(max_examples=150, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
@@ -125,10 +127,11 @@ def test_any_flipped_byte_is_told_or_harmless(data: st.DataObject, saved: Path) 
     position = data.draw(st.integers(0, len(good) - 1))
     changed = bytearray(good)
     changed[position] ^= data.draw(st.integers(1, 255))
-    damaged = saved.with_name("damaged.pt")
-    damaged.write_bytes(changed)
+    damaged = saved.parent / "damaged"
+    damaged.mkdir(exist_ok=True)
+    (damaged / checkpoint.NAME).write_bytes(changed)
     try:
-        content = checkpoint.read(damaged, CPU)
+        content = checkpoint.read(Storage(damaged), CPU)
     except InputError:
         return
     TrialConfig.from_json(content["config"])
@@ -139,12 +142,12 @@ def test_a_writer_that_dies_leaves_the_old_file(
 ) -> None:
     before = saved.read_bytes()
 
-    def half(content: object, file: Path) -> None:
-        file.write_bytes(b"half")
+    def half(content: object, file: BinaryIO) -> None:
+        file.write(b"half")
         raise OSError(28, "No space left on device")
 
     monkeypatch.setattr(torch, "save", half)
     with pytest.raises(OSError, match="No space left"):
-        checkpoint.save(saved.parent, CONFIG, state, HISTORY)
+        checkpoint.save(Storage(saved.parent), CONFIG, state, HISTORY)
     assert saved.read_bytes() == before
     assert list(saved.parent.iterdir()) == [saved]

@@ -14,6 +14,7 @@ import automl.workers
 from attention import InputError
 from automl.compare import run_compare
 from automl.confirm import run_confirm
+from automl.storage import Storage
 from automl.tracking.tracker import Tracker
 from search.config import TrialConfig
 from search.record import State, TrialRecord
@@ -25,7 +26,7 @@ def training(place: TrialConfig, scores: dict[int, float], metric: str = "accura
     """Runs in MLflow of one configuration with these scores, as `automl train` makes them: their ids."""
     made = []
     for seed, score in scores.items():
-        tracker = Tracker(experiment="train", checkpoint=lambda record: Path("nowhere"))
+        tracker = Tracker(experiment="train", checkpoint=lambda record: Storage("nowhere"))
         history = [{"epoch": 1, "resource": 1, "accuracy": score, metric: score}]
         trial = TrialRecord(0, place.change(seed=seed), state=State.COMPLETE, history=history)
         tracker.ended(trial)

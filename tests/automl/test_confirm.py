@@ -220,7 +220,7 @@ def test_killed_while_the_study_was_made(search, at_work):
     folder.rename(search / "kept-apart")
     (search / "confirm").mkdir()
     (search / "confirm" / "confirm.json").write_text((search / "kept-apart" / "confirm.json").read_text())
-    (search / "confirm" / "study.db").touch()
+    (search / "confirm" / "study.journal").touch()
     assert run_confirm("mine").verdict.said == "better"
 
 

@@ -17,6 +17,7 @@ from safetensors.torch import load_file
 from attention import InputError
 from automl import checkpoint, export
 from automl.export import ExportResult, run_export
+from automl.storage import Storage
 from automl.tasks import open_task
 from automl.tasks.classification import Probabilities
 from automl.tracking.client import BEST, CONFIRMED, SEARCH, VERDICT
@@ -33,7 +34,7 @@ OURS = ("automl", "attention", "backbones", "search", "cluster", "fastai")
 @pytest.fixture(scope="module")
 def expected(trained: TrainResult) -> tuple[np.ndarray, np.ndarray]:
     """100 test images, and the trained model's probabilities for them."""
-    content = checkpoint.read(trained.checkpoint, CPU)
+    content = checkpoint.read(Storage(trained.checkpoint.parent), CPU)
     task = open_task(TrialConfig.from_json(content["config"]), HERE)
     model = task.model()
     model.load_state_dict(content["model"])
@@ -122,12 +123,12 @@ def test_weights_and_config_rebuild_the_model(exported: ExportResult, trained: T
     assert config == tiny(model={"placement": EVERY_ATTENTION})
     model = open_task(config, HERE).model()
     model.load_state_dict(load_file(exported.folder / "model.safetensors"))
-    kept = checkpoint.read(trained.checkpoint, CPU)["model"]
+    kept = checkpoint.read(Storage(trained.checkpoint.parent), CPU)["model"]
     assert all(torch.equal(value, kept[name]) for name, value in model.state_dict().items())
 
 
 def test_test_metrics_are_of_the_test_split(exported: ExportResult, trained: TrainResult) -> None:
-    content = checkpoint.read(trained.checkpoint, CPU)
+    content = checkpoint.read(Storage(trained.checkpoint.parent), CPU)
     task = open_task(TrialConfig.from_json(content["config"]), HERE)
     model = task.model()
     model.load_state_dict(content["model"])
@@ -293,7 +294,7 @@ def test_the_choice_follows_the_verdict(
     tmp_path: Path,
     cli: Callable[..., tuple[int, str, str]],
 ) -> None:
-    place = trained.checkpoint.parent
+    place = Storage(trained.checkpoint.parent)
     tracker = Tracker(experiment="space", name="mine", tags={SEARCH: "mine"}, checkpoint=lambda trial: place)
     trials = {"best": TrialRecord(0, tiny()), "winner": TrialRecord(1, tiny(), state=State.COMPLETE)}
     for trial in trials.values():
@@ -328,7 +329,10 @@ def damaged_search(store: MlflowClient, tmp_path: Path) -> Path:
     (tmp_path / "trial").mkdir()
     (tmp_path / "trial" / checkpoint.NAME).write_bytes(b"not a checkpoint")
     tracker = Tracker(
-        experiment="space", name="mine", tags={SEARCH: "mine"}, checkpoint=lambda trial: tmp_path / "trial"
+        experiment="space",
+        name="mine",
+        tags={SEARCH: "mine"},
+        checkpoint=lambda trial: Storage(tmp_path / "trial"),
     )
     trial = TrialRecord(0, tiny(), state=State.COMPLETE)
     trial.history.append({"epoch": 1, "accuracy": 0.5})

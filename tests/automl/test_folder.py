@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from attention import InputError
-from automl.folder import FILE, About, find_folder, new_folder, old_folder, read_about, write_about
+from automl.folder import FILE, About, find_search, new_folder, old_folder, read_about, write_about
 from automl.settings import Settings
 from search.ledger import Plan
 from search.record import TRIALS
@@ -28,7 +28,7 @@ def make(storage: Path, name: str | None = "mine", **more: Any) -> tuple[Path, A
 def test_what_was_asked_can_be_read_again(tmp_path: Path) -> None:
     folder, about = make(tmp_path, trials=3, max_params="5M")
     assert folder == tmp_path / "mine"
-    assert read_about(folder) == about
+    assert read_about(folder, str(tmp_path)) == about
     assert Plan(**about.plan) == PLAN
     assert (about.name, about.fingerprint, about.data) == ("mine", "f", "d")
     assert about.settings.max_params == "5M"
@@ -54,7 +54,7 @@ def test_a_name_is_taken_once(tmp_path: Path) -> None:
         InputError, match=r"a search called 'mine' exists already .*automl search --resume mine"
     ):
         make(tmp_path)
-    assert read_about(folder) == about
+    assert read_about(folder, str(tmp_path)) == about
 
 
 @pytest.mark.parametrize(("trained", "stays"), [(False, False), (True, True)])
@@ -63,7 +63,7 @@ def test_a_mistake_before_the_first_trial_leaves_nothing(trained: bool, stays: b
 
     def fail() -> None:
         with new_folder(settings, PLAN, fingerprint="f", data="d") as (folder, _):
-            (folder / "study.db").touch()
+            (folder / "study.journal").touch()
             if trained:
                 (folder / TRIALS).mkdir()
             raise InputError("no room")
@@ -116,7 +116,7 @@ def test_an_unknown_name_names_the_known_ones(name: str, tmp_path: Path) -> None
         make(storage, known)
     (storage / "no-search").mkdir()
     with pytest.raises(InputError) as error:
-        find_folder(name, str(storage))
+        find_search(name, str(storage))
     text = str(error.value)
     assert f"no search called {name!r} in {storage}" in text
     assert "no-search" not in text
@@ -126,7 +126,7 @@ def test_an_unknown_name_names_the_known_ones(name: str, tmp_path: Path) -> None
 
 def test_where_there_is_no_search_at_all(tmp_path: Path) -> None:
     with pytest.raises(InputError, match=r"no search called 'mine' in .*; there is none"):
-        find_folder("mine", str(tmp_path / "gone"))
+        find_search("mine", str(tmp_path / "gone"))
 
 
 def changed(change: Callable[[dict[str, Any]], Any]) -> Callable[[str], str]:
@@ -170,4 +170,4 @@ def test_a_writer_that_dies_leaves_the_old_file(tmp_path: Path, monkeypatch: pyt
     monkeypatch.setattr(Path, "write_text", half)
     with pytest.raises(OSError, match="No space left"):
         write_about(folder, about)
-    assert read_about(folder) == about
+    assert read_about(folder, str(tmp_path)) == about

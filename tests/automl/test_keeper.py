@@ -5,6 +5,7 @@ from pathlib import Path
 import pytest
 
 from automl.keeper import Keeper, front
+from automl.storage import Storage
 from search.config import TrialConfig
 from search.ledger import Plan
 from search.record import CHECKPOINT, Role, State, TrialRecord
@@ -41,7 +42,11 @@ def test_the_best_few_and_the_best_baseline_stay(
 ) -> None:
     told: list[int] = []
     keeper = Keeper(
-        tmp_path, plan(maximize=maximize), [], keep=keep, told=lambda record: told.append(record.number)
+        Storage(tmp_path),
+        plan(maximize=maximize),
+        [],
+        keep=keep,
+        told=lambda record: told.append(record.number),
     )
     pruned = (2, 6)
     gone_at_once: set[int] = set()
@@ -59,14 +64,14 @@ def test_the_best_few_and_the_best_baseline_stay(
 
 @pytest.mark.parametrize("state", [State.PRUNED, State.INFEASIBLE, State.ERROR])
 def test_of_what_was_not_trained_to_its_end_nothing_stays(state: State, tmp_path: Path) -> None:
-    keeper = Keeper(tmp_path, plan(), [], keep=3)
+    keeper = Keeper(Storage(tmp_path), plan(), [], keep=3)
     keeper.ended(trial(tmp_path, 1, 0.9, state))
     assert kept(tmp_path) == []
 
 
 def test_a_running_trials_checkpoint_is_left_alone(tmp_path: Path) -> None:
     running = trial(tmp_path, 1, 0.1, State.RUNNING)
-    keeper = Keeper(tmp_path, plan(), [running, trial(tmp_path, 2, 0.5)], keep=1)
+    keeper = Keeper(Storage(tmp_path), plan(), [running, trial(tmp_path, 2, 0.5)], keep=1)
     keeper.started(running)
     keeper.reported(running)
     keeper.ended(trial(tmp_path, 3, 0.9))
@@ -75,7 +80,7 @@ def test_a_running_trials_checkpoint_is_left_alone(tmp_path: Path) -> None:
 
 def test_trials_of_an_earlier_run_count(tmp_path: Path) -> None:
     keeper = Keeper(
-        tmp_path, plan(), [trial(tmp_path, i, value) for i, value in ((1, 0.9), (2, 0.8))], keep=1
+        Storage(tmp_path), plan(), [trial(tmp_path, i, value) for i, value in ((1, 0.9), (2, 0.8))], keep=1
     )
     keeper.ended(trial(tmp_path, 3, 0.5))
     assert kept(tmp_path) == [1]
@@ -84,7 +89,7 @@ def test_trials_of_an_earlier_run_count(tmp_path: Path) -> None:
 def test_what_else_lies_beside_a_checkpoint_stays(tmp_path: Path) -> None:
     record = trial(tmp_path, 1, 0.5, State.ERROR)
     (tmp_path / record.folder / "error.txt").write_text("why")
-    Keeper(tmp_path, plan(), [], keep=1).ended(record)
+    Keeper(Storage(tmp_path), plan(), [], keep=1).ended(record)
     assert [file.name for file in (tmp_path / record.folder).iterdir()] == ["error.txt"]
 
 
@@ -93,7 +98,7 @@ POINTS = [(0.5, 5.0), (0.6, 6.0), (0.4, 5.5), (0.9, 9.0), (0.3, 4.0), (0.6, 6.0)
 
 def test_with_several_objectives_the_front_stays(tmp_path: Path) -> None:
     both = plan("accuracy", "macs")
-    keeper = Keeper(tmp_path, both, [], keep=1)
+    keeper = Keeper(Storage(tmp_path), both, [], keep=1)
     records = [trial(tmp_path, i, value, macs=macs) for i, (value, macs) in enumerate(POINTS)]
     for record in records:
         keeper.ended(record)

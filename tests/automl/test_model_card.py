@@ -16,11 +16,12 @@ from automl.model_card import model_card, table, text
 from automl.predict import run_predict
 from automl.score_card import ScoreCard
 from automl.speed import Speed
+from automl.storage import Storage
 from automl.tasks import Task
 from automl.tracking.runs import TrackedRun
 from automl.train import TrainResult
 
-RUN = TrackedRun("abc", "name", Path("checkpoint"))
+RUN = TrackedRun("abc", "name", Storage("checkpoint"))
 SPEEDS = {"model.onnx": Speed(latency=1.25, throughput=1234.5, batch=32, ratio=1.0)}
 
 
@@ -94,17 +95,17 @@ def test_ten_lines_of_python_as_predict_has_it(exported: ExportResult, tmp_path:
     ("run", "said", "limit"),
     [
         (
-            TrackedRun("a", "n", Path(), "mine"),
+            TrackedRun("a", "n", Storage("."), "mine"),
             ["Not confirmed", "the search's best"],
             "has not been confirmed",
         ),
         (
-            TrackedRun("a", "n", Path(), "mine", "ssa is better by 0.7 points", True),
+            TrackedRun("a", "n", Storage("."), "mine", "ssa is better by 0.7 points", True),
             ["ssa is better by 0.7 points", "confirmed winner"],
             "flatters the one it chose",
         ),
         (
-            TrackedRun("a", "n", Path(), "mine", "no detectable gain"),
+            TrackedRun("a", "n", Storage("."), "mine", "no detectable gain"),
             ["no detectable gain", "the search's best"],
             "did not show it to be better",
         ),

@@ -16,6 +16,7 @@ from automl.data import open_split
 from automl.data.augment import centre_crop
 from automl.export import ExportResult
 from automl.predict import BATCH, run_predict
+from automl.storage import Storage
 from automl.tasks import open_task
 from automl.tasks.classification import Probabilities
 from automl.train import TrainResult
@@ -44,7 +45,7 @@ def test_agrees_with_what_evaluation_sees(
     exported: ExportResult, trained: TrainResult, tmp_path: Path
 ) -> None:
     """Digits saved as files are predicted as the trained model scores them in its test split."""
-    content = checkpoint.read(trained.checkpoint, CPU)
+    content = checkpoint.read(Storage(trained.checkpoint.parent), CPU)
     task = open_task(TrialConfig.from_json(content["config"]), HERE)
     model = task.model()
     model.load_state_dict(content["model"])

@@ -12,6 +12,7 @@ from mlflow import MlflowClient
 from attention import InputError
 from automl import checkpoint
 from automl.export import ExportResult, run_export
+from automl.storage import Storage
 from automl.tasks import open_task
 from automl.tasks.classification import Probabilities
 from automl.tracking.client import VERDICT
@@ -34,7 +35,7 @@ def test_the_alias_names_a_model_that_predicts_like_the_trained_one(
     assert registered is not None
     assert (registered.name, registered.version, registered.alias) == ("digits", "1", "champion")
     assert registered.uri == "models:/digits@champion"
-    content = checkpoint.read(learned.checkpoint, CPU)
+    content = checkpoint.read(Storage(learned.checkpoint.parent), CPU)
     task = open_task(TrialConfig.from_json(content["config"]), HERE)
     model = task.model()
     model.load_state_dict(content["model"])

@@ -24,6 +24,7 @@ from automl.report.read import Search, read_search
 from automl.report.slices import PANELS, pairs, slices
 from search.config import Model, TrialConfig
 from search.record import State
+from search.study import read_history
 
 
 @pytest.fixture(scope="module")
@@ -122,7 +123,7 @@ def test_where_less_is_better_a_gain_is_above_zero(tmp_path: Path) -> None:
 def test_the_audit_is_spearmans_correlation(trials: list[FrozenTrial], search: Search) -> None:
     rows = []
     for trial in trials:
-        history = trial.user_attrs["history"]
+        history = read_history(trial.user_attrs)
         if trial.values:
             early = next(m["accuracy"] for m in history if m["resource"] >= 2)
             rows.append((early, trial.values[0], set(placed(trial).values()) or {"plain"}))
@@ -242,7 +243,7 @@ def test_the_front_is_what_nobody_beats(objectives: tuple[str, ...], tmp_path: P
     trials = made_up(40, plan=plan_of(objectives=objectives))
     search = made(tmp_path, trials, objectives=objectives)
     done = {
-        i: (t.user_attrs["history"][-1]["accuracy"], t.user_attrs["facts"]["latency"])
+        i: (read_history(t.user_attrs)[-1]["accuracy"], t.user_attrs["facts"]["latency"])
         for i, t in enumerate(trials)
         if t.state is TrialState.COMPLETE
     }
@@ -282,7 +283,7 @@ def test_gates_are_the_last_ones(trials: list[FrozenTrial], search: Search) -> N
     for trial in trials:
         if trial.values:
             for site, kind in placed(trial).items():
-                values[site, kind].append(abs(trial.user_attrs["history"][-1][f"gate.{site}"]))
+                values[site, kind].append(abs(read_history(trial.user_attrs)[-1][f"gate.{site}"]))
     table = gates(search).table
     assert table is not None
     expected = {place: (len(v), pd.Series(v).median(), max(v)) for place, v in values.items()}

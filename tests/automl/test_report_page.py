@@ -17,6 +17,7 @@ from attention import Spec
 from automl.folder import read_about
 from automl.report import ReportResult, _make, run_report, sections
 from automl.report.read import Search, Trial, read_search
+from automl.storage import Storage
 from automl.tracking.opening import open_tracker
 from search.config import TrialConfig
 from search.record import State
@@ -247,7 +248,7 @@ def test_every_trial_is_in_the_table(page: Page, trials: list[FrozenTrial]) -> N
 
 
 def test_it_says_how_to_repeat_it(page: Page, made: ReportResult) -> None:
-    about = read_about(made.folder.parent)
+    about = read_about(made.folder.parent, str(made.folder.parent.parent))
     for words in (
         "automl search --space digits --trials 60 --name made-up",
         about.data,
@@ -273,7 +274,7 @@ def test_a_thousand_trials_stay_below_five_megabytes(storage: Path, tmp_path: Pa
     ]
     for number, trial in enumerate(trials):
         trial.record.number = number
-    search = Search(folder=storage, about=read_about(storage / "made-up"), trials=trials)
+    search = Search(folder=storage, about=read_about(storage / "made-up", str(storage)), trials=trials)
     names = _make(search, tmp_path)
     assert set(names) >= PLOTS
     assert (tmp_path / "index.html").stat().st_size < 5e6
@@ -323,7 +324,7 @@ def test_the_report_is_with_the_searchs_run_in_mlflow(
     small: Path, store: MlflowClient, capsys: pytest.CaptureFixture[str]
 ) -> None:
     folder = small / "made-up"
-    tracker = open_tracker(folder, read_about(folder))
+    tracker = open_tracker(Storage(folder), read_about(folder, str(folder.parent)))
     tracker.close()
     result = run_report("made-up", storage=str(small), out="out")
     assert result.run_id == tracker.parent

@@ -2,7 +2,6 @@
 
 import json
 import os
-import sqlite3
 from collections.abc import Callable
 from pathlib import Path
 
@@ -16,6 +15,7 @@ from automl.folder import old_folder
 from automl.report import run_report
 from automl.report.read import read_search
 from search.record import State
+from search.study import FILE, read_history
 
 Cli = Callable[..., tuple[int, str, str]]
 
@@ -37,7 +37,7 @@ def test_a_search_is_read_as_its_study_has_it(tmp_path: Path, few: list[FrozenTr
     assert all(trial.state is State.COMPLETE for trial in search.done)
     assert search.best is not None
     assert search.best.record.history[-1]["accuracy"] == max(
-        trial.user_attrs["history"][-1]["accuracy"] for trial in few if trial.values
+        read_history(trial.user_attrs)[-1]["accuracy"] for trial in few if trial.values
     )
 
 
@@ -70,12 +70,9 @@ def test_confirmations_are_read_in_their_order(tmp_path: Path, few: list[FrozenT
 def test_a_search_that_is_being_written_is_read(tmp_path: Path, few: list[FrozenTrial]) -> None:
     folder = save_search(tmp_path, few)
     with old_folder("made-up", str(tmp_path)):  # as the process that runs it has it
-        writer = sqlite3.connect(folder / "study.db")
-        writer.execute("BEGIN IMMEDIATE")
-        writer.execute("DELETE FROM trials")
+        with open(folder / FILE, "ab") as study:
+            study.write(b'{"op_code":4,"worker_')  # half of a write
         assert len(read_search("made-up", str(tmp_path)).trials) == len(few)
-        writer.rollback()
-        writer.close()
 
 
 DAMAGED = {
@@ -106,8 +103,8 @@ def place(tmp_path: Path, few: list[FrozenTrial], monkeypatch: pytest.MonkeyPatc
     monkeypatch.chdir(tmp_path)
     save_search(tmp_path / "searches", few[:3], name="good")
     save_search(tmp_path / "searches", [], name="empty")
-    (save_search(tmp_path / "searches", [], name="bare") / "study.db").unlink()
-    (save_search(tmp_path / "searches", [], name="hollow") / "study.db").write_bytes(b"")
+    (save_search(tmp_path / "searches", [], name="bare") / FILE).unlink()
+    (save_search(tmp_path / "searches", [], name="hollow") / FILE).write_bytes(b"")
     (save_search(tmp_path / "searches", few[:3], name="damaged") / "search.json").write_text("{")
     save_verdict(save_search(tmp_path / "searches", few[:3], name="torn"), {})
     (tmp_path / "file").write_text("text")
@@ -147,7 +144,7 @@ def test_a_mistake_is_told_once(arguments: tuple[str, ...], fragments: list[str]
 def test_no_study_is_made_by_looking_for_one(place: Path) -> None:
     with pytest.raises(InputError):
         run_report("bare")
-    assert not (place / "searches" / "bare" / "study.db").exists()
+    assert not (place / "searches" / "bare" / FILE).exists()
 
 
 def test_the_command_says_where_the_report_is(place: Path, cli: Cli) -> None:

@@ -28,9 +28,17 @@ BAD: list[tuple[dict[str, Any], str]] = [
     ({"max_latency_ms": float("nan")}, "--max-latency-ms must be above 0; got nan"),
     ({"name": "a/b"}, "--name may hold letters"),
     ({"name": ""}, "--name may hold letters"),
+    ({"name": ".."}, "--name may hold letters"),  # another folder than one in the storage
     ({"seed": -1}, "seed must lie between 0"),
     ({"cpus_per_trial": 0}, "--cpus-per-trial must be above 0"),
     ({"workers_per_trial": 0}, "--workers-per-trial"),
+    ({"resource": ["disk"]}, "--resource must be NAME=AMOUNT; got 'disk'"),
+    ({"resource": ["disk=much"]}, "--resource must be NAME=AMOUNT with a number; got 'disk=much'"),
+    ({"resource": ["disk=1", "disk=2"]}, "--resource names disk twice"),
+    ({"resource": ["CPU=1"]}, "--resource is for a cluster's own resources"),
+    ({"label": ["zone"]}, "--label must be KEY=VALUE; got 'zone'"),
+    ({"label": ["zone=!a"]}, "--label must be KEY=VALUE; got 'zone=!a'"),
+    ({"concurrent": 0}, "--concurrent must be 1 or more; got 0"),
     ({"precision": "fp8"}, "unknown precision 'fp8'"),
     ({"compile": "jit"}, "unknown way to compile 'jit'"),
 ]
@@ -108,8 +116,17 @@ def test_adjust_lays_over_a_configuration_what_was_said() -> None:
 
 def test_json_and_back() -> None:
     settings = Settings(
-        space="a.py:f", trials=3, budget="2h", max_params="5M", objective="accuracy,macs", seed=4
+        space="a.py:f",
+        trials=3,
+        budget="2h",
+        max_params="5M",
+        objective="accuracy,macs",
+        seed=4,
+        resource=["accelerator_type:H200=0.01"],
+        label=["zone=a"],
     )
+    assert settings.shape.custom == {"accelerator_type:H200": 0.01}
+    assert settings.shape.labels == {"zone": "a"}
     assert Settings.from_json(json.loads(json.dumps(settings.to_json()))) == settings
     with pytest.raises(InputError, match="settings of a search hold colour, which is unknown here"):
         Settings.from_json({**settings.to_json(), "colour": "red"})

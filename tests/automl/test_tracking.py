@@ -13,6 +13,7 @@ from optuna.study import StudyDirection
 from attention import InputError, Spec
 from automl.folder import new_folder
 from automl.settings import Settings
+from automl.storage import Storage
 from automl.sync import run_sync
 from automl.tracking import tracker as tracking
 from automl.tracking.client import BEST, CHECKPOINT, SEARCH, TRIAL
@@ -25,7 +26,7 @@ from search.ledger import Plan
 from search.record import CHECKPOINT as FILE
 from search.record import Report, State, TrialRecord
 from search.spaces import SPACES
-from search.study import close_study, create_study
+from search.study import create_study
 
 PLACEMENT = {"stage1.block2.branch": Spec("ssa", {"ks": 3}), "stage2.block1": Spec("sagan")}
 
@@ -47,7 +48,7 @@ def make(folder: Path | None = None, search: str | None = "mine", identity: str 
         name=search,
         tags={SEARCH: search} if search else {},
         identity=identity,
-        checkpoint=lambda record: (folder / f"{record.number}").absolute(),
+        checkpoint=lambda record: Storage(folder / f"{record.number}"),
         **more,
     )
 
@@ -66,9 +67,7 @@ def learn(tracker: Tracker, record: TrialRecord, values: list[float]) -> None:
     for value in values:
         step = len(record.history) + 1
         record.history.append({"epoch": step, "accuracy": value, "loss": 1 - value, "time": 1e9 + step})
-        place = tracker.checkpoint(record)
-        place.mkdir(parents=True, exist_ok=True)
-        (place / FILE).touch()
+        tracker.checkpoint(record).write(FILE, b"")
         tracker.reported(record)
 
 
@@ -325,7 +324,7 @@ def test_a_checkpoint_that_went_is_no_longer_there(store: MlflowClient, tmp_path
     record = trial()
     live(tracker, record, State.COMPLETE, [0.5])
     assert tracker.drain() == 0
-    assert find_run(tracker.runs[0]).checkpoint == tmp_path / "0" / FILE
+    assert find_run(tracker.runs[0]).checkpoint == Storage(tmp_path / "0")
     (tmp_path / "0" / FILE).unlink()
     tracker.update(record)
     assert tracker.drain() == 0
@@ -369,14 +368,13 @@ def test_sync_brings_mlflow_to_where_the_study_stands(store: MlflowClient, tmp_p
             history = [{"epoch": i, "resource": i, "accuracy": score} for i in (1, 2)]
             engine.end(number, Report(history=history, facts={"pace": 1.0}, finished=True))
         assert engine.ask() is not None  # and is still open
-        close_study(study)
     for _ in range(2):  # the second time there is nothing left to do
         assert run_sync("mine", str(tmp_path)) == 3
         parent = store.search_runs(
             [store.get_experiment_by_name("digits").experiment_id], f"tags.`{SEARCH}` = 'mine'"
         )
         assert len(parent) == 1
-        tracker = open_tracker(folder, about)
+        tracker = open_tracker(about.kept, about)
         tracker.close()
         runs = {run.data.tags[TRIAL]: run for run in children(store, tracker)}
         assert len(children(store, tracker)) == 3
@@ -400,8 +398,8 @@ def test_a_server_that_is_not_there(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_best_of_a_search_and_of_the_latest(store: MlflowClient) -> None:
     older, newer = searched("older", [0.5, 0.75], store), searched("newer", [0.5, 0.25], store)
     found = find_best("older")
-    assert (found.run_id, found.checkpoint.name) == (older.runs[1], FILE)
-    assert found.checkpoint.is_file()
+    assert found.run_id == older.runs[1]
+    assert found.checkpoint.exists(FILE)
     assert found.name == trial(1).name
     assert find_best(None).run_id == newer.runs[0]
     searched("latest, without a trial that was trained", [], store)

@@ -10,6 +10,7 @@ from mlflow import MlflowClient
 
 from attention import InputError, Spec
 from automl import checkpoint
+from automl.storage import Storage
 from automl.train import default_site, place, run_train
 from search.config import Data, Model, TrialConfig
 
@@ -36,7 +37,7 @@ def test_train_leaves_a_checkpoint_a_log_and_a_run(store: MlflowClient, tmp_path
     assert [{key: float(value) for key, value in line.items()} for line in lines] == result.history
     assert (tmp_path / "epochs.csv").read_text().count("epoch,") == 1
 
-    content = checkpoint.read(result.checkpoint, CPU)
+    content = checkpoint.read(Storage(result.checkpoint.parent), CPU)
     assert content["epoch"] == 2
     assert content["history"] == result.history
     assert result.checkpoint.is_relative_to(tmp_path / "kept")
@@ -66,14 +67,14 @@ def test_a_person_who_stops_a_training_keeps_what_there_is(store: MlflowClient) 
     run = only_run(store)
     assert run.info.status == "FAILED"
     kept = Path(run.data.tags["automl.checkpoint"]) / checkpoint.NAME
-    assert checkpoint.read(kept, CPU)["epoch"] == 1
+    assert checkpoint.read(Storage(kept.parent), CPU)["epoch"] == 1
 
 
 def test_trainings_of_one_second_do_not_meet(store: MlflowClient, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("time.strftime", lambda format: "20260101-000000")
     first, second = (run_train(tiny(seed=seed), runtime=HERE) for seed in (0, 1))
     assert first.checkpoint != second.checkpoint
-    assert checkpoint.read(first.checkpoint, CPU)["config"]["seed"] == 0
+    assert checkpoint.read(Storage(first.checkpoint.parent), CPU)["config"]["seed"] == 0
 
 
 @pytest.mark.parametrize("option", ["log", "storage"])
@@ -136,7 +137,7 @@ def test_command_line(store: MlflowClient, cli: Cli) -> None:
         }.items()
     )
     assert f"automl export --run {run.info.run_id}" in out
-    content = checkpoint.read(Path(re.search(r"checkpoint (\S+)", out).group(1)), CPU)  # type: ignore[union-attr]
+    content = checkpoint.read(Storage(Path(re.search(r"checkpoint (\S+)", out).group(1)).parent), CPU)  # type: ignore[union-attr]
     assert content["config"]["model"]["placement"]["stage1.block2.branch"] == {"type": "ssa-sym", "ks": 3}
 
 

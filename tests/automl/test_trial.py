@@ -11,6 +11,7 @@ from attention import Spec
 from automl import checkpoint, facts, trial
 from automl.facts import Facts
 from automl.limits import Limits
+from automl.storage import Storage
 from automl.trial import assignment, reports
 from search.config import Model, TrialConfig
 from search.record import Report
@@ -65,7 +66,7 @@ def test_a_report_an_epoch_that_says_everything(
     for one in said:
         assert one.facts == MEASURED.to_json()
         assert one.violations == {"params": -0.5}
-    content = checkpoint.read(tmp_path / "0" / checkpoint.NAME, CPU)
+    content = checkpoint.read(Storage(tmp_path / "0"), CPU)
     assert content["history"] == said[-1].history
     assert content["facts"] == MEASURED.to_json()
 
@@ -83,9 +84,7 @@ def test_another_process_goes_on_where_the_first_was_killed(
     assert len(measured) == 2, "what was measured is kept with the checkpoint"
     assert rest[0].history[:1] == first.history
     assert timeless(rest[-1]) == timeless(whole[-1])
-    weights, expected = (
-        checkpoint.read(tmp_path / name / checkpoint.NAME, CPU)["model"] for name in ("0", "whole")
-    )
+    weights, expected = (checkpoint.read(Storage(tmp_path / name), CPU)["model"] for name in ("0", "whole"))
     assert all(torch.equal(weights[name], expected[name]) for name in expected)
     # Killed after its last epoch, before anybody heard: it says so again.
     (again,) = reports(sent(tmp_path / "0", config), HERE)

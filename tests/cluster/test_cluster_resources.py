@@ -3,7 +3,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from attention import InputError
-from cluster.resources import TrialResources, slots
+from cluster.resources import TrialResources, fitting, slots
 
 CPUS = {"CPU": 8.0, "memory": 1e10}
 GPUS = {"CPU": 8.0, "GPU": 4.0}
@@ -33,6 +33,39 @@ GPUS = {"CPU": 8.0, "GPU": 4.0}
 )
 def test_slots(cpus: float, gpus: float, nodes: list[dict[str, float]], expected: int) -> None:
     assert slots(TrialResources(cpus=cpus, gpus=gpus), nodes) == expected
+
+
+@pytest.mark.parametrize(
+    ("custom", "expected"),
+    [({"disk": 1}, 2), ({"disk": 0.5}, 4), ({"H200": 0.01, "disk": 2}, 1), ({"H200": 0.01, "none": 1}, 0)],
+)
+def test_a_clusters_own_resources_count(custom: dict[str, float], expected: int) -> None:
+    node = {"CPU": 8.0, "disk": 2.0, "H200": 1.0}
+    assert fitting(TrialResources(custom=custom), [node, CPUS]) == expected
+
+
+def test_what_is_asked_for_names_all_of_it() -> None:
+    shape = TrialResources(custom={"H200": 0.01}, labels={"zone": "a"})
+    with pytest.raises(InputError) as error:
+        slots(shape, [CPUS])
+    assert str(error.value).startswith(
+        "a trial asks for 1 CPUs, 0 GPUs and 0.01 H200 on one node with zone=a; the cluster has 8 CPUs, 0 "
+        "GPUs and 0 H200 on 1 such node(s). "
+    )
+
+
+@pytest.mark.parametrize(
+    ("custom", "fragment"),
+    [
+        ({"GPU": 1}, "--resource is for a cluster's own resources; GPU is none of them"),
+        ({"disk": 0}, "--resource disk must be a fraction below 1 or a whole number above 0; got 0"),
+        ({"disk": 1.5}, "got 1.5"),
+        ({"disk": float("nan")}, "got nan"),
+    ],
+)
+def test_impossible_resources(custom: dict[str, float], fragment: str) -> None:
+    with pytest.raises(InputError, match=fragment):
+        TrialResources(custom=custom)
 
 
 @pytest.mark.parametrize(

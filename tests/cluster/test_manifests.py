@@ -244,6 +244,15 @@ def test_a_jobs_command_exists_with_its_options():
     check_command(read("kuberay-job.yaml")["spec"]["entrypoint"])
 
 
+def test_what_starts_without_workers_asks_for_them():
+    guide = (ROOT / "docs/cluster.md").read_text()
+    jobs = re.findall(r"ray job submit .*-- (automl search .*)", guide)
+    assert len(jobs) == 2
+    for command in (read("kuberay-job.yaml")["spec"]["entrypoint"], *jobs):
+        assert re.search(r"--concurrent [1-9]", command)
+        assert re.search(r"--gpus-per-trial [1-9]", command), "no node is there to see its GPUs"
+
+
 def test_a_job_that_is_tried_again_goes_on():
     spec = read("kuberay-job.yaml")["spec"]
     assert spec["backoffLimit"] > 0

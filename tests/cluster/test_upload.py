@@ -18,7 +18,7 @@ def test_only_the_code_is_sent(tmp_path):
         "automl/__pycache__/search.pyc",
         ".git/objects/pack",
         ".venv/bin/python",
-        "searches/first/study.db",
+        "searches/first/study.journal",
         "exports/first/model.onnx",
         "mlruns/1/model",
         "mlflow.db",

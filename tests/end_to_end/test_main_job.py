@@ -10,7 +10,6 @@ from pathlib import Path
 
 import mlflow
 import numpy as np
-import optuna
 import pytest
 import requests
 import torch
@@ -19,6 +18,7 @@ from sklearn.datasets import load_digits
 
 from automl.data import cache_side, decode
 from automl.data.augment import centre_crop
+from search.study import open_study
 
 BIN = Path(sys.executable).parent
 TRIALS = 5
@@ -108,7 +108,7 @@ def test_every_trial_is_in_mlflow(folder, searched):
 
 def test_the_study_opens_with_optuna_alone(folder, searched):
     _, result = searched
-    study = optuna.load_study(study_name="first", storage=f"sqlite:///{folder}/searches/first/study.db")
+    study = open_study(folder / "searches" / "first", name="first")
     assert len(study.trials) == TRIALS
     assert study.trials[0].params["modules"] == 0
     assert study.best_value == pytest.approx(result["best"]["value"])

@@ -17,6 +17,7 @@ from sockets import open_to_others
 
 from automl.limits import Limits
 from automl.multi_worker import multi_worker_trial
+from automl.storage import Storage
 from automl.trial import assignment
 from cluster import TrialResources, connect
 from search.config import Data, Model, Training, TrialConfig
@@ -80,9 +81,10 @@ def test_stopped_trials_give_everything_back(tmp_path):
     with connect(dashboard=True):
         total = ray.cluster_resources()["CPU"]
         tune.Tuner(
-            tune.with_resources(multi_worker_trial(shape, tmp_path / "trials"), {"memory": 2.0**20}),
+            tune.with_resources(multi_worker_trial(shape, Storage(tmp_path / "trials")), {"memory": 2.0**20}),
             param_space={
                 "number": tune.grid_search(list(range(STOPS))),
+                "labels": {},
                 **assignment(
                     trial,
                     tmp_path / "checkpoints",

@@ -12,13 +12,12 @@ import sys
 import time
 from pathlib import Path
 
-import optuna
 import psutil
 import pytest
 from optuna.trial import TrialState
 from sockets import open_to_others
 
-from search.study import read_record
+from search.study import open_study, read_history, read_record
 
 AUTOML = Path(sys.executable).parent / "automl"
 KILLS = int(os.environ.get("AUTOML_KILLS", "1"))
@@ -34,7 +33,7 @@ class Search:
         self.process: subprocess.Popen | None = None
 
     def start(self) -> None:
-        made = (self.folder / "searches" / NAME / "study.db").exists()
+        made = (self.folder / "searches" / NAME / "study.journal").exists()
         options = ["--resume", NAME] if made else ["--space", "digits", "--name", NAME, *self.options()]
         if not made:  # killed before its first trial, it is simply started again
             subprocess.run(["rm", "-rf", self.folder / "searches"], check=True)
@@ -84,11 +83,11 @@ def search(tmp_path, monkeypatch):
 
 def check_whole(search: Search) -> None:
     """The study and MLflow each hold every trial once, every epoch once, and agree on the best."""
-    database = search.folder / "searches" / NAME / "study.db"
-    study = optuna.load_study(study_name=NAME, storage=f"sqlite:///{database}")
+    database = search.folder / "searches" / NAME / "study.journal"
+    study = open_study(database.parent, name=NAME)
     assert len(study.trials) == TRIALS
     assert {trial.state for trial in study.trials} <= {TrialState.COMPLETE, TrialState.PRUNED}
-    histories = [trial.user_attrs.get("history", []) for trial in study.trials]  # one may diverge at once
+    histories = [read_history(trial.user_attrs) for trial in study.trials]  # one may diverge at once
     for history in histories:
         assert [record["epoch"] for record in history] == list(range(1, len(history) + 1))
 

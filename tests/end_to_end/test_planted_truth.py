@@ -16,6 +16,8 @@ import optuna
 import pytest
 from optuna.trial import TrialState
 
+from search.study import open_study, read_history
+
 AUTOML = Path(sys.executable).parent / "automl"
 
 SPACE = """
@@ -149,7 +151,7 @@ class Planted:
         folder = self.folder / "searches" / "s" / "confirm"
         if not (folder / "verdict.json").exists():
             return []  # the study may just be being made
-        return optuna.load_study(study_name="s-confirm", storage=f"sqlite:///{folder / 'study.db'}").trials
+        return open_study(folder, name="s-confirm").trials
 
 
 @pytest.fixture(scope="module")
@@ -198,14 +200,14 @@ def test_killed_half_way_it_repeats_nothing(gain, confirmed):
 
 def test_its_seeds_are_fresh_and_its_scores_are_of_the_test_split(gain, confirmed):
     verdict, _ = confirmed
-    file = gain.folder / "searches" / "s" / "study.db"
-    search = optuna.load_study(study_name="s", storage=f"sqlite:///{file}").trials
+    file = gain.folder / "searches" / "s" / "study.journal"
+    search = open_study(file.parent, name="s").trials
     seeds = {int(seed) for arm in verdict["arms"] for seed in arm["scores"]}
     assert len(seeds) == 7
     assert not seeds & {trial.user_attrs["config"]["seed"] for trial in search}
     for trial in gain.trials():
-        assert trial.value == trial.user_attrs["history"][-1]["test_accuracy"]
-    assert not any("test_accuracy" in t.user_attrs["history"][-1] for t in search)
+        assert trial.value == read_history(trial.user_attrs)[-1]["test_accuracy"]
+    assert not any("test_accuracy" in read_history(t.user_attrs)[-1] for t in search)
 
 
 def test_mlflow_has_it_below_the_search(gain, confirmed):

@@ -27,13 +27,13 @@ from automl.limits import Limits
 from automl.search import resume_search, run_search
 from automl.settings import Settings
 from automl.trial import TrialActor, assignment
-from cluster import connect
+from cluster import Room, TrialResources, connect
 from search.config import Data, Model, Training, TrialConfig
 from search.engine import Engine
 from search.ledger import Plan
 from search.samplers import load_sampler
 from search.spaces import Space, load, random_draws
-from search.study import close_study, create_study, read_record
+from search.study import create_study, open_study, read_history, read_record
 from search.tuner import run_trials
 
 BIN = Path(sys.executable).parent
@@ -86,8 +86,7 @@ def test_a_study_with_cut_trials_is_everybodys(place):
     """Optuna alone reads it, its plots and importances work on it, and optuna-dashboard serves it."""
     result = run_search(Settings(space="small.py:draw", trials=14, subset=0.4, name="plots"))
     assert (result.trials, result.errors) == (14, 0)
-    storage = "sqlite:///searches/plots/study.db"
-    study = optuna.load_study(study_name="plots", storage=storage)
+    study = open_study(Path("searches/plots"), name="plots")
     cut = [trial for trial in study.trials if trial.state is TrialState.PRUNED]
     assert len(cut) == result.pruned > 0
     for trial in cut:
@@ -101,7 +100,14 @@ def test_a_study_with_cut_trials_is_everybodys(place):
         assert optuna.importance.get_param_importances(study)
 
     port = free_port()
-    command = [BIN / "optuna-dashboard", storage, "--host", "127.0.0.1", "--port", str(port)]
+    command = [
+        BIN / "optuna-dashboard",
+        "searches/plots/study.journal",
+        "--host",
+        "127.0.0.1",
+        "--port",
+        str(port),
+    ]
     with open("dashboard.log", "w") as log:
         server = subprocess.Popen(command, stdout=log, stderr=log)
     try:
@@ -141,8 +147,8 @@ def test_trials_stopped_half_way_give_everything_back(tmp_path):
                 precision="auto",
                 compile="auto",
             ),
-            resources={"cpu": 1},
-            concurrent=2,
+            resources={"CPU": 1},
+            places=Room(TrialResources()),
             folder=tmp_path / "ray",
         )
         until = time.monotonic() + 60
@@ -155,7 +161,6 @@ def test_trials_stopped_half_way_give_everything_back(tmp_path):
     trials = study.get_trials(deepcopy=False)
     assert [trial.state for trial in trials] == [TrialState.PRUNED] * STOPS
     assert all(len(trial.intermediate_values) == 1 for trial in trials)
-    close_study(study)
     left = [child.name() for child in psutil.Process().children(recursive=True)]
     assert not [name for name in left if "ray" in name or "raylet" in name or "gcs" in name]
 
@@ -179,7 +184,7 @@ def test_the_sampler_learns_a_limit(place):
         Settings(space="small.py:draw", trials=40, subset=0.2, name="limited", max_memory=str(limit))
     )
     assert (result.trials, result.errors) == (40, 0)
-    study = optuna.load_study(study_name="limited", storage="sqlite:///searches/limited/study.db")
+    study = open_study(Path("searches/limited"), name="limited")
     late = [trial for trial in study.trials if any(v > 0 for v in trial.constraints.values())]
     assert sum(trial.number >= 20 for trial in late) <= 2
     for trial in study.trials:
@@ -187,7 +192,7 @@ def test_the_sampler_learns_a_limit(place):
         assert trial.constraints["memory"] == pytest.approx(facts["memory"] / limit - 1)
         assert (trial.constraints["memory"] > 0) == (trial in late)
         if trial in late:
-            assert "history" not in trial.user_attrs, "what exceeds a limit is not trained"
+            assert not read_history(trial.user_attrs), "what exceeds a limit is not trained"
 
 
 def test_the_same_seed_gives_the_same_search(place):
@@ -205,7 +210,7 @@ def test_the_same_seed_gives_the_same_search(place):
                 cpus_per_trial=os.cpu_count() or 1,
             )
         )
-        study = optuna.load_study(study_name=name, storage=f"sqlite:///searches/{name}/study.db")
+        study = open_study(Path(f"searches/{name}"), name=name)
         histories.append(
             [
                 (
@@ -213,7 +218,7 @@ def test_the_same_seed_gives_the_same_search(place):
                     trial.user_attrs["config"],
                     [
                         {k: v for k, v in record.items() if k not in ("seconds", "time")}
-                        for record in trial.user_attrs["history"]
+                        for record in read_history(trial.user_attrs)
                     ],
                 )
                 for trial in study.trials
@@ -313,7 +318,7 @@ def wait_for(file, text, process):
 
 def check_mirror(uri):
     """MLflow has what the study has, once."""
-    study = optuna.load_study(study_name="patient", storage="sqlite:///searches/patient/study.db")
+    study = open_study(Path("searches/patient"), name="patient")
     client = mlflow.MlflowClient(uri)
     experiment = client.get_experiment_by_name("draw").experiment_id
     runs = client.search_runs([experiment], "tags.`automl.trial` LIKE '%'")
@@ -335,7 +340,7 @@ def test_several_objectives_give_a_front(place):
         Settings(space="small.py:draw", trials=12, subset=0.2, objective="accuracy,params", name="front")
     )
     assert (result.trials, result.errors) == (12, 0)
-    study = optuna.load_study(study_name="front", storage="sqlite:///searches/front/study.db")
+    study = open_study(Path("searches/front"), name="front")
     assert [trial.number for trial in result.front] == sorted(t.number for t in study.best_trials)
     for trial in result.front:
         assert set(trial.objectives) == {"accuracy", "params"}
@@ -358,9 +363,9 @@ def test_an_old_search_is_known_to_a_new_one(place):
     run_search(Settings(space="small.py:draw", trials=6, subset=0.2, name="old"))
     result = run_search(Settings(space="small.py:draw", trials=3, subset=0.2, name="new", like="old"))
     assert result.trials == 3, "what is known already does not count"
-    study = optuna.load_study(study_name="new", storage="sqlite:///searches/new/study.db")
+    study = open_study(Path("searches/new"), name="new")
     assert len(study.trials) == 9
     other = run_search(Settings(space="small.py:draw", trials=3, subset=0.25, name="other", like="old"))
     assert other.trials == 3
-    study = optuna.load_study(study_name="other", storage="sqlite:///searches/other/study.db")
+    study = open_study(Path("searches/other"), name="other")
     assert len(study.trials) == 3, "scores on other data are no knowledge; the best are tried first"

@@ -1,9 +1,5 @@
 """What the tests of the search share: a small space, and trials that are told their scores."""
 
-import atexit
-import shutil
-import tempfile
-from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -12,12 +8,13 @@ from optuna.samplers import BaseSampler, RandomSampler
 from optuna.study import StudyDirection
 
 from attention import Spec
+from cluster.connect import node_of
 from search.config import Data, Model, Training, TrialConfig
 from search.engine import Engine
 from search.ledger import RESOURCE, Plan
 from search.record import Metrics, Report, TrialRecord
 from search.spaces import Space
-from search.study import FILE, close_study, create_study
+from search.study import create_study
 
 EPOCHS = 9
 
@@ -52,7 +49,6 @@ def make_plan(trials: int | None = 100, objectives: tuple[str, ...] = ONE, **mor
 
 
 def make_study(folder: Path, *, objectives: tuple[str, ...] = ONE) -> optuna.Study:
-    shutil.copy(_empty(), folder / FILE)
     ways = [StudyDirection.MAXIMIZE if o == "accuracy" else StudyDirection.MINIMIZE for o in objectives]
     return create_study(folder, name="s", directions=ways)
 
@@ -65,16 +61,6 @@ def make_engine(
     **more: Any,
 ) -> Engine:
     return Engine(study, space, plan or make_plan(), sampler or RandomSampler(seed=0), **more)
-
-
-@cache
-def _empty() -> Path:
-    """A study's file with its tables and nothing in them: making them takes a second."""
-    folder = Path(tempfile.mkdtemp())
-    atexit.register(shutil.rmtree, folder)
-    close_study(create_study(folder, name="empty", directions=[StudyDirection.MAXIMIZE]))
-    optuna.delete_study(study_name="empty", storage=f"sqlite:///{folder / FILE}")
-    return folder / FILE
 
 
 def asked(engine: Engine) -> TrialRecord:
@@ -111,3 +97,29 @@ class Heard:
 
     def of(self, number: int) -> list[tuple[Any, ...]]:
         return [event for event in self.events if event[1] == number]
+
+
+class Slots:
+    """Places for `count` trials at once. left: nodes that are to be left, or have gone."""
+
+    def __init__(self, count: int) -> None:
+        self.count = count
+        self.left: set[str] = set()
+        self.closed: dict[str, str] = {}
+
+    def slots(self) -> int:
+        return self.count
+
+    def labels(self) -> dict[str, str]:
+        return {}
+
+    def close(self, node: str, why: str) -> None:
+        self.closed[node] = why
+
+    def leaving(self, node: str) -> bool:
+        return node in self.left
+
+    lost = leaving
+
+    def node_of(self, actor: str) -> str:
+        return node_of(actor)

@@ -8,6 +8,8 @@ from typing import Any
 import optuna
 import pytest
 from optuna.samplers import RandomSampler
+from optuna.storages import JournalStorage
+from optuna.storages.journal import JournalFileBackend
 from optuna.trial import FrozenTrial, TrialState
 from search_cases import (
     EPOCHS,
@@ -30,7 +32,7 @@ from search.ledger import HOPELESS, Plan
 from search.record import Report, Role, State, TrialRecord
 from search.samplers import load_sampler
 from search.spaces import SPACES, Space
-from search.study import CONFIG, FILE, LIKE, ROLE, close_study, learn, open_study
+from search.study import CONFIG, FILE, LIKE, ROLE, learn, open_study, resume_study
 
 DONE = report(0.5, finished=True)
 
@@ -304,10 +306,22 @@ def test_the_sampler_goes_on_after_every_kind_of_end(tmp_path: Path) -> None:
 
 def test_the_study_is_one_file_that_optuna_opens(engine: Engine, tmp_path: Path) -> None:
     engine.end(asked(engine).number, report(0.4, finished=True))
-    close_study(engine.study)
     assert [file.name for file in tmp_path.iterdir()] == [FILE]
-    study = optuna.load_study(study_name="s", storage=f"sqlite:///{tmp_path / FILE}")
+    study = optuna.load_study(
+        study_name="s", storage=JournalStorage(JournalFileBackend(str(tmp_path / FILE)))
+    )
     assert study.best_value == 0.4
+
+
+@pytest.mark.parametrize("half", [b"", b'{"op_code":9,"wor', b"\x00" * 40])
+def test_a_write_that_was_cut_short_is_mended(half: bytes, engine: Engine, tmp_path: Path) -> None:
+    engine.end(asked(engine).number, report(0.4, finished=True))
+    with open(tmp_path / FILE, "ab") as file:
+        file.write(half)
+    assert len(open_study(tmp_path, name="s").trials) == 1, "to read, it is as good"
+    again = make_engine(resume_study(tmp_path, name="s"))
+    again.end(asked(again).number, report(0.6, finished=True))
+    assert [trial.value for trial in open_study(tmp_path, name="s").trials] == [0.4, 0.6]
 
 
 def test_several_objectives_are_told_in_order(tmp_path: Path) -> None:

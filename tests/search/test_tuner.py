@@ -3,6 +3,7 @@
 import os
 import sys
 import time
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -11,7 +12,7 @@ import pytest
 import ray
 from optuna.trial import TrialState
 from ray import tune
-from search_cases import EPOCHS, Heard, epoch, make_engine, make_plan, make_study
+from search_cases import EPOCHS, Heard, Slots, epoch, make_engine, make_plan, make_study
 
 from cluster import connect
 from search.config import TrialConfig
@@ -20,7 +21,7 @@ from search.ledger import HOPELESS
 from search.record import Report, Role, State
 from search.spaces import SPACES
 from search.study import open_study
-from search.tuner import REPORT, run_trials
+from search.tuner import NODE, REPORT, RETRIES, run_trials
 
 # The actors' processes cannot import these modules.
 for name in (__name__, "search_cases"):
@@ -72,23 +73,51 @@ class Raising(Scripted):
 
 
 class Dying(Scripted):
-    """Its process dies in the third epoch of the first trial, once."""
+    """The first trial's process dies as often as `deaths` says for the epoch that it is in."""
+
+    deaths: Mapping[int, int] = {2: 1}
 
     def step(self) -> dict[str, Any]:
-        if (
-            self.config["number"] == 0
-            and len(self.history) == 2
-            and not self.file.with_suffix(".dead").exists()
-        ):
-            self.file.with_suffix(".dead").touch()
+        done = len(self.history)
+        mark = self.file.with_suffix(f".{done}.dead")
+        before = len(mark.read_text()) if mark.exists() else 0
+        if self.config["number"] == 0 and before < self.deaths.get(done, 0):
+            mark.write_text("x" * (before + 1))
             os._exit(1)
         return super().step()
+
+
+class DyingAllTheTime(Dying):
+    deaths: Mapping[int, int] = {1: RETRIES, 2: RETRIES + 1}
+
+
+class DyingBetween(Scripted):
+    """The process of a trial that has ended is gone when the next one is to take it over, once."""
+
+    def reset_config(self, new_config: dict[str, Any]) -> bool:
+        mark = Path(new_config["folder"]) / "dead"
+        if not mark.exists():
+            mark.touch()
+            os._exit(1)
+        return super().reset_config(new_config)
 
 
 class Slow(Scripted):
     def step(self) -> dict[str, Any]:
         time.sleep(0.05)
-        return super().step()
+        return {**super().step(), NODE: ray.get_runtime_context().get_node_id()}
+
+
+class Placed(Slow):
+    """The second trial finds the node's disk full, once."""
+
+    def step(self) -> dict[str, Any]:
+        result = super().step()
+        mark = self.file.with_suffix(".full")
+        if self.config["number"] == 1 and not mark.exists():
+            mark.touch()
+            result |= self.result(Report(fault="the disk is full"))
+        return result
 
 
 @pytest.fixture(scope="module", autouse=True)
@@ -101,12 +130,13 @@ def run(folder: Path, study: optuna.Study, trainable: Any, trials: int, **more: 
     heard = Heard()
     engine = make_engine(study, SPACES["digits"], make_plan(trials), listeners=[heard])
     stop = more.pop("stop", lambda engine: False)
+    places = more.pop("places", Slots(2))
     run_trials(
         trainable,
         engine,
         assign=lambda record: {"folder": str(folder)},
-        resources={"cpu": 1},
-        concurrent=2,
+        resources={"CPU": 1},
+        places=places,
         folder=folder / "ray",
         stop=lambda: stop(engine),
     )
@@ -167,11 +197,93 @@ def test_an_error_that_nobody_caught_ends_one_trial(tmp_path: Path) -> None:
 
 def test_a_process_that_dies_is_replaced_and_nothing_is_told_twice(tmp_path: Path) -> None:
     engine, heard = run(tmp_path, make_study(tmp_path), Dying, trials=2)
-    assert (tmp_path / "0.dead").exists()
+    assert (tmp_path / "0.2.dead").exists()
     assert engine.records[0].state is State.COMPLETE
     assert [e[2] for e in heard.of(0) if e[0] == "reported"] == list(range(1, EPOCHS + 1))
     assert len([e for e in heard.of(0) if e[0] == "started"]) == 2
     assert len({metrics["process"] for metrics in engine.records[0].history}) == 2
+
+
+def test_a_trial_whose_process_dies_too_often_in_one_epoch_is_an_error(tmp_path: Path) -> None:
+    engine, heard = run(tmp_path, make_study(tmp_path), DyingAllTheTime, trials=2)
+    assert engine.records[0].state is State.ERROR
+    assert len(engine.records[0].history) == 2
+    assert len([e for e in heard.of(0) if e[0] == "started"]) == 1 + RETRIES + RETRIES
+    assert engine.records[1].state is not State.ERROR, "the search goes on without it"
+
+
+def test_a_process_that_dies_between_two_trials_is_no_trials_error(tmp_path: Path) -> None:
+    engine, _ = run(tmp_path, make_study(tmp_path), DyingBetween, trials=6)
+    assert (tmp_path / "dead").exists()
+    assert not numbers(engine, State.ERROR) + numbers(engine, State.RUNNING)
+    assert len(engine.records) == 6
+
+
+def test_trials_at_once_follow_the_places(tmp_path: Path) -> None:
+    places = Slots(1)
+    at_once: dict[int, set[int]] = {0: set(), 1: set(), 2: set()}
+    begun: set[int] = set()  # before there was no place, until the last one had ended
+
+    def watch(engine: Engine) -> bool:
+        running = len(numbers(engine, State.RUNNING))
+        at_once[places.count].add(running)
+        if places.count == 1 and len(engine.records) - running == 2:
+            places.count = 2
+        elif places.count == 2 and len(engine.records) == 6:
+            places.count = 0
+        elif places.count == 0:
+            begun.add(len(engine.records))
+            places.count = 0 if running else 1
+        return False
+
+    engine, _ = run(tmp_path, make_study(tmp_path), Slow, trials=9, places=places, stop=watch)
+    assert (max(at_once[1]), max(at_once[2])) == (1, 2)
+    assert (min(at_once[0]), begun) == (0, {6})
+    assert len(engine.records) == 9
+    assert not numbers(engine, State.RUNNING)
+
+
+def test_a_stop_is_heard_while_there_is_no_place(tmp_path: Path) -> None:
+    asked = []
+
+    def stop(engine: Engine) -> bool:
+        asked.append(engine)
+        return len(asked) > 3
+
+    engine, _ = run(tmp_path, make_study(tmp_path), Scripted, trials=1, places=Slots(0), stop=stop)
+    assert not engine.records
+
+
+def test_deaths_with_their_node_are_none_of_the_trials(tmp_path: Path) -> None:
+    places = Slots(2)
+    places.left.add(ray.get_runtime_context().get_node_id())
+    engine, heard = run(tmp_path, make_study(tmp_path), DyingAllTheTime, trials=1, places=places)
+    assert engine.records[0].state is State.COMPLETE
+    assert len([e for e in heard.of(0) if e[0] == "started"]) == 1 + RETRIES + RETRIES + 1
+
+
+def test_trials_leave_a_node_after_their_epoch(tmp_path: Path) -> None:
+    places = Slots(1)
+
+    def notice(engine: Engine) -> bool:
+        here = {ray.get_runtime_context().get_node_id()}
+        places.left = here if engine.records and len(engine.records[0].history) == 2 else set()
+        return False
+
+    engine, heard = run(tmp_path, make_study(tmp_path), Slow, trials=1, places=places, stop=notice)
+    assert engine.records[0].state is State.COMPLETE
+    assert [e[2] for e in heard.of(0) if e[0] == "reported"] == list(range(1, EPOCHS + 1))
+    processes = [metrics["process"] for metrics in engine.records[0].history]
+    assert processes[:3] == processes[:1] * 3, "the epoch that it was in is not lost"
+    assert processes[3:] == processes[3:4] * (EPOCHS - 3)
+    assert processes[3] != processes[2]
+
+
+def test_a_fault_of_the_node_is_none_of_the_trial(tmp_path: Path) -> None:
+    places = Slots(2)
+    engine, _ = run(tmp_path, make_study(tmp_path), Placed, trials=2, places=places)
+    assert places.closed == {ray.get_runtime_context().get_node_id(): "the disk is full"}
+    assert not numbers(engine, State.ERROR) + numbers(engine, State.RUNNING)
 
 
 def test_what_is_stopped_goes_on_where_it_was(tmp_path: Path) -> None:

@@ -76,6 +76,18 @@ def test_hard_links_and_devices_are_refused(kind: bytes, tmp_path: Path) -> None
         extract(tar(tmp_path / "a.tar", ("x", None), kind=kind), tmp_path / "into")
 
 
+@pytest.mark.parametrize("name", ["a.tgz", "a.tar"])
+@pytest.mark.parametrize("place", [0, 1])
+def test_a_header_that_fills_the_memory_is_refused(name: str, place: int, tmp_path: Path) -> None:
+    with tarfile.open(tmp_path / name, "w:gz" if name == "a.tgz" else "w") as file:
+        for i in range(2):
+            info = tarfile.TarInfo(f"{i}.png")
+            info.pax_headers = {"comment": "x" * (2 << 20)} if i == place else {}
+            file.addfile(info)
+    with pytest.raises(InputError, match="bytes about a member"):
+        extract(tmp_path / name, tmp_path / "into")
+
+
 @pytest.mark.parametrize("name", MAKERS)
 def test_too_much_is_refused(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     archive = MAKERS[name](tmp_path / name, *((f"{i}.png", b"x" * 1000) for i in range(5)))

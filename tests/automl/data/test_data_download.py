@@ -7,6 +7,7 @@ from threading import Thread
 import pytest
 
 from attention.errors import InputError
+from automl.data import download
 from automl.data.sources import items
 
 
@@ -63,6 +64,22 @@ def test_interrupted_download_leaves_nothing(mirror: type[Mirror], share: float,
     assert [path.name for path in (cache / "downloads").iterdir()] == ["IMAGEWOOF_160.lock"]
     mirror.share = 1.0
     assert len(items("woof", None, 128).splits["train"]) == 4
+
+
+def test_more_than_there_is_room_for(
+    mirror: type[Mirror], cache: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(download, "MAX_SHARE_OF_DISK", 0.0)
+    with pytest.raises(InputError, match=r"larger than what may be used .*AUTOML_CACHE"):
+        items("woof", None, 128)
+    assert [path.name for path in (cache / "downloads").iterdir()] == ["IMAGEWOOF_160.lock"]
+
+
+def test_credentials_of_a_mirror_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("AUTOML_MIRROR", "http://me:planted@127.0.0.1:1/mirror")
+    with pytest.raises(InputError, match="may not hold a user or password") as raised:
+        items("woof", None, 128)
+    assert "planted" not in str(raised.value)
 
 
 @pytest.mark.parametrize(

@@ -3,9 +3,10 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from PIL import Image
+from PIL import Image, UnidentifiedImageError
 
 from automl.data import cache_side, decode
+from automl.data.images import SUFFIXES
 
 
 def stored(picture: Image.Image, kind: str, **options: object) -> BytesIO:
@@ -97,3 +98,18 @@ def test_large_jpeg_is_near_its_exact_resize(tmp_path: Path) -> None:
     exact = np.asarray(Image.fromarray(pixels).resize((40, 40), Image.Resampling.BILINEAR))
     assert aspect == 601 / 401  # not that of the smaller size it was decoded at
     assert np.abs(square.astype(int) - exact).mean() < 2
+
+
+@pytest.mark.parametrize("kind", ["EPS", "ICO", "TGA"])
+def test_what_no_folder_of_images_has_is_not_opened(kind: str, tmp_path: Path) -> None:
+    """Whatever it is called: Pillow hands EPS to Ghostscript."""
+    Image.new("RGB", (8, 8)).save(tmp_path / "a.jpg", format=kind)
+    with pytest.raises(UnidentifiedImageError):
+        decode(tmp_path / "a.jpg", 8)
+
+
+@pytest.mark.parametrize("suffix", sorted(SUFFIXES))
+def test_every_kind_of_file_is_read(suffix: str, tmp_path: Path) -> None:
+    Image.new("RGB", (8, 8), "white").save(tmp_path / f"a{suffix}")
+    pixels, _ = decode(tmp_path / f"a{suffix}", 8)
+    assert (pixels == 255).all()

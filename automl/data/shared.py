@@ -1,0 +1,119 @@
+"""Decoded splits in a search's storage: one process decodes them, and every node fetches what it lacks.
+
+A process is told by `use` what there is. What it is not told of it lists and decodes itself.
+"""
+
+import hashlib
+import json
+import os
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from attention.errors import InputError
+from automl.data.cache import Cache, is_sound
+from automl.data.digest import file_digest
+from automl.data.store import cache_root, once
+from automl.storage import Storage
+
+FOLDER = ".data"  # in the storage, for all searches there
+FILE = "data.json"  # in a search's folder
+
+
+@dataclass(frozen=True, kw_only=True)
+class Shared:
+    """What is in a storage.
+
+    address: of the folder. sets: for each dataset, as `name_of` calls it, the splits that it has of its own,
+        and the files of those that are there: name, size in bytes and SHA-256.
+    """
+
+    address: str
+    sets: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
+
+    def to_json(self) -> dict[str, Any]:
+        return {"address": self.address, "sets": dict(self.sets)}
+
+
+_told: Shared | None = None
+
+
+def use(shared: Mapping[str, Any] | None) -> None:
+    """Have this process look into a storage first; None for no storage."""
+    global _told
+    _told = None if shared is None else Shared(**shared)
+
+
+def recall(folder: Path, storage: Storage) -> None:
+    """`use` what the search in `folder` has in its storage, if anything."""
+    try:
+        sets = json.loads((folder / FILE).read_text())
+    except FileNotFoundError:
+        use(None)
+    else:
+        use(Shared(address=str(storage / FOLDER), sets=sets).to_json())
+
+
+def name_of(source: str, path: str | Path | None, size: int, side: int) -> str:
+    return f"{source} {path or ''} {size} {side}"
+
+
+def find(name: str, split: str) -> tuple[list[str], Callable[[], Cache]] | None:
+    """The splits that a dataset has of its own, and how to get the one that `split` comes from, if known."""
+    known = _told.sets.get(name) if _told is not None else None
+    if _told is None or known is None:
+        return None
+    address, own = _told.address, list(known["own"])
+    file = known["files"].get(split if split in own else "train")
+    return None if file is None else (own, lambda: fetched(Storage(address), **file))
+
+
+def fetched(storage: Storage, *, name: str, size: int, sha256: str) -> Cache:
+    """The cache file `name`, which is fetched the first time that this node needs it.
+
+    Raises InputError when what comes is not what was put there.
+    """
+
+    def fetch(path: Path) -> None:
+        try:
+            storage.fetch(name, path)
+        except OSError as error:
+            if error.errno is not None and not isinstance(error, FileNotFoundError):
+                raise  # of this machine's disk
+            raise InputError(f"the decoded images {storage}/{name} cannot be fetched ({error})") from error
+        with open(path, "rb") as file:
+            came = hashlib.file_digest(file, "sha256").hexdigest()
+        if path.stat().st_size != size or came != sha256:
+            raise InputError(
+                f"the decoded images {storage}/{name} are damaged ({path.stat().st_size} bytes of {size}); "
+                f"delete the file, and resume the search, which puts it there again"
+            )
+
+    return Cache(once(cache_root() / name, fetch, is_sound))
+
+
+def publish(
+    storage: Storage, name: str, own: Iterable[str], files: Mapping[str, Path], folder: Path
+) -> dict[str, Any]:
+    """Put the cache files of a dataset's splits into the storage, and what is there into the search's folder.
+
+    Returns what `use` takes. Raises InputError when the storage does not take them.
+    """
+    there = storage / FOLDER
+    described = {}
+    for split, path in files.items():
+        size = path.stat().st_size
+        described[split] = {"name": path.name, "size": size, "sha256": file_digest(path, cache_root())}
+        try:
+            if there.size(path.name) != size:
+                there.send(path, path.name)
+        except OSError as error:
+            raise InputError(f"--storage {storage} does not take the decoded images ({error})") from error
+    before = json.loads((folder / FILE).read_text()) if (folder / FILE).exists() else {}
+    known = before.get(name, {"files": {}})
+    sets = {**before, name: {"own": sorted(own), "files": {**known["files"], **described}}}
+    new = folder / f"{FILE}.{os.getpid()}"
+    new.write_text(json.dumps(sets, indent=2))
+    os.replace(new, folder / FILE)
+    return Shared(address=str(there), sets=sets).to_json()

@@ -1,0 +1,243 @@
+"""Does one driver keep 512 slots busy? A search of 5,000 trials of 20 s on 16 nodes with 32 slots each.
+
+The search's own engine, study on disk, rungs, listeners and MLflow, under Ray Tune on a Ray of 16 node
+managers, all on this machine. Only the trainings are played: a trial sleeps through four epochs of 5 s and
+reports what an epoch reports. 512 processes of their own would take 30 GB, so a few actors play the slots:
+each slot is a `tune.Trainable` of its own in one of them, to which the driver speaks as to an actor. What the
+driver sends, waits for and reads is all there; what the processes of 512 trials do on their nodes is not.
+The nodes' managers, those actors and the driver share the machine's cores.
+
+A slot is busy while an epoch lasts. Counted is from when each slot had begun its first trial to when the last
+trial was begun. `docs/decisions/0007-one-driver.md` says what limits it.
+"""
+
+import argparse
+import asyncio
+import logging
+import os
+import tempfile
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import psutil
+import ray
+from optuna.study import StudyDirection
+from ray import tune
+from ray.cluster_utils import Cluster
+from ray.tune.execution import tune_controller
+
+from automl.keeper import Keeper
+from automl.logs import chatter_to
+from automl.progress import Progress, search_summary
+from automl.tracking.tracker import Tracker
+from search.engine import Engine
+from search.ledger import Plan
+from search.record import Report
+from search.samplers import load_sampler
+from search.spaces import load
+from search.study import create_study
+from search.tuner import REPORT, run_trials
+
+EPOCHS = 4
+NODE = {"object_store_memory": 80 * 2**20, "include_dashboard": False}
+
+
+class Played(tune.Trainable):
+    """A trial that reports without training. Later reports are better, so that none is cut."""
+
+    def setup(self, config: dict[str, Any]) -> None:
+        self.reset_config(config)
+
+    def reset_config(self, new_config: dict[str, Any]) -> bool:
+        self.history: list[dict[str, float]] = []
+        return True
+
+    def step(self) -> dict[str, Any]:
+        now = time.time()
+        self.history.append(
+            {
+                "epoch": len(self.history) + 1.0,
+                "resource": len(self.history) + 1.0,
+                "train_loss": 1.0,
+                "valid_loss": 1.0,
+                "accuracy": now / 1e10,
+                "learning_rate": 1e-3,
+                "seconds": 1.0,
+                "time": now,
+            }
+        )
+        facts = {"params": 1e6, "macs": 1e8, "memory": 1e8, "latency": 1.0, "pace": 1.0}
+        report = Report(history=self.history, facts=facts, finished=len(self.history) == EPOCHS)
+        return {REPORT: report, "done": report.last}
+
+
+class Player:
+    """Plays some slots in one process: a trainable for each, and time that passes without work."""
+
+    def __init__(self, seconds: float) -> None:
+        self.seconds = seconds
+        self.slots: dict[int, tune.Trainable] = {}
+        self.epochs: list[tuple[int, int, float, float]] = []  # slot, trial's number, begin, end
+
+    async def open(self, slot: int, kwargs: dict[str, Any]) -> None:
+        self.slots[slot] = Played(**kwargs)
+
+    async def call(self, slot: int, method: str, *args: Any, **kwargs: Any) -> Any:
+        trainable = self.slots[slot]
+        if method == "train":
+            begun = time.time()
+            await asyncio.sleep(self.seconds)
+            self.epochs.append((slot, trainable.config["number"], begun, time.time()))
+        return getattr(trainable, method)(*args, **kwargs)
+
+    async def played(self) -> list[tuple[int, int, float, float]]:
+        return self.epochs
+
+
+class Slot:
+    """What Tune takes for an actor."""
+
+    def __init__(self, player: Any, number: int, kwargs: dict[str, Any]) -> None:
+        self.player, self.number = player, number
+        self.__ray_ready__ = Method(lambda: player.open.remote(number, kwargs))
+
+    def __getattr__(self, name: str) -> "Method":
+        return Method(lambda *args, **kwargs: self.player.call.remote(self.number, name, *args, **kwargs))
+
+
+class Method:
+    def __init__(self, remote: Any) -> None:
+        self.remote = remote
+
+
+class Slots(ray.actor.ActorClass):
+    """What Tune takes for the class of its actors: makes slots, on one player after the other."""
+
+    def __init__(self, players: list[Any]) -> None:
+        self.players, self.made = players, 0
+
+    def options(self, **kwargs: Any) -> "Slots":
+        return self
+
+    def remote(self, **kwargs: Any) -> Slot:
+        self.made += 1
+        return Slot(self.players[self.made % len(self.players)], self.made, kwargs)
+
+
+@contextmanager
+def cluster_of(nodes: int, slots: int) -> Iterator[None]:
+    """A Ray of so many nodes on this machine, and the driver's process connected to it."""
+    os.environ["RAY_USAGE_STATS_ENABLED"] = "0"
+    os.environ["REPORTER_UPDATE_INTERVAL_MS"] = "600000"  # else the nodes' statistics take a core
+    cluster = Cluster(initialize_head=True, head_node_args={**NODE, "num_cpus": 0})
+    for _ in range(nodes):
+        cluster.add_node(wait=False, num_cpus=slots, **NODE)
+    cluster.wait_for_nodes(timeout=300)
+    ray.init(address=cluster.address, log_to_driver=False, logging_level=logging.ERROR)
+    try:
+        yield
+    finally:
+        ray.shutdown()
+        cluster.shutdown()
+
+
+def row(case: str, peer: str, ours: float, theirs: float, unit: str, *, least: bool = False) -> Row:
+    """least: the less the better."""
+    ratio = theirs / ours if least else ours / theirs
+    made = Row(case=case, peer=peer, ours=ours, theirs=theirs, unit=unit, spread=(ratio, ratio), ratio=ratio)
+    show(made)
+    return made
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--nodes", type=int, default=16)
+    parser.add_argument("--slots", type=int, default=32, help="of a node")
+    parser.add_argument("--players", type=int, default=8, help="processes that play the slots")
+    parser.add_argument("--trials", type=int, default=5000)
+    parser.add_argument("--seconds", type=float, default=5.0, help="of an epoch")
+    parser.add_argument("--sampler", default="random")
+    parser.add_argument("--patience", type=float, default=600, help="seconds that MLflow gets to catch up")
+    options = parser.parse_args()
+    slots = options.nodes * options.slots
+    memory: list[float] = []
+
+    def watch() -> None:
+        while True:
+            memory.append(psutil.Process().memory_info().rss / 2**20)
+            time.sleep(1)
+
+    with tempfile.TemporaryDirectory() as scratch, chatter_to(Path(scratch) / "log.txt"):
+        os.chdir(scratch)
+        folder = Path(scratch)
+        plan = Plan(
+            trials=options.trials, budget=EPOCHS, metric="accuracy", maximize=True, objectives=["accuracy"]
+        )
+        with cluster_of(options.nodes, options.slots):
+            actor = ray.remote(num_cpus=0, max_concurrency=2 * slots)(Player)
+            players = [actor.remote(options.seconds) for _ in range(options.players)]
+            played = Slots(players)
+            tune_controller._ActorClassCache.get = lambda self, trainable: played
+            study = create_study(folder, name="cluster", directions=[StudyDirection.MAXIMIZE])
+            tracker = Tracker(
+                experiment="cluster",
+                name="cluster",
+                identity="cluster",
+                checkpoint=lambda t: folder / t.folder,
+            )
+            engine = Engine(study, load("digits"), plan, load_sampler(options.sampler, seed=0))
+            progress = Progress(
+                plan, engine.records, summary=lambda: search_summary(plan, engine.records, engine.rungs)
+            )
+            engine.listeners = [Keeper(folder, plan, [], keep=3, told=tracker.update), tracker, progress]
+            threading.Thread(target=watch, daemon=True).start()
+            begun, cpu = time.time(), time.thread_time()
+            with progress:
+                run_trials(
+                    Played,
+                    engine,
+                    assign=lambda record: {"trial": record.config.to_json(), "folder": record.folder},
+                    resources={"cpu": 1},
+                    concurrent=slots,
+                    folder=folder / "ray",
+                )
+            cpu, wall = time.thread_time() - cpu, time.time() - begun
+            epochs = [epoch for player in players for epoch in ray.get(player.played.remote())]
+            behind = tracker.drain(0)
+            ended = time.time()
+            missing = tracker.close(options.patience)
+            caught_up = time.time() - ended
+        states = [record.state for record in engine.records.values()]
+    full = max(min(begin for slot, _, begin, _ in epochs if slot == s) for s in {e[0] for e in epochs})
+    last = max(engine.records)
+    over = min(begin for _, number, begin, _ in epochs if number == last)
+    later = len({n for _, n, _, _ in epochs} - {n for _, n, begin, _ in epochs if begin <= full})
+    taken = sum(max(0.0, min(end, over) - max(begin, full)) for *_, begin, end in epochs)
+    room = EPOCHS * options.seconds / slots
+    print(
+        f"{len(states)} trials drawn by {options.sampler}, {set(map(str, states))}, in {wall:.0f} s\n"
+        f"all slots busy after {full - begun:.1f} s, the last trial begun after {over - begun:.1f} s\n"
+        f"MLflow {behind} trials behind in the end, {missing} after {caught_up:.0f} s more"
+    )
+    rows = [
+        row(f"part of {slots} slots that is busy", "all of them", taken / slots / (over - full), 1.0, ""),
+        row("trials begun in a second", "with all busy", later / (over - full), 1 / room, "/s"),
+        row(
+            "driver's thread, a trial",
+            "that there is with all busy",
+            cpu / len(states),
+            room,
+            "s",
+            least=True,
+        ),
+        row("driver's memory at most", "at the first trial", max(memory), memory[0], "MiB", least=True),
+    ]
+    write("cluster", rows)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,142 @@
+"""Decoded splits that one process puts into a storage and others fetch, on a disk and on an object store."""
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+import torch
+from services import ObjectStore
+
+from attention import InputError
+from automl.data import cache, open_split, share, shared
+from automl.storage import Storage
+
+
+@pytest.fixture(params=["local", "s3"])
+def storage(request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Storage:
+    if request.param == "local":
+        return Storage(str(tmp_path / "searches"))
+    store: ObjectStore = request.getfixturevalue("object_store")
+    for name, value in store.environment.items():
+        monkeypatch.setenv(name, value)
+    return Storage(store.address(f"searches/{tmp_path.name}"))
+
+
+@pytest.fixture(autouse=True)
+def forget() -> Iterator[None]:
+    yield
+    shared.use(None)
+
+
+@pytest.fixture
+def decoded(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """The splits that were decoded."""
+    done: list[str] = []
+    write = cache._write
+
+    def count(path: Path, items: object, about: object, what: str) -> None:
+        done.append(what)
+        write(path, items, about, what)  # type: ignore[arg-type]
+
+    monkeypatch.setattr(cache, "_write", count)
+    return done
+
+
+def node(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """Be another machine."""
+    monkeypatch.setenv("AUTOML_CACHE", str(tmp_path / name))
+    return tmp_path / name
+
+
+def pictures(folder: Path) -> Path:
+    from PIL import Image
+
+    for split, count in (("train", 8), ("test", 2)):
+        for label in "ab":
+            place = folder / split / label
+            place.mkdir(parents=True)
+            for i in range(count):
+                Image.new("RGB", (32, 32), (i * 20, ord(label), 9)).save(place / f"{i}.png")
+    return folder
+
+
+def test_one_decodes_and_the_others_fetch(
+    storage: Storage, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, decoded: list[str]
+) -> None:
+    path = pictures(tmp_path / "pictures")
+    node("head", tmp_path, monkeypatch)
+    told = share(storage, ("train", "validation", "test"), tmp_path, source="folder", path=path, size=32)
+    assert decoded == ["folder train", "folder test"]
+    here = {
+        split: open_split("folder", split, path=path, size=32) for split in ("train", "validation", "test")
+    }
+    path.rename(tmp_path / "moved")  # which the other nodes never had
+    shared.use(json.loads(json.dumps(told)))
+    for name in ("first", "second"):
+        place = node(name, tmp_path, monkeypatch)
+        for split, images in here.items():
+            there = open_split("folder", split, path=path, size=32)
+            assert there.digest == images.digest
+            assert torch.equal(there.labels, images.labels)
+            everything = torch.arange(len(images))
+            assert torch.equal(there.gather(everything), images.gather(everything))
+        assert len(list(place.glob("*.arrow"))) == 2
+    assert len(decoded) == 2, "once in all"
+    # What a node has it does not fetch again, and whoever goes on elsewhere finds it.
+    (storage / shared.FOLDER).clear()
+    shared.use(None)
+    with pytest.raises(InputError, match="there is no file or folder"):
+        open_split("folder", "train", path=path, size=32)
+    shared.recall(tmp_path, storage)
+    assert len(open_split("folder", "train", path=path, size=32)) == len(here["train"])
+
+
+def test_what_was_not_shared_is_decoded_on_the_node(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, decoded: list[str]
+) -> None:
+    path = pictures(tmp_path / "pictures")
+    storage = Storage(str(tmp_path / "searches"))
+    node("head", tmp_path, monkeypatch)
+    shared.use(share(storage, ("train",), tmp_path, source="folder", path=path, size=32))
+    node("other", tmp_path, monkeypatch)
+    for size, split in ((32, "train"), (24, "train"), (24, "validation"), (32, "test"), (32, "test")):
+        open_split("folder", split, path=path, size=size)
+    assert decoded == ["folder train", "folder train", "folder test"]
+
+
+def test_a_second_search_sends_nothing_twice(
+    storage: Storage, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    sent: list[str] = []
+    send = Storage.send
+
+    def count(self: Storage, path: Path, name: str) -> None:
+        sent.append(name)
+        send(self, path, name)
+
+    monkeypatch.setattr(Storage, "send", count)
+    for name in ("one", "two"):
+        (tmp_path / name).mkdir()
+        share(storage, ("train", "validation"), tmp_path / name, source="digits", path=None, size=32)
+    assert len(sent) == 1
+    assert (tmp_path / "one" / shared.FILE).read_text() == (tmp_path / "two" / shared.FILE).read_text()
+
+
+@pytest.mark.parametrize("damage", ["cut", "changed", "gone"])
+def test_what_comes_damaged_is_told(damage: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    storage = Storage(str(tmp_path / "searches"))
+    node("head", tmp_path, monkeypatch)
+    shared.use(share(storage, ("train",), tmp_path, source="digits", path=None, size=32))
+    (file,) = (tmp_path / "searches" / shared.FOLDER).iterdir()
+    content = file.read_bytes()
+    if damage == "gone":
+        file.unlink()
+    else:
+        file.write_bytes(content[:-9] if damage == "cut" else content[:5000] + b"?" + content[5001:])
+    place = node("other", tmp_path, monkeypatch)
+    with pytest.raises(
+        InputError, match="cannot be fetched" if damage == "gone" else "damaged.*delete the file"
+    ):
+        open_split("digits", "train", size=32)
+    assert not list(place.glob("*.arrow")), "nothing that looks finished"

