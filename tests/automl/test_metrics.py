@@ -4,7 +4,7 @@ from automl.interrupt import Interrupt
 from automl.metrics import Meter
 from automl.settings import Settings
 from automl.workers import Workers
-from cluster import TrialResources
+from cluster import Room, TrialResources
 from search.config import TrialConfig
 from search.ledger import Plan
 from search.record import Role, State, TrialRecord
@@ -19,12 +19,10 @@ def trial(number: int, state: State) -> TrialRecord:
 
 def test_without_an_agent_a_search_counts_on() -> None:
     records = {0: trial(0, State.COMPLETE), 1: trial(1, State.RUNNING)}
+    shape = TrialResources(cpus=2)
+    room = Room(shape, most=3, look=lambda labels: {})
     workers = Workers(
-        settings=Settings(space="digits"),
-        shape=TrialResources(cpus=2),
-        slots=3,
-        interrupt=Interrupt(),
-        advice="",
+        settings=Settings(space="digits"), shape=shape, room=room, interrupt=Interrupt(), advice=""
     )
     meter = Meter("mine", records, workers, PLAN)
     assert meter.running == set(), "the other one ran in an earlier process"

@@ -15,13 +15,14 @@ from itertools import takewhile
 from pathlib import Path
 
 import mlflow
-import optuna
 import psutil
 import pytest
 import ray
 import requests
 from optuna.trial import TrialState
 from sockets import open_to_others
+
+from search.study import open_study
 
 BIN = Path(sys.executable).parent
 ROOT = Path(__file__).parents[2]
@@ -302,7 +303,7 @@ def test_a_job_is_stopped_in_order(life: Life) -> None:
 
 def test_the_same_command_goes_on_with_it(life: Life) -> None:
     assert life.status == 0, life.log
-    study = optuna.load_study(study_name="sent", storage=f"sqlite:///{life.folder}/study.db")
+    study = open_study(life.folder, name="sent")
     assert len(study.trials) == TRIALS
     assert {trial.state for trial in study.trials} <= {TrialState.COMPLETE, TrialState.PRUNED}
     parent, children = runs(life.shared / "mlflow.db")
