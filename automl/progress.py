@@ -16,6 +16,7 @@ from search.record import State, TrialRecord
 
 ROWS = 15
 QUIET = 60.0  # seconds without a line in a log after which an epoch is worth one
+REDRAW = 0.25  # seconds between two drawings of the table, however many trials report meanwhile
 
 
 class Progress:
@@ -40,7 +41,9 @@ class Progress:
         self.console = Console(stderr=True)
         self.live = Live(console=self.console, transient=True) if self.console.is_terminal else None
         self.before = sum(record.state is not State.RUNNING for record in records.values())
+        self.seconds = sum(metrics["seconds"] for record in records.values() for metrics in record.history)
         self.begun = self.said = time.monotonic()
+        self.drawn = float("-inf")
 
     def __enter__(self) -> "Progress":
         if self.live:
@@ -49,12 +52,15 @@ class Progress:
 
     def __exit__(self, *error: object) -> None:
         if self.live:
+            self.drawn = float("-inf")
+            self._show()
             self.live.stop()
 
     def started(self, trial: TrialRecord) -> None:
         self._show()
 
     def reported(self, trial: TrialRecord) -> None:
+        self.seconds += trial.history[-1]["seconds"]
         if not self.live and time.monotonic() - self.said >= QUIET:
             self._say(trial)
         self._show()
@@ -94,13 +100,9 @@ class Progress:
                 text += f", {counts[state]} {state}"
         if said := self.summary():
             text += f", {said}"
-        text += f", {self._hours(records):.3g} {self.device} hours"
+        text += f", {self.seconds * self.devices / 3600:.3g} {self.device} hours"
         left = self._left(ended)
         return text if left is None else f"{text}, about {duration(left)} left"
-
-    def _hours(self, records: list[TrialRecord]) -> float:
-        seconds = sum(metrics["seconds"] for record in records for metrics in record.history)
-        return seconds * self.devices / 3600
 
     def _left(self, ended: int) -> float | None:
         """Seconds until the trials or the time are used up, whichever comes first."""
@@ -112,8 +114,10 @@ class Progress:
         return min(ends, default=None)
 
     def _show(self) -> None:
-        if not self.live:
+        now = time.monotonic()
+        if not self.live or now - self.drawn < REDRAW:
             return
+        self.drawn = now
         table = Table(box=None, pad_edge=False)
         for heading in ("trial", "state", "epoch", "pace", self.plan.metric):
             table.add_column(heading)

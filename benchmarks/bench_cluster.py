@@ -25,6 +25,7 @@ from typing import Any
 
 import psutil
 import ray
+from harness import Row, show, write
 from optuna.study import StudyDirection
 from ray import tune
 from ray.cluster_utils import Cluster
@@ -33,6 +34,7 @@ from ray.tune.execution import tune_controller
 from automl.keeper import Keeper
 from automl.logs import chatter_to
 from automl.progress import Progress, search_summary
+from automl.storage import Storage
 from automl.tracking.tracker import Tracker
 from search.engine import Engine
 from search.ledger import Plan
@@ -187,13 +189,17 @@ def main() -> None:
                 experiment="cluster",
                 name="cluster",
                 identity="cluster",
-                checkpoint=lambda t: folder / t.folder,
+                checkpoint=lambda t: Storage(str(folder)) / t.folder,
             )
             engine = Engine(study, load("digits"), plan, load_sampler(options.sampler, seed=0))
             progress = Progress(
                 plan, engine.records, summary=lambda: search_summary(plan, engine.records, engine.rungs)
             )
-            engine.listeners = [Keeper(folder, plan, [], keep=3, told=tracker.update), tracker, progress]
+            engine.listeners = [
+                Keeper(Storage(str(folder)), plan, [], keep=3, told=tracker.update),
+                tracker,
+                progress,
+            ]
             threading.Thread(target=watch, daemon=True).start()
             begun, cpu = time.time(), time.thread_time()
             with progress:

@@ -39,7 +39,7 @@ def test_room_that_does_not_come_is_diagnosed(free):
         wait_for_room(TrialResources(cpus=1, gpus=1, workers=2), seconds=0.05, poll=0.01)
     message = str(error.value)
     assert "2 workers of 1 CPUs and 1 GPUs each" in message
-    assert "8 CPUs and 2 GPUs, 3 and 0.5 are free" in message
+    assert "8 CPUs and 2 GPUs, 3 CPUs and 0.5 GPUs are free" in message
     assert "ray status" in message
 
 

@@ -27,7 +27,7 @@ BIN = Path(sys.executable).parent
 ROUNDS = int(os.environ.get("AUTOML_ROUNDS", "1"))
 NAME = "faults"
 PATIENCE = 120.0  # seconds for whatever is waited for
-TRIALS = 8
+TRIALS = 12
 
 # A node that is gone is noticed within seconds.
 QUICK = {
@@ -131,7 +131,7 @@ class Search:
 
     def start(self, cluster: Cluster, *options: str) -> None:
         command = [BIN / "automl", "search", "--space", "digits", "--name", NAME, "--resume", "auto",
-                   "--trials", str(TRIALS), "--epochs", "4", "--subset", "0.3", *options]  # fmt: skip
+                   "--trials", str(TRIALS), "--epochs", "8", *options]  # fmt: skip
         store = {"MLFLOW_TRACKING_URI": f"sqlite:///{self.folder / 'mlflow.db'}"}
         with (self.folder / "output").open("ab") as output:
             self.process = subprocess.Popen(
