@@ -13,6 +13,7 @@ import torch
 from automl_cases import CPU, EVERY_ATTENTION, HERE, tiny
 from mlflow import MlflowClient
 from safetensors.torch import load_file
+from services import ObjectStore
 
 from attention import InputError
 from automl import checkpoint, export
@@ -181,6 +182,25 @@ def test_an_earlier_export_is_replaced(trained: TrainResult, tmp_path: Path) -> 
     assert (out / "model.onnx").read_bytes() == b"new"
     assert {file.name for file in out.iterdir()} == {"config.json", "model.onnx"}
     assert [file.name for file in tmp_path.iterdir()] == ["out"]
+
+
+@pytest.mark.usefixtures("at_work", "fast")
+def test_an_object_store_takes_it(
+    trained: TrainResult, tmp_path: Path, object_store: ObjectStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name, value in object_store.environment.items():
+        monkeypatch.setenv(name, value)
+    out = Storage(object_store.address(f"models/{tmp_path.name}"))
+    assert str(run_export(out.address, run=trained.run_id).folder) == out.address
+    out.write("model.pt2", b"old")
+    run_export(out.address, run=trained.run_id)
+    assert (out.read("model.onnx"), out.exists("model.pt2")) == (b"new", False)
+    out.write("notes.txt", b"mine")
+    with pytest.raises(InputError, match=r"--out s3://.* holds something else; name a new folder"):
+        run_export(out.address, run=trained.run_id)
+    gone = out.address.replace(str(object_store.port), "9")
+    with pytest.raises(InputError, match=r"--out s3://.* cannot be reached"):
+        run_export(gone, run=trained.run_id)
 
 
 @pytest.mark.usefixtures("at_work", "fast")
