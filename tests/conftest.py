@@ -8,6 +8,8 @@ import hypothesis
 import pytest
 from services import MlflowServer, ObjectStore, serve_mlflow, serve_objects, serve_postgres
 
+from automl.storage import Storage
+
 # What a machine has to do beside the tests is none of their business.
 hypothesis.settings.register_profile("patient", deadline=None)
 hypothesis.settings.load_profile("patient")
@@ -36,6 +38,17 @@ def surroundings(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
 def object_store(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ObjectStore]:
     with serve_objects(tmp_path_factory.mktemp("store")) as store:
         yield store
+
+
+@pytest.fixture(params=["local", "s3"])
+def storage(request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Storage:
+    """An empty one: a folder, and a folder of the object store."""
+    if request.param == "local":
+        return Storage(str(tmp_path / "kept"))
+    store: ObjectStore = request.getfixturevalue("object_store")
+    for name, value in store.environment.items():
+        monkeypatch.setenv(name, value)
+    return Storage(store.address(f"searches/{tmp_path.name}"))
 
 
 @pytest.fixture(scope="session")

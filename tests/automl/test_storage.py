@@ -8,17 +8,6 @@ import pytest
 
 from attention import InputError
 from automl.storage import Storage
-from tests.services import ObjectStore
-
-
-@pytest.fixture(params=["local", "s3"])
-def storage(request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Storage:
-    if request.param == "local":
-        return Storage(str(tmp_path / "kept"))
-    store: ObjectStore = request.getfixturevalue("object_store")
-    for name, value in store.environment.items():
-        monkeypatch.setenv(name, value)
-    return Storage(store.address(f"searches/{tmp_path.name}"))
 
 
 def test_what_is_written_is_read_listed_and_removed(storage: Storage, tmp_path: Path) -> None:

@@ -6,21 +6,10 @@ from pathlib import Path
 
 import pytest
 import torch
-from services import ObjectStore
 
 from attention import InputError
 from automl.data import cache, open_split, share, shared
 from automl.storage import Storage
-
-
-@pytest.fixture(params=["local", "s3"])
-def storage(request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Storage:
-    if request.param == "local":
-        return Storage(str(tmp_path / "searches"))
-    store: ObjectStore = request.getfixturevalue("object_store")
-    for name, value in store.environment.items():
-        monkeypatch.setenv(name, value)
-    return Storage(store.address(f"searches/{tmp_path.name}"))
 
 
 @pytest.fixture(autouse=True)
