@@ -2,15 +2,11 @@
 
 import os
 import shutil
-import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
-
-# What the tests of the application share lies beside them.
-sys.path.insert(0, str(Path(__file__).parents[1] / "automl"))
 from report_cases import made_up, plan_of, save_search, save_verdict, verdict_of
 
 from automl.report import ReportResult, run_report
