@@ -49,10 +49,9 @@ def multi_worker_trial(shape: TrialResources, kept: Storage) -> Callable[[dict[s
         try:
             trainer.fit()
         except ray.train.TrainingFailedError as error:
+            # Of each worker that failed; Train wraps what a worker raised.
             failures = getattr(error, "worker_failures", {}).values()
-            causes = [
-                getattr(one, "_base_exc", one) for one in failures
-            ]  # Train's wrapping of what was raised
+            causes = [getattr(one, "_base_exc", one) for one in failures]
             for cause in causes:
                 if isinstance(cause, NodeFault):
                     tune.report({REPORT: Report(fault=cause.fault), NODE: cause.node})

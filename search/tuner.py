@@ -135,9 +135,7 @@ class _Bridge(_InDriver):
         self.numbers: dict[str, int] = {}
         self.live: set[str] = set()
         self._again: deque[int] = deque()
-        self._crashes: dict[
-            int, list[str]
-        ] = {}  # the nodes where a trial's processes died since its last epoch
+        self._crashes: dict[int, list[str]] = {}  # since a trial's last epoch, each by its node
         self._moved: set[str] = set()  # Tune's trials whose processes were ended here
         self._over = False
 

@@ -6,6 +6,7 @@ AUTOML_ROUNDS repeats each fault so often, each time at another moment.
 import json
 import os
 import random
+import re
 import shutil
 import signal
 import socket
@@ -28,6 +29,8 @@ ROUNDS = int(os.environ.get("AUTOML_ROUNDS", "1"))
 NAME = "faults"
 PATIENCE = 120.0  # seconds for whatever is waited for
 TRIALS = 12
+
+TRIAL = "ray::(TrialActor|ResourceTrainable)"  # the process of a trial as Ray names it, idle or in an epoch
 
 # A node that is gone is noticed within seconds.
 QUICK = {
@@ -87,7 +90,7 @@ class Cluster:
         """A trial's process is there."""
         for process in self.processes(name):
             with suppress(psutil.Error):
-                if "ray::TrialActor" in " ".join(process.cmdline()):
+                if re.match(TRIAL, " ".join(process.cmdline())):
                     return True
         return False
 
@@ -153,8 +156,9 @@ class Search:
         return (self.folder / "output").read_text()
 
     def records(self) -> list[TrialRecord]:
-        folder = self.folder / "searches" / NAME
-        return list(read_records(folder, NAME)) if (folder / "study.db").exists() else []
+        if f"search {NAME} in" not in self.output():  # its study is not made yet
+            return []
+        return list(read_records(self.folder / "searches" / NAME, NAME))
 
     def epochs(self) -> dict[tuple[int, int], float]:
         """When each epoch of each trial ended."""
