@@ -25,7 +25,7 @@ from automl.quantize import KINDS, Quantized, quantize_int8
 from automl.runtime import Runtime
 from automl.score_card import Answers, Run, ScoreCard, answers
 from automl.speed import BATCH, Speed, machine, measure_speed
-from automl.storage import Storage
+from automl.storage import Storage, is_address
 from automl.tasks import Task, open_task
 from automl.tracking.client import VERDICT
 from automl.tracking.registry import Registered, check_registry, register
@@ -105,8 +105,8 @@ def run_export(
         raise unknown("quantisation", quantize, KINDS)
     if alias is not None and register_as is None:
         raise InputError(f"--alias {alias} needs --register NAME, the model that it is an alias of")
-    there = Storage(str(out))
-    if there.local is None:
+    if is_address(str(out)):
+        there = Storage(str(out))
         _check_store(there)
         with tempfile.TemporaryDirectory() as scratch:
             folder = Path(scratch) / "export"

@@ -37,7 +37,7 @@ class Storage:
     def __post_init__(self) -> None:
         scheme, colon, _ = str(self.address).partition("://")  # of a Path, too
         if not colon:
-            path = str(Path(self.address).expanduser().resolve())
+            path = str(_home(self.address).resolve())
         elif scheme == "file":
             path = str(Path(unquote(urlsplit(self.address).path)).resolve())
         else:
@@ -199,6 +199,13 @@ class Storage:
                 self.remove(name)
         if self.local is not None:
             shutil.rmtree(self.local, ignore_errors=True)  # folders are nothing in an object store
+
+
+def _home(path: str) -> Path:
+    try:
+        return Path(path).expanduser()
+    except RuntimeError as error:  # a home that nobody has
+        raise InputError(f"--storage {path} is no folder ({error})") from error
 
 
 def is_address(text: str) -> bool:

@@ -36,6 +36,7 @@ from automl.logs import chatter_to
 from automl.progress import Progress, search_summary
 from automl.storage import Storage
 from automl.tracking.tracker import Tracker
+from cluster import Room, TrialResources
 from search.engine import Engine
 from search.ledger import Plan
 from search.record import Report
@@ -208,7 +209,7 @@ def main() -> None:
                     engine,
                     assign=lambda record: {"trial": record.config.to_json(), "folder": record.folder},
                     resources={"cpu": 1},
-                    concurrent=slots,
+                    places=Room(TrialResources()),
                     folder=folder / "ray",
                 )
             cpu, wall = time.thread_time() - cpu, time.time() - begun

@@ -17,6 +17,7 @@ from automl.settings import Settings
 from automl.storage import Storage
 from automl.tasks import open_task
 from automl.verdict import Question, Scores
+from cluster import Room, TrialResources
 from search.config import Data, Model, Training, TrialConfig
 from search.ledger import Ledger, Plan
 from search.record import Report, Role, State, TrialRecord
@@ -130,6 +131,7 @@ class FakeWorkers:
         self.trained: list[tuple[str, int]] = []
         self.devices, self.device = 1.0, "core"
         self.interrupt = Interrupt()
+        self.room = Room(TrialResources(), most=1, look=lambda labels: {})
 
     @contextmanager
     def open(self, settings: Settings, log: Path, advice: str) -> Iterator["FakeWorkers"]:
