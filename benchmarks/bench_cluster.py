@@ -208,7 +208,7 @@ def main() -> None:
                     Played,
                     engine,
                     assign=lambda record: {"trial": record.config.to_json(), "folder": record.folder},
-                    resources={"cpu": 1},
+                    resources={"CPU": 1},
                     places=Room(TrialResources()),
                     folder=folder / "ray",
                 )
