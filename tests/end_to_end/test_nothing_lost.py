@@ -140,6 +140,7 @@ def test_the_driver_is_killed(search):
     check_whole(search)
 
 
+@pytest.mark.long
 @pytest.mark.timeout(1200)
 def test_trials_processes_are_killed(search):
     moments = random.Random(8)
@@ -157,6 +158,7 @@ def test_trials_processes_are_killed(search):
     check_whole(search)
 
 
+@pytest.mark.long
 @pytest.mark.timeout(2400)
 def test_all_of_ray_is_killed(search):
     moments = random.Random(9)
@@ -175,6 +177,7 @@ def test_all_of_ray_is_killed(search):
     check_whole(search)
 
 
+@pytest.mark.long
 def test_a_signal_stops_in_order(search):
     search.start()
     search.until("ray::TrialActor")

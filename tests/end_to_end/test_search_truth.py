@@ -165,6 +165,7 @@ def test_trials_stopped_half_way_give_everything_back(tmp_path):
     assert not [name for name in left if "ray" in name or "raylet" in name or "gcs" in name]
 
 
+@pytest.mark.long
 @pytest.mark.timeout(900)
 def test_the_sampler_learns_a_limit(place):
     """Half of all placements need more memory than allowed; of the last 20 of 40 trials at most 2 do."""
@@ -195,6 +196,7 @@ def test_the_sampler_learns_a_limit(place):
             assert not read_history(trial.user_attrs), "what exceeds a limit is not trained"
 
 
+@pytest.mark.long
 def test_the_same_seed_gives_the_same_search(place):
     """On one slot: the same configurations, and bitwise the same metrics."""
     histories = []
@@ -335,6 +337,7 @@ def check_mirror(uri):
     assert int(best.data.tags["automl.trial"]) == study.best_trial.number
 
 
+@pytest.mark.long
 def test_several_objectives_give_a_front(place):
     result = run_search(
         Settings(space="small.py:draw", trials=12, subset=0.2, objective="accuracy,params", name="front")
@@ -346,6 +349,7 @@ def test_several_objectives_give_a_front(place):
         assert set(trial.objectives) == {"accuracy", "params"}
 
 
+@pytest.mark.long
 def test_a_time_limit_ends_the_search(place):
     result = run_search(Settings(space="small.py:draw", budget="20s", subset=0.2, name="brief"))
     assert not result.stopped
@@ -359,6 +363,7 @@ def test_a_search_that_is_running_cannot_be_resumed(place):
         resume_search("busy")
 
 
+@pytest.mark.long
 def test_an_old_search_is_known_to_a_new_one(place):
     run_search(Settings(space="small.py:draw", trials=6, subset=0.2, name="old"))
     result = run_search(Settings(space="small.py:draw", trials=3, subset=0.2, name="new", like="old"))
