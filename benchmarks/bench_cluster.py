@@ -1,4 +1,4 @@
-"""Does one driver keep 512 slots busy? A search of 5,000 trials of 20 s on 16 nodes with 32 slots each.
+"""Does one driver keep 512 slots busy? A search of trials of 20 s on 16 nodes with 32 slots each.
 
 The search's own engine, study on disk, rungs, listeners and MLflow, under Ray Tune on a Ray of 16 node
 managers, all on this machine. Only the trainings are played: a trial sleeps through four epochs of 5 s and
@@ -161,7 +161,7 @@ def main() -> None:
     parser.add_argument("--nodes", type=int, default=16)
     parser.add_argument("--slots", type=int, default=32, help="of a node")
     parser.add_argument("--players", type=int, default=8, help="processes that play the slots")
-    parser.add_argument("--trials", type=int, default=5000)
+    parser.add_argument("--trials", type=int, default=3000)
     parser.add_argument("--seconds", type=float, default=5.0, help="of an epoch")
     parser.add_argument("--sampler", default="random")
     parser.add_argument("--patience", type=float, default=600, help="seconds that MLflow gets to catch up")
