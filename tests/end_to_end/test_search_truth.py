@@ -278,7 +278,8 @@ class Server:
         self.process.wait()
 
 
-@pytest.mark.parametrize("back", ["in time", pytest.param("too late", marks=pytest.mark.long)])
+@pytest.mark.long
+@pytest.mark.parametrize("back", ["in time", "too late"])
 def test_mlflow_goes_away_and_comes_back(place, monkeypatch, back):
     server = Server(place)
     monkeypatch.setenv("MLFLOW_TRACKING_URI", server.uri)
