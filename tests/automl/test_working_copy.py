@@ -1,5 +1,6 @@
 """The copy of a search that is kept in an object store, against a real server that speaks S3."""
 
+import json
 import os
 import signal
 import socket
@@ -101,6 +102,15 @@ def test_a_copy_that_is_ahead_of_the_store_is_kept(kept: Storage, tmp_path: Path
         make(tmp_path / "there", "log.txt", "gone on")
     with writing(kept, here):
         assert (here / "log.txt").read_text() == "gone on"
+
+
+def test_a_file_that_a_killed_writer_had_not_told_of_is_not_lost(kept: Storage, tmp_path: Path) -> None:
+    with writing(kept, tmp_path / "here"):
+        make(tmp_path / "here", "log.txt", "1")
+    kept.write(NOTE, json.dumps({**json.loads(kept.read(NOTE)), "files": {}}).encode())
+    with writing(kept, tmp_path / "there"):
+        assert (tmp_path / "there" / "log.txt").read_text() == "1"
+    assert kept.read("log.txt") == b"1"
 
 
 def test_of_two_writers_one_is_refused(kept: Storage, tmp_path: Path) -> None:
