@@ -58,8 +58,8 @@ def update(kept: Storage, folder: Path) -> None:
         note = _read_note(kept)
         if note is not None and note["copy"] == state["copy"]:
             return
-        # The store's own times may be whole seconds, so the writer tells what has changed. One that was killed
-        # may not have told of its last file.
+        # The store's own times may be whole seconds, so the writer tells what has changed; one that was
+        # killed may not have told of its last file.
         told = {} if note is None else note["files"]
         there = {name: told.get(name, stamp) for name, stamp in _listed(kept).items()}
         for name in _copied_files(folder) - there.keys():
