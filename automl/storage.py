@@ -205,7 +205,7 @@ def _home(path: str) -> Path:
     try:
         return Path(path).expanduser()
     except RuntimeError as error:  # a home that nobody has
-        raise InputError(f"--storage {path} is no folder ({error})") from error
+        raise InputError(f"{path} is no folder ({error})") from error
 
 
 def is_address(text: str) -> bool:
@@ -220,18 +220,18 @@ def _check(address: str) -> None:
     user = parts.netloc.rpartition("@")[0]
     if named or ":" in user or (user and parts.scheme in ("s3", "gs")):
         raise InputError(
-            f"--storage {parts.scheme}://... may not hold credentials, which would be kept with the search; "
+            f"an address {parts.scheme}://... may not hold credentials, which would be kept with the search; "
             f"put them where {parts.scheme}'s own tools look for them, such as AWS_ACCESS_KEY_ID and "
             f"AWS_SECRET_ACCESS_KEY for s3, on every node"
         )
     if not parts.netloc:
-        raise InputError(f"--storage {address} names no bucket or host; write it like s3://bucket/searches")
+        raise InputError(f"the address {address} names no bucket or host; write it like s3://bucket/searches")
     try:
         _open(urlunsplit(parts._replace(path="/")))
     except (pa.ArrowException, OSError) as error:
         reason = str(error).splitlines()[0]
         raise InputError(
-            f"--storage {address} cannot be used ({reason}); name a folder, or an address of a file system "
+            f"the address {address} cannot be used ({reason}); name a folder, or an address of a file system "
             f"that pyarrow has: file://, s3://, gs://, abfss:// or hdfs://"
         ) from error
 
