@@ -5,7 +5,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from attention import InputError, Spec
-from automl.settings import Settings
+from automl.settings import Settings, command
 from search.config import TrialConfig
 from search.ledger import Plan
 from search.record import Role, State, TrialRecord, where
@@ -92,7 +92,7 @@ def choose_arms(
         what = "baseline" if not plain else "trial with attention"
         raise InputError(
             f"there is nothing to confirm: no {what} was trained to its end. Go on with the search: "
-            f"automl search --resume {settings.name} --trials +10"
+            f"{command('search --resume', str(settings.name), settings.storage)} --trials +10"
         )
     warnings = []
     if len(finalists) < top:

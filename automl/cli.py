@@ -124,14 +124,17 @@ def search(
     as_json: Json = False,
 ) -> None:
     """Search a space: which attention, how many modules, where, with which hyperparameters."""
-    from automl.settings import Settings
+    from automl.settings import PLACED, Settings
 
     auto = resume == "auto"
     if resume is not None and not auto:
-        _only(context, "resume", "space", "trials", "budget", "storage", "as_json")
+        _only(context, "resume", "space", "trials", "budget", "storage", "as_json", *PLACED)
         from automl.search import resume_search
 
-        result = resume_search(resume, storage=storage, space=space, trials=trials, budget=budget)
+        placed = {key: value for key in PLACED if (value := context.params[key]) not in (None, ())}
+        result = resume_search(
+            resume, storage=storage, space=space, trials=trials, budget=budget, placed=placed
+        )
     else:
         if space is None:
             raise InputError("say what to search: --space digits, or --resume NAME to go on with a search")
@@ -155,7 +158,7 @@ def search(
         from automl.search import run_search, start_or_resume
 
         result = start_or_resume(settings) if auto else run_search(settings)
-    _print_search(result)
+    _print_search(result, storage)
     if as_json:
         print(json.dumps(result.to_json()))
     if result.best is None:
@@ -174,7 +177,9 @@ def _only(context: typer.Context, option: str, *allowed: str) -> None:
             )
 
 
-def _print_search(result: "SearchResult") -> None:
+def _print_search(result: "SearchResult", storage: str) -> None:
+    from automl.settings import command
+
     print(
         f"search {result.search}: {result.completed} trials complete, {result.pruned} pruned, "
         f"{result.infeasible} infeasible, {result.errors} errors, {result.seconds:.0f} s"
@@ -193,11 +198,12 @@ def _print_search(result: "SearchResult") -> None:
     if result.failure:
         print(f"error     {result.failure}; more in {result.folder}")
     if result.stopped:
-        print(f"stopped   {result.running} trials are unfinished; automl search --resume {result.search}")
+        go_on = command("search --resume", result.search, storage)
+        print(f"stopped   {result.running} trials are unfinished; {go_on}")
     if result.untracked:
         print(
             f"warning   MLflow lacks {result.untracked} trials or parts of them; when it answers again: "
-            f"automl sync {result.search}  (why is in {result.folder}/log.txt)"
+            f"{command('sync', result.search, storage)}  (why is in {result.folder}/log.txt)"
         )
     if result.best is not None:
         print("next      mlflow ui")
@@ -259,14 +265,16 @@ def confirm(
         again=again,
         storage=storage,
     )
-    _print_confirm(result)
+    _print_confirm(result, storage)
     if as_json:
         print(json.dumps(result.value))
     if not result.verdict.complete:
         sys.exit(1)
 
 
-def _print_confirm(result: "ConfirmResult") -> None:
+def _print_confirm(result: "ConfirmResult", storage: str) -> None:
+    from automl.settings import command
+
     verdict = result.verdict
     which = f" (confirmation {result.number})" if result.number > 1 else ""
     print(f"confirmed {result.search}{which}: {verdict.said or 'no verdict'}")
@@ -278,10 +286,12 @@ def _print_confirm(result: "ConfirmResult") -> None:
     for warning in result.value["warnings"]:
         print(f"warning   {warning}")
     if result.untracked:
-        print(f"warning   MLflow lacks a part of this; when it answers again: automl sync {result.search}")
+        sync = command("sync", result.search, storage)
+        print(f"warning   MLflow lacks a part of this; when it answers again: {sync}")
     if not verdict.complete:
-        print(f"go on     automl confirm --search {result.search}  (what went wrong is in {result.folder})")
-    print(f"next      automl report --search {result.search}")
+        go_on = command("confirm --search", result.search, storage)
+        print(f"go on     {go_on}  (what went wrong is in {result.folder})")
+    print(f"next      {command('report --search', result.search, storage)}")
 
 
 @app.command()

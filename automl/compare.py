@@ -8,7 +8,8 @@ from typing import Any
 
 from attention import InputError, unknown
 from automl.confirmation import VERDICT, confirmations
-from automl.folder import FILE
+from automl.folder import About, exists, find_search
+from automl.settings import command
 from automl.statistics import ALPHA, Difference, Word, holm, paired, step_down, unpaired
 from automl.tasks import TASKS
 from search.config import TrialConfig
@@ -135,19 +136,19 @@ def _comparable(one: Sample, other: Sample) -> None:
 
 def _find(name: str, storage: str) -> Sample:
     search, colon, arm = name.partition(":")
-    if "," not in search:  # ids of many runs are too long for a file's name
-        folder = Path(storage).expanduser().resolve() / search
-        if (folder / FILE).is_file():
-            return _of_search(name, folder, arm if colon else None)
+    if "," not in search and exists(search, storage):  # many ids are too long for a file's name
+        folder, about = find_search(search, storage)
+        return _of_search(name, folder, about, arm if colon else None)
     return _of_runs(name, storage)
 
 
-def _of_search(name: str, folder: Path, wanted: str | None) -> Sample:
+def _of_search(name: str, folder: Path, about: About, wanted: str | None) -> Sample:
     there = confirmations(folder)
+    confirm = command("confirm --search", about.name, about.settings.storage)
     if not there or not (there[-1] / VERDICT).is_file():
         raise InputError(
-            f"search {folder.name!r} has not been confirmed, and one seed a trial says nothing of how far "
-            f"seeds differ; run: automl confirm --search {folder.name}"
+            f"search {about.name!r} has not been confirmed, and one seed a trial says nothing of how far "
+            f"seeds differ; run: {confirm}"
         )
     file = there[-1] / VERDICT
     try:
@@ -156,10 +157,7 @@ def _of_search(name: str, folder: Path, wanted: str | None) -> Sample:
     except (OSError, ValueError, KeyError, TypeError) as error:
         raise InputError(f"{file} is damaged or not one of ours ({error!r})") from error
     if not complete:
-        raise InputError(
-            f"the confirmation of {folder.name!r} has not ended; go on with it: automl confirm --search "
-            f"{folder.name}"
-        )
+        raise InputError(f"the confirmation of {about.name!r} has not ended; go on with it: {confirm}")
     part = wanted if wanted is not None else (verdict["winner"] or verdict["finalist"] or "")
     found = [key for key in arms if key == part] or [key for key in arms if part in key]
     if len(found) != 1:

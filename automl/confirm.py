@@ -10,8 +10,7 @@ from collections import Counter
 from collections.abc import Iterable
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
-from shlex import quote
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from attention import InputError
 from automl.arms import choose_arms
@@ -24,19 +23,18 @@ from automl.lasting import check_lasting
 from automl.limits import Limits
 from automl.logs import chatter_to
 from automl.search import Stopped, Traces, share
-from automl.settings import draw_baseline, reference
+from automl.settings import command, draw_baseline, reference
 from automl.storage import Storage
 from automl.tasks import TASKS, Task, open_task
+from automl.tracking.apart import Apart
+from automl.tracking.subject import confirmation_subject
+from automl.tracking.tracker import Tracker
 from automl.verdict import Verdict
 from search.ledger import Plan
 from search.record import State, TrialRecord
 from search.roster import Roster
 from search.spaces import load
 from search.study import read_records
-
-# Ray and MLflow take seconds to import; a mistake in the arguments is told before that.
-if TYPE_CHECKING:
-    from automl.tracking.tracker import Tracker
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -126,15 +124,13 @@ def _begin(
 
 
 def _run(place: Path, about: About, confirmation: Confirmation, *, ablate: bool) -> ConfirmResult:
+    # Ray takes seconds to import; a mistake in the arguments is told before that.
     from automl.metrics import Meter
     from automl.progress import Progress
-    from automl.tracking.opening import open_confirmation
     from automl.workers import open_workers, settle
 
     settings = about.settings
-    advice = f"go on with: automl confirm --search {about.name}" + (
-        f" --storage {quote(settings.storage)}" if settings.storage != "searches" else ""
-    )
+    advice = f"go on with: {command('confirm --search', about.name, settings.storage)}"
     if len(confirmation.seeds) < confirmation.least:
         print(
             f"warning: {len(confirmation.seeds)} seeds can show no difference, however large; it takes "
@@ -146,46 +142,49 @@ def _run(place: Path, about: About, confirmation: Confirmation, *, ablate: bool)
     jury.look(ablate)
     signal = None
     kept = about.kept / place.name
-    tracker = open_confirmation(kept, about, confirmation)
-    try:
-        for record in roster.records.values():
-            tracker.update(record)
-        if roster.left:
-            task = _open_data(about, confirmation)
-            with open_workers(settings, place / "log.txt", advice) as workers:
-                plan, records = roster.plan, roster.records
-                metric = jury.question.metric
-                data = share(task, place.parent, about, "train", "validation", "test")
-                keeper = _ArmKeeper(kept, plan, records.values(), metric=metric, told=tracker.update)
-                meter = Meter(f"{about.name}/{place.name}", records, workers)
-                print(f"confirming {about.name} in {kept}; if anything ends it, {advice}", file=sys.stderr)
-                while roster.left and workers.interrupt.signal is None and not roster.hopeless:
-                    before = len(records)
-                    progress = Progress(
-                        replace(plan, trials=max(plan.trials or 0, len(roster.entries))),
-                        records,
-                        summary=jury.summary,
-                        devices=workers.devices,
-                        device=workers.device,
+    with Apart(confirmation_subject(kept, about, confirmation)) as mirror:
+        tracker = Tracker(mirror)
+        try:
+            for record in roster.records.values():
+                tracker.update(record)
+            if roster.left:
+                task = _open_data(about, confirmation)
+                with open_workers(settings, place / "log.txt", advice) as workers:
+                    plan, records = roster.plan, roster.records
+                    metric = jury.question.metric
+                    data = share(task, place.parent, about, "train", "validation", "test")
+                    keeper = _ArmKeeper(kept, plan, records.values(), metric=metric, told=tracker.update)
+                    meter = Meter(f"{about.name}/{place.name}", records, workers)
+                    print(
+                        f"confirming {about.name} in {kept}; if anything ends it, {advice}", file=sys.stderr
                     )
-                    roster.listeners = [keeper, tracker, jury, progress, meter, Traces(place)]
-                    with progress:
-                        workers.run(
-                            roster,
-                            place,
-                            kept,
-                            reference=reference(draw_baseline(load(settings.space), settings)),
-                            limits=Limits(),
-                            test=True,
-                            data=data,
+                    while roster.left and workers.interrupt.signal is None and not roster.hopeless:
+                        before = len(records)
+                        progress = Progress(
+                            replace(plan, trials=max(plan.trials or 0, len(roster.entries))),
+                            records,
+                            summary=jury.summary,
+                            devices=workers.devices,
+                            device=workers.device,
                         )
-                    jury.look(ablate)  # and what follows from it
-                    if len(records) == before and not roster.unfinished:
-                        break
-                signal = workers.interrupt.signal
-    finally:
-        missing = conclude_in(tracker, about, jury)
-        settle(place)
+                        roster.listeners = [keeper, tracker, jury, progress, meter, Traces(place)]
+                        with progress:
+                            workers.run(
+                                roster,
+                                place,
+                                kept,
+                                reference=reference(draw_baseline(load(settings.space), settings)),
+                                limits=Limits(),
+                                test=True,
+                                data=data,
+                            )
+                        jury.look(ablate)  # and what follows from it
+                        if len(records) == before and not roster.unfinished:
+                            break
+                    signal = workers.interrupt.signal
+        finally:
+            missing = conclude_in(tracker, about, jury)
+            settle(place)
     if signal is not None:
         print(advice, file=sys.stderr)
         raise Stopped(signal)
@@ -219,7 +218,7 @@ def _open_data(about: About, confirmation: Confirmation) -> Task:
     return task
 
 
-def conclude_in(tracker: "Tracker", about: About, jury: Jury, **patience: float) -> int:
+def conclude_in(tracker: Tracker, about: About, jury: Jury, **patience: float) -> int:
     """End the confirmation's run in MLflow, with the verdict if there is one.
 
     Returns how many trials MLflow has not taken, 0 if it has all of it.

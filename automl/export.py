@@ -27,9 +27,9 @@ from automl.score_card import Answers, Run, ScoreCard, answers
 from automl.speed import BATCH, Speed, machine, measure_speed
 from automl.storage import Storage, is_address
 from automl.tasks import Task, open_task
-from automl.tracking.client import VERDICT
 from automl.tracking.registry import Registered, check_registry, register
 from automl.tracking.runs import TrackedRun, find_best, find_run
+from automl.tracking.tags import VERDICT
 from search.config import TrialConfig
 
 TOLERANCE = 1e-4  # the largest difference of a probability that two runtimes may have

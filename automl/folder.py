@@ -23,7 +23,7 @@ from filelock import FileLock, Timeout
 from attention import InputError
 from automl import working_copy
 from automl.addresses import public
-from automl.settings import Settings, short_name
+from automl.settings import Settings, command, short_name
 from automl.storage import Storage
 from search.ledger import Plan
 from search.record import TRIALS
@@ -104,7 +104,7 @@ def new_folder(
     except FileExistsError:
         raise InputError(
             f"a search called {name!r} exists already in {settings.storage}; give this one another --name, "
-            f"or go on with that one: automl search --resume {name}"
+            f"or go on with that one: {command('search --resume', name, settings.storage)}"
         ) from None
     except OSError as error:
         raise InputError(

@@ -15,6 +15,13 @@ def chatter_to(file: Path) -> Iterator[None]:
     """Inside the block, library logs and Python's warnings are appended to `file`, without credentials."""
     handler = logging.FileHandler(file, delay=True)
     handler.setFormatter(_Public("%(asctime)s %(name)s %(levelname)s %(message)s"))
+    with chatter_heard_by(handler):
+        yield
+
+
+@contextmanager
+def chatter_heard_by(handler: logging.Handler) -> Iterator[None]:
+    """Inside the block, library logs and Python's warnings go to `handler` alone."""
     before = {}
     logging.captureWarnings(True)
     for name in TALKERS:

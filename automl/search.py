@@ -4,10 +4,10 @@ import json
 import sys
 import time
 from collections import Counter
+from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
-from shlex import quote
 from typing import Any
 
 import optuna
@@ -19,9 +19,12 @@ from automl.folder import About, exists, find_search, new_folder, old_folder, wr
 from automl.forecast import Forecast, check_limits
 from automl.lasting import check_lasting
 from automl.result import SearchResult, make_result
-from automl.settings import Settings, draw_baseline, reference
+from automl.settings import PLACED, Settings, command, draw_baseline, reference
 from automl.storage import Storage
 from automl.tasks import Split, Task, open_task
+from automl.tracking.apart import Apart
+from automl.tracking.subject import search_subject
+from automl.tracking.tracker import Tracker
 from search.config import TrialConfig
 from search.engine import Engine
 from search.ledger import Plan, leaders
@@ -29,8 +32,6 @@ from search.record import State, TrialRecord
 from search.samplers import check_sampler, load_sampler
 from search.spaces import Space, fingerprint, load, random_draws
 from search.study import FILE, create_study, learn, open_study, read_records, resume_study
-
-# Ray and MLflow take seconds to import; a mistake in the arguments is told before that.
 
 
 def run_search(settings: Settings) -> SearchResult:
@@ -66,13 +67,14 @@ def resume_search(
     space: str | None = None,
     trials: str | None = None,
     budget: str | None = None,
+    placed: Mapping[str, Any] | None = None,
 ) -> SearchResult:
     """Go on with a search after whatever has ended it, or extend a finished one.
 
     Finished trials stay, those that were running go on from their last epoch.
 
     space: if given, must be the search's own. trials: `+20` for 20 more than there are, or a number in all.
-    budget: time from now on.
+    budget: time from now on. placed: where trials run from now on, values of settings in `PLACED`.
 
     Raises InputError when there is no such search, when it is running, or when its space has changed.
     """
@@ -92,7 +94,7 @@ def resume_search(
                 f"stand beside new ones. Bring the old space back, or start another search."
             )
         known = len(read_records(folder, about.name))
-        settings = settings.extended(trials, budget, known)
+        settings = settings.extended(trials, budget, known, placed or {})
         about = replace(about, settings=settings, plan={**about.plan, "trials": settings.most})
         write_about(folder, about)
         baseline = draw_baseline(chosen, settings)
@@ -105,14 +107,15 @@ def start_or_resume(settings: Settings) -> SearchResult:
     """Go on with the search called `settings.name`, or begin it: for jobs that are repeated when they fail.
 
     Raises InputError as both do, when there is no name, and when the search was made with other settings;
-    more trials and another time are no others.
+    more trials, another time and other places are no others.
     """
     if settings.name is None:
         raise InputError("--resume auto needs the --name of the search that is to go on")
     if not exists(settings.name, settings.storage):
         return run_search(settings)
     made = find_search(settings.name, settings.storage)[1].settings
-    same = replace(made, trials=settings.trials, budget=settings.budget, storage=settings.storage)
+    placed = {key: getattr(settings, key) for key in PLACED}
+    same = replace(made, trials=settings.trials, budget=settings.budget, storage=settings.storage, **placed)
     if same != settings:
         other = [key for key, value in settings.to_json().items() if getattr(same, key) != value]
         told = ", ".join(f"--{key.replace('_', '-')} {getattr(made, key)}" for key in other)
@@ -120,22 +123,25 @@ def start_or_resume(settings: Settings) -> SearchResult:
             f"search {settings.name!r} was made with {told}; give it the same again, or another --name"
         )
     trials = None if settings.trials is None else str(settings.trials)
-    return resume_search(settings.name, storage=settings.storage, trials=trials, budget=settings.budget)
+    return resume_search(
+        settings.name, storage=settings.storage, trials=trials, budget=settings.budget, placed=placed
+    )
 
 
 def _run(folder: Path, about: About, space: Space, task: Task, begun: float) -> SearchResult:
+    # Ray takes seconds to import; a mistake in the arguments is told before that.
     from automl.keeper import Keeper
     from automl.metrics import Meter
     from automl.progress import Progress, search_summary
-    from automl.tracking.opening import open_tracker
     from automl.workers import open_workers, settle
 
     settings, plan = about.settings, Plan(**about.plan)
-    advice = f"go on with: automl search --resume {about.name}" + (
-        f" --storage {quote(settings.storage)}" if settings.storage != "searches" else ""
-    )
-    with open_workers(settings, folder / "log.txt", advice) as workers:
-        tracker = open_tracker(about.kept, about)
+    advice = f"go on with: {command('search --resume', about.name, settings.storage)}"
+    with (
+        Apart(search_subject(about.kept, about)) as mirror,
+        open_workers(settings, folder / "log.txt", advice) as workers,
+    ):
+        tracker = Tracker(mirror)
         fresh = not (folder / FILE).exists()
         study = _open_study(folder, about, plan)
         if fresh and settings.like is not None:

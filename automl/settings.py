@@ -1,6 +1,7 @@
 """What a person may say about a search, as one value that is kept in the search's folder."""
 
 import re
+import shlex
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, fields, replace
 from pathlib import Path
@@ -20,6 +21,8 @@ from search.spaces import Space, random_draws
 COSTS = ("latency", "params", "macs")  # objectives beside the task's metric
 EQUAL = ("time", "epochs")
 TRIALS = 16  # where neither trials nor a time are said
+STORAGE = "searches"
+PLACED = ("resource", "label", "concurrent")  # where and when trials run, which says nothing of the search
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -80,7 +83,7 @@ class Settings:
     concurrent: int | None = None
     precision: str = "auto"
     compile: str = "auto"
-    storage: str = "searches"
+    storage: str = STORAGE
 
     def __post_init__(self) -> None:
         for key in ("resource", "label"):  # JSON and the command line have lists
@@ -179,12 +182,14 @@ class Settings:
             raise InputError(f"settings of a search hold {', '.join(sorted(unread))}, which is unknown here")
         return cls(**value)
 
-    def extended(self, trials: str | None, budget: str | None, ended: int) -> "Settings":
-        """The settings of the same search with other ends, as `--resume` may give them.
+    def extended(
+        self, trials: str | None, budget: str | None, ended: int, placed: Mapping[str, Any]
+    ) -> "Settings":
+        """The settings of the same search with other ends and in other places, as `--resume` may give them.
 
-        trials: `+20` for 20 more than have ended, or a number in all.
+        trials: `+20` for 20 more than have ended, or a number in all. placed: values of `PLACED`.
         """
-        new = self
+        new = replace(self, **placed)
         if trials is not None:
             number = trials.removeprefix("+")
             if not number.isdecimal():
@@ -194,6 +199,12 @@ class Settings:
         if budget is not None:
             new = replace(new, budget=budget)
         return new
+
+
+def command(words: str, name: str, storage: str) -> str:
+    """A command about the search called `name`, such as `search --resume`, for a shell."""
+    where = [] if storage == STORAGE else ["--storage", storage]
+    return f"automl {words} {shlex.join([name, *where])}"
 
 
 def reference(baseline: TrialConfig) -> Model:

@@ -8,6 +8,7 @@ from typing import Any
 
 from automl.confirmation import VERDICT, confirmations
 from automl.folder import find_latest, find_search, is_running
+from automl.settings import command
 from automl.units import duration
 from search.ledger import Plan, leaders
 from search.record import State, TrialRecord
@@ -22,6 +23,7 @@ class Status:
     trials stand how. best, baseline: names and scores of the best trial and of the best without attention.
     quiet: seconds since the last epoch ended, None before the first. hours: of training, over all slots.
     left: seconds that the rest takes at the pace so far. verdict: of the latest confirmation, in words.
+    resume: the command that goes on with it.
     """
 
     search: str
@@ -36,6 +38,7 @@ class Status:
     hours: float
     left: float | None
     verdict: str | None
+    resume: str
 
     def to_json(self) -> dict[str, Any]:
         return asdict(self)
@@ -61,7 +64,7 @@ class Status:
         if self.verdict is not None:
             lines.append(f"verdict   {self.verdict}")
         if not self.running and (self.states.get(State.RUNNING) or (self.trials or 0) > ended):
-            lines.append(f"next      automl search --resume {self.search}")
+            lines.append(f"next      {self.resume}")
         return lines
 
 
@@ -98,4 +101,5 @@ def read_status(name: str | None = None, storage: str = "searches") -> Status:
         hours=sum(metrics.get("seconds", 0.0) for metrics in epochs) / 3600,
         left=left,
         verdict=json.loads((places[-1] / VERDICT).read_text())["sentence"] if places else None,
+        resume=command("search --resume", about.name, storage),
     )

@@ -6,7 +6,9 @@ from attention import InputError
 from automl.confirm import conclude_in, open_jury
 from automl.confirmation import Confirmation, confirmations
 from automl.folder import old_folder
-from automl.tracking.opening import open_confirmation, open_tracker
+from automl.tracking.mirror import Mirror
+from automl.tracking.subject import confirmation_subject, search_subject
+from automl.tracking.tracker import Tracker
 from search.ledger import Plan, leaders
 from search.record import State
 from search.study import read_records
@@ -23,7 +25,7 @@ def run_sync(name: str, storage: str = "searches") -> int:
         plan = Plan(**about.plan)
         records = read_records(folder, about.name)
         trials = len(records)
-        tracker = open_tracker(about.kept, about)
+        tracker = Tracker(Mirror(search_subject(about.kept, about)))
         for record in records:
             tracker.update(record)
         counts = Counter(record.state for record in records)
@@ -36,7 +38,7 @@ def run_sync(name: str, storage: str = "searches") -> int:
             confirmation = Confirmation.read(place)
             jury = open_jury(place, about, confirmation, retry=False)
             jury.look(False)
-            tracker = open_confirmation(about.kept / place.name, about, confirmation)
+            tracker = Tracker(Mirror(confirmation_subject(about.kept / place.name, about, confirmation)))
             for record in jury.roster.records.values():
                 tracker.update(record)
             missing += conclude_in(tracker, about, jury, patience=PATIENCE)

@@ -16,6 +16,8 @@ from automl.loop import Diverged, fit, start
 from automl.runtime import Runtime, find_device
 from automl.storage import Storage
 from automl.tasks import Task, open_task
+from automl.tracking.mirror import Mirror
+from automl.tracking.subject import Subject
 from automl.tracking.tracker import Tracker
 from backbones import build, sites
 from search import record
@@ -66,7 +68,7 @@ def run_train(
     trial = record.TrialRecord(0, config)
     with new_folder(Path(storage).resolve()) as folder:
         kept = Storage(str(folder))
-        tracker = Tracker(experiment="train", checkpoint=lambda trial: kept)
+        tracker = Tracker(Mirror(Subject(experiment="train", checkpoint=lambda trial: kept)))
         if log:
             _empty(Path(log))
         tracker.started(trial)

@@ -20,6 +20,7 @@ import threading
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -35,11 +36,13 @@ from automl.keeper import Keeper
 from automl.logs import chatter_to
 from automl.progress import Progress, search_summary
 from automl.storage import Storage
+from automl.tracking.apart import Apart
+from automl.tracking.subject import Subject
 from automl.tracking.tracker import Tracker
 from cluster import Room, TrialResources
 from search.engine import Engine
 from search.ledger import Plan
-from search.record import Report
+from search.record import Report, TrialRecord
 from search.samplers import load_sampler
 from search.spaces import load
 from search.study import create_study
@@ -148,6 +151,10 @@ def cluster_of(nodes: int, slots: int) -> Iterator[None]:
         cluster.shutdown()
 
 
+def _below(folder: Path, trial: TrialRecord) -> Storage:
+    return Storage(str(folder)) / trial.folder
+
+
 def row(case: str, peer: str, ours: float, theirs: float, unit: str, *, least: bool = False) -> Row:
     """least: the less the better."""
     ratio = theirs / ours if least else ours / theirs
@@ -167,11 +174,11 @@ def main() -> None:
     parser.add_argument("--patience", type=float, default=600, help="seconds that MLflow gets to catch up")
     options = parser.parse_args()
     slots = options.nodes * options.slots
-    memory: list[float] = []
+    memory: list[tuple[float, ...]] = []
 
-    def watch() -> None:
-        while True:
-            memory.append(psutil.Process().memory_info().rss / 2**20)
+    def watch(*processes: psutil.Process) -> None:
+        while all(process.is_running() for process in processes):
+            memory.append(tuple(process.memory_info().rss / 2**20 for process in processes))
             time.sleep(1)
 
     with tempfile.TemporaryDirectory() as scratch, chatter_to(Path(scratch) / "log.txt"):
@@ -180,18 +187,16 @@ def main() -> None:
         plan = Plan(
             trials=options.trials, budget=EPOCHS, metric="accuracy", maximize=True, objectives=["accuracy"]
         )
-        with cluster_of(options.nodes, options.slots):
+        subject = Subject(
+            experiment="cluster", name="cluster", identity="cluster", checkpoint=partial(_below, folder)
+        )
+        with cluster_of(options.nodes, options.slots), Apart(subject) as mirror:
             actor = ray.remote(num_cpus=0, max_concurrency=2 * slots)(Player)
             players = [actor.remote(options.seconds) for _ in range(options.players)]
             played = Slots(players)
             tune_controller._ActorClassCache.get = lambda self, trainable: played
             study = create_study(folder, name="cluster", directions=[StudyDirection.MAXIMIZE])
-            tracker = Tracker(
-                experiment="cluster",
-                name="cluster",
-                identity="cluster",
-                checkpoint=lambda t: Storage(str(folder)) / t.folder,
-            )
+            tracker = Tracker(mirror)
             engine = Engine(study, load("digits"), plan, load_sampler(options.sampler, seed=0))
             progress = Progress(
                 plan, engine.records, summary=lambda: search_summary(plan, engine.records, engine.rungs)
@@ -201,7 +206,8 @@ def main() -> None:
                 tracker,
                 progress,
             ]
-            threading.Thread(target=watch, daemon=True).start()
+            writes = psutil.Process(mirror.process.pid)
+            threading.Thread(target=watch, args=(psutil.Process(), writes), daemon=True).start()
             begun, cpu = time.time(), time.thread_time()
             with progress:
                 run_trials(
@@ -224,6 +230,7 @@ def main() -> None:
     over = min(begin for _, number, begin, _ in epochs if number == last)
     later = len({n for _, n, _, _ in epochs} - {n for _, n, begin, _ in epochs if begin <= full})
     taken = sum(max(0.0, min(end, over) - max(begin, full)) for *_, begin, end in epochs)
+    driver, mlflow = (max(one) for one in zip(*memory, strict=True))
     room = EPOCHS * options.seconds / slots
     print(
         f"{len(states)} trials drawn by {options.sampler}, {set(map(str, states))}, in {wall:.0f} s\n"
@@ -241,7 +248,8 @@ def main() -> None:
             "s",
             least=True,
         ),
-        row("driver's memory at most", "at the first trial", max(memory), memory[0], "MiB", least=True),
+        row("driver's memory at most", "at the first trial", driver, memory[0][0], "MiB", least=True),
+        row("memory of its process for MLflow", "the driver's", mlflow, driver, "MiB", least=True),
     ]
     write("cluster", rows)
 

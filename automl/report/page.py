@@ -1,10 +1,8 @@
 """The page: one HTML file that holds everything it shows, and asks nobody for anything."""
 
-import shlex
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from pathlib import Path
 
 from jinja2 import Environment, PackageLoader, StrictUndefined
 from markupsafe import Markup, escape
@@ -14,6 +12,7 @@ from automl.report.listing import listing, repeat
 from automl.report.plot import Cell, Plot, Table
 from automl.report.read import Search
 from automl.report.verdict import Verdict
+from automl.settings import command
 from automl.units import duration, short
 from search.record import State
 
@@ -153,15 +152,13 @@ def banners(search: Search) -> list[str]:
     return [
         f"The search had not ended when this page was made, {_time(search.made)}: {trials} had begun and not "
         f"ended, {len(search.trials)}{of} had begun. Make the report again for what came later; if the "
-        f"search was stopped, go on with {_command(search, 'search', '--resume', search.about.name)}"
+        f"search was stopped, go on with {_command('search --resume', search)}"
     ]
 
 
-def _command(search: Search, *words: str) -> str:
-    """A command about this search, as it is called in the folder where the report was made."""
-    storage = search.folder.parent
-    where = [] if storage == Path("searches").resolve() else ["--storage", str(storage)]
-    return shlex.join(["automl", *words, *where])
+def _command(words: str, search: Search) -> str:
+    """As it is called in the folder where the report was made."""
+    return command(words, search.about.name, search.about.settings.storage)
 
 
 _MARKS = {"better": "▲", "worse": "▼", "equivalent": "≈", "undecided": "?"}
@@ -175,7 +172,7 @@ _WORDS = {
 
 def headline(search: Search) -> Headline:
     """The verdict, or how to get one."""
-    command = _command(search, "confirm", "--search", search.about.name)
+    command = _command("confirm --search", search)
     if not search.verdicts:
         return _open(search, command)
     verdict, earlier = search.verdicts[-1], [_line(v) for v in reversed(search.verdicts[:-1])]

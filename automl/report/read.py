@@ -17,6 +17,7 @@ from optuna.distributions import BaseDistribution
 from attention import InputError
 from automl.folder import About, find_latest, find_search
 from automl.report.verdict import Verdict, read_verdicts
+from automl.settings import command
 from search.halving import Rungs
 from search.ledger import RESOURCE, Plan, leaders
 from search.record import State, TrialRecord
@@ -192,7 +193,7 @@ def read_search(name: str | None, storage: str) -> Search:
     if not trials:
         raise InputError(
             f"search {about.name!r} has no trials yet, so there is nothing to report; "
-            f"wait for its first one, or go on with it: automl search --resume {about.name}"
+            f"wait for its first one, or go on with it: {command('search --resume', about.name, storage)}"
         )
     return Search(folder=folder, about=about, trials=trials, verdicts=read_verdicts(folder))
 

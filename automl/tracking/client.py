@@ -1,4 +1,4 @@
-"""The connection to MLflow, and the tags by which runs of ours are found again."""
+"""The connection to MLflow."""
 
 from typing import Any
 
@@ -9,12 +9,6 @@ from mlflow.environment_variables import MLFLOW_SUPPRESS_PRINTING_URL_TO_STDOUT 
 from attention import InputError
 from automl.addresses import public
 from automl.lasting import local_path
-
-# Tags of ours. `state`, `role` and `reason` are for people and keep plain names.
-SEARCH, IDENTITY, TRIAL = "automl.search", "automl.identity", "automl.trial"
-BEST, CHECKPOINT = "automl.best_run", "automl.checkpoint"
-# Of a confirmation's run: the search. Of a search's: the confirmed winner's run, and the verdict in words.
-CONFIRMS, CONFIRMED, VERDICT = "automl.confirms", "automl.confirmed_run", "automl.verdict"
 
 
 def open_client() -> Any:

@@ -11,17 +11,10 @@ from mlflow.exceptions import MlflowException
 from attention import InputError
 from automl.addresses import public
 from automl.folder import About
+from automl.settings import command
 from automl.storage import Storage
-from automl.tracking.client import (
-    BEST,
-    CHECKPOINT,
-    CONFIRMED,
-    IDENTITY,
-    SEARCH,
-    VERDICT,
-    experiments,
-    open_client,
-)
+from automl.tracking.client import experiments, open_client
+from automl.tracking.tags import BEST, CHECKPOINT, CONFIRMED, IDENTITY, SEARCH, VERDICT
 from search.config import TrialConfig
 from search.record import State
 
@@ -146,8 +139,8 @@ def log_report(about: About, folder: Path, files: Sequence[str]) -> str:
     if not runs:
         raise InputError(
             f"MLflow at {public(mlflow.get_tracking_uri())} has no run of search {about.name!r}; run this "
-            f"where the search ran or set MLFLOW_TRACKING_URI, or bring the search there: automl sync "
-            f"{about.name}"
+            f"where the search ran or set MLFLOW_TRACKING_URI, or bring the search there: "
+            f"{command('sync', about.name, about.settings.storage)}"
         )
     run_id: str = runs[0].info.run_id
     try:

@@ -172,6 +172,9 @@ class NoTracker:
 
     runs: Mapping[int, str] = {}
 
+    def __init__(self, mirror: object) -> None:
+        pass
+
     def started(self, trial: TrialRecord) -> None:
         pass
 

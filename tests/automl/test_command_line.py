@@ -275,14 +275,25 @@ def test_a_mistake_about_an_earlier_search(
     assert sorted(place.glob("searches/**/*")) == before
 
 
+NOWHERE: dict[str, Any] = {"resource": (), "label": (), "concurrent": None}  # of its own
+ELSEWHERE = ("--label", "zone=b", "--concurrent", "2")
+ON_TWO_IN_B = {**NOWHERE, "label": ("zone=b",), "concurrent": 2}
+
+
 @pytest.mark.parametrize(
     ("more", "called"),
     [
-        (("--name", "older"), ("resume", "older", None)),
-        (("--name", "older", "--trials", "9"), ("resume", "older", "9")),
-        (("--name", "new"), ("run", "new", None)),
+        (("auto", "--name", "older"), ("resume", "older", None, NOWHERE)),
+        (("auto", "--name", "older", "--trials", "9"), ("resume", "older", "9", NOWHERE)),
+        (("auto", "--name", "older", *ELSEWHERE), ("resume", "older", None, ON_TWO_IN_B)),
+        (("auto", "--name", "new"), ("run", "new")),
+        (("older",), ("resume", "older", None, {})),
+        (
+            ("older", "--trials", "+9", *ELSEWHERE),
+            ("resume", "older", "+9", {"label": ["zone=b"], "concurrent": 2}),
+        ),
     ],
-    ids=["there", "more of it", "not there"],
+    ids=["there", "more of it", "elsewhere", "not there", "by its name", "by its name, elsewhere"],
 )
 @pytest.mark.usefixtures("earlier")
 def test_a_repeated_job_begins_or_goes_on(
@@ -294,11 +305,12 @@ def test_a_repeated_job_begins_or_goes_on(
         calls.append(call)
         raise InputError("that is far enough")
 
-    monkeypatch.setattr(search, "run_search", lambda settings: stop("run", settings.name, None))
-    monkeypatch.setattr(
-        search, "resume_search", lambda name, storage, trials, budget: stop("resume", name, trials)
-    )
-    cli("search", "--space", "digits", "--resume", "auto", *more)
+    def resume(name: str, *, trials: str | None, placed: dict[str, Any], **more: Any) -> None:
+        stop("resume", name, trials, placed)
+
+    monkeypatch.setattr(search, "run_search", lambda settings: stop("run", settings.name))
+    monkeypatch.setattr(search, "resume_search", resume)
+    cli("search", "--space", "digits", "--resume", *more)
     assert calls == [called]
 
 

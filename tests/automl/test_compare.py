@@ -1,6 +1,7 @@
 """Searches and runs side by side."""
 
 import json
+from contextlib import nullcontext
 from pathlib import Path
 
 import numpy as np
@@ -9,12 +10,14 @@ from confirm_cases import SSA, FakeWorkers, NoTracker, config, fake_search
 from mlflow import MlflowClient
 from scipy import stats
 
-import automl.tracking.opening
+import automl.confirm
 import automl.workers
 from attention import InputError
 from automl.compare import run_compare
 from automl.confirm import run_confirm
 from automl.storage import Storage
+from automl.tracking.mirror import Mirror
+from automl.tracking.subject import Subject
 from automl.tracking.tracker import Tracker
 from search.config import TrialConfig
 from search.record import State, TrialRecord
@@ -26,7 +29,7 @@ def training(place: TrialConfig, scores: dict[int, float], metric: str = "accura
     """Runs in MLflow of one configuration with these scores, as `automl train` makes them: their ids."""
     made = []
     for seed, score in scores.items():
-        tracker = Tracker(experiment="train", checkpoint=lambda record: Storage("nowhere"))
+        tracker = Tracker(Mirror(Subject(experiment="train", checkpoint=lambda record: Storage("nowhere"))))
         history = [{"epoch": 1, "resource": 1, "accuracy": score, metric: score}]
         trial = TrialRecord(0, place.change(seed=seed), state=State.COMPLETE, history=history)
         tracker.ended(trial)
@@ -84,7 +87,8 @@ def confirmed(store: MlflowClient, tmp_path: Path, monkeypatch: pytest.MonkeyPat
         return 0.9 + noise + (0.02 if arm.startswith(LEAD) else 0)
 
     monkeypatch.setattr(automl.workers, "open_workers", FakeWorkers(score).open)
-    monkeypatch.setattr(automl.tracking.opening, "open_confirmation", lambda *about: NoTracker())
+    monkeypatch.setattr(automl.confirm, "Apart", nullcontext)
+    monkeypatch.setattr(automl.confirm, "Tracker", NoTracker)
     run_confirm("mine", top=2, seeds=8)
     return folder
 

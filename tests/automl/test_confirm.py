@@ -1,6 +1,7 @@
 """A confirmation from the search's study to the verdict, with scores that nobody had to train for."""
 
 import json
+from contextlib import nullcontext
 from pathlib import Path
 
 import numpy as np
@@ -10,7 +11,7 @@ from automl_cases import HERE, tiny
 from confirm_cases import FOUND, SAGAN, SSA, FakeWorkers, NoTracker, fake_search
 from mlflow import MlflowClient
 
-import automl.tracking.opening
+import automl.confirm
 import automl.workers
 from attention import Spec
 from automl.confirm import run_confirm
@@ -43,7 +44,8 @@ def tracked(store: MlflowClient, tmp_path: Path) -> Path:
 @pytest.fixture
 def search(tracked: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """The same without MLflow."""
-    monkeypatch.setattr(automl.tracking.opening, "open_confirmation", lambda *about: NoTracker())
+    monkeypatch.setattr(automl.confirm, "Apart", nullcontext)
+    monkeypatch.setattr(automl.confirm, "Tracker", NoTracker)
     return tracked
 
 

@@ -21,8 +21,10 @@ from automl.export import ExportResult, run_export
 from automl.storage import Storage
 from automl.tasks import open_task
 from automl.tasks.classification import Probabilities
-from automl.tracking.client import BEST, CONFIRMED, SEARCH, VERDICT
+from automl.tracking.mirror import Mirror
 from automl.tracking.runs import TrackedRun
+from automl.tracking.subject import Subject
+from automl.tracking.tags import BEST, CONFIRMED, SEARCH, VERDICT
 from automl.tracking.tracker import Tracker
 from automl.train import TrainResult
 from search.config import TrialConfig
@@ -305,6 +307,13 @@ CHOICES = {
 }
 
 
+def search_called_mine(checkpoint: Storage) -> Tracker:
+    subject = Subject(
+        experiment="space", name="mine", tags={SEARCH: "mine"}, checkpoint=lambda trial: checkpoint
+    )
+    return Tracker(Mirror(subject))
+
+
 @pytest.mark.usefixtures("fast")
 @pytest.mark.parametrize("verdict", CHOICES)
 def test_the_choice_follows_the_verdict(
@@ -315,7 +324,7 @@ def test_the_choice_follows_the_verdict(
     cli: Callable[..., tuple[int, str, str]],
 ) -> None:
     place = Storage(trained.checkpoint.parent)
-    tracker = Tracker(experiment="space", name="mine", tags={SEARCH: "mine"}, checkpoint=lambda trial: place)
+    tracker = search_called_mine(place)
     trials = {"best": TrialRecord(0, tiny()), "winner": TrialRecord(1, tiny(), state=State.COMPLETE)}
     for trial in trials.values():
         trial.state = State.COMPLETE
@@ -325,8 +334,8 @@ def test_the_choice_follows_the_verdict(
     runs = {name: tracker.runs[trial.number] for name, trial in trials.items()}
     tags, chosen, said = CHOICES[verdict]
     for tag, value in tags.items():
-        store.set_tag(tracker.parent, tag, runs.get(value, value))
-    assert store.get_run(tracker.parent).data.tags[BEST] == runs["best"]
+        store.set_tag(tracker.mirror.parent, tag, runs.get(value, value))
+    assert store.get_run(tracker.mirror.parent).data.tags[BEST] == runs["best"]
 
     for search in ("mine", None):
         result = run_export(tmp_path / "out", best=True, search=search)
@@ -348,12 +357,7 @@ def damaged_search(store: MlflowClient, tmp_path: Path) -> Path:
     """A search whose best trial has a checkpoint that is damaged."""
     (tmp_path / "trial").mkdir()
     (tmp_path / "trial" / checkpoint.NAME).write_bytes(b"not a checkpoint")
-    tracker = Tracker(
-        experiment="space",
-        name="mine",
-        tags={SEARCH: "mine"},
-        checkpoint=lambda trial: Storage(tmp_path / "trial"),
-    )
+    tracker = search_called_mine(Storage(tmp_path / "trial"))
     trial = TrialRecord(0, tiny(), state=State.COMPLETE)
     trial.history.append({"epoch": 1, "accuracy": 0.5})
     tracker.ended(trial)

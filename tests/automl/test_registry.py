@@ -15,8 +15,8 @@ from automl.export import ExportResult, run_export
 from automl.storage import Storage
 from automl.tasks import open_task
 from automl.tasks.classification import Probabilities
-from automl.tracking.client import VERDICT
 from automl.tracking.registry import check_registry, register
+from automl.tracking.tags import VERDICT
 from automl.train import TrainResult
 from search.config import TrialConfig
 

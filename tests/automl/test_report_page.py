@@ -18,7 +18,8 @@ from automl.folder import read_about
 from automl.report import ReportResult, _make, run_report, sections
 from automl.report.read import Search, Trial, read_search
 from automl.storage import Storage
-from automl.tracking.opening import open_tracker
+from automl.tracking.mirror import Mirror
+from automl.tracking.subject import search_subject
 from search.config import TrialConfig
 from search.record import State
 from search.study import read_record
@@ -324,16 +325,15 @@ def test_the_report_is_with_the_searchs_run_in_mlflow(
     small: Path, store: MlflowClient, capsys: pytest.CaptureFixture[str]
 ) -> None:
     folder = small / "made-up"
-    tracker = open_tracker(Storage(folder), read_about(folder, str(folder.parent)))
-    tracker.close()
+    parent = Mirror(search_subject(Storage(folder), read_about(folder, str(folder.parent)))).parent
     result = run_report("made-up", storage=str(small), out="out")
-    assert result.run_id == tracker.parent
+    assert result.run_id == parent
     assert capsys.readouterr().err == ""
-    kept = {file.path for file in store.list_artifacts(tracker.parent, "report")}
+    kept = {file.path for file in store.list_artifacts(parent, "report")}
     assert kept == {"report/index.html", "report/report.json", "report/plots"}
-    plots = {Path(file.path).name for file in store.list_artifacts(tracker.parent, "report/plots")}
+    plots = {Path(file.path).name for file in store.list_artifacts(parent, "report/plots")}
     assert plots == {f"{name}.{kind}" for name in result.plots for kind in ("svg", "png")}
-    copy = store.download_artifacts(tracker.parent, "report/index.html")
+    copy = store.download_artifacts(parent, "report/index.html")
     assert Path(copy).read_bytes() == result.index.read_bytes()
 
 

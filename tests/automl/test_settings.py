@@ -143,14 +143,23 @@ def test_json_and_back() -> None:
     ],
 )
 def test_extended(trials: str | None, budget: str | None, expected: tuple[int, float | None]) -> None:
-    settings = Settings(space="digits", trials=8).extended(trials, budget, 10)
+    settings = Settings(space="digits", trials=8).extended(trials, budget, 10, {})
     assert (settings.most, settings.seconds) == expected
 
 
 @pytest.mark.parametrize("trials", ["", "+", "five", "-5", "+-5", "1.5", "²", "++5"])
 def test_what_does_not_extend(trials: str) -> None:
     with pytest.raises(InputError, match=r"--trials must be a number, or \+N for N more; got"):
-        Settings(space="digits").extended(trials, None, 10)
+        Settings(space="digits").extended(trials, None, 10, {})
+
+
+def test_extended_in_other_places() -> None:
+    settings = Settings(space="digits", label=["zone=a"], concurrent=3)
+    assert settings.extended(None, None, 0, {}) == settings
+    moved = settings.extended(None, None, 0, {"label": ["zone=b"]})
+    assert (moved.shape.labels, moved.concurrent) == ({"zone": "b"}, 3)
+    with pytest.raises(InputError, match="--concurrent must be 1 or more; got 0"):
+        settings.extended(None, None, 0, {"concurrent": 0})
 
 
 @pytest.mark.parametrize(
