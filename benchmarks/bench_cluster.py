@@ -37,12 +37,12 @@ from automl.logs import chatter_to
 from automl.progress import Progress, search_summary
 from automl.storage import Storage
 from automl.tracking.apart import Apart
-from automl.tracking.subject import Subject
+from automl.tracking.subject import Subject, below
 from automl.tracking.tracker import Tracker
 from cluster import Room, TrialResources
 from search.engine import Engine
 from search.ledger import Plan
-from search.record import Report, TrialRecord
+from search.record import Report
 from search.samplers import load_sampler
 from search.spaces import load
 from search.study import create_study
@@ -151,10 +151,6 @@ def cluster_of(nodes: int, slots: int) -> Iterator[None]:
         cluster.shutdown()
 
 
-def _below(folder: Path, trial: TrialRecord) -> Storage:
-    return Storage(str(folder)) / trial.folder
-
-
 def row(case: str, peer: str, ours: float, theirs: float, unit: str, *, least: bool = False) -> Row:
     """least: the less the better."""
     ratio = theirs / ours if least else ours / theirs
@@ -188,7 +184,10 @@ def main() -> None:
             trials=options.trials, budget=EPOCHS, metric="accuracy", maximize=True, objectives=["accuracy"]
         )
         subject = Subject(
-            experiment="cluster", name="cluster", identity="cluster", checkpoint=partial(_below, folder)
+            experiment="cluster",
+            name="cluster",
+            identity="cluster",
+            checkpoint=partial(below, Storage(str(folder))),
         )
         with cluster_of(options.nodes, options.slots), Apart(subject) as mirror:
             actor = ray.remote(num_cpus=0, max_concurrency=2 * slots)(Player)

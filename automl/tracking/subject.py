@@ -43,7 +43,7 @@ def search_subject(kept: Storage, about: About) -> Subject:
         tags={SEARCH: about.name},
         identity=about.identity,
         experiment=short_name(settings.space),
-        checkpoint=partial(_below, kept),
+        checkpoint=partial(below, kept),
         about={
             "space": settings.space,
             "trials": plan["trials"],
@@ -67,11 +67,12 @@ def confirmation_subject(kept: Storage, about: About, confirmation: Confirmation
         identity=f"{about.identity}-confirm-{number}",
         above=about.identity,
         experiment=short_name(about.settings.space),
-        checkpoint=partial(_below, kept),
+        checkpoint=partial(below, kept),
         about={**vars(confirmation.options), "first_seed": confirmation.seeds[0]},
         settings=confirmation.to_json(),
     )
 
 
-def _below(kept: Storage, trial: TrialRecord) -> Storage:
+def below(kept: Storage, trial: TrialRecord) -> Storage:
+    """The folder of a trial's checkpoint, of what is kept at `kept`."""
     return kept / trial.folder

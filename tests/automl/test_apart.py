@@ -12,7 +12,7 @@ from mlflow import MlflowClient
 from attention import InputError
 from automl.storage import Storage
 from automl.tracking.apart import Apart
-from automl.tracking.subject import Subject, _below
+from automl.tracking.subject import Subject, below
 from automl.tracking.tags import BEST, SEARCH, TRIAL
 from automl.tracking.tracker import Tracker
 from search.config import TrialConfig
@@ -25,7 +25,7 @@ def subject(folder: Path) -> Subject:
         name="mine",
         identity="it",
         tags={SEARCH: "mine"},
-        checkpoint=partial(_below, Storage(folder)),
+        checkpoint=partial(below, Storage(folder)),
     )
 
 
