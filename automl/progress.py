@@ -16,6 +16,7 @@ from search.record import State, TrialRecord
 
 ROWS = 15
 QUIET = 60.0  # seconds without a line in a log after which an epoch is worth one
+SUMMED = 1.0  # seconds between two lines of a log that say how the search stands
 REDRAW = 0.25  # seconds between two drawings of the table, however many trials report meanwhile
 
 
@@ -43,7 +44,7 @@ class Progress:
         self.before = sum(record.state is not State.RUNNING for record in records.values())
         self.seconds = sum(metrics["seconds"] for record in records.values() for metrics in record.history)
         self.begun = self.said = time.monotonic()
-        self.drawn = float("-inf")
+        self.drawn = self.summed = float("-inf")
 
     def __enter__(self) -> "Progress":
         if self.live:
@@ -88,6 +89,9 @@ class Progress:
                 text += f", {self.plan.metric} {last[self.plan.metric]:.4f}"
         if trial.reason:
             text += f" ({trial.reason})"
+        if self.said - self.summed < SUMMED:
+            return text
+        self.summed = self.said
         return f"{text} | {self._summary()}"
 
     def _summary(self) -> str:

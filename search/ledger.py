@@ -20,6 +20,7 @@ from optuna.trial import FrozenTrial, TrialState, create_trial
 
 from search.config import TrialConfig
 from search.halving import Score
+from search.journal import at_once
 from search.record import Listener, Report, Role, State, TrialRecord
 from search.study import ARM, CONFIG, CUT, EPOCH, FACTS, REASON, ROLE, TRAINABLE, add_trial, open_trial
 
@@ -143,22 +144,27 @@ class Ledger(ABC):
         goes_on = not report.last
         for metrics in new:
             record.history.append(dict(metrics))
-            mine.set_user_attr(f"{EPOCH}{len(record.history)}", record.history[-1])
-            name = self.plan.objectives[0]
-            # Optuna takes no intermediate values of several, and the test split has none.
-            if len(self.plan.objectives) == 1 and record.has(name):
-                step = int(metrics[RESOURCE])
-                # A trial that is faster than the baseline has several epochs in one of the baseline's.
-                if len(record.history) == 1 or step > int(record.history[-2][RESOURCE]):
-                    for _, trial in self._open[number]:
-                        trial.report(record.value(name), step=step)
-            decision = self._enter(record)
-            if goes_on and (decision is False or (decision is not None and self.closing)):
-                goes_on = False
-                mine.set_user_attr(CUT, True)
+            with at_once(self.study):
+                mine.set_user_attr(f"{EPOCH}{len(record.history)}", record.history[-1])
+                self._tell_value(record)
+                decision = self._enter(record)
+                if goes_on and (decision is False or (decision is not None and self.closing)):
+                    goes_on = False
+                    mine.set_user_attr(CUT, True)
             for listener in self.listeners:
                 listener.reported(record)
         return goes_on
+
+    def _tell_value(self, record: TrialRecord) -> None:
+        """Report a new epoch's score, if it has one; Optuna takes none where there are several objectives."""
+        name, last = self.plan.objectives[0], record.history[-1]
+        if len(self.plan.objectives) > 1 or not record.has(name):  # the test split has none
+            return
+        step = int(last[RESOURCE])
+        # A trial that is faster than the baseline has several epochs in one of the baseline's.
+        if len(record.history) == 1 or step > int(record.history[-2][RESOURCE]):
+            for _, trial in self._open[record.number]:
+                trial.report(record.value(name), step=step)
 
     def end(self, number: int, report: Report | None, *, error: str | None = None) -> None:
         """Close a trial, by its last report or by what ended its process."""
@@ -168,27 +174,35 @@ class Ledger(ABC):
             self.report(number, report)
         record = self.records[number]
         state, record.reason = _outcome(report, error)
-        if record.reason is not None:
-            self._open[number][0][1].set_user_attr(REASON, record.reason)
         constraints: dict[str, float] = {}
         if state is not State.ERROR:
             assert report is not None
             constraints = {TRAINABLE: 0.0, **report.violations}
             if state is State.INFEASIBLE and not any(value > 0 for value in constraints.values()):
                 constraints[TRAINABLE] = 1.0
-        for study, trial in self._open.pop(number):
-            # A search that was killed right here has told some of it before.
-            for key in constraints.keys() - trial.constraints.keys():
-                trial.set_constraint(key, constraints[key])
-            if state is State.COMPLETE:
-                study.tell(trial, [record.value(name) for name in self.plan.objectives])
-            else:
-                study.tell(trial, state=TrialState.FAIL if state is State.ERROR else TrialState.PRUNED)
+        values = [record.value(name) for name in self.plan.objectives] if state is State.COMPLETE else None
+        pairs = self._open.pop(number)
+        with at_once(self.study):
+            if record.reason is not None:
+                pairs[0][1].set_user_attr(REASON, record.reason)
+            for study, trial in pairs:
+                # A search whose writing ended right here has told some of it before.
+                for key in constraints.keys() - trial.constraints.keys():
+                    trial.set_constraint(key, constraints[key])
+                study.tell(trial, values, state=_STATES[state])
         record.state = state
         record.traceback = report.traceback if report is not None else None
         self._recent.append(record.reason if state is State.ERROR else None)
         for listener in self.listeners:
             listener.ended(record)
+
+
+_STATES = {
+    State.COMPLETE: TrialState.COMPLETE,
+    State.PRUNED: TrialState.PRUNED,
+    State.INFEASIBLE: TrialState.PRUNED,
+    State.ERROR: TrialState.FAIL,
+}
 
 
 def _outcome(report: Report | None, error: str | None) -> tuple[State, str | None]:

@@ -3,8 +3,8 @@
 Everything else can be made again from it: the sampler's knowledge, the rungs, the runs in MLflow. A trial's
 configuration, role, metrics of every epoch, facts and reason are attributes of its Optuna trial.
 
-The file is Optuna's journal, to which each write is appended and flushed. That takes a fifth of the time of
-its SQLite storage, and works on the network file systems that a cluster's nodes share, which SQLite's
+The file is Optuna's journal, to which each step is appended and flushed. That takes a fifth of the time of
+its SQLite storage at most, and works on the network file systems that a cluster's nodes share, which SQLite's
 write-ahead log does not.
 """
 
@@ -14,11 +14,11 @@ from typing import Any
 
 import optuna
 from optuna.samplers import BaseSampler
-from optuna.storages.journal import JournalFileBackend
 from optuna.study import StudyDirection
 from optuna.trial import FrozenTrial, TrialState
 
 from search.config import TrialConfig
+from search.journal import Journal
 from search.record import Metrics, Role, State, TrialRecord
 
 FILE = "study.journal"
@@ -85,7 +85,7 @@ def open_trial(study: optuna.Study, number: int) -> optuna.Trial:
 
 
 def _storage(folder: Path) -> optuna.storages.JournalStorage:
-    return optuna.storages.JournalStorage(JournalFileBackend(str(folder / FILE)))
+    return optuna.storages.JournalStorage(Journal(folder / FILE))
 
 
 def learn(study: optuna.Study, other: optuna.Study, *, name: str, comparable: bool) -> None:

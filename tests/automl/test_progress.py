@@ -7,12 +7,18 @@ from typing import Any
 
 import pytest
 
+import automl.progress
 from attention import Spec
 from automl.progress import Progress, search_summary
 from search.config import Model, TrialConfig
 from search.halving import Rungs
 from search.ledger import Plan
 from search.record import State, TrialRecord
+
+
+@pytest.fixture(autouse=True)
+def every_line_says_how_it_stands(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(automl.progress, "SUMMED", 0.0)
 
 
 class Shown(Progress):
@@ -81,6 +87,20 @@ def test_a_log_has_one_line_for_each_ended_trial(capsys: pytest.CaptureFixture[s
     assert len(told) == len(expected)
     for line, pattern in zip(told, expected, strict=True):
         assert re.match(rf"\d\d:\d\d:\d\d {pattern}, \S+ core hours, about \S+ left$", line), line
+
+
+def test_of_many_at_once_few_lines_say_how_it_stands(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(automl.progress, "SUMMED", 60.0)
+    progress = make(5)
+    for number in range(4):
+        if number == 2:
+            progress.summed -= 61
+        tell(progress, number, State.COMPLETE, 0.9)
+    assert found(r"complete at epoch 3, accuracy 0.9000 \| (\d/5)", lines(capsys)) == [
+        ("1/5",), None, ("3/5",), None
+    ]  # fmt: skip
 
 
 def test_a_log_that_was_quiet_for_long_has_an_epoch(
