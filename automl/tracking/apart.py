@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from automl.tracking.subject import Subject
 
 SECONDS = 10.0  # that the end waits for a call under way
+NICE = 10  # the driver comes first; Ray's workers have 15
 
 
 class Apart:
@@ -140,4 +141,5 @@ if __name__ == "__main__":
     # A terminal's Ctrl-C and the stop of a job reach all processes; this one ends when the driver has.
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     signal.signal(signal.SIGTERM, signal.SIG_IGN)
+    os.nice(NICE)
     serve(Connection(int(sys.argv[1])))
