@@ -138,13 +138,15 @@ class Ledger(ABC):
             return False
         mine = self._open[number][0][1]
         new = report.history[len(record.history) :]
-        if report.facts and not record.facts:
-            record.facts = dict(report.facts)
-            mine.set_user_attr(FACTS, record.facts)
+        facts = {} if record.facts else dict(report.facts)
+        record.facts = record.facts or facts
         goes_on = not report.last
         for metrics in new:
             record.history.append(dict(metrics))
             with at_once(self.study):
+                if facts:
+                    mine.set_user_attr(FACTS, facts)
+                    facts = {}
                 mine.set_user_attr(f"{EPOCH}{len(record.history)}", record.history[-1])
                 self._tell_value(record)
                 decision = self._enter(record)
@@ -153,6 +155,8 @@ class Ledger(ABC):
                     mine.set_user_attr(CUT, True)
             for listener in self.listeners:
                 listener.reported(record)
+        if facts:  # of one that has learned nothing
+            mine.set_user_attr(FACTS, facts)
         return goes_on
 
     def _tell_value(self, record: TrialRecord) -> None:
