@@ -18,7 +18,7 @@ from optuna.study import StudyDirection
 from optuna.trial import FrozenTrial, TrialState
 
 from search.config import TrialConfig
-from search.journal import Journal
+from search.journal import Journal, mend
 from search.record import Metrics, Role, State, TrialRecord
 
 FILE = "study.journal"
@@ -53,9 +53,7 @@ def resume_study(folder: Path, *, name: str) -> optuna.Study:
 
     Raises KeyError when the file has none.
     """
-    with open(folder / FILE, "rb+") as file:
-        content = file.read()
-        file.truncate(content.rfind(b"\n") + 1)  # a write that a full disk or a kill cut short
+    mend(folder / FILE)
     return open_study(folder, name=name)
 
 

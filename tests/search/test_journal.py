@@ -1,7 +1,10 @@
 import errno
 import json
 import os
-from collections.abc import Callable
+import subprocess
+import threading
+import time
+from collections.abc import Callable, Iterator
 from contextlib import suppress
 from pathlib import Path
 
@@ -10,7 +13,7 @@ import pytest
 from optuna.storages import JournalStorage
 from optuna.storages.journal import BaseJournalBackend, JournalFileBackend
 
-from search.journal import Journal, at_once
+from search.journal import Journal, at_once, mend
 
 Make = Callable[[Path], BaseJournalBackend]
 
@@ -30,12 +33,12 @@ def some_trials(study: optuna.Study) -> None:
 
 
 @pytest.fixture
-def written(monkeypatch: pytest.MonkeyPatch) -> list[int]:
-    """The size of the file at each time that it is flushed."""
-    sizes: list[int] = []
-    original = os.fsync
-    monkeypatch.setattr(os, "fsync", lambda file: (original(file), sizes.append(os.fstat(file).st_size)))
-    return sizes
+def written(monkeypatch: pytest.MonkeyPatch) -> list[Path]:
+    """The files, one for each time that one was written to."""
+    made: list[Path] = []
+    original = Journal._write
+    monkeypatch.setattr(Journal, "_write", lambda self: (made.append(self.path), original(self)))
+    return made
 
 
 def test_the_file_is_the_one_that_optuna_makes(tmp_path: Path) -> None:
@@ -70,7 +73,7 @@ def test_others_read_what_is_written_so_far(reader: Make, tmp_path: Path) -> Non
         assert other.trials[number].intermediate_values == {1: 0.5}
 
 
-def test_a_block_is_one_write(tmp_path: Path, written: list[int]) -> None:
+def test_a_block_is_one_write(tmp_path: Path, written: list[Path]) -> None:
     study = study_in(Journal(tmp_path / "file"))
     trial = study.ask()
     written.clear()
@@ -79,7 +82,7 @@ def test_a_block_is_one_write(tmp_path: Path, written: list[int]) -> None:
             trial.set_user_attr(str(number), number)
         with at_once(study):
             trial.report(0.5, step=1)
-    assert written == [(tmp_path / "file").stat().st_size]
+    assert written == [tmp_path / "file"]
     with at_once(study):
         pass
     assert len(written) == 1, "nothing to write"
@@ -96,24 +99,72 @@ def test_what_a_block_had_when_it_broke_is_written(tmp_path: Path) -> None:
     assert study_in(Journal(tmp_path / "file")).trials[0].user_attrs == {"a": 1}
 
 
-@pytest.mark.parametrize("half", [0, 1, 20])
-def test_a_full_disk_leaves_no_half_line(half: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    file = tmp_path / "file"
+@pytest.fixture
+def small_disk(tmp_path: Path) -> Iterator[Path]:
+    """A disk of 16 KB."""
+    folder = tmp_path / "small"
+    folder.mkdir()
+    mounted = subprocess.run(["mount", "-t", "tmpfs", "-o", "size=16k", "tmpfs", folder], capture_output=True)
+    if mounted.returncode:
+        pytest.skip(f"a small disk needs root: {mounted.stderr.decode().strip()}")
+    yield folder
+    subprocess.run(["umount", "--lazy", folder], check=True)
+
+
+def test_a_full_disk_leaves_no_half_line(small_disk: Path) -> None:
+    file = small_disk / "file"
     study = study_in(Journal(file))
     trial = study.ask()
+    trial.set_user_attr("much", "x" * 10000)
     before = file.read_bytes()
-
-    def full(descriptor: int) -> None:
-        os.truncate(file, len(before) + half)
-        raise OSError(errno.ENOSPC, "No space left on device")
-
-    with monkeypatch.context() as patch:
-        patch.setattr(os, "fsync", full)
-        with pytest.raises(OSError, match="No space left"):
-            trial.set_user_attr("a", 1)
+    with pytest.raises(OSError, match="No space left"):
+        trial.set_user_attr("more", "x" * 10000)
     assert file.read_bytes() == before
-    trial.set_user_attr("b", 2)  # there is room again
-    assert study_in(Journal(file)).trials[0].user_attrs == {"a": 1, "b": 2}
+    subprocess.run(["mount", "-o", "remount,size=64k", small_disk], check=True)
+    trial.set_user_attr("again", 1)
+    attributes = study_in(Journal(file)).trials[0].user_attrs
+    assert attributes == {"much": "x" * 10000, "more": "x" * 10000, "again": 1}
+
+
+def test_the_disk_has_it_within_a_lag(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    flushed: list[int] = []
+    full = threading.Event()
+
+    def flush(file: int) -> None:
+        if full.is_set():
+            raise OSError(errno.EDQUOT, "Disk quota exceeded")  # as a network's file system may say it then
+        flushed.append(os.fstat(file).st_size)
+
+    monkeypatch.setattr("search.journal.LAG", 0.05)
+    monkeypatch.setattr(os, "fsync", flush)
+    file = tmp_path / "file"
+    journal = Journal(file)
+    for number in range(3):
+        for _ in range(20):
+            journal.append_logs([{"number": number}])
+        assert until(lambda: flushed and flushed[-1] == file.stat().st_size)
+    assert len(flushed) <= 6, "not one for each"
+    full.set()
+    journal.append_logs([{"number": 3}])
+    assert until(lambda: journal._trouble)
+    with pytest.raises(OSError, match="quota"):
+        journal.append_logs([{"number": 4}])
+    journal.append_logs([{"number": 5}])
+    assert [log["number"] for log in Journal(file).read_logs(60)] == [3, 4, 5], "nothing is lost"
+
+
+def until(condition: Callable[[], object]) -> bool:
+    end = time.monotonic() + 30
+    while not condition() and time.monotonic() < end:
+        time.sleep(0.01)
+    return bool(condition())
+
+
+@pytest.mark.parametrize("tail", [b"", b'{"a', b"\x00" * 40, b"\x00" * 40 + b'"}\n{"a":2}\n', b"3\n"])
+def test_what_is_half_written_is_taken_off(tail: bytes, tmp_path: Path) -> None:
+    (tmp_path / "file").write_bytes(b'{"a":0}\n{"a":1}\n' + tail)
+    mend(tmp_path / "file")
+    assert list(Journal(tmp_path / "file").read_logs(0)) == [{"a": 0}, {"a": 1}]
 
 
 def test_a_line_that_is_being_written_is_read_when_it_is_whole(tmp_path: Path) -> None:
