@@ -1,6 +1,6 @@
-"""Does one driver keep 512 slots busy? A search of trials of 20 s on 16 nodes with 32 slots each.
+"""Does one driver keep 512 slots busy? A search of trials of 20 s on 64 nodes with 8 slots each.
 
-The search's own engine, study on disk, rungs, listeners and MLflow, under Ray Tune on a Ray of 16 node
+The search's own engine, study on disk, rungs, listeners and MLflow, under Ray Tune on a Ray of 64 node
 managers, all on this machine. Only the trainings are played: a trial sleeps through four epochs of 5 s and
 reports what an epoch reports. 512 processes of their own would take 30 GB, so a few actors play the slots:
 each slot is a `tune.Trainable` of its own in one of them, to which the driver speaks as to an actor. What the
@@ -49,6 +49,13 @@ from search.study import create_study
 from search.tuner import REPORT, run_trials
 
 EPOCHS = 4
+# What each node sees to by itself, with cores of its own, would take this machine's.
+NODES_REST = {
+    "RAY_USAGE_STATS_ENABLED": "0",
+    "REPORTER_UPDATE_INTERVAL_MS": "600000",  # its statistics
+    "RAY_memory_monitor_refresh_ms": "0",
+    "RAY_raylet_report_resources_period_milliseconds": "1000",
+}
 NODE = {"object_store_memory": 80 * 2**20, "include_dashboard": False}
 
 
@@ -137,8 +144,7 @@ class Slots(ray.actor.ActorClass):
 @contextmanager
 def cluster_of(nodes: int, slots: int) -> Iterator[None]:
     """A Ray of so many nodes on this machine, and the driver's process connected to it."""
-    os.environ["RAY_USAGE_STATS_ENABLED"] = "0"
-    os.environ["REPORTER_UPDATE_INTERVAL_MS"] = "600000"  # else the nodes' statistics take a core
+    os.environ.update(NODES_REST)
     cluster = Cluster(initialize_head=True, head_node_args={**NODE, "num_cpus": 0})
     for _ in range(nodes):
         cluster.add_node(wait=False, num_cpus=slots, **NODE)
@@ -161,10 +167,10 @@ def row(case: str, peer: str, ours: float, theirs: float, unit: str, *, least: b
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--nodes", type=int, default=16)
-    parser.add_argument("--slots", type=int, default=32, help="of a node")
+    parser.add_argument("--nodes", type=int, default=64)
+    parser.add_argument("--slots", type=int, default=8, help="of a node")
     parser.add_argument("--players", type=int, default=8, help="processes that play the slots")
-    parser.add_argument("--trials", type=int, default=3000)
+    parser.add_argument("--trials", type=int, default=5000)
     parser.add_argument("--seconds", type=float, default=5.0, help="of an epoch")
     parser.add_argument("--sampler", default="random")
     parser.add_argument("--patience", type=float, default=600, help="seconds that MLflow gets to catch up")
