@@ -3,8 +3,8 @@
 Everything else can be made again from it: the sampler's knowledge, the rungs, the runs in MLflow. A trial's
 configuration, role, metrics of every epoch, facts and reason are attributes of its Optuna trial.
 
-The file is Optuna's journal, to which each step is appended and flushed. That takes a fifth of the time of
-its SQLite storage at most, and works on the network file systems that a cluster's nodes share, which SQLite's
+The file is Optuna's journal, to which each step is appended and flushed. That takes a small part of the
+time of its SQLite storage, and works on the network file systems that a cluster's nodes share, which SQLite's
 write-ahead log does not.
 """
 
