@@ -25,7 +25,8 @@ class Journal(BaseJournalBackend):
 
     def __init__(self, path: Path) -> None:
         self.path = path
-        path.touch()
+        if not path.exists():
+            path.touch()
         self._read = (0, 0)  # how many of its lines have been read, and where the next one begins
         self._held: list[dict[str, Any]] = []  # what follows the last one
         self._blocks = 0

@@ -181,6 +181,15 @@ def test_a_line_that_is_being_written_is_read_when_it_is_whole(tmp_path: Path) -
     )
 
 
+def test_who_reads_changes_nothing(tmp_path: Path) -> None:
+    file = tmp_path / "file"
+    some_trials(study_in(Journal(file)))
+    os.utime(file, (1, 1))
+    optuna.load_study(study_name="s", storage=JournalStorage(Journal(file)))
+    assert file.stat().st_mtime == 1
+    assert list(tmp_path.iterdir()) == [file]
+
+
 def test_a_damaged_line(tmp_path: Path) -> None:
     file = tmp_path / "file"
     file.write_bytes(b'{"op_code": 0\n')
