@@ -302,18 +302,6 @@ def test_trials_leave_a_node_that_drains(cluster: Cluster, search: Search, momen
     search.check_whole(before)
 
 
-@pytest.fixture
-def small_disk(tmp_path: Path) -> Iterator[Path]:
-    """A disk of 64 KB, too small for the decoded digits."""
-    folder = tmp_path / "small"
-    folder.mkdir()
-    mounted = subprocess.run(["mount", "-t", "tmpfs", "-o", "size=64k", "tmpfs", folder], capture_output=True)
-    if mounted.returncode:
-        pytest.skip(f"a small disk needs root: {mounted.stderr.decode().strip()}")
-    yield folder
-    subprocess.run(["umount", "--lazy", folder], check=True)
-
-
 @pytest.mark.long
 def test_a_node_with_a_full_disk_is_left_alone(
     cluster: Cluster, search: Search, small_disk: Path, moments: random.Random
