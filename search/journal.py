@@ -17,6 +17,8 @@ from typing import Any
 import optuna
 from optuna.storages.journal import BaseJournalBackend
 
+from attention import InputError
+
 LAG = 1.0  # seconds after which the disk has what was written
 
 
@@ -34,7 +36,7 @@ class Journal(BaseJournalBackend):
         self._trouble: OSError | None = None  # of the flusher
 
     def read_logs(self, log_number_from: int) -> Iterator[dict[str, Any]]:
-        """The changes from that number on. Raises ValueError where a line is damaged."""
+        """The changes from that number on. Raises InputError where a line is damaged."""
         if log_number_from < self._read[0]:
             self._read = (0, 0)
         with open(self.path, "rb") as file:
@@ -43,10 +45,21 @@ class Journal(BaseJournalBackend):
                 if not line.endswith(b"\n"):  # it is being written
                     break
                 number, at = self._read
+                change = self._parsed(line, number) if number >= log_number_from else None
                 self._read = (number + 1, at + len(line))
-                if number >= log_number_from:
-                    yield json.loads(line)
+                if change is not None:
+                    yield change
         yield from self._held[max(0, log_number_from - self._read[0]) :]
+
+    def _parsed(self, line: bytes, number: int) -> dict[str, Any]:
+        try:
+            change: dict[str, Any] = json.loads(line)
+        except ValueError as error:
+            raise InputError(
+                f"line {number + 1} of {self.path} is damaged ({error}); bring back a copy of the file, or "
+                f"delete this line and all after it to go on from there"
+            ) from error
+        return change
 
     def append_logs(self, logs: list[dict[str, Any]]) -> None:
         """Raises OSError when they, or those before them, cannot be written: the disk is full."""
@@ -102,17 +115,7 @@ def at_once(study: optuna.Study) -> AbstractContextManager[None]:
 
 
 def mend(path: Path) -> None:
-    """Take off what a full disk, a kill or the end of the machine has left half-written. Raises OSError."""
-    whole = 0
+    """Take off the last line if a full disk or a kill has cut it short. Raises OSError."""
     with open(path, "rb+") as file:
-        for line in file:
-            if not line.endswith(b"\n") or not _is_json(line):
-                break
-            whole += len(line)
-        file.truncate(whole)
-
-
-def _is_json(line: bytes) -> bool:
-    with suppress(ValueError):
-        return isinstance(json.loads(line), dict)
-    return False
+        content = file.read()
+        file.truncate(content.rfind(b"\n") + 1)

@@ -16,14 +16,12 @@ from collections.abc import Mapping
 from contextlib import suppress
 from multiprocessing import Pipe
 from multiprocessing.connection import Connection
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from attention import InputError
 from automl.logs import chatter_heard_by
+from automl.tracking.subject import Subject
 from search.record import State, TrialRecord
-
-if TYPE_CHECKING:
-    from automl.tracking.subject import Subject
 
 SECONDS = 10.0  # that the end waits for a call under way
 NICE = 10  # the driver comes first; Ray's workers have 15
@@ -39,7 +37,7 @@ class Apart:
     Calls raise InputError as `Mirror` does, and RuntimeError for whatever else goes wrong there.
     """
 
-    def __init__(self, subject: "Subject") -> None:
+    def __init__(self, subject: Subject) -> None:
         self.subject = subject
         self._one = threading.Lock()
         self._closed = False
