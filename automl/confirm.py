@@ -23,7 +23,7 @@ from automl.lasting import check_lasting
 from automl.limits import Limits
 from automl.logs import chatter_to
 from automl.search import Stopped, Traces, share
-from automl.settings import command, draw_baseline, reference
+from automl.settings import command, draw_baseline
 from automl.storage import Storage
 from automl.tasks import TASKS, Task, open_task
 from automl.tracking.apart import Apart
@@ -173,7 +173,7 @@ def _run(place: Path, about: About, confirmation: Confirmation, *, ablate: bool)
                                 roster,
                                 place,
                                 kept,
-                                reference=reference(draw_baseline(load(settings.space), settings)),
+                                baseline=draw_baseline(load(settings.space), settings),
                                 limits=Limits(),
                                 test=True,
                                 data=data,

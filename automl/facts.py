@@ -1,35 +1,33 @@
 """What a configuration costs, measured before it is trained: parameters, MACs, memory, latency, pace.
 
-The pace is how many times longer one training step takes than the plain baseline's. Both are run in turn in
-the same process, so that whatever slows the machine down slows both, and the median of the pairs is taken.
+What was measured is kept in this machine's cache, for an architecture and how it is trained, and for this
+code: the same trial has the same facts again. A pace that could not be measured precisely is not kept.
 """
 
 import gc
 import hashlib
 import json
-import statistics
-import time
-from collections.abc import Callable, Sequence
+from collections.abc import Mapping
 from dataclasses import asdict, dataclass, replace
+from functools import cache
 from pathlib import Path
+from typing import Any
 
 import torch
-from scipy.stats import binom
 from torch import Tensor, nn
 from torch.utils.flop_counter import FlopCounterMode
 
+import attention
+from automl.clock import quick_quarter
 from automl.data.store import cache_root, once
-from automl.loop import start, total_steps
+from automl.loop import start
+from automl.pace import Timings, measure_pace, own_pace
 from automl.runtime import Runtime
-from automl.step import WARM_UP, choose, make_step
+from automl.step import choose
 from automl.tasks import Task, open_task
-from search.config import Model, TrialConfig
+from search.config import TrialConfig
 
-PAIRS = (5, 31)  # at least and at most
-PRECISE = 0.02  # half the width of the interval, as a part of the pace, at which no more pairs are needed
-SHARE = 0.05  # of the time of the training, that more than the least pairs may take
-BLOCK = 0.01  # seconds that a timing on a GPU takes at least, by repeating the step
-FORMAT = 1  # of the cached files
+FORWARDS = 40  # passes that a latency is measured by
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -39,9 +37,12 @@ class Facts:
     params: numbers that are learned. macs: multiply-adds of a forward pass of one input.
     memory: bytes at the peak of a training step: on a GPU what is allocated; on a CPU weights, gradients,
         the optimiser's state and what the forward pass keeps for the backward pass.
-    latency: ms of a forward pass of one input, the median.
-    pace, pace_low, pace_high: the ratio of step times to the baseline's, with its 95 % interval.
-    step: seconds of a training step of the baseline, the median.
+    latency: ms of a forward pass of one input.
+    pace, pace_low, pace_high: time of an epoch, times that of the baseline's, with its 95 % interval.
+    pace_counted: 1 where the pace is one of counted work, as it could not be measured precisely; 0 elsewhere.
+    validation: the part of an epoch's time that its validation takes. epoch: seconds of an epoch, as paces
+    are
+        measured: processor time on a CPU.
     """
 
     params: int
@@ -51,71 +52,125 @@ class Facts:
     pace: float
     pace_low: float
     pace_high: float
-    step: float
+    pace_counted: float
+    validation: float
+    epoch: float
 
     def to_json(self) -> dict[str, float]:
         return asdict(self)
 
 
-def measure(config: TrialConfig, reference: Model, runtime: Runtime) -> Facts:
-    """The facts of `config` on this device, with the pace against the plain model `reference`.
+def measure(config: TrialConfig, baseline: TrialConfig, runtime: Runtime) -> Facts:
+    """The facts of `config` on this device, with the pace beside `baseline`, whose epoch is the unit of time.
 
-    Measured once for an architecture, batch and device: later trials and searches on this machine, as long
-    as its cache stays, get the same numbers. Raises torch.OutOfMemoryError when a step does not fit.
+    Raises torch.OutOfMemoryError when a step does not fit.
     """
     # One worker's part of the batch, without the others: what is exchanged is the same for both.
-    batch = max(2, config.training.batch_size // runtime.workers)
-    config = config.change(training={"batch_size": batch}, seed=0)
+    config, baseline = (_of_one_worker(one, runtime) for one in (config, baseline))
     runtime = replace(runtime, rank=0, workers=1)
-    classes = len(open_task(config, runtime).labels)
-    file = cache_root() / "facts" / f"{_key(config, reference, runtime, classes)}.json"
-    found: list[Facts] = []
+    file = cache_root() / "facts" / f"{_key(_about(config), _about(baseline), runtime)}.json"
+    if file.exists():
+        return _read(file)
+    timed = file.with_suffix(".timings.json")
+    timings = Timings(**json.loads(timed.read_text())) if timed.exists() else Timings()
+    found = _measure(config, baseline, runtime, timings)
+    if found.pace_counted:
+        once(timed, lambda path: _write(path, asdict(timings)), lambda path: False)
+        return found
+    # Another trial may have measured the same meanwhile; both go by what was there first.
+    return _read(once(file, lambda path: _write(path, found.to_json())))
 
-    def make(path: Path) -> None:
-        found.append(_measure(config, reference, runtime))
-        path.write_text(json.dumps(found[0].to_json()))
 
-    once(file, make)
-    return found[0] if found else Facts(**json.loads(file.read_text()))
+def _write(file: Path, value: Mapping[str, Any]) -> None:
+    file.write_text(json.dumps(value))
 
 
-def _measure(config: TrialConfig, reference: Model, runtime: Runtime) -> Facts:
+def _read(file: Path) -> Facts:
+    return Facts(**json.loads(file.read_text()))
+
+
+def _measure(config: TrialConfig, baseline: TrialConfig, runtime: Runtime, timings: Timings) -> Facts:
     task = open_task(config, runtime)
     memory = step_memory(task)  # first: what does not fit shows here
     model = task.model().eval()
-    plain = replace(reference, placement={})
-    if config.model == plain:
-        step = statistics.median(Stepper(task).seconds() for _ in range(PAIRS[0]))
-        pace = (1.0, 1.0, 1.0)
-    else:
-        pace, step = measure_pace(task, open_task(replace(config, model=plain), runtime))
     one = task.example(1)
+    latency = _latency(task, model, one)
+    ours, theirs = _about(config), _about(baseline)
+    if ours == theirs:
+        pace = own_pace(task)
+    else:
+        other = open_task(baseline, runtime)
+        pace = measure_pace(task, other, timings, at_least_one=_with_modules(ours, theirs))
+    _release(runtime)
     return Facts(
         params=sum(p.numel() for p in model.parameters()),
         macs=count_macs(model, one),
         memory=memory,
-        latency=measure_latency(model, one, runtime),
-        pace=pace[0],
-        pace_low=pace[1],
-        pace_high=pace[2],
-        step=step,
+        latency=latency,
+        pace=pace.ratio,
+        pace_low=pace.low,
+        pace_high=pace.high,
+        pace_counted=float(pace.counted),
+        validation=pace.validation,
+        epoch=pace.epoch,
     )
 
 
-def _key(config: TrialConfig, reference: Model, runtime: Runtime, classes: int) -> str:
-    """Of everything that decides how large the model and how fast a step is."""
-    name = torch.cuda.get_device_name(runtime.device) if runtime.device.type == "cuda" else processor()
+def _of_one_worker(config: TrialConfig, runtime: Runtime) -> TrialConfig:
+    return config.change(
+        training={"batch_size": max(2, config.training.batch_size // runtime.workers)}, seed=0
+    )
+
+
+def _with_modules(ours: Mapping[str, Any], theirs: Mapping[str, Any]) -> bool:
+    """Whether the first model is the second one with modules added, and all else is the same."""
+    mine, other = (dict(about["model"]["placement"]) for about in (ours, theirs))
+    bare = [{**about, "model": {**about["model"], "placement": {}}} for about in (ours, theirs)]
+    return bare[0] == bare[1] and other.items() <= mine.items()
+
+
+def _about(config: TrialConfig) -> dict[str, Any]:
+    """What decides how large a model and how long an epoch of it is."""
     training = config.training
-    about = [
-        FORMAT,
-        config.task,
-        config.to_json()["model"],
-        [reference.backbone, reference.width, classes],
-        [config.data.source, config.data.size, training.batch_size, training.optimizer, training.mixup > 0],
-        [str(runtime.dtype), choose(runtime, 10**9), runtime.share],
-        [name, torch.get_num_threads(), torch.__version__],
-    ]
-    return hashlib.sha256(json.dumps(about, sort_keys=True).encode()).hexdigest()[:32]
+    return {
+        "task": config.task,
+        "data": config.to_json()["data"],
+        "model": config.to_json()["model"],
+        "training": [training.batch_size, training.optimizer, training.mixup > 0],
+    }
+
+
+def _key(*about: Any) -> str:
+    """A name for what is measured here, with this code. The last of `about` is the runtime."""
+    *what, runtime = about
+    cuda = runtime.device.type == "cuda"
+    name = torch.cuda.get_device_name(runtime.device) if cuda else processor()
+    ways = [str(runtime.dtype), choose(runtime, 10**9), runtime.share]
+    here = [name, torch.get_num_threads(), torch.__version__, code_digest()]
+    return hashlib.sha256(json.dumps([*what, ways, here], sort_keys=True).encode()).hexdigest()[:32]
+
+
+@cache
+def code_digest() -> str:
+    """A hash of this project's code: with other code, a step may take another time."""
+    root = Path(attention.__file__).parent.parent
+    found = hashlib.sha256()
+    for package in ("attention", "automl", "backbones", "search"):
+        for file in sorted((root / package).rglob("*.py")):
+            found.update(file.relative_to(root).as_posix().encode() + file.read_bytes())
+    return found.hexdigest()
+
+
+def _latency(task: Task, model: nn.Module, one: Tensor) -> float:
+    """Measured once for an architecture, however it is trained."""
+    config = task.config
+    about = [config.task, config.data.size, len(task.labels), config.to_json()["model"]]
+    file = cache_root() / "facts" / f"latency-{_key(about, task.runtime)}.json"
+
+    def make(path: Path) -> None:
+        _write(path, {"ms": measure_latency(model, one, task.runtime)})
+
+    return float(json.loads(once(file, make).read_text())["ms"])
 
 
 def processor() -> str:
@@ -136,7 +191,7 @@ def count_macs(model: nn.Module, one: Tensor) -> int:
 
 
 def measure_latency(model: nn.Module, one: Tensor, runtime: Runtime) -> float:
-    """The median time of a forward pass in ms."""
+    """The time of a forward pass in ms, of the quicker ones."""
 
     @torch.inference_mode()
     def forward() -> None:
@@ -145,7 +200,7 @@ def measure_latency(model: nn.Module, one: Tensor, runtime: Runtime) -> float:
 
     for _ in range(3):
         forward()
-    return 1e3 * statistics.median(_seconds(forward, runtime) for _ in range(15))
+    return 1e3 * quick_quarter(forward, runtime, FORWARDS)
 
 
 def step_memory(task: Task) -> int:
@@ -188,78 +243,6 @@ def step_memory(task: Task) -> int:
         if isinstance(value, Tensor)
     )
     return 2 * weights + states + sum(kept.values())
-
-
-class Stepper:
-    """Training steps of a new model on one batch, warmed up, to be timed."""
-
-    def __init__(self, task: Task) -> None:
-        self.runtime = task.runtime
-        self.batch = next(iter(task.batches(0)))
-        state = start(task)
-        state.model.train()
-        self.step = make_step(task, state.model, state.optimizer, state.scaler)
-        cuda = self.runtime.device.type == "cuda"
-        for _ in range(WARM_UP + 1 if cuda else 2):  # on a GPU the last one may capture
-            self()
-        self.repeats = max(1, round(BLOCK / _seconds(self, self.runtime))) if cuda else 1
-
-    def __call__(self) -> None:
-        self.step(self.batch, 1e-6)
-
-    def seconds(self) -> float:
-        """Of one step."""
-
-        def block() -> None:
-            for _ in range(self.repeats):
-                self()
-
-        return _seconds(block, self.runtime) / self.repeats
-
-
-def measure_pace(task: Task, reference: Task) -> tuple[tuple[float, float, float], float]:
-    """How many times longer a step of `task` takes than one of `reference`; and seconds of the latter.
-
-    The median of pairs, with its 95 % interval.
-    """
-    ours, theirs = Stepper(task), Stepper(reference)
-    ratios: list[float] = []
-    baseline: list[float] = []
-    begun = time.perf_counter()
-    least, most = PAIRS
-    while len(ratios) < most:
-        first = ours.seconds()
-        baseline.append(theirs.seconds())
-        ratios.append(first / baseline[-1])
-        if len(ratios) >= least:
-            middle, low, high = interval(ratios)
-            planned = statistics.median(baseline) * total_steps(reference)
-            if high - low < 2 * PRECISE * middle or time.perf_counter() - begun > SHARE * planned:
-                break
-    del ours, theirs
-    _release(task.runtime)
-    return interval(ratios), statistics.median(baseline)
-
-
-def interval(values: Sequence[float]) -> tuple[float, float, float]:
-    """The median with its distribution-free 95 % interval, from the ranks that the binomial gives.
-
-    With fewer than six values, the interval is their whole range (94 % for five).
-    """
-    ordered = sorted(values)
-    rank = max(1, int(binom.ppf(0.025, len(ordered), 0.5)))
-    return statistics.median(ordered), ordered[rank - 1], ordered[-rank]
-
-
-def _seconds(run: Callable[[], object], runtime: Runtime) -> float:
-    cuda = runtime.device.type == "cuda"
-    if cuda:
-        torch.cuda.synchronize(runtime.device)
-    begun = time.perf_counter()
-    run()
-    if cuda:
-        torch.cuda.synchronize(runtime.device)
-    return time.perf_counter() - begun
 
 
 def _release(runtime: Runtime) -> None:

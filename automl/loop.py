@@ -13,6 +13,7 @@ from math import isfinite
 import torch
 from torch import Tensor, nn
 
+from automl.clock import processor_time
 from automl.optimiser import build_optimizer, learning_rate
 from automl.step import Step, make_step
 from automl.sync_norm import synchronise
@@ -48,31 +49,34 @@ def start(task: Task) -> State:
     return State(model, build_optimizer(model, task.config.training), scaler)
 
 
-def fit(task: Task, state: State, pace: float = 1.0) -> Iterator[Metrics]:
+def fit(task: Task, state: State, pace: float = 1.0, validation: float = 0.0) -> Iterator[Metrics]:
     """Train from `state` until the configuration's epochs are spent, and yield the metrics of each epoch.
 
-    pace: how many times longer a step takes than the baseline's. The configuration's epochs are the
+    pace: how many times longer an epoch takes than the baseline's. The configuration's epochs are the
         baseline's; of its own a training gets as many as fit into the same time, the last one perhaps in
         part. The learning-rate schedule ends with the last step.
+    validation: the part of an epoch's time that its validation takes, which an epoch in part has whole.
 
     Yields `epoch` (1 for the first), `resource` (baseline's epochs that this much time is worth; the
-    configuration's epochs at the end), `train_loss`, the task's validation metrics as `NAME`, the learned
-    `gate.SITE` of each attention, the `learning_rate` of the epoch's last step and `seconds`. Raises
+    configuration's epochs at the end), `steps` so far, `train_loss`, the task's validation metrics as `NAME`,
+    the learned `gate.SITE` of each attention, the `learning_rate` of the epoch's last step, `seconds` by the
+    clock on the wall and, on a CPU, `processor_seconds`, which a busy machine hardly moves. Raises
     Diverged when the loss or a metric is not finite, after the epoch in which it happened. The device is
     waited for once an epoch.
     """
-    total = total_steps(task, pace)
+    total = total_steps(task, pace, validation)
     step = make_step(task, state.model, state.optimizer, state.scaler)
+    cpu = task.runtime.device.type == "cpu"
     while (done := state.epoch * task.steps()) < total:
-        begun = time.perf_counter()
+        begun, worked = time.perf_counter(), processor_time()
         losses = train_epoch(task, state, step, total)
-        validation = evaluate(task, state.model)
+        scores = evaluate(task, state.model)
         learned = {f"gate.{site}": gate for site, gate in gates(state.model).items()}
         # The one synchronisation of the epoch.
-        parts = [value.float().view(1) for value in (*validation.values(), *learned.values())]
+        parts = [value.float().view(1) for value in (*scores.values(), *learned.values())]
         numbers = torch.cat([losses, *parts]).tolist()
         history = numbers[: len(losses)]
-        metrics = dict(zip((*validation, *learned), numbers[len(losses) :], strict=True))
+        metrics = dict(zip((*scores, *learned), numbers[len(losses) :], strict=True))
         for i, loss in enumerate(history, start=1):
             if not isfinite(loss):
                 raise Diverged(f"the training loss became {loss} in epoch {state.epoch + 1}, step {i}")
@@ -83,16 +87,24 @@ def fit(task: Task, state: State, pace: float = 1.0) -> Iterator[Metrics]:
         yield {
             "epoch": state.epoch,
             "resource": task.config.training.epochs * (done + len(history)) / total,
+            "steps": done + len(history),
             "train_loss": sum(history) / len(history),
             **metrics,
             "learning_rate": rate_at(task, done + len(history) - 1, total),
             "seconds": time.perf_counter() - begun,
+            **({"processor_seconds": processor_time() - worked} if cpu else {}),
         }
 
 
-def total_steps(task: Task, pace: float = 1.0) -> int:
-    """The steps of a whole training whose steps take `pace` times as long as the baseline's."""
-    return max(1, round(task.config.training.epochs * task.steps() / pace))
+def total_steps(task: Task, pace: float = 1.0, validation: float = 0.0) -> int:
+    """The steps of a whole training whose epochs take `pace` times as long as the baseline's.
+
+    validation: the part of an epoch's time that its validation takes; that of an epoch in part takes as long.
+    """
+    epochs = task.config.training.epochs / pace
+    whole = int(epochs + 1e-9)
+    rest = (epochs - whole - validation) / (1 - validation) if validation < 1 else 0.0
+    return max(1, round((whole + max(0.0, rest)) * task.steps()))
 
 
 def train_epoch(task: Task, state: State, step: Step, total: int) -> Tensor:

@@ -4,15 +4,15 @@ from collections.abc import Iterator
 from dataclasses import asdict, dataclass, replace
 from itertools import pairwise
 from math import sqrt
-from statistics import median
+from time import monotonic
 from typing import Any
 
 import ray
 import torch
 from scipy.stats import t as student
 
-from automl.facts import Stepper
 from automl.forecast import cost
+from automl.pace import ALLOWED, SHARE, own_pace
 from automl.search import make_plan
 from automl.settings import Settings, draw_baseline
 from automl.tasks import open_task
@@ -47,8 +47,9 @@ class Preview:
     """The forecast of a search.
 
     smallest, largest: by MACs, of 100 random draws and the baseline.
-    epoch: seconds of a baseline's epoch where trials run. resource: epochs that a trial takes on the
-        average, as halving goes.
+    startup: seconds until the first trial runs, as it took here. measuring: seconds at most that a trial's
+        pace is measured. epoch: of a baseline's epoch where trials run. resource: epochs that a trial takes
+        on the average, as halving goes.
     hours: of the whole search on this cluster with its slots; None where the time is limited, not the trials.
     disk: bytes of checkpoints at most.
     detectable: the least difference of the metric that `confirm` would see with 10 seeds, 4 times in 5.
@@ -58,6 +59,8 @@ class Preview:
     size: Size
     smallest: Model
     largest: Model
+    startup: float
+    measuring: float
     epoch: float
     epochs: float
     resource: float
@@ -84,6 +87,10 @@ class Preview:
             f"trial       {self.epochs:g} epochs of the baseline's time; {self.resource:.2g} on the average, "
             f"as the weak ones are cut"
         )
+        yield (
+            f"start       {duration(self.startup)} until the first trial runs, and up to "
+            f"{duration(self.measuring)} to measure the time of each"
+        )
         if self.hours is not None:
             yield (
                 f"search      {self.trials} trials, {self.slots} at a time: about "
@@ -105,6 +112,7 @@ def preview(settings: Settings) -> Preview:
     baseline = draw_baseline(space, settings)
     task = open_task(baseline, settings.runtime)
     plan = make_plan(settings, baseline, task)
+    begun = monotonic()
     with connect():
         shape = settings.shape
         there = [node.resources for node in nodes(shape.labels).values() if not node.draining]
@@ -117,20 +125,19 @@ def preview(settings: Settings) -> Preview:
             num_gpus=shape.gpus,
             resources=dict(shape.custom),
             label_selector=dict(shape.labels),
-        )(_step)
-        step: float = ray.get(worker.remote(baseline, settings, shape))
+        )(_epoch)
+        epoch: float = ray.get(worker.remote(baseline, settings, shape))
+        startup = monotonic() - begun
     drawn = [settings.adjust(config) for _, config in random_draws(space, DRAWS) if config]
     models = [_model(config, settings) for config in (baseline, *drawn)]
     small = min(models, key=lambda model: model.macs)
     large = max(models, key=lambda model: model.macs)
-    # A validation image takes a forward pass, about a third of a step's work on one.
-    passes = 1 + task.size("validation") / task.size("train") / 3
-    epoch = step * task.steps() * passes
     resource = expected_resource(plan.budget)
+    measuring = max(ALLOWED, SHARE * plan.budget * epoch)
     at_once = settings.concurrent or room
     hours = None
     if plan.trials is not None:
-        hours = plan.trials * resource * epoch / at_once / 3600
+        hours = (startup + plan.trials * (measuring + resource * epoch) / min(at_once, plan.trials)) / 3600
     # Weights and the two averages of the optimiser, in float32, and the file that replaces the last one.
     checkpoint = 12 * large.params
     return Preview(
@@ -138,6 +145,8 @@ def preview(settings: Settings) -> Preview:
         size=measure_size(space),
         smallest=small,
         largest=large,
+        startup=startup,
+        measuring=measuring,
         epoch=epoch,
         epochs=plan.budget,
         resource=resource,
@@ -149,12 +158,11 @@ def preview(settings: Settings) -> Preview:
     )
 
 
-def _step(baseline: TrialConfig, settings: Settings, shape: TrialResources) -> float:
-    """Seconds of a training step of the baseline."""
+def _epoch(baseline: TrialConfig, settings: Settings, shape: TrialResources) -> float:
+    """Seconds of an epoch of the baseline."""
     torch.set_num_threads(max(1, int(shape.cpus)))
     runtime = replace(settings.runtime, device=granted(shape.gpus), share=min(1, shape.gpus) or 1)
-    stepper = Stepper(open_task(baseline, runtime))
-    return median(stepper.seconds() for _ in range(5))
+    return own_pace(open_task(baseline, runtime)).epoch
 
 
 def expected_resource(budget: float) -> float:

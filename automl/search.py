@@ -19,7 +19,7 @@ from automl.folder import About, exists, find_search, new_folder, old_folder, wr
 from automl.forecast import Forecast, check_limits
 from automl.lasting import check_lasting
 from automl.result import SearchResult, make_result
-from automl.settings import PLACED, Settings, command, draw_baseline, reference
+from automl.settings import PLACED, Settings, command, draw_baseline
 from automl.storage import Storage
 from automl.tasks import Split, Task, open_task
 from automl.tracking.apart import Apart
@@ -179,7 +179,7 @@ def _run(folder: Path, about: About, space: Space, task: Task, begun: float) -> 
                     engine,
                     folder,
                     about.kept,
-                    reference=reference(task.config),
+                    baseline=task.config,
                     limits=settings.limits,
                     data=share(task, folder, about, "train", "validation"),
                     stop=out_of_time,

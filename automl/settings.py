@@ -15,7 +15,7 @@ from automl.runtime import Runtime
 from automl.storage import Storage
 from automl.units import amounts, count, labels, seconds, size
 from cluster.resources import TrialResources
-from search.config import Model, TrialConfig
+from search.config import TrialConfig
 from search.spaces import Space, random_draws
 
 COSTS = ("latency", "params", "macs")  # objectives beside the task's metric
@@ -205,11 +205,6 @@ def command(words: str, name: str, storage: str) -> str:
     """A command about the search called `name`, such as `search --resume`, for a shell."""
     where = [] if storage == STORAGE else ["--storage", storage]
     return f"automl {words} {shlex.join([name, *where])}"
-
-
-def reference(baseline: TrialConfig) -> Model:
-    """The plain model whose steps are the unit of time."""
-    return replace(baseline.model, placement={})
 
 
 def short_name(space: str) -> str:

@@ -22,7 +22,7 @@ from automl.loop import Diverged, evaluate, fit, start
 from automl.runtime import Runtime, find_device
 from automl.storage import Storage
 from automl.tasks import open_task
-from search.config import Model, TrialConfig
+from search.config import TrialConfig
 from search.record import Metrics, Report
 from search.tuner import NODE, REPORT
 
@@ -31,7 +31,7 @@ def assignment(
     config: TrialConfig,
     folder: Storage,
     *,
-    reference: Model,
+    baseline: TrialConfig,
     equal: str,
     limits: Limits,
     precision: str,
@@ -42,14 +42,14 @@ def assignment(
     """What a trial's process is sent.
 
     folder: where its checkpoint is written, and found again by whoever goes on with it.
-    reference: the plain model whose steps are the unit of time. equal: `time`, or `epochs` for raw epochs.
+    baseline: the configuration whose epochs are the unit of time. equal: `time`, or `epochs` for raw epochs.
     test: score the test split after the last epoch, as `test_NAME` for each of the task's metrics.
     data: what `Task.share` returned, where the data come from the storage.
     """
     return {
         "trial": config.to_json(),
         "folder": str(folder),
-        "reference": {"backbone": reference.backbone, "width": reference.width},
+        "baseline": baseline.to_json(),
         "equal": equal,
         "limits": dict(vars(limits)),
         "runtime": {"precision": precision, "compile": compile},
@@ -104,16 +104,18 @@ def reports(config: Mapping[str, Any], runtime: Runtime) -> Iterator[Report]:
         if content is not None:
             history, facts = content["history"], content["facts"]
         else:
-            facts = dict(measure(trial, Model(**config["reference"]), runtime).to_json())
+            baseline = TrialConfig.from_json(config["baseline"])
+            facts = dict(measure(trial, baseline, runtime).to_json())
             if runtime.workers > 1:  # each has measured; they must agree on when the training ends
                 values = torch.tensor(list(facts.values()), dtype=torch.float64, device=runtime.device)
                 facts = dict(zip(facts, (runtime.total(values) / runtime.workers).tolist(), strict=True))
+                facts["pace_counted"] = float(facts["pace_counted"] > 0)
         limits = Limits(**config["limits"])
         violations = limits.violations(facts)
         if excess := limits.excess(facts):
             yield Report(infeasible=excess, violations=violations, facts=facts)
             return
-        pace = facts["pace"] if config["equal"] == "time" else 1.0
+        equal = (facts["pace"], facts["validation"]) if config["equal"] == "time" else (1.0, 0.0)
         task = open_task(trial, runtime)
         state = start(task)
         if content is not None:
@@ -122,7 +124,7 @@ def reports(config: Mapping[str, Any], runtime: Runtime) -> Iterator[Report]:
             if _spent(history, trial):
                 yield Report(history=history, facts=facts, violations=violations, finished=True)
                 return
-        for metrics in fit(task, state, pace):
+        for metrics in fit(task, state, *equal):
             history = [*history, {**metrics, "time": time.time()}]
             if config["test"] and _spent(history, trial):
                 scores = evaluate(task, state.model, "test")

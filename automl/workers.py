@@ -17,7 +17,7 @@ from automl.settings import Settings
 from automl.storage import Storage
 from automl.trial import TrialActor, assignment
 from cluster import Room, TrialResources, connect, nodes, slots, wait_for_room
-from search.config import Model
+from search.config import TrialConfig
 from search.ledger import Ledger
 from search.record import TRIALS
 from search.study import FILE as STUDY
@@ -55,7 +55,7 @@ class Workers:
         folder: Path,
         kept: Storage,
         *,
-        reference: Model,
+        baseline: TrialConfig,
         limits: Limits,
         test: bool = False,
         data: Mapping[str, Any] | None = None,
@@ -64,7 +64,7 @@ class Workers:
         """Run the ledger's trials until it has no more or a signal comes.
 
         folder: for Tune's own files. kept: below it go the checkpoints.
-        reference, limits, test, data: as in `automl.trial.assignment`.
+        baseline, limits, test, data: as in `automl.trial.assignment`.
         stop: ends it in order, too.
         Raises InputError when the study cannot be written, and when there is no more room for a trial.
         """
@@ -77,7 +77,7 @@ class Workers:
                 assign=lambda record: assignment(
                     record.config,
                     kept / record.folder,
-                    reference=reference,
+                    baseline=baseline,
                     equal=self.settings.equal,
                     limits=limits,
                     precision=self.settings.precision,

@@ -38,6 +38,9 @@ def connect(*, dashboard: bool = False) -> Iterator[None]:
     else:
         # Nothing about a local run is anybody's business.
         os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
+        # Ray would give its workers 15, at which two busy processes at 0 leave them 1/30 of their cores. What
+        # a person starts runs as whatever else they start; who wants it otherwise has `nice automl search`.
+        os.environ.setdefault("RAY_worker_niceness", "0")
         # A head on this machine that does not answer for seconds will not in a minute.
         os.environ.setdefault("RAY_gcs_rpc_server_reconnect_timeout_s", "10")
         with on_loopback():

@@ -15,7 +15,7 @@ from search.halving import dominates
 NAME, TITLE = "costs", "What it costs"
 
 COSTS = {
-    "pace": "step time, times the baseline's",
+    "pace": "time of an epoch, times the baseline's",
     "latency": "latency of one image, ms",
     "params": "parameters",
     "macs": "MACs of one image",

@@ -24,7 +24,7 @@ from automl.tracking.subject import Subject
 from search.record import State, TrialRecord
 
 SECONDS = 10.0  # that the end waits for a call under way
-NICE = 10  # the driver comes first; Ray's workers have 15
+NICE = 10  # the driver comes first, and so do trials on the driver's machine
 
 
 class Apart:
