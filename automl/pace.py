@@ -31,7 +31,7 @@ from automl.work import Work, count_work, prices
 PRECISE = 0.02  # half the width of the interval, as a part of the ratio, at which measuring ends
 BELIEVED = 0.03  # and up to which the ratio is used
 LEAST, ROUND = 12, 4  # pairs before the first look at the interval, and from one look to the next
-VALIDATIONS = 5  # pairs of validation passes: a small part of an epoch
+VALIDATIONS = 5  # pairs of validation passes at first, and then one a round: a small part of an epoch
 SHARE = 0.05  # of the training's own time that measuring may take
 ALLOWED = 2.5  # seconds that it may take in any case: with what comes beside it 5 % of a training of a minute
 ERROR = 0.1  # of the logarithm of a ratio of counted work: the standard deviation
@@ -126,11 +126,12 @@ def measure_pace(task: Task, baseline: Task, timings: Timings, *, at_least_one: 
     """
     begun = elapsed(task.runtime)
     ours, theirs = Epoch(task), Epoch(baseline)
-    for _ in range(VALIDATIONS):
-        timings.validations.append(_in_turn(ours, theirs, "validate", len(timings.validations)))
     while True:
-        for _ in range(ROUND if timings.steps else LEAST):
+        again = bool(timings.steps)
+        for _ in range(ROUND if again else LEAST):
             timings.steps.append(_in_turn(ours, theirs, "step", len(timings.steps)))
+        for _ in range(1 if again else VALIDATIONS):
+            timings.validations.append(_in_turn(ours, theirs, "validate", len(timings.validations)))
         found = _pace(ours, theirs, timings, floor=1.0 if at_least_one else 0.0)
         allowed = max(ALLOWED, SHARE * baseline.config.training.epochs * found.epoch / found.ratio)
         if _width(found) <= PRECISE or elapsed(task.runtime) - begun > allowed:

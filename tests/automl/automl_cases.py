@@ -1,6 +1,6 @@
 """What the tests of the application share: a training of a second, and a task that has no images."""
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from typing import Any
 
 import torch
@@ -12,6 +12,7 @@ from automl.runtime import Runtime
 from automl.tasks import Task, open_task
 from automl.tasks.base import Split
 from search.config import Data, Model, Training, TrialConfig
+from search.record import Metrics
 
 CPU = torch.device("cpu")
 HERE = Runtime(device=CPU)
@@ -30,6 +31,14 @@ EVERY_ATTENTION = {site: Spec(name) for site, name in zip(SITES, ATTENTIONS, str
 
 def tiny(**parts: Any) -> TrialConfig:
     return TINY.change(**parts)
+
+
+# What no two runs of one training have in common.
+TIMES = ("seconds", "processor_seconds", "time")
+
+
+def timeless(history: Iterable[Metrics]) -> list[Metrics]:
+    return [{key: value for key, value in record.items() if key not in TIMES} for record in history]
 
 
 def opened(**parts: Any) -> Task:

@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 import torch
-from automl_cases import CPU, HERE, Regression, opened
+from automl_cases import CPU, HERE, Regression, opened, timeless
 from torch import Tensor, nn
 
 from attention import ATTENTIONS, Spec
@@ -29,10 +29,6 @@ def run(task: Task) -> tuple[Weights, list[Metrics]]:
     state = start(task)
     history = list(fit(task, state))
     return state.model.state_dict(), timeless(history)
-
-
-def timeless(history: list[Metrics]) -> list[Metrics]:
-    return [{key: value for key, value in record.items() if key != "seconds"} for record in history]
 
 
 def same(one: Weights, other: Weights) -> bool:
@@ -178,7 +174,26 @@ def test_at_twice_the_pace_it_is_the_training_of_half_the_epochs() -> None:
     slow, plain = start(long), start(short)
     history, expected = timeless(list(fit(long, slow, 2.0))), timeless(list(fit(short, plain)))
     assert [record | {"resource": record["resource"] / 2} for record in history] == expected
+    assert history[-1]["steps"] == 40
     assert same(slow.model.state_dict(), plain.model.state_dict())
+
+
+@pytest.mark.parametrize("pace", [0.5, 0.97, 1.0, 1.3, 1.55, 2.0, 3.1])
+@pytest.mark.parametrize("validation", [0.0, 0.1, 0.4])
+def test_the_validation_of_an_epoch_in_part_takes_its_time_too(pace: float, validation: float) -> None:
+    """In units of its own epoch, a training takes the time that it has, to a step and a validation."""
+    task = Regression(epochs=6)
+    total = total_steps(task, pace, validation)
+    taken = (1 - validation) * total / 10 + validation * -(-total // 10)
+    assert 6 / pace - validation - 0.06 <= taken <= 6 / pace + 0.06
+
+
+def test_it_tells_both_times_and_the_steps_so_far() -> None:
+    task = Regression(epochs=2)
+    history = list(fit(task, start(task)))
+    assert [record["steps"] for record in history] == [10, 20]
+    assert all(record["processor_seconds"] > 0 for record in history)
+    assert all(record["seconds"] > 0 for record in history)
 
 
 @pytest.mark.parametrize("pace", [1.3, 0.7])

@@ -1,19 +1,19 @@
 """What is measured before a training. Times are measured, too, but none is asserted."""
 
-import random
-from dataclasses import replace
+from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
-from automl_cases import HERE, opened, tiny
+from automl_cases import HERE, TINY, opened, tiny
 from torch import nn
 
 from attention import Spec
-from automl import facts
-from automl.facts import Facts, count_macs, interval, measure, measure_pace, step_memory
-from search.config import Model
+from automl import facts, pace
+from automl.facts import Facts, count_macs, measure, step_memory
+from automl.pace import Pace, Timings
+from automl.tasks import Task
 
-PLAIN = Model(backbone="xresnet18", width=0.25)
 # Attentions at the first sites, which have the most positions.
 HEAVY = {"stage1.block1": Spec("multihead"), "stage1.block2": Spec("multihead")}
 
@@ -31,77 +31,112 @@ def test_macs_of_a_model_that_can_be_counted_by_hand() -> None:
     assert count_macs(model.eval(), torch.zeros(3, 3, 16, 16)) == 3 * expected
 
 
-@pytest.mark.parametrize("count", [5, 6, 9, 15, 31])
-def test_the_interval_holds_the_median_as_often_as_it_says(count: int) -> None:
-    drawn = random.Random(count)
-    held, tries = 0, 3000
-    for _ in range(tries):
-        middle, low, high = interval([drawn.expovariate(1) for _ in range(count)])
-        assert low <= middle <= high
-        held += low <= 0.6931471805599453 <= high
-    expected = 0.9375 if count == 5 else 0.95
-    assert held / tries > expected - 0.015
-    assert held / tries < 0.99
-
-
 @pytest.fixture
 def quick(monkeypatch: pytest.MonkeyPatch) -> None:
-    """As few pairs as there may be."""
-    monkeypatch.setattr(facts, "PAIRS", (5, 5))
+    """As few pairs as there may be, all of which are believed."""
+    monkeypatch.setattr(pace, "LEAST", 6)
+    monkeypatch.setattr(pace, "PRECISE", 9.0)
+    monkeypatch.setattr(pace, "BELIEVED", 9.0)
 
 
 @pytest.mark.usefixtures("quick")
-def test_the_plain_reference_has_a_pace_of_exactly_one() -> None:
-    measured = measure(tiny(), PLAIN, HERE)
+def test_the_baseline_has_a_pace_of_exactly_one() -> None:
+    measured = measure(TINY, TINY, HERE)
     assert (measured.pace, measured.pace_low, measured.pace_high) == (1.0, 1.0, 1.0)
+    assert measured.pace_counted == 0.0
     model = opened().model()
     assert measured.params == sum(parameter.numel() for parameter in model.parameters())
     assert measured.macs == count_macs(model.eval(), opened().example(1))
-    assert min(measured.memory, measured.latency, measured.step) > 0
-    # Whatever the trial's seed, whoever asks.
-    assert measure(tiny(seed=5, training={"epochs": 9}), PLAIN, HERE) == measured
+    assert min(measured.memory, measured.latency, measured.epoch, measured.validation) > 0
+    # Whatever the trial's seed, however it is tuned, whoever asks.
+    assert measure(tiny(seed=5, training={"epochs": 9, "learning_rate": 1.0}), TINY, HERE) == measured
 
 
 @pytest.mark.usefixtures("quick")
 def test_what_was_measured_is_not_measured_again(monkeypatch: pytest.MonkeyPatch) -> None:
     config = tiny(model={"placement": {"stage2.block1": Spec("ssa")}})
-    first = measure(config, PLAIN, HERE)
+    first = measure(config, TINY, HERE)
 
     def never(*args: object) -> Facts:
         raise AssertionError("measured again")
 
     monkeypatch.setattr(facts, "_measure", never)
-    assert measure(config, PLAIN, HERE) == first
-    assert measure(config.change(seed=3, training={"learning_rate": 1e-4}), PLAIN, HERE) == first
+    assert measure(config, TINY, HERE) == first
+    assert measure(config.change(seed=3, training={"learning_rate": 1e-4}), TINY, HERE) == first
     others = [
-        (config.change(training={"batch_size": 16}), PLAIN),
-        (config.change(training={"optimizer": "sgd"}), PLAIN),
-        (config.change(training={"mixup": 0.2}), PLAIN),
-        (config.change(data={"size": 32}), PLAIN),
-        (config.change(model={"placement": {"stage2.block2": Spec("ssa")}}), PLAIN),
-        (config, replace(PLAIN, width=0.5)),
+        (config.change(training={"batch_size": 16}), TINY),
+        (config.change(training={"optimizer": "sgd"}), TINY),
+        (config.change(training={"mixup": 0.2}), TINY),
+        (config.change(data={"size": 32}), TINY),
+        (config.change(model={"placement": {"stage2.block2": Spec("ssa")}}), TINY),
+        (config, tiny(model={"width": 0.5})),
+        (config, tiny(training={"batch_size": 16})),
     ]
-    for other, reference in others:
+    for other, baseline in others:
         with pytest.raises(AssertionError, match="measured again"):
-            measure(other, reference, HERE)
+            measure(other, baseline, HERE)
+    monkeypatch.setattr(facts, "code_digest", lambda: "other code")
+    with pytest.raises(AssertionError, match="measured again"):
+        measure(config, TINY, HERE)
+
+
+def test_what_is_not_precise_is_not_kept_but_what_was_timed_is(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(pace, "BELIEVED", 0.0)
+    monkeypatch.setattr(pace, "ALLOWED", 0.0)
+    monkeypatch.setattr(pace, "SHARE", 0.0)
+    taken = []
+    measured = facts.measure_pace
+
+    def note(task: Task, baseline: Task, timings: Timings, **options: bool) -> Pace:
+        taken.append(len(timings.steps))
+        return measured(task, baseline, timings, **options)
+
+    monkeypatch.setattr(facts, "measure_pace", note)
+    config = tiny(model={"placement": {"stage3.block1": Spec("ssa")}})
+    first, second = (measure(config, TINY, HERE) for _ in range(2))
+    assert first.pace_counted == second.pace_counted == 1.0
+    assert taken == [0, pace.LEAST]
+    assert first.latency == second.latency, "one architecture, one latency"
+
+
+@pytest.mark.usefixtures("quick")
+def test_one_architecture_has_one_latency() -> None:
+    one = measure(tiny(training={"optimizer": "sgd"}), TINY, HERE)
+    assert one.latency == measure(tiny(training={"batch_size": 16}), TINY, HERE).latency
+    assert one.latency != measure(tiny(model={"backbone": "xresnet34"}), TINY, HERE).latency
+
+
+@pytest.mark.parametrize(
+    ("ours", "expected"),
+    [
+        ({"model": {"placement": {"stage1.block1": Spec("ssa")}}}, True),
+        ({"model": {"placement": {"stage1.block1": Spec("ssa")}}, "training": {"batch_size": 16}}, False),
+        ({"model": {"placement": {"stage1.block1": Spec("ssa")}, "width": 0.5}}, False),
+        ({"model": {"backbone": "xresnet34"}}, False),
+    ],
+)
+def test_only_modules_that_are_added_bound_a_pace(
+    ours: dict[str, Any], expected: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked = []
+
+    def note(task: Task, baseline: Task, timings: Timings, *, at_least_one: bool) -> Pace:
+        asked.append(at_least_one)
+        return Pace(ratio=1.1, low=1.1, high=1.1, counted=True, validation=0.1, epoch=1.0)
+
+    monkeypatch.setattr(facts, "measure_pace", note)
+    monkeypatch.setenv("AUTOML_CACHE", str(tmp_path))
+    measure(tiny(**ours), TINY, HERE)
+    assert asked == [expected]
 
 
 @pytest.mark.usefixtures("quick")
 def test_an_attended_model_costs_more() -> None:
-    plain, attended = (measure(tiny(model={"placement": p}), PLAIN, HERE) for p in ({}, HEAVY))
+    plain, attended = (measure(tiny(model={"placement": p}), TINY, HERE) for p in ({}, HEAVY))
     assert attended.params > plain.params
     assert attended.macs > plain.macs
     assert attended.memory > plain.memory
     assert attended.pace_low <= attended.pace <= attended.pace_high
-
-
-def test_a_model_of_far_more_work_has_a_pace_far_above_one() -> None:
-    """Four times the width is some ten times the work; a loaded machine slows both."""
-    wide, narrow = (opened(model={"width": width}, data={"size": 32}) for width in (1.0, 0.25))
-    (pace, low, high), step = measure_pace(wide, narrow)
-    assert pace > 1.4
-    assert low <= pace <= high
-    assert step > 0
 
 
 def test_memory_grows_with_the_batch() -> None:
@@ -109,10 +144,3 @@ def test_memory_grows_with_the_batch() -> None:
     assert sizes[0] < sizes[1] < sizes[2]
     # What does not depend on the batch is the same for all.
     assert sizes[2] - sizes[1] == pytest.approx(2 * (sizes[1] - sizes[0]), rel=0.1)
-
-
-def test_facts_are_numbers_alone() -> None:
-    values = Facts(
-        params=1, macs=2, memory=3, latency=4.0, pace=1.5, pace_low=1.25, pace_high=2.0, step=0.5
-    ).to_json()
-    assert list(values.values()) == [1, 2, 3, 4.0, 1.5, 1.25, 2.0, 0.5]

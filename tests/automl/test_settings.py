@@ -8,7 +8,7 @@ import pytest
 
 from attention import InputError
 from automl.limits import Limits
-from automl.settings import TRIALS, Settings, draw_baseline, reference, short_name
+from automl.settings import TRIALS, Settings, draw_baseline, short_name
 from search.config import Model, TrialConfig
 from search.spaces import SPACES, Space
 
@@ -176,7 +176,7 @@ def test_the_baseline_is_what_trial_0_will_be() -> None:
     assert (config.model.placement, config.training.epochs, config.seed) == ({}, 2, 3)
     assert config.training.learning_rate == 3e-3
     assert draw_baseline(SPACES["digits"], settings) == config
-    assert reference(config) == Model(backbone="xresnet18", width=0.25)
+    assert config.model == Model(backbone="xresnet18", width=0.25)
 
 
 def test_a_space_that_refuses_its_baseline() -> None:

@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 import torch
-from automl_cases import CPU, HERE, tiny
+from automl_cases import CPU, HERE, TINY, timeless, tiny
 
 from attention import Spec
 from automl import checkpoint, facts, trial
@@ -13,13 +13,20 @@ from automl.facts import Facts
 from automl.limits import Limits
 from automl.storage import Storage
 from automl.trial import assignment, reports
-from search.config import Model, TrialConfig
-from search.record import Report
+from search.config import TrialConfig
 
-PLAIN = Model(backbone="xresnet18", width=0.25)
 PACE = 1.3
 MEASURED = Facts(
-    params=1000, macs=5000, memory=10**9, latency=2.0, pace=PACE, pace_low=1.2, pace_high=1.4, step=0.1
+    params=1000,
+    macs=5000,
+    memory=10**9,
+    latency=2.0,
+    pace=PACE,
+    pace_low=1.28,
+    pace_high=1.33,
+    pace_counted=0.0,
+    validation=0.0,
+    epoch=0.5,
 )
 
 
@@ -40,16 +47,12 @@ def sent(folder: Path, config: TrialConfig, equal: str = "time", **limits: float
     return assignment(
         config,
         folder,
-        reference=PLAIN,
+        baseline=TINY,
         equal=equal,
         limits=Limits(**limits),
         precision="auto",
         compile="auto",
     )
-
-
-def timeless(said: Report) -> list[dict[str, float]]:
-    return [{k: v for k, v in metrics.items() if k not in ("seconds", "time")} for metrics in said.history]
 
 
 @pytest.mark.parametrize(("equal", "steps"), [("time", 22), ("epochs", 28)])  # 7 an epoch
@@ -59,7 +62,7 @@ def test_a_report_an_epoch_that_says_everything(
     config = tiny(training={"epochs": 4}, data={"subset": 0.2})
     said = list(reports(sent(tmp_path / "0", config, equal, params=2000), HERE))
     assert [len(one.history) for one in said] == [1, 2, 3, 4]
-    assert timeless(said[0]) == timeless(said[-1])[:1]
+    assert timeless(said[0].history) == timeless(said[-1].history)[:1]
     assert [one.finished for one in said] == [False] * (len(said) - 1) + [True]
     resources = [metrics["resource"] for metrics in said[-1].history]
     assert resources == [pytest.approx(4 * 7 * i / steps) for i in (1, 2, 3)] + [4]
@@ -83,7 +86,7 @@ def test_another_process_goes_on_where_the_first_was_killed(
     rest = list(reports(sent(tmp_path / "0", config), HERE))
     assert len(measured) == 2, "what was measured is kept with the checkpoint"
     assert rest[0].history[:1] == first.history
-    assert timeless(rest[-1]) == timeless(whole[-1])
+    assert timeless(rest[-1].history) == timeless(whole[-1].history)
     weights, expected = (checkpoint.read(Storage(tmp_path / name), CPU)["model"] for name in ("0", "whole"))
     assert all(torch.equal(weights[name], expected[name]) for name in expected)
     # Killed after its last epoch, before anybody heard: it says so again.

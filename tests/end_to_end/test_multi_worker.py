@@ -88,7 +88,7 @@ def test_stopped_trials_give_everything_back(tmp_path):
                 **assignment(
                     trial,
                     tmp_path / "checkpoints",
-                    reference=trial.model,
+                    baseline=trial,
                     equal="time",
                     limits=Limits(),
                     precision="auto",
