@@ -2,7 +2,7 @@
 PYTHON ?= python3
 BIN := .venv/bin
 
-.PHONY: setup demo test check fix bench bench-search bench-cluster bench-gpu
+.PHONY: setup demo test check fix bench bench-search bench-cluster bench-pace bench-gpu
 
 setup: .venv/ready
 
@@ -51,6 +51,10 @@ bench-search: setup
 # minutes and 13 GB.
 bench-cluster: setup
 	$(BIN)/python benchmarks/bench_cluster.py
+
+# Whether the measured ratio of two epochs' times can be believed beside busy processes. About half an hour.
+bench-pace: setup
+	$(BIN)/python benchmarks/bench_pace.py
 
 # `bench` on a machine with a GPU and no installation of ours: torch, torchvision, pyarrow and fastai, and
 # timm where it is there.

@@ -128,11 +128,12 @@ class Progress:
         for record in sorted(self.records.values(), key=lambda r: r.number)[-ROWS:]:
             last = record.history[-1] if record.history else None
             pace = record.facts.get("pace")
+            about = "~" if record.facts.get("pace_counted") else ""  # it could not be measured precisely
             table.add_row(
                 record.name,
                 str(record.state),
                 f"{last['resource']:.3g}/{self.plan.budget:g}" if last else "",
-                f"{pace:.2f}" if pace else "",
+                f"{about}{pace:.2f}" if pace else "",
                 f"{last[self.plan.metric]:.4f}" if last and self.plan.metric in last else "",
             )
         self.live.update(Group(table, Text(self._summary())), refresh=True)

@@ -1,4 +1,4 @@
-"""What accuracy costs: the metric over step time, latency, parameters and MACs, each with its front."""
+"""What accuracy costs: the metric over time, latency, parameters and MACs, each with its front."""
 
 from collections.abc import Sequence
 
@@ -56,7 +56,7 @@ def costs(search: Search) -> Plot:
         says.append(f"{_title(cost)}: {len(trials)} on the front, {span}")
     note = (
         "Finished trials. The line is the Pareto front: what lies on it is beaten by no other trial in both. "
-        "Step times were taken in turn with the plain baseline's, on the machine that trained."
+        "Times of an epoch are ratios to the baseline's, timed in turn on the machine that trained."
     )
     if len(search.plan.objectives) > 1:
         whole = front((trial.record for trial in search.done), search.plan)

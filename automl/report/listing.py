@@ -18,7 +18,8 @@ def listing(search: Search) -> Table:
     costs = {"pace": "pace", "latency": "latency, ms", "params": "parameters", "macs": "MACs"}
     columns = [
         "trial", "role", "state", "kind", "what", "backbone", search.label, "epochs", *costs.values(),
-        "optimizer", "learning rate", "weight decay", "batch", "schedule", "mixup", "smoothing", "seed",
+        "pace by", "optimizer", "learning rate", "weight decay", "batch", "schedule", "mixup", "smoothing",
+        "seed",
     ]  # fmt: skip
     rows: list[list[Cell]] = []
     for trial in search.trials:
@@ -29,10 +30,18 @@ def listing(search: Search) -> Table:
         rows.append([
             trial.number, str(record.role), state, trial.kind, trial.where, record.config.model.backbone,
             search.final(trial), trial.resource or None, *(record.facts.get(cost) for cost in costs),
-            training.optimizer, training.learning_rate, training.weight_decay, training.batch_size,
-            training.schedule, training.mixup, training.label_smoothing, record.config.seed,
+            _by(record.facts), training.optimizer, training.learning_rate, training.weight_decay,
+            training.batch_size, training.schedule, training.mixup, training.label_smoothing,
+            record.config.seed,
         ])  # fmt: skip
     return Table(columns=columns, rows=rows)
+
+
+def _by(facts: Mapping[str, float]) -> str | None:
+    """What a pace rests on."""
+    if "pace" not in facts:
+        return None
+    return "timings and counted work" if facts.get("pace_counted") else "timings"
 
 
 @dataclass(frozen=True, kw_only=True)
