@@ -91,20 +91,21 @@ def _read(file: Path) -> Facts:
 
 def _measure(config: TrialConfig, baseline: TrialConfig, runtime: Runtime, timings: Timings) -> Facts:
     task = open_task(config, runtime)
-    memory = step_memory(task)  # first: what does not fit shows here
-    model = task.model().eval()
+    model = task.model()
+    memory = step_memory(task, model)  # first: what does not fit shows here
     one = task.example(1)
+    params, macs = sum(p.numel() for p in model.parameters()), count_macs(model.eval(), one)
     latency = _latency(task, model, one)
     ours, theirs = _about(config), _about(baseline)
     if ours == theirs:
-        pace = own_pace(task)
+        pace = own_pace(task, model)
     else:
         other = open_task(baseline, runtime)
-        pace = measure_pace(task, other, timings, at_least_one=_with_modules(ours, theirs))
+        pace = measure_pace(task, other, timings, model=model, at_least_one=_with_modules(ours, theirs))
     _release(runtime)
     return Facts(
-        params=sum(p.numel() for p in model.parameters()),
-        macs=count_macs(model, one),
+        params=params,
+        macs=macs,
         memory=memory,
         latency=latency,
         pace=pace.ratio,
@@ -203,16 +204,22 @@ def measure_latency(model: nn.Module, one: Tensor, runtime: Runtime) -> float:
     return 1e3 * quick_quarter(forward, runtime, FORWARDS)
 
 
-def step_memory(task: Task) -> int:
-    """Bytes at the peak of one training step at full batch size. Also runs one batch of validation."""
+def step_memory(task: Task, model: nn.Module | None = None) -> int:
+    """Bytes at the peak of one training step at full batch size. Also runs one batch of validation.
+
+    model: the task's, where it has been made.
+    """
     runtime = task.runtime
     cuda = runtime.device.type == "cuda"
     batch = next(iter(task.batches(0)))
     if cuda:
         _release(runtime)
         torch.cuda.reset_peak_memory_stats(runtime.device)
-        before = torch.cuda.memory_allocated(runtime.device)
-    state = start(task)
+        held = [] if model is None else [*model.parameters(), *model.buffers()]
+        before = torch.cuda.memory_allocated(runtime.device) - sum(tensor.nbytes for tensor in held)
+    state = start(task, model)
+    for group in state.optimizer.param_groups:
+        group["lr"] = 0.0  # the model is wanted as it is
     kept: dict[int, int] = {}
     own = {p.untyped_storage().data_ptr() for p in state.model.parameters()}
 

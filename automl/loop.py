@@ -39,10 +39,10 @@ class State:
     epoch: int = 0
 
 
-def start(task: Task) -> State:
-    """A new training of the task's model."""
+def start(task: Task, model: nn.Module | None = None) -> State:
+    """A new training of the task's model. model: that one, where it has been made."""
     runtime = task.runtime
-    model = task.model()
+    model = model or task.model()
     if runtime.workers > 1:
         synchronise(model)
     scaler = torch.amp.GradScaler(runtime.device.type, enabled=runtime.dtype == torch.float16)

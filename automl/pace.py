@@ -21,6 +21,7 @@ from itertools import count
 
 import torch
 from scipy.stats import binom
+from torch import nn
 
 from automl.clock import elapsed, seconds
 from automl.loop import start
@@ -56,17 +57,17 @@ class Pace:
 
 
 class Epoch:
-    """An epoch of a new model, in parts that can be timed: training steps and validation passes.
+    """An epoch in parts that can be timed: training steps and validation passes.
 
-    steps, passes: of each in an epoch.
+    model: the task's, where it has been made. steps, passes: of each in an epoch.
     """
 
-    def __init__(self, task: Task) -> None:
+    def __init__(self, task: Task, model: nn.Module | None = None) -> None:
         self.task, self.runtime = task, task.runtime
         self.steps = task.steps()
         self.inputs = 2 * task.config.training.batch_size  # of a validation pass
         self.passes = -(-task.size("validation") // self.inputs)
-        self.state = start(task)
+        self.state = start(task, model)
         self._step = make_step(task, self.state.model, self.state.optimizer, self.state.scaler)
         self._batches = self._endless()
         self._example = task.example(min(self.inputs, task.size("validation")))
@@ -116,16 +117,24 @@ class Timings:
     validations: list[tuple[float, float]] = field(default_factory=list)
 
 
-def measure_pace(task: Task, baseline: Task, timings: Timings, *, at_least_one: bool = False) -> Pace:
+def measure_pace(
+    task: Task,
+    baseline: Task,
+    timings: Timings,
+    *,
+    model: nn.Module | None = None,
+    at_least_one: bool = False,
+) -> Pace:
     """The pace of `task` beside `baseline`, which has the same images and the same runtime.
 
+    model: the task's, where it has been made.
     timings: of the same two, as far as there are any from before; those of now are added. Where the time that
         measuring may take was not enough, another trial goes on from there, at another moment.
     at_least_one: one model is the other with modules added, so that a ratio below 1 is an error of
         measurement.
     """
     begun = elapsed(task.runtime)
-    ours, theirs = Epoch(task), Epoch(baseline)
+    ours, theirs = Epoch(task, model), Epoch(baseline)
     while True:
         again = bool(timings.steps)
         for _ in range(ROUND if again else LEAST):
@@ -180,9 +189,9 @@ def _with_counted(found: Pace, ours: Epoch, theirs: Epoch) -> Pace:
     return replace(found, ratio=min(max(ratio, found.low), found.high), counted=True)
 
 
-def own_pace(task: Task) -> Pace:
-    """Of the baseline itself: 1, with the time that its epoch takes."""
-    one = Epoch(task)
+def own_pace(task: Task, model: nn.Module | None = None) -> Pace:
+    """Of the baseline itself: 1, with the time that its epoch takes. model: as in `measure_pace`."""
+    one = Epoch(task, model)
     training, validation = (
         times * statistics.median(one.seconds_of(part) for _ in range(VALIDATIONS))
         for times, part in ((one.steps, one.step), (one.passes, one.validate))

@@ -87,7 +87,7 @@ def test_what_is_not_precise_is_not_kept_but_what_was_timed_is(monkeypatch: pyte
     taken = []
     measured = facts.measure_pace
 
-    def note(task: Task, baseline: Task, timings: Timings, **options: bool) -> Pace:
+    def note(task: Task, baseline: Task, timings: Timings, **options: Any) -> Pace:
         taken.append(len(timings.steps))
         return measured(task, baseline, timings, **options)
 
@@ -120,7 +120,7 @@ def test_only_modules_that_are_added_bound_a_pace(
 ) -> None:
     asked = []
 
-    def note(task: Task, baseline: Task, timings: Timings, *, at_least_one: bool) -> Pace:
+    def note(task: Task, baseline: Task, timings: Timings, *, at_least_one: bool, **rest: Any) -> Pace:
         asked.append(at_least_one)
         return Pace(ratio=1.1, low=1.1, high=1.1, counted=True, validation=0.1, epoch=1.0)
 
