@@ -67,7 +67,7 @@ class Shared(nn.Module):
 
 
 class Keeping(Net):
-    """Keeps a record of each forward, in all the ways in which models do; levit and tiny_vit cache a bias so."""
+    """Keeps something of each forward, in all the ways that models have; levit and tiny_vit cache a bias."""
 
     def __init__(self) -> None:
         super().__init__()
