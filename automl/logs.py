@@ -1,6 +1,7 @@
 """Ray, Optuna and MLflow talk a lot. What they say goes to a file; the terminal is ours."""
 
 import logging
+import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -23,19 +24,21 @@ def chatter_to(file: Path) -> Iterator[None]:
 def chatter_heard_by(handler: logging.Handler) -> Iterator[None]:
     """Inside the block, library logs and Python's warnings go to `handler` alone."""
     before = {}
-    logging.captureWarnings(True)
-    for name in TALKERS:
-        logger = logging.getLogger(name)
-        before[name] = (logger.handlers, logger.propagate)
-        logger.handlers, logger.propagate = [handler], False
-    try:
-        yield
-    finally:
-        for name, (handlers, propagate) in before.items():
+    with warnings.catch_warnings():
+        warnings.simplefilter("default")  # also what the command line keeps from the terminal
+        logging.captureWarnings(True)
+        for name in TALKERS:
             logger = logging.getLogger(name)
-            logger.handlers, logger.propagate = handlers, propagate
-        logging.captureWarnings(False)
-        handler.close()
+            before[name] = (logger.handlers, logger.propagate)
+            logger.handlers, logger.propagate = [handler], False
+        try:
+            yield
+        finally:
+            for name, (handlers, propagate) in before.items():
+                logger = logging.getLogger(name)
+                logger.handlers, logger.propagate = handlers, propagate
+            logging.captureWarnings(False)
+            handler.close()
 
 
 class _Public(logging.Formatter):

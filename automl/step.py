@@ -2,13 +2,15 @@
 
 `off`: operation by operation.
 `graphs`: the whole step (forward, backward, optimiser) is captured once as a CUDA graph and replayed, so a
-    small model no longer waits for launches. The first steps run as usual, which also warms the libraries up.
+    small model no longer waits for launches. The first steps run as usual, which also warms the libraries up;
+    the last of these are then replayed from the same state, and what differs is not trusted.
 `inductor`: the forward pass is compiled.
 
 `auto` asks what pays for a search, where every architecture is new. Capturing costs about as much as
-one step, so `graphs` is taken on a GPU for everything that runs more than a few dozen steps, except where it
-cannot work: float16 (the scaler decides on the CPU whether to step) and several workers. Inductor is never
-taken by itself: see `docs/decisions/0004-compilation.md` for its start-up against its gain.
+one step, so `graphs` is taken for everything that runs more than a few dozen steps, on GPUs on which it was
+measured to be right and faster (`automl.graphs`), except where it cannot work: float16 (the scaler decides on
+the CPU whether to step) and several workers. Inductor is never taken by itself: see
+`docs/decisions/0004-compilation.md` for its start-up against its gain.
 """
 
 from typing import Any, Literal
@@ -16,12 +18,14 @@ from typing import Any, Literal
 import torch
 from torch import Tensor, nn
 
+from automl.graphs import Capture, CudaGraphs, Run, Snapshot, disagreement, pays
 from automl.runtime import Runtime, log
 from automl.tasks.base import Task
 
 Way = Literal["off", "graphs", "inductor"]
 
-WARM_UP = 3  # steps before a capture
+WARM_UP = 6  # steps before a capture
+CHECKED = 3  # the last of these, which its replays must repeat
 PAYS = 50  # steps of a training from which a capture is worth its time
 
 
@@ -29,7 +33,7 @@ def choose(runtime: Runtime, steps: int) -> Way:
     """The way to run a training of `steps` steps."""
     possible = runtime.device.type == "cuda" and runtime.dtype != torch.float16 and runtime.workers == 1
     if runtime.compile == "auto":
-        return "graphs" if possible and steps >= PAYS else "off"
+        return "graphs" if possible and steps >= PAYS and pays(runtime.device) else "off"
     if runtime.compile == "graphs" and not possible:
         log.warning(
             "CUDA graphs need a GPU, one worker and another precision than fp16; running step by step"
@@ -88,38 +92,68 @@ class Step:
 
 
 class GraphedStep(Step):
-    """The same, captured after a few steps and replayed from then on, with static input buffers."""
+    """The same, captured after a few steps and replayed from then on if the replays are right.
 
-    def __init__(self, *args: Any) -> None:
+    replay: the captured step, once it is trusted.
+    """
+
+    def __init__(self, *args: Any, graphs: Capture | None = None) -> None:
         super().__init__(*args)
+        device = self.task.runtime.device
+        self.graphs = CudaGraphs(device) if graphs is None else graphs
+        self.replay: Run | None = None
         self.seen = 0
-        self.graph: torch.cuda.CUDAGraph | None = None
-        self.stream = torch.cuda.Stream(self.task.runtime.device)
+        self.begin: Snapshot | None = None  # before the steps that are to be repeated
+        self.done: list[tuple[Any, float, Tensor]] = []  # these: batch, rate and loss
         for group in self.optimizer.param_groups:
             # A replay reads what lies in memory, so the rate must lie there too.
-            group["lr"] = torch.tensor(float(group["lr"]), device=self.task.runtime.device)
+            group["lr"] = torch.tensor(float(group["lr"]), device=device)
             if "capturable" in group:
                 group["capturable"] = True
 
-    def _run(self, batch: tuple[Tensor, ...]) -> Tensor:
+    def __call__(self, batch: Any, rate: float) -> Tensor:
         self.seen += 1
         if self.seen <= WARM_UP:
-            # Off the default stream, as a capture demands of everything that it will reuse.
-            self.stream.wait_stream(torch.cuda.current_stream())
-            with torch.cuda.stream(self.stream):
-                loss = super()._run(batch)
-            torch.cuda.current_stream().wait_stream(self.stream)
-            return loss
-        if self.graph is None:
-            self.inputs = tuple(tensor.clone() for tensor in batch)
-            self.graph = torch.cuda.CUDAGraph()
-            with torch.cuda.graph(self.graph, stream=self.stream):
-                self.loss = super()._run(self.inputs)
-        else:
-            for buffer, tensor in zip(self.inputs, batch, strict=True):
-                buffer.copy_(tensor, non_blocking=True)
-        self.graph.replay()
-        return self.loss
+            return self._rehearse(batch, rate)
+        if self.seen == WARM_UP + 1:
+            self._capture(batch)
+        return super().__call__(batch, rate)
+
+    def _run(self, batch: tuple[Tensor, ...]) -> Tensor:
+        return super()._run(batch) if self.replay is None else self.replay(batch)
+
+    def _rehearse(self, batch: tuple[Tensor, ...], rate: float) -> Tensor:
+        if self.seen == WARM_UP - CHECKED + 1:
+            self.begin = self._snapshot()
+        with self.graphs.aside():
+            loss = super().__call__(batch, rate)
+        if self.begin is not None:
+            self.done.append((tuple(tensor.clone() for tensor in batch), rate, loss))
+        return loss
+
+    def _capture(self, batch: tuple[Tensor, ...]) -> None:
+        """Sets `replay` if that does what the last steps did; the training's state stays as it is."""
+        assert self.begin is not None
+        end = self._snapshot()
+        losses = [loss.item() for *_, loss in self.done]
+        try:
+            self.replay = self.graphs.capture(super()._run, batch)
+            self.begin.restore()
+            replayed = [Step.__call__(self, batch, rate).item() for batch, rate, _ in self.done]
+            wrong = disagreement(self.begin, end, self._snapshot(), losses, replayed)
+        except torch.OutOfMemoryError:
+            raise
+        except (RuntimeError, ValueError) as error:  # a step that cannot be captured or set back
+            wrong = f"{type(error).__name__}: {error}".splitlines()[0]
+        if wrong:
+            log.warning("the captured step is not trusted, so training runs step by step: %s", wrong)
+            self.replay = None
+            self.optimizer.zero_grad(set_to_none=True)
+        end.restore()
+        self.begin, self.done = None, []
+
+    def _snapshot(self) -> Snapshot:
+        return Snapshot(self.forward, self.optimizer, self.task.runtime.device)
 
 
 def _set(group: dict[str, Any], rate: float) -> None:

@@ -1,16 +1,18 @@
 """One pass through a model without arithmetic, noting what every submodule returns and what is added.
 
-The pass runs on fake tensors, which have shapes and no data: it takes a fraction of a second for any
-model and leaves the model as it was. Additions are noted because they are what makes a block residual.
+The pass runs on fake tensors, which have shapes and no data, and on a copy of the model that is made of them:
+it takes a fraction of a second and no memory for any model, and what a forward keeps (a counter, its last
+input, a cached bias) is kept by the copy. Additions are noted because they are what makes a block residual.
 """
 
+import copy
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
 import torch
 from torch import Tensor, nn
-from torch._subclasses.fake_tensor import FakeTensorMode
+from torch._subclasses.fake_tensor import FakeCopyMode, FakeTensorMode
 from torch.overrides import TorchFunctionMode
 
 from attention import InputError
@@ -51,36 +53,44 @@ class Trace:
 
 
 def trace(model: nn.Module, example: Tensor) -> Trace:
-    """Run `model` in evaluation mode on a fake tensor shaped like `example`, and leave it as it was.
+    """Run a copy of `model` in evaluation mode on a fake tensor shaped like `example`.
 
-    Raises InputError where the model cannot take such an input.
+    Raises InputError where the model cannot be copied or cannot take such an input.
     """
-    recorder = _Recorder()
-    training = {module for module in model.modules() if module.training}
+    recorder, fake = _Recorder(), FakeTensorMode(allow_non_fake_inputs=True)
+    twin = _copy(model, fake).eval()
+    for path, module in twin.named_modules():
+        if path:
+            module.register_forward_pre_hook(recorder.entering(path))
+            module.register_forward_hook(recorder.leaving(path))
     like = next(model.parameters(), example)
     dtype = like.dtype if example.is_floating_point() else example.dtype
-    handles = []
-    for path, module in model.named_modules():
-        if path:
-            handles += [
-                module.register_forward_pre_hook(recorder.entering(path)),
-                module.register_forward_hook(recorder.leaving(path)),
-            ]
     try:
-        model.eval()
-        with FakeTensorMode(allow_non_fake_inputs=True), torch.no_grad(), recorder:
-            model(torch.empty(example.shape, dtype=dtype, device=like.device))
+        with fake, torch.no_grad(), recorder:
+            twin(torch.empty(example.shape, dtype=dtype, device=like.device))
     except Exception as error:
-        reason = str(error).strip().splitlines()[0] if str(error).strip() else type(error).__name__
         raise InputError(
-            f"{type(model).__name__} cannot take an input of shape {tuple(example.shape)}: {reason}"
+            f"{type(model).__name__} cannot take an input of shape {tuple(example.shape)}: {_reason(error)}"
         ) from error
-    finally:
-        for module in model.modules():
-            module.training = module in training
-        for handle in handles:
-            handle.remove()
     return recorder.trace
+
+
+def _copy(model: nn.Module, fake: FakeTensorMode) -> nn.Module:
+    """The model with a fake tensor in place of each tensor that it holds, wherever it holds it."""
+    try:
+        with FakeCopyMode(fake):
+            return copy.deepcopy(model)
+    except Exception as error:  # whatever the model holds decides how it fails
+        raise InputError(
+            f"{type(model).__name__} must be one that copy.deepcopy can copy, since its sites are found on a "
+            f"copy: {_reason(error)}. Keep what cannot be copied outside the model, or give its class a "
+            f"__deepcopy__."
+        ) from error
+
+
+def _reason(error: Exception) -> str:
+    said = str(error).strip()
+    return said.splitlines()[0] if said else type(error).__name__
 
 
 class _Recorder(TorchFunctionMode):

@@ -3,10 +3,14 @@
 All three train the same model from the same weights on the same JPEG files with random resized crops,
 flips, AdamW and label smoothing, each as its documentation has it: fastai with `to_fp16` on a GPU, timm's
 loader and automatic mixed precision in the device's fast type.
+
+On a GPU our loop also runs against itself, with CUDA graphs and step by step. Whether the graphs were right
+and how much faster they are goes into `automl/graphs_measured.json`, by which `--compile auto` decides there.
 """
 
 import copy
 import os
+import statistics
 import tempfile
 import time
 import warnings
@@ -19,9 +23,10 @@ from pictures import make_pictures
 from torch import nn
 
 from attention import Spec
+from automl.graphs import record
 from automl.loop import start, total_steps, train_epoch
-from automl.runtime import Runtime
-from automl.step import make_step
+from automl.runtime import Compile, Runtime
+from automl.step import GraphedStep, Step, make_step
 from automl.tasks import open_task
 from search.config import Data, Model, Training, TrialConfig
 
@@ -49,9 +54,9 @@ def images(backbone: str, size: int) -> int:
 PEAK = {"H200": 989e12, "H100": 989e12, "A100": 312e12}  # dense bf16 FLOP/s of the data sheets
 
 
-def ours(config: TrialConfig) -> tuple[Callable[[], float], nn.Module]:
-    """An epoch's training in images a second, and the model."""
-    task = open_task(config, Runtime(device=DEVICE))
+def ours(config: TrialConfig, way: Compile = "auto") -> tuple[Callable[[], float], nn.Module, Step]:
+    """An epoch's training in images a second, the model and its step."""
+    task = open_task(config, Runtime(device=DEVICE, compile=way))
     state = start(task)
     step = make_step(task, state.model, state.optimizer, state.scaler)
     images = task.steps() * BATCH
@@ -62,7 +67,19 @@ def ours(config: TrialConfig) -> tuple[Callable[[], float], nn.Module]:
         state.epoch = 0
         return images / took
 
-    return epoch, state.model
+    return epoch, state.model, step
+
+
+def graphs(case: str, config: TrialConfig) -> tuple[Row, bool]:
+    """CUDA graphs against step by step, and whether the replays were right."""
+    (captured, _, step), (plain, _, _) = ours(config, "graphs"), ours(config, "off")
+    captured(), plain()  # the first epoch captures
+    agreed = isinstance(step, GraphedStep) and step.replay is not None
+    case = f"{case}, replays {'right' if agreed else 'WRONG, so step by step'}"
+    row = compare(
+        case, "step by step", captured, plain, unit="images/s", rounds=ROUNDS, higher_is_better=True
+    )
+    return row, agreed
 
 
 def fastai_learner(folder: Path, size: int, model: nn.Module) -> Callable[[], float]:
@@ -181,6 +198,7 @@ def main() -> None:
     warnings.filterwarnings("ignore")
     torch.set_num_threads(os.cpu_count() or 1)
     rows: list[Row] = []
+    captures: list[tuple[Row, bool]] = []
     with tempfile.TemporaryDirectory() as scratch:
         os.environ["AUTOML_CACHE"] = f"{scratch}/cache"
         for backbone, attention, size in CASES:
@@ -192,7 +210,10 @@ def main() -> None:
                 model=Model(backbone=backbone, placement={site: Spec(attention)} if attention else {}),
                 training=Training(batch_size=BATCH, epochs=1),
             )
-            epoch, model = ours(config)
+            case = f"{backbone}{'+' + attention if attention else ''} {size}px"
+            if ON_GPU:
+                captures.append(graphs(case, config))
+            epoch, model, _ = ours(config)
             peers = {
                 "fastai Learner": fastai_learner(folder, size, copy.deepcopy(model)),
                 "timm train.py": timm_loop(folder, size, copy.deepcopy(model)),
@@ -203,14 +224,16 @@ def main() -> None:
                 if measure is None:
                     continue
                 measure()
-                case = f"{backbone}{'+' + attention if attention else ''} {size}px"
                 row = compare(
                     case, peer, epoch, measure, unit="images/s", rounds=ROUNDS, higher_is_better=True
                 )
                 if ON_GPU:
                     row = Row(**{**vars(row), "case": case + share_of_peak(config, row.ours)})
                 rows.append(row)
-    write("step", rows)
+    if captures:
+        ratio = statistics.median(row.ratio for row, _ in captures)
+        record(torch.cuda.get_device_name(), ratio, all(agreed for _, agreed in captures))
+    write("step", [*rows, *(row for row, _ in captures)])
 
 
 if __name__ == "__main__":

@@ -4,7 +4,7 @@ import logging
 import os
 import socket
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 
@@ -13,7 +13,7 @@ from ray._private.state import state
 
 from attention import InputError
 from cluster.loopback import LOOPBACK, on_loopback
-from cluster.resources import TrialResources, amounts
+from cluster.resources import TrialResources, fitting, free_on
 from cluster.token import check_token
 
 
@@ -105,22 +105,33 @@ def node_of(actor: str) -> str:
     return str(about["Address"]["NodeID"]) if about else ""
 
 
-def wait_for_room(trial: TrialResources, seconds: float, poll: float = 1.0) -> None:
-    """Return as soon as a trial could be placed on what is free in the connected cluster.
+def free(labels: Mapping[str, str]) -> dict[str, Mapping[str, float]]:
+    """What is free on each node that has these labels and takes something new, by the nodes' names."""
+    there = state.available_resources_per_node()
+    return {node.name: there.get(key, {}) for key, node in nodes(labels).items() if not node.draining}
 
-    Raises InputError with what was asked, what exists and what is free when that does not happen in time.
+
+def wait_for_room(
+    trial: TrialResources,
+    seconds: float,
+    poll: float = 1.0,
+    look: Callable[[Mapping[str, str]], Mapping[str, Mapping[str, float]]] = free,
+) -> None:
+    """Return as soon as a trial could be placed on what is free on the nodes that it may run on.
+
+    Raises InputError with what was asked and what is free on which nodes when that does not happen in time.
     """
     until = time.monotonic() + seconds
     while True:
-        free = ray.available_resources()
-        if all(free.get(name, 0) >= amount * trial.workers for name, amount in trial.bundle.items()):
+        there = look(trial.labels)
+        if fitting(trial, there.values()):
             return
         if time.monotonic() >= until:
-            there = ray.cluster_resources()
+            such = "such node" if trial.labels else "node"
+            what = f"free are {free_on(trial, there)}" if there else f"no {such} takes anything new"
             raise InputError(
-                f"a trial asks for {trial}; of the cluster's {amounts(trial, there)}, {amounts(trial, free)} "
-                f"are free, and no more became free in {seconds:g} s. Stop what runs there (ray status, ray "
-                f"job list), or ask for less."
+                f"a trial asks for {trial}; {what}, and no room came in {seconds:g} s. Stop what runs there "
+                f"(ray status, ray job list), or ask for less."
             )
         time.sleep(poll)
 

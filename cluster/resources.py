@@ -7,6 +7,7 @@ from math import isfinite
 from attention import InputError
 
 STANDARD = ("CPU", "GPU", "memory", "object_store_memory")  # of every node, as Ray calls them
+TOLD = 5  # nodes that a message names
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -75,11 +76,24 @@ def slots(trial: TrialResources, nodes: Collection[Mapping[str, float]]) -> int:
 
 
 def fitting(trial: TrialResources, nodes: Iterable[Mapping[str, float]]) -> int:
-    """How many trials fit on `nodes`, 0 or more.
+    """How many trials fit on `nodes`, each with what it has in all or what is free of it; 0 or more.
 
-    A worker lies on one node; the workers of a trial may lie on several.
+    A worker lies on one node; the workers of a trial may lie on several. Ray does not tell on which of a
+    node's GPUs a free fraction lies, so it is taken for one GPU's.
     """
     return sum(_on_node(trial, node) for node in nodes) // trial.workers
+
+
+def free_on(trial: TrialResources, nodes: Mapping[str, Mapping[str, float]]) -> str:
+    """How much of what a trial takes is free on each node, by the nodes' names: those with most first."""
+
+    def enough(name: str) -> float:
+        return min(nodes[name].get(what, 0) / amount for what, amount in trial.bundle.items() if amount)
+
+    nearest = sorted(nodes, key=enough, reverse=True)
+    told = [f"{amounts(trial, nodes[name])} on {name}" for name in nearest[:TOLD]]
+    rest = [f"less on {len(nodes) - TOLD} more"] if len(nodes) > TOLD else []
+    return "; ".join(told + rest)
 
 
 def shortage(trial: TrialResources, nodes: Collection[Mapping[str, float]]) -> str:
@@ -106,6 +120,7 @@ def _listed(parts: Sequence[str]) -> str:
 def _on_node(trial: TrialResources, node: Mapping[str, float]) -> int:
     most = [int(node.get(name, 0) / amount + 1e-9) for name, amount in trial.bundle.items() if name != "GPU"]
     if trial.gpus:
-        gpus = int(node.get("GPU", 0))
-        most.append(gpus * int(1 / trial.gpus + 1e-9) if trial.gpus < 1 else int(gpus / trial.gpus))
+        cards, part = divmod(node.get("GPU", 0) + 1e-9, 1)
+        on_parts = int(cards) * int(1 / trial.gpus + 1e-9) + int(part / trial.gpus + 1e-9)
+        most.append(on_parts if trial.gpus < 1 else int(cards / trial.gpus))
     return min(most)

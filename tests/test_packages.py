@@ -7,7 +7,8 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).parents[1]
-PACKAGES = tomllib.loads((ROOT / "pyproject.toml").read_text())["tool"]["setuptools"]["packages"]
+SETUPTOOLS = tomllib.loads((ROOT / "pyproject.toml").read_text())["tool"]["setuptools"]
+PACKAGES, DATA = SETUPTOOLS["packages"], SETUPTOOLS["package-data"]
 
 
 @pytest.mark.parametrize("package", PACKAGES)
@@ -23,6 +24,16 @@ def test_every_package_is_listed():
         for file in (ROOT / top).rglob("__init__.py")
     }
     assert there == set(PACKAGES)
+
+
+def test_every_file_beside_the_code_is_installed_with_it():
+    there = {
+        (package, file.name)
+        for package in PACKAGES
+        for file in (ROOT / package.replace(".", "/")).iterdir()
+        if file.is_file() and file.suffix not in (".py", ".pyc")
+    }
+    assert there == {(package, name) for package, names in DATA.items() for name in names}
 
 
 def test_the_application_re_exports_nothing():

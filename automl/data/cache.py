@@ -27,7 +27,7 @@ from automl.data.items import Item
 from automl.data.progress import progress
 from automl.data.store import cache_root, once
 
-FORMAT = 1  # of the file and of what `decode` makes: raise it with either
+FORMAT = 2  # of the file and of what `decode` makes: raise it with either
 BATCH_ROWS = 512
 BATCH_BYTES = 64 << 20
 MAX_SKIPPED = 0.01  # of the images

@@ -26,6 +26,7 @@ class Feed:
         self.images, self.device = images, device
         self.rows: Tensor | None = None
         if device.type == "cuda":
+            torch.cuda.empty_cache()  # what torch keeps of images that were freed is not free to the driver
             free, _ = torch.cuda.mem_get_info(device)
             if len(images) * images.side**2 * 3 <= RESIDENT * share * free:
                 self.rows = resident(images, device)

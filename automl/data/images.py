@@ -33,7 +33,8 @@ def decode(image: str | Path | BinaryIO | np.ndarray, side: int) -> tuple[np.nda
     """Returns the whole image as uint8 (side, side, 3), and its aspect, width / height.
 
     `image` is a path, an open file or a uint8 array (height, width) or (height, width, 3). Of an
-    animation the first picture counts. Transparent parts become white. Raises whatever Pillow raises
+    animation the first picture counts. Transparent parts become white, and integers of more than 8 bits
+    are taken for 16. Raises ValueError for pixels without an agreed range, and whatever Pillow raises
     (OSError, SyntaxError, ValueError and more) for a file that it cannot decode.
     """
     if isinstance(image, np.ndarray):
@@ -58,8 +59,15 @@ def _squash(picture: Image.Image, side: int) -> tuple[np.ndarray, float]:
 def _rgb(picture: Image.Image) -> Image.Image:
     if picture.mode == "F":
         raise ValueError("an image of floating-point pixels has no agreed range; store it as integers")
-    if picture.mode.startswith("I"):  # 16 bits: Pillow's own conversion would cut off at 255
-        picture = Image.fromarray((np.asarray(picture).clip(0, 65535) >> 8).astype(np.uint8))
+    if picture.mode.startswith("I"):  # 16 bits, in some formats held in 32: Pillow would cut off at 255
+        values = np.asarray(picture)
+        low, high = int(values.min()), int(values.max())
+        if low < 0 or high > 65535:
+            raise ValueError(
+                f"an image of 32-bit integers with values from {low} to {high} has no agreed range; store it "
+                f"with 8 or 16 bits"
+            )
+        picture = Image.fromarray((values >> 8).astype(np.uint8))
     if picture.has_transparency_data:
         picture = picture.convert("RGBA")
         return Image.alpha_composite(Image.new("RGBA", picture.size, "white"), picture).convert("RGB")

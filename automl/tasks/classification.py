@@ -48,10 +48,18 @@ def images(data: Data, split: Split) -> Images:
     )
 
 
-@lru_cache(maxsize=4)
+@lru_cache(maxsize=1)
+def feeds(data: Data, device: torch.device, share: float) -> dict[Split, Feed]:
+    """The splits of one dataset at one size, as far as they were asked for; those of the last one go."""
+    return {}
+
+
 def feed(data: Data, split: Split, device: torch.device, share: float) -> Feed:
-    """The split on its way to the device; all trials of a process have one copy there."""
-    return Feed(images(data, split), device, share)
+    """The split on its way to the device; all trials of a process with these data have one copy there."""
+    there = feeds(data, device, share)
+    if split not in there:
+        there[split] = Feed(images(data, split), device, share)
+    return there[split]
 
 
 class ImageClassification(Task):
@@ -64,6 +72,7 @@ class ImageClassification(Task):
 
     def __init__(self, config: TrialConfig, runtime: Runtime) -> None:
         super().__init__(config, runtime)
+        feeds(config.data, runtime.device, runtime.share)  # before anything asks how much memory is free
         self.train = images(config.data, "train")
         size = config.training.batch_size
         if len(self.train) < size:

@@ -1,13 +1,15 @@
 """Images on their way to the device come whole, in order, and no thread outlives its use."""
 
+import gc
 import threading
+import weakref
 
 import pytest
 import torch
-from automl_cases import CPU, TINY
+from automl_cases import CPU, TINY, opened
 
 from automl.data.feed import AHEAD, Feed, prefetched, resident
-from automl.tasks.classification import images
+from automl.tasks.classification import feed, images
 
 
 @pytest.fixture(scope="module")
@@ -67,3 +69,30 @@ def test_only_a_few_batches_wait(digits):
     threading.Event().wait(0.3)
     assert len(asked) <= AHEAD + 2
     batches.close()
+
+
+def test_a_process_has_one_feed_of_a_split():
+    data = opened().config.data
+    train, validation = (feed(data, split, CPU, 1.0) for split in ("train", "validation"))
+    list(opened(seed=1).batches(0))  # another trial with the same data
+    assert feed(data, "train", CPU, 1.0) is train
+    assert feed(data, "validation", CPU, 1.0) is validation
+
+
+@pytest.mark.parametrize("change", [{"size": 32}, {"subset": 0.1}])
+def test_feeds_of_other_images_are_freed_when_a_trial_begins(change):
+    task = opened()
+    list(task.batches(0))
+    old = [weakref.ref(feed(task.config.data, split, CPU, 1.0)) for split in ("train", "validation", "test")]
+    del task
+    opened(data=change)
+    gc.collect()
+    assert [feed() for feed in old] == [None, None, None]
+
+
+def test_what_torch_keeps_of_freed_images_is_free(digits, monkeypatch):
+    kept = [10**9]
+    monkeypatch.setattr(torch.cuda, "mem_get_info", lambda device: (10**9 - sum(kept), 10**9))
+    monkeypatch.setattr(torch.cuda, "empty_cache", kept.clear)
+    monkeypatch.setattr("automl.data.feed.resident", lambda images, device: torch.zeros(1))
+    assert Feed(digits, torch.device("cuda")).rows is not None

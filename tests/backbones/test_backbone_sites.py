@@ -1,15 +1,18 @@
 """Which sites are found, on models of the table and on models that the code has never seen."""
 
 import copy
+import threading
+from typing import Any
 
 import pytest
 import torch
 import torchvision
-from sites_models import Net, Plain, PreActivation, Shared
-from torch import nn
+from sites_models import Keeping, Net, Plain, PreActivation, Shared
+from torch import Tensor, nn
+from torch.utils._pytree import tree_leaves
 
-from attention import InputError
-from backbones import BACKBONES, build, sites
+from attention import ATTENTIONS, InputError, Spec
+from backbones import BACKBONES, build, insert, sites
 
 
 def _names(model: nn.Module, *shape: int) -> list[str]:
@@ -172,6 +175,48 @@ def test_finding_sites_leaves_the_model_as_it_was() -> None:
     assert list(after) == list(before)
     assert all(torch.equal(after[name], before[name]) for name in before)
     assert not any(parameter.grad is not None for parameter in model.parameters())
+
+
+def _held(model: nn.Module) -> list[tuple[Any, Any]]:
+    """All that the model's modules hold, and what it is worth."""
+    held = tree_leaves([vars(module) for module in model.modules()])
+    return [(one, one.detach().clone() if isinstance(one, Tensor) else one) for one in held]
+
+
+def test_what_a_forward_keeps_is_not_kept() -> None:
+    model = Keeping()
+    model(torch.ones(2, 3, 16, 16))
+    before = _held(model)
+    assert len(sites(model, torch.empty(1, 3, 16, 16))) == 9
+    after = _held(model)
+    assert len(after) == len(before)
+    for (one, worth), (same, now) in zip(before, after, strict=True):
+        assert same is one
+        assert torch.equal(now, worth) if isinstance(worth, Tensor) else now == worth
+    model(torch.ones(2, 3, 16, 16))
+    assert (model.calls, model.seen.item()) == (2, 4)
+
+
+@pytest.mark.parametrize("name", ATTENTIONS)
+def test_sites_of_a_model_with_attention_are_the_same(name: str) -> None:
+    """Hooks and parametrised weights are copied with the model."""
+    plain, model = Net(), Net()
+    found = sites(plain, torch.empty(1, 3, 16, 16))
+    insert(model, {site.name: Spec(name) for site in found})
+    assert sites(model, torch.empty(1, 3, 16, 16)) == found
+
+
+def test_finding_sites_copies_no_memory() -> None:
+    model = Net()
+    model.huge = nn.Parameter(torch.zeros(1).expand(2**30, 2**30))  # more than any machine has
+    assert _names(model, 1, 3, 16, 16) == _names(Net(), 1, 3, 16, 16)
+
+
+def test_what_cannot_be_copied_is_refused() -> None:
+    model = Net()
+    model.lock = threading.Lock()
+    with pytest.raises(InputError, match=r"Net must be one that copy.deepcopy can copy.*lock.*Keep what can"):
+        sites(model, torch.empty(1, 3, 16, 16))
 
 
 def test_finding_sites_needs_no_data() -> None:

@@ -29,6 +29,8 @@ GPUS = {"CPU": 8.0, "GPU": 4.0}
         (1, 0.6, [GPUS], 4),
         (1, 1, [CPUS, GPUS], 4),
         (1, 1, [GPUS, GPUS], 8),
+        (1, 0.5, [{"CPU": 8.0, "GPU": 1.5}], 3),  # of a node on which half a GPU is taken
+        (1, 1, [{"CPU": 8.0, "GPU": 1.5}], 1),
     ],
 )
 def test_slots(cpus: float, gpus: float, nodes: list[dict[str, float]], expected: int) -> None:

@@ -7,40 +7,92 @@ import ray
 
 from attention import InputError
 from cluster import TrialResources, connect, wait_for_room
+from cluster.connect import free, state
 
 
-@pytest.fixture
-def free(monkeypatch):
-    """What is free at each look; the last answer stays."""
+def looks(*answers):
+    """What is free on the nodes, at each look; the last answer stays."""
+    left = list(answers)
 
-    def set_to(*answers):
-        looks = list(answers)
-        monkeypatch.setattr(ray, "available_resources", lambda: looks.pop(0) if len(looks) > 1 else looks[0])
-        monkeypatch.setattr(ray, "cluster_resources", lambda: {"CPU": 8, "GPU": 2})
-        return looks
+    def look(labels):
+        nodes = left.pop(0) if len(left) > 1 else left[0]
+        return {f"node {i}": node for i, node in enumerate(nodes)}
 
-    return set_to
-
-
-def test_room_that_is_there_is_taken_at_once(free):
-    free({"CPU": 2, "GPU": 1})
-    wait_for_room(TrialResources(cpus=1, gpus=0.5, workers=2), seconds=0)
+    look.left = left
+    return look
 
 
-def test_room_that_comes_is_waited_for(free):
-    looks = free({}, {"CPU": 1}, {"CPU": 4})
-    wait_for_room(TrialResources(cpus=4), seconds=60, poll=0.01)
-    assert len(looks) == 1
+@pytest.mark.parametrize(
+    ("trial", "nodes"),
+    [
+        (TrialResources(cpus=4), [{"CPU": 2.0}, {"CPU": 4.0}]),
+        (TrialResources(cpus=2, workers=2), [{"CPU": 2.0}, {"CPU": 2.0}]),
+        (TrialResources(gpus=0.5), [{"CPU": 1.0, "GPU": 0.5}]),
+        (TrialResources(gpus=1, workers=2), [{"CPU": 1.0, "GPU": 1.5}, {"CPU": 1.0, "GPU": 1.0}]),
+    ],
+)
+def test_room_that_is_there_is_taken_at_once(trial, nodes):
+    wait_for_room(trial, seconds=0, look=looks(nodes))
 
 
-def test_room_that_does_not_come_is_diagnosed(free):
-    free({"CPU": 3, "GPU": 0.5})
+@pytest.mark.parametrize(
+    ("trial", "nodes"),
+    [
+        (TrialResources(cpus=4), [{"CPU": 2.0}, {"CPU": 2.0}]),
+        (TrialResources(cpus=2, workers=2), [{"CPU": 3.0}, {"CPU": 1.0}]),
+        (TrialResources(gpus=1), [{"CPU": 8.0}, {"GPU": 1.0}]),
+        (TrialResources(gpus=0.5), [{"CPU": 1.0, "GPU": 0.25}, {"CPU": 1.0, "GPU": 0.25}]),
+        (TrialResources(gpus=2), [{"CPU": 1.0, "GPU": 1.0}, {"CPU": 1.0, "GPU": 1.0}]),
+    ],
+)
+def test_room_in_pieces_on_several_nodes_is_none(trial, nodes):
+    with pytest.raises(
+        InputError, match=r"a trial asks for .*; free are .* on node 0; .* on node 1, and no room"
+    ):
+        wait_for_room(trial, seconds=0, look=looks(nodes))
+
+
+def test_room_that_comes_is_waited_for():
+    look = looks([{}], [{"CPU": 1.0}], [{"CPU": 4.0}])
+    wait_for_room(TrialResources(cpus=4), seconds=60, poll=0.01, look=look)
+    assert len(look.left) == 1
+
+
+def test_room_that_does_not_come_is_diagnosed():
+    nodes = [{"CPU": 0.5}, {"CPU": 3.0, "GPU": 0.5}, *[{}] * 5]
     with pytest.raises(InputError) as error:
-        wait_for_room(TrialResources(cpus=1, gpus=1, workers=2), seconds=0.05, poll=0.01)
+        wait_for_room(TrialResources(cpus=1, gpus=1, workers=2), 0.05, poll=0.01, look=looks(nodes))
     message = str(error.value)
-    assert "2 workers of 1 CPUs and 1 GPUs each" in message
-    assert "8 CPUs and 2 GPUs, 3 CPUs and 0.5 GPUs are free" in message
+    assert "2 workers of 1 CPUs and 1 GPUs each; free are 3 CPUs and 0.5 GPUs on node 1; 0.5 CPUs" in message
+    assert "0 CPUs and 0 GPUs on node 4; less on 2 more, and no room came in 0.05 s. " in message
     assert "ray status" in message
+
+
+def test_only_nodes_with_the_labels_that_do_not_drain_have_room(monkeypatch):
+    there = {
+        "a": {"zone": "a"},
+        "b": {"zone": "b"},
+        "c": {"zone": "a"},
+        "dead": {"zone": "a"},
+        "new": {"zone": "a"},
+    }
+    about = [
+        {
+            "NodeID": key,
+            "NodeManagerAddress": "10.0.0.1",
+            "Resources": {},
+            "Labels": labels,
+            "Alive": key != "dead",
+        }
+        for key, labels in there.items()
+    ]
+    monkeypatch.setattr(ray, "nodes", lambda: about)
+    monkeypatch.setattr(state, "get_draining_nodes", lambda: {"c": 0})
+    monkeypatch.setattr(state, "available_resources_per_node", lambda: {key: {"CPU": 1.0} for key in "abc"})
+    assert free({"zone": "a"}) == {"10.0.0.1 (a)": {"CPU": 1.0}, "10.0.0.1 (new)": {}}
+    wait_for_room(TrialResources(labels={"zone": "b"}), seconds=0)
+    with pytest.raises(InputError, match="on one node with zone=c; no such node takes anything new"):
+        wait_for_room(TrialResources(labels={"zone": "c"}), seconds=0)
 
 
 def test_a_cluster_that_is_not_there_is_told_at_once(monkeypatch):

@@ -8,6 +8,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from PIL import Image
 
 from attention.errors import InputError
 from automl.data import cache as caches
@@ -88,6 +89,16 @@ def test_a_few_damaged_images_are_left_out_and_named(root: Path, capsys: pytest.
     assert opened.skipped == ("train/a/0003.png", "train/b/0005.png")
     assert opened.labels.tolist() == [0] * 99 + [1] * 149
     assert "left out 2 images that cannot be decoded: train/a/0003.png (Unid" in capsys.readouterr().err
+
+
+def test_an_image_without_an_agreed_range_is_left_out_and_named(
+    root: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    Image.fromarray(np.full((8, 8), 70_000, np.int32)).save(root / "train/a/0003.png", format="TIFF")
+    assert train(root).skipped == ("train/a/0003.png",)
+    assert "train/a/0003.png (ValueError: an image of 32-bit integers with values from 70000" in (
+        capsys.readouterr().err
+    )
 
 
 def test_many_damaged_images_are_an_error(root: Path, cache: Path) -> None:

@@ -50,6 +50,25 @@ def test_every_mode_becomes_rgb(mode: str) -> None:
     assert np.abs(square.astype(int) - expected).max() <= 1
 
 
+@pytest.mark.parametrize("kind", ["TIFF", "PPM"])
+def test_16_bits_in_32_are_scaled_as_16(kind: str) -> None:
+    """Pillow opens a 16-bit PGM so, and older ones a 16-bit PNG."""
+    values = np.tile(np.array([0, 255, 32768, 65535], np.int32), (4, 1))
+    picture = Image.fromarray(values)
+    assert picture.mode == "I"
+    square, _ = decode(stored(picture, kind), 4)
+    assert (square[..., 0] == [0, 0, 128, 255]).all()
+
+
+@pytest.mark.parametrize(("low", "high"), [(0, 65536), (-1, 200), (-(2**31), 2**31 - 1)])
+def test_32_bits_have_no_agreed_range(low: int, high: int) -> None:
+    values = np.array([[low, 1], [2, high]], np.int32)
+    with pytest.raises(
+        ValueError, match=f"32-bit integers with values from {low} to {high} has no agreed range"
+    ):
+        decode(stored(Image.fromarray(values), "TIFF"), 8)
+
+
 def test_transparent_becomes_white() -> None:
     square, _ = decode(stored(Image.new("RGBA", (9, 9), (0, 0, 0, 0)), "PNG"), 4)
     assert (square == 255).all()
