@@ -13,7 +13,7 @@ import ray
 import torch
 from ray import tune
 
-from automl import checkpoint
+from automl import checkpoint, hits
 from automl.data import shared
 from automl.facts import measure
 from automl.failure import failure
@@ -125,8 +125,13 @@ def reports(config: Mapping[str, Any], runtime: Runtime) -> Iterator[Report]:
         for metrics in fit(task, state, pace):
             history = [*history, {**metrics, "time": time.time()}]
             if config["test"] and _spent(history, trial):
-                scores = evaluate(task, state.model, "test")
+                right = torch.zeros(task.size("test"), device=runtime.device) if task.counts_hits else None
+                scores = evaluate(task, state.model, "test", right)
                 history[-1] |= {f"test_{name}": float(value) for name, value in scores.items()}
+                if right is not None:
+                    right = runtime.total(right)  # each worker has its own inputs
+                    if runtime.rank == 0:  # before the checkpoint, which says that all of it is there
+                        hits.save(folder, right.cpu().numpy())
             if runtime.rank == 0:
                 checkpoint.save(folder, trial, state, history, facts)
             yield Report(history=history, facts=facts, violations=violations, finished=_spent(history, trial))
