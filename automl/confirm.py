@@ -231,7 +231,7 @@ def conclude_in(tracker: Tracker, about: About, jury: Jury, **patience: float) -
     counts = Counter(record.state for record in roster.records.values())
     missing = tracker.finish(
         best=best,
-        metric=roster.plan.metric,
+        metric=None,  # the largest of many seeds' scores says nothing
         counts=counts,
         stopped=roster.left + counts[State.RUNNING] > 0,
         **patience,

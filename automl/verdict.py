@@ -509,11 +509,11 @@ def time_ratio(ours: Scores, theirs: Scores, seeds: Sequence[int]) -> Ratio | No
     The processor's time counts where all trainings have it, which a busy machine hardly changes.
     """
     for name in ("processor_seconds", "seconds"):
-        spent = [
+        first, second = (
             [getattr(arm.costs.get(seed), name, None) or 0.0 for seed in seeds] for arm in (ours, theirs)
-        ]
-        if len(seeds) >= 2 and all(seconds > 0 for arm in spent for seconds in arm):
-            return statistics.paired_ratio(*spent)
+        )
+        if len(seeds) >= 2 and all(seconds > 0 for seconds in first + second):
+            return statistics.paired_ratio(first, second)
     return None
 
 

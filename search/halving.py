@@ -73,6 +73,13 @@ def _front(score: Score, every: Sequence[Score]) -> int:
     return sum(dominates(other, score) for other in every)
 
 
-def dominates(one: Score, other: Score) -> bool:
-    """At least as good in every objective, and better in one."""
-    return all(a >= b for a, b in zip(one, other, strict=True)) and list(one) != list(other)
+def dominates(one: Score, other: Score, noise: Sequence[float] | None = None) -> bool:
+    """At least as good in every objective, and better in one.
+
+    noise: of each objective, the part of its value by which two that are equal may differ; to be better takes
+    more.
+    """
+    noise = noise if noise is not None else [0.0] * len(one)
+    return all(a >= b for a, b in zip(one, other, strict=True)) and any(
+        a - b > part * abs(b) for a, b, part in zip(one, other, noise, strict=True)
+    )

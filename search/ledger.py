@@ -39,6 +39,8 @@ class Plan:
     metric: the task's primary metric, one of a record's metrics. maximize: whether more of it is better.
     objectives: what is searched for: the metric, and facts of which less is better.
     baseline_share: part of the trials that tune the plain backbone.
+    guessing: a score of the metric that a model which has learned nothing may come to; None where that has
+        no bound.
     """
 
     trials: int | None
@@ -47,6 +49,7 @@ class Plan:
     maximize: bool
     objectives: Sequence[str]
     baseline_share: float = 0.2
+    guessing: float | None = None
 
     def better(self, name: str) -> int:
         """1 where more of an objective is better, -1 where less is."""
@@ -55,6 +58,12 @@ class Plan:
     def score(self, trial: TrialRecord) -> Score:
         """The objectives at the trial's last epoch, each the larger the better."""
         return [self.better(name) * trial.value(name) for name in self.objectives]
+
+    def guesses(self, trial: TrialRecord) -> bool:
+        """Whether a finished trial may have learned nothing."""
+        if self.guessing is None:
+            return False
+        return self.better(self.metric) * (trial.value(self.metric) - self.guessing) <= 0
 
 
 class Ledger(ABC):
@@ -220,11 +229,14 @@ def _outcome(report: Report | None, error: str | None) -> tuple[State, str | Non
 
 
 def leaders(records: Iterable[TrialRecord], plan: Plan) -> tuple[TrialRecord | None, TrialRecord | None]:
-    """The best of the finished trials by the plan's first objective, and the best without attention."""
+    """The best of the finished trials by the plan's first objective, and the best without attention.
+
+    What may have learned nothing leads where all the others have not, either.
+    """
     done = [record for record in records if record.state is State.COMPLETE]
     plain = [record for record in done if record.role is Role.BASELINE]
 
-    def score(record: TrialRecord) -> float:
-        return plan.score(record)[0]
+    def score(record: TrialRecord) -> tuple[bool, float]:
+        return not plan.guesses(record), plan.score(record)[0]
 
     return max(done, key=score, default=None), max(plain, key=score, default=None)

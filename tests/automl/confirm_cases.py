@@ -98,7 +98,7 @@ def scores(
 
 
 def answered(made: Mapping[str, Scores], inputs: int, seed: int = 0) -> dict[str, Scores]:
-    """`made` with answers to `inputs` images, some of which are hard for all, and the scores that these give."""
+    """`made` with answers to `inputs` images, hard and easy ones, and the scores that these give."""
     generator = np.random.default_rng(seed)
     hard = generator.random(inputs)
     answers = {}

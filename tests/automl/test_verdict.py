@@ -111,7 +111,9 @@ def test_too_few_seeds_say_so():
 
 def test_one_stops_early_only_if_asked():
     early = scores(40, ssa=0.03)
-    some = {name: replace(s, scores={k: v for k, v in s.scores.items() if k <= 12}) for name, s in early.items()}
+    some = {
+        name: replace(s, scores={k: v for k, v in s.scores.items() if k <= 12}) for name, s in early.items()
+    }
     assert judge(question(40), ARMS, some).said is None
     found = judge(question(40, sequential=True), ARMS, some)
     assert found.said == "better"
