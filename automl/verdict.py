@@ -86,7 +86,7 @@ class Scores:
     failed: it cannot be trained with that seed, such as when its loss diverges. errors: something broke,
     which says nothing of the arm.
     costs: of the trainings that have a score. hits: which test inputs were answered right, bool `(inputs,)`,
-    where that is kept. counted: the ratio of step times was one of counted work.
+    where that is kept. devices: names of those that trained, where they are known. counted: the ratio of step times was one of counted work.
     """
 
     scores: Mapping[int, float] = field(default_factory=dict)
@@ -94,6 +94,7 @@ class Scores:
     errors: Mapping[int, str] = field(default_factory=dict)
     costs: Mapping[int, Cost] = field(default_factory=dict)
     hits: Mapping[int, np.ndarray] = field(default_factory=dict)
+    devices: Mapping[int, str] = field(default_factory=dict)
     counted: bool = False
 
     def ended(self, seed: int) -> bool:
@@ -320,6 +321,7 @@ def collect(
     errors: dict[str, dict[int, str]] = {name: {} for name in scores}
     costs: dict[str, dict[int, Cost]] = {name: {} for name in scores}
     right: dict[str, dict[int, np.ndarray]] = {name: {} for name in scores}
+    devices: dict[str, dict[int, str]] = {name: {} for name in scores}
     counted = set()
     for record in records:
         seed = record.config.seed
@@ -328,6 +330,8 @@ def collect(
         if record.state is State.COMPLETE:
             scores[record.arm][seed] = record.value(metric)
             costs[record.arm][seed] = cost(record)
+            if record.device:
+                devices[record.arm][seed] = record.device
             if (answers := hits(record)) is not None:
                 right[record.arm][seed] = answers
             if record.facts.get("pace_counted"):
@@ -343,6 +347,7 @@ def collect(
             errors={seed: why for seed, why in errors[name].items() if seed not in scores[name]},
             costs=costs[name],
             hits=right[name],
+            devices=devices[name],
             counted=name in counted,
         )
         for name in scores
@@ -397,6 +402,15 @@ def judge(question: Question, arms: Sequence[Arm], scores: Mapping[str, Scores])
         for arm in arms
         for seed, reason in {**scores[arm.name].failed, **scores[arm.name].errors}.items()
     ]
+    unlike = [
+        seed for seed in seen if len({s.devices[seed] for s in scores.values() if seed in s.devices}) > 1
+    ]
+    if unlike:
+        names = sorted({device for s in scores.values() for device in s.devices.values()})
+        warnings.append(
+            f"the arms of {len(unlike)} seeds trained on unlike devices ({', '.join(names)}), whose times do "
+            f"not compare; a --label of the search keeps its trials on nodes of one kind"
+        )
     counted = [arm.name for arm in arms if scores[arm.name].counted]
     if counted and question.equal == "time":
         warnings.append(

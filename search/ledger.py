@@ -22,7 +22,19 @@ from search.config import TrialConfig
 from search.halving import Score
 from search.journal import at_once
 from search.record import Listener, Report, Role, State, TrialRecord
-from search.study import ARM, CONFIG, CUT, EPOCH, FACTS, REASON, ROLE, TRAINABLE, add_trial, open_trial
+from search.study import (
+    ARM,
+    CONFIG,
+    CUT,
+    DEVICE,
+    EPOCH,
+    FACTS,
+    REASON,
+    ROLE,
+    TRAINABLE,
+    add_trial,
+    open_trial,
+)
 
 # Errors in a row with one and the same reason after which there is nothing to hope for.
 HOPELESS = 3
@@ -147,15 +159,16 @@ class Ledger(ABC):
             return False
         mine = self._open[number][0][1]
         new = report.history[len(record.history) :]
-        facts = {} if record.facts else dict(report.facts)
-        record.facts = record.facts or facts
+        told: dict[str, Any] = {}
+        if report.facts and not record.facts:
+            record.facts, record.device = dict(report.facts), report.device
+            told = {FACTS: record.facts, **({DEVICE: record.device} if record.device else {})}
         goes_on = not report.last
         for metrics in new:
             record.history.append(dict(metrics))
             with at_once(self.study):
-                if facts:
-                    mine.set_user_attr(FACTS, facts)
-                    facts = {}
+                while told:
+                    mine.set_user_attr(*told.popitem())
                 mine.set_user_attr(f"{EPOCH}{len(record.history)}", record.history[-1])
                 self._tell_value(record)
                 decision = self._enter(record)
@@ -164,8 +177,8 @@ class Ledger(ABC):
                     mine.set_user_attr(CUT, True)
             for listener in self.listeners:
                 listener.reported(record)
-        if facts:  # of one that has learned nothing
-            mine.set_user_attr(FACTS, facts)
+        while told:  # of one that has learned nothing
+            mine.set_user_attr(*told.popitem())
         return goes_on
 
     def _tell_value(self, record: TrialRecord) -> None:
