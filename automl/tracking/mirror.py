@@ -57,17 +57,17 @@ def _params(values: Mapping[str, Any]) -> list[Param]:
 
 def _numbers(verdict: Mapping[str, Any]) -> dict[str, float]:
     """What a verdict is in numbers, those that there are: they stand side by side in MLflow's table."""
-    low, high = verdict["interval"] or (None, None)
-    wide = verdict["interval_images"] or (None, None)
-    time = verdict["time"] or {"ratio": None, "interval": (None, None)}
+    low, high = verdict.get("interval") or (None, None)
+    wide = verdict.get("interval_images") or (None, None)
+    time = verdict.get("time") or {"ratio": None, "interval": (None, None)}
     numbers = {
-        "difference": verdict["difference"],
+        "difference": verdict.get("difference"),
         "interval_low": low,
         "interval_high": high,
         "interval_images_low": wide[0],
         "interval_images_high": wide[1],
-        "p": verdict["p"],
-        "seeds": verdict["seeds"],
+        "p": verdict.get("p"),
+        "seeds": verdict.get("seeds"),
         "time_ratio": time["ratio"],
         "time_ratio_low": time["interval"][0],
         "time_ratio_high": time["interval"][1],
@@ -227,7 +227,7 @@ class Mirror:
         if self.parent is not None:
             now = get_current_time_millis()
             metrics = [Metric(key, float(value), now, 0) for key, value in _numbers(verdict).items()]
-            tags = [RunTag("verdict", str(verdict["verdict"])), RunTag(VERDICT, str(verdict["sentence"]))]
+            tags = [RunTag("verdict", str(verdict.get("verdict"))), RunTag(VERDICT, str(verdict["sentence"]))]
             self.client.log_batch(self.parent, metrics=metrics, tags=tags)
             self.client.log_dict(self.parent, dict(verdict), "verdict.json")
         run_id = self._find_parent(identity)

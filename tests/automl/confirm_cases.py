@@ -11,6 +11,7 @@ from automl_cases import HERE
 from optuna.study import StudyDirection
 
 from attention import Spec
+from automl import hits
 from automl.arms import Arm
 from automl.folder import new_folder
 from automl.interrupt import Interrupt
@@ -150,6 +151,7 @@ class FakeWorkers:
 
     most: trials after which a run ends, as if a signal had come. broken: those that end in an error.
     shuffled: trials end in another order than they began in.
+    seconds: of a training. images: of the test split, whose answers are kept where it is given.
     """
 
     def __init__(
@@ -159,7 +161,10 @@ class FakeWorkers:
         most: int = 10**9,
         broken: Collection[tuple[str, int]] = (),
         shuffled: bool = False,
+        seconds: Callable[[str, int], float] = lambda arm, seed: 1.0,
+        images: int = 0,
     ) -> None:
+        self.seconds, self.images = seconds, images
         self.score, self.valid, self.most = score, valid, most
         self.broken, self.shuffled = broken, shuffled
         self.trained: list[tuple[str, int]] = []
@@ -195,7 +200,10 @@ class FakeWorkers:
         if score is None:
             ledger.end(one.number, Report(infeasible="the training loss became nan"))
             return
-        metrics = {"epoch": 1, "resource": 1, "accuracy": self.valid(arm, seed), "seconds": 1}
+        metrics = {"epoch": 1, "resource": 1, "accuracy": self.valid(arm, seed), "steps": 20}
+        metrics["seconds"] = self.seconds(arm, seed)
+        if self.images:
+            hits.save(Storage(str(folder / one.folder)), np.arange(self.images) < self.images * score)
         (folder / one.folder).mkdir(parents=True, exist_ok=True)
         (folder / one.folder / "checkpoint.pt").touch()
         ledger.end(one.number, Report(history=[{**metrics, "test_accuracy": score}], finished=True))
