@@ -125,5 +125,5 @@ def _warnings(records: list[TrialRecord], plan: Plan) -> list[str]:
     best = max((record.value(plan.metric) for record in done), key=lambda v: plan.better(plan.metric) * v)
     return [
         f"no trial beats chance (the best validation {plan.metric} is {best:.3f}, and one that guesses may "
-        f"come to {plan.guessing:.3f}): which is best says nothing; train for longer (--epochs) or on more images"
+        f"come to {plan.guessing:.3f}): which is best says nothing; train for longer (--epochs)"
     ]

@@ -7,10 +7,10 @@ rate at which anything is said to differ when nothing does.
 Sources: sign flips, R. A. Fisher, The Design of Experiments (1935), section 21; t without the skewness, P.
 Hall, On the removal of skewness by transformation (1992); seeds crossed with images, A. Owen, The pigeonhole
 bootstrap (2007); S. Holm, A simple sequentially rejective multiple test procedure (1979); two one-sided
-tests, D. Schuirmann (1987); alpha spending, K. Lan and D. DeMets, Discrete sequential boundaries for clinical trials
-(1983), with their Pocock-type function, and its recursion from P. Armitage, C. McPherson and B. Rowe (1969);
-nominal levels in place of boundaries for small samples, C. Jennison and B. Turnbull, Group Sequential Methods
-(2000), section 4.4; several hypotheses in such a design, W. Maurer and F. Bretz (2013).
+tests, D. Schuirmann (1987); alpha spending, K. Lan and D. DeMets, Discrete sequential boundaries for clinical
+trials (1983), with their Pocock-type function, and its recursion from P. Armitage, C. McPherson and B. Rowe
+(1969); nominal levels in place of boundaries for small samples, C. Jennison and B. Turnbull, Group Sequential
+Methods (2000), section 4.4; several hypotheses in such a design, W. Maurer and F. Bretz (2013).
 """
 
 import math

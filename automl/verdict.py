@@ -86,7 +86,8 @@ class Scores:
     failed: it cannot be trained with that seed, such as when its loss diverges. errors: something broke,
     which says nothing of the arm.
     costs: of the trainings that have a score. hits: which test inputs were answered right, bool `(inputs,)`,
-    where that is kept. devices: names of those that trained, where they are known. counted: the ratio of step times was one of counted work.
+    where that is kept. devices: names of those that trained, where they are known. counted: the ratio of step
+    times was one of counted work.
     """
 
     scores: Mapping[int, float] = field(default_factory=dict)

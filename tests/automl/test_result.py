@@ -28,7 +28,7 @@ def result(values: list[float], guessing: float | None, state: State = State.COM
 def test_a_search_of_guesses_warns() -> None:
     (warning,) = result([0.10, 0.14], 0.155).warnings
     assert warning.startswith(
-        "no trial beats chance (the best validation accuracy is 0.140, and one that guesses may come to 0.155)"
+        "no trial beats chance (the best validation accuracy is 0.140, and one that guesses may come to 0.155"
     )
 
 
