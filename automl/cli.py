@@ -195,6 +195,8 @@ def _print_search(result: "SearchResult", storage: str) -> None:
         for trial in result.front:
             values = "  ".join(f"{name} {value:.4g}" for name, value in trial.objectives.items())
             print(f"          {values}  {_about(trial)}")
+    for warning in result.warnings:
+        print(f"warning: {warning}")
     if result.failure:
         print(f"error     {result.failure}; more in {result.folder}")
     if result.stopped:

@@ -22,11 +22,13 @@ class Sample:
     """One thing that is compared, trained with several seeds.
 
     name: as it was given. config: of its trainings, but for the seed. scores: of each split at each seed.
+    resolution: what one test image is worth in the metric's unit, 0 where that is not known.
     """
 
     name: str
     config: TrialConfig
     scores: Mapping[str, Mapping[int, float]]
+    resolution: float = 0.0
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -84,12 +86,14 @@ def run_compare(names: Sequence[str], *, margin: float = 0.5, storage: str = "se
 def _compare(samples: Sequence[Sample], split: str, margin: float) -> list[Compared]:
     task, first = TASKS[samples[0].config.task], samples[0]
     sign = task.scale if task.direction == "maximize" else -task.scale
+    resolution = max(sample.resolution for sample in samples) if split == "test" else 0.0
     differences: list[tuple[Difference, bool]] = []
     for other in samples[1:]:
         theirs, ours = first.scores[split], other.scores[split]
         both = sorted(ours.keys() & theirs.keys())
         if len(both) >= 2:
-            d = paired([sign * (ours[seed] - theirs[seed]) for seed in both], margin=margin)
+            gaps = [sign * (ours[seed] - theirs[seed]) for seed in both]
+            d = paired(gaps, margin=margin, resolution=resolution)
         elif min(len(ours), len(theirs)) >= 2:
             a, b = ([sign * score for score in part.values()] for part in (ours, theirs))
             d = unpaired(a, b, margin=margin)
@@ -108,6 +112,8 @@ def _compare(samples: Sequence[Sample], split: str, margin: float) -> list[Compa
             word = "better" if d.mean > 0 else "worse"
         elif d.p_margin <= ALPHA:
             word = "equivalent"
+        if word in ("equivalent", "undecided") and (d.low == d.high or 0 < margin < resolution):
+            word = "cannot tell"  # no spread is known, or less than one image is asked for
         seeds = f"{d.count} paired seeds" if is_paired else f"{d.count} or more seeds each, not paired"
         sentence = (
             f"{sample.name} against {first.name}: {word}, {d.mean:+.2f} {task.unit} (95 % CI {d.low:.2f} to "
@@ -154,6 +160,7 @@ def _of_search(name: str, folder: Path, about: About, wanted: str | None) -> Sam
     try:
         verdict = json.loads(file.read_text())
         complete, arms = verdict["complete"], {arm["name"]: arm for arm in verdict["arms"]}
+        resolution = float(verdict["resolution"])
     except (OSError, ValueError, KeyError, TypeError) as error:
         raise InputError(f"{file} is damaged or not one of ours ({error!r})") from error
     if not complete:
@@ -164,7 +171,8 @@ def _of_search(name: str, folder: Path, about: About, wanted: str | None) -> Sam
         raise unknown(f"arm of {folder.name}", part, list(arms))
     arm = arms[found[0]]
     scores = {int(seed): score for seed, score in arm["scores"].items()}
-    return Sample(name=name, config=TrialConfig.from_json(arm["config"]), scores={"test": scores})
+    config = TrialConfig.from_json(arm["config"])
+    return Sample(name=name, config=config, scores={"test": scores}, resolution=resolution)
 
 
 def _of_runs(name: str, storage: str) -> Sample:

@@ -30,6 +30,7 @@ from automl.tracking.apart import Apart
 from automl.tracking.subject import confirmation_subject
 from automl.tracking.tracker import Tracker
 from automl.verdict import Verdict
+from search.config import TrialConfig
 from search.ledger import Plan
 from search.record import State, TrialRecord
 from search.roster import Roster
@@ -110,12 +111,15 @@ def _begin(
     used = {record.config.seed for record in records}
     used |= {seed for path in there for seed in Confirmation.read(path).seeds}
     first = max(used) + 1
+    task = _open_data(about, field.arms[0].config)
     confirmation = Confirmation(
         number=1 + max((Confirmation.read(path).number for path in there), default=0),
         options=options,
         seeds=[(first + i) % 2**32 for i in range(options.seeds)],
         field=field,
         provenance=provenance(),
+        inputs=task.size("test"),
+        chance=task.chance("test"),
     )
     place = folder / (FOLDER if confirmation.number == 1 else f"{FOLDER}-{confirmation.number}")
     place.mkdir(exist_ok=True)
@@ -148,7 +152,7 @@ def _run(place: Path, about: About, confirmation: Confirmation, *, ablate: bool)
             for record in roster.records.values():
                 tracker.update(record)
             if roster.left:
-                task = _open_data(about, confirmation)
+                task = _open_data(about, confirmation.field.arms[0].config)
                 with open_workers(settings, place / "log.txt", advice) as workers:
                     plan, records = roster.plan, roster.records
                     metric = jury.question.metric
@@ -204,12 +208,12 @@ def open_jury(place: Path, about: About, confirmation: Confirmation, *, retry: b
     question = confirmation.question(task, about.settings.equal)
     study = study_in(place, about, maximize=question.maximize)
     roster = Roster(study, confirmation.plan(task, about.plan["budget"]), [], retry=retry)
-    return Jury(place, about.name, confirmation, question, roster)
+    return Jury(place, about.name, confirmation, question, roster, kept=about.kept / place.name)
 
 
-def _open_data(about: About, confirmation: Confirmation) -> Task:
+def _open_data(about: About, config: TrialConfig) -> Task:
     """Decodes the images where they no longer are. Raises InputError for others than the search had."""
-    task = open_task(confirmation.field.arms[0].config, about.settings.runtime)
+    task = open_task(config, about.settings.runtime)
     if task.digest != about.data:
         raise InputError(
             f"the images have changed since search {about.name!r} was made, so scores would not stand beside "
@@ -227,7 +231,7 @@ def conclude_in(tracker: Tracker, about: About, jury: Jury, **patience: float) -
     counts = Counter(record.state for record in roster.records.values())
     missing = tracker.finish(
         best=best,
-        metric=roster.plan.metric,
+        metric=None,  # the largest of many seeds' scores says nothing
         counts=counts,
         stopped=roster.left + counts[State.RUNNING] > 0,
         **patience,

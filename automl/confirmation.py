@@ -55,6 +55,7 @@ class Confirmation:
     """What `confirm.json` holds: fixed before the first trial, so that nobody chooses after seeing scores.
 
     number: 1 for a search's first. seeds: of each arm, in order. field: who takes part.
+    inputs, chance: of the test split, as in `Question`.
     """
 
     number: int
@@ -62,6 +63,8 @@ class Confirmation:
     seeds: list[int]
     field: Field
     provenance: dict[str, Any]
+    inputs: int
+    chance: float | None
 
     def to_json(self) -> dict[str, Any]:
         return {
@@ -92,13 +95,15 @@ class Confirmation:
         """What is asked. equal: what all arms have the same of, time or epochs."""
         return Question(
             seeds=self.seeds,
-            equal=f"equal {equal}",
+            equal=equal,
             margin=self.options.margin,
             sequential=self.options.sequential,
             metric=task.metric,
             maximize=task.direction == "maximize",
             scale=task.scale,
             unit=task.unit,
+            inputs=self.inputs,
+            chance=self.chance,
         )
 
     def plan(self, task: type[Task], budget: float) -> Plan:

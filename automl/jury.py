@@ -5,8 +5,12 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
+from automl import hits
 from automl.arms import Arm, ablations
 from automl.confirmation import VERDICT, Confirmation, write
+from automl.storage import Storage
 from automl.verdict import Question, Scores, Verdict, collect, judge
 from search.record import State, TrialRecord
 from search.roster import Entry, Roster
@@ -18,13 +22,21 @@ class Jury:
     First come the rivals, once each; then all arms with every seed, against the best baseline; then the
     ablations, if they are asked for. All of it follows from the study, so that it goes on where it was.
 
-    arms: those that are judged, the baseline first.
+    arms: those that are judged, the baseline first. kept: where the trials' folders are.
     """
 
     def __init__(
-        self, place: Path, name: str, confirmation: Confirmation, question: Question, roster: Roster
+        self,
+        place: Path,
+        name: str,
+        confirmation: Confirmation,
+        question: Question,
+        roster: Roster,
+        *,
+        kept: Storage,
     ) -> None:
-        self.place, self.name, self.confirmation = place, name, confirmation
+        self.place, self.name, self.confirmation, self.kept = place, name, confirmation, kept
+        self._hits: dict[int, np.ndarray | None] = {}  # of each finished trial
         self.question, self.roster = question, roster
         self.arms: list[Arm] = []
         self.verdict = Verdict(question=question)
@@ -85,7 +97,13 @@ class Jury:
         self.verdict = judge(self.question, self.arms, self._scores())
 
     def _scores(self) -> dict[str, Scores]:
-        return collect(self.arms, self.roster.standing, self.roster.plan.metric, self.question.seeds)
+        metric, seeds = self.roster.plan.metric, self.question.seeds
+        return collect(self.arms, self.roster.standing, metric, seeds, hits=self._hits_of)
+
+    def _hits_of(self, record: TrialRecord) -> np.ndarray | None:
+        if record.number not in self._hits:
+            self._hits[record.number] = hits.read(self.kept / record.folder)
+        return self._hits[record.number]
 
     def value(self) -> dict[str, Any]:
         value = self.verdict.to_json(self.arms, self._scores())

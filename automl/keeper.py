@@ -11,6 +11,10 @@ from search.record import CHECKPOINT, State, TrialRecord
 
 log = logging.getLogger("automl")
 
+# What one and the same model's differs by when it is measured again, as a part of it: no reason to leave a
+# front. The others are counted.
+NOISE = {"latency": 0.02, "pace": 0.02}
+
 
 class Keeper:
     """A listener that deletes the checkpoints of ended trials that nobody will want.
@@ -66,21 +70,28 @@ class Keeper:
     def staying(self) -> list[TrialRecord]:
         """The ended trials whose checkpoints stay."""
         done = [record for record in self.held.values() if record.state is State.COMPLETE]
-        if len(self.plan.objectives) > 1:
-            best = front(done, self.plan)
+        leading, baseline = leaders(sorted(done, key=lambda r: r.number), self.plan)
+        if len(self.plan.objectives) > 1:  # the front, or what leads where all may be guessing
+            best = front(done, self.plan) or [record for record in [leading] if record]
         else:
-            # Of equals the first, as `leaders` has it, whatever order they ended in.
-            best = sorted(done, key=lambda r: (-self.plan.score(r)[0], r.number))[: self.keep]
-        _, baseline = leaders(sorted(done, key=lambda r: r.number), self.plan)
+            best = sorted(done, key=self._rank)[: self.keep]
         return [*best, *([baseline] if baseline else [])]
+
+    def _rank(self, record: TrialRecord) -> tuple[bool, float, int]:
+        """Of equals the first, as `leaders` has it, whatever order they ended in."""
+        return self.plan.guesses(record), -self.plan.score(record)[0], record.number
 
 
 def front(records: Iterable[TrialRecord], plan: Plan) -> list[TrialRecord]:
-    """The finished trials that no other one dominates, by number."""
-    done = [record for record in records if record.state is State.COMPLETE]
+    """The finished trials that no other one dominates by more than noise, by number.
+
+    What may have learned nothing is cheap for no reason, and is on none.
+    """
+    done = [record for record in records if record.state is State.COMPLETE and not plan.guesses(record)]
     scores = {record.number: plan.score(record) for record in done}
+    noise = [NOISE.get(name, 0.0) for name in plan.objectives]
     return [
         record
         for record in sorted(done, key=lambda r: r.number)
-        if not any(dominates(scores[other.number], scores[record.number]) for other in done)
+        if not any(dominates(scores[other.number], scores[record.number], noise) for other in done)
     ]

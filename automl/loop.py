@@ -127,8 +127,13 @@ def rate_at(task: Task, step: int, total: int) -> float:
 
 
 @torch.inference_mode()
-def evaluate(task: Task, model: nn.Module, split: Split = "validation") -> dict[str, Tensor]:
-    """The task's metrics on a split, in the precision of training, still on the device."""
+def evaluate(
+    task: Task, model: nn.Module, split: Split = "validation", hits: Tensor | None = None
+) -> dict[str, Tensor]:
+    """The task's metrics on a split, in the precision of training, still on the device.
+
+    hits: as in `Task.evaluate`.
+    """
     model.eval()
     with task.runtime.autocast():
-        return task.evaluate(model, split)
+        return task.evaluate(model, split) if hits is None else task.evaluate(model, split, hits)

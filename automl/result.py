@@ -9,7 +9,7 @@ from typing import Any
 
 from automl.keeper import front
 from search.engine import Engine
-from search.ledger import leaders
+from search.ledger import Plan, leaders
 from search.record import State, TrialRecord
 
 
@@ -40,6 +40,7 @@ class SearchResult:
     folder: the search's folder, with its study, checkpoints and log.
     failure: the first error, if any trial had one.
     untracked: trials that MLflow does not have in full.
+    warnings: what is wrong with what was found.
     """
 
     search: str
@@ -58,6 +59,7 @@ class SearchResult:
     folder: str
     failure: str | None
     untracked: int
+    warnings: list[str]
 
     def to_json(self) -> dict[str, Any]:
         return asdict(self)
@@ -112,4 +114,16 @@ def make_result(
         folder=str(folder),
         failure=next((r.reason for r in records if r.state is State.ERROR), None),
         untracked=untracked,
+        warnings=_warnings(records, plan),
     )
+
+
+def _warnings(records: list[TrialRecord], plan: Plan) -> list[str]:
+    done = [record for record in records if record.state is State.COMPLETE]
+    if not done or not all(plan.guesses(record) for record in done):
+        return []
+    best = max((record.value(plan.metric) for record in done), key=lambda v: plan.better(plan.metric) * v)
+    return [
+        f"no trial beats chance (the best validation {plan.metric} is {best:.3f}, and one that guesses may "
+        f"come to {plan.guessing:.3f}): which is best says nothing; train for longer (--epochs)"
+    ]

@@ -20,6 +20,7 @@ from automl.forecast import Forecast, check_limits
 from automl.lasting import check_lasting
 from automl.result import SearchResult, make_result
 from automl.settings import PLACED, Settings, command, draw_baseline
+from automl.statistics import guessing
 from automl.storage import Storage
 from automl.tasks import Split, Task, open_task
 from automl.tracking.apart import Apart
@@ -220,6 +221,7 @@ class Stopped(SystemExit):
 
 
 def make_plan(settings: Settings, baseline: TrialConfig, task: Task) -> Plan:
+    chance = task.chance("validation")
     return Plan(
         trials=settings.most,
         budget=float(baseline.training.epochs),
@@ -227,6 +229,7 @@ def make_plan(settings: Settings, baseline: TrialConfig, task: Task) -> Plan:
         maximize=task.direction == "maximize",
         objectives=settings.objectives(task.metric),
         baseline_share=settings.baseline_share,
+        guessing=None if chance is None else guessing(chance, task.size("validation")),
     )
 
 

@@ -4,19 +4,20 @@ Pure functions of numbers, in whatever unit these have. A difference is ours min
 better. Several comparisons against one baseline, and several looks while seeds still come in, both keep the
 rate at which anything is said to differ when nothing does.
 
-Sources: sign flips, R. A. Fisher, The Design of Experiments (1935), section 21; S. Holm, A simple
-sequentially rejective multiple test procedure (1979); two one-sided tests, D. Schuirmann (1987); alpha
-spending, K. Lan and D. DeMets, Discrete sequential boundaries for clinical trials (1983), with their
-Pocock-type function, and its recursion from P. Armitage, C. McPherson and B. Rowe (1969); nominal levels in
-place of boundaries for small samples, C. Jennison and B. Turnbull, Group Sequential Methods (2000), section
-4.4; several hypotheses in such a design, W. Maurer and F. Bretz (2013).
+Sources: sign flips, R. A. Fisher, The Design of Experiments (1935), section 21; t without the skewness, P.
+Hall, On the removal of skewness by transformation (1992); seeds crossed with images, A. Owen, The pigeonhole
+bootstrap (2007); S. Holm, A simple sequentially rejective multiple test procedure (1979); two one-sided
+tests, D. Schuirmann (1987); alpha spending, K. Lan and D. DeMets, Discrete sequential boundaries for clinical
+trials (1983), with their Pocock-type function, and its recursion from P. Armitage, C. McPherson and B. Rowe
+(1969); nominal levels in place of boundaries for small samples, C. Jennison and B. Turnbull, Group Sequential
+Methods (2000), section 4.4; several hypotheses in such a design, W. Maurer and F. Bretz (2013).
 """
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
 from functools import lru_cache, partial
-from typing import Literal
+from typing import Literal, get_args
 
 import numpy as np
 from scipy import stats
@@ -29,8 +30,12 @@ ALPHA = 0.05  # the rate at which a difference is claimed where there is none
 POWER = 0.8  # the rate at which one is found that is there
 DRAWS = 20_000  # of a permutation test; up to 14 pairs it is exact
 MOST = 100_000  # seeds beyond which nobody needs a number
+SKEWED = 2  # pairs that the test takes more than t's, for being right with skewed differences, too
+EQUAL = 0.05  # a ratio of times is one of equal times if its interval is as near to 1
+GUESSED = 0.001  # the rate at which one that guesses comes above `guessing`
 
-Word = Literal["better", "worse", "equivalent", "undecided"]
+Word = Literal["better", "worse", "equivalent", "undecided", "cannot tell"]
+WORDS: tuple[Word, ...] = get_args(Word)
 Level = Callable[[float], float]  # the level of one test now, from the level of all looks together
 
 
@@ -38,7 +43,8 @@ Level = Callable[[float], float]  # the level of one test now, from the level of
 class Difference:
     """What is known of a difference.
 
-    mean, low, high: with its interval. sd: of the differences, or None where they are not paired.
+    mean, low, high: with its interval. sd: of the differences, at least what the resolution of the scores
+    leaves open, or None where they are not paired.
     p: that it is as far from zero if there is none, two-sided. p_margin: that it is so well within the margin
     if it is not within it at all. count: pairs of scores, or the smaller of the two counts.
     """
@@ -52,23 +58,36 @@ class Difference:
     count: int
 
 
-def paired(differences: Sequence[float], *, margin: float, alpha: float = ALPHA) -> Difference:
-    """From differences at one seed each: t interval, sign-flip p, and two one-sided t tests.
+def paired(
+    differences: Sequence[float], *, margin: float, resolution: float = 0.0, alpha: float = ALPHA
+) -> Difference:
+    """From differences at one seed each: t interval, p, and two one-sided t tests.
+
+    p is the larger one of two. Sign flips are exact, in as few pairs as one likes, where the differences lie
+    alike on both sides of their mean. Where two arms have unlike spread and skewness they do not, and there
+    t holds the level once its skewness is taken out of it.
+
+    resolution: the step of the scores, such as what one test image is worth. A score is known to half a step:
+    differences that are the same at each seed have a spread of rounding all the same. Where it is 0, such
+    differences say nothing of how far seeds differ, and p_margin is 1.
 
     Raises ValueError for fewer than two.
     """
     d = np.asarray(differences, float)
     if len(d) < 2:
         raise ValueError(f"a paired comparison takes 2 or more pairs; got {len(d)}")
-    mean, sd = float(d.mean()), float(d.std(ddof=1))
-    free, error = len(d) - 1, sd / math.sqrt(len(d))
-    if sd <= 1e-12 * max(1.0, abs(mean)):  # the same difference each time: no t, and no doubt
-        low, high, p_margin = mean, mean, float(abs(mean) >= margin)
+    mean = float(d.mean())
+    # The variance of a rounding error is step^2 / 12, and a difference has two.
+    sd = max(float(d.std(ddof=1)), resolution / math.sqrt(6))
+    free, error, p = len(d) - 1, sd / math.sqrt(len(d)), sign_flip(d)
+    if sd <= 1e-12 * max(1.0, abs(mean)):
+        low, high, p_margin = mean, mean, 1.0
     else:
         reach = _quantile(free, alpha) * error
         low, high = mean - reach, mean + reach
         p_margin = float(stdtr(free, (abs(mean) - margin) / error)) if margin > 0 else 1.0
-    return Difference(mean=mean, low=low, high=high, sd=sd, p=sign_flip(d), p_margin=p_margin, count=len(d))
+        p = max(p, skewed_t(d, sd))
+    return Difference(mean=mean, low=low, high=high, sd=sd, p=p, p_margin=p_margin, count=len(d))
 
 
 def unpaired(
@@ -83,7 +102,7 @@ def unpaired(
         raise ValueError(f"a comparison takes 2 or more scores on each side; got {len(a)} and {len(b)}")
     mean = float(a.mean() - b.mean())
     if max(a.std(), b.std()) <= 1e-12 * max(1.0, abs(mean)):
-        low, high, p_margin = mean, mean, float(abs(mean) >= margin)
+        low, high, p_margin = mean, mean, 1.0  # as in `paired`
     else:
         interval = stats.ttest_ind(a, b, equal_var=False).confidence_interval(1 - alpha)
         low, high = float(interval.low), float(interval.high)
@@ -116,6 +135,93 @@ def sign_flip(differences: Sequence[float] | np.ndarray) -> float:
     return float(extreme / len(sums))
 
 
+def skewed_t(differences: np.ndarray, sd: float) -> float:
+    """The two-sided p of t as P. Hall transforms it: a monotone cubic that takes out the sample's skewness.
+
+    With a skewed null, t rejects too often on the side of the short tail: there a small mean comes with a
+    small sd.
+    """
+    d, count = differences, len(differences)
+    mean = float(d.mean())
+    centred = d - mean
+    ratio = mean / sd
+    skew = float((centred * centred * centred).mean()) / (sd * math.sqrt((count - 1) / count)) ** 3
+    t = ratio + skew * ratio**2 / 3 + skew**2 * ratio**3 / 27 + skew / (6 * count)
+    return float(2 * stdtr(count - 1, -abs(t) * math.sqrt(count)))
+
+
+def reach_of_images(differences: np.ndarray, alpha: float = ALPHA) -> float:
+    """How far the mean of `differences` (seeds, images) may be off if seeds and images are both a sample.
+
+    differences: of right and wrong answers to the same images with the same seeds: -1, 0 or 1 each. Images
+    are crossed with seeds, so that more seeds do not make up for few images.
+
+    Returns half the width of the interval. Its variance is that of a two-level bootstrap, which draws seeds
+    and images anew independently, in closed form and without its bias, which counts the noise of single
+    answers three times (A. Owen 2007); t's quantile has Satterthwaite's degrees of freedom. It is never
+    smaller than for seeds alone, nor for images alone. On these the arms differ by one answer at least, even
+    where they have not yet: an image that nobody has seen may be that one (A. Agresti and Y. Min 2005).
+    """
+    seeds, images = differences.shape
+    d = np.asarray(differences, float)
+    whole, of_seed, of_image = d.mean(), d.mean(1), d.mean(0)
+    by_seed = float(of_seed.var(ddof=1)) / seeds if seeds > 1 else 0.0
+    by_image = max(float(of_image.var(ddof=1)) / images if images > 1 else 0.0, images**-2.0)
+    rest = d - of_seed[:, None] - of_image[None, :] + whole
+    free = (seeds - 1) * (images - 1)
+    twice = float((rest * rest).sum()) / free / (seeds * images) if free else 0.0
+    variance = max(by_seed + by_image - twice, by_seed, by_image)
+    parts = by_seed**2 / max(1, seeds - 1) + by_image**2 / max(1, images - 1)
+    reach = float(stats.t.isf(alpha / 2, (by_seed + by_image) ** 2 / parts)) * math.sqrt(variance)
+    return max(reach, _quantile(max(1, seeds - 1), alpha) * math.sqrt(by_seed))
+
+
+@dataclass(frozen=True, kw_only=True)
+class Ratio:
+    """How many times more one is than the other: the geometric mean with its interval."""
+
+    mean: float
+    low: float
+    high: float
+
+    @property
+    def equal(self) -> bool:
+        """It is shown to lie near 1."""
+        return self.low >= 1 - EQUAL and self.high <= 1 + EQUAL
+
+
+def paired_ratio(ours: Sequence[float], theirs: Sequence[float], alpha: float = ALPHA) -> Ratio:
+    """From positive numbers at one seed each: the t interval of the logarithms' differences.
+
+    Raises ValueError for fewer than two pairs.
+    """
+    if len(ours) < 2:
+        raise ValueError(f"a paired comparison takes 2 or more pairs; got {len(ours)}")
+    logs = np.log(np.asarray(ours, float)) - np.log(np.asarray(theirs, float))
+    mean = float(logs.mean())
+    reach = _quantile(len(logs) - 1, alpha) * float(logs.std(ddof=1)) / math.sqrt(len(logs))
+    return Ratio(mean=math.exp(mean), low=math.exp(mean - reach), high=math.exp(mean + reach))
+
+
+def guessing(chance: float, inputs: int) -> float:
+    """The share of right answers to `inputs` questions that one who guesses does not exceed.
+
+    chance: the share that it has in the long run. It comes above in one of a thousand cases.
+    """
+    return chance + float(stats.norm.isf(GUESSED)) * math.sqrt(chance * (1 - chance) / inputs)
+
+
+def above_chance(scores: Sequence[float], chance: float, inputs: int, alpha: float = ALPHA) -> bool:
+    """Whether the mean of shares of right answers is above `chance` by more than its error, one-sided.
+
+    The images are the same with every seed, so that theirs does not shrink with more seeds.
+    """
+    shares = np.asarray(scores, float)
+    spread = float(shares.var(ddof=1)) / len(shares) if len(shares) > 1 else 0.0
+    error = math.sqrt(chance * (1 - chance) / inputs + spread)
+    return float(shares.mean()) - chance > float(stats.norm.isf(alpha)) * error
+
+
 @lru_cache(maxsize=16)
 def _signs(count: int) -> np.ndarray:
     """Signs of `count` differences, a row a pattern, first the observed one; one of two opposites."""
@@ -124,7 +230,7 @@ def _signs(count: int) -> np.ndarray:
     else:
         patterns = np.random.default_rng(0).integers(0, 2, (DRAWS, count))
         patterns[0] = 0
-    return np.asarray(1 - 2 * patterns, np.int8)
+    return np.asarray(1 - 2 * patterns, float)
 
 
 @lru_cache(maxsize=1024)
@@ -177,29 +283,36 @@ def verdict(
     level: Level = lambda alpha: alpha,
     alpha: float = ALPHA,
     family: int | None = None,
+    fair: Sequence[Collection[Word]] | None = None,
 ) -> tuple[Word, int]:
     """What can be said of finalists against one baseline, and which of them leads.
 
     family: how many finalists there were; of those that dropped out nothing is said but that they are not
     known to be equivalent.
+    fair: what may be said of each, as far as the comparison with it was fair; everything where not given.
 
     `better`: a finalist is, by Holm's procedure over all of them; the leading one is the best of those that
-    are. `worse`: the best of all is worse. `equivalent`: each lies within the margin. `undecided`
-    otherwise; the leading one is then the one with the largest mean.
+    are. `worse`: the best of all is worse. `equivalent`: each lies within the margin. `cannot tell`: one of
+    these, and it may not be said. `undecided` otherwise; the leading one is then the one with the largest
+    mean.
     """
+    fair = fair if fair is not None else [WORDS] * len(finalists)
     rejected = step_down([f.p for f in finalists], level, alpha, family=family)
     order = sorted(range(len(finalists)), key=lambda i: finalists[i].mean, reverse=True)
-    better = [i for i in order if rejected[i] and finalists[i].mean > 0]
+    ahead = [i for i in order if rejected[i] and finalists[i].mean > 0]
+    better = [i for i in ahead if "better" in fair[i]]
     if better:
         return "better", better[0]
+    if ahead:
+        return "cannot tell", ahead[0]
     lead = order[0]
     if rejected[lead]:
-        return "worse", lead
+        return ("worse" if "worse" in fair[lead] else "cannot tell"), lead
     # Every one of them has to pass, which needs no correction (R. Berger 1982). Each of a pair of one-sided
     # tests has half the nominal level of a two-sided one of twice the rate.
     whole = family is None or family == len(finalists)
     if whole and all(f.p_margin <= level(2 * alpha) / 2 for f in finalists):
-        return "equivalent", lead
+        return ("equivalent" if all("equivalent" in words for words in fair) else "cannot tell"), lead
     return "undecided", lead
 
 
@@ -211,16 +324,23 @@ def power(difference: float, sd: float, count: int, alpha: float = ALPHA) -> flo
 
 
 def pairs_needed(difference: float, sd: float, alpha: float = ALPHA, rate: float = POWER) -> int | None:
-    """The fewest pairs that show a true `difference` at the given rate; None beyond 100,000."""
+    """The fewest pairs that show a true `difference` at the given rate; None beyond 100,000.
+
+    As many as with a t test, and the few more that `paired` takes; see `SKEWED`.
+    """
+
+    def shown(count: int) -> bool:
+        return power(difference, sd, max(2, count - SKEWED), alpha) >= rate
+
     low = least_pairs(alpha)
     high = low
-    while power(difference, sd, high, alpha) < rate:
+    while not shown(high):
         low, high = high + 1, 2 * high
         if high > MOST:
             return None
     while low < high:
         middle = (low + high) // 2
-        if power(difference, sd, middle, alpha) < rate:
+        if not shown(middle):
             low = middle + 1
         else:
             high = middle

@@ -13,9 +13,9 @@ import ray
 import torch
 from ray import tune
 
-from automl import checkpoint
+from automl import checkpoint, hits
 from automl.data import shared
-from automl.facts import measure
+from automl.facts import measure, processor
 from automl.failure import failure
 from automl.limits import Limits
 from automl.loop import Diverged, evaluate, fit, start
@@ -93,6 +93,7 @@ def reports(config: Mapping[str, Any], runtime: Runtime) -> Iterator[Report]:
     trial, folder = TrialConfig.from_json(config["trial"]), Storage(config["folder"])
     history: list[Metrics] = []
     facts: dict[str, float] = {}
+    device = device_name(runtime.device)
     violations: dict[str, float] = {}
     shared.use(config["data"])
     try:
@@ -113,7 +114,7 @@ def reports(config: Mapping[str, Any], runtime: Runtime) -> Iterator[Report]:
         limits = Limits(**config["limits"])
         violations = limits.violations(facts)
         if excess := limits.excess(facts):
-            yield Report(infeasible=excess, violations=violations, facts=facts)
+            yield Report(infeasible=excess, violations=violations, facts=facts, device=device)
             return
         equal = (facts["pace"], facts["validation"]) if config["equal"] == "time" else (1.0, 0.0)
         task = open_task(trial, runtime)
@@ -122,16 +123,29 @@ def reports(config: Mapping[str, Any], runtime: Runtime) -> Iterator[Report]:
             checkpoint.restore(state, content)
             del content
             if _spent(history, trial):
-                yield Report(history=history, facts=facts, violations=violations, finished=True)
+                yield Report(
+                    history=history, facts=facts, device=device, violations=violations, finished=True
+                )
                 return
         for metrics in fit(task, state, *equal):
             history = [*history, {**metrics, "time": time.time()}]
             if config["test"] and _spent(history, trial):
-                scores = evaluate(task, state.model, "test")
+                right = torch.zeros(task.size("test"), device=runtime.device) if task.counts_hits else None
+                scores = evaluate(task, state.model, "test", right)
                 history[-1] |= {f"test_{name}": float(value) for name, value in scores.items()}
+                if right is not None:
+                    right = runtime.total(right)  # each worker has its own inputs
+                    if runtime.rank == 0:  # before the checkpoint, which says that all of it is there
+                        hits.save(folder, right.cpu().numpy())
             if runtime.rank == 0:
                 checkpoint.save(folder, trial, state, history, facts)
-            yield Report(history=history, facts=facts, violations=violations, finished=_spent(history, trial))
+            yield Report(
+                history=history,
+                facts=facts,
+                device=device,
+                violations=violations,
+                finished=_spent(history, trial),
+            )
     except torch.OutOfMemoryError as error:
         reason = f"out of memory: {_line(error)}"
     except Diverged as error:
@@ -140,7 +154,7 @@ def reports(config: Mapping[str, Any], runtime: Runtime) -> Iterator[Report]:
         return
     if runtime.device.type == "cuda":
         torch.cuda.empty_cache()
-    yield Report(history=history, facts=facts, violations=violations, infeasible=reason)
+    yield Report(history=history, facts=facts, device=device, violations=violations, infeasible=reason)
 
 
 def _spent(history: list[Metrics], trial: TrialConfig) -> bool:
@@ -150,6 +164,11 @@ def _spent(history: list[Metrics], trial: TrialConfig) -> bool:
 def _line(error: BaseException) -> str:
     text = str(error).strip().splitlines()
     return f"{type(error).__name__}: {text[0]}" if text else type(error).__name__
+
+
+def device_name(device: torch.device) -> str:
+    """Of the GPU or the processor: two of unlike names are not equally fast."""
+    return torch.cuda.get_device_name(device) if device.type == "cuda" else processor()
 
 
 def granted(gpus: float) -> torch.device:

@@ -1,5 +1,8 @@
 """Asynchronous successive halving: at each rung, the best third of those that have come so far goes on.
 
+A trial that does not is stopped at once and for good. This is the stopping variant, as Ray Tune has it; the
+paper's own promotes: trials pause at a rung, and go on when they are among its best third.
+
 Source: L. Li et al., A System for Massively Parallel Hyperparameter Tuning (2018), arXiv 1810.05934,
 algorithm 2; with several objectives a trial is as good as the number of trials on better Pareto fronts is
 small (R. Schmucker et al., Multi-objective Asynchronous Successive Halving (2021), arXiv 2106.12639).
@@ -73,6 +76,13 @@ def _front(score: Score, every: Sequence[Score]) -> int:
     return sum(dominates(other, score) for other in every)
 
 
-def dominates(one: Score, other: Score) -> bool:
-    """At least as good in every objective, and better in one."""
-    return all(a >= b for a, b in zip(one, other, strict=True)) and list(one) != list(other)
+def dominates(one: Score, other: Score, noise: Sequence[float] | None = None) -> bool:
+    """At least as good in every objective, and better in one.
+
+    noise: of each objective, the part of its value by which two that are equal may differ; to be better takes
+    more.
+    """
+    noise = noise if noise is not None else [0.0] * len(one)
+    return all(a >= b for a, b in zip(one, other, strict=True)) and any(
+        a - b > part * abs(b) for a, b, part in zip(one, other, noise, strict=True)
+    )

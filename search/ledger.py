@@ -22,7 +22,19 @@ from search.config import TrialConfig
 from search.halving import Score
 from search.journal import at_once
 from search.record import Listener, Report, Role, State, TrialRecord
-from search.study import ARM, CONFIG, CUT, EPOCH, FACTS, REASON, ROLE, TRAINABLE, add_trial, open_trial
+from search.study import (
+    ARM,
+    CONFIG,
+    CUT,
+    DEVICE,
+    EPOCH,
+    FACTS,
+    REASON,
+    ROLE,
+    TRAINABLE,
+    add_trial,
+    open_trial,
+)
 
 # Errors in a row with one and the same reason after which there is nothing to hope for.
 HOPELESS = 3
@@ -39,6 +51,8 @@ class Plan:
     metric: the task's primary metric, one of a record's metrics. maximize: whether more of it is better.
     objectives: what is searched for: the metric, and facts of which less is better.
     baseline_share: part of the trials that tune the plain backbone.
+    guessing: a score of the metric that a model which has learned nothing may come to; None where that has
+        no bound.
     """
 
     trials: int | None
@@ -47,6 +61,7 @@ class Plan:
     maximize: bool
     objectives: Sequence[str]
     baseline_share: float = 0.2
+    guessing: float | None = None
 
     def better(self, name: str) -> int:
         """1 where more of an objective is better, -1 where less is."""
@@ -55,6 +70,12 @@ class Plan:
     def score(self, trial: TrialRecord) -> Score:
         """The objectives at the trial's last epoch, each the larger the better."""
         return [self.better(name) * trial.value(name) for name in self.objectives]
+
+    def guesses(self, trial: TrialRecord) -> bool:
+        """Whether a finished trial may have learned nothing."""
+        if self.guessing is None:
+            return False
+        return self.better(self.metric) * (trial.value(self.metric) - self.guessing) <= 0
 
 
 class Ledger(ABC):
@@ -138,15 +159,16 @@ class Ledger(ABC):
             return False
         mine = self._open[number][0][1]
         new = report.history[len(record.history) :]
-        facts = {} if record.facts else dict(report.facts)
-        record.facts = record.facts or facts
+        told: dict[str, Any] = {}
+        if report.facts and not record.facts:
+            record.facts, record.device = dict(report.facts), report.device
+            told = {FACTS: record.facts, **({DEVICE: record.device} if record.device else {})}
         goes_on = not report.last
         for metrics in new:
             record.history.append(dict(metrics))
             with at_once(self.study):
-                if facts:
-                    mine.set_user_attr(FACTS, facts)
-                    facts = {}
+                while told:
+                    mine.set_user_attr(*told.popitem())
                 mine.set_user_attr(f"{EPOCH}{len(record.history)}", record.history[-1])
                 self._tell_value(record)
                 decision = self._enter(record)
@@ -155,8 +177,8 @@ class Ledger(ABC):
                     mine.set_user_attr(CUT, True)
             for listener in self.listeners:
                 listener.reported(record)
-        if facts:  # of one that has learned nothing
-            mine.set_user_attr(FACTS, facts)
+        while told:  # of one that has learned nothing
+            mine.set_user_attr(*told.popitem())
         return goes_on
 
     def _tell_value(self, record: TrialRecord) -> None:
@@ -220,11 +242,14 @@ def _outcome(report: Report | None, error: str | None) -> tuple[State, str | Non
 
 
 def leaders(records: Iterable[TrialRecord], plan: Plan) -> tuple[TrialRecord | None, TrialRecord | None]:
-    """The best of the finished trials by the plan's first objective, and the best without attention."""
+    """The best of the finished trials by the plan's first objective, and the best without attention.
+
+    What may have learned nothing leads where all the others have not, either.
+    """
     done = [record for record in records if record.state is State.COMPLETE]
     plain = [record for record in done if record.role is Role.BASELINE]
 
-    def score(record: TrialRecord) -> float:
-        return plan.score(record)[0]
+    def score(record: TrialRecord) -> tuple[bool, float]:
+        return not plan.guesses(record), plan.score(record)[0]
 
     return max(done, key=score, default=None), max(plain, key=score, default=None)

@@ -48,6 +48,7 @@ class Report:
 
     history: one record of metrics an epoch, from the first on.
     facts: what was measured before training: parameters, MACs, memory, latency, pace.
+    device: what it trains on, by name, told with the facts.
     finished: the budget is used up.
     infeasible: why the configuration cannot be trained. violations: by how much, for each limit.
     error, traceback: of a crash.
@@ -56,6 +57,7 @@ class Report:
 
     history: Sequence[Metrics] = ()
     facts: Mapping[str, float] = field(default_factory=dict)
+    device: str = ""
     finished: bool = False
     infeasible: str | None = None
     violations: Mapping[str, float] = field(default_factory=dict)
@@ -74,7 +76,7 @@ class TrialRecord:
     """One trial.
 
     history: one record of metrics an epoch.
-    facts: what was measured before training.
+    facts: what was measured before training. device: on which it was, by name, and where it trained first.
     reason: why it is infeasible or failed. traceback: of an error of its own.
     arm: of a confirmation, what it is a repetition of, with a seed of its own.
     """
@@ -88,6 +90,7 @@ class TrialRecord:
     reason: str | None = None
     traceback: str | None = None
     arm: str = ""
+    device: str = ""
 
     @property
     def name(self) -> str:

@@ -25,7 +25,7 @@ FILE = "study.journal"
 
 # User attributes of a trial. LIKE marks trials of another search that this one learns from; of the study
 # itself, it holds the parameters that are tried first.
-CONFIG, ROLE, FACTS, REASON = "config", "role", "facts", "reason"
+CONFIG, ROLE, FACTS, DEVICE, REASON = "config", "role", "facts", "device", "reason"
 EPOCH = "epoch:"  # and its number: the metrics of an epoch
 CUT, LIKE, ARM = "cut", "like", "arm"
 
@@ -132,6 +132,7 @@ def read_record(trial: FrozenTrial) -> TrialRecord | None:
         facts=dict(attributes.get(FACTS, {})),
         reason=attributes.get(REASON),
         arm=attributes.get(ARM, ""),
+        device=attributes.get(DEVICE, ""),
     )
 
 

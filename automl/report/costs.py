@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 
-from automl.keeper import front
+from automl.keeper import NOISE, front
 from automl.report import style
 from automl.report.plot import Cell, Plot, Table, absent
 from automl.report.read import Search, Trial
@@ -23,17 +23,21 @@ COSTS = {
 
 
 def pareto(search: Search, cost: str) -> list[Trial]:
-    """The finished trials that no other one beats in both the metric and the cost, the cheapest first."""
+    """The finished trials that no other one beats in both the metric and the cost, the cheapest first.
+
+    By more than noise, and of those that have learned something.
+    """
     scores = {
         trial.number: (search.sign * search.score(trial), -trial.record.facts[cost])
         for trial in search.done
-        if cost in trial.record.facts
+        if cost in trial.record.facts and not search.plan.guesses(trial.record)
     }
+    noise = (0.0, NOISE.get(cost, 0.0))
     best = [
         trial
         for trial in search.done
         if trial.number in scores
-        and not any(dominates(other, scores[trial.number]) for other in scores.values())
+        and not any(dominates(other, scores[trial.number], noise) for other in scores.values())
     ]
     return sorted(best, key=lambda trial: trial.record.facts[cost])
 
@@ -48,6 +52,9 @@ def costs(search: Search) -> Plot:
         figure = _draw(search, fronts)
     says = []
     for cost, trials in fronts.items():
+        if not trials:
+            says.append(f"{_title(cost)}: no trial beats chance, and none is on the front")
+            continue
         # Along a front the metric gets better as the cost grows: its ends say how much for how much.
         cheap, best = trials[0], trials[-1]
         span = f"{search.show(cheap)} at {_cost(cheap, cost)}"
@@ -55,8 +62,9 @@ def costs(search: Search) -> Plot:
             span = f"from {span} to {search.show(best)} at {_cost(best, cost)}"
         says.append(f"{_title(cost)}: {len(trials)} on the front, {span}")
     note = (
-        "Finished trials. The line is the Pareto front: what lies on it is beaten by no other trial in both. "
-        "Times of an epoch are ratios to the baseline's, timed in turn on the machine that trained."
+        "Finished trials. The line is the Pareto front: what lies on it is beaten by no other trial in both, "
+        f"where latency and time are known to {NOISE['latency']:.0%}; what may be guessing is on none. Times "
+        "of an epoch are ratios to the baseline's, timed in turn on the machine that trained."
     )
     if len(search.plan.objectives) > 1:
         whole = front((trial.record for trial in search.done), search.plan)

@@ -1,10 +1,12 @@
 """The verdict as a forest plot: each arm's difference from the baseline with its 95 % interval."""
 
+from statistics import mean, stdev
+
 from matplotlib.figure import Figure
 
 from automl.report import style
-from automl.report.plot import Plot, Table, absent
-from automl.report.verdict import Comparison, Verdict
+from automl.report.plot import Cell, Plot, Table, absent
+from automl.report.verdict import Arm, Comparison, Verdict
 
 TITLE = "Difference from the tuned baseline"
 
@@ -15,18 +17,7 @@ _ABOVE, _BELOW, _AROUND = (style.BLUE, "o"), (style.RED, "v"), (style.GREY, "D")
 def forest(verdict: Verdict) -> Plot:
     """Of the arms of a confirmation that have an interval yet."""
     shown = [c for c in verdict.comparisons if c.difference is not None and c.interval is not None]
-    table = Table(
-        columns=["against the baseline", verdict.unit, "95 % interval", "p"],
-        rows=[
-            [
-                _named(c),
-                None if c.difference is None else f"{c.difference:+.2f}",
-                None if c.interval is None else f"{c.interval[0]:+.2f} to {c.interval[1]:+.2f}",
-                _p(c),
-            ]
-            for c in verdict.comparisons
-        ],
-    )
+    table = _table(verdict)
     if not shown:
         return absent("verdict", TITLE, "No arm has been compared with the baseline on two seeds yet.")
     with style.style():
@@ -40,10 +31,51 @@ def forest(verdict: Verdict) -> Plot:
         note=(
             f"Dots are mean differences over paired seeds, bars their 95 % intervals. An interval right of 0 "
             f"is a gain, one left of it a loss; one within the grey band of ±{verdict.margin:g} "
-            f"{verdict.unit} is no difference that matters."
+            f"{verdict.unit} is no difference that matters. Thin lines are over seeds and test images."
         ),
         table=table,
     )
+
+
+def _table(verdict: Verdict) -> Table:
+    """The baseline, then each arm against it. Columns that nobody has anything for are left out."""
+    columns = ["arm", verdict.unit, "95 % interval", "over images too", "p"]
+    columns += [f"{verdict.split} {verdict.metric}", "steps", "time", "time ratio"]
+    arms = {arm.name: arm for arm in verdict.arms}
+    rows: list[list[Cell]] = [
+        [f"baseline: {arm.name}" if not arm.name.startswith("baseline") else arm.name, *[None] * 4,
+         *_measured(arm), None]
+        for arm in verdict.arms
+        if arm.role == "baseline"
+    ]  # fmt: skip
+    rows += [
+        [
+            _named(c),
+            None if c.difference is None else f"{c.difference:+.2f}",
+            _span(c.interval),
+            _span(c.interval_images),
+            _p(c),
+            *(_measured(arms[c.arm]) if c.arm in arms else [None] * 3),
+            None if c.time is None else f"{c.time:.2f}",
+        ]
+        for c in verdict.comparisons
+    ]
+    there = [i for i in range(len(columns)) if i == 0 or any(row[i] is not None for row in rows)]
+    return Table(columns=[columns[i] for i in there], rows=[[row[i] for i in there] for row in rows])
+
+
+def _measured(arm: Arm) -> list[Cell]:
+    """Its score with the spread over seeds, its steps and the time of a training, by the clock."""
+    scores = list(arm.scores.values())
+    score = None
+    if scores:
+        score = f"{mean(scores):.4f}" + (f" ± {stdev(scores):.4f}" if len(scores) > 1 else "")
+    steps, seconds = arm.mean_cost("steps"), arm.mean_cost("seconds")
+    return [score, None if steps is None else f"{steps:.0f}", None if seconds is None else f"{seconds:.1f} s"]
+
+
+def _span(interval: tuple[float, float] | None) -> str | None:
+    return None if interval is None else f"{interval[0]:+.2f} to {interval[1]:+.2f}"
 
 
 def _sentence(c: Comparison, unit: str) -> str:
@@ -78,6 +110,8 @@ def _draw(shown: list[Comparison], verdict: Verdict) -> Figure:
         assert c.interval is not None
         assert c.difference is not None
         colour, marker = _look(c)
+        if c.interval_images is not None:
+            axes.plot(c.interval_images, [row, row], color=colour, linewidth=0.9, zorder=2)
         axes.plot(c.interval, [row, row], color=colour, linewidth=2.2, solid_capstyle="round", zorder=2)
         axes.plot([c.difference], [row], marker=marker, color=colour, markersize=6.5, zorder=3,
                   markeredgecolor="white", markeredgewidth=0.6)  # fmt: skip

@@ -161,12 +161,13 @@ def _command(words: str, search: Search) -> str:
     return command(words, search.about.name, search.about.settings.storage)
 
 
-_MARKS = {"better": "▲", "worse": "▼", "equivalent": "≈", "undecided": "?"}
+_MARKS = {"better": "▲", "worse": "▼", "equivalent": "≈", "undecided": "?", "cannot tell": "?"}
 _WORDS = {
     "better": "Better than the tuned baseline",
     "worse": "Worse than the tuned baseline",
     "equivalent": "No difference that matters",
     "undecided": "Undecided",
+    "cannot tell": "Cannot tell",
 }
 
 
@@ -179,7 +180,7 @@ def headline(search: Search) -> Headline:
     seeds = "1 paired seed" if verdict.seeds == 1 else f"{verdict.seeds} paired seeds"
     measured = (
         f"{seeds} that no trial of the search had, on the {verdict.split} split, "
-        f"{'in equal time' if search.about.settings.equal == 'time' else 'for equal epochs'}; "
+        f"{'given equal time' if search.about.settings.equal == 'time' else 'for equal epochs'}; "
         f"confirmation {verdict.confirmation}{', sequential' if verdict.sequential else ''}."
     )
     if not verdict.complete:
@@ -196,7 +197,7 @@ def headline(search: Search) -> Headline:
         )
     word = verdict.verdict or "undecided"
     return Headline(
-        tone=word,
+        tone=word.replace(" ", "-"),
         mark=_MARKS[word],
         word=_WORDS[word] if verdict.verdict else "No verdict",
         sentence=verdict.sentence,

@@ -3,24 +3,29 @@
 import json
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, field, fields
 from pathlib import Path
+from statistics import fmean
 from typing import Any
 
 from attention import InputError
 from automl.confirmation import FOLDER, VERDICT
-
-VERDICTS = ("better", "worse", "equivalent", "undecided")
+from automl.statistics import WORDS
 
 
 @dataclass(frozen=True, kw_only=True)
 class Comparison:
-    """An arm against the baseline. `p_holm` is None for those that are no finalists."""
+    """An arm against the baseline. `p_holm` is None for those that are no finalists.
+
+    interval_images: over seeds and test images. time: its training time, as times of the baseline's.
+    """
 
     arm: str
     role: str
     difference: float | None = None
     interval: tuple[float, float] | None = None
+    interval_images: tuple[float, float] | None = None
+    time: float | None = None
     p: float | None = None
     p_holm: float | None = None
     sentence: str = ""
@@ -31,6 +36,7 @@ class Arm:
     """One configuration that was trained on every seed.
 
     trial: its number in the search. scores: from 0 to 1 by seed. failed: why there is none.
+    costs: of each training, `steps`, `seconds` and `processor_seconds`, as far as they are known.
     """
 
     name: str
@@ -39,6 +45,13 @@ class Arm:
     config: Mapping[str, Any]
     scores: Mapping[str, float]
     failed: Mapping[str, str]
+    costs: Mapping[str, Mapping[str, float | None]] = field(default_factory=dict)
+
+    def mean_cost(self, name: str) -> float | None:
+        """Of its trainings; None where not all have it."""
+        values = [cost.get(name) for cost in self.costs.values()]
+        known = [value for value in values if value is not None]
+        return fmean(known) if known and len(known) == len(values) else None
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -84,7 +97,7 @@ def _read(file: Path, number: int) -> Verdict:
             "arms": [Arm(**_known(Arm, item)) for item in value["arms"]],
         }
         verdict = Verdict(**parts)
-        if verdict.verdict not in (*VERDICTS, None):
+        if verdict.verdict not in (*WORDS, None):
             raise ValueError(f"verdict {verdict.verdict!r}")
         for arm in verdict.arms:
             if not all(isinstance(score, int | float) for score in arm.scores.values()):
@@ -104,7 +117,10 @@ def _known(kind: type, value: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _comparison(value: Mapping[str, Any]) -> Comparison:
-    return Comparison(**{**_known(Comparison, value), "interval": _interval(value.get("interval"))})
+    intervals = {key: _interval(value.get(key)) for key in ("interval", "interval_images")}
+    time = value.get("time")
+    ratio = None if time is None else float(time["ratio"])
+    return Comparison(**{**_known(Comparison, value), **intervals, "time": ratio})
 
 
 def _interval(value: Sequence[float] | None) -> tuple[float, float] | None:

@@ -24,12 +24,14 @@ class Task(ABC):
 
     metric, direction: the primary metric, one of the keys that `evaluate` returns, and which way is better.
     scale, unit: make a difference of the metric a number that people tell each other.
+    counts_hits: the metric is the share of inputs that are answered right.
     """
 
     metric: str
     direction: Direction
     scale: float = 1.0
     unit: str = ""
+    counts_hits: bool = False
 
     def __init__(self, config: TrialConfig, runtime: Runtime) -> None:
         self.config = config
@@ -59,15 +61,25 @@ class Task(ABC):
         """The training loss of a batch, a scalar."""
 
     @abstractmethod
-    def evaluate(self, model: nn.Module, split: Split) -> dict[str, Tensor]:
+    def evaluate(self, model: nn.Module, split: Split, hits: Tensor | None = None) -> dict[str, Tensor]:
         """The metrics of a whole split, numbers that are still on the device.
 
         The search asks for validation; test is for the final word.
+
+        hits: zeros `(inputs,)` on the device, which become 1 where this worker finds an input answered right;
+            for tasks that count hits alone.
         """
 
     @abstractmethod
     def size(self, split: Split) -> int:
         """The number of inputs of a split."""
+
+    def chance(self, split: Split) -> float | None:
+        """The metric of one who gives all inputs of a split the answer that is most often right.
+
+        None where the metric is not the share of inputs that are answered right.
+        """
+        return None
 
     @property
     @abstractmethod

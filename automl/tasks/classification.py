@@ -69,6 +69,7 @@ class ImageClassification(Task):
     direction = "maximize"
     scale = 100.0
     unit = "points"
+    counts_hits = True
 
     def __init__(self, config: TrialConfig, runtime: Runtime) -> None:
         super().__init__(config, runtime)
@@ -159,7 +160,7 @@ class ImageClassification(Task):
         )
         return (weight * first + (1 - weight) * second).mean()
 
-    def evaluate(self, model: nn.Module, split: Split) -> dict[str, Tensor]:
+    def evaluate(self, model: nn.Module, split: Split, hits: Tensor | None = None) -> dict[str, Tensor]:
         data, runtime = images(self.config.data, split), self.runtime
         sums = torch.zeros(2, device=runtime.device)
         order = runtime.shard(torch.arange(len(data))).split(2 * self.config.training.batch_size)
@@ -168,10 +169,17 @@ class ImageClassification(Task):
             x = centre_crop(raw, data.aspect[index], self.config.data.size)
             y = data.labels[index].to(runtime.device, non_blocking=True)
             logits = model(normalise(x)).float()
-            correct = (logits.argmax(1) == y).sum()
-            sums += torch.stack([correct.float(), F.cross_entropy(logits, y, reduction="sum")])
+            correct = logits.argmax(1) == y
+            if hits is not None:
+                hits[index.to(hits.device)] = correct.to(hits.dtype)
+            sums += torch.stack([correct.sum().float(), F.cross_entropy(logits, y, reduction="sum")])
         accuracy, loss = runtime.total(sums) / len(data)
         return {"accuracy": accuracy, "loss": loss}
+
+    def chance(self, split: Split) -> float:
+        """The share of the largest class."""
+        labels = images(self.config.data, split).labels
+        return labels.bincount().max().item() / len(labels)
 
     def raw(self, split: Split, count: int) -> Tensor:
         """Centre crops as bytes, `(count, size, size, 3)`: what the deployed model takes."""

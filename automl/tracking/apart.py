@@ -67,7 +67,7 @@ class Apart:
         return str(self._ask("write", trial))
 
     def finish(
-        self, best: TrialRecord | None, metric: str, counts: Mapping[State, int], stopped: bool
+        self, best: TrialRecord | None, metric: str | None, counts: Mapping[State, int], stopped: bool
     ) -> None:
         self._ask("finish", best, metric, counts, stopped)
 

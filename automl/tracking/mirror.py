@@ -55,6 +55,26 @@ def _params(values: Mapping[str, Any]) -> list[Param]:
     return [Param(key, f"{v:.4g}" if isinstance(v, float) else str(v)) for key, v in values.items()]
 
 
+def _numbers(verdict: Mapping[str, Any]) -> dict[str, float]:
+    """What a verdict is in numbers, those that there are: they stand side by side in MLflow's table."""
+    low, high = verdict.get("interval") or (None, None)
+    wide = verdict.get("interval_images") or (None, None)
+    time = verdict.get("time") or {"ratio": None, "interval": (None, None)}
+    numbers = {
+        "difference": verdict.get("difference"),
+        "interval_low": low,
+        "interval_high": high,
+        "interval_images_low": wide[0],
+        "interval_images_high": wide[1],
+        "p": verdict.get("p"),
+        "seeds": verdict.get("seeds"),
+        "time_ratio": time["ratio"],
+        "time_ratio_low": time["interval"][0],
+        "time_ratio_high": time["interval"][1],
+    }
+    return {key: value for key, value in numbers.items() if value is not None}
+
+
 @dataclass
 class _Run:
     """How far a run in MLflow has come: the epochs, the end and the checkpoint that it holds."""
@@ -178,16 +198,20 @@ class Mirror:
         run.epochs += len(new)
 
     def finish(
-        self, best: TrialRecord | None, metric: str, counts: Mapping[State, int], stopped: bool
+        self, best: TrialRecord | None, metric: str | None, counts: Mapping[State, int], stopped: bool
     ) -> None:
-        """End the run above the trials', and those of its trials that have not ended."""
+        """End the run above the trials', and those of its trials that have not ended.
+
+        metric: by which the best one is that, and whose value is a metric of the run. None where the largest
+        value says nothing, such as the luckiest seed's on the test split.
+        """
         for run in self._runs.values():
             if run.state == str(State.RUNNING):
                 self.client.set_tag(run.run_id, "state", "stopped")
                 self.client.set_terminated(run.run_id, "KILLED")
         now = get_current_time_millis()
         numbers = {str(s): float(counts.get(s, 0)) for s in State if s is not State.RUNNING}
-        if best is not None:
+        if best is not None and metric is not None:
             numbers[f"best_{metric}"] = best.value(metric)
         metrics = [Metric(key, value, now, 0) for key, value in numbers.items()]
         self.client.log_batch(self.parent, metrics=metrics)
@@ -199,7 +223,13 @@ class Mirror:
 
     def conclude(self, identity: str, verdict: Mapping[str, Any], winner: str | None) -> None:
         """Write a verdict to the run with this identity, a search's: its sentence, all of it, the winner's
-        run."""
+        run. The run above the trials' gets it too, with its numbers as metrics."""
+        if self.parent is not None:
+            now = get_current_time_millis()
+            metrics = [Metric(key, float(value), now, 0) for key, value in _numbers(verdict).items()]
+            tags = [RunTag("verdict", str(verdict.get("verdict"))), RunTag(VERDICT, str(verdict["sentence"]))]
+            self.client.log_batch(self.parent, metrics=metrics, tags=tags)
+            self.client.log_dict(self.parent, dict(verdict), "verdict.json")
         run_id = self._find_parent(identity)
         if run_id is None:
             return

@@ -27,7 +27,7 @@ class Writes(Protocol):
     def look(self) -> None: ...
     def write(self, trial: TrialRecord) -> str: ...
     def finish(
-        self, best: TrialRecord | None, metric: str, counts: Mapping[State, int], stopped: bool
+        self, best: TrialRecord | None, metric: str | None, counts: Mapping[State, int], stopped: bool
     ) -> None: ...
     def conclude(self, identity: str, verdict: Mapping[str, Any], winner: str | None) -> None: ...
 
@@ -129,13 +129,14 @@ class Tracker:
         self,
         *,
         best: TrialRecord | None,
-        metric: str,
+        metric: str | None,
         counts: Mapping[State, int],
         stopped: bool = False,
         patience: float = PATIENCE,
     ) -> int:
         """End the search's run with the best trial and how many trials ended in which state.
 
+        metric: as in `Mirror.finish`.
         stopped: the search is to go on later; its running trials are marked so.
         Returns how many trials MLflow has not taken, 0 if it has all of this; the search is then incomplete
         in MLflow until `automl sync`.
@@ -146,7 +147,7 @@ class Tracker:
         return missing if ended else max(1, missing)
 
     def conclude(self, identity: str, verdict: Mapping[str, Any], winner: str | None) -> int:
-        """Write a verdict to the run of the search: its sentence, all of it, the run of a confirmed winner.
+        """Write a verdict to the run of the search and to the confirmation's own; see `Mirror.conclude`.
 
         Returns 0, or 1 if MLflow did not take it.
         """

@@ -78,7 +78,7 @@ class Regression(Task):
         self.modes.append(("loss", model.training))
         return F.mse_loss(model(batch[0]).float(), batch[1])
 
-    def evaluate(self, model: nn.Module, split: Split) -> dict[str, Tensor]:
+    def evaluate(self, model: nn.Module, split: Split, hits: Tensor | None = None) -> dict[str, Tensor]:
         self.modes.append(("evaluate", model.training or torch.is_grad_enabled()))
         return {"error": (model(self.x).float() - self.y).abs().mean()}
 

@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -10,13 +11,14 @@ from automl_cases import HERE
 from optuna.study import StudyDirection
 
 from attention import Spec
+from automl import hits
 from automl.arms import Arm
 from automl.folder import new_folder
 from automl.interrupt import Interrupt
 from automl.settings import Settings
 from automl.storage import Storage
 from automl.tasks import open_task
-from automl.verdict import Question, Scores
+from automl.verdict import Cost, Question, Scores
 from cluster import Room, TrialResources
 from search.config import Data, Model, Training, TrialConfig
 from search.ledger import Ledger, Plan
@@ -57,25 +59,58 @@ ARMS = [
 def question(seeds: int = 10, **more: Any) -> Question:
     values: dict[str, Any] = {
         "seeds": list(range(1, seeds + 1)),
-        "equal": "equal time",
+        "equal": "time",
         "margin": 0.5,
         "sequential": False,
         "metric": "accuracy",
         "maximize": True,
         "scale": 100.0,
         "unit": "points",
+        "inputs": 1000,
+        "chance": 0.1,
     }
     return Question(**values | more)
 
 
-def scores(seeds: int = 10, *, sd: float = 0.005, **gains: float) -> dict[str, Scores]:
-    """Accuracies around 0.9, with gains as they are named, such as `ssa=0.02`."""
-    generator = np.random.default_rng(5)
+def scores(
+    seeds: int = 10,
+    *,
+    sd: float = 0.005,
+    level: float = 0.9,
+    times: Mapping[str, float] | None = None,
+    **gains: float,
+) -> dict[str, Scores]:
+    """Accuracies around `level`, with gains as they are named, such as `ssa=0.02`.
+
+    times: how many times longer than the baseline an arm trained; each training is off by half a percent.
+    """
+    generator, clock = np.random.default_rng(5), np.random.default_rng(6)
     made = {}
     for arm in ARMS:
-        values = 0.9 + gains.get(arm.name, 0.0) + sd * generator.normal(size=seeds)
-        made[arm.name] = Scores(scores=dict(enumerate(values.tolist(), start=1)))
+        values = level + gains.get(arm.name, 0.0) + sd * generator.normal(size=seeds)
+        spent = 60 * (times or {}).get(arm.name, 1.0) * np.exp(0.005 * clock.normal(size=seeds))
+        made[arm.name] = Scores(
+            scores=dict(enumerate(values.tolist(), start=1)),
+            costs={
+                seed: Cost(steps=100, seconds=seconds) for seed, seconds in enumerate(spent.tolist(), start=1)
+            },
+        )
     return made
+
+
+def answered(made: Mapping[str, Scores], inputs: int, seed: int = 0) -> dict[str, Scores]:
+    """`made` with answers to `inputs` images, hard and easy ones, and the scores that these give."""
+    generator = np.random.default_rng(seed)
+    hard = generator.random(inputs)
+    answers = {}
+    for name, arm in made.items():
+        hits = {
+            seed: hard < score + 0.05 * generator.normal(size=inputs) for seed, score in arm.scores.items()
+        }
+        answers[name] = replace(
+            arm, hits=hits, scores={seed: float(right.mean()) for seed, right in hits.items()}
+        )
+    return answers
 
 
 def without(
@@ -84,7 +119,7 @@ def without(
     """`made` as if an arm had no score at some seeds, because it failed there if there is a reason."""
     left = {seed: value for seed, value in made[name].scores.items() if seed not in seeds}
     failed = dict.fromkeys(seeds, reason) if reason else {}
-    return {**made, name: Scores(scores=left, failed=failed)}
+    return {**made, name: replace(made[name], scores=left, failed=failed)}
 
 
 PLAN = Plan(trials=6, budget=1, metric="accuracy", maximize=True, objectives=["accuracy"])
@@ -116,6 +151,7 @@ class FakeWorkers:
 
     most: trials after which a run ends, as if a signal had come. broken: those that end in an error.
     shuffled: trials end in another order than they began in.
+    seconds: of a training. images: of the test split, whose answers are kept where it is given.
     """
 
     def __init__(
@@ -125,7 +161,10 @@ class FakeWorkers:
         most: int = 10**9,
         broken: Collection[tuple[str, int]] = (),
         shuffled: bool = False,
+        seconds: Callable[[str, int], float] = lambda arm, seed: 1.0,
+        images: int = 0,
     ) -> None:
+        self.seconds, self.images = seconds, images
         self.score, self.valid, self.most = score, valid, most
         self.broken, self.shuffled = broken, shuffled
         self.trained: list[tuple[str, int]] = []
@@ -161,7 +200,10 @@ class FakeWorkers:
         if score is None:
             ledger.end(one.number, Report(infeasible="the training loss became nan"))
             return
-        metrics = {"epoch": 1, "resource": 1, "accuracy": self.valid(arm, seed), "seconds": 1}
+        metrics = {"epoch": 1, "resource": 1, "accuracy": self.valid(arm, seed), "steps": 20}
+        metrics["seconds"] = self.seconds(arm, seed)
+        if self.images:
+            hits.save(Storage(str(folder / one.folder)), np.arange(self.images) < self.images * score)
         (folder / one.folder).mkdir(parents=True, exist_ok=True)
         (folder / one.folder / "checkpoint.pt").touch()
         ledger.end(one.number, Report(history=[{**metrics, "test_accuracy": score}], finished=True))

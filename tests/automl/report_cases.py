@@ -211,7 +211,9 @@ def save_search(
 
 def verdict_of(verdict: str | None = "better", **changes: Any) -> dict[str, Any]:
     """What `automl confirm` leaves, of an SSA in stage 1 against the baseline."""
-    differences = {"better": 0.7, "worse": -0.9, "equivalent": 0.05, "undecided": 0.3, None: 0.4}
+    differences = {
+        "better": 0.7, "worse": -0.9, "equivalent": 0.05, "undecided": 0.3, "cannot tell": 0.5, None: 0.4
+    }  # fmt: skip
     difference = differences[verdict]
     interval = [difference - 0.4, difference + 0.4]
     sentence = {
@@ -219,6 +221,7 @@ def verdict_of(verdict: str | None = "better", **changes: Any) -> dict[str, Any]
         "worse": f"No finalist is better. The best of them, {SSA} differs by -0.90 points, and is worse.",
         "equivalent": "No difference that matters: none of the finalists differs by as much as 0.5 points.",
         "undecided": "No detectable difference; 60 more seeds would be needed to see 0.3 points.",
+        "cannot tell": "Cannot tell: the gain may be of the longer training.",
         None: "No verdict yet, with 8 of 20 seeds.",
     }[verdict]
     seeds = [str(1000 + i) for i in range(20)]
@@ -226,12 +229,17 @@ def verdict_of(verdict: str | None = "better", **changes: Any) -> dict[str, Any]
 
     def arm(name: str, role: str, shift: float, trial: int | None) -> dict[str, Any]:
         scores = {seed: 0.93 + shift / 100 + 0.003 * math.sin(i) for i, seed in enumerate(seeds)}
-        return {"name": name, "role": role, "trial": trial, "config": config, "scores": scores, "failed": {}}
+        costs = {seed: {"steps": 840, "seconds": 61.25, "processor_seconds": None} for seed in seeds}
+        return {"name": name, "role": role, "trial": trial, "config": config, "scores": scores, "failed": {},
+                "costs": costs}  # fmt: skip
 
     def comparison(name: str, role: str, by: float, said: str | None, holm: float | None) -> dict[str, Any]:
         span = [by - 0.4, by + 0.4]
         words = f"{name} differs by {by:+.1f} points"
+        wide = [by - 1.3, by + 1.3]
+        time = {"ratio": 1.013, "interval": [1.0, 1.026]}
         return {"arm": name, "role": role, "difference": by, "interval": span, "p": 0.02, "p_holm": holm,
+                "interval_images": wide, "time": time,
                 "verdict": said, "sentence": words}  # fmt: skip
 
     value = {

@@ -3,6 +3,7 @@
 import json
 from contextlib import nullcontext
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -72,6 +73,66 @@ def test_all_arms_get_the_same_fresh_seeds(search, at_work):
     assert result.value["winner"] == LEAD
     assert json.loads((search / "confirm" / "verdict.json").read_text()) == result.value
     assert read_status("mine").verdict == result.verdict.sentence
+
+
+def test_who_trained_longer_is_not_called_better(search, at_work, cli):
+    def seconds(arm: str, seed: int) -> float:
+        return (60 + seed) * (1.1 if arm == LEAD else 1.0) + noise(arm, seed)
+
+    at_work(FakeWorkers(gain, seconds=seconds))
+    code, out, _ = cli("confirm", "--top", "1", "--seeds", "8", "--json")
+    assert code == 0
+    *lines, last = out.splitlines()
+    value = json.loads(last)
+    assert lines[0] == "confirmed mine: cannot tell"
+    assert "the gain may be of the longer training" in lines[1]
+    assert "at 1.10 times the baseline's training time (95 % CI 1.10 to 1.10)" in lines[1]
+    assert value["time"]["ratio"] == pytest.approx(1.1, abs=0.01)
+    lead = value["arms"][1]
+    assert lead["costs"]["3"] == {"steps": 20, "seconds": seconds(LEAD, 3), "processor_seconds": None}
+    assert lines[2].endswith("1.10 times its training time")
+
+
+def test_a_search_of_equal_epochs_is_not_bound_by_time(search, at_work):
+    about = json.loads((search / "search.json").read_text())
+    about["settings"]["equal"] = "epochs"
+    (search / "search.json").write_text(json.dumps(about))
+    at_work(FakeWorkers(gain, seconds=lambda arm, seed: 2.0 if arm == LEAD else 1.0))
+    result = run_confirm("mine", top=1, seeds=8)
+    assert result.verdict.said == "better"
+    assert "equal epochs, at 2.00 times the baseline's training time)" in result.verdict.sentence
+
+
+def test_answers_to_each_image_stay_and_widen_the_interval(search, at_work):
+    plan = run_plan(search)
+    at_work(FakeWorkers(gain, images=plan["inputs"]))
+    result = run_confirm("mine", top=1, seeds=8)
+    low, high = result.value["interval_images"]
+    assert low < result.value["interval"][0] < result.value["interval"][1] < high
+    assert len(list(result.folder.glob("trials/*/hits.npz"))) == 8 * 4 + 1
+    assert len(list(result.folder.glob("trials/*/checkpoint.pt"))) == 4 + 1
+    assert run_confirm("mine").value == result.value, "they are read again"
+
+
+def run_plan(search: Path) -> dict[str, Any]:
+    """What a confirmation of this search begins with, without one."""
+    task = open_task(FOUND[0].config, HERE)
+    return {"inputs": task.size("test"), "chance": task.chance("test")}
+
+
+def test_the_plan_knows_the_test_split(search, at_work):
+    at_work(FakeWorkers(gain))
+    run_confirm("mine", top=1, seeds=8)
+    plan = json.loads((search / "confirm" / "confirm.json").read_text())
+    assert run_plan(search).items() <= plan.items()
+
+
+def test_at_chance_one_cannot_tell(search, at_work):
+    at_work(FakeWorkers(lambda arm, seed: run_plan(search)["chance"]))
+    result = run_confirm("mine", top=1, seeds=8)
+    assert result.verdict.said == "cannot tell"
+    assert result.value["winner"] is None
+    assert "no arm is shown to do better" in result.verdict.sentence
 
 
 def test_a_rival_that_validates_better_becomes_the_baseline(search, at_work):
@@ -153,6 +214,16 @@ def test_mlflow_learns_of_the_winner(tracked, at_work, store):
     winner = store.get_run(tags["automl.confirmed_run"])
     assert winner.info.run_name.endswith(f"{LEAD} seed 6")
     assert winner.data.metrics["test_accuracy"] == result.value["arms"][1]["scores"]["6"]
+    # The confirmation's own run has the verdict in numbers, and no luckiest seed.
+    own = store.get_run(winner.data.tags["mlflow.parentRunId"]).data
+    assert own.tags["verdict"] == "better"
+    assert own.tags["automl.verdict"] == result.verdict.sentence
+    low, high = result.value["interval"]
+    assert own.metrics == {
+        "complete": 6 * 4 + 1, "pruned": 0, "infeasible": 0, "error": 0, "seeds": 6,
+        "difference": result.value["difference"], "interval_low": low, "interval_high": high,
+        "p": result.value["p"], "time_ratio": 1, "time_ratio_low": 1, "time_ratio_high": 1,
+    }  # fmt: skip
 
 
 def test_without_a_winner_mlflow_has_none(tracked, at_work, store):

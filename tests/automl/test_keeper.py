@@ -7,13 +7,18 @@ import pytest
 from automl.keeper import Keeper, front
 from automl.storage import Storage
 from search.config import TrialConfig
-from search.ledger import Plan
+from search.ledger import Plan, leaders
 from search.record import CHECKPOINT, Role, State, TrialRecord
 
 
-def plan(*objectives: str, maximize: bool = True) -> Plan:
+def plan(*objectives: str, maximize: bool = True, guessing: float | None = None) -> Plan:
     return Plan(
-        trials=None, budget=1, metric="accuracy", maximize=maximize, objectives=objectives or ("accuracy",)
+        trials=None,
+        budget=1,
+        metric="accuracy",
+        maximize=maximize,
+        objectives=objectives or ("accuracy",),
+        guessing=guessing,
     )
 
 
@@ -106,3 +111,36 @@ def test_with_several_objectives_the_front_stays(tmp_path: Path) -> None:
     assert kept(tmp_path) == [0, 1, 3, 4, 5]
     records[3].state = State.PRUNED
     assert [record.number for record in front(records, both)] == [0, 1, 4, 5]
+
+
+def measured(number: int, value: float, **facts: float) -> TrialRecord:
+    history = [{"epoch": 1, "resource": 1, "accuracy": value}]
+    return TrialRecord(number, TrialConfig(), Role.CANDIDATE, State.COMPLETE, history, facts=facts)
+
+
+@pytest.mark.parametrize(
+    ("cost", "other", "numbers"),
+    [("latency", 10.1, [0, 1]), ("latency", 10.3, [0]), ("macs", 10.1, [0]), ("latency", 10.0, [0, 1])],
+)
+def test_noise_pushes_nobody_off_the_front(cost: str, other: float, numbers: list[int]) -> None:
+    records = [measured(0, 0.9, **{cost: 10.0}), measured(1, 0.9, **{cost: other})]
+    assert [record.number for record in front(records, plan("accuracy", cost))] == numbers
+    worse = [records[0], measured(1, 0.89, **{cost: other})]
+    assert [record.number for record in front(worse, plan("accuracy", cost))] == [0]
+
+
+def test_what_guesses_is_on_no_front_and_leads_nothing() -> None:
+    both = plan("latency", "accuracy", guessing=0.15)
+    records = [measured(0, 0.12, latency=1.0), measured(1, 0.8, latency=5.0), measured(2, 0.9, latency=9.0)]
+    assert [record.number for record in front(records, both)] == [1, 2]
+    best, _ = leaders(records, both)
+    assert best is records[1]
+    assert front(records[:1], both) == []
+    assert leaders(records[:1], both)[0] is records[0], "where all guess, one is named all the same"
+
+
+def test_where_all_guess_the_one_that_is_named_stays(tmp_path: Path) -> None:
+    keeper = Keeper(Storage(tmp_path), plan("accuracy", "macs", guessing=0.15), [], keep=3)
+    for number, value in ((1, 0.1), (2, 0.12), (3, 0.11)):
+        keeper.ended(trial(tmp_path, number, value))
+    assert kept(tmp_path) == [2]

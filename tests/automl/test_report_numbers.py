@@ -14,7 +14,7 @@ from report_cases import DIVERGED, facts_of, frozen, made_up, plan_of, save_sear
 
 from attention import Spec
 from automl.report.audit import ENOUGH, LOW, audit, checks
-from automl.report.costs import pareto
+from automl.report.costs import costs, pareto
 from automl.report.curves import fates
 from automl.report.failures import reasons
 from automl.report.gates import gates
@@ -250,7 +250,9 @@ def test_the_front_is_what_nobody_beats(objectives: tuple[str, ...], tmp_path: P
     expected = {
         i
         for i, (score, cost) in done.items()
-        if not any(s >= score and c <= cost and (s, c) != (score, cost) for s, c in done.values())
+        if not any(
+            s >= score and c <= cost and (s > score or cost - c > 0.02 * cost) for s, c in done.values()
+        )
     }
     front = pareto(search, "latency")
     assert {trial.number for trial in front} == expected
@@ -323,3 +325,24 @@ def test_facts_that_were_never_measured_are_left_out(tmp_path: Path) -> None:
     trials = [frozen({}, {}, config, plan_of(), State.COMPLETE, history, f) for f in (facts, {})]
     search = made(tmp_path, trials)
     assert [trial.number for trial in pareto(search, "params")] == [0]
+
+
+def test_what_guesses_is_on_no_front(tmp_path: Path) -> None:
+    facts = [{"latency": 1.0}, {"latency": 2.0}, {"latency": 2.03}]
+    trials = [
+        frozen(
+            {},
+            {},
+            TrialConfig(),
+            plan_of(),
+            State.COMPLETE,
+            [{"epoch": 6, "resource": 6.0, "accuracy": a}],
+            f,
+        )
+        for a, f in zip([0.1, 0.5, 0.5], facts, strict=True)
+    ]
+    search = made(tmp_path / "one", trials, guessing=0.15)
+    assert [trial.number for trial in pareto(search, "latency")] == [1, 2], "and 1.5 % is noise"
+    none = made(tmp_path / "other", trials, guessing=0.6)
+    assert pareto(none, "latency") == []
+    assert "no trial beats chance" in costs(none).says

@@ -7,6 +7,7 @@ import shutil
 import xml.etree.ElementTree as ET
 from html.parser import HTMLParser
 from pathlib import Path
+from statistics import mean, stdev
 
 import pytest
 from mlflow import MlflowClient
@@ -170,12 +171,21 @@ def test_the_verdict_comes_first(page: Page) -> None:
     assert "0.008 (Holm)" in text
 
 
+def test_absolute_scores_and_times_stand_beside_the_differences(page: Page) -> None:
+    arms = verdict_of("better")["arms"]
+    scores = next(list(arm["scores"].values()) for arm in arms if arm["role"] == "baseline")
+    assert f"baseline {mean(scores):.4f} ± {stdev(scores):.4f} 840 61.2 s" in page.text
+    for words in ("-0.60 to +2.00", "over images too", "test accuracy", "time ratio", "1.01", "61.2 s"):
+        assert words in page.text
+
+
 @pytest.mark.parametrize(
     ("verdict", "words"),
     [
         ("worse", ["Worse than the tuned baseline", "No finalist is better"]),
         ("equivalent", ["No difference that matters"]),
         ("undecided", ["Undecided", "60 more seeds"]),
+        ("cannot tell", ["Cannot tell", "may be of the longer training"]),
         (None, ["Confirmation under way", "8 of 20 seeds", "automl confirm --search made-up"]),
     ],
 )
@@ -186,6 +196,12 @@ def test_each_verdict_has_its_words(
     value = verdict_of(verdict, warnings=["seed 1003 failed twice"], remarks=["The control did as well."])
     save_verdict(tmp_path / "s" / "made-up", value)
     found = Page(run_report("made-up", storage=str(tmp_path / "s")).index)
+    card = next(a for tag, a in found.elements if a.get("id") == "verdict")
+    neutral = verdict in ("undecided", "cannot tell", None)
+    tones = re.search(r"\.undecided,([^{]*)\{ --tone: #5a646e", found.source)
+    assert tones is not None
+    classes = {part.strip().lstrip(".") for part in tones[1].split(",")} | {"undecided"}
+    assert bool(classes & set((card["class"] or "").split())) == neutral
     for word in [*words, "seed 1003 failed twice", "The control did as well.", SSA]:
         assert word in found.text
 

@@ -1,6 +1,6 @@
 """Agreement with scipy and statsmodels, and the rates that are promised, on noise from real trainings."""
 
-from itertools import product
+from itertools import pairwise, product
 from pathlib import Path
 
 import numpy as np
@@ -13,12 +13,18 @@ from statsmodels.stats.weightstats import ttost_ind, ttost_paired
 
 from automl.statistics import (
     ALPHA,
+    SKEWED,
+    Ratio,
+    above_chance,
+    guessing,
     holm,
     least_pairs,
     nominal_levels,
     paired,
+    paired_ratio,
     pairs_needed,
     power,
+    reach_of_images,
     sign_flip,
     spent,
     step_down,
@@ -81,13 +87,97 @@ def test_many_sign_flips_are_drawn_alike_each_time():
     assert sign_flip(d) == pytest.approx(stats.ttest_1samp(d, 0).pvalue, abs=0.01)
 
 
-def test_equal_differences_leave_no_doubt():
-    same = paired([0.4] * 8, margin=0.5)
-    assert (same.low, same.mean, same.high, same.p_margin) == (0.4, 0.4, 0.4, 0)
+def test_equal_differences_are_known_to_a_step_of_the_scores_alone():
+    same = paired([0.4] * 8, margin=0.5, resolution=0.1)
+    error = 0.1 / np.sqrt(6) / np.sqrt(8)
+    interval = stats.t(7, 0.4, error).interval(0.95)
+    assert (same.low, same.high) == pytest.approx(interval)
+    assert same.p_margin == pytest.approx(stats.t.cdf((0.4 - 0.5) / error, 7))
     assert same.p == pytest.approx(2 / 2**8)
-    assert paired([0.0, 0.0, 0.0], margin=0.5).p == 1
+    coarse = paired([0.4] * 8, margin=0.5, resolution=2.0)
+    assert coarse.p_margin > 0.05, "in steps of two points nobody sees half a point"
+    assert coarse.high > 0.5
+    assert paired([0.0, 0.0, 0.0], margin=0.5, resolution=0.1).p == 1
+    wide = [0.1, 0.9, 0.4, 0.2]
+    assert paired(wide, margin=0.5, resolution=0.1) == paired(wide, margin=0.5)
+
+
+def test_without_a_step_equal_differences_are_no_equivalence():
+    for zero in (paired([0.0] * 8, margin=0.5), unpaired([1, 1], [1, 1], margin=0.5)):
+        assert (zero.mean, zero.p, zero.p_margin) == (0, 1, 1)
+        assert verdict([zero]) == ("undecided", 0)
     assert paired([0.6, 0.6], margin=0.5).p_margin == 1
-    assert unpaired([1, 1], [1, 1], margin=0.5).p_margin == 0
+
+
+def test_the_larger_p_counts():
+    even = np.array([-1.0, 0.5, 1.0, 1.5, 3.0])
+    assert paired(even, margin=0.5).p == pytest.approx(sign_flip(even)), "five pairs never show anything"
+    short = np.array([2.0, 1.9, 2.1, 1.8, 0.4, 2.0, 2.2, -1.1])  # a tail towards 0: how far does it go?
+    d = paired(short, margin=0.5)
+    skew, ratio, n = stats.skew(short), short.mean() / short.std(ddof=1), 8
+    t = np.sqrt(n) * (ratio + skew * ratio**2 / 3 + skew**2 * ratio**3 / 27 + skew / 6 / n)
+    assert d.p == pytest.approx(2 * stats.t.sf(abs(t), n - 1))
+    assert d.p > 10 * stats.ttest_1samp(short, 0).pvalue
+    assert d.p > sign_flip(short)
+    assert paired(-short, margin=0.5).p == pytest.approx(d.p)
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_a_larger_difference_never_has_a_larger_p(seed):
+    d = np.random.default_rng(seed).gumbel(0, 1, 12)
+    ps = [paired(d - d.mean() + gain, margin=0.5).p for gain in np.linspace(1, 8, 30)]
+    assert all(later <= earlier + 1e-12 for earlier, later in pairwise(ps))
+
+
+def test_a_ratio_is_of_the_logarithms():
+    ours, theirs = [1.1, 1.3, 1.2], [1.0, 1.0, 1.1]
+    found = paired_ratio(ours, theirs)
+    logs = np.log(ours) - np.log(theirs)
+    interval = stats.ttest_1samp(logs, 0).confidence_interval(0.95)
+    assert (found.mean, found.low, found.high) == pytest.approx(tuple(np.exp([logs.mean(), *interval])))
+    back = paired_ratio(theirs, ours)
+    assert (back.low, back.high) == pytest.approx((1 / found.high, 1 / found.low))
+    with pytest.raises(ValueError, match="2 or more"):
+        paired_ratio([1.0], [1.0])
+
+
+@pytest.mark.parametrize(
+    ("low", "high", "equal"), [(0.97, 1.04, True), (0.97, 1.06, False), (0.94, 1.0, False), (0.9, 1.1, False)]
+)
+def test_times_are_equal_when_the_whole_interval_is(low, high, equal):
+    assert Ratio(mean=1.0, low=low, high=high).equal is equal
+
+
+@pytest.mark.parametrize(("chance", "inputs"), [(1 / 3, 30), (0.1, 360), (0.5, 10_000)])
+def test_who_guesses_is_seldom_above_it(chance, inputs):
+    shares = np.random.default_rng(0).binomial(inputs, chance, 100_000) / inputs
+    assert (shares > guessing(chance, inputs)).mean() <= 0.003
+    assert guessing(chance, inputs) < chance + 4 * shares.std()
+
+
+def test_the_error_over_images_does_not_shrink_with_seeds():
+    assert above_chance([0.5] * 5, 1 / 3, 100)
+    assert not above_chance([0.4] * 5, 1 / 3, 100)
+    assert not above_chance([0.4] * 500, 1 / 3, 100)
+    assert above_chance([0.4] * 5, 1 / 3, 1000)
+    assert not above_chance([0.2, 0.6, 0.5, 0.3], 1 / 3, 10_000), "nor is it the only error"
+    assert not above_chance([1 / 3], 1 / 3, 100)
+
+
+def test_what_is_not_fair_is_not_said():
+    def of(mean):
+        return paired(mean + np.linspace(-0.1, 0.1, 10), margin=0.5)
+
+    ahead, second, behind, level_ = of(2.0), of(1.0), of(-1.0), of(0.01)
+    everything = ("better", "worse", "equivalent")
+    assert verdict([ahead, second], fair=[everything, everything]) == ("better", 0)
+    assert verdict([ahead, second], fair=[("worse",), everything]) == ("better", 1)
+    assert verdict([ahead, second], fair=[("worse",), ()]) == ("cannot tell", 0)
+    assert verdict([behind], fair=[("worse",)]) == ("worse", 0)
+    assert verdict([behind], fair=[("better",)]) == ("cannot tell", 0)
+    assert verdict([level_, level_], fair=[everything, everything]) == ("equivalent", 0)
+    assert verdict([level_, level_], fair=[everything, ("better",)]) == ("cannot tell", 0)
+    assert verdict([paired([-3, 4.0], margin=0.5)], fair=[()]) == ("undecided", 0)
 
 
 def test_a_margin_of_zero_is_never_met():
@@ -143,7 +233,7 @@ def test_power_is_that_of_statsmodels():
     assert power(0.5, 0.8, 12, 0.05) == pytest.approx(TTestPower().power(0.5 / 0.8, 12, 0.05), abs=1e-12)
     needed = pairs_needed(0.5, 0.8)
     assert needed is not None
-    assert needed == int(np.ceil(TTestPower().solve_power(0.5 / 0.8, power=0.8, alpha=0.05)))
+    assert needed == int(np.ceil(TTestPower().solve_power(0.5 / 0.8, power=0.8, alpha=0.05))) + SKEWED
     assert pairs_needed(100, 0.01) == least_pairs()
     assert pairs_needed(1e-9, 1) is None
 
@@ -203,6 +293,85 @@ def test_the_interval_covers_the_truth(noise, finalists):
         _, lead = verdict(found)
         covered.append(found[lead].low <= gains[lead] <= found[lead].high)
     assert 0.93 <= np.mean(covered) <= 0.97
+
+
+# The same trainings after other epochs: spread from 1.4 to 9 points, skewness from -1.3 to 0.1.
+UNLIKE = [3, 5, 7, 10]
+
+
+@pytest.fixture(scope="module")
+def pools():
+    """Accuracies of 723 real trainings in points after each epoch, less their mean there."""
+    curves = 100 * np.stack(pq.read_table(TABLE).to_pandas()["accuracy"].to_list())
+    return (curves - curves.mean(0)).T
+
+
+def unlike(pools, epoch, seeds, finalists=1, count=EXPERIMENTS):
+    """Paired differences of arms that do not differ in the mean, but in spread and skewness."""
+    generator = np.random.default_rng(4)
+    ours = generator.choice(pools[epoch], (count, finalists, seeds))
+    return ours - generator.choice(pools[-1], (count, 1, seeds))
+
+
+@pytest.mark.parametrize("seeds", [6, 10, 14])
+@pytest.mark.parametrize("epoch", UNLIKE)
+def test_nothing_is_claimed_of_arms_that_differ_in_spread_and_skewness_alone(pools, epoch, seeds):
+    words = said(unlike(pools, epoch, seeds))
+    assert np.isin(words, ["better", "worse"]).mean() <= 0.05
+
+
+def test_sign_flips_alone_would_claim_something(pools):
+    """Why they are not alone."""
+    alone = [sign_flip(d) <= ALPHA for one in unlike(pools, 7, 10, count=20_000) for d in one]
+    assert np.mean(alone) > 0.055
+
+
+@pytest.mark.parametrize("epoch", UNLIKE)
+def test_the_interval_covers_the_truth_of_unlike_arms(pools, epoch):
+    found = [paired(d, margin=0.5) for one in unlike(pools, epoch, 10) for d in one]
+    assert 0.93 <= np.mean([d.low <= 0 <= d.high for d in found]) <= 0.97
+
+
+def answers(generator, seeds, images, spread=0.01):
+    """Right answers of two arms to images of a population in which neither is better, as differences.
+
+    Each image has a probability of its own, another one for each arm; each training is off by `spread`.
+    """
+    hard = generator.normal(2, 1.5, images)
+    right = []
+    for _ in range(2):
+        chance = 1 / (1 + np.exp(-hard - generator.normal(0, 0.8, images)))
+        chance = chance + generator.normal(0, spread, (seeds, 1))
+        right.append(generator.random((seeds, images)) < chance)
+    return np.subtract(*right, dtype=np.int8)
+
+
+@pytest.mark.parametrize(("seeds", "images", "spread"), [(10, 50, 0.01), (6, 200, 0.03), (40, 100, 0.01)])
+def test_the_interval_over_images_covers_the_truth(seeds, images, spread):
+    generator = np.random.default_rng(0)
+    found = [answers(generator, seeds, images, spread) for _ in range(1000)]
+    assert 0.93 <= np.mean([abs(d.mean()) <= reach_of_images(d) for d in found]) <= 0.97
+
+
+def test_more_seeds_do_not_make_up_for_few_images():
+    generator = np.random.default_rng(1)
+    few, many = (
+        np.mean([reach_of_images(answers(generator, seeds, 50)) for _ in range(50)]) for seeds in (10, 400)
+    )
+    assert many > 0.6 * few
+    of_seeds = [answers(generator, 400, 50).mean(1) for _ in range(50)]
+    alone = np.mean([stats.t.ppf(0.975, 399) * d.std(ddof=1) / 20 for d in of_seeds])
+    assert many > 3 * alone
+    large = np.mean([reach_of_images(answers(generator, 10, 5000)) for _ in range(20)])
+    assert large < 0.4 * few, "more images do"
+
+
+def test_an_interval_over_images_is_never_without_width():
+    assert reach_of_images(np.zeros((10, 100), np.int8)) >= 1.96 / 100
+    assert reach_of_images(np.zeros((1, 1), np.int8)) > 1
+    seeds = np.repeat(np.array([[0], [1], [0], [-1]]), 1000, axis=1)  # all of the spread is the seeds'
+    alone = stats.t.ppf(0.975, 3) * seeds.mean(1).std(ddof=1) / 2
+    assert reach_of_images(seeds) == pytest.approx(alone, rel=0.01)
 
 
 @pytest.mark.parametrize("finalists", [1, 3])

@@ -2,12 +2,13 @@ import numpy as np
 import pytest
 import torch
 import torch.nn.functional as F
-from automl_cases import HERE, opened, tiny
+from automl_cases import HERE, Regression, opened, tiny
 from torch import Tensor, nn
 
 from attention import InputError
 from automl.data import open_split
 from automl.data.augment import centre_crop, normalise
+from automl.runtime import Runtime
 from automl.tasks import open_task
 from automl.tasks.classification import draw_mixup, mixup
 
@@ -88,6 +89,35 @@ def test_evaluate_counts_every_image_once(split: str) -> None:
         (logits.argmax(1) == data.labels).float().mean().item(), abs=1e-6
     )
     assert metrics["loss"] == pytest.approx(F.cross_entropy(logits, data.labels).item(), rel=1e-4)
+
+
+@pytest.mark.parametrize("split", ["validation", "test"])
+def test_chance_is_the_share_of_the_largest_class(split: str) -> None:
+    labels = open_split("digits", split, size=24, subset=0.2).labels.tolist()
+    task = opened()
+    assert task.counts_hits
+    assert task.chance(split) == max(labels.count(y) for y in range(10)) / len(labels)  # type: ignore[arg-type]
+
+
+def test_another_task_has_no_chance() -> None:
+    assert Regression().chance("test") is None
+    assert not Regression().counts_hits
+
+
+def test_workers_find_the_hits_of_all_inputs_together(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("automl.runtime.dist.all_reduce", lambda values: None)
+    config = tiny()
+    found = []
+    for runtime in (HERE, *(Runtime(device=HERE.device, rank=rank, workers=2) for rank in (0, 1))):
+        task = open_task(config, runtime)
+        hits = torch.zeros(task.size("test"))
+        with torch.inference_mode():
+            task.evaluate(task.model().eval(), "test", hits)
+        found.append(hits)
+    whole, *parts = found
+    assert torch.equal(sum(parts, torch.zeros(())), whole)
+    assert 0 < whole.sum() < len(whole)
+    assert not parts[0][1::2].any()
 
 
 def test_batches_are_of_the_training_split() -> None:

@@ -3,15 +3,18 @@
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
 from automl_cases import CPU, HERE, TINY, timeless, tiny
 
 from attention import Spec
-from automl import checkpoint, facts, trial
+from automl import checkpoint, facts, hits, trial
 from automl.facts import Facts
 from automl.limits import Limits
+from automl.loop import evaluate
 from automl.storage import Storage
+from automl.tasks import open_task
 from automl.trial import assignment, reports
 from search.config import TrialConfig
 
@@ -43,7 +46,9 @@ def measured(monkeypatch: pytest.MonkeyPatch) -> list[TrialConfig]:
     return asked
 
 
-def sent(folder: Path, config: TrialConfig, equal: str = "time", **limits: float) -> dict[str, Any]:
+def sent(
+    folder: Path, config: TrialConfig, equal: str = "time", test: bool = False, **limits: float
+) -> dict[str, Any]:
     return assignment(
         config,
         folder,
@@ -52,6 +57,7 @@ def sent(folder: Path, config: TrialConfig, equal: str = "time", **limits: float
         limits=Limits(**limits),
         precision="auto",
         compile="auto",
+        test=test,
     )
 
 
@@ -93,6 +99,29 @@ def test_another_process_goes_on_where_the_first_was_killed(
     (again,) = reports(sent(tmp_path / "0", config), HERE)
     assert again.finished
     assert again.history == rest[-1].history
+
+
+def test_the_answers_to_each_test_image_stay(measured: list[TrialConfig], tmp_path: Path) -> None:
+    config, folder = tiny(training={"epochs": 2}), Storage(tmp_path / "0")
+    *_, said = reports(sent(tmp_path / "0", config, test=True), HERE)
+    assert said.device
+    right = hits.read(folder)
+    assert right is not None
+    task = open_task(config, HERE)
+    assert right.shape == (task.size("test"),)
+    assert right.mean() == pytest.approx(said.history[-1]["test_accuracy"])
+    model = task.model()
+    model.load_state_dict(checkpoint.read(folder, CPU)["model"])
+    again = torch.zeros(len(right))
+    evaluate(task, model, "test", again)
+    assert np.array_equal(again.bool().numpy(), right)
+    folder.remove(checkpoint.NAME)  # as the keeper does
+    assert hits.read(folder) is not None
+
+
+def test_without_the_test_split_there_are_no_answers(measured: list[TrialConfig], tmp_path: Path) -> None:
+    list(reports(sent(tmp_path / "0", tiny()), HERE))
+    assert hits.read(Storage(tmp_path / "0")) is None
 
 
 def test_what_exceeds_a_limit_is_not_trained(measured: list[TrialConfig], tmp_path: Path) -> None:

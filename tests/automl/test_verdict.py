@@ -3,11 +3,12 @@
 import json
 from dataclasses import replace
 
+import numpy as np
 import pytest
-from confirm_cases import ARMS, question, scores, without
+from confirm_cases import ARMS, answered, question, scores, without
 from scipy import stats
 
-from automl.verdict import collect, judge
+from automl.verdict import Cost, collect, cost, judge
 from search.record import Role, State, TrialRecord
 
 BETTER = scores(ssa=0.02)
@@ -111,7 +112,9 @@ def test_too_few_seeds_say_so():
 
 def test_one_stops_early_only_if_asked():
     early = scores(40, ssa=0.03)
-    some = {name: type(s)(scores={k: v for k, v in s.scores.items() if k <= 12}) for name, s in early.items()}
+    some = {
+        name: replace(s, scores={k: v for k, v in s.scores.items() if k <= 12}) for name, s in early.items()
+    }
     assert judge(question(40), ARMS, some).said is None
     found = judge(question(40, sequential=True), ARMS, some)
     assert found.said == "better"
@@ -172,3 +175,205 @@ def test_scores_are_collected_from_what_has_ended():
     assert found["ssa"].failed == {3: "nan"}
     assert found["ssa"].errors == {}
     assert found["baseline"].scores == {}
+
+
+# Time.
+
+
+@pytest.mark.parametrize(
+    ("gain", "ratio", "word", "said"),
+    [
+        (0.02, 1.0, "better", "10 paired seeds, equal time)."),
+        (0.02, 1.04, "better", "10 paired seeds, equal time)."),
+        (0.02, 0.9, "better", ") at 0.90 times the baseline's training time (95 % CI 0.9"),
+        (0.02, 1.09, "cannot tell", "Cannot tell: the gain may be of the longer training. Ssa differs"),
+        (-0.02, 0.9, "cannot tell", "Cannot tell: the loss may be of the shorter training."),
+        (-0.02, 1.09, "worse", "at 1.09 times the baseline's training time (95 % CI 1.0"),
+    ],
+)
+def test_who_had_more_time_is_not_called_better(gain, ratio, word, said):
+    times = {"ssa": ratio, "sagan": ratio}
+    found = judge(question(), ARMS, scores(ssa=gain, sagan=min(gain, 0) * 1.2, times=times))
+    assert found.said == word
+    assert said in found.sentence
+    assert (found.winner is not None) == (word == "better")
+    equal = 0.95 < ratio < 1.05
+    assert ("equal time" in found.sentence) == equal
+    given = judge(question(equal="epochs"), ARMS, scores(ssa=gain, sagan=min(gain, 0) * 1.2, times=times))
+    assert given.said == ("better" if gain > 0 else "worse"), "that is what was asked for"
+    assert f"equal epochs, at {ratio:.2f} times the baseline's training time)" in given.sentence
+
+
+@pytest.mark.parametrize(
+    ("ratio", "word"), [(1.0, "equivalent"), (1.09, "cannot tell"), (0.9, "cannot tell")]
+)
+def test_only_what_had_equal_time_is_equivalent(ratio, word):
+    found = judge(question(margin=5), ARMS, scores(times={"sagan": ratio}))
+    assert found.said == word
+    assert ("not shown to have trained as long" in found.sentence) == (word == "cannot tell")
+
+
+def test_a_second_finalist_may_win_in_equal_time():
+    found = judge(question(), ARMS, scores(ssa=0.03, sagan=0.02, times={"ssa": 1.2}))
+    assert (found.said, found.winner and found.winner.name) == ("better", "sagan")
+
+
+def test_time_that_varies_is_not_equal_time():
+    made = scores(ssa=0.02)
+    shaky = {seed: Cost(seconds=60 * (1.3 if seed % 3 else 0.6)) for seed in made["ssa"].scores}
+    found = judge(question(), ARMS, {**made, "ssa": replace(made["ssa"], costs=shaky)})
+    assert found.said == "cannot tell"
+    assert found.lead is not None
+    assert found.lead.time is not None
+    assert found.lead.time.mean == pytest.approx(1, abs=0.07)
+
+
+def test_time_that_was_not_measured_is_not_equal():
+    made = {name: replace(arm, costs={}) for name, arm in BETTER.items()}
+    found = judge(question(), ARMS, made)
+    assert found.said == "cannot tell"
+    assert "training times were not measured" in found.sentence
+    assert "10 paired seeds, time not measured)" in found.sentence
+    assert "equal time" not in found.sentence
+    given = judge(question(equal="epochs"), ARMS, made)
+    assert given.said == "better"
+    assert "equal epochs, time not measured)" in given.sentence
+    assert json.dumps(found.to_json(ARMS, made))
+
+
+def test_the_processors_time_counts_where_all_have_it():
+    def costs(clock, processor):
+        return {
+            seed: Cost(seconds=clock * (1 + seed % 3), processor_seconds=processor) for seed in range(1, 11)
+        }
+
+    made = {**BETTER, "baseline": replace(BETTER["baseline"], costs=costs(50, 60.0))}
+    made["ssa"] = replace(made["ssa"], costs=costs(90, 60.5))
+    found = judge(question(), ARMS, made)
+    assert found.lead is not None
+    assert found.lead.time is not None
+    assert found.lead.time.mean == pytest.approx(60.5 / 60)
+    made["ssa"] = replace(made["ssa"], costs=costs(90, 60.5) | {4: Cost(seconds=90 * 2)})
+    again = judge(question(), ARMS, made)
+    assert again.lead is not None
+    assert again.lead.time is not None
+    assert again.lead.time.mean == pytest.approx(90 / 50)
+
+
+def test_what_a_training_took_is_in_its_epochs():
+    def epoch(number, **more):
+        return {"epoch": number, "resource": number, "seconds": 2.5, "steps": 7 * number, **more}
+
+    trial = TrialRecord(0, ARMS[0].config, history=[epoch(1, processor_seconds=2.0), epoch(2)])
+    assert cost(trial) == Cost(steps=14, seconds=5.0)
+    trial.history[1]["processor_seconds"] = 2.25
+    assert cost(trial) == Cost(steps=14, seconds=5.0, processor_seconds=4.25)
+    assert cost(TrialRecord(0, ARMS[0].config)) == Cost()
+
+
+def test_warnings_about_time():
+    made = {**BETTER, "ssa": replace(BETTER["ssa"], counted=True, devices={1: "a fast one", 2: "a slow one"})}
+    made["baseline"] = replace(made["baseline"], devices={1: "a slow one", 2: "a slow one"})
+    counted, unlike = sorted(judge(question(), ARMS, made).warnings, reverse=True)
+    assert "could not be measured precisely on this machine" in counted
+    assert counted.endswith(": ssa")
+    assert "1 seeds trained on unlike devices (a fast one, a slow one)" in unlike
+    assert not judge(question(), ARMS, BETTER).warnings
+
+
+def test_few_seeds_are_said_to_be_few():
+    assert ", with only 8 seeds, equal time)" in judge(question(8), ARMS, scores(8, ssa=0.03)).sentence
+    assert ", 10 paired seeds, equal time)" in judge(question(), ARMS, BETTER).sentence
+
+
+# What a test split cannot tell.
+
+
+def test_at_chance_one_cannot_tell():
+    at_chance = scores(level=1 / 3, sd=0.0)
+    found = judge(question(chance=1 / 3, inputs=120), ARMS, at_chance)
+    assert found.said == "cannot tell"
+    assert found.winner is None
+    assert found.sentence.startswith(
+        "Cannot tell: no arm is shown to do better than the one answer that is right for most of the test "
+        "images, 33.3 % of them. "
+    )
+    # One arm that has learned something is enough.
+    one = judge(question(chance=1 / 3, inputs=120), ARMS, scores(level=1 / 3, sagan=0.4))
+    assert one.said == "better"
+    assert judge(question(chance=None), ARMS, scores(level=1 / 3, sagan=0.4)).said == "better"
+
+
+@pytest.mark.parametrize(
+    ("margin", "inputs", "gain", "word"),
+    [
+        (0.5, 100, 0.0, "cannot tell"),
+        (0.5, 1000, 0.0, "equivalent"),
+        (0.0, 100, 0.0, "undecided"),
+        (0.5, 100, 0.05, "better"),
+    ],
+)
+def test_less_than_one_image_is_not_seen(margin, inputs, gain, word):
+    found = judge(question(margin=margin, inputs=inputs), ARMS, scores(sd=0.0001, ssa=gain))
+    assert found.said == word
+    assert ("less than one of the 100 test images is worth, 1 points" in found.sentence) == (
+        word == "cannot tell"
+    )
+
+
+def test_saturated_scores_have_an_interval_with_width():
+    found = judge(question(inputs=400), ARMS, scores(sd=0.0, level=1.0))
+    assert found.said == "equivalent"
+    assert found.lead is not None
+    d = found.lead.difference
+    assert d.low < 0 < d.high
+    assert d.sd == pytest.approx(0.25 / 6**0.5)
+
+
+def test_the_interval_over_images_is_beside_the_one_over_seeds():
+    made = answered(scores(ssa=0.05), 400)
+    found = judge(question(inputs=400), ARMS, made)
+    assert found.said == "better"
+    assert found.lead is not None
+    assert found.lead.images is not None
+    d, (low, high) = found.lead.difference, found.lead.images
+    assert low < d.low < d.high < high
+    assert f"to {d.high:.2f}, over test images too {low:.2f} to {high:.2f}, p = " in found.sentence
+    value = json.loads(json.dumps(found.to_json(ARMS, made)))
+    assert value["interval_images"] == [low, high]
+    assert f"(over test images too {low:.2f} to {high:.2f})" in value["comparisons"][0]["sentence"]
+    # Answers that one training lacks, or to other images, say nothing.
+    for hits in ({}, {**made["ssa"].hits, 3: made["ssa"].hits[3][:-1]}):
+        lacking = judge(question(inputs=400), ARMS, {**made, "ssa": replace(made["ssa"], hits=hits)})
+        assert lacking.lead is not None
+        assert lacking.lead.images is None
+
+
+def test_a_gain_on_too_few_images_is_one_on_these():
+    made = {}
+    for name, arm in scores().items():  # with each seed two images of 60 more
+        right = np.arange(60) < (52 if name == "ssa" else 50)
+        shares = dict.fromkeys(arm.scores, right.mean())
+        made[name] = replace(arm, scores=shares, hits=dict.fromkeys(arm.scores, right))
+    found = judge(question(inputs=60, margin=2), ARMS, made)
+    assert found.said == "better"
+    assert found.lead is not None
+    assert found.lead.images is not None
+    assert found.lead.images[0] <= 0 < found.lead.difference.low
+    assert found.remarks[0].startswith("It is better on these 60 test images. They are too few")
+
+
+def test_times_and_scores_are_in_plain_values():
+    value = judge(question(), ARMS, BETTER).to_json(ARMS, BETTER)
+    assert value["arms"][1]["costs"]["3"] == vars(BETTER["ssa"].costs[3])
+    assert value["time"] == value["comparisons"][0]["time"]
+    low, high = value["time"]["interval"]
+    assert low < value["time"]["ratio"] < high
+    assert (value["equal"], value["inputs"], value["resolution"]) == ("time", 1000, 0.1)
+
+
+def test_no_look_ends_with_not_being_able_to_tell():
+    """More seeds may still show that the times are equal."""
+    made = scores(20, ssa=0.03, times={"ssa": 1.2})
+    found = judge(question(20, sequential=True), ARMS, made)
+    assert (found.said, len(found.used)) == ("cannot tell", 20)

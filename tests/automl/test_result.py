@@ -1,0 +1,45 @@
+"""What a search says of itself at its end."""
+
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from automl.result import SearchResult, make_result
+from search.config import TrialConfig
+from search.ledger import Plan
+from search.record import Role, State, TrialRecord
+
+
+def result(values: list[float], guessing: float | None, state: State = State.COMPLETE) -> SearchResult:
+    plan = Plan(
+        trials=9, budget=1, metric="accuracy", maximize=True, objectives=["accuracy"], guessing=guessing
+    )
+    records = {
+        i: TrialRecord(
+            i, TrialConfig(), Role.BASELINE, state, [{"epoch": 1, "accuracy": value, "seconds": 1.0}]
+        )
+        for i, value in enumerate(values)
+    }
+    engine: Any = SimpleNamespace(plan=plan, records=records)
+    return make_result("folder", "mine", engine, runs={}, begun=0, untracked=0, devices=1)  # type: ignore[arg-type]
+
+
+def test_a_search_of_guesses_warns() -> None:
+    (warning,) = result([0.10, 0.14], 0.155).warnings
+    assert warning.startswith(
+        "no trial beats chance (the best validation accuracy is 0.140, and one that guesses may come to 0.155"
+    )
+
+
+@pytest.mark.parametrize(
+    ("values", "guessing", "state"),
+    [
+        ([0.1, 0.2], 0.155, State.COMPLETE),
+        ([0.1], None, State.COMPLETE),
+        ([0.1], 0.155, State.PRUNED),
+        ([], 0.155, State.COMPLETE),
+    ],
+)
+def test_otherwise_it_does_not(values: list[float], guessing: float | None, state: State) -> None:
+    assert result(values, guessing, state).warnings == []
