@@ -8,7 +8,9 @@ from typing import Any
 
 from attention import InputError, unknown
 from automl.confirmation import VERDICT, confirmations
+from automl.data.manifest import Manifest
 from automl.folder import About, exists, find_search
+from automl.same_data import check_alike, read_manifest
 from automl.settings import command
 from automl.statistics import ALPHA, Difference, Word, holm, paired, step_down, unpaired
 from automl.tasks import TASKS
@@ -22,11 +24,13 @@ class Sample:
     """One thing that is compared, trained with several seeds.
 
     name: as it was given. config: of its trainings, but for the seed. scores: of each split at each seed.
+    images: of its search, where there is one.
     """
 
     name: str
     config: TrialConfig
     scores: Mapping[str, Mapping[int, float]]
+    images: Manifest | None = None
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -132,6 +136,7 @@ def _comparable(one: Sample, other: Sample) -> None:
             f"{one.name} and {other.name} have other images in their splits: "
             + " and ".join(json.dumps({k: v for k, v in asdict(d).items() if k != "size"}) for d in data)
         )
+    check_alike(one.images, other.images, (one.name, other.name))
 
 
 def _find(name: str, storage: str) -> Sample:
@@ -164,7 +169,12 @@ def _of_search(name: str, folder: Path, about: About, wanted: str | None) -> Sam
         raise unknown(f"arm of {folder.name}", part, list(arms))
     arm = arms[found[0]]
     scores = {int(seed): score for seed, score in arm["scores"].items()}
-    return Sample(name=name, config=TrialConfig.from_json(arm["config"]), scores={"test": scores})
+    return Sample(
+        name=name,
+        config=TrialConfig.from_json(arm["config"]),
+        scores={"test": scores},
+        images=read_manifest(folder),
+    )
 
 
 def _of_runs(name: str, storage: str) -> Sample:

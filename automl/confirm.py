@@ -22,6 +22,7 @@ from automl.keeper import Keeper
 from automl.lasting import check_lasting
 from automl.limits import Limits
 from automl.logs import chatter_to
+from automl.same_data import check_same
 from automl.search import Stopped, Traces, share
 from automl.settings import command, draw_baseline, reference
 from automl.storage import Storage
@@ -148,7 +149,7 @@ def _run(place: Path, about: About, confirmation: Confirmation, *, ablate: bool)
             for record in roster.records.values():
                 tracker.update(record)
             if roster.left:
-                task = _open_data(about, confirmation)
+                task = _open_data(place.parent, about, confirmation)
                 with open_workers(settings, place / "log.txt", advice) as workers:
                     plan, records = roster.plan, roster.records
                     metric = jury.question.metric
@@ -207,14 +208,10 @@ def open_jury(place: Path, about: About, confirmation: Confirmation, *, retry: b
     return Jury(place, about.name, confirmation, question, roster)
 
 
-def _open_data(about: About, confirmation: Confirmation) -> Task:
+def _open_data(folder: Path, about: About, confirmation: Confirmation) -> Task:
     """Decodes the images where they no longer are. Raises InputError for others than the search had."""
     task = open_task(confirmation.field.arms[0].config, about.settings.runtime)
-    if task.digest != about.data:
-        raise InputError(
-            f"the images have changed since search {about.name!r} was made, so scores would not stand beside "
-            f"each other; bring the old ones back, or search anew"
-        )
+    check_same(task, folder, about.name)
     return task
 
 

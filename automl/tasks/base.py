@@ -7,6 +7,7 @@ from typing import Any, Literal
 
 from torch import Tensor, nn
 
+from automl.data.manifest import Manifest
 from automl.runtime import Runtime
 from automl.storage import Storage
 from search.config import TrialConfig
@@ -69,10 +70,18 @@ class Task(ABC):
     def size(self, split: Split) -> int:
         """The number of inputs of a split."""
 
-    @property
     @abstractmethod
+    def manifest(self) -> Manifest:
+        """Which inputs are in which split, with a hash of each. Looks at the data anew."""
+
+    @property
     def digest(self) -> str:
-        """A hash of the data that is learned from."""
+        """A hash of the data of all splits."""
+        return self.manifest().digest
+
+    def is_shared(self, splits: Sequence[Split]) -> bool:
+        """Whether these splits come from a search's storage, where nobody changes them."""
+        return False
 
     @property
     @abstractmethod

@@ -13,6 +13,7 @@ from attention import Spec
 from automl.arms import Arm
 from automl.folder import new_folder
 from automl.interrupt import Interrupt
+from automl.same_data import keep_manifest
 from automl.settings import Settings
 from automl.storage import Storage
 from automl.tasks import open_task
@@ -100,8 +101,10 @@ FOUND = [
 def fake_search(storage: Path, records: Sequence[TrialRecord] = FOUND, name: str = "mine") -> Path:
     """The folder of a search with these finished trials."""
     settings = Settings(space="digits", name=name, storage=str(storage))
-    digest = open_task(FOUND[0].config, HERE).digest
-    with new_folder(settings, PLAN, fingerprint=fingerprint(SPACES["digits"]), data=digest) as (folder, _):
+    manifest = open_task(FOUND[0].config, HERE).manifest()
+    mark = fingerprint(SPACES["digits"])
+    with new_folder(settings, PLAN, fingerprint=mark, data=manifest.digest) as (folder, _):
+        keep_manifest(folder, manifest)
         study = create_study(folder, name=name, directions=[StudyDirection.MAXIMIZE])
         roster = Roster(study, PLAN, [])
         for one in records:

@@ -57,7 +57,7 @@ def test_the_card_of_an_export(exported: ExportResult, trained: TrainResult) -> 
     assert [row[:2] for row in rows(page, "| split |")] == [
         ["train", "229"],
         ["validation", "60"],
-        ["test", "359"],
+        ["test", "371"],
     ]
     scores = exported.scores
     assert scores is not None
