@@ -24,12 +24,14 @@ class Sample:
     """One thing that is compared, trained with several seeds.
 
     name: as it was given. config: of its trainings, but for the seed. scores: of each split at each seed.
-    images: of its search, where there is one.
+    digest: of the images of its search, the first 16 characters; None where there is no search. images: their
+        list, where the search's folder was named.
     """
 
     name: str
     config: TrialConfig
     scores: Mapping[str, Mapping[int, float]]
+    digest: str | None = None
     images: Manifest | None = None
 
 
@@ -130,13 +132,22 @@ def _comparable(one: Sample, other: Sample) -> None:
             f"not mean the same"
         )
     # The size of images is a choice of the model's; which images there are is not.
-    data = [replace(sample.config.data, size=32) for sample in (one, other)]
+    listed = one.images is not None and other.images is not None  # then where they lie does not matter
+    data = [
+        replace(d, size=32, path=None if listed else d.path) for d in (one.config.data, other.config.data)
+    ]
     if data[0] != data[1]:
         raise InputError(
             f"{one.name} and {other.name} have other images in their splits: "
             + " and ".join(json.dumps({k: v for k, v in asdict(d).items() if k != "size"}) for d in data)
         )
-    check_alike(one.images, other.images, (one.name, other.name))
+    if one.images is not None and other.images is not None:
+        check_alike(one.images, other.images, (one.name, other.name))
+    elif one.config.data == other.config.data and one.digest and other.digest and one.digest != other.digest:
+        raise InputError(
+            f"the images were others when {one.name} was trained ({one.digest}) than when {other.name} was "
+            f"({other.digest}); `automl compare` names the first that differ when both searches are named"
+        )
 
 
 def _find(name: str, storage: str) -> Sample:
@@ -173,6 +184,7 @@ def _of_search(name: str, folder: Path, about: About, wanted: str | None) -> Sam
         name=name,
         config=TrialConfig.from_json(arm["config"]),
         scores={"test": scores},
+        digest=about.data[:16],
         images=read_manifest(folder),
     )
 
@@ -203,4 +215,9 @@ def _of_runs(name: str, storage: str) -> Sample:
     whole = {split: values for split, values in scores.items() if len(values) == len(runs)}
     if not whole:
         raise InputError(f"not all runs of {name!r} have a score; were they trained to their end?")
-    return Sample(name=name, config=config, scores=whole)
+    digests = {run.data for run in runs} - {None}
+    if len(digests) > 1:
+        raise InputError(
+            f"the runs of {name!r} had different images ({', '.join(sorted(digests))}); give those of one search"
+        )
+    return Sample(name=name, config=config, scores=whole, digest=digests.pop() if digests else None)

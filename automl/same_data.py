@@ -69,9 +69,9 @@ def search_of(checkpoint: Storage) -> Storage | None:
     return None
 
 
-def check_alike(one: Manifest | None, other: Manifest | None, names: tuple[str, str]) -> None:
-    """Raises InputError, with names, when two searches had other images; None of what is not known."""
-    if one is not None and other is not None and (found := differences(one, other)):
+def check_alike(one: Manifest, other: Manifest, names: tuple[str, str]) -> None:
+    """Raises InputError, with names, when two searches had other images."""
+    if found := differences(one, other):
         raise InputError(
             f"{names[0]} and {names[1]} were made of other images, so their scores do not mean the same; "
             f"from the first to the second: {found}"

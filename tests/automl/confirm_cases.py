@@ -23,7 +23,7 @@ from search.config import Data, Model, Training, TrialConfig
 from search.ledger import Ledger, Plan
 from search.record import Report, Role, State, TrialRecord
 from search.roster import Roster
-from search.spaces import SPACES, fingerprint
+from search.spaces import fingerprint, load
 from search.study import create_study
 
 SSA = {"stage1.block2.branch": Spec("ssa")}
@@ -98,11 +98,13 @@ FOUND = [
 ]
 
 
-def fake_search(storage: Path, records: Sequence[TrialRecord] = FOUND, name: str = "mine") -> Path:
-    """The folder of a search with these finished trials."""
-    settings = Settings(space="digits", name=name, storage=str(storage))
-    manifest = open_task(FOUND[0].config, HERE).manifest()
-    mark = fingerprint(SPACES["digits"])
+def fake_search(
+    storage: Path, records: Sequence[TrialRecord] = FOUND, name: str = "mine", **more: Any
+) -> Path:
+    """The folder of a search with these finished trials. more: settings."""
+    settings = Settings(**{"space": "digits", "name": name, "storage": str(storage), **more})
+    manifest = open_task((records or FOUND)[0].config, HERE).manifest()
+    mark = fingerprint(load(settings.space))
     with new_folder(settings, PLAN, fingerprint=mark, data=manifest.digest) as (folder, _):
         keep_manifest(folder, manifest)
         study = create_study(folder, name=name, directions=[StudyDirection.MAXIMIZE])
