@@ -210,9 +210,9 @@ def open_jury(place: Path, about: About, confirmation: Confirmation, *, retry: b
 
 def _open_data(folder: Path, about: About, confirmation: Confirmation) -> Task:
     """Decodes the images where they no longer are. Raises InputError for others than the search had."""
-    task = open_task(confirmation.field.arms[0].config, about.settings.runtime)
-    check_same(task, folder, about.name)
-    return task
+    config = confirmation.field.arms[0].config
+    check_same(config, folder, about.name)
+    return open_task(config, about.settings.runtime)
 
 
 def conclude_in(tracker: Tracker, about: About, jury: Jury, **patience: float) -> int:

@@ -128,10 +128,9 @@ def run_export(
         check_registry(register_as, alias)
     tracked = find_best(search) if best else find_run(run or "")
     content = checkpoint.read(tracked.checkpoint, torch.device("cpu"))
-    task = open_task(
-        TrialConfig.from_json(content["config"]), Runtime(device=torch.device("cpu"), precision="fp32")
-    )
-    check_source(task, tracked.checkpoint)
+    config = TrialConfig.from_json(content["config"])
+    check_source(config, tracked.checkpoint)
+    task = open_task(config, Runtime(device=torch.device("cpu"), precision="fp32"))
     if quantize is not None and next(task.answers("test"), None) is None:
         raise InputError(
             f"--quantize states what it costs in accuracy, which the task {task.config.task} does not have"

@@ -12,7 +12,8 @@ from attention import InputError
 from automl.data.manifest import FILE, Manifest, differences
 from automl.folder import FILE as SEARCH
 from automl.storage import Storage
-from automl.tasks import Split, Task
+from automl.tasks import Split, task_of
+from search.config import TrialConfig
 
 SPLITS: tuple[Split, ...] = ("train", "validation", "test")
 
@@ -34,26 +35,29 @@ def read_manifest(kept: Storage | Path) -> Manifest:
         ) from error
 
 
-def check_same(task: Task, kept: Storage | Path, name: str, splits: tuple[Split, ...] = SPLITS) -> None:
-    """Raises InputError, with names, when a task's data differ from those of the search called `name`.
+def check_same(
+    config: TrialConfig, kept: Storage | Path, name: str, splits: tuple[Split, ...] = SPLITS
+) -> None:
+    """Raises InputError, with names, when a trial's data are not those of the search called `name` any more.
 
     kept: the search's folder. splits: that are about to be read; where the search's own storage has all of
-    them, there is nothing that could have changed.
+    them, there is nothing that could have changed. Hashes files and decodes none.
     """
-    if task.is_shared(splits):
+    task = task_of(config)
+    if task.is_shared(config, splits):
         return
-    if found := differences(read_manifest(kept), task.manifest()):
+    if found := differences(read_manifest(kept), task.manifest(config)):
         raise InputError(
             f"the images have changed since search {name!r} was made, so scores would not stand beside each "
             f"other: {found}. Bring the old ones back, or search anew."
         )
 
 
-def check_source(task: Task, checkpoint: Storage) -> None:
+def check_source(config: TrialConfig, checkpoint: Storage) -> None:
     """`check_same` with the search that a checkpoint's folder lies in, if it lies in one."""
     search = search_of(checkpoint)
     if search is not None:
-        check_same(task, search, search.address.partition("?")[0].rpartition("/")[2])
+        check_same(config, search, search.address.partition("?")[0].rpartition("/")[2])
 
 
 def search_of(checkpoint: Storage) -> Storage | None:

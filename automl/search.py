@@ -58,7 +58,7 @@ def run_search(settings: Settings) -> SearchResult:
     plan = make_plan(settings, baseline, task)
     draws = [settings.adjust(config) for _, config in random_draws(space, 100) if config]
     check_limits([baseline, *draws], settings)
-    manifest = task.manifest()
+    manifest = task.manifest(baseline)
     with new_folder(settings, plan, fingerprint=mark, data=manifest.digest) as (folder, about):
         keep_manifest(folder, manifest)
         return _run(folder, about, space, task, begun)
@@ -103,8 +103,8 @@ def resume_search(
         about = replace(about, settings=settings, plan={**about.plan, "trials": settings.most})
         baseline = draw_baseline(chosen, settings)
         shared.recall(folder, Storage(storage))
+        check_same(baseline, folder, name, ("train", "validation"))
         task = open_task(baseline, settings.runtime)  # decodes the data where they no longer are
-        check_same(task, folder, name, ("train", "validation"))
         write_about(folder, about)
         return _run(folder, about, chosen, task, begun)
 

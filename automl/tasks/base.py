@@ -70,18 +70,20 @@ class Task(ABC):
     def size(self, split: Split) -> int:
         """The number of inputs of a split."""
 
+    @classmethod
     @abstractmethod
-    def manifest(self) -> Manifest:
-        """Which inputs are in which split, with a hash of each. Looks at the data anew."""
+    def manifest(cls, config: TrialConfig) -> Manifest:
+        """Which inputs are in which split, with a hash of each, as they are now."""
+
+    @classmethod
+    def is_shared(cls, config: TrialConfig, splits: Sequence[Split]) -> bool:
+        """Whether these splits come from a search's storage, where nobody changes them."""
+        return False
 
     @property
     def digest(self) -> str:
         """A hash of the data of all splits."""
-        return self.manifest().digest
-
-    def is_shared(self, splits: Sequence[Split]) -> bool:
-        """Whether these splits come from a search's storage, where nobody changes them."""
-        return False
+        return self.manifest(self.config).digest
 
     @property
     @abstractmethod

@@ -82,12 +82,14 @@ class ImageClassification(Task):
     def size(self, split: Split) -> int:
         return len(images(self.config.data, split))
 
-    def manifest(self) -> Manifest:
-        data = self.config.data
+    @classmethod
+    def manifest(cls, config: TrialConfig) -> Manifest:
+        data = config.data
         return make_manifest(data.source, path=data.path, size=data.size, subset=data.subset)
 
-    def is_shared(self, splits: Sequence[Split]) -> bool:
-        data = self.config.data
+    @classmethod
+    def is_shared(cls, config: TrialConfig, splits: Sequence[Split]) -> bool:
+        data = config.data
         name = shared.name_of(data.source, data.path, data.size, cache_side(data.size))
         return all(shared.find(name, split) is not None for split in splits)
 

@@ -77,8 +77,9 @@ class Regression(Task):
     def size(self, split: Split) -> int:
         return len(self.x)
 
-    def manifest(self) -> Manifest:
-        return Manifest.of({"train": [("line", "y", self.x.numpy().tobytes()[:16])]})
+    @classmethod
+    def manifest(cls, config: TrialConfig) -> Manifest:
+        return Manifest.of({"train": [("line", "y", bytes(16))]})
 
     @property
     def labels(self) -> list[str]:

@@ -6,7 +6,6 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from automl_cases import HERE
 from optuna.study import StudyDirection
 
 from attention import Spec
@@ -16,7 +15,7 @@ from automl.interrupt import Interrupt
 from automl.same_data import keep_manifest
 from automl.settings import Settings
 from automl.storage import Storage
-from automl.tasks import open_task
+from automl.tasks import task_of
 from automl.verdict import Question, Scores
 from cluster import Room, TrialResources
 from search.config import Data, Model, Training, TrialConfig
@@ -103,7 +102,8 @@ def fake_search(
 ) -> Path:
     """The folder of a search with these finished trials. more: settings."""
     settings = Settings(**{"space": "digits", "name": name, "storage": str(storage), **more})
-    manifest = open_task((records or FOUND)[0].config, HERE).manifest()
+    config = (records or FOUND)[0].config
+    manifest = task_of(config).manifest(config)
     mark = fingerprint(load(settings.space))
     with new_folder(settings, PLAN, fingerprint=mark, data=manifest.digest) as (folder, _):
         keep_manifest(folder, manifest)
