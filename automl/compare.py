@@ -215,9 +215,8 @@ def _of_runs(name: str, storage: str) -> Sample:
     whole = {split: values for split, values in scores.items() if len(values) == len(runs)}
     if not whole:
         raise InputError(f"not all runs of {name!r} have a score; were they trained to their end?")
-    digests = {run.data for run in runs} - {None}
+    digests = {run.data for run in runs if run.data is not None}
     if len(digests) > 1:
-        raise InputError(
-            f"the runs of {name!r} had different images ({', '.join(sorted(digests))}); give those of one search"
-        )
+        told = ", ".join(sorted(digests))
+        raise InputError(f"the runs of {name!r} had different images ({told}); give those of one search")
     return Sample(name=name, config=config, scores=whole, digest=digests.pop() if digests else None)

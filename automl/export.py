@@ -93,8 +93,9 @@ def run_export(
     quantize: `int8` to have a quantised ONNX model beside the others.
     register_as: a name in MLflow's model registry, whose `alias` (champion) is to be this model.
 
-    Raises InputError for a run without a readable checkpoint, other data than its search had, a folder that holds
-    something else, a name that MLflow refuses, and RuntimeError when an exported form differs from the model by more than 1e-4.
+    Raises InputError for a run without a readable checkpoint, other data than its search had, a folder that
+    holds something else, a name that MLflow refuses, and RuntimeError when an exported form differs from the
+    model by more than 1e-4.
     `out` appears only when everything has been written and checked; an earlier export there is replaced.
     It is registered after that.
     """

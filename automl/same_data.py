@@ -1,7 +1,7 @@
 """Whether a search's data are still those that it was made with: its folder has a list of them.
 
-Scores of other images do not stand beside its own. Whatever would put them there is refused here, with the names of
-the first images that differ.
+Scores of other images do not stand beside its own. Whatever would put them there is refused here, with the
+names of the first images that differ.
 """
 
 from pathlib import Path

@@ -261,8 +261,8 @@ def _learn(study: optuna.Study, folder: Path, about: About) -> None:
     if other.data != about.data:
         found = differences(read_manifest(place), read_manifest(folder))
         print(
-            f"the images are not those of search {other.name!r}: {found}. Its scores do not count here; its best "
-            f"configurations are tried first",
+            f"the images are not those of search {other.name!r}: {found}. Its scores do not count here; its "
+            f"best configurations are tried first",
             file=sys.stderr,
         )
     comparable = (other.data, other.fingerprint) == (about.data, about.fingerprint) and all(

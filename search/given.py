@@ -1,6 +1,7 @@
-"""What a space gives instead of drawing it, checked: Optuna takes a value that is out of range, and only warns."""
+"""What a space gives instead of drawing it, checked: of a value out of its range Optuna only warns."""
 
 from collections.abc import Mapping
+from contextlib import suppress
 from difflib import get_close_matches
 from typing import Any
 
@@ -18,8 +19,8 @@ DRAWS = 20  # of each: what is given may be asked for in some of them alone
 def check_given(space: Space) -> None:
     """Raises InputError when the space's `baseline`, `plain` or `published` do not fit the space.
 
-    That is a value out of its range, a parameter that is never asked for, and a plain trial that has attention
-    in it. `modules` = 0 is not asked for where there are never any.
+    That is a value out of its range, a parameter that is never asked for, and a plain trial that has
+    attention in it. `modules` = 0 is not asked for where there are never any.
     """
     for what, params in (("baseline", space.baseline), ("plain", space.plain)):
         for config in _configs(space, what, params):
@@ -44,18 +45,16 @@ def _configs(space: Space, what: str, params: Mapping[str, Any]) -> list[TrialCo
         study.enqueue_trial(dict(params))
         trial = _Checked(study, study.ask()._trial_id)
         trial.space, trial.what, trial.given = space, what, params
-        try:
+        with suppress(optuna.TrialPruned):
             made.append(space(trial))
-        except optuna.TrialPruned:
-            pass
         asked |= trial.distributions.keys()
     idle = [key for key in params if key not in asked and (key, params[key]) != ("modules", 0)]
     if made and idle:
         near = get_close_matches(idle[0], sorted(asked), n=1)
         hint = f" Did you mean {near[0]!r}?" if near else ""
         raise InputError(
-            f"`{what}` of space {space.name!r} names the parameter {idle[0]!r}, which is never asked for beside "
-            f"its others; asked for are {', '.join(sorted(asked)) or 'none'}.{hint}"
+            f"`{what}` of space {space.name!r} names the parameter {idle[0]!r}, which is never asked for "
+            f"beside its others; asked for are {', '.join(sorted(asked)) or 'none'}.{hint}"
         )
     return made
 

@@ -85,9 +85,9 @@ def random_draws(
 def fingerprint(space: Space) -> str:
     """Of a space: `PARAMETERS-CONFIGURATIONS`, of what it draws from and of what it makes of that.
 
-    The same for two spaces whose trials can stand in one study. It is of 50 random draws and has nothing of the
-    command line in it. Where the images lie and the seed are left out: they say nothing of what is computed, and
-    the search's list of images tells whether these are the same.
+    The same for two spaces whose trials can stand in one study. It is of 50 random draws and has nothing of
+    the command line in it. The seed is left out, and where the images lie: which these are, the search's list
+    of images tells.
 
     Raises InputError for a space whose configurations do not follow from the parameters.
     """
@@ -104,8 +104,8 @@ def fingerprint(space: Space) -> str:
     )
     if made != twice:
         raise InputError(
-            f"space {space.name!r} makes another configuration of the same parameters each time; draw whatever "
-            f"varies with the trial's suggest_ methods"
+            f"space {space.name!r} makes another configuration of the same parameters each time; draw "
+            f"whatever varies with the trial's suggest_ methods"
         )
     return f"{_hash(sorted(set(kept)))}-{_hash(made)}"
 

@@ -1,11 +1,11 @@
 """A split, decoded once into an Arrow file that every process maps into its memory.
 
-The file's name is a hash of the images' names, content, labels, classes and side, so a changed dataset gets a
-file of its own and several trials, processes and users share one. Columns: image (fixed-size binary,
-side x side x 3 bytes), label (int32), aspect (float32), name (string), content (the SHA-256 of the file it was
-made of, 32 bytes). The schema's metadata holds the
-classes, the side and the digest. What is known at the end alone, the number of rows and the skipped
-images, is in the metadata of the last batch, which is empty.
+The file's name is a hash of the images' names, content, labels, classes and side, so a changed dataset
+gets a file of its own and several trials, processes and users share one. Columns: image (fixed-size
+binary, side x side x 3 bytes), label (int32), aspect (float32), name (string), content (the SHA-256 of
+the file that it was made of, 32 bytes). The schema's metadata holds the classes, the side and the digest.
+What is known at the end alone, the number of rows and the skipped images, is in the metadata of the last
+batch, which is empty.
 """
 
 import hashlib
@@ -40,8 +40,9 @@ METADATA = "automl"
 class Cache:
     """An opened cache file of N rows. Pixels stay on the disk until a row is asked for.
 
-    `labels` int32 (N,), `aspect` float32 (N,), `contents` uint8 (N, 32), `blocks` uint8 arrays (rows, side, side, 3), which begin
-    at the rows `starts`. Raises ValueError, KeyError or OSError for a file that is damaged.
+    `labels` int32 (N,), `aspect` float32 (N,), `contents` uint8 (N, 32), `blocks` uint8 arrays
+    (rows, side, side, 3), which begin at the rows `starts`. Raises ValueError, KeyError or OSError for a
+    file that is damaged.
     """
 
     def __init__(self, path: Path) -> None:

@@ -139,13 +139,14 @@ def _rows(
     split: str, own: Collection[str], labels: np.ndarray, keys: np.ndarray, subset: float, validation: float
 ) -> np.ndarray:
     """The rows of a split among those that it is stored with. own: the splits that the dataset brings."""
-    rows = np.arange(len(labels))
+    rows: np.ndarray = np.arange(len(labels))
     if split == "test":
         return rows
     if "validation" not in own:
         held, kept = carve(labels, keys, validation, "validation")
         rows = held if split == "validation" else kept
-    return rows[thinned(labels[rows], keys[rows], subset)]
+    used: np.ndarray = rows[thinned(labels[rows], keys[rows], subset)]
+    return used
 
 
 def _stored(

@@ -42,9 +42,7 @@ def contents(images: Sequence[Path | np.ndarray], cache: Path) -> list[bytes]:
 
     size = SIZE * len(images)
     memo = cache / "contents" / _combined(map(_stamp, images)).hex()
-    once(
-        memo, lambda path: _write(path, read()), lambda path: path.exists() and path.stat().st_size == size
-    )
+    once(memo, lambda path: _write(path, read()), lambda path: path.exists() and path.stat().st_size == size)
     whole = memo.read_bytes()
     return [whole[i : i + SIZE] for i in range(0, size, SIZE)]
 

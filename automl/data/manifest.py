@@ -1,7 +1,7 @@
-"""Which image is in which split, with the hash of its content: what tells whether data are the same, and how not.
+"""Which image is in which split, with the hash of its content: whether data are the same, and how not.
 
-It is kept as an Arrow file, compressed: the 1.3 million images of ImageNet take about 30 MB, of which 16 bytes each
-are the hashes.
+It is kept as an Arrow file, compressed, at about 24 bytes an image (31 MB for the 1.28 million of
+ImageNet), of which 16 are the hash.
 """
 
 import hashlib
@@ -47,21 +47,23 @@ class Manifest:
     @property
     def archive(self) -> str:
         """The archive that was downloaded, empty where none was."""
-        return (self.table.schema.metadata or {}).get(ARCHIVE, b"").decode()
+        metadata: dict[bytes, bytes] = self.table.schema.metadata or {}
+        return metadata.get(ARCHIVE, b"").decode()
 
     @property
     def digest(self) -> str:
         """A SHA-256 over all of it, in order: the order is that in which images are trained on."""
         digest = hashlib.sha256()
-        for row in self.rows():
-            digest.update(b"\0".join(part if isinstance(part, bytes) else part.encode() for part in row))
+        for column in self.table.columns[:3]:
+            digest.update("\0".join(column.to_pylist()).encode())
+        digest.update(b"".join(self.table["content"].to_pylist()))
         return digest.hexdigest()
 
     def __len__(self) -> int:
         return len(self.table)
 
     def rows(self) -> Iterator[Row]:
-        for batch in self.table.to_batches(max_chunksize=65536):
+        for batch in self.table.to_batches():
             yield from zip(*(column.to_pylist() for column in batch.columns), strict=True)
 
     def to_bytes(self) -> bytes:
@@ -109,6 +111,8 @@ def differences(before: Manifest, after: Manifest) -> Differences:
 
     Two archives of the same photographs at different sizes are compared by the photographs' names.
     """
+    if before.table.equals(after.table):
+        return Differences()
     by_name = before.archive != after.archive
     old, new = (set(_comparable(manifest, by_name)) for manifest in (before, after))
     gone, come = old - new, new - old

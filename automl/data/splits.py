@@ -1,13 +1,13 @@
 """Which images are held out, and which are left when there are too many: decided by each image alone.
 
-An image has a key, the hash of its content, and each decision reads its own 64 bits of it as a number from 0 to 1.
-So no other image matters: adding, removing, renaming or changing one moves no other, and copies of an image stay
-together. No seed enters, since a split that moved with a trial's seed would let one trial train on images that
-another is judged by.
+An image has a key, the hash of its content, and each decision reads 64 bits of it as a number from 0 to 1.
+So no other image matters: adding, removing, renaming or changing one moves no other, and copies of an image
+stay together. No seed enters, since a split that moved with a trial's seed would let one trial train on
+images that another is judged by.
 
-The price is that a class has about its share on either side, not exactly: of 100 images and a share of 0.2, 12 to
-28 are held out in 19 of 20 classes. Others matter in one case alone: a class that would have no image on one side
-gives it the one whose number is nearest to that side.
+The price is that a class has about its share on either side, not exactly: of 100 images and a share of 0.2,
+12 to 28 are held out in 19 of 20 classes. Others matter in one case alone: a class that would have no image
+on one side gives it the one whose number is nearest to that side.
 """
 
 import hashlib
@@ -38,8 +38,8 @@ def keys_of(names: Iterable[str]) -> np.ndarray:
 def carve(labels: np.ndarray, keys: np.ndarray, share: float, split: str) -> tuple[np.ndarray, np.ndarray]:
     """The sorted indices of the `split` "test" or "validation" and those of the rest, int64.
 
-    `labels` (N,) are integers from 0, `keys` (N, 32) uint8, 0 < `share` < 1. A class of two different images or
-    more has one on either side; one that has no two is kept whole.
+    `labels` (N,) are integers from 0, `keys` (N, 32) uint8, 0 < `share` < 1. A class of two different images
+    or more has one on either side; one that has no two is kept whole.
 
     Raises InputError when no class has an image to spare.
     """

@@ -146,7 +146,8 @@ def test_changed_data_are_refused_by_name(
     with pytest.raises(InputError) as error:
         command(photos, folder)
     assert f"1 {kind} ({name}" in str(error.value)
-    assert ("mine" in str(error.value)) and "scores" in str(error.value)
+    assert "mine" in str(error.value)
+    assert "scores" in str(error.value)
     assert (folder / "search.json").read_text() == before
 
 

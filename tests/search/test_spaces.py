@@ -220,7 +220,9 @@ def test_a_fingerprint_is_the_same_in_every_process() -> None:
     program = "from search.spaces import SPACES, fingerprint; print(fingerprint(SPACES['digits']))"
     for seed in ("1", "2"):
         environment = {**os.environ, "PYTHONHASHSEED": seed}
-        done = subprocess.run([sys.executable, "-c", program], env=environment, capture_output=True, text=True)
+        done = subprocess.run(
+            [sys.executable, "-c", program], env=environment, capture_output=True, text=True
+        )
         assert done.stdout.strip() == fingerprint(SPACES["digits"]), done.stderr
 
 

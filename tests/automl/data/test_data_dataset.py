@@ -12,6 +12,7 @@ from PIL import Image
 from attention.errors import InputError
 from automl.data import Images, decode, describe_splits, make_manifest, open_split
 
+
 @pytest.fixture
 def root(tmp_path: Path, make_folder: Callable[..., Path]) -> Path:
     return make_folder(tmp_path / "d", {"train/a": 10, "train/b": 20, "test/a": 5, "test/b": 5})

@@ -104,7 +104,10 @@ BEFORE = made(train=[("a/1", "a", A), ("a/2", "a", B)], test=[("b/1", "b", C)])
 @pytest.mark.parametrize(
     ("after", "told"),
     [
-        (made(train=[("a/1", "a", A)], test=[("b/1", "b", C), ("a/2", "a", B)]), "1 moved (a/2 from train to test)"),
+        (
+            made(train=[("a/1", "a", A)], test=[("b/1", "b", C), ("a/2", "a", B)]),
+            "1 moved (a/2 from train to test)",
+        ),
         (
             made(train=[("a/1", "a", A)], test=[("b/1", "b", C), ("t/2", "a", B)]),
             "1 moved (a/2 from train to test)",
@@ -125,7 +128,11 @@ BEFORE = made(train=[("a/1", "a", A), ("a/2", "a", B)], test=[("b/1", "b", C)])
         (made(train=[], test=[]), "3 removed (a/1, a/2, b/1)"),
         (
             made(
-                train=[("a/1", "a", A), ("a/2", "a", B), *((f"a/{i}", "a", bytes([i]) * 32) for i in range(3, 8))],
+                train=[
+                    ("a/1", "a", A),
+                    ("a/2", "a", B),
+                    *((f"a/{i}", "a", bytes([i]) * 32) for i in range(3, 8)),
+                ],
                 test=[("b/1", "b", C)],
             ),
             "5 added (a/3, a/4, a/5, ...)",
@@ -150,7 +157,10 @@ def test_archives_of_the_same_photographs_are_compared_by_name() -> None:
 def test_it_is_small_and_can_be_read_again() -> None:
     """An archive like ImageNet's: 16 bytes of an image are its hash, and the name hardly counts."""
     random = [os.urandom(32) for _ in range(20_000)]
-    rows = [(f"train/n{i // 1300:08}/n{i // 1300:08}_{i}.JPEG", f"class {i // 1300}", c) for i, c in enumerate(random)]
+    rows = [
+        (f"train/n{i // 1300:08}/n{i // 1300:08}_{i}.JPEG", f"class {i // 1300}", c)
+        for i, c in enumerate(random)
+    ]
     manifest = made(train=rows[:15_000], test=rows[15_000:])
     content = manifest.to_bytes()
     assert len(content) < 30 * len(rows)
