@@ -8,7 +8,9 @@ from typing import Any
 
 from attention import InputError, unknown
 from automl.confirmation import VERDICT, confirmations
+from automl.data.manifest import Manifest
 from automl.folder import About, exists, find_search
+from automl.same_data import check_alike, read_manifest
 from automl.settings import command
 from automl.statistics import ALPHA, Difference, Word, holm, paired, step_down, unpaired
 from automl.tasks import TASKS
@@ -23,12 +25,16 @@ class Sample:
 
     name: as it was given. config: of its trainings, but for the seed. scores: of each split at each seed.
     resolution: what one test image is worth in the metric's unit, 0 where that is not known.
+    digest: of the images of its search, the first 16 characters; None where there is no search. images: their
+        list, where the search's folder was named.
     """
 
     name: str
     config: TrialConfig
     scores: Mapping[str, Mapping[int, float]]
     resolution: float = 0.0
+    digest: str | None = None
+    images: Manifest | None = None
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -132,11 +138,21 @@ def _comparable(one: Sample, other: Sample) -> None:
             f"not mean the same"
         )
     # The size of images is a choice of the model's; which images there are is not.
-    data = [replace(sample.config.data, size=32) for sample in (one, other)]
+    listed = one.images is not None and other.images is not None  # then where they lie does not matter
+    data = [
+        replace(d, size=32, path=None if listed else d.path) for d in (one.config.data, other.config.data)
+    ]
     if data[0] != data[1]:
         raise InputError(
             f"{one.name} and {other.name} have other images in their splits: "
             + " and ".join(json.dumps({k: v for k, v in asdict(d).items() if k != "size"}) for d in data)
+        )
+    if one.images is not None and other.images is not None:
+        check_alike(one.images, other.images, (one.name, other.name))
+    elif one.config.data == other.config.data and one.digest and other.digest and one.digest != other.digest:
+        raise InputError(
+            f"the images were others when {one.name} was trained ({one.digest}) than when {other.name} was "
+            f"({other.digest}); `automl compare` names the first that differ when both searches are named"
         )
 
 
@@ -171,8 +187,14 @@ def _of_search(name: str, folder: Path, about: About, wanted: str | None) -> Sam
         raise unknown(f"arm of {folder.name}", part, list(arms))
     arm = arms[found[0]]
     scores = {int(seed): score for seed, score in arm["scores"].items()}
-    config = TrialConfig.from_json(arm["config"])
-    return Sample(name=name, config=config, scores={"test": scores}, resolution=resolution)
+    return Sample(
+        name=name,
+        config=TrialConfig.from_json(arm["config"]),
+        scores={"test": scores},
+        resolution=resolution,
+        digest=about.data[:16],
+        images=read_manifest(folder),
+    )
 
 
 def _of_runs(name: str, storage: str) -> Sample:
@@ -201,4 +223,8 @@ def _of_runs(name: str, storage: str) -> Sample:
     whole = {split: values for split, values in scores.items() if len(values) == len(runs)}
     if not whole:
         raise InputError(f"not all runs of {name!r} have a score; were they trained to their end?")
-    return Sample(name=name, config=config, scores=whole)
+    digests = {run.data for run in runs if run.data is not None}
+    if len(digests) > 1:
+        told = ", ".join(sorted(digests))
+        raise InputError(f"the runs of {name!r} had different images ({told}); give those of one search")
+    return Sample(name=name, config=config, scores=whole, digest=digests.pop() if digests else None)

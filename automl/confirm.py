@@ -22,6 +22,7 @@ from automl.keeper import Keeper
 from automl.lasting import check_lasting
 from automl.limits import Limits
 from automl.logs import chatter_to
+from automl.same_data import check_same
 from automl.search import Stopped, Traces, share
 from automl.settings import command, draw_baseline
 from automl.storage import Storage
@@ -111,7 +112,7 @@ def _begin(
     used = {record.config.seed for record in records}
     used |= {seed for path in there for seed in Confirmation.read(path).seeds}
     first = max(used) + 1
-    task = _open_data(about, field.arms[0].config)
+    task = _open_data(folder, about, field.arms[0].config)
     confirmation = Confirmation(
         number=1 + max((Confirmation.read(path).number for path in there), default=0),
         options=options,
@@ -152,7 +153,7 @@ def _run(place: Path, about: About, confirmation: Confirmation, *, ablate: bool)
             for record in roster.records.values():
                 tracker.update(record)
             if roster.left:
-                task = _open_data(about, confirmation.field.arms[0].config)
+                task = _open_data(place.parent, about, confirmation.field.arms[0].config)
                 with open_workers(settings, place / "log.txt", advice) as workers:
                     plan, records = roster.plan, roster.records
                     metric = jury.question.metric
@@ -211,15 +212,10 @@ def open_jury(place: Path, about: About, confirmation: Confirmation, *, retry: b
     return Jury(place, about.name, confirmation, question, roster, kept=about.kept / place.name)
 
 
-def _open_data(about: About, config: TrialConfig) -> Task:
+def _open_data(folder: Path, about: About, config: TrialConfig) -> Task:
     """Decodes the images where they no longer are. Raises InputError for others than the search had."""
-    task = open_task(config, about.settings.runtime)
-    if task.digest != about.data:
-        raise InputError(
-            f"the images have changed since search {about.name!r} was made, so scores would not stand beside "
-            f"each other; bring the old ones back, or search anew"
-        )
-    return task
+    check_same(config, folder, about.name)
+    return open_task(config, about.settings.runtime)
 
 
 def conclude_in(tracker: Tracker, about: About, jury: Jury, **patience: float) -> int:

@@ -23,6 +23,7 @@ from automl.onnx_session import open_onnx
 from automl.quantize import IMAGES as CALIBRATED
 from automl.quantize import KINDS, Quantized, quantize_int8
 from automl.runtime import Runtime
+from automl.same_data import check_source
 from automl.score_card import Answers, Run, ScoreCard, answers
 from automl.speed import BATCH, Speed, machine, measure_speed
 from automl.storage import Storage, is_address
@@ -92,8 +93,9 @@ def run_export(
     quantize: `int8` to have a quantised ONNX model beside the others.
     register_as: a name in MLflow's model registry, whose `alias` (champion) is to be this model.
 
-    Raises InputError for a run without a readable checkpoint, a folder that holds something else, a name
-    that MLflow refuses, and RuntimeError when an exported form differs from the model by more than 1e-4.
+    Raises InputError for a run without a readable checkpoint, other data than its search had, a folder that
+    holds something else, a name that MLflow refuses, and RuntimeError when an exported form differs from the
+    model by more than 1e-4.
     `out` appears only when everything has been written and checked; an earlier export there is replaced.
     It is registered after that.
     """
@@ -127,9 +129,9 @@ def run_export(
         check_registry(register_as, alias)
     tracked = find_best(search) if best else find_run(run or "")
     content = checkpoint.read(tracked.checkpoint, torch.device("cpu"))
-    task = open_task(
-        TrialConfig.from_json(content["config"]), Runtime(device=torch.device("cpu"), precision="fp32")
-    )
+    config = TrialConfig.from_json(content["config"])
+    check_source(config, tracked.checkpoint)
+    task = open_task(config, Runtime(device=torch.device("cpu"), precision="fp32"))
     if quantize is not None and next(task.answers("test"), None) is None:
         raise InputError(
             f"--quantize states what it costs in accuracy, which the task {task.config.task} does not have"

@@ -51,7 +51,7 @@ class About:
 
     identity: tells this search from any other of the same name.
     plan: the fields of the search's Plan.
-    fingerprint: of the space's distributions. data: the digest of the training images.
+    fingerprint: of the space's distributions and configurations. data: the digest of all splits.
     provenance: versions, hardware, the code's git commit and the command line.
     """
 

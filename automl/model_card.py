@@ -29,7 +29,7 @@ This model: {what}.
 
 ## Data
 
-{source}, hash of the training data `{digest}`.
+{source}, hash of the data `{digest}`.
 
 {splits}
 

@@ -15,10 +15,12 @@ from optuna.study import StudyDirection
 
 from attention import InputError
 from automl.data import shared
+from automl.data.manifest import differences
 from automl.folder import About, exists, find_search, new_folder, old_folder, write_about
 from automl.forecast import Forecast, check_limits
 from automl.lasting import check_lasting
 from automl.result import SearchResult, make_result
+from automl.same_data import check_same, keep_manifest, read_manifest
 from automl.settings import PLACED, Settings, command, draw_baseline
 from automl.statistics import guessing
 from automl.storage import Storage
@@ -31,7 +33,7 @@ from search.engine import Engine
 from search.ledger import Plan, leaders
 from search.record import State, TrialRecord
 from search.samplers import check_sampler, load_sampler
-from search.spaces import Space, fingerprint, load, random_draws
+from search.spaces import Space, fingerprint, load, random_draws, same_parameters
 from search.study import FILE, create_study, learn, open_study, read_records, resume_study
 
 
@@ -57,7 +59,9 @@ def run_search(settings: Settings) -> SearchResult:
     plan = make_plan(settings, baseline, task)
     draws = [settings.adjust(config) for _, config in random_draws(space, 100) if config]
     check_limits([baseline, *draws], settings)
-    with new_folder(settings, plan, fingerprint=mark, data=task.digest) as (folder, about):
+    manifest = task.manifest(baseline)
+    with new_folder(settings, plan, fingerprint=mark, data=manifest.digest) as (folder, about):
+        keep_manifest(folder, manifest)
         return _run(folder, about, space, task, begun)
 
 
@@ -77,7 +81,8 @@ def resume_search(
     space: if given, must be the search's own. trials: `+20` for 20 more than there are, or a number in all.
     budget: time from now on. placed: where trials run from now on, values of settings in `PLACED`.
 
-    Raises InputError when there is no such search, when it is running, or when its space has changed.
+    Raises InputError when there is no such search, when it is running, or when its space or its images have
+    changed.
     """
     begun = time.monotonic()
     check_lasting(storage)
@@ -97,10 +102,11 @@ def resume_search(
         known = len(read_records(folder, about.name))
         settings = settings.extended(trials, budget, known, placed or {})
         about = replace(about, settings=settings, plan={**about.plan, "trials": settings.most})
-        write_about(folder, about)
         baseline = draw_baseline(chosen, settings)
         shared.recall(folder, Storage(storage))
+        check_same(baseline, folder, name, ("train", "validation"))
         task = open_task(baseline, settings.runtime)  # decodes the data where they no longer are
+        write_about(folder, about)
         return _run(folder, about, chosen, task, begun)
 
 
@@ -146,7 +152,7 @@ def _run(folder: Path, about: About, space: Space, task: Task, begun: float) -> 
         fresh = not (folder / FILE).exists()
         study = _open_study(folder, about, plan)
         if fresh and settings.like is not None:
-            _learn(study, about)
+            _learn(study, folder, about)
         # One that began with the same seed again would draw again what it has drawn.
         seed = (settings.seed + len(study.get_trials(deepcopy=False))) % 2**32
         sampler = load_sampler(settings.sampler, seed=seed, objectives=len(plan.objectives))
@@ -250,25 +256,32 @@ def _open_study(folder: Path, about: About, plan: Plan) -> optuna.Study:
     return create_study(folder, name=about.name, directions=directions)
 
 
-def _learn(study: optuna.Study, about: About) -> None:
+def _learn(study: optuna.Study, folder: Path, about: About) -> None:
     """Put what the search `--like` has found into a new study."""
     settings = about.settings
     place, other = _find_like(settings, about.fingerprint)
     same = ("epochs", "size", "subset", "equal", "objective")
-    comparable = other.data == about.data and all(
+    if other.data != about.data:
+        found = differences(read_manifest(place), read_manifest(folder))
+        print(
+            f"the images are not those of search {other.name!r}: {found}. Its scores do not count here; its "
+            f"best configurations are tried first",
+            file=sys.stderr,
+        )
+    comparable = (other.data, other.fingerprint) == (about.data, about.fingerprint) and all(
         getattr(other.settings, key) == getattr(settings, key) for key in same
     )
     learn(study, open_study(place, name=other.name), name=other.name, comparable=comparable)
 
 
 def _find_like(settings: Settings, mark: str) -> tuple[Path, About]:
-    """The search `--like`. Raises InputError when there is none, or its space has another fingerprint."""
+    """The search `--like`. Raises InputError when there is none, or its space draws other parameters."""
     assert settings.like is not None
     place, other = find_search(settings.like, settings.storage)
-    if other.fingerprint != mark:
+    if not same_parameters(other.fingerprint, mark):
         raise InputError(
             f"search {settings.like!r} was made with another space ({other.settings.space}); --like needs "
-            f"one of the same"
+            f"one that draws the same parameters"
         )
     return place, other
 

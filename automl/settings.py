@@ -16,6 +16,7 @@ from automl.storage import Storage
 from automl.units import amounts, count, labels, seconds, size
 from cluster.resources import TrialResources
 from search.config import TrialConfig
+from search.given import check_given
 from search.spaces import Space, random_draws
 
 COSTS = ("latency", "params", "macs")  # objectives beside the task's metric
@@ -213,7 +214,11 @@ def short_name(space: str) -> str:
 
 
 def draw_baseline(space: Space, settings: Settings) -> TrialConfig:
-    """The configuration of trial 0, drawn apart from any search's study."""
+    """The configuration of trial 0, drawn apart from any search's study.
+
+    Raises InputError where what the space gives does not fit it (`search.given`).
+    """
+    check_given(space)
     _, config = next(random_draws(space, 1, seed=settings.seed, given=space.baseline))
     if config is None:
         raise InputError(f"space {space.name!r} refuses its own baseline (TrialPruned)")

@@ -58,6 +58,14 @@ class Storage:
         parts = urlsplit(self.address)
         return Storage(urlunsplit(parts._replace(path=f"{parts.path}/{quote(name)}")))
 
+    @property
+    def parent(self) -> "Storage":
+        """The folder that it is in."""
+        if self.local is not None:
+            return Storage(str(self.local.parent))
+        parts = urlsplit(self.address)
+        return Storage(urlunsplit(parts._replace(path=parts.path.rpartition("/")[0])))
+
     def __str__(self) -> str:
         return self.address
 

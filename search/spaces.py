@@ -3,6 +3,7 @@
 import hashlib
 import importlib
 import importlib.util
+import json
 import sys
 import traceback
 from collections import Counter
@@ -82,14 +83,52 @@ def random_draws(
 
 
 def fingerprint(space: Space) -> str:
-    """Of what a space draws: the same for two spaces whose trials can stand in one study."""
+    """Of a space: `PARAMETERS-CONFIGURATIONS`, of what it draws from and of what it makes of that.
+
+    The same for two spaces whose trials can stand in one study. It is of 50 random draws and has nothing of
+    the command line in it. The seed is left out, and where the images lie: which these are, the search's list
+    of images tells.
+
+    Raises InputError for a space whose configurations do not follow from the parameters.
+    """
+    drawn, again = (list(random_draws(space, 50)) for _ in range(2))
     parts = set()
-    for trial, _ in random_draws(space, 50):
+    for trial, _ in drawn:
         parts |= {(name, distribution_to_json(kind)) for name, kind in trial.distributions.items()}
     # Ranges that depend on an earlier choice have many forms; of those the names alone.
     names = Counter(name for name, _ in parts)
     kept = sorted((name, kind if names[name] == 1 else "") for name, kind in set(parts))
-    return hashlib.sha256(repr(sorted(set(kept))).encode()).hexdigest()[:16]
+    made, twice = (
+        [(_rounded(trial.params), _rounded(_essence(config))) for trial, config in draws]
+        for draws in (drawn, again)
+    )
+    if made != twice:
+        raise InputError(
+            f"space {space.name!r} makes another configuration of the same parameters each time; draw "
+            f"whatever varies with the trial's suggest_ methods"
+        )
+    return f"{_hash(sorted(set(kept)))}-{_hash(made)}"
+
+
+def same_parameters(one: str, other: str) -> bool:
+    """Whether two fingerprints are of spaces that draw the same parameters, whatever they make of them."""
+    return one.partition("-")[0] == other.partition("-")[0]
+
+
+def _essence(config: TrialConfig | None) -> dict[str, Any] | None:
+    """What decides on what is computed; None of a refused draw."""
+    return None if config is None else config.change(data={"path": None}, seed=0).to_json()
+
+
+def _rounded(value: Any) -> Any:
+    """With floats as text of six digits: the last ones may differ between machines."""
+    if isinstance(value, Mapping):
+        return {key: _rounded(value[key]) for key in sorted(value)}
+    return f"{value:.6g}" if isinstance(value, float) else value
+
+
+def _hash(value: object) -> str:
+    return hashlib.sha256(json.dumps(value).encode()).hexdigest()[:16]
 
 
 @cache

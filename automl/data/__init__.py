@@ -1,6 +1,6 @@
 """Image data: sources, decoded once into memory-mapped caches, read as uint8 batches."""
 
-from automl.data.dataset import Images, describe_splits, open_split, share
+from automl.data.dataset import Images, describe_splits, make_manifest, open_split, share
 from automl.data.images import cache_side, decode
 from automl.data.sources import SOURCES, Source
 from automl.data.store import cache_root
@@ -13,6 +13,7 @@ __all__ = [
     "cache_side",
     "decode",
     "describe_splits",
+    "make_manifest",
     "open_split",
     "share",
 ]

@@ -1,14 +1,16 @@
 """A split, decoded once into an Arrow file that every process maps into its memory.
 
-The file's name is a hash of the images' content, labels, classes and side, so a changed dataset gets a
-file of its own and several trials, processes and users share one. Columns: image (fixed-size binary,
-side x side x 3 bytes), label (int32), aspect (float32), name (string). The schema's metadata holds the
-classes, the side and the digest. What is known at the end alone, the number of rows and the skipped
-images, is in the metadata of the last batch, which is empty.
+The file's name is a hash of the images' names, content, labels, classes and side, so a changed dataset
+gets a file of its own and several trials, processes and users share one. Columns: image (fixed-size
+binary, side x side x 3 bytes), label (int32), aspect (float32), name (string), content (the SHA-256 of
+the file that it was made of, 32 bytes). The schema's metadata holds the classes, the side and the digest.
+What is known at the end alone, the number of rows and the skipped images, is in the metadata of the last
+batch, which is empty.
 """
 
 import hashlib
 import json
+import math
 import sys
 import time
 from collections.abc import Sequence
@@ -21,7 +23,7 @@ import numpy as np
 import pyarrow as pa
 
 from attention.errors import InputError
-from automl.data.digest import cores, items_digest
+from automl.data.digest import SIZE, cores, items_digest
 from automl.data.images import decode
 from automl.data.items import Item
 from automl.data.progress import progress
@@ -38,8 +40,9 @@ METADATA = "automl"
 class Cache:
     """An opened cache file of N rows. Pixels stay on the disk until a row is asked for.
 
-    `labels` int32 (N,), `aspect` float32 (N,), `blocks` uint8 arrays (rows, side, side, 3), which begin
-    at the rows `starts`. Raises ValueError, KeyError or OSError for a file that is damaged.
+    `labels` int32 (N,), `aspect` float32 (N,), `contents` uint8 (N, 32), `blocks` uint8 arrays
+    (rows, side, side, 3), which begin at the rows `starts`. Raises ValueError, KeyError or OSError for a
+    file that is damaged.
     """
 
     def __init__(self, path: Path) -> None:
@@ -55,7 +58,8 @@ class Cache:
         self.skipped: tuple[str, ...] = tuple(about["skipped"])
         self.labels: np.ndarray = table["label"].to_numpy()
         self.aspect: np.ndarray = table["aspect"].to_numpy()
-        self.blocks = [self._pixels(chunk) for chunk in table["image"].chunks if len(chunk)]
+        self.blocks = self._bytes(table["image"], self.side, self.side, 3)
+        self.contents = np.concatenate([np.empty((0, SIZE), np.uint8), *self._bytes(table["content"], SIZE)])
         self.starts = np.cumsum([0, *(len(block) for block in self.blocks)])
         self._check(about["rows"])
 
@@ -67,10 +71,16 @@ class Cache:
         names: list[str] = pa.ipc.open_file(pa.memory_map(str(self.path))).read_all()["name"].to_pylist()
         return names
 
-    def _pixels(self, chunk: pa.FixedSizeBinaryArray) -> np.ndarray:
-        width = self.side * self.side * 3
-        flat = np.frombuffer(chunk.buffers()[1], np.uint8, len(chunk) * width, chunk.offset * width)
-        return flat.reshape(len(chunk), self.side, self.side, 3)
+    def _bytes(self, column: pa.ChunkedArray, *shape: int) -> list[np.ndarray]:
+        """Each chunk of a column of fixed-size binary, (rows, *shape)."""
+        width = math.prod(shape)
+        return [
+            np.frombuffer(chunk.buffers()[1], np.uint8, len(chunk) * width, chunk.offset * width).reshape(
+                len(chunk), *shape
+            )
+            for chunk in column.chunks
+            if len(chunk)
+        ]
 
     def _check(self, rows: int) -> None:
         """Pages that a crash has left unwritten are zero, and so would be the aspects in them."""
@@ -84,11 +94,11 @@ def cached(items: Sequence[Item], classes: Sequence[str], side: int, what: str) 
     """The cache of `items` at `side` pixels; `what` names them in messages.
 
     It is built where there is none or a damaged one. An image that cannot be decoded is left out and
-    named in a warning. Raises InputError when these are more than 1 %, when a file cannot be read, and
-    when the cache folder is full or not writable.
+    named in a warning. Raises InputError when these are more than 1 %, and when the cache folder is full or
+    not writable.
     """
     root = cache_root()
-    digest = items_digest(items, classes, root)
+    digest = items_digest(items, classes)
     key = hashlib.sha256(f"{digest} {side} {FORMAT}".encode()).hexdigest()[:32]
     target = root / f"{key}.arrow"
 
@@ -124,6 +134,7 @@ def _write(path: Path, items: Sequence[Item], about: dict[str, Any], what: str) 
             "label": pa.int32(),
             "aspect": pa.float32(),
             "name": pa.string(),
+            "content": pa.binary(SIZE),
         },
         metadata={METADATA: json.dumps(about)},
     )
@@ -171,6 +182,7 @@ def _batch(items: Sequence[Item], decoded: Sequence[tuple[np.ndarray, float] | s
         pa.array([item.label for item, _, _ in good], pa.int32()),
         pa.array([aspect for _, _, aspect in good], pa.float32()),
         pa.array([item.name for item, _, _ in good], pa.string()),
+        pa.array([item.content for item, _, _ in good], pa.binary(SIZE)),
     ]
     return pa.record_batch(columns, schema=schema)
 

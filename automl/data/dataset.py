@@ -13,8 +13,9 @@ from automl.data import shared
 from automl.data.cache import Cache, cached
 from automl.data.folders import TEST_SHARE
 from automl.data.images import cache_side
-from automl.data.sources import items
-from automl.data.splits import carve, thinned
+from automl.data.manifest import Manifest
+from automl.data.sources import archive_of, items
+from automl.data.splits import as_keys, carve, keys_of, thinned
 from automl.storage import Storage
 
 SPLITS = ("train", "validation", "test")
@@ -80,31 +81,72 @@ def open_split(
 ) -> Images:
     """Opens one split of a source for training at `size` pixels, decoding it to its cache if need be.
 
-    `side`: of the cached images, `cache_side(size)` unless given. `validation`: the share of each class
-    that is held out of "train" for "validation", the same images for every seed, unless the dataset
-    brings both val/ and test/. `subset`: the share of each class of "train" and "validation" that is
-    used; "test" is always whole.
+    `side`: of the cached images, `cache_side(size)` unless given. `validation`: about the share of each class
+    that is held out of "train" for "validation", unless the dataset brings both val/ and test/. `subset`:
+    about the share of each class of "train" and "validation" that is used; "test" is always whole. Each
+    image decides by itself where it is (`automl.data.splits`), by its content; the photographs of a
+    downloaded archive by their names, which they have at every size.
 
     Raises InputError for an unknown source or split, a fraction out of range, a size below 1, and for
     everything that `automl.data.sources.items` and `automl.data.cache.cached` refuse.
     """
     if split not in SPLITS:
         raise unknown("split", split, SPLITS)
-    if not 0 < subset <= 1:
-        raise InputError(f"subset must be above 0 and at most 1, not {subset}; 1 takes every image")
-    if not 0 < validation < 1:
-        raise InputError(f"validation must lie between 0 and 1, not {validation}; 0.2 is usual")
+    _check_shares(subset, validation)
     side = cache_side(size) if side is None else side
     if size < 1 or side < 1:
         raise InputError(f"an image needs at least 1 pixel a side, not size {size} and side {side}")
     own, cache = _stored(source, split, path, size, side)
-    images = Images(cache)
+    keys = cache.contents if archive_of(source, path, size) is None else keys_of(cache.names)
+    return Images(cache, _rows(split, own, cache.labels, keys, subset, validation))
+
+
+def make_manifest(
+    source: str,
+    *,
+    path: str | Path | None = None,
+    size: int,
+    subset: float = 1.0,
+    validation: float = VALIDATION_SHARE,
+) -> Manifest:
+    """Which images are in which split as `open_split` makes them, none of which is decoded.
+
+    Raises InputError like `open_split`.
+    """
+    _check_shares(subset, validation)
+    everything, archive = items(source, path, size), archive_of(source, path, size)
+    splits = {}
+    for split in SPLITS:
+        stored = everything.splits[split if split in everything.splits else "train"]
+        labels = np.array([item.label for item in stored])
+        names = [item.name for item in stored]
+        keys = as_keys(item.content for item in stored) if archive is None else keys_of(names)
+        rows = _rows(split, everything.splits, labels, keys, subset, validation)
+        splits[split] = [
+            (names[row], everything.classes[labels[row]], stored[row].content) for row in rows.tolist()
+        ]
+    return Manifest.of(splits, archive=archive)
+
+
+def _check_shares(subset: float, validation: float) -> None:
+    if not 0 < subset <= 1:
+        raise InputError(f"subset must be above 0 and at most 1, not {subset}; 1 takes every image")
+    if not 0 < validation < 1:
+        raise InputError(f"validation must lie between 0 and 1, not {validation}; 0.2 is usual")
+
+
+def _rows(
+    split: str, own: Collection[str], labels: np.ndarray, keys: np.ndarray, subset: float, validation: float
+) -> np.ndarray:
+    """The rows of a split among those that it is stored with. own: the splits that the dataset brings."""
+    rows: np.ndarray = np.arange(len(labels))
     if split == "test":
-        return images
+        return rows
     if "validation" not in own:
-        held, kept = carve(images.labels.numpy(), validation, "validation")
-        images = images.subset(held if split == "validation" else kept)
-    return images.subset(thinned(images.labels.numpy(), subset))
+        held, kept = carve(labels, keys, validation, "validation")
+        rows = held if split == "validation" else kept
+    used: np.ndarray = rows[thinned(labels[rows], keys[rows], subset)]
+    return used
 
 
 def _stored(
@@ -152,12 +194,14 @@ def describe_splits(
     Raises InputError for what `automl.data.sources.items` refuses.
     """
     everything = items(source, path, size)
-    own, fixed = "the dataset's own", "of each class, always the same images"
-    part = "" if subset == 1 else f"{subset:.3g} of each class of "
+    own, fixed = "the dataset's own", "of each class, chosen by their content"
+    if archive_of(source, path, size) is not None:
+        fixed = "of each class, chosen by their names"
+    part = "" if subset == 1 else f"about {subset:.3g} of each class of "
     if "validation" in everything.splits:
         train, validation = f"{part}{own}", f"{part}{own}"
     else:
         train = f"{part}the training images, less those for validation"
-        validation = f"{part}{VALIDATION_SHARE:.0%} of the training images, {fixed}"
-    test = f"{TEST_SHARE:.0%} of all images, {fixed}" if everything.carved else own
+        validation = f"{part}about {VALIDATION_SHARE:.0%} of the training images, {fixed}"
+    test = f"about {TEST_SHARE:.0%} of all images, {fixed}" if everything.carved else own
     return {"train": train, "validation": validation, "test": test}

@@ -2,7 +2,7 @@
 
 import hashlib
 import os
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
@@ -13,7 +13,7 @@ from automl.data.items import Item
 from automl.data.progress import progress
 from automl.data.store import once
 
-HEX = 64  # characters of a SHA-256
+SIZE = 32  # bytes of a SHA-256
 
 
 def cores() -> int:
@@ -23,47 +23,48 @@ def cores() -> int:
 
 def file_digest(path: Path, cache: Path) -> str:
     """The SHA-256 of a file's bytes. Raises InputError when it cannot be read."""
-    return _remembered([_stamp(path)], lambda: _content(path), cache)
+    return contents([path], cache)[0].hex()
 
 
-def items_digest(items: Sequence[Item], classes: Sequence[str], cache: Path) -> str:
-    """A SHA-256 over the classes, and over every item's content and label, in order.
+def contents(images: Sequence[Path | np.ndarray], cache: Path) -> list[bytes]:
+    """The SHA-256 of each file's bytes, or each array's.
 
     Raises InputError when a file cannot be read.
     """
-    labels = [*classes, *(str(item.label) for item in items)]
 
-    def read() -> str:
-        with ThreadPoolExecutor(cores()) as pool, progress("hashing images", len(items)) as advance:
-            contents = []
-            for content in pool.map(_content, (item.image for item in items)):
-                contents.append(content)
+    def read() -> bytes:
+        with ThreadPoolExecutor(cores()) as pool, progress("hashing images", len(images)) as advance:
+            read = []
+            for content in pool.map(_content, images):
+                read.append(content)
                 advance(1)
-        return _combined([*labels, *contents])
+        return b"".join(read)
 
-    return _remembered([*labels, *(_stamp(item.image) for item in items)], read, cache)
-
-
-def _remembered(stamps: Iterable[str], compute: Callable[[], str], cache: Path) -> str:
-    memo = cache / "digests" / _combined(stamps)
-    once(
-        memo, lambda path: _write(path, compute()), lambda path: path.exists() and path.stat().st_size == HEX
-    )
-    return memo.read_text()
+    size = SIZE * len(images)
+    memo = cache / "contents" / _combined(map(_stamp, images)).hex()
+    once(memo, lambda path: _write(path, read()), lambda path: path.exists() and path.stat().st_size == size)
+    whole = memo.read_bytes()
+    return [whole[i : i + SIZE] for i in range(0, size, SIZE)]
 
 
-def _write(path: Path, text: str) -> None:
-    path.write_text(text)
+def items_digest(items: Sequence[Item], classes: Sequence[str]) -> str:
+    """A SHA-256 over the classes, and over every item's name, label and content, in order."""
+    parts = (part for item in items for part in (item.name, str(item.label), item.content))
+    return _combined([*classes, *parts]).hex()
 
 
-def _combined(texts: Iterable[str]) -> str:
+def _write(path: Path, content: bytes) -> None:
+    path.write_bytes(content)
+
+
+def _combined(parts: Iterable[str | bytes]) -> bytes:
     digest = hashlib.sha256()
-    for text in texts:
-        digest.update(text.encode("utf-8", "surrogateescape") + b"\0")
-    return digest.hexdigest()
+    for part in parts:
+        digest.update((part if isinstance(part, bytes) else part.encode("utf-8", "surrogateescape")) + b"\0")
+    return digest.digest()
 
 
-def _stamp(image: Path | np.ndarray) -> str:
+def _stamp(image: Path | np.ndarray) -> str | bytes:
     """Cheap to take, and another one whenever the content is another."""
     if isinstance(image, np.ndarray):
         return _content(image)
@@ -74,12 +75,12 @@ def _stamp(image: Path | np.ndarray) -> str:
     return f"{image.absolute()}:{state.st_size}:{state.st_mtime_ns}"
 
 
-def _content(image: Path | np.ndarray) -> str:
+def _content(image: Path | np.ndarray) -> bytes:
     if isinstance(image, np.ndarray):
-        return hashlib.sha256(f"{image.dtype}{image.shape}".encode() + image.tobytes()).hexdigest()
+        return hashlib.sha256(f"{image.dtype}{image.shape}".encode() + image.tobytes()).digest()
     try:
         with open(image, "rb") as file:
-            return hashlib.file_digest(file, "sha256").hexdigest()
+            return hashlib.file_digest(file, "sha256").digest()
     except OSError as error:
         raise _unreadable(image, error) from error
 

@@ -4,40 +4,49 @@
 """
 
 import os
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 import numpy as np
 
 from attention.errors import InputError
+from automl.data.digest import contents
 from automl.data.images import SUFFIXES
 from automl.data.items import Item, Items
-from automl.data.splits import carve
+from automl.data.splits import as_keys, carve
 
 TEST_SHARE = 0.2  # of a folder that has no test split
 
 LAYOUT = "one folder of images per class, or train/ and val/ or test/ that each hold one folder per class"
 
 
-def read_folder(root: Path, readable: Mapping[str, str]) -> Items:
+def read_folder(root: Path, readable: Mapping[str, str], cache: Path) -> Items:
     """Lists the dataset in the folder `root`; `readable` has class names for the names of folders.
 
-    Raises InputError when there are no images, one class only, train/ alone, or classes in val/ or
-    test/ that train/ lacks.
+    The images' hashes are remembered in `cache`.
+
+    Raises InputError when there are no images, one class only, train/ alone, classes in val/ or test/ that
+    train/ lacks, or files that cannot be read.
     """
     parts = _parts(root)
     found = {split: _by_class(folder) for split, folder in parts.items()}
     folders = sorted(found["train"])
     for split, classes in found.items():
         _check(parts[split], split, classes, folders)
-    splits = {split: _items(root, classes, folders) for split, classes in found.items()}
+    splits = {split: _items(root, classes, folders, cache) for split, classes in found.items()}
     carved = "test" not in splits
     if carved:
-        held, kept = carve(np.array([item.label for item in splits["train"]]), TEST_SHARE, "test")
-        everything = splits["train"]
-        splits = {"train": [everything[i] for i in kept], "test": [everything[i] for i in held]}
+        splits = with_test(splits["train"])
     names = tuple(readable.get(name, _text(name)) for name in folders)
     return Items(classes=names, splits=splits, carved=carved)
+
+
+def with_test(everything: Sequence[Item]) -> dict[str, list[Item]]:
+    """Images without a test split, less those that become one."""
+    labels = np.array([item.label for item in everything])
+    keys = as_keys(item.content for item in everything)
+    held, kept = carve(labels, keys, TEST_SHARE, "test")
+    return {"train": [everything[i] for i in kept], "test": [everything[i] for i in held]}
 
 
 def _parts(root: Path) -> dict[str, Path]:
@@ -78,11 +87,12 @@ def _check(folder: Path, split: str, classes: Mapping[str, object], known: list[
         )
 
 
-def _items(root: Path, classes: Mapping[str, list[Path]], folders: list[str]) -> list[Item]:
+def _items(root: Path, classes: Mapping[str, list[Path]], folders: list[str], cache: Path) -> list[Item]:
+    found = [(label, image) for label, name in enumerate(folders) for image in classes.get(name, [])]
+    hashes = contents([image for _, image in found], cache)
     return [
-        Item(_text(image.relative_to(root).as_posix()), image, label)
-        for label, name in enumerate(folders)
-        for image in classes.get(name, [])
+        Item(_text(image.relative_to(root).as_posix()), image, label, content)
+        for (label, image), content in zip(found, hashes, strict=True)
     ]
 
 

@@ -9,18 +9,22 @@ import numpy as np
 
 
 class Item(NamedTuple):
-    """One image that has not been read yet, or a uint8 array (height, width) or (height, width, 3)."""
+    """One image: a file that is not decoded yet, or a uint8 array (height, width) or (height, width, 3).
+
+    content: the SHA-256 of the file's bytes, or of the array's.
+    """
 
     name: str
     image: Path | np.ndarray
     label: int
+    content: bytes
 
 
 @dataclass(frozen=True, kw_only=True)
 class Items:
     """The images of a dataset by split: "train", "test", and "validation" where it brings its own.
 
-    Making it lists names only. No image is read, so a search never opens what lies in the test split.
+    Making it hashes files and decodes none, so a search never looks at what lies in the test split.
     carved: the dataset has no test split of its own; it was set aside from the training images.
     """
 

@@ -8,10 +8,10 @@ import numpy as np
 
 from attention.errors import InputError, unknown
 from automl.data.archive import SUFFIXES, extracted, is_archive
+from automl.data.digest import contents
 from automl.data.download import downloaded
-from automl.data.folders import TEST_SHARE, read_folder
+from automl.data.folders import read_folder, with_test
 from automl.data.items import Item, Items
-from automl.data.splits import carve
 from automl.data.store import cache_root
 
 NETTE = {
@@ -58,11 +58,13 @@ def _digits() -> Items:
 
     digits = load_digits()
     pixels = (digits.images * (255 / 16)).round().astype(np.uint8)  # (1797, 8, 8), of 0..16
-    labels = digits.target.tolist()
-    everything = [Item(f"digit{i}", pixels[i], label) for i, label in enumerate(labels)]
-    held, kept = carve(np.array(labels), TEST_SHARE, "test")
-    splits = {"train": [everything[i] for i in kept], "test": [everything[i] for i in held]}
-    return Items(classes=tuple(map(str, range(10))), splits=splits, carved=True)
+    everything = [
+        Item(f"digit{i}", image, int(label), content)
+        for i, (image, label, content) in enumerate(
+            zip(pixels, digits.target, contents(pixels, cache_root()), strict=True)
+        )
+    ]
+    return Items(classes=tuple(map(str, range(10))), splits=with_test(everything), carved=True)
 
 
 SOURCES: dict[str, Source] = {
@@ -92,13 +94,13 @@ SOURCES: dict[str, Source] = {
 
 
 def items(source: str, path: str | Path | None, size: int) -> Items:
-    """Lists the images of a source for training at `size` pixels; reads none of them.
+    """Lists the images of a source for training at `size` pixels, with their hashes; decodes none of them.
 
     `path` is a folder (see `automl.data.folders`) or an archive of one. Without it, `nette` and `woof`
     are downloaded: the archive of 160 pixels for a size to 128, of 320 to 224, and the full one above.
 
     Raises InputError for an unknown source, a path that is missing or not wanted, a download that fails,
-    and a folder or archive that is not a dataset.
+    a folder or archive that is not a dataset, and a file that cannot be read.
     """
     if source not in SOURCES:
         raise unknown("data source", source, SOURCES)
@@ -108,11 +110,22 @@ def items(source: str, path: str | Path | None, size: int) -> Items:
             raise InputError(f"{source} comes with its library and takes no path, not {path}; drop --data")
         return known.built_in()
     if path is not None:
-        return read_folder(_local(Path(path).expanduser()), known.readable)
-    if known.archive is None:
+        return read_folder(_local(Path(path).expanduser()), known.readable, cache_root())
+    archive = archive_of(source, path, size)
+    if archive is None:
         raise InputError(f"{source} needs the path of a folder or archive; pass --data PATH")
-    suffix = "_160" if size <= 128 else "_320" if size <= 224 else ""
-    return read_folder(downloaded(known.archive + suffix, cache_root()), known.readable)
+    return read_folder(downloaded(archive, cache_root()), known.readable, cache_root())
+
+
+def archive_of(source: str, path: str | Path | None, size: int) -> str | None:
+    """The name of the archive that is downloaded; None where the images come from elsewhere.
+
+    The archives of a source hold the same photographs, by name, at different sizes.
+    """
+    name = SOURCES[source].archive
+    if path is not None or name is None:
+        return None
+    return name + ("_160" if size <= 128 else "_320" if size <= 224 else "")
 
 
 def _local(path: Path) -> Path:

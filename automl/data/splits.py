@@ -1,48 +1,84 @@
-"""Which images are held out: the same share of every class, always the same ones.
+"""Which images are held out, and which are left when there are too many: decided by each image alone.
 
-The seed is fixed. A split that moved with a trial's seed would let one trial train on images that
-another is judged by.
+An image has a key, the hash of its content, and each decision reads 64 bits of it as a number from 0 to 1.
+So no other image matters: adding, removing, renaming or changing one moves no other, and copies of an image
+stay together. No seed enters, since a split that moved with a trial's seed would let one trial train on
+images that another is judged by.
+
+The price is that a class has about its share on either side, not exactly: of 100 images and a share of 0.2,
+12 to 28 are held out in 19 of 20 classes. Others matter in one case alone: a class that would have no image
+on one side gives it the one whose number is nearest to that side.
 """
+
+import hashlib
+from collections.abc import Iterable
 
 import numpy as np
 
 from attention.errors import InputError
 
-SEED = 0
+TEST, VALIDATION, SUBSET = range(3)  # the 64 bits of a key that decide on it
 
 
-def stratified(labels: np.ndarray, fraction: float, seed: int) -> tuple[np.ndarray, np.ndarray]:
-    """Returns the sorted indices held out and the sorted indices kept, int64.
-
-    `labels` (N,) are integers, and 0 < `fraction` < 1 is held out of each class, rounded. A class of two
-    or more has at least one image on either side; of a class of one the image is kept. A larger
-    fraction holds out the same images and more.
-    """
-    assert 0 < fraction < 1, fraction
-    # RandomState's stream is frozen for ever, a Generator's may change from one numpy to the next.
-    random = np.random.RandomState(seed)
-    held = np.zeros(len(labels), dtype=bool)
-    for label in np.unique(labels):
-        members = random.permutation(np.flatnonzero(labels == label))
-        if len(members) > 1:
-            count = min(max(round(len(members) * fraction), 1), len(members) - 1)
-            held[members[:count]] = True
-    return np.flatnonzero(held), np.flatnonzero(~held)
+def numbers(keys: np.ndarray, purpose: int) -> np.ndarray:
+    """From 0 to 1, float64 (N,): what decides for each of `keys` (N, 32), uint8."""
+    return keys.reshape(-1, 4, 8)[:, purpose].copy().view(">u8")[:, 0] / 2.0**64
 
 
-def carve(labels: np.ndarray, fraction: float, split: str) -> tuple[np.ndarray, np.ndarray]:
-    """`stratified` with the project's seed, to make `split`.
+def as_keys(contents: Iterable[bytes]) -> np.ndarray:
+    """Keys of images by the SHA-256 of their content, uint8 (N, 32)."""
+    return np.frombuffer(b"".join(contents), np.uint8).reshape(-1, 32)
+
+
+def keys_of(names: Iterable[str]) -> np.ndarray:
+    """Keys of names, uint8 (N, 32), where the content is not what tells an image."""
+    return as_keys(hashlib.sha256(name.encode("utf-8", "surrogateescape")).digest() for name in names)
+
+
+def carve(labels: np.ndarray, keys: np.ndarray, share: float, split: str) -> tuple[np.ndarray, np.ndarray]:
+    """The sorted indices of the `split` "test" or "validation" and those of the rest, int64.
+
+    `labels` (N,) are integers from 0, `keys` (N, 32) uint8, 0 < `share` < 1. A class of two different images
+    or more has one on either side; one that has no two is kept whole.
 
     Raises InputError when no class has an image to spare.
     """
-    held, kept = stratified(labels, fraction, SEED)
-    if not len(held):
+    assert 0 < share < 1, share
+    at = numbers(keys, TEST if split == "test" else VALIDATION)
+    low, high = _ends(labels, at)
+    held = at < share
+    held |= (_count(labels, held) == 0)[labels] & (at == low[labels])
+    held &= ~((_count(labels, ~held) == 0)[labels] & (at == high[labels]))
+    held &= (low < high)[labels]
+    if not held.any():
         raise InputError(
-            f"a {split} split needs a class of two images or more; every class has one; add images"
+            f"a {split} split needs a class of two different images or more; there is none; add images"
         )
-    return held, kept
+    return np.flatnonzero(held), np.flatnonzero(~held)
 
 
-def thinned(labels: np.ndarray, fraction: float) -> np.ndarray:
-    """The sorted indices of a share 0 < `fraction` <= 1 of each class, at least one image of each."""
-    return np.arange(len(labels)) if fraction == 1 else stratified(labels, 1 - fraction, SEED)[1]
+def thinned(labels: np.ndarray, keys: np.ndarray, share: float) -> np.ndarray:
+    """The sorted indices of a share 0 < `share` <= 1 of each class, at least one image of each.
+
+    A larger share has the same images and more.
+    """
+    if share == 1:
+        return np.arange(len(labels))
+    at = numbers(keys, SUBSET)
+    low, _ = _ends(labels, at)
+    kept = at < share
+    kept |= (_count(labels, kept) == 0)[labels] & (at == low[labels])
+    return np.flatnonzero(kept)
+
+
+def _ends(labels: np.ndarray, at: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """The least and the largest number of each class."""
+    classes = int(labels.max(initial=-1)) + 1
+    low, high = np.full(classes, np.inf), np.full(classes, -np.inf)
+    np.minimum.at(low, labels, at)
+    np.maximum.at(high, labels, at)
+    return low, high
+
+
+def _count(labels: np.ndarray, chosen: np.ndarray) -> np.ndarray:
+    return np.bincount(labels[chosen], minlength=int(labels.max(initial=-1)) + 1)

@@ -61,7 +61,7 @@ def repeat(search: Search) -> Repeat:
     gpus = source.get("gpus") or []
     facts = {
         "space": f"{about.settings.space} (fingerprint {about.fingerprint})",
-        "data": f"training images with the digest {about.data}",
+        "data": f"images of all splits with the digest {about.data}",
         "started": str(source.get("started", "unknown")),
         "code": str(source.get("commit") or "not from a git checkout"),
         "system": f"{source.get('system', 'unknown')}, Python {source.get('python', 'unknown')}",

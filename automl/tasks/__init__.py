@@ -11,11 +11,16 @@ from search.config import TrialConfig
 TASKS: Mapping[str, type[Task]] = {"classification": ImageClassification}
 
 
-def open_task(config: TrialConfig, runtime: Runtime) -> Task:
-    """The task that `config` names, with its data. Raises InputError for what cannot be opened."""
+def task_of(config: TrialConfig) -> type[Task]:
+    """The kind of task that `config` names. Raises InputError for an unknown one."""
     if config.task not in TASKS:
         raise unknown("task", config.task, TASKS)
-    return TASKS[config.task](config, runtime)
+    return TASKS[config.task]
 
 
-__all__ = ["TASKS", "Split", "Task", "open_task"]
+def open_task(config: TrialConfig, runtime: Runtime) -> Task:
+    """The task that `config` names, with its data. Raises InputError for what cannot be opened."""
+    return task_of(config)(config, runtime)
+
+
+__all__ = ["TASKS", "Split", "Task", "open_task", "task_of"]

@@ -7,6 +7,7 @@ from typing import Any, Literal
 
 from torch import Tensor, nn
 
+from automl.data.manifest import Manifest
 from automl.runtime import Runtime
 from automl.storage import Storage
 from search.config import TrialConfig
@@ -81,10 +82,20 @@ class Task(ABC):
         """
         return None
 
-    @property
+    @classmethod
     @abstractmethod
+    def manifest(cls, config: TrialConfig) -> Manifest:
+        """Which inputs are in which split, with a hash of each, as they are now."""
+
+    @classmethod
+    def is_shared(cls, config: TrialConfig, splits: Sequence[Split]) -> bool:
+        """Whether these splits come from a search's storage, where nobody changes them."""
+        return False
+
+    @property
     def digest(self) -> str:
-        """A hash of the data that is learned from."""
+        """A hash of the data of all splits."""
+        return self.manifest(self.config).digest
 
     @property
     @abstractmethod

@@ -10,10 +10,11 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from attention import InputError
-from automl.data import SOURCES, Images, describe_splits, open_split, share
+from automl.data import SOURCES, Images, describe_splits, make_manifest, open_split, share, shared
 from automl.data.augment import centre_crop, cut, draw_boxes, normalise
 from automl.data.feed import Feed
 from automl.data.images import cache_side
+from automl.data.manifest import Manifest
 from automl.runtime import Runtime
 from automl.storage import Storage
 from automl.tasks.base import Split, Task
@@ -91,9 +92,16 @@ class ImageClassification(Task):
     def size(self, split: Split) -> int:
         return len(images(self.config.data, split))
 
-    @property
-    def digest(self) -> str:
-        return self.train.digest
+    @classmethod
+    def manifest(cls, config: TrialConfig) -> Manifest:
+        data = config.data
+        return make_manifest(data.source, path=data.path, size=data.size, subset=data.subset)
+
+    @classmethod
+    def is_shared(cls, config: TrialConfig, splits: Sequence[Split]) -> bool:
+        data = config.data
+        name = shared.name_of(data.source, data.path, data.size, cache_side(data.size))
+        return all(shared.find(name, split) is not None for split in splits)
 
     @property
     def labels(self) -> list[str]:

@@ -77,10 +77,11 @@ def _find_run(client: Any, run_id: str) -> TrackedRun:
 
 @dataclass(frozen=True)
 class ScoredRun:
-    """A training as MLflow has it: its configuration and its last metrics."""
+    """A training as MLflow has it: its configuration, its last metrics and its search's digest of data."""
 
     config: TrialConfig
     metrics: Mapping[str, float]
+    data: str | None = None
 
 
 def find_scores(run_id: str) -> ScoredRun:
@@ -95,7 +96,18 @@ def find_scores(run_id: str) -> ScoredRun:
     state = run.data.tags.get("state")
     if state != State.COMPLETE:
         raise InputError(f"run {run_id!r} was not trained to its end; its state is {state}")
-    return ScoredRun(TrialConfig.from_json(config), run.data.metrics)
+    return ScoredRun(TrialConfig.from_json(config), run.data.metrics, _digest(client, run))
+
+
+def _digest(client: Any, run: Any) -> str | None:
+    """Of the images of the search that a run is below, None where it is below none."""
+    while "data" not in run.data.params:
+        parent = run.data.tags.get("mlflow.parentRunId")
+        if not parent:
+            return None
+        run = client.get_run(parent)
+    digest: str = run.data.params["data"]
+    return digest
 
 
 def find_best(search: str | None) -> TrackedRun:

@@ -7,7 +7,6 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from automl_cases import HERE
 from optuna.study import StudyDirection
 
 from attention import Spec
@@ -15,16 +14,17 @@ from automl import hits
 from automl.arms import Arm
 from automl.folder import new_folder
 from automl.interrupt import Interrupt
+from automl.same_data import keep_manifest
 from automl.settings import Settings
 from automl.storage import Storage
-from automl.tasks import open_task
+from automl.tasks import task_of
 from automl.verdict import Cost, Question, Scores
 from cluster import Room, TrialResources
 from search.config import Data, Model, Training, TrialConfig
 from search.ledger import Ledger, Plan
 from search.record import Report, Role, State, TrialRecord
 from search.roster import Roster
-from search.spaces import SPACES, fingerprint
+from search.spaces import fingerprint, load
 from search.study import create_study
 
 SSA = {"stage1.block2.branch": Spec("ssa")}
@@ -132,11 +132,16 @@ FOUND = [
 ]
 
 
-def fake_search(storage: Path, records: Sequence[TrialRecord] = FOUND, name: str = "mine") -> Path:
-    """The folder of a search with these finished trials."""
-    settings = Settings(space="digits", name=name, storage=str(storage))
-    digest = open_task(FOUND[0].config, HERE).digest
-    with new_folder(settings, PLAN, fingerprint=fingerprint(SPACES["digits"]), data=digest) as (folder, _):
+def fake_search(
+    storage: Path, records: Sequence[TrialRecord] = FOUND, name: str = "mine", **more: Any
+) -> Path:
+    """The folder of a search with these finished trials. more: settings."""
+    settings = Settings(**{"space": "digits", "name": name, "storage": str(storage), **more})
+    config = (records or FOUND)[0].config
+    manifest = task_of(config).manifest(config)
+    mark = fingerprint(load(settings.space))
+    with new_folder(settings, PLAN, fingerprint=mark, data=manifest.digest) as (folder, _):
+        keep_manifest(folder, manifest)
         study = create_study(folder, name=name, directions=[StudyDirection.MAXIMIZE])
         roster = Roster(study, PLAN, [])
         for one in records:

@@ -145,6 +145,32 @@ def test_what_cannot_be_compared(store, monkeypatch, one, other, said) -> None:
         run_compare(runs)
 
 
+def below_search(scores: dict[int, float], digest: str, place: TrialConfig = PLAIN) -> str:
+    """Ids of runs below that of a confirmation, below that of a search of data with that digest."""
+    ids = training(place, scores)
+    client = MlflowClient()
+    experiment = client.get_run(ids.split(",")[0]).info.experiment_id
+    search = client.create_run(experiment).info.run_id
+    client.log_param(search, "data", digest)
+    confirmation = client.create_run(experiment, tags={"mlflow.parentRunId": search}).info.run_id
+    for one in ids.split(","):
+        client.set_tag(one, "mlflow.parentRunId", confirmation)
+    return ids
+
+
+def test_runs_of_other_images_are_refused(store: MlflowClient) -> None:
+    first, again = (below_search(values(0.8, range(3), i), "a" * 16) for i in (1, 2))
+    other = below_search(values(0.8, range(3), 3), "b" * 16, OTHER)
+    unknown = training(PLAIN, values(0.8, range(3), 4))
+    assert run_compare([first, again])
+    assert run_compare([first, unknown])
+    with pytest.raises(InputError, match=f"the images were others when .* was trained .{'a' * 16}.* than"):
+        run_compare([first, other])
+    mixed = below_search({7: 0.8}, "b" * 16)
+    with pytest.raises(InputError, match="had different images"):
+        run_compare([f"{first},{mixed}", again])
+
+
 def test_runs_of_one_sample_differ_in_their_seeds_alone(store) -> None:
     mixed = training(PLAIN, {0: 0.8}) + "," + training(OTHER, {1: 0.8})
     with pytest.raises(InputError, match="differ in more than their seeds"):

@@ -17,6 +17,8 @@ import automl.workers
 from attention import Spec
 from automl.confirm import run_confirm
 from automl.confirmation import confirmations
+from automl.data.manifest import Manifest
+from automl.same_data import keep_manifest, read_manifest
 from automl.search import Stopped
 from automl.status import read_status
 from automl.sync import run_sync
@@ -278,11 +280,15 @@ def test_of_equal_checkpoints_the_first_is_kept(tracked, at_work, store):
 
 def test_other_images_than_the_search_had(search, at_work, monkeypatch, cli):
     at_work(FakeWorkers(gain))
-    about = json.loads((search / "search.json").read_text())
-    (search / "search.json").write_text(json.dumps({**about, "data": "f" * 64}))
+    (_, name, kind, content), *rest = read_manifest(search).rows()
+    splits = {"train": [(name, kind, content[::-1])]}
+    for split, *row in rest:
+        splits.setdefault(split, []).append(tuple(row))
+    keep_manifest(search, Manifest.of(splits))
     code, _, err = cli("confirm", "--top", "1", "--seeds", "6")
     assert code == 2
     assert "the images have changed since search 'mine' was made" in err
+    assert f"1 changed ({name})" in err
 
 
 def test_killed_while_the_study_was_made(search, at_work):

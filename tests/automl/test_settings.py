@@ -6,7 +6,7 @@ from typing import Any
 import optuna
 import pytest
 
-from attention import InputError
+from attention import InputError, Spec
 from automl.limits import Limits
 from automl.settings import TRIALS, Settings, draw_baseline, short_name
 from search.config import Model, TrialConfig
@@ -185,3 +185,26 @@ def test_a_space_that_refuses_its_baseline() -> None:
 
     with pytest.raises(InputError, match="space 'never' refuses its own baseline"):
         draw_baseline(Space(name="never", draw=never, baseline={}, summary=""), Settings(space="never"))
+
+
+def attending(trial: optuna.Trial) -> TrialConfig:
+    count = trial.suggest_int("count", 0, 1)
+    return TrialConfig().change(model={"placement": {"stage1.block1": Spec("ssa")} if count else {}})
+
+
+@pytest.mark.parametrize(
+    ("baseline", "message"),
+    [
+        (
+            {"count": 2},
+            "`baseline` of space 'mine' gives the parameter 'count' the value 2; choose from 0 to 1",
+        ),
+        ({"cuont": 0}, "names the parameter 'cuont', which is never asked for"),
+        ({"modules": 0}, "comes out with attention in it (ssa@stage1.block1); set FUNCTION.baseline to"),
+    ],
+)
+def test_a_baseline_that_does_not_fit(baseline: dict[str, Any], message: str) -> None:
+    space = Space(name="mine", draw=attending, baseline=baseline, plain={"count": 0}, summary="")
+    with pytest.raises(InputError) as error:
+        draw_baseline(space, Settings(space="mine"))
+    assert message in str(error.value)

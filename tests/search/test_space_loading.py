@@ -8,6 +8,7 @@ import pytest
 
 from attention import InputError
 from search.config import TrialConfig
+from search.given import check_given
 from search.spaces import SPACES, Space, load
 
 GOOD = """
@@ -33,6 +34,9 @@ def returns_a_dict(trial):
 
 def misconfigures(trial):
     return TrialConfig(training=Training(epochs=0))
+
+def attends(trial):
+    return TrialConfig.from_json({"model": {"placement": {"stage1.block1": "ssa"}}})
 
 def prunes(trial):
     import optuna
@@ -132,6 +136,15 @@ def test_what_a_function_can_get_wrong(function: str, message: str) -> None:
     space = load(f"my_space.py:{function}")
     with pytest.raises(InputError, match=message):
         space(optuna.trial.FixedTrial({}))
+
+
+def test_a_function_without_modules_needs_no_baseline() -> None:
+    check_given(load("my_space.py:no_baseline"))
+    check_given(load("my_space.py:space"))
+    with pytest.raises(
+        InputError, match=r"set FUNCTION\.baseline to the parameters .* such as \{'modules': 0\}"
+    ):
+        check_given(load("my_space.py:attends"))
 
 
 def test_pruning_passes_through() -> None:

@@ -2,6 +2,10 @@
 
 import copy
 import json
+import os
+import random
+import subprocess
+import sys
 import warnings
 from collections.abc import Iterator
 from functools import cache
@@ -13,11 +17,11 @@ import pytest
 import torch
 from torch import nn
 
-from attention import ATTENTIONS
+from attention import ATTENTIONS, InputError
 from backbones import Site, build, insert, sites
 from search import choices
-from search.config import TrialConfig
-from search.spaces import SPACES, Space, fingerprint, random_draws
+from search.config import Model, TrialConfig
+from search.spaces import SPACES, Space, fingerprint, random_draws, same_parameters
 
 SAMPLES = 200
 
@@ -164,8 +168,70 @@ def test_a_fingerprint_is_of_what_is_drawn_alone() -> None:
     different = [digits, SPACES["nette"], *(changed("x", x=x) for x in ([1, 2], [1, 2, 3], ["1", "2"]))]
     different.append(changed("y", y=[1, 2]))
     assert len({fingerprint(space) for space in different}) == len(different)
-    # What is drawn from is the same for both.
-    assert fingerprint(SPACES["nette"]) == fingerprint(SPACES["woof"])
+    assert not any(same_parameters(fingerprint(digits), fingerprint(space)) for space in different[1:])
+
+
+def making(**parts: Any) -> Space:
+    """A space that draws what digits draws, and makes something else of it."""
+
+    def draw(trial: optuna.Trial) -> TrialConfig:
+        return SPACES["digits"](trial).change(**parts)
+
+    return Space(name="x", draw=draw, baseline={}, summary="")
+
+
+@pytest.mark.parametrize(
+    "parts",
+    [
+        {"task": "detection"},
+        {"data": {"source": "nette"}},
+        {"data": {"size": 48}},
+        {"data": {"subset": 0.5}},
+        {"model": {"backbone": "xresnet34"}},
+        {"model": {"width": 0.5}},
+        {"training": {"epochs": 7}},
+        {"training": {"learning_rate": 1e-3}},
+    ],
+    ids=str,
+)
+def test_a_fingerprint_is_of_what_is_made_of_it(parts: dict[str, Any]) -> None:
+    digits, other = fingerprint(SPACES["digits"]), fingerprint(making(**parts))
+    assert digits != other == fingerprint(making(**parts))
+    assert same_parameters(digits, other)
+
+
+@pytest.mark.parametrize("parts", [{"data": {"path": "/elsewhere"}}, {"seed": 3}], ids=str)
+def test_a_fingerprint_says_nothing_of_where_and_when(parts: dict[str, Any]) -> None:
+    assert fingerprint(making(**parts)) == fingerprint(SPACES["digits"])
+
+
+def test_the_last_digits_of_a_number_are_no_other_space() -> None:
+    """They differ from one machine's mathematics to another's."""
+
+    def nearly(trial: optuna.Trial) -> TrialConfig:
+        config = SPACES["digits"](trial)
+        return config.change(training={"learning_rate": config.training.learning_rate * (1 + 1e-13)})
+
+    space = Space(name="x", draw=nearly, baseline={}, summary="")
+    assert fingerprint(space) == fingerprint(SPACES["digits"])
+
+
+def test_a_fingerprint_is_the_same_in_every_process() -> None:
+    program = "from search.spaces import SPACES, fingerprint; print(fingerprint(SPACES['digits']))"
+    for seed in ("1", "2"):
+        environment = {**os.environ, "PYTHONHASHSEED": seed}
+        done = subprocess.run(
+            [sys.executable, "-c", program], env=environment, capture_output=True, text=True
+        )
+        assert done.stdout.strip() == fingerprint(SPACES["digits"]), done.stderr
+
+
+def test_a_space_that_throws_dice_of_its_own() -> None:
+    def draw(trial: optuna.Trial) -> TrialConfig:
+        return TrialConfig(model=Model(width=random.uniform(0.5, 1)))
+
+    with pytest.raises(InputError, match="space 'dice' makes another configuration of the same parameters"):
+        fingerprint(Space(name="dice", draw=draw, baseline={}, summary=""))
 
 
 def test_samples_reach_the_whole_space(space: Space) -> None:

@@ -1,0 +1,89 @@
+"""What a space gives instead of drawing it, checked: of a value out of its range Optuna only warns."""
+
+from collections.abc import Mapping
+from contextlib import suppress
+from difflib import get_close_matches
+from typing import Any
+
+import optuna
+from optuna.distributions import BaseDistribution, CategoricalDistribution
+
+from attention import InputError
+from search.config import TrialConfig
+from search.record import where
+from search.spaces import Space
+
+DRAWS = 20  # of each: what is given may be asked for in some of them alone
+
+
+def check_given(space: Space) -> None:
+    """Raises InputError when the space's `baseline`, `plain` or `published` do not fit the space.
+
+    That is a value out of its range, a parameter that is never asked for, and a plain trial that has
+    attention in it. `modules` = 0 is not asked for where there are never any.
+    """
+    for what, params in (("baseline", space.baseline), ("plain", space.plain)):
+        for config in _configs(space, what, params):
+            if config.model.placement:
+                raise InputError(
+                    f"`{what}` of space {space.name!r}, {dict(params)}, comes out with attention in it "
+                    f"({where(config)}); set FUNCTION.{what} to the parameters that make a trial the plain "
+                    f"backbone, such as {{'modules': 0}}"
+                )
+    for params in space.published():
+        _configs(space, "published", params)
+
+
+def _configs(space: Space, what: str, params: Mapping[str, Any]) -> list[TrialConfig]:
+    """What comes of parameters that are given, other ones drawn; less what the space refuses."""
+    loud = optuna.logging.get_verbosity()
+    optuna.logging.set_verbosity(optuna.logging.WARNING)  # a study in memory is no news
+    study = optuna.create_study(sampler=optuna.samplers.RandomSampler(0))
+    optuna.logging.set_verbosity(loud)
+    made, asked = [], set[str]()
+    for _ in range(DRAWS):
+        study.enqueue_trial(dict(params))
+        trial = _Checked(study, study.ask()._trial_id)
+        trial.space, trial.what, trial.given = space, what, params
+        with suppress(optuna.TrialPruned):
+            made.append(space(trial))
+        asked |= trial.distributions.keys()
+    idle = [key for key in params if key not in asked and (key, params[key]) != ("modules", 0)]
+    if made and idle:
+        near = get_close_matches(idle[0], sorted(asked), n=1)
+        hint = f" Did you mean {near[0]!r}?" if near else ""
+        raise InputError(
+            f"`{what}` of space {space.name!r} names the parameter {idle[0]!r}, which is never asked for "
+            f"beside its others; asked for are {', '.join(sorted(asked)) or 'none'}.{hint}"
+        )
+    return made
+
+
+class _Checked(optuna.Trial):
+    """A trial that refuses what it was given where that does not fit."""
+
+    space: Space
+    what: str
+    given: Mapping[str, Any]
+
+    def _suggest(self, name: str, distribution: BaseDistribution) -> Any:
+        if name in self.given and not _fits(self.given[name], distribution):
+            raise InputError(
+                f"`{self.what}` of space {self.space.name!r} gives the parameter {name!r} the value "
+                f"{self.given[name]!r}; choose {_range(distribution)}"
+            )
+        return super()._suggest(name, distribution)
+
+
+def _fits(value: Any, distribution: BaseDistribution) -> bool:
+    try:
+        return distribution._contains(distribution.to_internal_repr(value))
+    except (ValueError, TypeError):  # of another type, or not among the choices
+        return False
+
+
+def _range(distribution: Any) -> str:
+    if isinstance(distribution, CategoricalDistribution):
+        return f"from {', '.join(map(repr, distribution.choices))}"
+    steps = f" in steps of {distribution.step:g}" if distribution.step not in (None, 1) else ""
+    return f"from {distribution.low:g} to {distribution.high:g}{steps}"

@@ -1,0 +1,193 @@
+"""What tells whether data are the same, and how not."""
+
+import os
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from automl.data import make_manifest, open_split
+from automl.data import manifest as manifests
+from automl.data.manifest import Manifest, differences
+
+SPLITS = ("train", "validation", "test")
+LAYOUTS = {
+    "own": {f"{split}/{name}": 6 for split in ("train", "val", "test") for name in "ab"},
+    "val": {f"{split}/{name}": 20 for split in ("train", "val") for name in "ab"},
+    "plain": {"a": 30, "b": 30},
+}
+
+
+def listed(root: Path, **more: float) -> Manifest:
+    return make_manifest("folder", path=root, size=8, **more)
+
+
+def where(manifest: Manifest) -> dict[str, str]:
+    """The split of each image by its name."""
+    return {name: split for split, name, _, _ in manifest.rows()}
+
+
+@pytest.fixture(params=LAYOUTS)
+def root(request: pytest.FixtureRequest, tmp_path: Path, make_folder: Callable[..., Path]) -> Path:
+    return make_folder(tmp_path / "d", LAYOUTS[request.param])
+
+
+@pytest.mark.parametrize("subset", [1.0, 0.5])
+def test_it_lists_what_is_opened(root: Path, subset: float) -> None:
+    manifest = listed(root, subset=subset)
+    opened = {s: open_split("folder", s, path=root, size=8, subset=subset) for s in SPLITS}
+    rows = [
+        (split, name, images.classes[label])
+        for split, images in opened.items()
+        for name, label in zip(images.names(), images.labels.tolist(), strict=True)
+    ]
+    assert [row[:3] for row in manifest.rows()] == rows
+    assert {row[0] for row in rows} == set(SPLITS)
+
+
+def pick(root: Path, split: str) -> str:
+    """An image of a split, by its name."""
+    return next(name for name, there in sorted(where(listed(root)).items(), reverse=True) if there == split)
+
+
+@pytest.mark.parametrize("split", SPLITS)
+@pytest.mark.parametrize("change", ["added", "removed", "renamed", "changed"])
+def test_a_change_moves_no_other_image_and_is_named(root: Path, split: str, change: str) -> None:
+    before, name = listed(root), pick(root, split)
+    file = root / name
+    new = file.with_name("0000new.png")
+    if change == "added":
+        new.write_bytes(file.read_bytes() + b"another")
+    elif change == "removed":
+        file.unlink()
+    elif change == "renamed":
+        file.rename(new)
+    else:
+        file.write_bytes(file.read_bytes() + b"another")
+    after = listed(root)
+    touched = {name, new.relative_to(root).as_posix()}
+    stayed = {n: s for n, s in where(before).items() if n not in touched}
+    assert stayed == {n: s for n, s in where(after).items() if n not in touched}
+    assert after.digest != before.digest
+    found = differences(before, after)
+    expected = {"added": new, "removed": file, "renamed": file, "changed": file}[change]
+    assert expected.relative_to(root).as_posix() in str(found)
+    assert f"1 {change} (" in str(found)
+    if change == "renamed":
+        assert where(after)[new.relative_to(root).as_posix()] == split
+
+
+def test_nothing_but_the_images_counts(root: Path) -> None:
+    """Neither where the folder lies, nor when files were written, nor what else is in it."""
+    before = listed(root)
+    moved = shutil.copytree(root, root.with_name("moved"))
+    for file in moved.rglob("*.png"):
+        os.utime(file, (1, 1))
+    (moved / "notes.txt").write_text("x")
+    after = listed(moved)
+    assert after.digest == before.digest
+    assert not differences(before, after)
+    assert str(differences(before, after)) == ""
+
+
+A, B, C = (bytes([i]) * 32 for i in range(3))
+
+
+def made(archive: str | None = None, **splits: list[tuple[str, str, bytes]]) -> Manifest:
+    return Manifest.of(splits, archive=archive)
+
+
+BEFORE = made(train=[("a/1", "a", A), ("a/2", "a", B)], test=[("b/1", "b", C)])
+
+
+@pytest.mark.parametrize(
+    ("after", "told"),
+    [
+        (
+            made(train=[("a/1", "a", A)], test=[("b/1", "b", C), ("a/2", "a", B)]),
+            "1 moved (a/2 from train to test)",
+        ),
+        (
+            made(train=[("a/1", "a", A)], test=[("b/1", "b", C), ("t/2", "a", B)]),
+            "1 moved (a/2 from train to test)",
+        ),
+        (
+            made(train=[("a/1", "a", A), ("b/2", "b", B)], test=[("b/1", "b", C)]),
+            "1 moved (a/2 from class a to b)",
+        ),
+        (made(train=[("a/1", "c", A), ("a/2", "a", B)], test=[("b/1", "b", C)]), "1 changed (a/1)"),
+        (
+            made(train=[("a/1", "a", B), ("a/2", "a", A)], test=[("b/2", "b", C)]),
+            "2 changed (a/1, a/2); 1 renamed (b/1 to b/2)",
+        ),
+        (
+            made(train=[("a/1", "a", A), ("a/2", "a", B), ("a/3", "a", B)], test=[("b/1", "b", C)]),
+            "1 added (a/3)",
+        ),
+        (made(train=[], test=[]), "3 removed (a/1, a/2, b/1)"),
+        (
+            made(
+                train=[
+                    ("a/1", "a", A),
+                    ("a/2", "a", B),
+                    *((f"a/{i}", "a", bytes([i]) * 32) for i in range(3, 8)),
+                ],
+                test=[("b/1", "b", C)],
+            ),
+            "5 added (a/3, a/4, a/5, ...)",
+        ),
+    ],
+)
+def test_differences_in_words(after: Manifest, told: str) -> None:
+    found = differences(BEFORE, after)
+    assert found
+    assert str(found) == told
+
+
+def test_archives_of_the_same_photographs_are_compared_by_name() -> None:
+    small = made("WOOF_160", train=[("a/1", "a", A)], test=[("b/1", "b", B)])
+    large = made("WOOF_320", train=[("a/1", "a", B)], test=[("b/1", "b", C)])
+    assert not differences(small, large)
+    assert str(differences(small, made("WOOF_160", train=[("a/1", "a", B)], test=[]))) == (
+        "1 changed (a/1); 1 removed (b/1)"
+    )
+
+
+def test_it_is_small_and_can_be_read_again() -> None:
+    """An archive like ImageNet's: 16 bytes of an image are its hash, and the name hardly counts."""
+    random = [os.urandom(32) for _ in range(20_000)]
+    rows = [
+        (f"train/n{i // 1300:08}/n{i // 1300:08}_{i}.JPEG", f"class {i // 1300}", c)
+        for i, c in enumerate(random)
+    ]
+    manifest = made(train=rows[:15_000], test=rows[15_000:])
+    content = manifest.to_bytes()
+    assert len(content) < 30 * len(rows)
+    again = Manifest.from_bytes(content)
+    assert (again.digest, len(again)) == (manifest.digest, 20_000)
+    assert not differences(manifest, again)
+
+
+@pytest.mark.parametrize("content", [b"", b"x" * 100])
+def test_what_is_no_manifest(content: bytes) -> None:
+    with pytest.raises((ValueError, OSError)):
+        Manifest.from_bytes(content)
+
+
+def test_the_split_of_a_downloaded_photograph_is_that_of_its_name(
+    root: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its archives have it at different sizes, so its content differs from one to the next."""
+    from automl.data import sources
+
+    monkeypatch.setattr(sources, "downloaded", lambda archive, cache: root)
+    before = make_manifest("woof", size=128)
+    for file in root.rglob("*.png"):
+        file.write_bytes(file.read_bytes() + b"larger")
+    after = make_manifest("woof", size=200)
+    assert (before.archive, after.archive) == ("IMAGEWOOF_160", "IMAGEWOOF_320")
+    if not (root / "a").exists():  # a split that is carved out of a plain folder is not one of an archive
+        assert where(after) == where(before)
+        assert not differences(before, after)
+    assert manifests.FILE.endswith(".arrow")

@@ -1,0 +1,92 @@
+"""What a space gives instead of drawing it."""
+
+from typing import Any
+
+import optuna
+import pytest
+from search_cases import SMALL, draw
+
+from attention import InputError
+from search.config import TrialConfig
+from search.given import check_given
+from search.spaces import SPACES, Space
+
+
+def space(draws: Any = draw, **given: Any) -> Space:
+    published = given.pop("published", ())
+    values = {"baseline": {"modules": 0}, **given}
+    return Space(name="mine", draw=draws, published=lambda: published, summary="", **values)
+
+
+def tunable(trial: optuna.Trial) -> TrialConfig:
+    """Learning rates for each of two optimisers, and the modules."""
+    kind = trial.suggest_categorical("optimizer", ["adamw", "sgd"])
+    rate = trial.suggest_float(f"{kind}.rate", 1e-3, 1e-2, log=True)
+    trial.suggest_float("mixup", 0, 0.4, step=0.1)
+    return draw(trial).change(training={"learning_rate": rate})
+
+
+@pytest.mark.parametrize("built_in", [*SPACES.values(), SMALL], ids=lambda s: s.name)
+def test_built_in_spaces_give_what_fits(built_in: Space) -> None:
+    check_given(built_in)
+
+
+def test_what_fits() -> None:
+    check_given(space(tunable, baseline={"modules": 0, "optimizer": "sgd", "sgd.rate": 5e-3, "mixup": 0.3}))
+    check_given(space(tunable, plain={"modules": 0, "adamw.rate": 5e-3}))  # of half of the draws
+    check_given(space(lambda trial: TrialConfig()))  # which has no modules anyway
+
+
+WRONG: list[tuple[dict[str, Any], list[str]]] = [
+    ({"modules": 3}, ["the parameter 'modules' the value 3", "choose from 0 to 2"]),
+    ({"modules": -1}, ["'modules' the value -1"]),
+    ({"modules": "none"}, ["'modules' the value 'none'", "choose from 0 to 2"]),
+    ({"modules": 0, "optimizer": "adam"}, ["'optimizer' the value 'adam'", "choose from 'adamw', 'sgd'"]),
+    ({"modules": 0, "sgd.rate": 1.0}, ["'sgd.rate' the value 1.0", "choose from 0.001 to 0.01"]),
+    ({"modules": 0, "sgd.rate": float("nan")}, ["'sgd.rate' the value nan"]),
+    ({"modules": 0, "mixup": 0.15}, ["'mixup' the value 0.15", "choose from 0 to 0.4 in steps of 0.1"]),
+    (
+        {"modules": 0, "mixupp": 0.1},
+        ["names the parameter 'mixupp'", "never asked for", "Did you mean 'mixup'?"],
+    ),
+    ({"modules": 0, "first": "ssa"}, ["names the parameter 'first'", "asked for are"]),
+    ({"modules": 0, "optimizer": "sgd", "adamw.rate": 5e-3}, ["names the parameter 'adamw.rate'"]),
+]
+
+
+@pytest.mark.parametrize("what", ["baseline", "plain", "published"])
+@pytest.mark.parametrize(("params", "told"), WRONG, ids=[str(params) for params, _ in WRONG])
+def test_what_does_not_fit(what: str, params: dict[str, Any], told: list[str]) -> None:
+    given = {what: [params] if what == "published" else params}
+    with pytest.raises(InputError) as error:
+        check_given(space(tunable, **given))
+    for part in (f"`{what}` of space 'mine'", *told):
+        assert part in str(error.value)
+
+
+def forced(trial: optuna.Trial) -> TrialConfig:
+    """Always with a module, which it calls otherwise."""
+    trial.suggest_int("count", 1, 2)
+    return draw(optuna.trial.FixedTrial({"modules": 1, "first": "ssa"}))  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("draws", [forced, draw])
+@pytest.mark.parametrize("what", ["baseline", "plain"])
+def test_a_plain_trial_with_attention_in_it(draws: Any, what: str) -> None:
+    given: dict[str, Any] = {"baseline": {"modules": 0}, "plain": {"modules": 0}}
+    if draws is draw:
+        given[what] = {}  # modules are drawn
+    else:
+        what = "baseline"
+    with pytest.raises(InputError) as error:
+        check_given(space(draws, **given))
+    assert f"`{what}` of space 'mine', " in str(error.value)
+    assert "comes out with attention in it (ssa@stage1.block1" in str(error.value)
+    assert f"set FUNCTION.{what} to" in str(error.value)
+
+
+def test_what_a_space_refuses_tells_nothing_of_its_names() -> None:
+    def never(trial: optuna.Trial) -> TrialConfig:
+        raise optuna.TrialPruned
+
+    check_given(space(never, published=[{"first": "ssa"}]))
