@@ -186,6 +186,12 @@ class Storage:
             if info.type == pyarrow.fs.FileType.File
         }
 
+    def total(self) -> int:
+        """Bytes of all files below it."""
+        files, folder = self.filesystem
+        selector = pyarrow.fs.FileSelector(folder, allow_not_found=True, recursive=True)
+        return sum(info.size or 0 for info in files.get_file_info(selector))
+
     def folders(self) -> list[str]:
         """The names of the folders in it."""
         files, folder = self.filesystem
