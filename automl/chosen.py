@@ -1,4 +1,7 @@
-"""The trial of a search that is exported, found from its storage: the confirmed winner, or else the best one."""
+"""The trial of a search that is exported: the confirmed winner, or else the best one.
+
+It is found in the search's storage; MLflow is a mirror, and need not know of it.
+"""
 
 from collections.abc import Iterable
 from dataclasses import dataclass

@@ -7,9 +7,9 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-# No space, over the quota, over the largest size that a file may have here.
 STUDY_ROOM = 10e6  # bytes that a study and what Ray writes beside it take, about
 
+# No space, over the quota, over the largest size that a file may have here.
 NO_ROOM = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EFBIG})
 
 
@@ -50,9 +50,9 @@ def no_room(error: BaseException) -> int | None:
 
 
 def disk_full(place: Path, needed: float | None, code: int = errno.ENOSPC) -> str:
-    """`disk full at PLACE, about 12 MB needed, 3 MB free (No space left on device)`."""
+    """`disk full at PLACE, about 12 MB needed, 3 MB are free (No space left on device)`."""
     wanted = "" if needed is None else f" about {_megabytes(needed)} needed,"
-    return f"disk full at {place},{wanted} {free(place) / 1e6:,.0f} MB free ({os.strerror(code)})"
+    return f"disk full at {place},{wanted} {free(place) / 1e6:,.0f} MB are free ({os.strerror(code)})"
 
 
 def free(place: Path) -> int:

@@ -109,14 +109,13 @@ def new_folder(
             f"or go on with that one: {command('search --resume', name, settings.storage)}"
         ) from None
     except OSError as error:
-        code = no_room(error)
-        why = error.strerror or error if code is None else disk_full(folder, STUDY_ROOM, code)
-        raise InputError(
-            f"--storage {settings.storage} cannot be written ({why}); name a folder that can"
-        ) from error
+        raise _not_written(settings, folder, error) from error
     try:
         with _writing(kept, folder, name):
-            write_about(folder, about)
+            try:
+                write_about(folder, about)
+            except OSError as error:
+                raise _not_written(settings, folder, error) from error
             yield folder, about
     except InputError:
         if not (folder / TRIALS).exists():
@@ -124,6 +123,12 @@ def new_folder(
             with suppress(OSError):
                 kept.clear()
         raise
+
+
+def _not_written(settings: Settings, folder: Path, error: OSError) -> InputError:
+    code = no_room(error)
+    why = error.strerror or error if code is None else disk_full(folder, STUDY_ROOM, code)
+    return InputError(f"--storage {settings.storage} cannot be written ({why}); name a folder that can")
 
 
 def _is_void(folder: Path) -> bool:
@@ -261,7 +266,8 @@ def _writing(kept: Storage, folder: Path, name: str) -> Iterator[None]:
 def _mark(folder: Path) -> None:
     """Note that somebody is at the search, for `last_worked`."""
     with suppress(OSError):  # it is not written yet, or it was given up
-        os.utime(folder / FILE)
+        now = time.time_ns()  # what the file system takes for now may be some milliseconds old
+        os.utime(folder / FILE, ns=(now, now))
 
 
 @contextmanager

@@ -67,6 +67,7 @@ def run_remove(name: str, storage: str = "searches") -> Removable:
         else:
             for file in sorted(found.kept.files(), key=lambda file: file == FILE):
                 found.kept.remove(file)
+            found.kept.clear()
             shutil.rmtree(working_copy.folder_of(found.kept), ignore_errors=True)
     except OSError as error:
         raise InputError(

@@ -11,7 +11,7 @@ from automl.status import Status, read_status
 from automl.storage import Storage
 
 HEADING = ("name", "space", "state", "trials", "best", "verdict", "age", "size")
-NAME, SPACE, LINE = 22, 9, 80  # the most characters of a name in its column, of a space, of a line
+NAME, SPACE, LINE = 22, 7, 80  # the most characters of a name in its column, of a space, of a line
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -115,8 +115,8 @@ def _age(seconds: float) -> str:
 
 def _size(size: float) -> str:
     """`999B`, `12kB`, `340MB`, `1.2GB`."""
-    for unit in ("B", "kB", "MB"):
+    for unit in ("B", "kB", "MB", "GB"):
         if size < 999.5:
-            return f"{size:.0f}{unit}"
+            return f"{size:.1f}{unit}" if unit == "GB" and size < 9.95 else f"{size:.0f}{unit}"
         size /= 1000
-    return f"{size:.3g}GB"
+    return f"{size:.1f}TB"

@@ -117,7 +117,7 @@ def read_status(name: str | None = None, storage: str = "searches") -> Status:
     running = is_running(folder, about.kept)
     if not records and _is_lost(folder, about):
         state = "lost"
-        resume = f"delete it: {command('remove', about.name, storage)}"
+        resume = f"delete the search: {command('remove', about.name, storage)}"
     elif running:
         state = "confirming" if unfinished else "running"
     else:

@@ -204,7 +204,11 @@ class Storage:
             with suppress(FileNotFoundError):
                 self.remove(name)
         if self.local is not None:
-            shutil.rmtree(self.local, ignore_errors=True)  # folders are nothing in an object store
+            shutil.rmtree(self.local, ignore_errors=True)
+        else:
+            files, folder = self.filesystem
+            with suppress(OSError):  # folders are nothing in an object store but the marks that pyarrow makes
+                files.delete_dir(folder)
 
 
 def _home(path: str) -> Path:

@@ -83,7 +83,7 @@ def _explained(folder: Path, needed: float | None) -> Iterator[None]:
         yield
     except OSError as error:
         if (code := no_room(error)) is not None:
-            problem = f"no room for the dataset's cache: {disk_full(folder, needed, code)}"
+            problem = f"there is no room left for the dataset's cache: {disk_full(folder, needed, code)}"
         elif error.errno in NOT_WRITABLE:
             problem = f"the dataset's cache must be writable: {folder} ({error.strerror})"
         else:

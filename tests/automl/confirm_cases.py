@@ -97,8 +97,8 @@ FOUND = [
 ]
 
 
-def fake_search(storage: Path, records: Sequence[TrialRecord] = FOUND, name: str = "mine") -> Path:
-    """The folder of a search with these finished trials."""
+def fake_search(storage: Path | Storage, records: Sequence[TrialRecord] = FOUND, name: str = "mine") -> Path:
+    """The folder of a search with these trials, without their checkpoints."""
     settings = Settings(space="digits", name=name, storage=str(storage))
     digest = open_task(FOUND[0].config, HERE).digest
     with new_folder(settings, PLAN, fingerprint=fingerprint(SPACES["digits"]), data=digest) as (folder, _):
@@ -107,7 +107,11 @@ def fake_search(storage: Path, records: Sequence[TrialRecord] = FOUND, name: str
         for one in records:
             role = Role.CANDIDATE if one.config.model.placement else Role.BASELINE
             added = roster._add(role, one.config)
-            roster.end(added.number, Report(history=one.history, finished=one.state is State.COMPLETE))
+            report = Report(history=one.history, finished=one.state is State.COMPLETE)
+            if one.state is State.RUNNING:
+                roster.report(added.number, report)
+            else:
+                roster.end(added.number, report)
     return folder
 
 
@@ -148,11 +152,11 @@ class FakeWorkers:
             if self.shuffled:
                 running.append(one)
             else:
-                self._end(ledger, folder, one)
+                self._end(ledger, kept, one)
         for one in reversed(running):
-            self._end(ledger, folder, one)
+            self._end(ledger, kept, one)
 
-    def _end(self, ledger: Ledger, folder: Path, one: TrialRecord) -> None:
+    def _end(self, ledger: Ledger, kept: Storage, one: TrialRecord) -> None:
         arm, seed = one.arm, one.config.seed
         if (arm, seed) in self.broken:
             ledger.end(one.number, Report(error="boom"))
@@ -162,8 +166,7 @@ class FakeWorkers:
             ledger.end(one.number, Report(infeasible="the training loss became nan"))
             return
         metrics = {"epoch": 1, "resource": 1, "accuracy": self.valid(arm, seed), "seconds": 1}
-        (folder / one.folder).mkdir(parents=True, exist_ok=True)
-        (folder / one.folder / "checkpoint.pt").touch()
+        (kept / one.folder).write("checkpoint.pt", b"")
         ledger.end(one.number, Report(history=[{**metrics, "test_accuracy": score}], finished=True))
 
 
