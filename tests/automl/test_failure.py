@@ -6,7 +6,6 @@ from pathlib import Path
 
 import pytest
 import torch
-
 from automl_cases import opened, tiny
 
 from attention import InputError

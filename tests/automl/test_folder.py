@@ -103,7 +103,7 @@ def test_the_latest_is_the_one_that_was_worked_on_last(
     storage: Storage, capsys: pytest.CaptureFixture[str]
 ) -> None:
     address = storage.address
-    with pytest.raises(InputError, match="there is no search in .*; run automl search first"):
+    with pytest.raises(InputError, match=r"there is no search in .*; run automl search first"):
         find_latest(address)
     for name in ("a", "b", "c"):
         make(storage, name)
@@ -129,6 +129,7 @@ def test_what_was_killed_was_worked_on_when_it_last_wrote(place: str, tmp_path: 
     (folder / place).mkdir(exist_ok=True)
     study = folder / place / "study.journal"
     study.touch()
+    os.utime(study, (4e9, 4e9))
     assert find_latest(str(tmp_path)) == "killed"
     os.utime(study, (0, 0))
     assert find_latest(str(tmp_path)) == "newer"

@@ -28,7 +28,7 @@ def test_all_of_it_goes_and_nothing_else(storage: Storage) -> None:
     assert other.exists()
     assert (storage / "other").files() == before
     assert (storage / ".data").exists("images")
-    with pytest.raises(InputError, match="no search called 'mine' in .*; there are other"):
+    with pytest.raises(InputError, match=r"no search called 'mine' in .*; there are other"):
         run_remove("mine", str(storage))
 
 
@@ -36,7 +36,7 @@ def test_while_it_runs_it_is_refused(storage: Storage) -> None:
     fake_search(storage)
     with (
         old_folder("mine", str(storage)),
-        pytest.raises(InputError, match="search 'mine' is running, or was killed .* stop it before"),
+        pytest.raises(InputError, match=r"search 'mine' is running, or was killed .* stop it before"),
     ):
         run_remove("mine", str(storage))
     assert find_search("mine", str(storage))
