@@ -7,6 +7,8 @@ import torch
 from torch import Tensor
 
 from attention import InputError
+from automl.data.store import cache_root
+from automl.disk import room_for
 from automl.loop import State
 from automl.storage import Storage
 from search.config import TrialConfig
@@ -36,6 +38,8 @@ def save(
     """Write the training's state to `folder`, atomically: a killed writer leaves the old file.
 
     history: the metrics of every epoch so far. facts: what was measured before training.
+
+    Raises OSError when it cannot be written: DiskFull, with how much it takes, where there is no room.
     """
     content = {
         "config": config.to_json(),
@@ -47,7 +51,8 @@ def save(
         "scaler": state.scaler.state_dict(),
         "generators": _generators(),
     }
-    with folder.writing(NAME) as file:
+    where = folder.local or cache_root()
+    with room_for(where, _size(content)), folder.writing(NAME) as file:
         torch.save(content, file)
 
 
@@ -87,6 +92,15 @@ def restore(state: State, content: dict[str, Any]) -> None:
     if "cuda" in content["generators"] and torch.cuda.is_available():
         torch.cuda.set_rng_state(content["generators"]["cuda"].cpu())
     state.epoch = content["epoch"]
+
+
+def _size(content: object) -> int:
+    """Bytes of the tensors in it: 12 a parameter with Adam, which keeps two more numbers for each."""
+    if isinstance(content, Tensor):
+        return content.nbytes
+    if isinstance(content, Mapping):
+        return sum(map(_size, content.values()))
+    return sum(map(_size, content)) if isinstance(content, list | tuple) else 0
 
 
 def _generators() -> dict[str, Tensor]:

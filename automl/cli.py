@@ -209,7 +209,8 @@ def _print_search(result: "SearchResult", storage: str) -> None:
         )
     if result.best is not None:
         print("next      mlflow ui")
-        print(f"          automl export --best --search {result.search} --out exports/{result.search}")
+        export = command("export --best --search", result.search, storage)
+        print(f"          {export} --out exports/{result.search}")
 
 
 def _about(trial: "TrialResult") -> str:
@@ -232,6 +233,41 @@ def status(
         print(line)
     if as_json:
         print(json.dumps(found.to_json()))
+
+
+@app.command()
+def searches(storage: StorageOption = "searches", as_json: Json = False) -> None:
+    """List the searches of a storage, the one that was worked on last first."""
+    from automl.searches import list_searches, searches_table
+
+    found = list_searches(storage)
+    for line in searches_table(found):
+        print(line)
+    if as_json:
+        print(json.dumps([asdict(one) for one in found]))
+
+
+@app.command()
+def remove(
+    name: Annotated[str, typer.Argument(help="A search.")],
+    storage: StorageOption = "searches",
+    yes: Annotated[bool, typer.Option("--yes", help="Don't ask.")] = False,
+) -> None:
+    """Delete a search: its study, its checkpoints, its confirmations and its report."""
+    from automl.remove import find_removable, run_remove
+
+    found = find_removable(name, storage)
+    if not yes:
+        if not sys.stdin.isatty():
+            raise InputError(
+                f"automl remove asks on a terminal, and there is none; give --yes to delete {name}"
+            )
+        if not typer.confirm(f"Delete {found.said}?", err=True):
+            print("nothing was deleted")
+            return
+    found = run_remove(name, storage)
+    print(f"removed   {found.said}")
+    print(f"stays     {found.stays}")
 
 
 @app.command()
@@ -301,7 +337,8 @@ def compare(
     names: Annotated[
         list[str],
         typer.Argument(
-            help="Searches, SEARCH:ARM, or MLflow run ids with commas; the first is the reference."
+            help="Searches, SEARCH:ARM, or MLflow run ids with commas; the first is the reference, and if it "
+            "is alone, the latest search is compared with it."
         ),
     ],
     margin: Annotated[float, typer.Option(help="Least difference that matters, in points.")] = 0.5,
@@ -448,6 +485,7 @@ def export(
     ] = False,
     search: Annotated[str | None, typer.Option(help="Its name; the latest search if not given.")] = None,
     run: Annotated[str | None, typer.Option(help="An MLflow run's id instead.")] = None,
+    storage: StorageOption = "searches",
     quantize: Annotated[
         str | None, typer.Option(help="int8: a quantised ONNX model too, with what it costs in accuracy.")
     ] = None,
@@ -460,10 +498,17 @@ def export(
     from automl.export import run_export
 
     result = run_export(
-        out, best=best, search=search, run=run, quantize=quantize, register_as=register, alias=alias
+        out,
+        best=best,
+        search=search,
+        run=run,
+        storage=storage,
+        quantize=quantize,
+        register_as=register,
+        alias=alias,
     )
-    print(f"exported  {result.folder} from run {result.run_id}")
-    print(f"chosen    {result.tracked.choice}")
+    print(f"exported  {result.folder} from {result.chosen.origin}")
+    print(f"chosen    {result.chosen.choice}")
     print("test      " + ", ".join(f"{key} {value:.4f}" for key, value in result.test.items()))
     print("checked   " + ", ".join(f"{key} {value:.1e}" for key, value in result.differences.items()))
     for name, speed in result.speeds.items():

@@ -9,7 +9,7 @@ from typing import Any
 from attention import InputError, unknown
 from automl.confirmation import VERDICT, confirmations
 from automl.data.manifest import Manifest
-from automl.folder import About, exists, find_search
+from automl.folder import About, exists, find_search, named
 from automl.same_data import check_alike, read_manifest
 from automl.settings import command
 from automl.statistics import ALPHA, Difference, Word, holm, paired, step_down, unpaired
@@ -62,8 +62,9 @@ class Compared:
 def run_compare(names: Sequence[str], *, margin: float = 0.5, storage: str = "searches") -> list[Compared]:
     """Compare the second and further ones with the first.
 
-    names: each a search with a confirmation (its winner, or leading finalist), `SEARCH:ARM` for another arm
-        of it by a part of its name, or ids of MLflow runs of one configuration, with commas between.
+    names: two or more, or one, with which the latest search is compared. Each is a search with a confirmation
+        (its winner, or leading finalist), `SEARCH:ARM` for another arm of it by a part of its name, or ids of
+        MLflow runs of one configuration, with commas between.
     margin: the least difference that matters, in the metric's unit.
 
     Scores are of the test split where all have them, of the validation split otherwise. With two or more
@@ -74,8 +75,13 @@ def run_compare(names: Sequence[str], *, margin: float = 0.5, storage: str = "se
 
     Raises InputError for what is not there, or cannot be compared: another task, other data, a single seed.
     """
-    if len(names) < 2:
-        raise InputError(f"say two or more to compare; got {len(names)}")
+    if not names:
+        raise InputError("say what to compare: a search, SEARCH:ARM or MLflow run ids with commas")
+    if len(names) == 1:
+        latest = named(None, storage)
+        if names[0] == latest:
+            raise InputError(f"{latest!r} is the latest search itself; say two or more to compare")
+        names = [*names, latest]
     if not margin >= 0:
         raise InputError(f"--margin must be 0 or more, in points; got {margin:g}")
     samples = [_find(name, storage) for name in names]

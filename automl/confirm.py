@@ -16,7 +16,7 @@ from attention import InputError
 from automl.arms import choose_arms
 from automl.confirmation import FILE, FOLDER, Confirmation, Options, confirmations, study_in, write
 from automl.data import shared
-from automl.folder import About, find_latest, old_folder, provenance
+from automl.folder import About, named, old_folder, provenance
 from automl.jury import Jury
 from automl.keeper import Keeper
 from automl.lasting import check_lasting
@@ -80,8 +80,7 @@ def run_confirm(
     chosen = {key: value for key, value in given.items() if value is not None}
     Options(**chosen)  # a mistake shows before anything is read
     check_lasting(storage)
-    name = search or find_latest(storage)
-    with old_folder(name, storage) as (folder, about):
+    with old_folder(named(search, storage), storage) as (folder, about):
         shared.recall(folder, Storage(storage))
         records = read_records(folder, about.name)
         place, confirmation = _begin(folder, about, records, chosen, again=again)

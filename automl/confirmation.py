@@ -3,6 +3,7 @@
 import json
 import os
 import re
+from collections.abc import Iterable
 from contextlib import suppress
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -18,7 +19,7 @@ from automl.statistics import ALPHA, least_pairs
 from automl.tasks import Task
 from automl.verdict import Question
 from search.ledger import Plan
-from search.record import Role
+from search.record import Role, State, TrialRecord
 from search.study import FILE as STUDY
 from search.study import create_study, resume_study
 
@@ -126,9 +127,38 @@ def confirmations(folder: Path) -> list[Path]:
     return sorted(found, key=lambda path: Confirmation.read(path).number)
 
 
+def study_name(folder: Path, about: About) -> str:
+    """Of the confirmation in `folder`."""
+    return f"{about.name}-{folder.name}"
+
+
+def latest_verdict(folder: Path) -> tuple[Path, dict[str, Any]] | None:
+    """What `verdict.json` of a search's latest confirmation that has one holds, and that one's folder.
+
+    Raises InputError when the file is damaged.
+    """
+    places = [place for place in confirmations(folder) if (place / VERDICT).exists()]
+    if not places:
+        return None
+    file = places[-1] / VERDICT
+    try:
+        value: dict[str, Any] = json.loads(file.read_text())
+        _ = value["complete"], value["verdict"], value["sentence"], value["winner"]
+    except (OSError, ValueError, KeyError, TypeError) as error:
+        raise InputError(f"{file} is damaged or not one of ours ({error!r})") from error
+    return places[-1], value
+
+
+def best_of_arm(records: Iterable[TrialRecord], arm: str, question: Question) -> TrialRecord | None:
+    """Of an arm's trainings the one with the best validation, of equals the first: test chooses nothing."""
+    sign = 1 if question.maximize else -1
+    done = [record for record in records if record.arm == arm and record.state is State.COMPLETE]
+    return max(done, key=lambda record: sign * record.value(question.metric), default=None)
+
+
 def study_in(folder: Path, about: About, *, maximize: bool) -> optuna.Study:
     """The study of the confirmation in `folder`, made where there is none yet."""
-    name = f"{about.name}-{folder.name}"
+    name = study_name(folder, about)
     if (folder / STUDY).exists():
         with suppress(KeyError):  # killed between the file and the study in it
             return resume_study(folder, name=name)

@@ -1,8 +1,10 @@
 """A trained trial as files that work where this project is not installed, each checked against the model."""
 
+import errno
 import json
 import os
 import shutil
+import sys
 import tempfile
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass, replace
@@ -17,6 +19,9 @@ from torch.nn.utils import parametrize
 
 from attention import InputError, unknown
 from automl import checkpoint
+from automl.chosen import Chosen, choose
+from automl.disk import disk_full, free, no_room
+from automl.folder import named
 from automl.logs import chatter_to
 from automl.model_card import CONFUSION, MOST, model_card
 from automl.onnx_session import open_onnx
@@ -25,11 +30,12 @@ from automl.quantize import KINDS, Quantized, quantize_int8
 from automl.runtime import Runtime
 from automl.same_data import check_source
 from automl.score_card import Answers, Run, ScoreCard, answers
+from automl.settings import command
 from automl.speed import BATCH, Speed, machine, measure_speed
 from automl.storage import Storage, is_address
 from automl.tasks import Task, open_task
 from automl.tracking.registry import Registered, check_registry, register
-from automl.tracking.runs import TrackedRun, find_best, find_run
+from automl.tracking.runs import find_run, find_trial_run
 from automl.tracking.tags import VERDICT
 from search.config import TrialConfig
 
@@ -44,6 +50,9 @@ ONNX, PT2, WEIGHTS, CONFIG, CARD = (
 )
 INT8 = "model.int8.onnx"
 MLFLOW = "mlflow-model"
+BATCH_AXIS = "N"
+COPIES = 5  # of the weights that are written: four forms, and what MLflow copies
+LEAST = 1e6  # bytes; a disk with fewer is full
 ALIAS = "champion"
 
 
@@ -53,7 +62,7 @@ class ExportResult:
 
     folder: holds model.onnx, model.pt2, model.safetensors, config.json, MODEL_CARD.md and mlflow-model; with
         quantisation model.int8.onnx too, and confusion.csv where there are more than 20 labels.
-    tracked: the run that it is of, and why it was chosen.
+    chosen: the trial that it is of, and why it was chosen.
     differences: largest absolute difference from the trained model's output, for each exported form.
     test: the task's metrics on the test split.
     scores: the answers of model.onnx to the test split; None for a task whose answers are not labels.
@@ -61,7 +70,7 @@ class ExportResult:
     """
 
     folder: Path | Storage
-    tracked: TrackedRun
+    chosen: Chosen
     differences: Mapping[str, float]
     test: Mapping[str, float]
     scores: ScoreCard | None
@@ -71,8 +80,9 @@ class ExportResult:
     registered: Registered | None = None
 
     @property
-    def run_id(self) -> str:
-        return self.tracked.run_id
+    def run_id(self) -> str | None:
+        """Of the trial's run in MLflow; None where that does not answer or has none."""
+        return self.chosen.run_id
 
 
 def run_export(
@@ -81,6 +91,7 @@ def run_export(
     best: bool = False,
     search: str | None = None,
     run: str | None = None,
+    storage: str = "searches",
     quantize: str | None = None,
     register_as: str | None = None,
     alias: str | None = None,
@@ -88,16 +99,16 @@ def run_export(
     """Export a search's confirmed winner or else its best trial, or one MLflow run, to the folder `out`.
 
     out: a folder, or its address in an object store.
-    best: of `search`, or of the latest search.
+    best: of `search`, or of the latest search in `storage`. MLflow need not answer: its run is looked up for
+        the model card alone.
     run: an MLflow run's id instead.
     quantize: `int8` to have a quantised ONNX model beside the others.
     register_as: a name in MLflow's model registry, whose `alias` (champion) is to be this model.
 
-    Raises InputError for a run without a readable checkpoint, other data than its search had, a folder that
-    holds something else, a name that MLflow refuses, and RuntimeError when an exported form differs from the
-    model by more than 1e-4.
-    `out` appears only when everything has been written and checked; an earlier export there is replaced.
-    It is registered after that.
+    Raises InputError for a search or run without a readable checkpoint, other data than its search had, a
+    folder that holds something else, a full disk, a name that MLflow refuses, and RuntimeError when an
+    exported form differs from the model by more than 1e-4. `out` appears only when everything has been
+    written and checked; an earlier export there is replaced. It is registered after that.
     """
     if best == (run is not None):
         raise InputError("say what to export: either --best [--search NAME] or --run ID")
@@ -107,30 +118,46 @@ def run_export(
         raise unknown("quantisation", quantize, KINDS)
     if alias is not None and register_as is None:
         raise InputError(f"--alias {alias} needs --register NAME, the model that it is an alias of")
-    if is_address(str(out)):
-        there = Storage(str(out))
-        _check_store(there)
-        with tempfile.TemporaryDirectory() as scratch:
-            folder = Path(scratch) / "export"
-            result = run_export(
-                folder,
-                best=best,
-                search=search,
-                run=run,
-                quantize=quantize,
-                register_as=register_as,
-                alias=alias,
-            )
-            _send(folder, there)
-        return replace(result, folder=there)
-    out = _folder(out)
     alias = ALIAS if alias is None else alias
+    place = _place(out)
     if register_as is not None:
         check_registry(register_as, alias)
-    tracked = find_best(search) if best else find_run(run or "")
-    content = checkpoint.read(tracked.checkpoint, torch.device("cpu"))
+    chosen = _best(search, storage, needed=register_as is not None) if best else find_run(run or "")
+    if isinstance(place, Path):
+        result = _export(place, chosen, quantize)
+        return result if register_as is None else _register(result, place, register_as, alias)
+    with tempfile.TemporaryDirectory() as scratch:
+        folder = Path(scratch) / "export"
+        result = replace(_export(folder, chosen, quantize), folder=place)
+        _send(folder, place)
+        return result if register_as is None else _register(result, folder, register_as, alias)
+
+
+def _best(search: str | None, storage: str, *, needed: bool) -> Chosen:
+    """What is chosen of a search, with its run in MLflow. needed: raise InputError where there is none."""
+    name = named(search, storage)
+    chosen = choose(name, storage)
+    try:
+        return replace(chosen, run_id=find_trial_run(chosen.identity, chosen.number))
+    except InputError as error:
+        bring = command("sync", name, storage)
+        if needed:
+            raise InputError(
+                f"--register needs the run of {chosen.name!r}, and {error}; bring it there with {bring}"
+            ) from error
+        print(
+            f"warning: the model card names no run of {chosen.name!r}: {error}; when it answers, {bring} "
+            f"brings it there",
+            file=sys.stderr,
+        )
+        return chosen
+
+
+def _export(out: Path, chosen: Chosen, quantize: str | None) -> ExportResult:
+    """Write the files of an export to `out`, all or none."""
+    content = checkpoint.read(chosen.checkpoint, torch.device("cpu"))
     config = TrialConfig.from_json(content["config"])
-    check_source(config, tracked.checkpoint)
+    check_source(config, chosen.checkpoint)
     task = open_task(config, Runtime(device=torch.device("cpu"), precision="fp32"))
     if quantize is not None and next(task.answers("test"), None) is None:
         raise InputError(
@@ -142,7 +169,7 @@ def run_export(
     except RuntimeError as error:
         reason = str(error).splitlines()[-1].strip()
         raise InputError(
-            f"checkpoint {tracked.checkpoint} does not fit the model of its configuration; have the classes "
+            f"checkpoint {chosen.checkpoint} does not fit the model of its configuration; have the classes "
             f"of its data changed since? ({reason})"
         ) from error
     model.eval()
@@ -150,16 +177,49 @@ def run_export(
     try:
         unfinished.mkdir(parents=True)
         with chatter_to(unfinished / "log.txt"):
-            result = _write(unfinished, task, model, tracked, out, quantize)
+            result = _write(unfinished, task, model, chosen, out, quantize)
         (unfinished / "log.txt").unlink(missing_ok=True)
+        _open_up(unfinished)
         if out.exists():
             shutil.rmtree(out)
         unfinished.rename(out)
-    except OSError as error:
-        raise InputError(f"--out {out} cannot be written ({error.strerror or error})") from error
+    except InputError:
+        raise
+    except Exception as error:
+        if _is_full(error, unfinished):
+            weights = sum(value.nbytes for value in model.state_dict().values())
+            why = disk_full(out.parent, COPIES * weights)
+            raise InputError(f"--out {out} cannot be written: {why}; make room, or name another") from error
+        if isinstance(error, OSError):
+            raise InputError(f"--out {out} cannot be written ({error.strerror or error})") from error
+        raise
     finally:
         shutil.rmtree(unfinished, ignore_errors=True)
-    return result if register_as is None else _register(result, out, register_as, alias)
+    return result
+
+
+def _is_full(error: BaseException, folder: Path) -> bool:
+    """Whether it is for want of room, which what writes the weights does not always say."""
+    reason = os.strerror(errno.ENOSPC) in str(error)
+    return no_room(error) is not None or reason or (folder.exists() and free(folder) < LEAST)
+
+
+def _open_up(folder: Path) -> None:
+    """Let whoever may read the folder read all in it: some libraries write for the owner alone."""
+    mode = folder.stat().st_mode & 0o777
+    for path in folder.rglob("*"):
+        path.chmod(mode if path.is_dir() else mode & 0o666)
+
+
+def _place(out: str | Path) -> Path | Storage:
+    """Where the export goes, if it may."""
+    if not is_address(str(out)):
+        return _folder(out)
+    there = Storage(str(out))
+    if there.local is not None:
+        return _folder(there.local)
+    _check_store(there)
+    return there
 
 
 def _folder(out: str | Path) -> Path:
@@ -206,18 +266,19 @@ def _is_ours(held: Collection[str]) -> bool:
 
 
 def _register(result: ExportResult, folder: Path, name: str, alias: str) -> ExportResult:
-    tracked = result.tracked
+    chosen = result.chosen
+    assert chosen.run_id is not None, "check_registry was called, and the run was found"
     test = {f"test_{key}": f"{value:.4f}" for key, value in result.test.items()}
     shown = ", ".join(f"{key} {value:.4f}" for key, value in result.test.items())
     with tempfile.TemporaryDirectory() as scratch, chatter_to(Path(scratch) / "log.txt"):
         try:
             registered = register(
                 folder / MLFLOW,
-                tracked.run_id,
+                chosen.run_id,
                 name,
                 alias,
-                about=f"{tracked.choice}. Test split: {shown}.",
-                tags={VERDICT: tracked.verdict or "not confirmed on fresh seeds", **test},
+                about=f"{chosen.choice}. Test split: {shown}.",
+                tags={VERDICT: chosen.verdict or "not confirmed on fresh seeds", **test},
             )
         except InputError as error:
             raise InputError(f"{error}. The model is in {result.folder} all the same.") from error
@@ -225,13 +286,12 @@ def _register(result: ExportResult, folder: Path, name: str, alias: str) -> Expo
 
 
 def _write(
-    folder: Path, task: Task, model: nn.Module, tracked: TrackedRun, out: Path, quantize: str | None
+    folder: Path, task: Task, model: nn.Module, chosen: Chosen, out: Path, quantize: str | None
 ) -> ExportResult:
     save_file({k: v.contiguous() for k, v in model.state_dict().items()}, folder / WEIGHTS)
-    (folder / WEIGHTS).chmod(0o644)  # safetensors writes for the owner alone
     about = {
         "format": 1,
-        "run_id": tracked.run_id,
+        "run_id": chosen.run_id,
         "labels": task.labels,
         "config": task.config.to_json(),
     }
@@ -257,6 +317,7 @@ def _write(
         output_names=["probabilities"],
         verbose=False,
     )
+    _name_batch(folder / ONNX)
     _save_mlflow(folder, example, expected)
     differences = {
         name: float(np.abs(run(inputs.numpy()) - expected).max()) for name, run in _runtimes(folder).items()
@@ -281,7 +342,7 @@ def _write(
         quantized = _measured(quantize, folder, given, speeds, calibrated)
     card = model_card(
         task,
-        tracked=tracked,
+        chosen=chosen,
         test=test,
         differences=differences,
         scores=scores,
@@ -294,7 +355,7 @@ def _write(
         scores.write_csv(folder / CONFUSION)
     return ExportResult(
         folder=out,
-        tracked=tracked,
+        chosen=chosen,
         differences=differences,
         test=test,
         scores=scores,
@@ -332,6 +393,19 @@ def _bake(model: nn.Module) -> None:
         if parametrize.is_parametrized(module):
             for name in list(module.parametrizations):  # type: ignore[arg-type]
                 parametrize.remove_parametrizations(module, name, leave_parametrized=True)
+
+
+def _name_batch(file: Path) -> None:
+    """Call the batch's dimension `N` in the model's input and output: PyTorch makes up a name for it."""
+    import onnx
+
+    model = onnx.load(file)
+    made_up = model.graph.input[0].type.tensor_type.shape.dim[0].dim_param
+    for value in (*model.graph.input, *model.graph.output, *model.graph.value_info):
+        for dimension in value.type.tensor_type.shape.dim:
+            if dimension.dim_param == made_up:
+                dimension.dim_param = BATCH_AXIS
+    onnx.save(model, file)
 
 
 def _save_mlflow(folder: Path, example: Tensor, expected: np.ndarray) -> None:

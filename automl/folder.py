@@ -23,10 +23,12 @@ from filelock import FileLock, Timeout
 from attention import InputError
 from automl import working_copy
 from automl.addresses import public
+from automl.disk import STUDY_ROOM, disk_full, no_room
 from automl.settings import Settings, command, short_name
 from automl.storage import Storage
 from search.ledger import Plan
 from search.record import TRIALS
+from search.study import FILE as STUDY
 
 FILE = "search.json"
 LOCK = ".lock"
@@ -107,13 +109,13 @@ def new_folder(
             f"or go on with that one: {command('search --resume', name, settings.storage)}"
         ) from None
     except OSError as error:
-        raise InputError(
-            f"--storage {settings.storage} cannot be written ({error.strerror or error}); name a folder that "
-            f"can"
-        ) from error
+        raise _not_written(settings, folder, error) from error
     try:
         with _writing(kept, folder, name):
-            write_about(folder, about)
+            try:
+                write_about(folder, about)
+            except OSError as error:
+                raise _not_written(settings, folder, error) from error
             yield folder, about
     except InputError:
         if not (folder / TRIALS).exists():
@@ -121,6 +123,12 @@ def new_folder(
             with suppress(OSError):
                 kept.clear()
         raise
+
+
+def _not_written(settings: Settings, folder: Path, error: OSError) -> InputError:
+    code = no_room(error)
+    why = error.strerror or error if code is None else disk_full(folder, STUDY_ROOM, code)
+    return InputError(f"--storage {settings.storage} cannot be written ({why}); name a folder that can")
 
 
 def _is_void(folder: Path) -> bool:
@@ -143,31 +151,68 @@ def find_search(name: str, storage: str) -> tuple[Path, About]:
     root = Storage(storage)
     kept = root / name
     folder = _folder(kept)
-    with _reached(root):
+    with reached(root):
         if not kept.exists(FILE):
-            names = [other for other in root.folders() if (root / other).exists(FILE)]
-            there = f"there are {', '.join(names[-10:])}" if names else "there is none"
-            raise InputError(f"no search called {name!r} in {storage}; {there}. Is --storage right?")
+            raise no_search(name, storage)
         if kept.local is None:
             working_copy.update(kept, folder)
     return folder, read_about(folder, storage)
 
 
+def no_search(name: str, storage: str) -> InputError:
+    """What to raise where there is no search called `name`; it tells which ones there are."""
+    root = Storage(storage)
+    names = [other for other in root.folders() if (root / other).exists(FILE)]
+    there = f"there are {', '.join(names[-10:])}" if names else "there is none"
+    return InputError(f"no search called {name!r} in {storage}; {there}. Is --storage right?")
+
+
 def exists(name: str, storage: str) -> bool:
     """Whether there is a search called `name`. Raises InputError when the store does not answer."""
     root = Storage(storage)
-    with _reached(root):
+    with reached(root):
         return (root / name).exists(FILE)
 
 
+def named(name: str | None, storage: str) -> str:
+    """`name`, or else the latest search's, which standard error is then told of."""
+    if name is not None:
+        return name
+    latest = find_latest(storage)
+    print(f"the latest search in {storage} is {latest}", file=sys.stderr)
+    return latest
+
+
 def find_latest(storage: str) -> str:
-    """The name of the search that was begun last. Raises InputError when there is none."""
-    root = Storage(storage)
-    with _reached(root):
-        began = {name: (root / name).changed(FILE) for name in root.folders() if (root / name).exists(FILE)}
-    if not began:
+    """The name of the search that was worked on last: begun, resumed, confirmed or synced.
+
+    Raises InputError when there is none.
+    """
+    worked = last_worked(storage)
+    if not worked:
         raise InputError(f"there is no search in {storage}; run automl search first. Is --storage right?")
-    return max(began, key=lambda name: began[name])
+    return max(worked, key=lambda name: worked[name])
+
+
+def last_worked(storage: str) -> dict[str, float]:
+    """The searches there are, and when a process was last at each to write it, in seconds since 1970.
+
+    On a disk that is when it came or went, or when the study of the search or of one of its confirmations
+    was last written; in an object store, when it last gave a sign of life. Who only reads changes nothing.
+    """
+    root = Storage(storage)
+    with reached(root):
+        places = {name: root / name for name in root.folders() if (root / name).exists(FILE)}
+        return {name: _last_worked(kept) for name, kept in places.items()}
+
+
+def _last_worked(kept: Storage) -> float:
+    if kept.local is None:
+        told = working_copy.last_written(kept)
+        return kept.changed(FILE) / 1e9 if told is None else told
+    files = (FILE, STUDY, f"*/{STUDY}")
+    times = [file.stat().st_mtime for name in files for file in kept.local.glob(name)]
+    return max(times, default=0.0)  # none where it is being deleted
 
 
 def read_about(folder: Path, storage: str) -> About:
@@ -192,7 +237,7 @@ def write_about(folder: Path, about: About) -> None:
 def is_running(folder: Path, kept: Storage) -> bool:
     """Whether a process is at the search, here or where the folder's locks or its store are shared."""
     if kept.local is None:
-        with _reached(kept):
+        with reached(kept):
             return working_copy.is_written(kept)
     lock = FileLock(folder / LOCK)
     try:
@@ -206,16 +251,28 @@ def is_running(folder: Path, kept: Storage) -> bool:
 @contextmanager
 def _writing(kept: Storage, folder: Path, name: str) -> Iterator[None]:
     """Inside the block the search is this process's alone."""
-    with _locked(folder, name):
+    with locked(folder, name):
         if kept.local is not None:
-            yield
+            _mark(folder)
+            try:
+                yield
+            finally:
+                _mark(folder)
         else:
             with working_copy.writing(kept, folder):
                 yield
 
 
+def _mark(folder: Path) -> None:
+    """Note that somebody is at the search, for `last_worked`."""
+    with suppress(OSError):  # it is not written yet, or it was given up
+        now = time.time_ns()  # what the file system takes for now may be some milliseconds old
+        os.utime(folder / FILE, ns=(now, now))
+
+
 @contextmanager
-def _locked(folder: Path, name: str) -> Iterator[None]:
+def locked(folder: Path, name: str) -> Iterator[None]:
+    """Inside the block no other process of this machine, or of one that shares the disk, writes it."""
     lock = FileLock(folder / LOCK)
     try:
         lock.acquire(timeout=1)  # `is_running` may hold it for a moment
@@ -234,7 +291,8 @@ def _folder(kept: Storage) -> Path:
 
 
 @contextmanager
-def _reached(kept: Storage) -> Iterator[None]:
+def reached(kept: Storage) -> Iterator[None]:
+    """Raises InputError where the storage does not answer in the block."""
     try:
         yield
     except OSError as error:

@@ -9,7 +9,7 @@ import numpy as np
 
 from automl import hits
 from automl.arms import Arm, ablations
-from automl.confirmation import VERDICT, Confirmation, write
+from automl.confirmation import VERDICT, Confirmation, best_of_arm, write
 from automl.storage import Storage
 from automl.verdict import Question, Scores, Verdict, collect, judge
 from search.record import State, TrialRecord
@@ -129,16 +129,10 @@ class Jury:
         )
 
     def best_of_lead(self) -> TrialRecord | None:
-        """Of the leading finalist's trainings the one with the best validation: test chooses nothing."""
+        """Of the leading finalist's trainings the one with the best validation."""
         if self.verdict.lead is None:
             return None
-        sign = 1 if self.question.maximize else -1
-        trials = [
-            record
-            for record in self.roster.records.values()
-            if record.arm == self.verdict.lead.arm.name and record.state is State.COMPLETE
-        ]
-        return max(trials, key=lambda r: sign * r.value(self.question.metric), default=None)
+        return best_of_arm(self.roster.records.values(), self.verdict.lead.arm.name, self.question)
 
 
 def _entries(arms: Iterable[Arm], seeds: Iterable[int]) -> list[Entry]:

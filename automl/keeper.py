@@ -60,9 +60,8 @@ class Keeper:
         except FileNotFoundError:
             return
         except OSError as error:
-            if self.later is None:
-                raise
-            log.warning("%s stays: %s", self.kept / record.folder, error)
+            # What is too much costs room; ending the search would cost all that runs.
+            log.warning("the checkpoint in %s stays: %s", self.kept / record.folder, error)
             return
         if record is not ended:
             self.told(record)

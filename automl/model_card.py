@@ -2,12 +2,12 @@
 
 from collections.abc import Iterable, Mapping
 
+from automl.chosen import Chosen
 from automl.quantize import Quantized
 from automl.score_card import ScoreCard
 from automl.speed import Speed
 from automl.tasks import Task
 from automl.tasks.base import Split
-from automl.tracking.runs import TrackedRun
 
 MOST = 20  # labels whose confusion matrix a page has room for, and lines of confusions where it has not
 CONFUSION = "confusion.csv"  # has the matrix where the page has not
@@ -15,7 +15,7 @@ SPLITS: tuple[Split, ...] = ("train", "validation", "test")
 
 _CARD = """# {name}
 
-A model for {task} with {labels} labels, exported by attention-automl from MLflow run `{run_id}`.
+A model for {task} with {labels} labels, exported by attention-automl from {origin}.
 
 | | |
 |---|---|
@@ -74,7 +74,7 @@ _LIMITS = (
 def model_card(
     task: Task,
     *,
-    tracked: TrackedRun,
+    chosen: Chosen,
     test: Mapping[str, float],
     differences: Mapping[str, float],
     scores: ScoreCard | None,
@@ -99,13 +99,13 @@ def model_card(
     }
     how = task.describe_splits()
     return _CARD.format(
-        name=text(tracked.name),
+        name=text(chosen.name),
         task=task.config.task,
-        run_id=tracked.run_id,
+        origin=text(chosen.origin) if chosen.run_id is None else f"MLflow run `{chosen.run_id}`",
         labels=len(task.labels),
         about="\n".join(f"| {key} | {text(value)} |" for key, value in about.items()),
-        verdict=text(tracked.verdict or "Not confirmed on fresh seeds."),
-        what=tracked.what,
+        verdict=text(chosen.verdict or "Not confirmed on fresh seeds."),
+        what=chosen.what,
         source=text(data.source),
         digest=task.digest,
         splits=table(
@@ -117,7 +117,7 @@ def model_card(
         quantized="" if quantized is None else _quantized(quantized),
         usage=task.usage(),
         differences=", ".join(f"{key} {value:.1e}" for key, value in differences.items()),
-        limit=_LIMITS[2 if tracked.confirmed else 0 if tracked.verdict is None else 1],
+        limit=_LIMITS[2 if chosen.confirmed else 0 if chosen.verdict is None else 1],
     )
 
 

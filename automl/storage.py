@@ -194,6 +194,12 @@ class Storage:
             if info.type == pyarrow.fs.FileType.File
         }
 
+    def total(self) -> int:
+        """Bytes of all files below it."""
+        files, folder = self.filesystem
+        selector = pyarrow.fs.FileSelector(folder, allow_not_found=True, recursive=True)
+        return sum(info.size or 0 for info in files.get_file_info(selector))
+
     def folders(self) -> list[str]:
         """The names of the folders in it."""
         files, folder = self.filesystem
@@ -206,7 +212,11 @@ class Storage:
             with suppress(FileNotFoundError):
                 self.remove(name)
         if self.local is not None:
-            shutil.rmtree(self.local, ignore_errors=True)  # folders are nothing in an object store
+            shutil.rmtree(self.local, ignore_errors=True)
+        else:
+            files, folder = self.filesystem
+            with suppress(OSError):  # folders are nothing in an object store but the marks that pyarrow makes
+                files.delete_dir(folder)
 
 
 def _home(path: str) -> Path:

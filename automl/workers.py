@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from attention import InputError
-from automl.data.store import NO_ROOM
+from automl.disk import STUDY_ROOM, disk_full, no_room
 from automl.interrupt import Interrupt, interrupts
 from automl.limits import Limits
 from automl.logs import chatter_to
@@ -93,12 +93,13 @@ class Workers:
                 stop=lambda: stop() or self.interrupt() or self.room.ended() is not None,
             )
         except Exception as error:
-            if _is_storage(error):
-                raise InputError(
-                    f"the study in {folder} cannot be written ({_first_line(error)}); make room, then "
-                    f"{self.advice}"
-                ) from error
-            raise
+            code = no_room(error)
+            if code is None and not _is_study(error):
+                raise
+            full = _first_line(error) if code is None else disk_full(folder, STUDY_ROOM, code)
+            raise InputError(
+                f"the study in {folder} cannot be written ({full}); make room, then {self.advice}"
+            ) from error
         finally:
             if kept.local is None and not alone:
                 with suppress(OSError):  # a few small files stay
@@ -135,11 +136,11 @@ def settle(folder: Path) -> None:
     shutil.rmtree(folder / RAY, ignore_errors=True)
 
 
-def _is_storage(error: BaseException) -> bool:
-    """The study could not be written, or the disk is full."""
-    if isinstance(error, OSError) and (error.errno in NO_ROOM or str(error.filename).endswith(STUDY)):
+def _is_study(error: BaseException) -> bool:
+    """The study could not be written."""
+    if isinstance(error, OSError) and str(error.filename).endswith(STUDY):
         return True
-    return error.__cause__ is not None and _is_storage(error.__cause__)
+    return error.__cause__ is not None and _is_study(error.__cause__)
 
 
 def _first_line(error: BaseException) -> str:

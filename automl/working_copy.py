@@ -76,6 +76,15 @@ def is_written(kept: Storage) -> bool:
     return note is not None and note["writing"] and time.time() - note["time"] < SILENCE
 
 
+def last_written(kept: Storage) -> float | None:
+    """When a process last gave a sign of life as the search's writer, by its own clock; None for never."""
+    try:
+        note = _read_note(kept)
+    except InputError:  # it is damaged, which whoever wants to write is told
+        return None
+    return None if note is None else float(note["time"])
+
+
 @contextmanager
 def writing(kept: Storage, folder: Path) -> Iterator[None]:
     """Inside the block this process is the one that writes the search, and the store follows its copy.

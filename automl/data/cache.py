@@ -114,7 +114,7 @@ def cached(items: Sequence[Item], classes: Sequence[str], side: int, what: str) 
             flush=True,
         )
 
-    return Cache(once(target, build, is_sound))
+    return Cache(once(target, build, is_sound, needed=len(items) * side * side * 3))
 
 
 def is_sound(path: Path) -> bool:

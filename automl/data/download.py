@@ -16,7 +16,8 @@ from attention.errors import InputError
 from automl.addresses import public
 from automl.data.archive import MAX_SHARE_OF_DISK, descend, unpack
 from automl.data.progress import progress
-from automl.data.store import NO_ROOM, once
+from automl.data.store import once
+from automl.disk import NO_ROOM
 
 BLOCK = 1 << 20  # bytes
 SILENCE = 60.0  # seconds without a byte, after which a server is given up

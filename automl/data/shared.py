@@ -90,7 +90,7 @@ def fetched(storage: Storage, *, name: str, size: int, sha256: str) -> Cache:
                 f"delete the file, and resume the search, which puts it there again"
             )
 
-    return Cache(once(cache_root() / name, fetch, is_sound))
+    return Cache(once(cache_root() / name, fetch, is_sound, needed=size))
 
 
 def publish(

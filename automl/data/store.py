@@ -17,8 +17,8 @@ from pathlib import Path
 from filelock import FileLock, Timeout
 
 from attention.errors import InputError
+from automl.disk import disk_full, no_room
 
-NO_ROOM = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EFBIG})
 NOT_WRITABLE = frozenset({errno.EACCES, errno.EPERM, errno.EROFS, errno.ENOTDIR, errno.EEXIST})
 
 
@@ -27,12 +27,20 @@ def cache_root() -> Path:
     return Path(os.environ.get("AUTOML_CACHE") or "~/.cache/automl").expanduser().absolute()
 
 
-def once(target: Path, make: Callable[[Path], None], finished: Callable[[Path], bool] = Path.exists) -> Path:
+def once(
+    target: Path,
+    make: Callable[[Path], None],
+    finished: Callable[[Path], bool] = Path.exists,
+    *,
+    needed: float | None = None,
+) -> Path:
     """Returns `target`, a file or folder, after `make(temporary)` has made it if it was not `finished`.
+
+    needed: bytes that it will have, about; None where nobody knows.
 
     Raises InputError when the disk is full or the folder cannot be written.
     """
-    with _explained(target.parent):
+    with _explained(target.parent, needed):
         if finished(target):
             return target
         target.parent.mkdir(parents=True, exist_ok=True)
@@ -70,16 +78,14 @@ def _sweep(target: Path) -> None:
 
 
 @contextmanager
-def _explained(folder: Path) -> Iterator[None]:
+def _explained(folder: Path, needed: float | None) -> Iterator[None]:
     try:
         yield
     except OSError as error:
-        if error.errno in NO_ROOM:
-            problem = "there is no room left for the dataset's cache"
+        if (code := no_room(error)) is not None:
+            problem = f"there is no room left for the dataset's cache: {disk_full(folder, needed, code)}"
         elif error.errno in NOT_WRITABLE:
-            problem = "the dataset's cache must be writable"
+            problem = f"the dataset's cache must be writable: {folder} ({error.strerror})"
         else:
             raise
-        raise InputError(
-            f"{problem}: {folder} ({error.strerror}); make room or set AUTOML_CACHE to another folder"
-        ) from error
+        raise InputError(f"{problem}; make room or set AUTOML_CACHE to another folder") from error

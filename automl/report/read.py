@@ -15,7 +15,7 @@ from typing import Any
 from optuna.distributions import BaseDistribution
 
 from attention import InputError
-from automl.folder import About, find_latest, find_search
+from automl.folder import About, find_search, named
 from automl.report.verdict import Verdict, read_verdicts
 from automl.settings import command
 from search.halving import Rungs
@@ -188,7 +188,7 @@ def read_search(name: str | None, storage: str) -> Search:
 
     Raises InputError when there is none, when it has no trials yet, or when one of its files is damaged.
     """
-    folder, about = find_search(name if name is not None else find_latest(storage), storage)
+    folder, about = find_search(named(name, storage), storage)
     trials = _read_trials(folder, about.name)
     if not trials:
         raise InputError(

@@ -23,9 +23,9 @@ from search.config import Data, TrialConfig
 
 ANSWERED = 64  # raw images in a batch of `answers`
 
-USAGE = """Input `images`: uint8 RGB, shape `(N, {size}, {size}, 3)`, any N. Output `probabilities`: float32,
-shape `(N, {classes})`. Normalisation is inside. Images of other sizes: cut the largest centred square, resize
-it to {size} x {size}.
+USAGE = """Input `images`: uint8 RGB, shape `(N, {size}, {size}, 3)`, N from 1 on. Output `probabilities`:
+float32, shape `(N, {classes})`. Normalisation is inside. Images of other sizes: cut the largest centred
+square, resize it to {size} x {size}.
 
 ```python
 import json, numpy as np, onnxruntime

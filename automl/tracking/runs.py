@@ -1,4 +1,4 @@
-"""What MLflow has: the run to export, the scores of a training, the run that a report belongs to."""
+"""What MLflow has: the run of a trial, the scores of a training, the run that a report belongs to."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -10,58 +10,28 @@ from mlflow.exceptions import MlflowException
 
 from attention import InputError
 from automl.addresses import public
+from automl.chosen import Chosen
 from automl.folder import About
 from automl.settings import command
 from automl.storage import Storage
 from automl.tracking.client import experiments, open_client
-from automl.tracking.tags import BEST, CHECKPOINT, CONFIRMED, IDENTITY, SEARCH, VERDICT
+from automl.tracking.tags import CHECKPOINT, CONFIRMED, IDENTITY, TRIAL, VERDICT
 from search.config import TrialConfig
 from search.record import State
 
 
-@dataclass(frozen=True)
-class TrackedRun:
-    """A trial's run as MLflow has it. `checkpoint` is the folder of its file.
-
-    search: the search that it was chosen from; None where the run itself was named.
-    verdict: what the confirmation of that search found, in a sentence; None before there is one.
-    confirmed: the run is the winner that the verdict speaks of.
-    """
-
-    run_id: str
-    name: str
-    checkpoint: Storage
-    search: str | None = None
-    verdict: str | None = None
-    confirmed: bool = False
-
-    @property
-    def what(self) -> str:
-        """Which run it is, in words."""
-        if self.confirmed:
-            return "confirmed winner"
-        return "the run that was named" if self.search is None else "the search's best"
-
-    @property
-    def choice(self) -> str:
-        """Which run it is, and why this one."""
-        if self.confirmed:
-            return f"{self.what}: {self.verdict}" if self.verdict else self.what
-        found = f"confirmation found no winner: {self.verdict}" if self.verdict else "not confirmed"
-        return f"{self.what}; {found}"
-
-
-def find_run(run_id: str) -> TrackedRun:
-    """The run of a trial. Raises InputError when there is no such run or it has no checkpoint."""
+def find_run(run_id: str) -> Chosen:
+    """The trial of a run. Raises InputError when there is no such run or it has no checkpoint."""
     client = open_client()
     found = _find_run(client, run_id)
     parents = client.search_runs(experiments(client), f"tags.`{CONFIRMED}` = '{run_id}'", max_results=1)
     if not parents:
         return found
-    return replace(found, verdict=parents[0].data.tags.get(VERDICT), confirmed=True)
+    verdict = parents[0].data.tags.get(VERDICT)
+    return replace(found, what="confirmed winner", verdict=verdict, confirmed=True)
 
 
-def _find_run(client: Any, run_id: str) -> TrackedRun:
+def _find_run(client: Any, run_id: str) -> Chosen:
     try:
         run = client.get_run(run_id)
     except MlflowException as error:
@@ -72,7 +42,9 @@ def _find_run(client: Any, run_id: str) -> TrackedRun:
             f"run {run_id} ({run.info.run_name}) has no checkpoint: it was not trained, or its search kept "
             f"only the best (--keep). Choose another run."
         )
-    return TrackedRun(run_id, run.info.run_name, Storage(folder))
+    return Chosen(
+        name=run.info.run_name, checkpoint=Storage(folder), what="the run that was named", run_id=run_id
+    )
 
 
 @dataclass(frozen=True)
@@ -110,35 +82,23 @@ def _digest(client: Any, run: Any) -> str | None:
     return digest
 
 
-def find_best(search: str | None) -> TrackedRun:
-    """The confirmed winner of the search called `search`, or else its best trial.
+def find_trial_run(identity: str, number: int) -> str:
+    """The id of the run of a trial, of what has this identity: a search, or a confirmation.
 
-    Without a name, of the latest search that has any. Raises InputError when there is none.
+    Raises InputError when MLflow does not answer or has no such run.
     """
+    uri = public(mlflow.get_tracking_uri())
     client = open_client()
-    query = f"tags.`{SEARCH}` = '{search}'" if search else f"tags.`{SEARCH}` LIKE '%'"
-    runs = []
-    if "'" not in (search or ""):  # no search is called so, and MLflow has no way to quote it
-        runs = client.search_runs(
-            experiments(client), query, order_by=["attributes.start_time DESC"], max_results=100
-        )
-    if not runs:
-        what = f"no search called {search!r}" if search else "no search to export from"
-        raise InputError(f"MLflow has {what}; run `automl search` in this folder, or set MLFLOW_TRACKING_URI")
-    for run in runs:
-        tags = run.data.tags
-        chosen = tags.get(CONFIRMED) or tags.get(BEST)
-        if chosen:
-            return replace(
-                _find_run(client, chosen),
-                search=tags[SEARCH],
-                verdict=tags.get(VERDICT),
-                confirmed=bool(tags.get(CONFIRMED)),
-            )
-    raise InputError(
-        f"search {runs[0].info.run_name!r} has no trial that was trained to its end; search again with "
-        f"more --trials, or export one by --run ID"
-    )
+    try:
+        there = experiments(client)
+        for parent in client.search_runs(there, f"tags.`{IDENTITY}` = '{identity}'"):
+            query = f"tags.`mlflow.parentRunId` = '{parent.info.run_id}' and tags.`{TRIAL}` = '{number}'"
+            for run in client.search_runs(there, query, max_results=1):
+                found: str = run.info.run_id
+                return found
+    except MlflowException as error:
+        raise InputError(f"MLflow at {uri} does not answer ({public(str(error))})") from error
+    raise InputError(f"MLflow at {uri} has no run of it")
 
 
 def log_report(about: About, folder: Path, files: Sequence[str]) -> str:

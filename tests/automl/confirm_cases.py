@@ -133,9 +133,9 @@ FOUND = [
 
 
 def fake_search(
-    storage: Path, records: Sequence[TrialRecord] = FOUND, name: str = "mine", **more: Any
+    storage: Path | Storage, records: Sequence[TrialRecord] = FOUND, name: str = "mine", **more: Any
 ) -> Path:
-    """The folder of a search with these finished trials. more: settings."""
+    """The folder of a search with these trials, without their checkpoints. more: settings."""
     settings = Settings(**{"space": "digits", "name": name, "storage": str(storage), **more})
     config = (records or FOUND)[0].config
     manifest = task_of(config).manifest(config)
@@ -147,7 +147,11 @@ def fake_search(
         for one in records:
             role = Role.CANDIDATE if one.config.model.placement else Role.BASELINE
             added = roster._add(role, one.config)
-            roster.end(added.number, Report(history=one.history, finished=one.state is State.COMPLETE))
+            report = Report(history=one.history, finished=one.state is State.COMPLETE)
+            if one.state is State.RUNNING:
+                roster.report(added.number, report)
+            else:
+                roster.end(added.number, report)
     return folder
 
 
@@ -192,11 +196,11 @@ class FakeWorkers:
             if self.shuffled:
                 running.append(one)
             else:
-                self._end(ledger, folder, one)
+                self._end(ledger, kept, one)
         for one in reversed(running):
-            self._end(ledger, folder, one)
+            self._end(ledger, kept, one)
 
-    def _end(self, ledger: Ledger, folder: Path, one: TrialRecord) -> None:
+    def _end(self, ledger: Ledger, kept: Storage, one: TrialRecord) -> None:
         arm, seed = one.arm, one.config.seed
         if (arm, seed) in self.broken:
             ledger.end(one.number, Report(error="boom"))
@@ -208,9 +212,8 @@ class FakeWorkers:
         metrics = {"epoch": 1, "resource": 1, "accuracy": self.valid(arm, seed), "steps": 20}
         metrics["seconds"] = self.seconds(arm, seed)
         if self.images:
-            hits.save(Storage(str(folder / one.folder)), np.arange(self.images) < self.images * score)
-        (folder / one.folder).mkdir(parents=True, exist_ok=True)
-        (folder / one.folder / "checkpoint.pt").touch()
+            hits.save(kept / one.folder, np.arange(self.images) < self.images * score)
+        (kept / one.folder).write("checkpoint.pt", b"")
         ledger.end(one.number, Report(history=[{**metrics, "test_accuracy": score}], finished=True))
 
 

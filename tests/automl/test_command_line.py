@@ -23,6 +23,8 @@ Script = Callable[..., subprocess.CompletedProcess[str]]
 COMMANDS = (
     "search",
     "status",
+    "searches",
+    "remove",
     "confirm",
     "compare",
     "sync",
@@ -178,8 +180,14 @@ BAD: list[tuple[tuple[str, ...], list[str]]] = [
     # the rest
     (("export", "--out", "out"), ["--best", "--run"]),
     (("export", "--out", "out", "--best", "--run", "a"), ["--best", "--run"]),
-    (("export", "--out", "out", "--best"), ["no search to export from", "automl search"]),
-    (("export", "--out", "out", "--best", "--search", "mine"), ["no search called 'mine'"]),
+    (("export", "--out", "out", "--best"), ["no search in searches", "automl search"]),
+    (("export", "--out", "out", "--best", "--search", "mine"), ["no search called 'mine'", "--storage"]),
+    (("remove", "mine"), ["no search called 'mine' in searches", "--storage"]),
+    (("remove", "mine", "--yes"), ["no search called 'mine' in searches"]),
+    (("compare", "mine"), ["no search in searches"]),
+    (("confirm",), ["no search in searches"]),
+    (("report",), ["no search in searches"]),
+    (("status",), ["no search in searches"]),
     (("export", "--out", "out", "--run", "abc"), ["no run 'abc'"]),
     (("export", "--out", "out", "--run", "abc", "--search", "mine"), ["--search mine goes with --best"]),
     (("export", "--out", "out", "--best", "--quantize", "int4"), ["unknown quantisation 'int4'", "int8"]),
@@ -225,7 +233,11 @@ def test_usage(arguments: tuple[str, ...], cli: Cli) -> None:
 
 @pytest.mark.parametrize(
     "arguments",
-    [DIGITS, ("export", "--out", "out", "--best"), ("export", "--out", "out", "--run", "a")],
+    [
+        DIGITS,
+        ("export", "--out", "out", "--run", "a"),
+        ("export", "--out", "out", "--best", "--register", "a"),
+    ],
     ids=" ".join,
 )
 def test_an_mlflow_server_that_is_not_there(

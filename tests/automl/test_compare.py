@@ -111,10 +111,18 @@ def test_a_winner_against_runs_scored_on_the_same_split(confirmed, store) -> Non
     assert run_compare([runs, "mine"])[0].word == "better"
 
 
+def test_one_name_alone_is_what_the_latest_search_is_compared_with(confirmed, store, cli) -> None:
+    runs = training(PLAIN, values(0.9, range(8), 1), metric="test_accuracy")
+    code, out, err = cli("compare", runs)
+    assert (code, err) == (0, "the latest search in searches is mine\n")
+    assert out.startswith(f"mine against {runs}: better, +")
+    assert run_compare(["mine:baseline"])[0].name == "mine"
+
+
 @pytest.mark.parametrize(
     ("names", "said"),
     [
-        (["mine"], "say two or more to compare; got 1"),
+        (["mine"], "'mine' is the latest search itself; say two or more to compare"),
         (["mine", "nobody"], "'nobody' is neither a search in searches nor a run"),
         (["mine", "mine:nothing"], "unknown arm of mine 'nothing'"),
         (["mine", "RUNS"], "there is no split that all have scores of"),

@@ -1,4 +1,6 @@
 import json
+import os
+import re
 import shutil
 import subprocess
 import sys
@@ -8,27 +10,33 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import onnxruntime
 import pytest
 import torch
 from automl_cases import CPU, EVERY_ATTENTION, HERE, tiny
+from confirm_cases import FOUND, fake_search
 from mlflow import MlflowClient
 from safetensors.torch import load_file
 from services import ObjectStore
 
 from attention import InputError
 from automl import checkpoint, export
+from automl.chosen import Chosen
 from automl.export import ExportResult, run_export
+from automl.folder import read_about
+from automl.onnx_session import open_onnx
 from automl.storage import Storage
 from automl.tasks import open_task
 from automl.tasks.classification import Probabilities
 from automl.tracking.mirror import Mirror
-from automl.tracking.runs import TrackedRun
-from automl.tracking.subject import Subject
-from automl.tracking.tags import BEST, CONFIRMED, SEARCH, VERDICT
+from automl.tracking.registry import Registered
+from automl.tracking.subject import Subject, search_subject
+from automl.tracking.tags import CONFIRMED, VERDICT
 from automl.tracking.tracker import Tracker
 from automl.train import TrainResult
 from search.config import TrialConfig
 from search.record import State, TrialRecord
+from search.study import read_records
 
 FILES = {"model.onnx", "model.pt2", "model.safetensors", "config.json", "MODEL_CARD.md", "mlflow-model"}
 OURS = ("automl", "attention", "backbones", "search", "cluster", "fastai")
@@ -146,12 +154,12 @@ def fast(monkeypatch: pytest.MonkeyPatch) -> None:
     """Export without its slow parts."""
 
     def write(
-        folder: Path, task: Any, model: Any, tracked: TrackedRun, out: Path, quantize: str | None
+        folder: Path, task: Any, model: Any, chosen: Chosen, out: Path, quantize: str | None
     ) -> ExportResult:
         (folder / "config.json").write_text("{}")
         (folder / "model.onnx").write_bytes(b"new")
         return ExportResult(
-            folder=out, tracked=tracked, differences={}, test={}, scores=None, speeds={}, machine="here"
+            folder=out, chosen=chosen, differences={}, test={}, scores=None, speeds={}, machine="here"
         )
 
     monkeypatch.setattr(export, "_write", write)
@@ -217,7 +225,7 @@ def test_a_failed_export_leaves_the_earlier_one(
         raise OSError(28, "No space left on device")
 
     monkeypatch.setattr(export, "_write", fail)
-    with pytest.raises(InputError, match=r"--out .*out cannot be written \(No space left"):
+    with pytest.raises(InputError, match=r"--out .*out cannot be written: disk full at .*\(No space left"):
         run_export(tmp_path / "out", run=trained.run_id)
     assert snapshot(tmp_path) == before
 
@@ -295,99 +303,177 @@ def test_a_folder_that_cannot_be(out: str, trained: TrainResult) -> None:
         run_export(out, run=trained.run_id)
 
 
-SENTENCE = "ssa in stage 1 is better by 0.7 points (95 % CI 0.2 to 1.2, 20 paired seeds, equal time)"
-CHOICES = {
-    "no verdict": ({}, "best", "the search's best; not confirmed"),
-    "better": ({VERDICT: SENTENCE, CONFIRMED: "winner"}, "winner", f"confirmed winner: {SENTENCE}"),
-    "undecided": (
-        {VERDICT: "no detectable gain; 60 more seeds would be needed"},
-        "best",
-        "the search's best; confirmation found no winner: no detectable gain; 60 more seeds would be needed",
-    ),
-}
+@pytest.fixture
+def search(trained: TrainResult, store: MlflowClient, tmp_path: Path) -> Path:
+    """The folder of a search, each of whose trials has the checkpoint of `trained`."""
+    folder = fake_search(tmp_path / "searches")
+    for one in FOUND:
+        (folder / one.folder).mkdir(parents=True)
+        shutil.copy(trained.checkpoint, folder / one.folder / checkpoint.NAME)
+    return folder
 
 
-def search_called_mine(checkpoint: Storage) -> Tracker:
-    subject = Subject(
-        experiment="space", name="mine", tags={SEARCH: "mine"}, checkpoint=lambda trial: checkpoint
-    )
-    return Tracker(Mirror(subject))
+def mirror(folder: Path) -> dict[int, str]:
+    """Bring the search to MLflow. Returns the run of each trial."""
+    about = read_about(folder, str(folder.parent))
+    tracker = Tracker(Mirror(search_subject(about.kept, about)))
+    for one in read_records(folder, about.name):
+        tracker.ended(one)
+    tracker.finish(best=None, metric="accuracy", counts={})
+    return tracker.runs
 
 
 @pytest.mark.usefixtures("fast")
-@pytest.mark.parametrize("verdict", CHOICES)
-def test_the_choice_follows_the_verdict(
-    verdict: str,
-    trained: TrainResult,
-    store: MlflowClient,
+def test_the_best_of_a_search(search: Path, tmp_path: Path, cli: Callable[..., tuple[int, str, str]]) -> None:
+    runs = mirror(search)
+    for named in ("mine", None):
+        result = run_export(tmp_path / "out", best=True, search=named)
+        assert result.run_id == runs[1]
+        assert result.chosen.checkpoint.local == search / FOUND[1].folder
+    away = shutil.move(search.parent, tmp_path / "away")
+    code, out, err = cli("export", "--best", "--storage", str(away), "--out", str(tmp_path / "out"))
+    assert (code, err) == (0, f"the latest search in {away} is mine\n")
+    assert f"from MLflow run {runs[1]}\nchosen    the search's best; not confirmed\n" in out
+
+
+@pytest.mark.usefixtures("fast")
+@pytest.mark.parametrize("mlflow", ["does not answer", "has no run of it"])
+def test_without_mlflow(
+    mlflow: str,
+    search: Path,
     tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
     cli: Callable[..., tuple[int, str, str]],
 ) -> None:
+    if mlflow == "does not answer":
+        monkeypatch.setenv("MLFLOW_TRACKING_URI", "http://127.0.0.1:9")
+    code, out, err = cli("export", "--best", "--search", "mine", "--out", str(tmp_path / "out"))
+    assert code == 0
+    assert re.match(rf"warning: the model card names no run of '001 .*{mlflow}.* automl sync mine", err)
+    assert "from trial 001 xresnet18 ssa@stage1.block2.branch of search mine\n" in out
+    code, _, err = cli("export", "--best", "--out", str(tmp_path / "registered"), "--register", "digits")
+    assert code == 2
+    assert mlflow in err
+    assert not (tmp_path / "registered").exists()
+
+
+@pytest.mark.usefixtures("store", "fast")
+def test_the_winner_by_its_runs_id(trained: TrainResult, store: MlflowClient, tmp_path: Path) -> None:
+    """As `automl export --run` has it, which knows nothing of the search's folder."""
     place = Storage(trained.checkpoint.parent)
-    tracker = search_called_mine(place)
-    trials = {"best": TrialRecord(0, tiny()), "winner": TrialRecord(1, tiny(), state=State.COMPLETE)}
-    for trial in trials.values():
-        trial.state = State.COMPLETE
+    tracker = Tracker(Mirror(Subject(experiment="space", name="mine", checkpoint=lambda trial: place)))
+    for number in (0, 1):
+        trial = TrialRecord(number, tiny(), state=State.COMPLETE)
         trial.history.append({"epoch": 1, "accuracy": 0.5})
         tracker.ended(trial)
-    tracker.finish(best=trials["best"], metric="accuracy", counts={})
-    runs = {name: tracker.runs[trial.number] for name, trial in trials.items()}
-    tags, chosen, said = CHOICES[verdict]
-    for tag, value in tags.items():
-        store.set_tag(tracker.mirror.parent, tag, runs.get(value, value))
-    assert store.get_run(tracker.mirror.parent).data.tags[BEST] == runs["best"]
-
-    for search in ("mine", None):
-        result = run_export(tmp_path / "out", best=True, search=search)
-        assert result.run_id == runs[chosen]
-        assert result.tracked.choice == said
-        assert (result.tracked.verdict, result.tracked.confirmed) == (tags.get(VERDICT), CONFIRMED in tags)
-    code, out, err = cli("export", "--best", "--out", str(tmp_path / "out"))
-    assert (code, err) == (0, "")
-    assert f"from run {runs[chosen]}\nchosen    {said}\n" in out
-
-    # Named by its id, a run is known as the winner too, and another one is not.
-    named = {name: run_export(tmp_path / "out", run=run).tracked.choice for name, run in runs.items()}
-    assert named["best"] == "the run that was named; not confirmed"
-    assert named["winner"] == (said if chosen == "winner" else named["best"])
+    tracker.finish(best=None, metric="accuracy", counts={})
+    for tag, value in ((VERDICT, "it is better"), (CONFIRMED, tracker.runs[1])):
+        store.set_tag(tracker.mirror.parent, tag, value)
+    named = [run_export(tmp_path / "out", run=run).chosen.choice for run in tracker.runs.values()]
+    assert named == ["the run that was named; not confirmed", "confirmed winner: it is better"]
 
 
-@pytest.fixture
-def damaged_search(store: MlflowClient, tmp_path: Path) -> Path:
-    """A search whose best trial has a checkpoint that is damaged."""
-    (tmp_path / "trial").mkdir()
-    (tmp_path / "trial" / checkpoint.NAME).write_bytes(b"not a checkpoint")
-    tracker = search_called_mine(Storage(tmp_path / "trial"))
-    trial = TrialRecord(0, tiny(), state=State.COMPLETE)
-    trial.history.append({"epoch": 1, "accuracy": 0.5})
-    tracker.ended(trial)
-    tracker.finish(best=trial, metric="accuracy", counts={})
-    return tmp_path / "trial" / checkpoint.NAME
-
-
-def test_a_damaged_checkpoint(damaged_search: Path, tmp_path: Path) -> None:
+def test_a_damaged_checkpoint(search: Path, tmp_path: Path) -> None:
+    (search / FOUND[1].folder / checkpoint.NAME).write_bytes(b"not a checkpoint")
     with pytest.raises(InputError, match="is damaged or not one of ours"):
         run_export(tmp_path / "out", best=True, search="mine")
-    damaged_search.unlink()
-    with pytest.raises(InputError, match="there is no checkpoint"):
+    for one in FOUND:
+        (search / one.folder / checkpoint.NAME).unlink()
+    with pytest.raises(
+        InputError, match=r"no trial of search 'mine' has a checkpoint in .*; were they deleted"
+    ):
         run_export(tmp_path / "out", best=True)
     assert not (tmp_path / "out").exists()
 
 
-def test_weights_that_do_not_fit_the_model(
-    damaged_search: Path, trained: TrainResult, tmp_path: Path
-) -> None:
-    content = torch.load(trained.checkpoint, weights_only=True)
+def test_weights_that_do_not_fit_the_model(search: Path, tmp_path: Path) -> None:
+    file = search / FOUND[1].folder / checkpoint.NAME
+    content = torch.load(file, weights_only=True)
     content["model"].popitem()
-    torch.save(content, damaged_search)
+    torch.save(content, file)
     with pytest.raises(InputError, match="does not fit"):
         run_export(tmp_path / "out", best=True)
     assert not (tmp_path / "out").exists()
+
+
+@pytest.mark.usefixtures("at_work")
+def test_a_full_disk_is_told(trained: TrainResult, small_disk: Path) -> None:
+    weights = trained.checkpoint.stat().st_size / 3  # beside two numbers of the optimiser's for each
+    with pytest.raises(InputError) as error:
+        run_export(small_disk / "out", run=trained.run_id)
+    found = re.search(
+        rf"--out .*/out cannot be written: disk full at {small_disk}, about (\d+) MB needed, 0 MB are free",
+        str(error.value),
+    )
+    assert found
+    assert int(found[1]) == pytest.approx(5 * weights / 1e6, abs=1, rel=0.1)
+    assert list(small_disk.iterdir()) == []
+
+
+@pytest.mark.usefixtures("at_work", "fast")
+def test_what_a_store_does_not_take_is_not_registered(
+    trained: TrainResult, tmp_path: Path, object_store: ObjectStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name, value in object_store.environment.items():
+        monkeypatch.setenv(name, value)
+    done: list[str] = []
+    send = Storage.send
+
+    def sent(self: Storage, path: Path, name: str) -> None:
+        send(self, path, name)
+        done.append(name)
+
+    def refused(self: Storage, path: Path, name: str) -> None:
+        raise OSError("no route")
+
+    def registered(folder: Path, *about: Any, **more: Any) -> Registered:
+        assert folder.parent.is_dir(), "its files are still there"
+        done.append("registered")
+        return Registered(name="mine", version="1", alias="champion")
+
+    monkeypatch.setattr(export, "register", registered)
+    out = object_store.address(f"models/{tmp_path.name}")
+    monkeypatch.setattr(Storage, "send", refused)
+    with pytest.raises(InputError, match=r"--out s3://.* cannot be written \(no route\)"):
+        run_export(out, run=trained.run_id, register_as="mine")
+    assert done == []
+    monkeypatch.setattr(Storage, "send", sent)
+    result = run_export(out, run=trained.run_id, register_as="mine")
+    assert done == ["model.onnx", "config.json", "registered"]
+    assert (str(result.folder), result.registered is not None) == (out, True)
+
+
+def test_who_may_read_the_folder_may_read_all_of_it(exported: ExportResult) -> None:
+    assert isinstance(exported.folder, Path)
+    (exported.folder.parent / "folder").mkdir(exist_ok=True)
+    (exported.folder.parent / "file").touch()
+    modes = [os.stat(exported.folder.parent / name).st_mode for name in ("folder", "file")]
+    (exported.folder.parent / "folder").rmdir()
+    (exported.folder.parent / "file").unlink()
+    for path in (exported.folder, *exported.folder.rglob("*")):
+        assert os.stat(path).st_mode == modes[path.is_file()], path
+    assert any(path.is_dir() for path in exported.folder.iterdir())
+
+
+@pytest.mark.parametrize("file", ["model.onnx", "mlflow-model/model.onnx"])
+def test_the_batch_has_a_name_in_the_graph(file: str, exported: ExportResult) -> None:
+    assert isinstance(exported.folder, Path)
+    session = onnxruntime.InferenceSession(str(exported.folder / file))
+    assert [value.shape for value in session.get_inputs()] == [["N", 24, 24, 3]]
+    assert [value.shape for value in session.get_outputs()] == [["N", 10]]
+
+
+def test_no_images_are_refused_in_words(exported: ExportResult) -> None:
+    assert isinstance(exported.folder, Path)
+    run = open_onnx(exported.folder / "model.onnx")
+    assert run(np.zeros((1, 24, 24, 3), np.uint8)).shape == (1, 10)
+    with pytest.raises(InputError, match=r"model.onnx takes one input or more; .* shape \(0, 24, 24, 3\)"):
+        run(np.zeros((0, 24, 24, 3), np.uint8))
 
 
 @pytest.mark.usefixtures("at_work", "fast")
 def test_command_line(trained: TrainResult, tmp_path: Path, cli: Callable[..., tuple[int, str, str]]) -> None:
     code, out, err = cli("export", "--run", str(trained.run_id), "--out", str(tmp_path / "out"))
     assert (code, err) == (0, "")
-    assert f"exported  {tmp_path / 'out'} from run {trained.run_id}" in out
+    assert f"exported  {tmp_path / 'out'} from MLflow run {trained.run_id}" in out
     assert "chosen    the run that was named; not confirmed" in out

@@ -6,10 +6,14 @@ from pathlib import Path
 
 import pytest
 import torch
+from automl_cases import opened, tiny
 
 from attention import InputError
+from automl import checkpoint
 from automl.data.store import once
+from automl.disk import DiskFull
 from automl.failure import failure
+from automl.loop import start
 from automl.storage import Storage
 
 FULL = Path("/dev/full")  # Linux's: every write to it finds the disk full
@@ -45,7 +49,8 @@ def test_a_checkpoint_that_does_not_fit_is_the_nodes(tmp_path: Path) -> None:
     report = failure(error.value, Storage(str(tmp_path)))
     assert not report.last, "the trial goes on elsewhere"
     assert report.error is None
-    assert str(report.fault).endswith("MB are free")
+    assert str(report.fault).startswith(f"disk full at {tmp_path}, ")
+    assert " MB are free (No space left on device): " in str(report.fault)
 
 
 def test_a_cache_that_does_not_fit_is_the_nodes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -55,6 +60,21 @@ def test_a_cache_that_does_not_fit_is_the_nodes(tmp_path: Path, monkeypatch: pyt
         raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 
     with pytest.raises(InputError) as error:
-        once(tmp_path / "cache" / "data", make)
+        once(tmp_path / "cache" / "data", make, needed=7e6)
     report = failure(error.value, Storage(str(tmp_path / "elsewhere")))
     assert "there is no room left for the dataset's cache" in str(report.fault)
+    assert f"disk full at {tmp_path / 'cache'}, about 7 MB needed" in str(report.fault)
+
+
+def test_a_checkpoint_says_how_much_it_takes(small_disk: Path) -> None:
+    state = start(opened())
+    assert isinstance(state.model, torch.nn.Module)
+    weights = sum(value.nbytes for value in state.model.state_dict().values())
+    with pytest.raises(DiskFull) as error:
+        checkpoint.save(Storage(str(small_disk)), tiny(), state, [])
+    report = failure(error.value, Storage(str(small_disk)))
+    assert f"disk full at {small_disk}, about {weights / 1e6:.0f} MB needed, 0 MB are free" in str(
+        report.fault
+    )
+    assert report.error is None
+    assert list(small_disk.iterdir()) == []

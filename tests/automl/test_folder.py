@@ -1,6 +1,7 @@
 """The folder of a search, and `search.json` in it."""
 
 import json
+import os
 import re
 import subprocess
 import sys
@@ -11,15 +12,26 @@ from typing import Any
 import pytest
 
 from attention import InputError
-from automl.folder import FILE, About, find_search, new_folder, old_folder, read_about, write_about
+from automl.folder import (
+    FILE,
+    About,
+    find_latest,
+    find_search,
+    named,
+    new_folder,
+    old_folder,
+    read_about,
+    write_about,
+)
 from automl.settings import Settings
+from automl.storage import Storage
 from search.ledger import Plan
 from search.record import TRIALS
 
 PLAN = Plan(trials=3, budget=2.0, metric="accuracy", maximize=True, objectives=["accuracy", "macs"])
 
 
-def make(storage: Path, name: str | None = "mine", **more: Any) -> tuple[Path, About]:
+def make(storage: Path | Storage, name: str | None = "mine", **more: Any) -> tuple[Path, About]:
     settings = Settings(space="digits", name=name, storage=str(storage), **more)
     with new_folder(settings, PLAN, fingerprint="f", data="d") as (folder, about):
         return folder, about
@@ -79,6 +91,48 @@ def test_what_cannot_be_written(storage: str, tmp_path: Path, monkeypatch: pytes
     Path("file.txt").touch()
     with pytest.raises(InputError, match=rf"--storage {storage} cannot be written"):
         make(Path(storage))
+
+
+def test_a_full_disk_is_told(small_disk: Path) -> None:
+    (small_disk / "other").write_bytes(bytes(64 << 10))
+    with pytest.raises(InputError, match=r"disk full at .*small/mine, about 10 MB needed, 0 MB are free"):
+        make(small_disk)
+
+
+def test_the_latest_is_the_one_that_was_worked_on_last(
+    storage: Storage, capsys: pytest.CaptureFixture[str]
+) -> None:
+    address = storage.address
+    with pytest.raises(InputError, match=r"there is no search in .*; run automl search first"):
+        find_latest(address)
+    for name in ("a", "b", "c"):
+        make(storage, name)
+    assert find_latest(address) == "c"
+    with old_folder("a", address) as (folder, about):
+        assert find_latest(address) == "a", "it is resumed"
+        write_about(folder, about)
+        with old_folder("b", address):
+            assert find_latest(address) == "b"
+    assert find_latest(address) == "a", "it ended last"
+    for name in ("b", "c"):
+        find_search(name, address)
+    assert find_latest(address) == "a", "who reads does not work on it"
+    capsys.readouterr()
+    assert (named(None, address), named("c", address)) == ("a", "c")
+    assert capsys.readouterr().err == f"the latest search in {address} is a\n"
+
+
+@pytest.mark.parametrize("place", [".", "confirm", "confirm-2"])
+def test_what_was_killed_was_worked_on_when_it_last_wrote(place: str, tmp_path: Path) -> None:
+    folder, _ = make(tmp_path, "killed")
+    make(tmp_path, "newer")
+    (folder / place).mkdir(exist_ok=True)
+    study = folder / place / "study.journal"
+    study.touch()
+    os.utime(study, (4e9, 4e9))
+    assert find_latest(str(tmp_path)) == "killed"
+    os.utime(study, (0, 0))
+    assert find_latest(str(tmp_path)) == "newer"
 
 
 OTHER = """

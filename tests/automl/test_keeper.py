@@ -1,5 +1,7 @@
 """Which checkpoints stay."""
 
+import errno
+import os
 from pathlib import Path
 
 import pytest
@@ -89,6 +91,23 @@ def test_trials_of_an_earlier_run_count(tmp_path: Path) -> None:
     )
     keeper.ended(trial(tmp_path, 3, 0.5))
     assert kept(tmp_path) == [1]
+
+
+@pytest.mark.parametrize("code", [errno.EACCES, errno.EBUSY, errno.EIO])
+def test_a_checkpoint_that_cannot_be_deleted_ends_no_search(
+    code: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    def refuse(self: Storage, name: str) -> None:
+        raise OSError(code, os.strerror(code))
+
+    told: list[TrialRecord] = []
+    keeper = Keeper(Storage(tmp_path), plan(), [], keep=1, told=told.append)
+    monkeypatch.setattr(Storage, "remove", refuse)
+    for number, value in ((1, 0.5), (2, 0.9)):
+        keeper.ended(trial(tmp_path, number, value))
+    assert kept(tmp_path) == [1, 2]
+    assert told == [], "MLflow still names it"
+    assert f"trials/0001 stays: [Errno {code}]" in caplog.text
 
 
 def test_what_else_lies_beside_a_checkpoint_stays(tmp_path: Path) -> None:

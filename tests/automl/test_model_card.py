@@ -2,6 +2,7 @@ import re
 import shutil
 import subprocess
 import sys
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -11,6 +12,7 @@ from automl_cases import EVERY_ATTENTION, Regression, opened
 from PIL import Image
 from sklearn.datasets import load_digits
 
+from automl.chosen import Chosen
 from automl.export import ExportResult
 from automl.model_card import model_card, table, text
 from automl.predict import run_predict
@@ -18,16 +20,16 @@ from automl.score_card import ScoreCard
 from automl.speed import Speed
 from automl.storage import Storage
 from automl.tasks import Task
-from automl.tracking.runs import TrackedRun
 from automl.train import TrainResult
 
-RUN = TrackedRun("abc", "name", Storage("checkpoint"))
+RUN = Chosen(name="name", checkpoint=Storage("checkpoint"), what="the run that was named", run_id="abc")
+BEST = replace(RUN, what="the search's best", search="mine", run_id=None)
 SPEEDS = {"model.onnx": Speed(latency=1.25, throughput=1234.5, batch=32, ratio=1.0)}
 
 
 def card(task: Task | None = None, **more: Any) -> str:
     given: dict[str, Any] = {
-        "tracked": RUN,
+        "chosen": RUN,
         "test": {"accuracy": 0.5},
         "differences": {},
         "scores": None,
@@ -95,28 +97,33 @@ def test_ten_lines_of_python_as_predict_has_it(exported: ExportResult, tmp_path:
     ("run", "said", "limit"),
     [
         (
-            TrackedRun("a", "n", Storage("."), "mine"),
+            BEST,
             ["Not confirmed", "the search's best"],
             "has not been confirmed",
         ),
         (
-            TrackedRun("a", "n", Storage("."), "mine", "ssa is better by 0.7 points", True),
+            replace(BEST, what="confirmed winner", verdict="ssa is better by 0.7 points", confirmed=True),
             ["ssa is better by 0.7 points", "confirmed winner"],
             "flatters the one it chose",
         ),
         (
-            TrackedRun("a", "n", Storage("."), "mine", "no detectable gain"),
+            replace(BEST, verdict="no detectable gain"),
             ["no detectable gain", "the search's best"],
             "did not show it to be better",
         ),
     ],
     ids=["none", "better", "undecided"],
 )
-def test_the_verdict(run: TrackedRun, said: list[str], limit: str) -> None:
-    page = card(tracked=run)
+def test_the_verdict(run: Chosen, said: list[str], limit: str) -> None:
+    page = card(chosen=run)
     verdict = page.partition("## Verdict")[2].partition("## Data")[0]
     assert all(part in verdict for part in said)
     assert limit in page
+
+
+def test_where_it_is_from() -> None:
+    assert "exported by attention-automl from MLflow run `abc`." in card()
+    assert "exported by attention-automl from trial name of search mine." in card(chosen=BEST)
 
 
 def test_many_labels() -> None:

@@ -13,6 +13,7 @@ from automl.storage import Storage
 def test_what_is_written_is_read_listed_and_removed(storage: Storage, tmp_path: Path) -> None:
     assert storage.files() == {}
     assert storage.folders() == []
+    assert storage.total() == 0
     one = storage / "one"
     one.write("a", b"first")
     one.write("a", b"second")
@@ -23,6 +24,7 @@ def test_what_is_written_is_read_listed_and_removed(storage: Storage, tmp_path: 
     assert one.files().keys() == {"a", "below/b c"}
     assert storage.files().keys() == {"one/a", "one/below/b c"}
     assert storage.folders() == ["one"]
+    assert storage.total() == one.total() == 6 + (5 << 20)
     with one.open("below/b c") as file:
         file.seek(-1, 2)
         assert file.read() == b"\0"

@@ -17,7 +17,7 @@ from automl.storage import Storage
 from automl.sync import run_sync
 from automl.tracking import tracker as tracking
 from automl.tracking.mirror import _ENDS, Mirror, flat
-from automl.tracking.runs import find_best, find_run
+from automl.tracking.runs import find_run, find_trial_run
 from automl.tracking.subject import Subject, search_subject
 from automl.tracking.tags import BEST, CHECKPOINT, SEARCH, TRIAL
 from automl.tracking.tracker import Tracker
@@ -75,7 +75,7 @@ def learn(tracker: Tracker, record: TrialRecord, values: list[float]) -> None:
 
 def searched(name: str, values: list[float], store: MlflowClient) -> Tracker:
     """A search of one trial for each value."""
-    tracker = make(search=name)
+    tracker = make(search=name, identity=f"{name}-id")
     records = [trial(i) for i in range(len(values))]
     for record, value in zip(records, values, strict=True):
         live(tracker, record, State.COMPLETE, [value])
@@ -394,22 +394,20 @@ def test_sync_brings_mlflow_to_where_the_study_stands(store: MlflowClient, tmp_p
 
 def test_a_server_that_is_not_there(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("MLFLOW_TRACKING_URI", "http://127.0.0.1:9")
-    for ask in (lambda: make(), lambda: find_best(None), lambda: find_run("a")):
+    for ask in (lambda: make(), lambda: find_trial_run("a", 0), lambda: find_run("a")):
         with pytest.raises(
             InputError, match=r"MLflow at http://127.0.0.1:9 does not answer.*MLFLOW_TRACKING_URI"
         ):
             ask()
 
 
-def test_best_of_a_search_and_of_the_latest(store: MlflowClient) -> None:
-    older, newer = searched("older", [0.5, 0.75], store), searched("newer", [0.5, 0.25], store)
-    found = find_best("older")
-    assert found.run_id == older.runs[1]
-    assert found.checkpoint.exists(FILE)
-    assert found.name == trial(1).name
-    assert find_best(None).run_id == newer.runs[0]
-    searched("latest, without a trial that was trained", [], store)
-    assert find_best(None).run_id == newer.runs[0]
+def test_the_run_of_a_trial(store: MlflowClient) -> None:
+    older, newer = searched("older", [0.5, 0.75], store), searched("newer", [0.5], store)
+    assert find_trial_run("older-id", 1) == older.runs[1]
+    assert find_trial_run("newer-id", 0) == newer.runs[0]
+    for identity, number in (("older-id", 2), ("newer-id", 1), ("nobody", 0)):
+        with pytest.raises(InputError, match=r"MLflow at sqlite:.* has no run of it"):
+            find_trial_run(identity, number)
 
 
 Find = Callable[[MlflowClient], object]
@@ -418,10 +416,6 @@ Find = Callable[[MlflowClient], object]
 @pytest.mark.parametrize(
     ("find", "message"),
     [
-        (lambda store: find_best(None), "MLflow has no search to export from; run `automl search`"),
-        (lambda store: find_best("mine"), "MLflow has no search called 'mine'"),
-        (lambda store: find_best("o'clock"), "MLflow has no search called"),
-        (lambda store: (searched("mine", [], store), find_best("mine")), "search 'mine' has no trial"),
         (lambda store: find_run("abc"), "MLflow has no run 'abc'"),
         (lambda store: find_run(""), "MLflow has no run ''"),
         (lambda store: find_run("a/../b"), "MLflow has no run 'a/../b'"),

@@ -156,6 +156,7 @@ def test_full_disk(root: Path, cache: Path) -> None:
     _, errors = process.communicate()
     assert process.returncode == 1
     assert "InputError: there is no room left" in errors
+    assert f"disk full at {cache}, about 1 MB needed" in errors
     assert "AUTOML_CACHE" in errors
     assert content(cache) == []
 

@@ -1,0 +1,64 @@
+"""A disk that is full: which error says so, and in which words it is told."""
+
+import errno
+import os
+import shutil
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+STUDY_ROOM = 10e6  # bytes that a study and what Ray writes beside it take, about
+
+# No space, over the quota, over the largest size that a file may have here.
+NO_ROOM = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EFBIG})
+
+
+class DiskFull(OSError):
+    """There is no room for what was to be written. Its text names the place and about how much it takes."""
+
+    def __str__(self) -> str:
+        return str(self.strerror)
+
+
+@contextmanager
+def room_for(place: Path, needed: float | None) -> Iterator[None]:
+    """Raises DiskFull for an error in the block that says that there is no room.
+
+    place: where the block writes. needed: bytes that it writes, about; None where nobody knows.
+    """
+    try:
+        yield
+    except DiskFull:
+        raise
+    except Exception as error:
+        if (code := no_room(error)) is None:
+            raise
+        raise DiskFull(code, disk_full(place, needed, code)) from error
+
+
+def no_room(error: BaseException) -> int | None:
+    """The code of the error that says that there is no room, of `error` or of what it came of; else None.
+
+    PyTorch raises an error of its own over that of a file.
+    """
+    one: BaseException | None = error
+    while one is not None:
+        if isinstance(one, OSError) and one.errno in NO_ROOM:
+            return one.errno
+        one = one.__cause__ or one.__context__
+    return None
+
+
+def disk_full(place: Path, needed: float | None, code: int = errno.ENOSPC) -> str:
+    """`disk full at PLACE, about 12 MB needed, 3 MB are free (No space left on device)`."""
+    wanted = "" if needed is None else f" about {_megabytes(needed)} needed,"
+    return f"disk full at {place},{wanted} {free(place) / 1e6:,.0f} MB are free ({os.strerror(code)})"
+
+
+def free(place: Path) -> int:
+    """Bytes on the disk where `place` is or would be."""
+    return shutil.disk_usage(next(path for path in (place, *place.parents) if path.exists())).free
+
+
+def _megabytes(size: float) -> str:
+    return f"{max(1, size / 1e6):,.0f} MB"
