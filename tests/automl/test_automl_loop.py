@@ -45,7 +45,7 @@ def test_one_record_an_epoch(case: tuple[Task, Weights, list[Metrics]]) -> None:
     task, weights, history = case
     sites = list(task.config.model.placement)
     gates = {f"gate.{site}" for site in sites}
-    own = {"epoch", "resource", "train_loss", "accuracy", "loss", "learning_rate"}
+    own = {"epoch", "resource", "steps", "train_loss", "accuracy", "loss", "learning_rate"}
     assert [record["epoch"] for record in history] == [1, 2]
     for record in history:
         assert record.keys() == own | gates
@@ -135,7 +135,8 @@ def test_a_task_without_images(schedule: str) -> None:
     task = Regression(epochs=20, learning_rate=0.05, schedule=schedule)
     history = list(fit(task, start(task)))
     assert [record["epoch"] for record in history] == list(range(1, 21))
-    assert history[0].keys() == {"epoch", "resource", "train_loss", "error", "learning_rate", "seconds"}
+    own = {"epoch", "resource", "steps", "train_loss", "error", "learning_rate", "seconds"}
+    assert history[0].keys() == own | {"processor_seconds"}
     assert history[-1]["error"] < history[0]["error"] / 4
     assert 0 < history[-1]["learning_rate"] < 1e-3 * 0.05
     # Training mode in training; neither it nor gradients in evaluation.
