@@ -1,0 +1,62 @@
+"""A verdict that neighbours cannot fake: a search and its confirmation beside two busy processes.
+
+An attention module in a model that has trained for one epoch is worth nothing, and costs 5 % of the time. Whoever
+takes a ratio of times under load for the truth gives it half as many steps again, which is worth a lot.
+"""
+
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from search.study import read_records
+
+AUTOML = Path(sys.executable).parent / "automl"
+
+
+@pytest.fixture
+def neighbours() -> Iterator[None]:
+    busy = [subprocess.Popen([sys.executable, "-c", "while True: pass"]) for _ in range(2)]
+    yield
+    for process in busy:
+        process.kill()
+        process.wait()
+
+
+@pytest.mark.usefixtures("neighbours")
+def test_load_is_not_called_a_gain(tmp_path):
+    def automl(*arguments):
+        run = subprocess.run(
+            [AUTOML, *arguments],
+            cwd=tmp_path,
+            env={**os.environ, "AUTOML_CACHE": str(tmp_path / "cache")},  # nothing is known of the machine
+            capture_output=True,
+            text=True,
+            timeout=500,
+        )
+        assert run.returncode == 0, run.stderr
+        return run
+
+    automl("search", "--space", "digits", "--trials", "3", "--epochs", "1", "--seed", "3", "--name", "busy")
+    run = automl("confirm", "--top", "1", "--seeds", "6", "--json")
+    verdict = json.loads(run.stdout.splitlines()[-1])
+    assert verdict["complete"]
+    assert verdict["verdict"] != "better", verdict["sentence"]
+
+    place = tmp_path / "searches" / "busy"
+    records = read_records(place, "busy") + read_records(place / "confirm", "busy-confirm")
+    paces = []
+    for record in records:
+        kinds = [spec.type for spec in record.config.model.placement.values()]
+        if kinds == ["ssa"] and record.config.training.batch_size == 64:
+            paces.append((record.facts["pace"], record.facts["pace_counted"]))
+    assert paces
+    assert all(counted or 1.0 <= pace <= 1.15 for pace, counted in paces), paces
+
+    # What is said of time is what the trainings took.
+    low, high = verdict["time"]["interval"]
+    assert ("equal time" in verdict["sentence"]) == (0.95 <= low <= high <= 1.05), verdict["sentence"]
