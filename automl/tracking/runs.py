@@ -77,7 +77,7 @@ def _find_run(client: Any, run_id: str) -> TrackedRun:
 
 @dataclass(frozen=True)
 class ScoredRun:
-    """A training as MLflow has it: its configuration and its last metrics, and its search's digest of data."""
+    """A training as MLflow has it: its configuration, its last metrics, the digest of its search's data."""
 
     config: TrialConfig
     metrics: Mapping[str, float]
