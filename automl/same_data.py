@@ -11,6 +11,7 @@ import pyarrow as pa
 from attention import InputError
 from automl.data.manifest import FILE, Manifest, differences
 from automl.folder import FILE as SEARCH
+from automl.folder import About
 from automl.storage import Storage
 from automl.tasks import Split, task_of
 from search.config import TrialConfig
@@ -21,6 +22,14 @@ SPLITS: tuple[Split, ...] = ("train", "validation", "test")
 def keep_manifest(folder: Path, manifest: Manifest) -> None:
     """Put the list of a search's images into its folder."""
     Storage(str(folder)).write(FILE, manifest.to_bytes())
+
+
+def mend_manifest(folder: Path, about: About, config: TrialConfig) -> None:
+    """Write the list of a search that was killed before that, if its data still have its digest."""
+    if not (folder / FILE).exists():
+        manifest = task_of(config).manifest(config)
+        if manifest.digest == about.data:
+            keep_manifest(folder, manifest)
 
 
 def read_manifest(kept: Storage | Path) -> Manifest:

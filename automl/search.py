@@ -20,7 +20,7 @@ from automl.folder import About, exists, find_search, new_folder, old_folder, wr
 from automl.forecast import Forecast, check_limits
 from automl.lasting import check_lasting
 from automl.result import SearchResult, make_result
-from automl.same_data import check_same, keep_manifest, read_manifest
+from automl.same_data import check_same, keep_manifest, mend_manifest, read_manifest
 from automl.settings import PLACED, Settings, command, draw_baseline
 from automl.statistics import guessing
 from automl.storage import Storage
@@ -104,6 +104,7 @@ def resume_search(
         about = replace(about, settings=settings, plan={**about.plan, "trials": settings.most})
         baseline = draw_baseline(chosen, settings)
         shared.recall(folder, Storage(storage))
+        mend_manifest(folder, about, baseline)
         check_same(baseline, folder, name, ("train", "validation"))
         task = open_task(baseline, settings.runtime)  # decodes the data where they no longer are
         write_about(folder, about)

@@ -10,6 +10,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 
 import pyarrow as pa
+import pyarrow.compute as pc
 import pyarrow.feather
 
 FILE = "images.arrow"  # in a search's folder
@@ -17,6 +18,7 @@ HASH = 16  # bytes of each content's hash: what differs does so in these, too
 EXAMPLES = 3  # named of each kind of difference
 ARCHIVE = b"archive"
 
+COLUMNS = {"split": pa.string(), "name": pa.string(), "class": pa.string(), "content": pa.binary(HASH)}
 Row = tuple[str, str, str, bytes]  # split, name, class, content
 
 
@@ -54,13 +56,17 @@ class Manifest:
     def digest(self) -> str:
         """A SHA-256 over all of it, in order: the order is that in which images are trained on."""
         digest = hashlib.sha256()
-        for column in self.table.columns[:3]:
-            digest.update("\0".join(column.to_pylist()).encode())
-        digest.update(b"".join(self.table["content"].to_pylist()))
+        for column in self.plain().columns:
+            whole = pa.ListArray.from_arrays([0, len(column)], column.cast(pa.binary()).combine_chunks())
+            digest.update(pc.binary_join(whole, b"\0")[0].as_py())
         return digest.hexdigest()
 
     def __len__(self) -> int:
         return len(self.table)
+
+    def plain(self) -> pa.Table:
+        """The table without dictionaries."""
+        return self.table.cast(pa.schema(COLUMNS)).replace_schema_metadata()
 
     def rows(self) -> Iterator[Row]:
         for batch in self.table.to_batches():
@@ -75,7 +81,7 @@ class Manifest:
     def from_bytes(cls, content: bytes) -> "Manifest":
         """The inverse of `to_bytes`. Raises ValueError for what is none."""
         table = pyarrow.feather.read_table(io.BytesIO(content))
-        if table.column_names != ["split", "name", "class", "content"]:
+        if table.column_names != [*COLUMNS]:
             raise ValueError(f"its columns are {', '.join(table.column_names)}")
         return cls(table)
 
@@ -114,8 +120,8 @@ def differences(before: Manifest, after: Manifest) -> Differences:
     if before.table.equals(after.table):
         return Differences()
     by_name = before.archive != after.archive
-    old, new = (set(_comparable(manifest, by_name)) for manifest in (before, after))
-    gone, come = old - new, new - old
+    old, new = (_comparable(manifest, by_name) for manifest in (before, after))
+    gone, come = _without(old, new), _without(new, old)
     found = Differences()
     there = {row[1]: row for row in come}
     for row in sorted(gone):
@@ -145,6 +151,13 @@ def differences(before: Manifest, after: Manifest) -> Differences:
     return found
 
 
-def _comparable(manifest: Manifest, by_name: bool) -> Iterator[Row]:
-    for split, name, kind, content in manifest.rows():
-        yield split, name, kind, name.encode() if by_name else content
+def _comparable(manifest: Manifest, by_name: bool) -> pa.Table:
+    table = manifest.plain()
+    content = table["name" if by_name else "content"].cast(pa.binary())
+    return table.set_column(3, "content", content)
+
+
+def _without(one: pa.Table, other: pa.Table) -> set[Row]:
+    """The rows of one table that the other one has not."""
+    left = one.join(other, keys=[*COLUMNS], join_type="left anti")
+    return set(zip(*(left[name].to_pylist() for name in COLUMNS), strict=True))

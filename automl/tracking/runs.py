@@ -49,7 +49,7 @@ def _find_run(client: Any, run_id: str) -> Chosen:
 
 @dataclass(frozen=True)
 class ScoredRun:
-    """A training as MLflow has it: its configuration, its last metrics and its search's digest of data."""
+    """A training as MLflow has it: its configuration, its last metrics, the digest of its search's data."""
 
     config: TrialConfig
     metrics: Mapping[str, float]

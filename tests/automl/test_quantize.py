@@ -48,9 +48,9 @@ def test_what_is_said_of_it_is_true(
     assert (said.size, said.size_ratio) == (size, size / before)
     assert said.size_ratio < 0.4
     assert said.latency_ratio == quantized.speeds["model.int8.onnx"].ratio > 0
-    assert said.calibrated == 229  # all there are
+    assert said.calibrated == 241  # all there are
     page = (folder / "MODEL_CARD.md").read_text()
-    assert "ranges taken from 229 training\ninputs" in page
+    assert "ranges taken from 241 training\ninputs" in page
     assert f"| accuracy | {said.accuracy:.4f} |" in page
     assert f"| difference from `model.onnx` | {said.difference:+.4f} |" in page
     assert "model.int8.onnx" not in quantized.differences  # it is another model, not another form
@@ -112,9 +112,9 @@ def test_calibrated_on_training_images_alone(
         run_export(tmp_path / "out", run=trained.run_id, quantize="int8")
     assert not (tmp_path / "out").exists()
     assert asked == ["test", "train"]  # what the exported forms are compared on, and what is calibrated on
-    kept = {image.tobytes() for (image,) in zip(opened().raw("train", 229).numpy(), strict=True)}
+    kept = {image.tobytes() for (image,) in zip(opened().raw("train", 241).numpy(), strict=True)}
     (inputs,) = given
-    assert len(inputs) == len(kept) == 229
+    assert len(inputs) == len(kept) == 241
     assert {image.tobytes() for image in inputs} == kept
 
 

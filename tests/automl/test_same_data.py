@@ -24,7 +24,7 @@ from automl.data import make_manifest, shared
 from automl.data.manifest import FILE
 from automl.export import run_export
 from automl.folder import find_search
-from automl.same_data import check_same, search_of
+from automl.same_data import check_same, mend_manifest, search_of
 from automl.search import _learn, resume_search, share
 from automl.storage import Storage
 from automl.tasks import open_task
@@ -171,6 +171,18 @@ def test_a_list_that_is_missing_or_damaged(photos: Path) -> None:
         check_same(plain(photos), folder, "mine")
     (folder / FILE).unlink()
     with pytest.raises(InputError, match="damaged or missing"):
+        check_same(plain(photos), folder, "mine")
+
+
+@pytest.mark.parametrize("changed", [False, True])
+def test_a_search_that_was_killed_before_its_list_was_written(changed: bool, photos: Path) -> None:
+    folder = searched(photos)
+    _, about = find_search("mine", "searches")
+    (folder / FILE).unlink()
+    if changed:
+        change(photos, "changed", "train")
+    mend_manifest(folder, about, plain(photos))
+    with pytest.raises(InputError, match="damaged or missing") if changed else nullcontext():
         check_same(plain(photos), folder, "mine")
 
 
