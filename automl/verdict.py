@@ -32,8 +32,8 @@ _EXPLAINS = {
 
 # What it may come from that a finalist differs which has not trained equally long, or that none does.
 _UNEVEN = {
-    "better": "the gain may be of the longer training",
-    "worse": "the loss may be of the shorter training",
+    "better": "the gain may be of a longer training",
+    "worse": "the loss may be of a shorter training",
     "equivalent": "the finalists are not shown to have trained as long as the baseline",
 }
 
@@ -168,7 +168,7 @@ class Verdict:
         if self.said == "equivalent":
             return f"No difference that matters: {differs}, and no finalist by as much as {margin:g} {unit}."
         if self.said == "cannot tell":
-            return f"Cannot tell: {self.reason}. {differs[0].upper()}{differs[1:]}."
+            return f"Cannot tell: {self.reason}. {differs}."
         more = ""
         if self.needed is not None and self.needed > d.count:
             more = (

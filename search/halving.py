@@ -1,7 +1,7 @@
 """Asynchronous successive halving: at each rung, the best third of those that have come so far goes on.
 
-A trial that does not is stopped at once and for good. This is the stopping variant, as Ray Tune has it; the
-paper's own promotes: trials pause at a rung, and go on when they are among its best third.
+A trial that does not is stopped at once and for good. This is the stopping variant, which Ray Tune has too;
+the paper's own promotes: trials pause at a rung, and go on when they are among its best third.
 
 Source: L. Li et al., A System for Massively Parallel Hyperparameter Tuning (2018), arXiv 1810.05934,
 algorithm 2; with several objectives a trial is as good as the number of trials on better Pareto fronts is

@@ -221,7 +221,7 @@ def verdict_of(verdict: str | None = "better", **changes: Any) -> dict[str, Any]
         "worse": f"No finalist is better. The best of them, {SSA} differs by -0.90 points, and is worse.",
         "equivalent": "No difference that matters: none of the finalists differs by as much as 0.5 points.",
         "undecided": "No detectable difference; 60 more seeds would be needed to see 0.3 points.",
-        "cannot tell": "Cannot tell: the gain may be of the longer training.",
+        "cannot tell": "Cannot tell: the gain may be of a longer training.",
         None: "No verdict yet, with 8 of 20 seeds.",
     }[verdict]
     seeds = [str(1000 + i) for i in range(20)]

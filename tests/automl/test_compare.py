@@ -71,6 +71,12 @@ def test_equal_within_the_margin(store: MlflowClient) -> None:
     assert run_compare(runs, margin=0.01)[0].word == "undecided"
 
 
+def test_scores_that_never_differ_tell_nothing(store: MlflowClient) -> None:
+    same = dict.fromkeys(range(8), 1.0)
+    (found,) = run_compare([training(PLAIN, same), training(OTHER, same)], margin=2)
+    assert found.word == "cannot tell", "nobody knows how far seeds differ, nor how many images there were"
+
+
 def test_several_are_corrected_for(store: MlflowClient) -> None:
     runs = [training(PLAIN, values(0.8, range(8), i)) for i in range(4)]
     found = run_compare(runs)
@@ -104,6 +110,15 @@ def test_a_search_stands_for_its_winner_and_has_other_arms(confirmed, cli) -> No
     verdict = json.loads((confirmed / "confirm" / "verdict.json").read_text())
     assert value["comparisons"][0]["interval"] == pytest.approx(verdict["interval"])
     assert "test split" in lines[0]
+
+
+def test_a_margin_below_one_test_image_is_not_seen(confirmed, cli) -> None:
+    verdict = json.loads((confirmed / "confirm" / "verdict.json").read_text())
+    for part, word in ((0.9, "cannot tell"), (1.1, "equivalent")):
+        margin = str(part * verdict["resolution"])
+        _, out, _ = cli("compare", "mine:baseline", "mine:control", "--margin", margin, "--json")
+        (found,) = json.loads(out.splitlines()[-1])["comparisons"]
+        assert found["word"] == word
 
 
 def test_a_winner_against_runs_scored_on_the_same_split(confirmed, store) -> None:

@@ -4,17 +4,19 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
+from automl_cases import Regression, opened
 
 from automl.result import SearchResult, make_result
+from automl.search import make_plan
+from automl.settings import Settings
+from automl.statistics import guessing
 from search.config import TrialConfig
 from search.ledger import Plan
 from search.record import Role, State, TrialRecord
 
 
-def result(values: list[float], guessing: float | None, state: State = State.COMPLETE) -> SearchResult:
-    plan = Plan(
-        trials=9, budget=1, metric="accuracy", maximize=True, objectives=["accuracy"], guessing=guessing
-    )
+def result(values: list[float], guess: float | None, state: State = State.COMPLETE) -> SearchResult:
+    plan = Plan(trials=9, budget=1, metric="accuracy", maximize=True, objectives=["accuracy"], guessing=guess)
     records = {
         i: TrialRecord(
             i, TrialConfig(), Role.BASELINE, state, [{"epoch": 1, "accuracy": value, "seconds": 1.0}]
@@ -33,7 +35,7 @@ def test_a_search_of_guesses_warns() -> None:
 
 
 @pytest.mark.parametrize(
-    ("values", "guessing", "state"),
+    ("values", "guess", "state"),
     [
         ([0.1, 0.2], 0.155, State.COMPLETE),
         ([0.1], None, State.COMPLETE),
@@ -41,5 +43,16 @@ def test_a_search_of_guesses_warns() -> None:
         ([], 0.155, State.COMPLETE),
     ],
 )
-def test_otherwise_it_does_not(values: list[float], guessing: float | None, state: State) -> None:
-    assert result(values, guessing, state).warnings == []
+def test_otherwise_it_does_not(values: list[float], guess: float | None, state: State) -> None:
+    assert result(values, guess, state).warnings == []
+
+
+def test_the_plan_knows_what_a_guess_may_come_to() -> None:
+    task = opened()
+    plan = make_plan(Settings(space="digits"), task.config, task)
+    chance, inputs = task.chance("validation"), task.size("validation")
+    assert chance is not None
+    assert plan.guessing == guessing(chance, inputs)
+    assert 0.1 < plan.guessing < 0.25
+    line = Regression()
+    assert make_plan(Settings(space="digits"), line.config, line).guessing is None

@@ -380,7 +380,7 @@ def test_the_promised_power_holds(noise, finalists):
     seeds = pairs_needed(gain, sd, ALPHA / finalists)
     assert seeds is not None
     gains = np.array([gain, 0.0, 0.0])[:finalists]
-    words = said(experiments(noise, seeds, finalists, gains, count=1000))
+    words = said(experiments(noise, seeds, finalists, gains, count=600))
     assert np.mean([word == "better" for word in words]) == pytest.approx(0.8, abs=0.05)
 
 

@@ -186,8 +186,8 @@ def test_scores_are_collected_from_what_has_ended():
         (0.02, 1.0, "better", "10 paired seeds, equal time)."),
         (0.02, 1.04, "better", "10 paired seeds, equal time)."),
         (0.02, 0.9, "better", ") at 0.90 times the baseline's training time (95 % CI 0.9"),
-        (0.02, 1.09, "cannot tell", "Cannot tell: the gain may be of the longer training. Ssa differs"),
-        (-0.02, 0.9, "cannot tell", "Cannot tell: the loss may be of the shorter training."),
+        (0.02, 1.09, "cannot tell", "Cannot tell: the gain may be of a longer training. ssa differs"),
+        (-0.02, 0.9, "cannot tell", "Cannot tell: the loss may be of a shorter training."),
         (-0.02, 1.09, "worse", "at 1.09 times the baseline's training time (95 % CI 1.0"),
     ],
 )

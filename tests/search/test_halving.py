@@ -73,6 +73,20 @@ def test_dominates(one: Score, other: Score, dominated: bool) -> None:
     assert dominates(one, other) is dominated
 
 
+@pytest.mark.parametrize(
+    ("one", "other", "dominated"),
+    [
+        ((0.9, -10.0), (0.9, -10.1), False),
+        ((0.9, -10.0), (0.9, -10.3), True),
+        ((0.91, -10.0), (0.9, -10.1), True),
+        ((0.91, -10.1), (0.9, -10.0), False),
+        ((0.9, -10.0), (0.9, -10.0), False),
+    ],
+)
+def test_noise_dominates_nobody(one: Score, other: Score, dominated: bool) -> None:
+    assert dominates(one, other, [0.0, 0.02]) is dominated
+
+
 def test_with_several_objectives_the_front_goes_on() -> None:
     rungs = Rungs(9)
     front = [(0.1 * i, -0.1 * i) for i in range(8)]

@@ -57,6 +57,21 @@ def test_what_was_running_goes_on_first(tmp_path: Path) -> None:
     assert later.left == 2
 
 
+def test_the_device_that_a_trial_began_on_is_known(tmp_path: Path) -> None:
+    study = make_study(tmp_path)
+    roster = make(study, "a")
+    one, other = roster.ask(), roster.ask()
+    assert one is not None
+    assert other is not None
+    facts = {"pace": 1.0}
+    history = report(0.3).history
+    roster.report(one.number, Report(history=history, facts=facts, device="a fast one"))
+    roster.report(one.number, Report(history=[*history, *history], facts=facts, device="a slow one"))
+    roster.end(other.number, Report(infeasible="too large", facts=facts, device="a slow one"))
+    assert [record.device for record in make(study, "a").records.values()] == ["a fast one", "a slow one"]
+    assert [record.facts for record in make(study, "a").records.values()] == [facts, facts]
+
+
 def test_what_is_no_longer_on_the_list_is_cut(tmp_path: Path) -> None:
     roster = make(make_study(tmp_path), "a", "b")
     record = roster.ask()
