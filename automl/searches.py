@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from attention import InputError
-from automl.folder import last_worked
+from automl.folder import last_worked, reached
 from automl.settings import short_name
 from automl.status import Status, read_status
 from automl.storage import Storage
@@ -49,7 +49,9 @@ def list_searches(storage: str = "searches") -> list[Listed]:
 
 
 def _listed(name: str, storage: str, age: float) -> Listed:
-    size = (Storage(storage) / name).total()
+    kept = Storage(storage) / name
+    with reached(kept):
+        size = kept.total()
     try:
         found: Status = read_status(name, storage)
     except (InputError, OSError) as error:

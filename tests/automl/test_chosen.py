@@ -35,9 +35,7 @@ def confirm(search: Storage, monkeypatch: pytest.MonkeyPatch) -> Confirm:
     """Confirms it, with so much of a gain, in points, and so many trainings before it is stopped."""
     monkeypatch.setattr(automl.confirm, "Apart", nullcontext)
     monkeypatch.setattr(automl.confirm, "Tracker", NoTracker)
-    monkeypatch.setattr(
-        Keeper, "ended", lambda self, trial: None
-    )  # the server of the tests is slow to delete
+    monkeypatch.setattr(Keeper, "ended", lambda self, trial: None)  # that server is slow to delete
 
     def run(gain: float, *, most: int = 10**9, again: bool = False) -> None:
         def score(arm: str, seed: int) -> float:

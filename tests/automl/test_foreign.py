@@ -10,11 +10,14 @@ from onnx import TensorProto, helper
 from PIL import Image
 
 from attention import InputError
+from automl.chosen import choose
 from automl.compare import run_compare
 from automl.folder import FILE
 from automl.predict import run_predict
+from automl.remove import find_removable
 from automl.report import run_report
 from automl.search import resume_search
+from automl.searches import list_searches
 from automl.status import read_status
 
 HOSTILE = """
@@ -38,9 +41,13 @@ def search(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 def test_to_look_at_a_search_runs_nothing_of_it(search: Path) -> None:
     read_status()
+    list_searches()
     run_report()
+    with pytest.raises(InputError, match="has a checkpoint"):
+        choose("mine", "searches")
     with pytest.raises(InputError):  # there is nothing to compare, which it must have looked for
         run_compare(["mine", "mine"])
+    find_removable("mine")
     assert not (search / "ran").exists()
 
 

@@ -56,9 +56,7 @@ def test_all_act_on_the_one_that_was_worked_on_last(
 ) -> None:
     monkeypatch.setattr(automl.confirm, "Apart", nullcontext)
     monkeypatch.setattr(automl.confirm, "Tracker", NoTracker)
-    monkeypatch.setattr(
-        Keeper, "ended", lambda self, trial: None
-    )  # the server of the tests is slow to delete
+    monkeypatch.setattr(Keeper, "ended", lambda self, trial: None)  # that server is slow to delete
     workers = FakeWorkers(lambda arm, seed: 0.9 + 0.001 * (seed % 3) + 0.02 * arm.startswith("ssa"))
     monkeypatch.setattr(automl.workers, "open_workers", workers.open)
     monkeypatch.setattr(export, "_export", fake_export)

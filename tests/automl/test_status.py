@@ -3,13 +3,18 @@
 import json
 import shlex
 import time
+from contextlib import nullcontext
 from pathlib import Path
 
 import pytest
-from confirm_cases import CONV, FOUND, SSA, fake_search, record
+from confirm_cases import CONV, FOUND, SSA, FakeWorkers, NoTracker, fake_search, record
 from filelock import FileLock
 
+import automl.confirm
+import automl.workers
+from automl.confirm import run_confirm
 from automl.folder import old_folder
+from automl.search import Stopped
 from automl.status import read_status
 from automl.storage import Storage
 from search.record import State
@@ -116,6 +121,32 @@ def test_the_command(folder: Path, cli) -> None:
     *lines, last = out.splitlines()
     assert lines[1] == "trials    4 of 6 ended (3 complete, 1 pruned)"
     assert json.loads(last)["states"]["complete"] == 3
+
+
+@pytest.mark.parametrize("records", [FOUND, [*FOUND, record(4, 0.5, SSA), record(5, 0.5, CONV)]])
+def test_beside_a_confirmation(records, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(automl.confirm, "Apart", nullcontext)
+    monkeypatch.setattr(automl.confirm, "Tracker", NoTracker)
+    folder = fake_search(tmp_path, records)
+    place = str(tmp_path)
+
+    def run(most: int) -> None:
+        workers = FakeWorkers(lambda arm, seed: 0.9 + 0.02 * arm.startswith("ssa") + seed / 1e4, most=most)
+        monkeypatch.setattr(automl.workers, "open_workers", workers.open)
+        run_confirm("mine", top=1, seeds=6, storage=place)
+
+    with pytest.raises(Stopped):
+        run(most=10)
+    found = read_status("mine", place)
+    assert (found.state, found.said) == ("stopped", "unfinished")
+    assert found.lines()[-1] == f"next      automl confirm --search mine --storage {place}"
+    with FileLock(folder / ".lock"):
+        assert read_status("mine", place).state == "confirming"
+    run(most=100)
+    found = read_status("mine", place)
+    assert (found.state, found.said) == ("stopped" if len(records) < 6 else "finished", "better")
+    with FileLock(folder / ".lock"):
+        assert read_status("mine", place).state == "running"
 
 
 def test_no_search(tmp_path: Path, cli, monkeypatch: pytest.MonkeyPatch) -> None:

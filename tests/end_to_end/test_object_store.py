@@ -185,9 +185,10 @@ def test_every_machine_reports_on_it(machines, mlflow_server, searched, confirme
     assert "report/index.html" in names
 
 
-def test_another_machine_exports_it(machines, confirmed):
+def test_another_machine_exports_it(machines, searched, confirmed):
     _, there = machines
-    said = there.automl("export", "--best", "--search", NAME, "--out", "exported", "--register", "far")
+    _, place = searched
+    said = there.automl("export", "--best", *place, "--out", "exported", "--register", "far")
     assert "registry  models:/far@champion is version 1" in said
     assert (there.folder / "work" / "exported" / "model.onnx").exists()
 
