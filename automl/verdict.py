@@ -86,8 +86,8 @@ class Scores:
     failed: it cannot be trained with that seed, such as when its loss diverges. errors: something broke,
     which says nothing of the arm.
     costs: of the trainings that have a score. hits: which test inputs were answered right, bool `(inputs,)`,
-    where that is kept. devices: names of those that trained, where they are known. counted: the ratio of step
-    times was one of counted work.
+    where that is kept. devices: names of those that trained, where they are known. counted: for one of them at
+    least the ratio of times was not measured precisely.
     """
 
     scores: Mapping[int, float] = field(default_factory=dict)
@@ -415,8 +415,8 @@ def judge(question: Question, arms: Sequence[Arm], scores: Mapping[str, Scores])
     counted = [arm.name for arm in arms if scores[arm.name].counted]
     if counted and question.equal == "time":
         warnings.append(
-            f"the ratio of step times could not be measured precisely on this machine, and was taken from "
-            f"counted work: {', '.join(counted)}"
+            f"the ratio of times could not be measured precisely for every training, and counted work helped "
+            f"out: {', '.join(counted)}"
         )
     if found is None:
         return Verdict(question=question, complete=decided, warnings=warnings)
