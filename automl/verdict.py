@@ -86,8 +86,8 @@ class Scores:
     failed: it cannot be trained with that seed, such as when its loss diverges. errors: something broke,
     which says nothing of the arm.
     costs: of the trainings that have a score. hits: which test inputs were answered right, bool `(inputs,)`,
-    where that is kept. devices: names of those that trained, where they are known. counted: for one of them at
-    least the ratio of times was not measured precisely.
+    where that is kept. devices: names of those that trained, where they are known. counted: for one of them
+    at least the ratio of times was not measured precisely.
     """
 
     scores: Mapping[int, float] = field(default_factory=dict)
