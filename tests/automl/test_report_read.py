@@ -53,8 +53,9 @@ def test_less_can_be_better(tmp_path: Path) -> None:
 
 def test_the_latest_search_is_meant_where_none_is_named(tmp_path: Path, few: list[FrozenTrial]) -> None:
     for age, name in ((30, "b"), (10, "c"), (20, "a")):
-        file = save_search(tmp_path, few[:3], name=name) / "search.json"
-        os.utime(file, (1.7e9 - age, 1.7e9 - age))
+        folder = save_search(tmp_path, few[:3], name=name)
+        for file in ("search.json", "study.journal"):
+            os.utime(folder / file, (1.7e9 - age, 1.7e9 - age))
     assert read_search(None, str(tmp_path)).about.name == "c"
 
 
