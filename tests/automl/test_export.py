@@ -13,7 +13,7 @@ import numpy as np
 import onnxruntime
 import pytest
 import torch
-from automl_cases import CPU, EVERY_ATTENTION, HERE, tiny
+from automl_cases import CPU, EVERY_ATTENTION, HERE, opened, tiny
 from confirm_cases import FOUND, fake_search
 from mlflow import MlflowClient
 from safetensors.torch import load_file
@@ -25,6 +25,7 @@ from automl.chosen import Chosen
 from automl.export import ExportResult, run_export
 from automl.folder import read_about
 from automl.onnx_session import open_onnx
+from automl.same_data import keep_manifest
 from automl.storage import Storage
 from automl.tasks import open_task
 from automl.tasks.classification import Probabilities
@@ -307,6 +308,7 @@ def test_a_folder_that_cannot_be(out: str, trained: TrainResult) -> None:
 def search(trained: TrainResult, store: MlflowClient, tmp_path: Path) -> Path:
     """The folder of a search, each of whose trials has the checkpoint of `trained`."""
     folder = fake_search(tmp_path / "searches")
+    keep_manifest(folder, opened().manifest(tiny()))
     for one in FOUND:
         (folder / one.folder).mkdir(parents=True)
         shutil.copy(trained.checkpoint, folder / one.folder / checkpoint.NAME)

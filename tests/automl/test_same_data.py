@@ -18,6 +18,7 @@ import automl.confirm
 import automl.workers
 from attention import InputError
 from automl import export
+from automl.chosen import Chosen
 from automl.compare import run_compare
 from automl.confirm import run_confirm
 from automl.data import make_manifest, shared
@@ -28,7 +29,6 @@ from automl.same_data import check_same, mend_manifest, search_of
 from automl.search import _learn, resume_search, share
 from automl.storage import Storage
 from automl.tasks import open_task
-from automl.tracking.runs import TrackedRun
 from search.config import TrialConfig
 from search.record import TrialRecord
 from search.study import LIKE, create_study
@@ -120,8 +120,9 @@ def quiet(photos: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(automl.workers, "open_workers", FakeWorkers(score).open)
     monkeypatch.setattr(automl.confirm, "Apart", nullcontext)
     monkeypatch.setattr(automl.confirm, "Tracker", NoTracker)
-    tracked = TrackedRun("abc", "000", Storage("searches") / "mine" / "confirm" / "trials" / "0000")
-    monkeypatch.setattr(export, "find_run", lambda run: tracked)
+    place = Storage("searches") / "mine" / "confirm" / "trials" / "0000"
+    chosen = Chosen(name="000", checkpoint=place, what="the run that was named", run_id="abc")
+    monkeypatch.setattr(export, "find_run", lambda run: chosen)
     content = {"config": found(photos)[0].config.to_json(), "model": {}}
     monkeypatch.setattr(export.checkpoint, "read", lambda folder, device: content)
 

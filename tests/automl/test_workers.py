@@ -97,7 +97,7 @@ def test_two_workers_are_one(case: str, noise: str, tmp_path: Path) -> None:
     for record, expected in zip(two[0]["history"], one["history"], strict=True):
         for name in ("train_loss", "loss", "accuracy", "learning_rate"):
             assert record[name] == pytest.approx(expected[name], **METRICS), name
-    timeless = [[{**r, "seconds": 0} for r in result["history"]] for result in two]
+    timeless = [[{**r, "seconds": 0, "processor_seconds": 0} for r in result["history"]] for result in two]
     assert timeless[0] == timeless[1], "metrics are over all workers, on each of them"
 
 
