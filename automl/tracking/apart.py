@@ -24,7 +24,7 @@ from automl.tracking.subject import Subject
 from search.record import State, TrialRecord
 
 SECONDS = 10.0  # that the end waits for a call under way
-NICE = 10  # the driver comes first, and so do trials on the driver's machine
+NICE = 3  # once it has begun: the driver and its trials come first, but a busy machine must not starve it
 
 
 class Apart:
@@ -126,6 +126,7 @@ def serve(line: Connection) -> None:
             try:
                 if method == "open":
                     mirror = Mirror(*arguments)
+                    os.nice(NICE)
                 else:
                     answer = getattr(mirror, method)(*arguments)
             except InputError as wrong:
@@ -139,5 +140,4 @@ if __name__ == "__main__":
     # A terminal's Ctrl-C and the stop of a job reach all processes; this one ends when the driver has.
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     signal.signal(signal.SIGTERM, signal.SIG_IGN)
-    os.nice(NICE)
     serve(Connection(int(sys.argv[1])))
