@@ -31,10 +31,10 @@ from automl.work import Work, count_work, prices
 
 PRECISE = 0.02  # half the width of the interval, as a part of the ratio, at which measuring ends
 BELIEVED = 0.03  # and up to which the ratio is used
-LEAST, ROUND = 12, 4  # pairs before the first look at the interval, and from one look to the next
+LEAST, ROUND = 8, 4  # pairs before the first look at the interval, and from one look to the next
 VALIDATIONS = 5  # pairs of validation passes at first, and then one a round: a small part of an epoch
 SHARE = 0.05  # of the training's own time that measuring may take
-ALLOWED = 2.5  # seconds that it may take in any case: with what comes beside it 5 % of a training of a minute
+ALLOWED = 1.0  # seconds that it may take in any case
 ERROR = 0.1  # of the logarithm of a ratio of counted work: the standard deviation
 BLOCK = 0.01  # seconds that a timing on a GPU takes at least, by repeating the step
 
