@@ -273,7 +273,7 @@ def life(bare: Cluster, tmp_path_factory: pytest.TempPathFactory) -> Life:
 
     again = begin("again")
     gauges: dict[tuple[str, str], float] = {}
-    while again.poll() is None and ("best", "") not in gauges:
+    while again.poll() is None and ("best_baseline", "") not in gauges:
         gauges |= bare.gauges()
         time.sleep(0.5)
     log, _ = again.communicate(timeout=300)
