@@ -6,6 +6,7 @@ them, and what they write and print is searched for every one.
 """
 
 import base64
+import html
 import json
 import os
 import shutil
@@ -177,7 +178,7 @@ def test_every_machine_reports_on_it(machines, mlflow_server, searched, confirme
     for machine in machines:
         said = machine.automl("report", "--search", NAME, *place)
         page = Path(said.split()[1])
-        assert confirmed["sentence"] in page.read_text()
+        assert confirmed["sentence"] in html.unescape(page.read_text())
         assert machine.folder in page.parents
     client = mlflow.MlflowClient(mlflow_server.uri)
     best = client.get_run(result["best"]["run_id"])
