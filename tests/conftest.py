@@ -29,6 +29,8 @@ def surroundings(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
     """One cache for all, so that digits is decoded once; and no server or cluster of the person's own."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("AUTOML_CACHE", str(tmp_path_factory.mktemp("cache")))
+        # Clusters of the tests are as nice as the searches beside them, which would leave them nothing.
+        patch.setenv("RAY_worker_niceness", "0")
         patch.delenv("MLFLOW_TRACKING_URI", raising=False)
         patch.delenv("RAY_ADDRESS", raising=False)
         yield

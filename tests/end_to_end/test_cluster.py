@@ -40,7 +40,6 @@ QUICK = {
     "RAY_gcs_rpc_server_reconnect_timeout_s": "5",
     "RAY_AUTH_MODE": "disabled",  # nothing but this machine reaches it
     "RAY_USAGE_STATS_ENABLED": "0",
-    "RAY_worker_niceness": "0",  # beside it run tests whose trials have 0
 }
 
 

@@ -103,7 +103,6 @@ def started(folder: Path, home: Path, python: Path) -> Iterator[Cluster]:
         "PATH": f"{python.parent}{os.pathsep}{os.environ['PATH']}",
         "RAY_AUTH_MODE": "token",
         "RAY_USAGE_STATS_ENABLED": "0",
-        "RAY_worker_niceness": "0",  # beside it run tests whose trials have 0
         "RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER": "0",  # on loopback alone
         "RAY_JOB_STOP_WAIT_TIME_S": "60",
         "RAY_metrics_report_interval_ms": "1000",
