@@ -14,7 +14,7 @@ from automl.settings import Settings
 from automl.storage import Storage
 from automl.workers import Workers
 from cluster import Room, TrialResources
-from search.config import Model
+from search.config import TrialConfig
 
 
 @pytest.mark.parametrize(
@@ -51,6 +51,6 @@ def test_it_says_what_is_wrong_and_how_to_go_on(
             None,  # type: ignore[arg-type]
             tmp_path,
             Storage(str(tmp_path)),
-            reference=Model(),
+            baseline=TrialConfig(),
             limits=Limits(),
         )

@@ -275,7 +275,7 @@ def test_warnings_about_time():
     made = {**BETTER, "ssa": replace(BETTER["ssa"], counted=True, devices={1: "a fast one", 2: "a slow one"})}
     made["baseline"] = replace(made["baseline"], devices={1: "a slow one", 2: "a slow one"})
     counted, unlike = sorted(judge(question(), ARMS, made).warnings, reverse=True)
-    assert "could not be measured precisely on this machine" in counted
+    assert "could not be measured precisely" in counted
     assert counted.endswith(": ssa")
     assert "1 seeds trained on unlike devices (a fast one, a slow one)" in unlike
     assert not judge(question(), ARMS, BETTER).warnings
