@@ -32,12 +32,12 @@ from ray import tune
 from ray.cluster_utils import Cluster
 from ray.tune.execution import tune_controller
 
-from automl.keeper import Keeper
-from automl.logs import chatter_to
-from automl.progress import Progress, search_summary
-from automl.storage import Storage
-from automl.tracking.apart import Apart
-from automl.tracking.subject import Subject, below
+from automl.listeners.retention import Keeper
+from automl.storage.logs import chatter_to
+from automl.listeners.progress import Progress, search_summary
+from automl.storage.storage import Storage
+from automl.tracking.process import Apart
+from automl.tracking.run_spec import Subject, below
 from automl.tracking.tracker import Tracker
 from cluster import Room, TrialResources
 from search.engine import Engine

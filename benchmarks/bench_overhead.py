@@ -16,10 +16,10 @@ from pathlib import Path
 import torch
 from harness import Row, show, write
 
-from automl.loop import fit, start
-from automl.runtime import Runtime
-from automl.search import run_search
-from automl.settings import Settings
+from automl.training.loop import fit, start
+from automl.config.runtime import Runtime
+from automl.search.run import run_search
+from automl.config.settings import Settings
 from automl.tasks import open_task
 from search.config import Data, Model, Training, TrialConfig
 from search.study import open_study, read_history

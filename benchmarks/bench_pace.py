@@ -25,9 +25,9 @@ import torch
 from harness import RESULTS, device_name, versions
 
 from attention import Spec
-from automl.clock import processor_time
-from automl.pace import Pace, Timings, measure_pace
-from automl.runtime import Runtime
+from automl.training.clock import processor_time
+from automl.costs.step_time import Pace, Timings, measure_pace
+from automl.config.runtime import Runtime
 from automl.tasks import open_task
 from search.config import Data, Model, Training, TrialConfig
 

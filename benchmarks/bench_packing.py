@@ -17,8 +17,8 @@ from harness import Row, show, write
 from pictures import make_pictures
 
 from attention import Spec
-from automl.loop import fit, start
-from automl.runtime import Runtime
+from automl.training.loop import fit, start
+from automl.config.runtime import Runtime
 from automl.tasks import open_task
 from search.config import Data, Model, Training, TrialConfig
 

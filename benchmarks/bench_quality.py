@@ -19,12 +19,12 @@ from harness import Row, find_device, show, write
 from torch import nn
 
 from attention import Spec
-from automl.data import cache_root
+from automl.storage.storage.cache import cache_root
 from automl.data.archive import extracted
-from automl.loop import evaluate, fit, start
-from automl.runtime import Runtime
+from automl.training.loop import evaluate, fit, start
+from automl.config.runtime import Runtime
 from automl.tasks import Task, open_task
-from automl.tasks.classification import images
+from automl.tasks.image_classification import images
 from search.config import Data, Model, Training, TrialConfig
 
 DEVICE = find_device()

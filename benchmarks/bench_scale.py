@@ -18,8 +18,8 @@ import optuna
 import psutil
 from harness import Row, show, write
 
-from automl.search import run_search
-from automl.settings import Settings
+from automl.search.run import run_search
+from automl.config.settings import Settings
 from search import choices
 from search.config import Data, Model, TrialConfig
 from search.study import open_study
@@ -60,7 +60,7 @@ def main() -> None:
         experiment = client.get_experiment_by_name("trivial").experiment_id
         runs, token = 0, None
         while True:
-            page = client.search_runs([experiment], "tags.`automl.trial` LIKE '%'", page_token=token)
+            page = client.search_runs([experiment], "tags.`automl.trials.trial` LIKE '%'", page_token=token)
             runs, token = runs + len(page), page.token
             if not token:
                 break

@@ -23,10 +23,10 @@ from pictures import make_pictures
 from torch import nn
 
 from attention import Spec
-from automl.graphs import record
-from automl.loop import start, total_steps, train_epoch
-from automl.runtime import Compile, Runtime
-from automl.step import GraphedStep, Step, make_step
+from automl.training.graphs import record
+from automl.training.loop import start, total_steps, train_epoch
+from automl.config.runtime import Compile, Runtime
+from automl.training.step import GraphedStep, Step, make_step
 from automl.tasks import open_task
 from search.config import Data, Model, Training, TrialConfig
 

@@ -18,8 +18,8 @@ import pyarrow.parquet as pq
 import torch
 
 from attention import ATTENTIONS, Spec
-from automl.loop import fit, start
-from automl.runtime import Runtime
+from automl.training.loop import fit, start
+from automl.config.runtime import Runtime
 from automl.tasks import open_task
 from search.config import Data, Model, Training, TrialConfig
 

@@ -8,7 +8,7 @@ import hypothesis
 import pytest
 from services import MlflowServer, ObjectStore, serve_mlflow, serve_objects, serve_postgres
 
-from automl.storage import Storage
+from automl.storage.storage import Storage
 
 # What a machine has to do beside the tests is none of their business.
 hypothesis.settings.register_profile("patient", deadline=None)

@@ -16,7 +16,7 @@ from pathlib import Path, PurePosixPath, PureWindowsPath
 
 from attention.errors import InputError
 from automl.data.digest import file_digest
-from automl.data.store import once
+from automl.storage.cache import once
 
 SUFFIXES = (".tgz", ".tar.gz", ".tar", ".zip")
 MAX_MEMBERS = 5_000_000  # ImageNet has 1.3 million

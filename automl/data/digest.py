@@ -11,7 +11,7 @@ import numpy as np
 from attention.errors import InputError
 from automl.data.items import Item
 from automl.data.progress import progress
-from automl.data.store import once
+from automl.storage.cache import once
 
 SIZE = 32  # bytes of a SHA-256
 

@@ -13,11 +13,11 @@ from pathlib import Path
 from urllib.parse import urlsplit
 
 from attention.errors import InputError
-from automl.addresses import public
+from automl.storage.addresses import public
 from automl.data.archive import MAX_SHARE_OF_DISK, descend, unpack
 from automl.data.progress import progress
-from automl.data.store import once
-from automl.disk import NO_ROOM
+from automl.storage.cache import once
+from automl.storage.disk import NO_ROOM
 
 BLOCK = 1 << 20  # bytes
 SILENCE = 60.0  # seconds without a byte, after which a server is given up

@@ -12,10 +12,10 @@ from pathlib import Path
 from typing import Any
 
 from attention.errors import InputError
-from automl.data.cache import Cache, is_sound
+from automl.data.images.cache import Cache, is_sound
 from automl.data.digest import file_digest
-from automl.data.store import cache_root, once
-from automl.storage import Storage
+from automl.storage.cache import cache_root, once
+from automl.storage.storage import Storage
 
 FOLDER = ".data"  # in the storage, for all searches there
 FILE = "data.json"  # in a search's folder

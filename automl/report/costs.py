@@ -5,11 +5,11 @@ from collections.abc import Sequence
 from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 
-from automl.keeper import NOISE, front
+from automl.listeners.retention import NOISE, front
 from automl.report import style
 from automl.report.plot import Cell, Plot, Table, absent
 from automl.report.read import Search, Trial
-from automl.units import short
+from automl.config.units import short
 from search.halving import dominates
 
 NAME, TITLE = "costs", "What it costs"

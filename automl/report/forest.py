@@ -6,7 +6,7 @@ from matplotlib.figure import Figure
 
 from automl.report import style
 from automl.report.plot import Cell, Plot, Table, absent
-from automl.report.verdict import Arm, Comparison, Verdict
+from automl.report.confirmation import Arm, Comparison, Verdict
 
 TITLE = "Difference from the tuned baseline"
 

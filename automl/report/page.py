@@ -11,9 +11,9 @@ from automl.report.failures import failures, reasons
 from automl.report.listing import listing, repeat
 from automl.report.plot import Cell, Plot, Table
 from automl.report.read import Search
-from automl.report.verdict import Verdict
-from automl.settings import command
-from automl.units import duration, short
+from automl.report.confirmation import Verdict
+from automl.config.settings import command
+from automl.config.units import duration, short
 from search.record import State
 
 

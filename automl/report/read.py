@@ -15,9 +15,9 @@ from typing import Any
 from optuna.distributions import BaseDistribution
 
 from attention import InputError
-from automl.folder import About, find_search, named
-from automl.report.verdict import Verdict, read_verdicts
-from automl.settings import command
+from automl.storage.folder import About, find_search, named
+from automl.report.confirmation import Verdict, read_verdicts
+from automl.config.settings import command
 from search.halving import Rungs
 from search.ledger import RESOURCE, Plan, leaders
 from search.record import State, TrialRecord

@@ -19,7 +19,7 @@ from matplotlib.ticker import FuncFormatter, MaxNLocator
 
 from attention import ATTENTIONS
 from automl.report.read import MIXED, PLAIN
-from automl.units import short
+from automl.config.units import short
 
 WIDTH = 3.75  # inches: 360 CSS pixels, what a phone has between its margins
 LETTER = 0.072  # inches that a letter of the small size takes, on the wide side

@@ -3,9 +3,9 @@
 from collections.abc import Mapping
 
 from attention import unknown
-from automl.runtime import Runtime
+from automl.config.runtime import Runtime
 from automl.tasks.base import Split, Task
-from automl.tasks.classification import ImageClassification
+from automl.tasks.image_classification import ImageClassification
 from search.config import TrialConfig
 
 TASKS: Mapping[str, type[Task]] = {"classification": ImageClassification}

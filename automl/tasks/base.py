@@ -8,8 +8,8 @@ from typing import Any, Literal
 from torch import Tensor, nn
 
 from automl.data.manifest import Manifest
-from automl.runtime import Runtime
-from automl.storage import Storage
+from automl.config.runtime import Runtime
+from automl.storage.storage import Storage
 from search.config import TrialConfig
 
 Batch = tuple[Tensor, ...]  # whatever the task's own `loss` takes

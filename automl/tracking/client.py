@@ -7,8 +7,8 @@ from mlflow.environment_variables import MLFLOW_HTTP_REQUEST_MAX_RETRIES as RETR
 from mlflow.environment_variables import MLFLOW_SUPPRESS_PRINTING_URL_TO_STDOUT as QUIET
 
 from attention import InputError
-from automl.addresses import public
-from automl.lasting import local_path
+from automl.storage.addresses import public
+from automl.storage.lasting import local_path
 
 
 def open_client() -> Any:

@@ -9,11 +9,11 @@ import mlflow
 from mlflow.exceptions import MlflowException
 
 from attention import InputError
-from automl.addresses import public
-from automl.chosen import Chosen
-from automl.folder import About
-from automl.settings import command
-from automl.storage import Storage
+from automl.storage.addresses import public
+from automl.export.chosen import Chosen
+from automl.storage.folder import About
+from automl.config.settings import command
+from automl.storage.storage import Storage
 from automl.tracking.client import experiments, open_client
 from automl.tracking.tags import CHECKPOINT, CONFIRMED, IDENTITY, TRIAL, VERDICT
 from search.config import TrialConfig

@@ -10,15 +10,15 @@ import numpy as np
 from optuna.study import StudyDirection
 
 from attention import Spec
-from automl import hits
-from automl.arms import Arm
-from automl.folder import new_folder
-from automl.interrupt import Interrupt
-from automl.same_data import keep_manifest
-from automl.settings import Settings
-from automl.storage import Storage
+from automl.trials import hits
+from automl.confirm.arms import Arm
+from automl.storage.folder import new_folder
+from automl.trials.interrupt import Interrupt
+from automl.tasks.same_data import keep_manifest
+from automl.config.settings import Settings
+from automl.storage.storage import Storage
 from automl.tasks import task_of
-from automl.verdict import Cost, Question, Scores
+from automl.confirm.verdict import Cost, Question, Scores
 from cluster import Room, TrialResources
 from search.config import Data, Model, Training, TrialConfig
 from search.ledger import Ledger, Plan

@@ -8,8 +8,8 @@ import torch
 from automl_cases import EVERY_ATTENTION, HERE, tiny
 from mlflow import MlflowClient
 
-from automl.export import ExportResult, run_export
-from automl.train import TrainResult, run_train
+from automl.export.run import ExportResult, run_export
+from automl.trials.train import TrainResult, run_train
 
 
 @pytest.fixture(scope="session", autouse=True)
@@ -90,7 +90,7 @@ def _there(folder: Path) -> Iterator[None]:
 @pytest.fixture
 def cli(capsys: pytest.CaptureFixture[str]) -> Callable[..., tuple[int, str, str]]:
     """Runs a command in this process: its exit code, standard output and standard error."""
-    from automl.cli import main
+    from automl.cli.main import main
 
     def run(*arguments: str) -> tuple[int, str, str]:
         with pytest.raises(SystemExit) as end:

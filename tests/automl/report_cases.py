@@ -11,9 +11,9 @@ from typing import Any
 from optuna.study import StudyDirection
 from optuna.trial import FrozenTrial, TrialState, create_trial
 
-from automl.folder import FILE as ABOUT
-from automl.folder import FORMAT
-from automl.settings import Settings
+from automl.storage.folder import FILE as ABOUT
+from automl.storage.folder import FORMAT
+from automl.config.settings import Settings
 from search.config import TrialConfig
 from search.halving import Rungs
 from search.ledger import Plan

@@ -9,9 +9,9 @@ from pathlib import Path
 import pytest
 
 from attention import InputError
-from automl.addresses import public
-from automl.folder import provenance
-from automl.logs import chatter_to
+from automl.storage.addresses import public
+from automl.storage.folder import provenance
+from automl.storage.logs import chatter_to
 from automl.tracking import client
 
 PLANTED = "pla+nted%21"
@@ -83,7 +83,7 @@ def test_a_mistake(cli: Callable[..., tuple[int, str, str]]) -> None:
 
 def test_a_defect_keeps_its_traceback() -> None:
     """In a process of its own, as Python prints what nobody catches."""
-    program = f"import automl.cli as c; c.app = lambda *_: open({ADDRESS!r}); c.main()"
+    program = f"import automl.cli.main as c; c.app = lambda *_: open({ADDRESS!r}); c.main()"
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=60)
     assert done.returncode == 1
     assert done.stderr.startswith("Traceback")

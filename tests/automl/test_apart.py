@@ -10,9 +10,9 @@ import pytest
 from mlflow import MlflowClient
 
 from attention import InputError
-from automl.storage import Storage
-from automl.tracking.apart import Apart
-from automl.tracking.subject import Subject, below
+from automl.storage.storage import Storage
+from automl.tracking.process import Apart
+from automl.tracking.run_spec import Subject, below
 from automl.tracking.tags import BEST, SEARCH, TRIAL
 from automl.tracking.tracker import Tracker
 from search.config import TrialConfig
@@ -104,7 +104,7 @@ import sys, time
 from pathlib import Path
 sys.path.insert(0, {tests!r})
 from test_apart import subject
-from automl.tracking.apart import Apart
+from automl.tracking.process import Apart
 mirror = Apart(subject(Path({folder!r})))
 mirror.runs()
 print(mirror.process.pid, flush=True)

@@ -4,8 +4,8 @@ import pytest
 from confirm_cases import CONV, SAGAN, SSA, record
 
 from attention import InputError, Spec
-from automl.arms import ablations, choose_arms
-from automl.settings import Settings
+from automl.confirm.arms import ablations, choose_arms
+from automl.config.settings import Settings
 from search.config import Model, TrialConfig
 from search.ledger import Plan
 from search.record import Role, State

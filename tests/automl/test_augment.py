@@ -7,8 +7,8 @@ from hypothesis import strategies as st
 from PIL import Image, ImageDraw
 from torch import Tensor
 
-from automl.data import decode
-from automl.data.augment import MEAN, STD, centre_crop, cut, draw_boxes, normalise
+from automl.data.images import decode
+from automl.data.images.augment import MEAN, STD, centre_crop, cut, draw_boxes, normalise
 
 SIDE = 64
 

@@ -8,9 +8,9 @@ from automl_cases import CPU, HERE, Regression, opened, timeless
 from torch import Tensor, nn
 
 from attention import ATTENTIONS, Spec
-from automl import checkpoint
-from automl.loop import Diverged, evaluate, fit, rate_at, start, total_steps
-from automl.storage import Storage
+from automl.training import checkpoint
+from automl.training.loop import Diverged, evaluate, fit, rate_at, start, total_steps
+from automl.storage.storage import Storage
 from automl.tasks import Task, open_task
 from search.record import Metrics
 

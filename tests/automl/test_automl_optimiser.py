@@ -6,7 +6,7 @@ from automl_cases import EVERY_ATTENTION, HERE, tiny
 from hypothesis import given
 from hypothesis import strategies as st
 
-from automl.optimiser import build_optimizer, learning_rate
+from automl.training.optimiser import build_optimizer, learning_rate
 from automl.tasks import open_task
 from search.config import Optimizer, Schedule
 

@@ -11,9 +11,9 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from attention import InputError
-from automl import checkpoint
-from automl.loop import State, fit, start
-from automl.storage import Storage
+from automl.training import checkpoint
+from automl.training.loop import State, fit, start
+from automl.storage.storage import Storage
 from search.config import TrialConfig
 
 

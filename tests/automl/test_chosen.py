@@ -7,14 +7,14 @@ import numpy as np
 import pytest
 from confirm_cases import FOUND, SSA, FakeWorkers, NoTracker, fake_search, record
 
-import automl.confirm
-import automl.workers
+import automl.confirm.run
+import automl.trials.session
 from attention import InputError
-from automl.chosen import choose
-from automl.confirm import run_confirm
-from automl.keeper import Keeper
-from automl.search import Stopped
-from automl.storage import Storage
+from automl.export.chosen import choose
+from automl.confirm.run import run_confirm
+from automl.listeners.retention import Keeper
+from automl.search.run import Stopped
+from automl.storage.storage import Storage
 from search.record import State
 
 BASELINE, LEAD = "baseline (trial 0)", "ssa@stage1.block2.branch (trial 1)"
@@ -33,8 +33,8 @@ def search(storage: Storage) -> Storage:
 @pytest.fixture
 def confirm(search: Storage, monkeypatch: pytest.MonkeyPatch) -> Confirm:
     """Confirms it, with so much of a gain, in points, and so many trainings before it is stopped."""
-    monkeypatch.setattr(automl.confirm, "Apart", nullcontext)
-    monkeypatch.setattr(automl.confirm, "Tracker", NoTracker)
+    monkeypatch.setattr(automl.confirm.run, "Apart", nullcontext)
+    monkeypatch.setattr(automl.confirm.run, "Tracker", NoTracker)
     monkeypatch.setattr(Keeper, "ended", lambda self, trial: None)  # that server is slow to delete
 
     def run(gain: float, *, most: int = 10**9, again: bool = False) -> None:
@@ -45,7 +45,7 @@ def confirm(search: Storage, monkeypatch: pytest.MonkeyPatch) -> Confirm:
         def valid(arm: str, seed: int) -> float:
             return 0.4 + 0.01 * (arm == LEAD and seed == 3)
 
-        monkeypatch.setattr(automl.workers, "open_workers", FakeWorkers(score, valid, most=most).open)
+        monkeypatch.setattr(automl.trials.session, "open_workers", FakeWorkers(score, valid, most=most).open)
         run_confirm("mine", top=1, seeds=8, again=again, storage=str(search))
 
     return run

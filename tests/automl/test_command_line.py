@@ -11,9 +11,9 @@ import pytest
 from PIL import Image
 
 from attention import ATTENTIONS, InputError
-from automl import search
-from automl.folder import new_folder
-from automl.settings import Settings
+from automl.search.run import run as search
+from automl.storage.folder import new_folder
+from automl.config.settings import Settings
 from search.ledger import Plan
 from search.spaces import SPACES, fingerprint
 

@@ -10,14 +10,14 @@ from confirm_cases import SSA, FakeWorkers, NoTracker, config, fake_search
 from mlflow import MlflowClient
 from scipy import stats
 
-import automl.confirm
-import automl.workers
+import automl.confirm.run
+import automl.trials.session
 from attention import InputError
-from automl.compare import run_compare
-from automl.confirm import run_confirm
-from automl.storage import Storage
-from automl.tracking.mirror import Mirror
-from automl.tracking.subject import Subject
+from automl.confirm.compare import run_compare
+from automl.confirm.run import run_confirm
+from automl.storage.storage import Storage
+from automl.tracking.writer import Mirror
+from automl.tracking.run_spec import Subject
 from automl.tracking.tracker import Tracker
 from search.config import TrialConfig
 from search.record import State, TrialRecord
@@ -92,9 +92,9 @@ def confirmed(store: MlflowClient, tmp_path: Path, monkeypatch: pytest.MonkeyPat
         noise = 0.002 * float(np.random.default_rng([len(arm), seed]).normal())
         return 0.9 + noise + (0.02 if arm.startswith(LEAD) else 0)
 
-    monkeypatch.setattr(automl.workers, "open_workers", FakeWorkers(score).open)
-    monkeypatch.setattr(automl.confirm, "Apart", nullcontext)
-    monkeypatch.setattr(automl.confirm, "Tracker", NoTracker)
+    monkeypatch.setattr(automl.trials.session, "open_workers", FakeWorkers(score).open)
+    monkeypatch.setattr(automl.confirm.run, "Apart", nullcontext)
+    monkeypatch.setattr(automl.confirm.run, "Tracker", NoTracker)
     run_confirm("mine", top=2, seeds=8)
     return folder
 
@@ -161,7 +161,7 @@ def test_mistakes_are_told(confirmed, store, cli, names, said) -> None:
     ],
 )
 def test_what_cannot_be_compared(store, monkeypatch, one, other, said) -> None:
-    from automl import compare
+    from automl.confirm.run import compare
 
     monkeypatch.setattr(compare, "TASKS", {**compare.TASKS, "detection": compare.TASKS["classification"]})
     runs = [training(place, values(0.9, seeds, 1)) for place, seeds in (one, other)]

@@ -20,21 +20,22 @@ from safetensors.torch import load_file
 from services import ObjectStore
 
 from attention import InputError
-from automl import checkpoint, export
-from automl.chosen import Chosen
-from automl.export import ExportResult, run_export
-from automl.folder import read_about
-from automl.onnx_session import open_onnx
-from automl.same_data import keep_manifest
-from automl.storage import Storage
+from automl.training import checkpoint
+from automl.export.run import run as export
+from automl.export.chosen import Chosen
+from automl.export.run import ExportResult, run_export
+from automl.storage.folder import read_about
+from automl.export.onnx_session import open_onnx
+from automl.tasks.same_data import keep_manifest
+from automl.storage.storage import Storage
 from automl.tasks import open_task
-from automl.tasks.classification import Probabilities
-from automl.tracking.mirror import Mirror
+from automl.tasks.image_classification import Probabilities
+from automl.tracking.writer import Mirror
 from automl.tracking.registry import Registered
-from automl.tracking.subject import Subject, search_subject
+from automl.tracking.run_spec import Subject, search_subject
 from automl.tracking.tags import CONFIRMED, VERDICT
 from automl.tracking.tracker import Tracker
-from automl.train import TrainResult
+from automl.trials.train import TrainResult
 from search.config import TrialConfig
 from search.record import State, TrialRecord
 from search.study import read_records

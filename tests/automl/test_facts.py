@@ -9,9 +9,10 @@ from automl_cases import HERE, TINY, opened, tiny
 from torch import nn
 
 from attention import Spec
-from automl import facts, pace
-from automl.facts import Facts, count_macs, measure, step_memory
-from automl.pace import Pace, Timings
+from automl.costs import profile as facts
+from automl.costs import step_time as pace
+from automl.costs.profile import Facts, count_macs, measure, step_memory
+from automl.costs.step_time import Pace, Timings
 from automl.tasks import Task
 
 # Attentions at the first sites, which have the most positions.

@@ -9,12 +9,12 @@ import torch
 from automl_cases import opened, tiny
 
 from attention import InputError
-from automl import checkpoint
-from automl.data.store import once
-from automl.disk import DiskFull
-from automl.failure import failure
-from automl.loop import start
-from automl.storage import Storage
+from automl.training import checkpoint
+from automl.storage.cache import once
+from automl.storage.disk import DiskFull
+from automl.trials.failure import failure
+from automl.training.loop import start
+from automl.storage.storage import Storage
 
 FULL = Path("/dev/full")  # Linux's: every write to it finds the disk full
 

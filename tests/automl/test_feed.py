@@ -8,8 +8,8 @@ import pytest
 import torch
 from automl_cases import CPU, TINY, opened
 
-from automl.data.feed import AHEAD, Feed, prefetched, resident
-from automl.tasks.classification import feed, images
+from automl.data.images.feed import AHEAD, Feed, prefetched, resident
+from automl.tasks.image_classification import feed, images
 
 
 @pytest.fixture(scope="module")
@@ -94,5 +94,5 @@ def test_what_torch_keeps_of_freed_images_is_free(digits, monkeypatch):
     kept = [10**9]
     monkeypatch.setattr(torch.cuda, "mem_get_info", lambda device: (10**9 - sum(kept), 10**9))
     monkeypatch.setattr(torch.cuda, "empty_cache", kept.clear)
-    monkeypatch.setattr("automl.data.feed.resident", lambda images, device: torch.zeros(1))
+    monkeypatch.setattr("automl.data.images.feed.resident", lambda images, device: torch.zeros(1))
     assert Feed(digits, torch.device("cuda")).rows is not None

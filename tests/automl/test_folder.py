@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from attention import InputError
-from automl.folder import (
+from automl.storage.folder import (
     FILE,
     About,
     find_latest,
@@ -23,8 +23,8 @@ from automl.folder import (
     read_about,
     write_about,
 )
-from automl.settings import Settings
-from automl.storage import Storage
+from automl.config.settings import Settings
+from automl.storage.storage import Storage
 from search.ledger import Plan
 from search.record import TRIALS
 
@@ -137,7 +137,7 @@ def test_what_was_killed_was_worked_on_when_it_last_wrote(place: str, tmp_path: 
 
 OTHER = """
 import sys
-from automl.folder import old_folder
+from automl.storage.folder import old_folder
 with old_folder("mine", sys.argv[1]):
     print("in", flush=True)
     sys.stdin.read()

@@ -10,15 +10,15 @@ from onnx import TensorProto, helper
 from PIL import Image
 
 from attention import InputError
-from automl.chosen import choose
-from automl.compare import run_compare
-from automl.folder import FILE
-from automl.predict import run_predict
-from automl.remove import find_removable
+from automl.export.chosen import choose
+from automl.confirm.compare import run_compare
+from automl.storage.folder import FILE
+from automl.export.predict import run_predict
+from automl.cli.remove import find_removable
 from automl.report import run_report
-from automl.search import resume_search
-from automl.searches import list_searches
-from automl.status import read_status
+from automl.search.run import resume_search
+from automl.cli.searches import list_searches
+from automl.cli.status import read_status
 
 HOSTILE = """
 from pathlib import Path

@@ -6,13 +6,13 @@ from pathlib import Path
 
 import pytest
 
-import automl.workers
+import automl.trials.session
 from attention import InputError
-from automl.interrupt import Interrupt
-from automl.limits import Limits
-from automl.settings import Settings
-from automl.storage import Storage
-from automl.workers import Workers
+from automl.trials.interrupt import Interrupt
+from automl.config.limits import Limits
+from automl.config.settings import Settings
+from automl.storage.storage import Storage
+from automl.trials.session import Workers
 from cluster import Room, TrialResources
 from search.config import TrialConfig
 
@@ -35,7 +35,7 @@ def test_it_says_what_is_wrong_and_how_to_go_on(
             raise RuntimeError("Tune's") from error
         raise error
 
-    monkeypatch.setattr(automl.workers, "run_trials", fail)
+    monkeypatch.setattr(automl.trials.session, "run_trials", fail)
     workers = Workers(
         settings=Settings(space="digits"),
         shape=TrialResources(),

@@ -5,8 +5,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from automl import hits
-from automl.storage import Storage
+from automl.trials import hits
+from automl.storage.storage import Storage
 
 
 @pytest.mark.parametrize("count", [1, 8, 9, 1000])

@@ -6,7 +6,7 @@ import threading
 
 import pytest
 
-from automl.interrupt import interrupts
+from automl.trials.interrupt import interrupts
 
 SIGNALS = [signal.SIGINT, signal.SIGTERM]
 
@@ -26,7 +26,7 @@ def test_the_first_signal_is_noted(number: int, capsys: pytest.CaptureFixture[st
 def test_the_second_one_ends_the_process() -> None:
     code = """
 import os, signal
-from automl.interrupt import interrupts
+from automl.trials.interrupt import interrupts
 with interrupts("go on with: x"):
     for number in (signal.SIGINT, signal.SIGTERM):
         os.kill(os.getpid(), number)

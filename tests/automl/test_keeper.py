@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from automl.keeper import Keeper, front
-from automl.storage import Storage
+from automl.listeners.retention import Keeper, front
+from automl.storage.storage import Storage
 from search.config import TrialConfig
 from search.ledger import Plan, leaders
 from search.record import CHECKPOINT, Role, State, TrialRecord

@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from attention import InputError
-from automl.lasting import check_lasting
+from automl.storage.lasting import check_lasting
 
 
 @pytest.fixture(autouse=True)

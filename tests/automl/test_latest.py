@@ -8,19 +8,20 @@ from typing import Any
 import pytest
 from confirm_cases import FOUND, FakeWorkers, NoTracker, fake_search
 
-import automl.confirm
+import automl.confirm.run
 import automl.report
-import automl.workers
+import automl.trials.session
 from attention import InputError
-from automl import compare, export
-from automl.chosen import Chosen
-from automl.confirm import run_confirm
-from automl.folder import old_folder, write_about
-from automl.keeper import Keeper
+from automl.confirm.run import compare
+from automl.export.run import run as export
+from automl.export.chosen import Chosen
+from automl.confirm.run import run_confirm
+from automl.storage.folder import old_folder, write_about
+from automl.listeners.retention import Keeper
 from automl.report.read import read_search
-from automl.searches import list_searches
-from automl.status import read_status
-from automl.storage import Storage
+from automl.cli.searches import list_searches
+from automl.cli.status import read_status
+from automl.storage.storage import Storage
 
 Acts = Callable[[str], str]
 
@@ -54,11 +55,11 @@ def compared(storage: str) -> str:
 def test_all_act_on_the_one_that_was_worked_on_last(
     storage: Storage, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.setattr(automl.confirm, "Apart", nullcontext)
-    monkeypatch.setattr(automl.confirm, "Tracker", NoTracker)
+    monkeypatch.setattr(automl.confirm.run, "Apart", nullcontext)
+    monkeypatch.setattr(automl.confirm.run, "Tracker", NoTracker)
     monkeypatch.setattr(Keeper, "ended", lambda self, trial: None)  # that server is slow to delete
     workers = FakeWorkers(lambda arm, seed: 0.9 + 0.001 * (seed % 3) + 0.02 * arm.startswith("ssa"))
-    monkeypatch.setattr(automl.workers, "open_workers", workers.open)
+    monkeypatch.setattr(automl.trials.session, "open_workers", workers.open)
     monkeypatch.setattr(export, "_export", fake_export)
     place = str(storage)
     for name in ("older", "newer"):

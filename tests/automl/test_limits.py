@@ -1,6 +1,6 @@
 import pytest
 
-from automl.limits import Limits
+from automl.config.limits import Limits
 
 FACTS = {"params": 2.5e6, "macs": 1e9, "memory": 3e9, "latency": 20.0, "pace": 1.5}
 

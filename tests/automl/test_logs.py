@@ -5,14 +5,14 @@ from pathlib import Path
 
 import pytest
 
-from automl.logs import chatter_to
+from automl.storage.logs import chatter_to
 
 
 @pytest.mark.parametrize("category", [DeprecationWarning, FutureWarning, UserWarning])
 def test_warnings_that_the_command_line_hides_are_in_the_log(category: type[Warning], tmp_path: Path) -> None:
     log = tmp_path / "log.txt"
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore", category)  # as automl.cli.main does
+        warnings.simplefilter("ignore", category)  # as automl.cli.main.main does
         filters = list(warnings.filters)
         with chatter_to(log):
             warnings.warn("a value is out of range", category, stacklevel=1)

@@ -5,7 +5,7 @@ import pytest
 from automl_cases import Regression
 
 from attention import InputError
-from automl.lr_find import find_learning_rate, plot
+from automl.training.lr_find import find_learning_rate, plot
 
 
 def test_suggestion_lies_where_the_loss_falls() -> None:

@@ -1,9 +1,9 @@
 """Gauges of a search that nobody collects. tests/end_to_end/test_ray_job.py reads their values."""
 
-from automl.interrupt import Interrupt
-from automl.metrics import Meter
-from automl.settings import Settings
-from automl.workers import Workers
+from automl.trials.interrupt import Interrupt
+from automl.listeners.prometheus import Meter
+from automl.config.settings import Settings
+from automl.trials.session import Workers
 from cluster import Room, TrialResources
 from search.config import TrialConfig
 from search.ledger import Plan

@@ -12,15 +12,15 @@ from automl_cases import EVERY_ATTENTION, Regression, opened
 from PIL import Image
 from sklearn.datasets import load_digits
 
-from automl.chosen import Chosen
-from automl.export import ExportResult
-from automl.model_card import model_card, table, text
-from automl.predict import run_predict
-from automl.score_card import ScoreCard
-from automl.speed import Speed
-from automl.storage import Storage
+from automl.export.chosen import Chosen
+from automl.export.run import ExportResult
+from automl.export.model_card import model_card, table, text
+from automl.export.predict import run_predict
+from automl.export.score_card import ScoreCard
+from automl.export.speed import Speed
+from automl.storage.storage import Storage
 from automl.tasks import Task
-from automl.train import TrainResult
+from automl.trials.train import TrainResult
 
 RUN = Chosen(name="name", checkpoint=Storage("checkpoint"), what="the run that was named", run_id="abc")
 BEST = replace(RUN, what="the search's best", search="mine", run_id=None)

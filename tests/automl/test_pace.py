@@ -8,8 +8,8 @@ import pytest
 from automl_cases import Regression, opened
 
 from attention import Spec
-from automl import pace
-from automl.pace import BELIEVED, LEAST, Epoch, Pace, Timings, interval, measure_pace, own_pace
+from automl.costs import step_time as pace
+from automl.costs.step_time import BELIEVED, LEAST, Epoch, Pace, Timings, interval, measure_pace, own_pace
 
 Clock = Callable[[float, float, float], None]
 

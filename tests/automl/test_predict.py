@@ -11,15 +11,15 @@ from PIL import Image
 from sklearn.datasets import load_digits
 
 from attention import InputError
-from automl import checkpoint
-from automl.data import open_split
-from automl.data.augment import centre_crop
-from automl.export import ExportResult
-from automl.predict import BATCH, run_predict
-from automl.storage import Storage
+from automl.training import checkpoint
+from automl.data.images import open_split
+from automl.data.images.augment import centre_crop
+from automl.export.run import ExportResult
+from automl.export.predict import BATCH, run_predict
+from automl.storage.storage import Storage
 from automl.tasks import open_task
-from automl.tasks.classification import Probabilities
-from automl.train import TrainResult
+from automl.tasks.image_classification import Probabilities
+from automl.trials.train import TrainResult
 from search.config import TrialConfig
 
 

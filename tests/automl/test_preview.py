@@ -10,8 +10,8 @@ import pytest
 from scipy.stats import nct
 from scipy.stats import t as student
 
-from automl.preview import NOISE, detectable, expected_resource, preview
-from automl.settings import Settings
+from automl.cli.preview import NOISE, detectable, expected_resource, preview
+from automl.config.settings import Settings
 from search.halving import Rungs
 
 

@@ -7,9 +7,9 @@ from typing import Any
 
 import pytest
 
-import automl.progress
+import automl.listeners.progress
 from attention import Spec
-from automl.progress import Progress, search_summary
+from automl.listeners.progress import Progress, search_summary
 from search.config import Model, TrialConfig
 from search.halving import Rungs
 from search.ledger import Plan
@@ -18,7 +18,7 @@ from search.record import State, TrialRecord
 
 @pytest.fixture(autouse=True)
 def every_line_says_how_it_stands(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(automl.progress, "SUMMED", 0.0)
+    monkeypatch.setattr(automl.listeners.progress, "SUMMED", 0.0)
 
 
 class Shown(Progress):
@@ -92,7 +92,7 @@ def test_a_log_has_one_line_for_each_ended_trial(capsys: pytest.CaptureFixture[s
 def test_of_many_at_once_few_lines_say_how_it_stands(
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(automl.progress, "SUMMED", 60.0)
+    monkeypatch.setattr(automl.listeners.progress, "SUMMED", 60.0)
     progress = make(5)
     for number in range(4):
         if number == 2:

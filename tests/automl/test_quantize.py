@@ -9,13 +9,13 @@ import pytest
 import torch
 from automl_cases import opened
 
-from automl import export
-from automl.data import open_split
-from automl.data.augment import centre_crop
-from automl.export import ExportResult, run_export
-from automl.quantize import left_alone, quantize_int8
-from automl.tasks.classification import ImageClassification
-from automl.train import TrainResult
+from automl.export.run import run as export
+from automl.data.images import open_split
+from automl.data.images.augment import centre_crop
+from automl.export.run import ExportResult, run_export
+from automl.export.quantize import left_alone, quantize_int8
+from automl.tasks.image_classification import ImageClassification
+from automl.trials.train import TrainResult
 
 Level = onnxruntime.GraphOptimizationLevel
 

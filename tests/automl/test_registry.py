@@ -10,14 +10,14 @@ from automl_cases import CPU, HERE
 from mlflow import MlflowClient
 
 from attention import InputError
-from automl import checkpoint
-from automl.export import ExportResult, run_export
-from automl.storage import Storage
+from automl.training import checkpoint
+from automl.export.run import ExportResult, run_export
+from automl.storage.storage import Storage
 from automl.tasks import open_task
-from automl.tasks.classification import Probabilities
+from automl.tasks.image_classification import Probabilities
 from automl.tracking.registry import check_registry, register
 from automl.tracking.tags import VERDICT
-from automl.train import TrainResult
+from automl.trials.train import TrainResult
 from search.config import TrialConfig
 
 Cli = Callable[..., tuple[int, str, str]]

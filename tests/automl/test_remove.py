@@ -9,9 +9,9 @@ from confirm_cases import FOUND, fake_search
 from filelock import FileLock
 
 from attention import InputError
-from automl.folder import find_search, old_folder
-from automl.remove import run_remove
-from automl.storage import Storage
+from automl.storage.folder import find_search, old_folder
+from automl.cli.remove import run_remove
+from automl.storage.storage import Storage
 
 Cli = Callable[..., tuple[int, str, str]]
 

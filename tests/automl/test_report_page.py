@@ -15,12 +15,12 @@ from optuna.trial import FrozenTrial
 from report_cases import SSA, frozen, made_up, plan_of, save_search, save_verdict, verdict_of
 
 from attention import Spec
-from automl.folder import read_about
+from automl.storage.folder import read_about
 from automl.report import ReportResult, _make, run_report, sections
 from automl.report.read import Search, Trial, read_search
-from automl.storage import Storage
-from automl.tracking.mirror import Mirror
-from automl.tracking.subject import search_subject
+from automl.storage.storage import Storage
+from automl.tracking.writer import Mirror
+from automl.tracking.run_spec import search_subject
 from search.config import TrialConfig
 from search.record import State
 from search.study import read_record

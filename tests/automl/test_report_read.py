@@ -11,7 +11,7 @@ from optuna.trial import FrozenTrial
 from report_cases import made_up, plan_of, save_search, save_verdict, verdict_of
 
 from attention import InputError
-from automl.folder import old_folder
+from automl.storage.folder import old_folder
 from automl.report import run_report
 from automl.report.read import read_search
 from search.record import State

@@ -6,10 +6,10 @@ from typing import Any
 import pytest
 from automl_cases import Regression, opened
 
-from automl.result import SearchResult, make_result
-from automl.search import make_plan
-from automl.settings import Settings
-from automl.statistics import guessing
+from automl.search.result import SearchResult, make_result
+from automl.search.run import make_plan
+from automl.config.settings import Settings
+from automl.confirm.statistics import guessing
 from search.config import TrialConfig
 from search.ledger import Plan
 from search.record import Role, State, TrialRecord

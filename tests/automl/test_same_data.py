@@ -14,20 +14,21 @@ from confirm_cases import FOUND, PLAN, FakeWorkers, NoTracker, fake_search
 from optuna.study import StudyDirection
 from PIL import Image
 
-import automl.confirm
-import automl.workers
+import automl.confirm.run
+import automl.trials.session
 from attention import InputError
-from automl import export
-from automl.chosen import Chosen
-from automl.compare import run_compare
-from automl.confirm import run_confirm
-from automl.data import make_manifest, shared
+from automl.export.run import run as export
+from automl.export.chosen import Chosen
+from automl.confirm.compare import run_compare
+from automl.confirm.run import run_confirm
+from automl.data import shared
+from automl.data.images import make_manifest
 from automl.data.manifest import FILE
-from automl.export import run_export
-from automl.folder import find_search
-from automl.same_data import check_same, mend_manifest, search_of
-from automl.search import _learn, resume_search, share
-from automl.storage import Storage
+from automl.export.run import run_export
+from automl.storage.folder import find_search
+from automl.tasks.same_data import check_same, mend_manifest, search_of
+from automl.search.run import _learn, resume_search, share
+from automl.storage.storage import Storage
 from automl.tasks import open_task
 from search.config import TrialConfig
 from search.record import TrialRecord
@@ -117,9 +118,9 @@ def quiet(photos: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     def score(arm: str, seed: int) -> float:
         return 0.9 + 0.001 * (seed % 3)
 
-    monkeypatch.setattr(automl.workers, "open_workers", FakeWorkers(score).open)
-    monkeypatch.setattr(automl.confirm, "Apart", nullcontext)
-    monkeypatch.setattr(automl.confirm, "Tracker", NoTracker)
+    monkeypatch.setattr(automl.trials.session, "open_workers", FakeWorkers(score).open)
+    monkeypatch.setattr(automl.confirm.run, "Apart", nullcontext)
+    monkeypatch.setattr(automl.confirm.run, "Tracker", NoTracker)
     place = Storage("searches") / "mine" / "confirm" / "trials" / "0000"
     chosen = Chosen(name="000", checkpoint=place, what="the run that was named", run_id="abc")
     monkeypatch.setattr(export, "find_run", lambda run: chosen)
@@ -143,7 +144,7 @@ def test_changed_data_are_refused_by_name(
     before = (folder / "search.json").read_text()
     name = change(photos, kind, split)
     if command is not compare:
-        monkeypatch.setattr("automl.data.cache.decode", None)  # which may take an hour
+        monkeypatch.setattr("automl.data.images.cache.decode", None)  # which may take an hour
     with pytest.raises(InputError) as error:
         command(photos, folder)
     assert f"1 {kind} ({name}" in str(error.value)

@@ -10,10 +10,10 @@ from PIL import Image
 from sklearn.datasets import load_digits
 from sklearn.metrics import confusion_matrix
 
-from automl.data import open_split
-from automl.export import ExportResult
-from automl.predict import run_predict
-from automl.score_card import Answers, ScoreCard, answers
+from automl.data.images import open_split
+from automl.export.run import ExportResult
+from automl.export.predict import run_predict
+from automl.export.score_card import Answers, ScoreCard, answers
 from automl.tasks import open_task
 
 

@@ -9,9 +9,9 @@ import pytest
 from confirm_cases import CONV, FOUND, SSA, fake_search, record
 from filelock import FileLock
 
-from automl.folder import old_folder
-from automl.searches import Listed, list_searches, searches_table
-from automl.storage import Storage
+from automl.storage.folder import old_folder
+from automl.cli.searches import Listed, list_searches, searches_table
+from automl.storage.storage import Storage
 from search.record import State
 
 Cli = Callable[..., tuple[int, str, str]]

@@ -7,8 +7,8 @@ import optuna
 import pytest
 
 from attention import InputError, Spec
-from automl.limits import Limits
-from automl.settings import TRIALS, Settings, draw_baseline, short_name
+from automl.config.limits import Limits
+from automl.config.settings import TRIALS, Settings, draw_baseline, short_name
 from search.config import Model, TrialConfig
 from search.spaces import SPACES, Space
 

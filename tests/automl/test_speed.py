@@ -3,8 +3,8 @@ from collections.abc import Callable
 import numpy as np
 import pytest
 
-from automl import speed
-from automl.speed import BATCH, ROUNDS, SECONDS, measure_speed
+from automl.export.run import speed
+from automl.export.speed import BATCH, ROUNDS, SECONDS, measure_speed
 
 
 class Clock:

@@ -11,7 +11,7 @@ from statsmodels.stats.multitest import multipletests
 from statsmodels.stats.power import TTestPower
 from statsmodels.stats.weightstats import ttost_ind, ttost_paired
 
-from automl.statistics import (
+from automl.confirm.statistics import (
     ALPHA,
     SKEWED,
     Ratio,

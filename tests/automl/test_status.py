@@ -10,13 +10,13 @@ import pytest
 from confirm_cases import CONV, FOUND, SSA, FakeWorkers, NoTracker, fake_search, record
 from filelock import FileLock
 
-import automl.confirm
-import automl.workers
-from automl.confirm import run_confirm
-from automl.folder import old_folder
-from automl.search import Stopped
-from automl.status import read_status
-from automl.storage import Storage
+import automl.confirm.run
+import automl.trials.session
+from automl.confirm.run import run_confirm
+from automl.storage.folder import old_folder
+from automl.search.run import Stopped
+from automl.cli.status import read_status
+from automl.storage.storage import Storage
 from search.record import State
 
 BROKEN = record(4, 0.5, SSA, state=State.PRUNED)
@@ -125,14 +125,14 @@ def test_the_command(folder: Path, cli) -> None:
 
 @pytest.mark.parametrize("records", [FOUND, [*FOUND, record(4, 0.5, SSA), record(5, 0.5, CONV)]])
 def test_beside_a_confirmation(records, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(automl.confirm, "Apart", nullcontext)
-    monkeypatch.setattr(automl.confirm, "Tracker", NoTracker)
+    monkeypatch.setattr(automl.confirm.run, "Apart", nullcontext)
+    monkeypatch.setattr(automl.confirm.run, "Tracker", NoTracker)
     folder = fake_search(tmp_path, records)
     place = str(tmp_path)
 
     def run(most: int) -> None:
         workers = FakeWorkers(lambda arm, seed: 0.9 + 0.02 * arm.startswith("ssa") + seed / 1e4, most=most)
-        monkeypatch.setattr(automl.workers, "open_workers", workers.open)
+        monkeypatch.setattr(automl.trials.session, "open_workers", workers.open)
         run_confirm("mine", top=1, seeds=6, storage=place)
 
     with pytest.raises(Stopped):

@@ -11,9 +11,10 @@ from automl_cases import CPU, HERE, Regression
 from torch import nn
 
 from attention import InputError
-from automl import graphs, step
-from automl.loop import fit, start
-from automl.runtime import Runtime
+from automl.training import graphs
+from automl.training import step
+from automl.training.loop import fit, start
+from automl.config.runtime import Runtime
 
 GPU = torch.device("cuda")
 

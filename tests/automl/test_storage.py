@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from attention import InputError
-from automl.storage import Storage
+from automl.storage.storage import Storage
 
 
 def test_what_is_written_is_read_listed_and_removed(storage: Storage, tmp_path: Path) -> None:

@@ -6,11 +6,11 @@ from automl_cases import HERE, Regression, opened, tiny
 from torch import Tensor, nn
 
 from attention import InputError
-from automl.data import open_split
-from automl.data.augment import centre_crop, normalise
-from automl.runtime import Runtime
+from automl.data.images import open_split
+from automl.data.images.augment import centre_crop, normalise
+from automl.config.runtime import Runtime
 from automl.tasks import open_task
-from automl.tasks.classification import draw_mixup, mixup
+from automl.tasks.image_classification import draw_mixup, mixup
 
 
 def mixed(alpha: float, n: int = 4000, seed: int = 0) -> tuple[Tensor, Tensor, Tensor, Tensor]:
@@ -105,7 +105,7 @@ def test_another_task_has_no_chance() -> None:
 
 
 def test_workers_find_the_hits_of_all_inputs_together(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("automl.runtime.dist.all_reduce", lambda values: None)
+    monkeypatch.setattr("automl.config.runtime.dist.all_reduce", lambda values: None)
     config = tiny()
     found = []
     for runtime in (HERE, *(Runtime(device=HERE.device, rank=rank, workers=2) for rank in (0, 1))):
@@ -132,7 +132,7 @@ def test_batches_are_of_the_training_split() -> None:
 def test_digits_are_never_mirrored(monkeypatch: pytest.MonkeyPatch) -> None:
     seen = []
     monkeypatch.setattr(
-        "automl.tasks.classification.draw_boxes",
+        "automl.tasks.image_classification.draw_boxes",
         lambda aspect, *, flip, **_: (
             seen.append(flip) or torch.tensor([[1.0, 1, 0, 0]]).repeat(len(aspect), 1)
         ),

@@ -11,14 +11,14 @@ from mlflow.entities import Run
 from optuna.study import StudyDirection
 
 from attention import InputError, Spec
-from automl.folder import new_folder
-from automl.settings import Settings
-from automl.storage import Storage
-from automl.sync import run_sync
+from automl.storage.folder import new_folder
+from automl.config.settings import Settings
+from automl.storage.storage import Storage
+from automl.cli.sync import run_sync
 from automl.tracking import tracker as tracking
-from automl.tracking.mirror import _ENDS, Mirror, flat
+from automl.tracking.writer import _ENDS, Mirror, flat
 from automl.tracking.runs import find_run, find_trial_run
-from automl.tracking.subject import Subject, search_subject
+from automl.tracking.run_spec import Subject, search_subject
 from automl.tracking.tags import BEST, CHECKPOINT, SEARCH, TRIAL
 from automl.tracking.tracker import Tracker
 from search.config import Model, TrialConfig

@@ -9,9 +9,9 @@ from automl_cases import CPU, HERE, tiny
 from mlflow import MlflowClient
 
 from attention import InputError, Spec
-from automl import checkpoint
-from automl.storage import Storage
-from automl.train import default_site, place, run_train
+from automl.training import checkpoint
+from automl.storage.storage import Storage
+from automl.trials.train import default_site, place, run_train
 from search.config import Data, Model, TrialConfig
 
 Cli = Callable[..., tuple[int, str, str]]
@@ -45,7 +45,7 @@ def test_train_leaves_a_checkpoint_a_log_and_a_run(store: MlflowClient, tmp_path
     run = only_run(store)
     assert run.info.run_id == result.run_id
     assert (run.info.status, run.data.tags["state"]) == ("FINISHED", "complete")
-    assert run.data.tags["automl.checkpoint"] == str(result.checkpoint.parent)
+    assert run.data.tags["automl.training.checkpoint"] == str(result.checkpoint.parent)
     assert run.data.metrics["accuracy"] == result.history[-1]["accuracy"]
 
 
@@ -66,7 +66,7 @@ def test_a_person_who_stops_a_training_keeps_what_there_is(store: MlflowClient) 
         run_train(tiny(training={"epochs": 3}), runtime=HERE, tell=stop)
     run = only_run(store)
     assert run.info.status == "FAILED"
-    kept = Path(run.data.tags["automl.checkpoint"]) / checkpoint.NAME
+    kept = Path(run.data.tags["automl.training.checkpoint"]) / checkpoint.NAME
     assert checkpoint.read(Storage(kept.parent), CPU)["epoch"] == 1
 
 

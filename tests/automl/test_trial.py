@@ -9,13 +9,16 @@ import torch
 from automl_cases import CPU, HERE, TINY, timeless, tiny
 
 from attention import Spec
-from automl import checkpoint, facts, hits, trial
-from automl.facts import Facts
-from automl.limits import Limits
-from automl.loop import evaluate
-from automl.storage import Storage
+from automl.training import checkpoint
+from automl.costs import profile as facts
+from automl.trials import hits
+from automl.trials import trial
+from automl.costs.profile import Facts
+from automl.config.limits import Limits
+from automl.training.loop import evaluate
+from automl.storage.storage import Storage
 from automl.tasks import open_task
-from automl.trial import assignment, reports
+from automl.trials.trial import assignment, reports
 from search.config import TrialConfig
 
 PACE = 1.3

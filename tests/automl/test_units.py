@@ -1,7 +1,7 @@
 import pytest
 
 from attention import InputError
-from automl.units import count, duration, seconds, short, size
+from automl.config.units import count, duration, seconds, short, size
 
 
 @pytest.mark.parametrize(

@@ -8,7 +8,7 @@ import pytest
 from confirm_cases import ARMS, answered, question, scores, without
 from scipy import stats
 
-from automl.verdict import Cost, collect, cost, judge
+from automl.confirm.verdict import Cost, collect, cost, judge
 from search.record import Role, State, TrialRecord
 
 BETTER = scores(ssa=0.02)

@@ -4,7 +4,7 @@ import torch
 from automl_cases import HERE
 from torch import nn
 
-from automl.work import Work, count_work, prices
+from automl.costs.work import Work, count_work, prices
 
 
 def test_operators_flops_and_bytes_of_a_product() -> None:

@@ -15,9 +15,9 @@ from PIL import Image
 from torch import Tensor, nn
 
 from attention import InputError, Spec
-from automl.loop import fit, start
-from automl.runtime import Runtime
-from automl.sync_norm import SyncBatchNorm, synchronise
+from automl.training.loop import fit, start
+from automl.config.runtime import Runtime
+from automl.training.sync_norm import SyncBatchNorm, synchronise
 from automl.tasks import open_task
 from search.config import TrialConfig
 

@@ -16,9 +16,9 @@ import pytest
 from services import ObjectStore
 
 from attention import InputError
-from automl import working_copy
-from automl.storage import Storage
-from automl.working_copy import NOTE, folder_of, is_written, update, writing
+from automl.storage.storage import working_copy
+from automl.storage.storage import Storage
+from automl.storage.working_copy import NOTE, folder_of, is_written, update, writing
 from search.study import create_study, open_study
 
 
@@ -126,8 +126,8 @@ OTHER = textwrap.dedent(
     """
     import sys, time
     from pathlib import Path
-    from automl import working_copy
-    from automl.storage import Storage
+    from automl.storage.storage import working_copy
+    from automl.storage.storage import Storage
     working_copy.PERIOD, working_copy.BEAT = 0.05, 0.2
     with working_copy.writing(Storage(sys.argv[1]), Path(sys.argv[2])):
         (Path(sys.argv[2]) / "log.txt").write_text("mine")

@@ -19,7 +19,7 @@ import yaml
 from ray.autoscaler._private.util import prepare_config, validate_config
 from typer.main import get_command
 
-from automl.cli import app
+from automl.cli.main import app
 
 ROOT = Path(__file__).parents[2]
 MANIFESTS = ROOT / "cluster" / "manifests"

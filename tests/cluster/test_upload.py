@@ -14,7 +14,7 @@ ROOT = Path(__file__).parents[2]
 def test_only_the_code_is_sent(tmp_path):
     checkout, package = tmp_path / "checkout", tmp_path / "package.zip"
     for name in (
-        "automl/search.py",
+        "automl/search/run.py",
         "automl/__pycache__/search.pyc",
         ".git/objects/pack",
         ".venv/bin/python",
@@ -37,5 +37,5 @@ def test_only_the_code_is_sent(tmp_path):
     with ZipFile(package) as sent:
         assert {name for name in sent.namelist() if not name.endswith("/")} == {
             ".gitignore",
-            "automl/search.py",
+            "automl/search/run.py",
         }

@@ -17,8 +17,8 @@ import torch
 from PIL import Image
 from sklearn.datasets import load_digits
 
-from automl.data import cache_side, decode
-from automl.data.augment import centre_crop
+from automl.data.images import cache_side, decode
+from automl.data.images.augment import centre_crop
 from search.study import open_study
 
 BIN = Path(sys.executable).parent

@@ -15,10 +15,10 @@ from ray import tune
 from ray.util.state import list_actors
 from sockets import open_to_others
 
-from automl.limits import Limits
-from automl.multi_worker import multi_worker_trial
-from automl.storage import Storage
-from automl.trial import assignment
+from automl.config.limits import Limits
+from automl.trials.multi_worker import multi_worker_trial
+from automl.storage.storage import Storage
+from automl.trials.trial import assignment
 from cluster import TrialResources, connect
 from search.config import Data, Model, Training, TrialConfig
 

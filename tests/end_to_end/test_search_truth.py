@@ -20,13 +20,13 @@ from PIL import Image
 from ray.util.state import list_actors
 
 from attention import InputError
-from automl.data import open_split
-from automl.facts import measure
-from automl.folder import old_folder
-from automl.limits import Limits
-from automl.search import resume_search, run_search
-from automl.settings import Settings
-from automl.trial import TrialActor, assignment
+from automl.data.images import open_split
+from automl.costs.profile import measure
+from automl.storage.folder import old_folder
+from automl.config.limits import Limits
+from automl.search.run import resume_search, run_search
+from automl.config.settings import Settings
+from automl.trials.trial import TrialActor, assignment
 from cluster import Room, TrialResources, connect
 from search.config import Data, Model, Training, TrialConfig
 from search.engine import Engine
@@ -325,18 +325,18 @@ def check_mirror(uri):
     study = open_study(Path("searches/patient"), name="patient")
     client = mlflow.MlflowClient(uri)
     experiment = client.get_experiment_by_name("draw").experiment_id
-    runs = client.search_runs([experiment], "tags.`automl.trial` LIKE '%'")
-    assert sorted(int(run.data.tags["automl.trial"]) for run in runs) == list(range(12))
+    runs = client.search_runs([experiment], "tags.`automl.trials.trial` LIKE '%'")
+    assert sorted(int(run.data.tags["automl.trials.trial"]) for run in runs) == list(range(12))
     for run in runs:
-        record = read_record(study.trials[int(run.data.tags["automl.trial"])])
+        record = read_record(study.trials[int(run.data.tags["automl.trials.trial"])])
         assert record is not None
         told = [(m.step, m.value) for m in client.get_metric_history(run.info.run_id, "accuracy")]
         assert told == [(metrics["epoch"], metrics["accuracy"]) for metrics in record.history]
         assert run.data.tags["state"] == record.state
         assert run.data.metrics["pace"] == pytest.approx(record.facts["pace"])
-    (parent,) = client.search_runs([experiment], "tags.`automl.search` = 'patient'")
+    (parent,) = client.search_runs([experiment], "tags.`automl.search.run` = 'patient'")
     best = client.get_run(parent.data.tags["automl.best_run"])
-    assert int(best.data.tags["automl.trial"]) == study.best_trial.number
+    assert int(best.data.tags["automl.trials.trial"]) == study.best_trial.number
 
 
 @pytest.mark.long

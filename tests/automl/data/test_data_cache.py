@@ -11,15 +11,15 @@ import pytest
 from PIL import Image
 
 from attention.errors import InputError
-from automl.data import cache as caches
+from automl.data.images import cache as caches
 from automl.data import digest as digests
-from automl.data.cache import Cache, cached
-from automl.data.sources import items
+from automl.data.images.cache import Cache, cached
+from automl.data.images.sources import items
 
 OPEN = """
 import sys, time
-from automl.data import cache
-from automl.data.sources import items
+from automl.data.images import cache
+from automl.data.images.sources import items
 {before}
 found = items("folder", sys.argv[1], 8)
 print(len(cache.cached(found.splits["train"], found.classes, 8, "train").labels))

@@ -10,7 +10,7 @@ import torch
 from PIL import Image
 
 from attention.errors import InputError
-from automl.data import Images, decode, describe_splits, make_manifest, open_split
+from automl.data.images import Images, decode, describe_splits, make_manifest, open_split
 
 
 @pytest.fixture
@@ -69,7 +69,7 @@ def test_training_does_not_look_at_the_test_split(
         image.write_bytes(b"decoding this raises")
     decoded: list[str] = []
     monkeypatch.setattr(
-        "automl.data.cache.decode", lambda image, side: decoded.append(str(image)) or decode(image, side)
+        "automl.data.images.cache.decode", lambda image, side: decoded.append(str(image)) or decode(image, side)
     )
     make_manifest("folder", path=root, size=8)
     assert decoded == []
@@ -83,7 +83,7 @@ def test_training_does_not_look_at_the_test_split(
 
 
 def test_gather_and_views(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("automl.data.cache.BATCH_ROWS", 7)
+    monkeypatch.setattr("automl.data.images.cache.BATCH_ROWS", 7)
     images = open_split("folder", "train", path=root, size=8, side=12)
     order = torch.tensor([len(images) - 1, 0, 9, 9, -1])
     rows = images.gather(order)

@@ -8,7 +8,7 @@ import pytest
 
 from attention.errors import InputError
 from automl.data import download
-from automl.data.sources import items
+from automl.data.images.sources import items
 
 
 class Mirror(BaseHTTPRequestHandler):

@@ -5,8 +5,8 @@ import numpy as np
 import pytest
 from PIL import Image, UnidentifiedImageError
 
-from automl.data import cache_side, decode
-from automl.data.images import SUFFIXES
+from automl.data.images import cache_side, decode
+from automl.data.images.decode import SUFFIXES
 
 
 def stored(picture: Image.Image, kind: str, **options: object) -> BytesIO:

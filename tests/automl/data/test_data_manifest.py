@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from automl.data import make_manifest, open_split
+from automl.data.images import make_manifest, open_split
 from automl.data import manifest as manifests
 from automl.data.manifest import Manifest, differences
 
@@ -179,7 +179,7 @@ def test_the_split_of_a_downloaded_photograph_is_that_of_its_name(
     root: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Its archives have it at different sizes, so its content differs from one to the next."""
-    from automl.data import sources
+    from automl.data.images import sources
 
     monkeypatch.setattr(sources, "downloaded", lambda archive, cache: root)
     before = make_manifest("woof", size=128)

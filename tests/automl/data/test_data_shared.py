@@ -8,8 +8,9 @@ import pytest
 import torch
 
 from attention import InputError
-from automl.data import cache, open_split, share, shared
-from automl.storage import Storage
+from automl.data import shared
+from automl.data.images import cache, open_split, share
+from automl.storage.storage import Storage
 
 
 @pytest.fixture(autouse=True)

@@ -7,9 +7,9 @@ import numpy as np
 import pytest
 
 from attention.errors import InputError
-from automl.data import SOURCES
+from automl.data.images import SOURCES
 from automl.data.items import Items
-from automl.data.sources import items
+from automl.data.images.sources import items
 
 
 def counts(found: Items) -> dict[str, int]:

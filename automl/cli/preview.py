@@ -1,0 +1,185 @@
+"""What a search would cost and could find, before it is started: `automl search --dry-run`."""
+
+from collections.abc import Iterator
+from dataclasses import asdict, dataclass, replace
+from itertools import pairwise
+from math import sqrt
+from time import monotonic
+from typing import Any
+
+import ray
+import torch
+from scipy.stats import t as student
+
+from automl.costs.forecast import cost
+from automl.costs.step_time import ALLOWED, SHARE, own_pace
+from automl.search.run import make_plan
+from automl.config.settings import Settings, draw_baseline
+from automl.tasks import open_task
+from automl.trials.trial import granted
+from automl.config.units import duration, short
+from cluster import TrialResources, connect, nodes, slots
+from search.config import TrialConfig
+from search.halving import REDUCTION, Rungs
+from search.size import Size, measure_size
+from search.spaces import load, random_draws
+
+DRAWS = 100  # configurations of the space that are looked at for its extremes
+SEEDS = 10  # of `confirm`
+
+# How much accuracies vary from seed to seed, as a multiple of the spread of as many coin flips as there are
+# test images: 0.88 points on the 3,929 of Imagewoof, where it takes 25 seeds an arm to see the 0.7 points of
+# SimpleSelfAttention.
+NOISE = 1.8
+
+
+@dataclass(frozen=True, kw_only=True)
+class Model:
+    """A model of the space: what it is, its parameters and its MACs for one input."""
+
+    what: str
+    params: int
+    macs: int
+
+
+@dataclass(frozen=True, kw_only=True)
+class Preview:
+    """The forecast of a search.
+
+    smallest, largest: by MACs, of 100 random draws and the baseline.
+    startup: seconds until the first trial runs, as it took here. measuring: seconds at most that a trial's
+        pace is measured. epoch: of a baseline's epoch where trials run. resource: epochs that a trial takes
+        on the average, as halving goes.
+    hours: of the whole search on this cluster with its slots; None where the time is limited, not the trials.
+    disk: bytes of checkpoints at most.
+    detectable: the least difference of the metric that `confirm` would see with 10 seeds, 4 times in 5.
+    """
+
+    space: str
+    size: Size
+    smallest: Model
+    largest: Model
+    startup: float
+    measuring: float
+    epoch: float
+    epochs: float
+    resource: float
+    trials: int | None
+    slots: int
+    hours: float | None
+    disk: float
+    detectable: float
+
+    def to_json(self) -> dict[str, Any]:
+        return asdict(self)
+
+    def lines(self) -> Iterator[str]:
+        """The forecast as people read it."""
+        size = self.size
+        yield (
+            f"space       {self.space}: about {short(size.combinations)} combinations (standard error "
+            f"{short(size.error)}), with up to {size.continuous} continuous numbers each"
+        )
+        for name, model in (("smallest", self.smallest), ("largest", self.largest)):
+            yield f"{name:11} {short(model.params)} parameters, {short(model.macs)} MACs: {model.what}"
+        yield f"epoch       {self.epoch:.1f} s for the baseline"
+        yield (
+            f"trial       {self.epochs:g} epochs of the baseline's time; {self.resource:.2g} on the average, "
+            f"as the weak ones are cut"
+        )
+        yield (
+            f"start       {duration(self.startup)} until the first trial runs, and up to "
+            f"{duration(self.measuring)} to measure the time of each"
+        )
+        if self.hours is not None:
+            yield (
+                f"search      {self.trials} trials, {self.slots} at a time: about "
+                f"{duration(3600 * self.hours)}, {self.hours * self.slots:.2g} device hours"
+            )
+        yield f"disk        {self.disk / 1e6:.0f} MB of checkpoints at most"
+        yield (
+            f"confirm     {SEEDS} seeds would show {100 * self.detectable:.1f} points of difference, 4 times "
+            f"in 5, on a test split of the validation split's size"
+        )
+
+
+def preview(settings: Settings) -> Preview:
+    """Forecast a search. Measures one model for seconds; trains nothing.
+
+    Raises InputError for what `run_search` would.
+    """
+    space = load(settings.space)
+    baseline = draw_baseline(space, settings)
+    task = open_task(baseline, settings.runtime)
+    plan = make_plan(settings, baseline, task)
+    begun = monotonic()
+    with connect():
+        shape = settings.shape
+        there = [node.resources for node in nodes(shape.labels).values() if not node.draining]
+        if settings.gpus_per_trial is None and any(node.get("GPU") for node in there):
+            shape = replace(shape, gpus=1)
+        room = slots(shape, there)
+        # Where a trial would run, and with what it would be given.
+        worker = ray.remote(
+            num_cpus=shape.cpus,
+            num_gpus=shape.gpus,
+            resources=dict(shape.custom),
+            label_selector=dict(shape.labels),
+        )(_epoch)
+        epoch: float = ray.get(worker.remote(baseline, settings, shape))
+        startup = monotonic() - begun
+    drawn = [settings.adjust(config) for _, config in random_draws(space, DRAWS) if config]
+    models = [_model(config, settings) for config in (baseline, *drawn)]
+    small = min(models, key=lambda model: model.macs)
+    large = max(models, key=lambda model: model.macs)
+    resource = expected_resource(plan.budget)
+    measuring = max(ALLOWED, SHARE * plan.budget * epoch)
+    at_once = settings.concurrent or room
+    hours = None
+    if plan.trials is not None:
+        hours = (startup + plan.trials * (measuring + resource * epoch) / min(at_once, plan.trials)) / 3600
+    # Weights and the two averages of the optimiser, in float32, and the file that replaces the last one.
+    checkpoint = 12 * large.params
+    return Preview(
+        space=settings.space,
+        size=measure_size(space),
+        smallest=small,
+        largest=large,
+        startup=startup,
+        measuring=measuring,
+        epoch=epoch,
+        epochs=plan.budget,
+        resource=resource,
+        trials=plan.trials,
+        slots=at_once,
+        hours=hours,
+        disk=checkpoint * (settings.keep + 1 + 2 * at_once),
+        detectable=detectable(task.size("validation"), SEEDS),
+    )
+
+
+def _epoch(baseline: TrialConfig, settings: Settings, shape: TrialResources) -> float:
+    """Seconds of an epoch of the baseline."""
+    torch.set_num_threads(max(1, int(shape.cpus)))
+    runtime = replace(settings.runtime, device=granted(shape.gpus), share=min(1, shape.gpus) or 1)
+    return own_pace(open_task(baseline, runtime)).epoch
+
+
+def expected_resource(budget: float) -> float:
+    """What a trial takes on the average when at each rung a third goes on."""
+    marks = [0.0, *Rungs(budget).milestones, budget]
+    return float(sum((b - a) / REDUCTION**i for i, (a, b) in enumerate(pairwise(marks))))
+
+
+def detectable(inputs: int, seeds: int, accuracy: float = 0.9) -> float:
+    """The difference of two arms' accuracies that a paired t-test at 5 % finds with a power of 80 %."""
+    spread = NOISE * sqrt(2 * accuracy * (1 - accuracy) / inputs)
+    degrees = seeds - 1
+    return float((student.ppf(0.975, degrees) + student.ppf(0.8, degrees)) * spread / sqrt(seeds))
+
+
+def _model(config: TrialConfig, settings: Settings) -> Model:
+    expected = cost(config, settings.runtime)
+    placement = config.model.placement
+    where = " + ".join(f"{spec} at {site}" for site, spec in placement.items()) or "no attention"
+    return Model(what=f"{config.model.backbone}, {where}", params=expected.params, macs=expected.macs)

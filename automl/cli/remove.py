@@ -1,0 +1,91 @@
+"""Deleting a search with all that it keeps."""
+
+import shutil
+from dataclasses import dataclass
+from pathlib import Path
+
+from attention import InputError
+from automl.storage.storage import working_copy
+from automl.storage.folder import FILE, LOCK, find_search, is_running, locked, no_search, reached
+from automl.config.settings import short_name
+from automl.storage.storage import Storage
+
+
+@dataclass(frozen=True, kw_only=True)
+class Removable:
+    """A search that may be deleted. size: its bytes. experiment: of its runs in MLflow, if known."""
+
+    name: str
+    kept: Storage
+    size: int
+    experiment: str | None
+
+    @property
+    def said(self) -> str:
+        return f"search {self.name} in {self.kept}, {self.size / 1e6:,.1f} MB"
+
+    @property
+    def stays(self) -> str:
+        """What is not deleted."""
+        where = f" in experiment {self.experiment}" if self.experiment else ""
+        return f"its runs in MLflow{where}, exported and registered models, decoded images"
+
+
+def find_removable(name: str, storage: str = "searches") -> Removable:
+    """The search called `name`, which may be damaged.
+
+    Raises InputError when there is none, or when a process is at it.
+    """
+    root = Storage(storage)
+    with reached(root):
+        if name not in root.folders() or not (root / name).exists(FILE):  # and no way to another folder
+            raise no_search(name, storage)
+        kept = root / name
+        if is_running(kept.local or working_copy.folder_of(kept), kept):
+            raise _busy(name)
+        size = kept.total()
+    try:
+        experiment = short_name(find_search(name, storage)[1].settings.space)
+    except InputError:  # it is damaged, which may be why it is deleted
+        experiment = None
+    return Removable(name=name, kept=kept, size=size, experiment=experiment)
+
+
+def run_remove(name: str, storage: str = "searches") -> Removable:
+    """Delete the search called `name`, its checkpoints, and its working copy on this machine.
+
+    Whatever ends it, the search is still there to be deleted. What `Removable.stays` says is left alone.
+
+    Raises InputError as `find_removable` does, and when something cannot be deleted.
+    """
+    found = find_removable(name, storage)
+    try:
+        if found.kept.local is not None:
+            with locked(found.kept.local, name):
+                _empty(found.kept.local)
+            shutil.rmtree(found.kept.local)
+        else:
+            for file in sorted(found.kept.files(), key=lambda file: file == FILE):
+                found.kept.remove(file)
+            found.kept.clear()
+            shutil.rmtree(working_copy.folder_of(found.kept), ignore_errors=True)
+    except OSError as error:
+        raise InputError(
+            f"search {name!r} cannot be deleted as a whole ({error}); mend that and call it again"
+        ) from error
+    return found
+
+
+def _empty(folder: Path) -> None:
+    """Delete all but the lock, `search.json` last: with it, it can be called again."""
+    for path in sorted(folder.iterdir(), key=lambda path: path.name == FILE):
+        if path.is_dir() and not path.is_symlink():
+            shutil.rmtree(path)
+        elif path.name != LOCK:
+            path.unlink()
+
+
+def _busy(name: str) -> InputError:
+    return InputError(
+        f"search {name!r} is running, or was killed less than a minute ago; stop it before it is deleted"
+    )

@@ -1,0 +1,171 @@
+"""How a search stands, read from its folder: beside the process that runs it, or after its end."""
+
+import time
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+from automl.confirm.protocol import confirmations, latest_verdict
+from automl.storage.folder import About, find_search, is_running, named
+from automl.config.settings import command
+from automl.config.units import duration
+from search.ledger import Plan, leaders
+from search.record import TRIALS, State, TrialRecord
+from search.study import FILE as STUDY
+from search.study import read_records
+
+INTERRUPTED = "interrupted"  # a trial that has not ended, where no process is at it
+
+
+@dataclass(frozen=True, kw_only=True)
+class Status:
+    """A search at one moment.
+
+    state: `running`; `confirming`; `stopped`, where `resume` goes on with it, or with its confirmation;
+        `finished`; `lost`, when its study is gone.
+    space: that it searches. trials: planned, None for as many as there is time for.
+    states: how many trials stand how; those that nobody is at are `interrupted`.
+    best, baseline: names and scores of the best trial and of the best without attention.
+    quiet: seconds since the last epoch ended, None before the first. hours: of training, over all slots.
+    left: seconds that the rest takes at the pace so far, in as many slots as are in use.
+    said: the latest confirmation's verdict in one word, `unfinished` before it has one, None without any.
+    verdict: the same in a sentence. resume: the command that goes on.
+    """
+
+    search: str
+    space: str
+    folder: str
+    state: str
+    trials: int | None
+    states: dict[str, int]
+    metric: str
+    best: tuple[str, float] | None
+    baseline: tuple[str, float] | None
+    quiet: float | None
+    hours: float
+    left: float | None
+    said: str | None
+    verdict: str | None
+    resume: str
+
+    @property
+    def running(self) -> bool:
+        """A process is at it."""
+        return self.state in ("running", "confirming")
+
+    @property
+    def ended(self) -> int:
+        """Trials that have."""
+        return sum(self.states.values()) - self.states[State.RUNNING] - self.states[INTERRUPTED]
+
+    def to_json(self) -> dict[str, Any]:
+        return {**asdict(self), "running": self.running}
+
+    def lines(self) -> list[str]:
+        """For a terminal."""
+        lines = [f"search    {self.search}: {self.state}, {self.folder}"]
+        if self.state == "lost":
+            return [
+                *lines,
+                f"trials    unknown: {STUDY} is gone or empty, and there were trials",
+                f"next      bring {STUDY} back from a copy, or {self.resume}",
+            ]
+        of = f" of {self.trials}" if self.trials else ""
+        parts = [f"{count} {state}" for state, count in self.states.items() if count]
+        lines.append(f"trials    {self.ended}{of} ended" + (f" ({', '.join(parts)})" if parts else ""))
+        for title, one in (("best", self.best), ("baseline", self.baseline)):
+            if one is not None:
+                lines.append(f"{title:9} {self.metric} {one[1]:.4f}  {one[0]}")
+        timing = f"time      {self.hours:.3g} hours of training"
+        if self.quiet is not None:
+            timing += f", the last epoch ended {duration(self.quiet)} ago"
+        if self.left is not None:
+            timing += f", about {duration(self.left)} left"
+        lines.append(timing)
+        if self.verdict is not None:
+            lines.append(f"verdict   {self.verdict}")
+        if self.state == "stopped":
+            lines.append(f"next      {self.resume}")
+        return lines
+
+
+def read_status(name: str | None = None, storage: str = "searches") -> Status:
+    """The status of the search called `name`, or of the latest one.
+
+    Raises InputError when there is none, or when one of its files is damaged.
+    """
+    folder, about = find_search(named(name, storage), storage)
+    plan = Plan(**about.plan)
+    records = read_records(folder, about.name)
+    counts = Counter(str(record.state) for record in records)
+    best, baseline = leaders(records, plan)
+    first = plan.objectives[0]
+
+    def told(record: TrialRecord | None) -> tuple[str, float] | None:
+        return None if record is None else (record.name, record.value(first))
+
+    epochs = [metrics for record in records for metrics in record.history]
+    times = [metrics["time"] for metrics in epochs if "time" in metrics]
+    found = latest_verdict(folder)
+    begun = confirmations(folder)
+    # A confirmation that was begun is whole when its verdict is.
+    unfinished = bool(begun) and not (found is not None and found[0] == begun[-1] and found[1]["complete"])
+    open_trials = counts[State.RUNNING] > 0 or len(records) < (plan.trials or 0)
+    resume = command("search --resume", about.name, storage)
+    running = is_running(folder, about.kept)
+    if not records and _is_lost(folder, about):
+        state = "lost"
+        resume = f"delete the search: {command('remove', about.name, storage)}"
+    elif running:
+        state = "confirming" if unfinished else "running"
+    else:
+        counts[INTERRUPTED] = counts.pop(State.RUNNING, 0)
+        state = "stopped" if open_trials or unfinished else "finished"
+        if unfinished:
+            resume = command("confirm --search", about.name, storage)
+    return Status(
+        search=about.name,
+        space=about.settings.space,
+        folder=str(about.kept),
+        state=state,
+        trials=plan.trials,
+        states={state: counts[state] for state in (*map(str, State), INTERRUPTED)},
+        metric=first,
+        best=told(best),
+        baseline=told(baseline),
+        quiet=max(0.0, time.time() - max(times)) if times else None,
+        hours=sum(map(_seconds, records)) / 3600,
+        left=_left(records, plan) if state == "running" else None,
+        said=(found[1]["verdict"] if found and not unfinished else "unfinished") if begun else None,
+        verdict=found[1]["sentence"] if found else None,
+        resume=resume,
+    )
+
+
+def _left(records: Sequence[TrialRecord], plan: Plan) -> float | None:
+    """Seconds until all trials have ended, if they take what the ended ones took; None where nobody knows.
+
+    What is counted is time in which something was trained: a search may have lain for a night.
+    """
+    at_it = [record for record in records if record.state is State.RUNNING]
+    ended = [record for record in records if record.state is not State.RUNNING]
+    mean = sum(map(_seconds, ended)) / len(ended) if ended else 0.0
+    if plan.trials is None or len(ended) >= plan.trials or not mean:
+        return None
+    left = mean * (plan.trials - len(ended)) - sum(min(mean, _seconds(record)) for record in at_it)
+    return left / max(1, len(at_it))
+
+
+def _seconds(record: TrialRecord) -> float:
+    """Of training."""
+    return sum(metrics.get("seconds", 0.0) for metrics in record.history)
+
+
+def _is_lost(folder: Path, about: About) -> bool:
+    """There were trials, and the study that tells of them is gone."""
+    study = folder / STUDY
+    if study.exists() and study.stat().st_size > 0:
+        return False
+    return (folder / TRIALS).exists() or bool((about.kept / TRIALS).files())

@@ -1,0 +1,225 @@
+"""What a person may say about a search, as one value that is kept in the search's folder."""
+
+import re
+import shlex
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, fields, replace
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from attention import InputError, unknown
+from automl.config.limits import Limits
+from automl.config.runtime import Runtime
+from automl.storage.storage import Storage
+from automl.config.units import amounts, count, labels, seconds, size
+from cluster.resources import TrialResources
+from search.config import TrialConfig
+from search.given import check_given
+from search.spaces import Space, random_draws
+
+COSTS = ("latency", "params", "macs")  # objectives beside the task's metric
+EQUAL = ("time", "epochs")
+TRIALS = 16  # where neither trials nor a time are said
+STORAGE = "searches"
+PLACED = ("resource", "label", "concurrent")  # where and when trials run, which says nothing of the search
+
+
+@dataclass(frozen=True, kw_only=True)
+class Settings:
+    """The settings of a search. Raises InputError for every value that cannot work.
+
+    space: `digits`, `nette`, `woof`, `file.py:function` or `package.module:function`.
+    data: a folder or archive to read instead of downloading the space's dataset.
+    trials: how many configurations are tried, 16 if there is no `budget` either. budget: the time in
+        which they are, such as `2h`; running trials then finish their rung.
+    epochs, size, subset: override the space's epochs, image side in pixels and share of the images.
+    name: of the search, unique in `storage`; made from the space and the time where not given.
+    seed: of the sampler and of every trial.
+    equal: `time`: a trial whose steps take longer than the baseline's gets fewer epochs; `epochs`: all get
+        the same.
+    sampler: `tpe`, `random`, `gp`, `nsga2`, `cmaes`, `grid` or `package.module:Sampler`.
+    objective: what is searched for, one to three of the task's metric, `latency`, `params` and `macs`, with
+        commas between; the metric alone where not given.
+    baseline_share: part of the trials that tunes the plain backbone.
+    like: the name of an earlier search of the same space whose results are known from the start.
+    max_params, max_macs, max_memory, max_latency_ms: limits: such as `5M`, `2G`, `4GB`, 20.
+    keep: of how many of the best trials the checkpoints stay.
+    cpus_per_trial, gpus_per_trial: of each worker; by default one core, and one GPU where there are any.
+    workers_per_trial: processes that train one trial together, each on a part of every batch.
+    resource: a cluster's own resources of each worker, each as `NAME=AMOUNT`, such as
+        `accelerator_type:H200=0.01`. label: of the nodes that may run trials, each as `KEY=VALUE`.
+    concurrent: trials at once at most, asked for though there is no room for them yet, so that a cluster may
+        start nodes; as many as there is room for where not given.
+    precision: auto, bf16, fp16 or fp32. compile: how steps are run, auto, off, graphs or inductor.
+    storage: folder, or its address in an object store, that gets a folder called `name` with the study, the
+        checkpoints and the log.
+    """
+
+    space: str
+    data: str | None = None
+    trials: int | None = None
+    budget: str | None = None
+    epochs: int | None = None
+    size: int | None = None
+    subset: float = 1.0
+    name: str | None = None
+    seed: int = 0
+    equal: str = "time"
+    sampler: str = "tpe"
+    objective: str | None = None
+    baseline_share: float = 0.2
+    like: str | None = None
+    max_params: str | None = None
+    max_macs: str | None = None
+    max_memory: str | None = None
+    max_latency_ms: float | None = None
+    keep: int = 3
+    cpus_per_trial: float = 1
+    gpus_per_trial: float | None = None
+    workers_per_trial: int = 1
+    resource: Sequence[str] = ()
+    label: Sequence[str] = ()
+    concurrent: int | None = None
+    precision: str = "auto"
+    compile: str = "auto"
+    storage: str = STORAGE
+
+    def __post_init__(self) -> None:
+        for key in ("resource", "label"):  # JSON and the command line have lists
+            object.__setattr__(self, key, tuple(getattr(self, key) or ()))
+        if self.trials is not None and self.trials < 1:
+            raise InputError(f"--trials must be 1 or more; got {self.trials}")
+        if self.equal not in EQUAL:
+            raise unknown("kind of equality", self.equal, EQUAL)
+        if not 0 <= self.baseline_share <= 1:
+            raise InputError(f"--baseline-share must lie between 0 and 1; got {self.baseline_share:g}")
+        if self.keep < 1:
+            raise InputError(f"--keep must be 1 or more; got {self.keep}")
+        if self.concurrent is not None and self.concurrent < 1:
+            raise InputError(f"--concurrent must be 1 or more; got {self.concurrent}")
+        if self.max_latency_ms is not None and not self.max_latency_ms > 0:
+            raise InputError(f"--max-latency-ms must be above 0; got {self.max_latency_ms:g}")
+        if self.name is not None and not re.fullmatch(r"[\w-][\w.-]*", self.name):
+            raise InputError(
+                f"--name may hold letters, digits, '_', '-' and, not first, '.'; got {self.name!r}"
+            )
+        # These raise what is wrong with their part.
+        _ = (
+            self.limits,
+            self.shape,
+            self.seconds,
+            self.runtime,
+            Storage(self.storage),
+            TrialConfig(seed=self.seed),
+        )
+
+    @property
+    def limits(self) -> Limits:
+        def read(text: str | None, option: str, parse: Any) -> float | None:
+            return None if text is None else parse(text, option)
+
+        return Limits(
+            params=read(self.max_params, "--max-params", count),
+            macs=read(self.max_macs, "--max-macs", count),
+            memory=read(self.max_memory, "--max-memory", size),
+            latency=self.max_latency_ms,
+        )
+
+    @property
+    def shape(self) -> TrialResources:
+        """Of a trial, without the GPU that is the default where there are any."""
+        return TrialResources(
+            cpus=self.cpus_per_trial,
+            gpus=self.gpus_per_trial or 0,
+            workers=self.workers_per_trial,
+            custom=amounts(self.resource, "--resource"),
+            labels=labels(self.label, "--label"),
+        )
+
+    @property
+    def seconds(self) -> float | None:
+        """The time that there is."""
+        return None if self.budget is None else seconds(self.budget, "--budget")
+
+    @property
+    def most(self) -> int | None:
+        """The number of trials; None for as many as there is time for."""
+        return self.trials if self.trials is not None or self.budget is not None else TRIALS
+
+    @property
+    def runtime(self) -> Runtime:
+        """The precision and way to compile, on this machine's CPU."""
+        return Runtime(device=torch.device("cpu"), precision=self.precision, compile=self.compile)  # type: ignore[arg-type]
+
+    def objectives(self, metric: str) -> list[str]:
+        """What is searched for, of a task with the primary metric `metric`."""
+        names = [metric] if self.objective is None else [n.strip() for n in self.objective.split(",")]
+        for name in names:
+            if name not in (metric, *COSTS):
+                raise unknown("objective", name, (metric, *COSTS))
+        if len(set(names)) < len(names) or len(names) > 3:
+            raise InputError(f"--objective takes one to three different ones; got {self.objective!r}")
+        return names
+
+    def adjust(self, config: TrialConfig) -> TrialConfig:
+        """What is laid over every configuration that the space draws."""
+        data: dict[str, Any] = {"subset": self.subset}
+        if self.data is not None:
+            data["path"] = str(Path(self.data).expanduser().resolve())
+        if self.size is not None:
+            data["size"] = self.size
+        training = {} if self.epochs is None else {"epochs": self.epochs}
+        return config.change(data=data, training=training, seed=self.seed)
+
+    def to_json(self) -> dict[str, Any]:
+        return asdict(self)
+
+    @classmethod
+    def from_json(cls, value: Mapping[str, Any]) -> "Settings":
+        known = {f.name for f in fields(cls)}
+        if unread := set(value) - known:
+            raise InputError(f"settings of a search hold {', '.join(sorted(unread))}, which is unknown here")
+        return cls(**value)
+
+    def extended(
+        self, trials: str | None, budget: str | None, ended: int, placed: Mapping[str, Any]
+    ) -> "Settings":
+        """The settings of the same search with other ends and in other places, as `--resume` may give them.
+
+        trials: `+20` for 20 more than have ended, or a number in all. placed: values of `PLACED`.
+        """
+        new = replace(self, **placed)
+        if trials is not None:
+            number = trials.removeprefix("+")
+            if not number.isdecimal():
+                raise InputError(f"--trials must be a number, or +N for N more; got {trials!r}")
+            more = ended if trials.startswith("+") else 0
+            new = replace(new, trials=more + int(number))
+        if budget is not None:
+            new = replace(new, budget=budget)
+        return new
+
+
+def command(words: str, name: str, storage: str) -> str:
+    """A command about the search called `name`, such as `search --resume`, for a shell."""
+    where = [] if storage == STORAGE else ["--storage", storage]
+    return f"automl {words} {shlex.join([name, *where])}"
+
+
+def short_name(space: str) -> str:
+    """A space's name as it can stand in the name of a folder and of an experiment."""
+    return space.rpartition(":")[2]
+
+
+def draw_baseline(space: Space, settings: Settings) -> TrialConfig:
+    """The configuration of trial 0, drawn apart from any search's study.
+
+    Raises InputError where what the space gives does not fit it (`search.given`).
+    """
+    check_given(space)
+    _, config = next(random_draws(space, 1, seed=settings.seed, given=space.baseline))
+    if config is None:
+        raise InputError(f"space {space.name!r} refuses its own baseline (TrialPruned)")
+    return settings.adjust(config)

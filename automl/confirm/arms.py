@@ -1,0 +1,164 @@
+"""Who takes part in a confirmation: finalists, the tuned baseline, and what tells where a gain comes from."""
+
+from collections.abc import Iterable
+from dataclasses import dataclass, replace
+from typing import Any
+
+from attention import InputError, Spec
+from automl.config.settings import Settings, command
+from search.config import TrialConfig
+from search.ledger import Plan
+from search.record import Role, State, TrialRecord, where
+from search.spaces import Space, random_draws
+
+CONTROL = "conv1x1"
+DRAWS = 300  # of the space, to come by a placement with the right number of modules
+
+
+@dataclass(frozen=True, kw_only=True)
+class Arm:
+    """One of the models that are compared, to be trained with several seeds.
+
+    trial: of the search that found it, None for one that was made for the comparison.
+    """
+
+    name: str
+    role: Role
+    config: TrialConfig
+    trial: int | None = None
+
+    def to_json(self) -> dict[str, Any]:
+        return {**vars(self), "role": str(self.role), "config": self.config.to_json()}
+
+    @classmethod
+    def from_json(cls, value: dict[str, Any]) -> "Arm":
+        config = TrialConfig.from_json(value["config"])
+        return cls(**{**value, "role": Role(value["role"]), "config": config})
+
+
+@dataclass(frozen=True, kw_only=True)
+class Field:
+    """Who takes part.
+
+    arms: the tuned baseline of the search first. score: that one's validation score.
+    rivals: the plain backbone with the finalists' hyperparameters. What the sampler found for a finalist may
+        be as good without its attention, so each is trained once as in the search, and the best by validation
+        becomes the baseline.
+    warnings: what is not as one would expect.
+    """
+
+    arms: list[Arm]
+    score: float
+    rivals: list[Arm]
+    warnings: list[str]
+
+    def to_json(self) -> dict[str, Any]:
+        arms = {key: [arm.to_json() for arm in getattr(self, key)] for key in ("arms", "rivals")}
+        return {**vars(self), **arms}
+
+    @classmethod
+    def from_json(cls, value: dict[str, Any]) -> "Field":
+        arms = {key: [Arm.from_json(arm) for arm in value[key]] for key in ("arms", "rivals")}
+        return cls(**{**value, **arms})
+
+
+def choose_arms(
+    records: Iterable[TrialRecord], plan: Plan, space: Space, settings: Settings, *, top: int
+) -> Field:
+    """Who takes part in a search's confirmation.
+
+    The best `top` different trials with attention are the finalists. The control is the best trial of 1x1
+    convolutions alone, or the first finalist with its attentions replaced by them where no such trial was
+    trained to its end. One arm has the first finalist's hyperparameters and number of modules, and types and
+    places by chance.
+
+    Raises InputError when the search has no finished baseline or no finished trial with attention.
+    """
+    metric = plan.metric
+    done = sorted(
+        (r for r in records if r.state is State.COMPLETE),
+        key=lambda r: plan.better(metric) * r.value(metric),
+        reverse=True,
+    )
+    # Repetitions with other seeds are one and the same.
+    different: list[TrialRecord] = []
+    for record in done:
+        if all(record.config.change(seed=0) != other.config.change(seed=0) for other in different):
+            different.append(record)
+    plain = [r for r in different if not r.config.model.placement]
+    controls = [r for r in different if _types(r.config) == {CONTROL}]
+    finalists = [r for r in different if _types(r.config) - {CONTROL}][:top]
+    if not plain or not finalists:
+        what = "baseline" if not plain else "trial with attention"
+        raise InputError(
+            f"there is nothing to confirm: no {what} was trained to its end. Go on with the search: "
+            f"{command('search --resume', str(settings.name), settings.storage)} --trials +10"
+        )
+    warnings = []
+    if len(finalists) < top:
+        warnings.append(f"the search has {len(finalists)} finished trials with attention, not {top}")
+    arms = [Arm(name=f"baseline (trial {plain[0].number})", role=Role.BASELINE, **_of(plain[0]))]
+    arms += [
+        Arm(name=f"{where(r.config)} (trial {r.number})", role=Role.FINALIST, **_of(r)) for r in finalists
+    ]
+    first = finalists[0].config
+    if controls:
+        name = f"control: {where(controls[0].config)} (trial {controls[0].number})"
+        arms.append(Arm(name=name, role=Role.CONTROL, **_of(controls[0])))
+    else:
+        model = replace(first.model, placement={site: Spec(CONTROL) for site in first.model.placement})
+        config = replace(first, model=model)
+        arms.append(Arm(name=f"control: {where(config)}", role=Role.CONTROL, config=config))
+    chance = _by_chance(first, [f.config for f in finalists], space, settings)
+    if chance is None:
+        warnings.append("the space drew no other placement with as many modules, so no arm is one by chance")
+    else:
+        arms.append(Arm(name=f"by chance: {where(chance)}", role=Role.RANDOM, config=chance))
+    return Field(arms=arms, score=plain[0].value(metric), rivals=_rivals(finalists, plain), warnings=warnings)
+
+
+def _rivals(finalists: list[TrialRecord], plain: list[TrialRecord]) -> list[Arm]:
+    rivals: list[Arm] = []
+    for record in finalists:
+        config = replace(record.config, model=replace(record.config.model, placement={}))
+        taken = [*(r.config for r in plain), *(arm.config for arm in rivals)]
+        if all(config.change(seed=0) != other.change(seed=0) for other in taken):
+            rivals.append(
+                Arm(name=f"baseline: plain as trial {record.number}", role=Role.BASELINE, config=config)
+            )
+    return rivals
+
+
+def ablations(arm: Arm) -> list[Arm]:
+    """An arm without each of its modules in turn."""
+    made = []
+    for site, spec in arm.config.model.placement.items():
+        rest = {s: other for s, other in arm.config.model.placement.items() if s != site}
+        config = replace(arm.config, model=replace(arm.config.model, placement=rest))
+        made.append(Arm(name=f"without {spec.type}@{site}", role=Role.ABLATION, config=config))
+    return made
+
+
+def _of(record: TrialRecord) -> dict[str, Any]:
+    return {"config": record.config, "trial": record.number}
+
+
+def _types(config: TrialConfig) -> set[str]:
+    return {spec.type for spec in config.model.placement.values()}
+
+
+def _by_chance(
+    first: TrialConfig, taken: list[TrialConfig], space: Space, settings: Settings
+) -> TrialConfig | None:
+    """`first` with another placement of as many modules, as the space draws it."""
+    for _, drawn in random_draws(space, DRAWS, seed=settings.seed):
+        if drawn is None:
+            continue
+        model = drawn.model
+        if (model.backbone, model.width) != (first.model.backbone, first.model.width):
+            continue
+        if len(model.placement) != len(first.model.placement) or _types(drawn) <= {CONTROL}:
+            continue
+        if all(model.placement != other.model.placement for other in taken):
+            return replace(first, model=model)
+    return None

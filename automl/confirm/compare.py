@@ -1,0 +1,236 @@
+"""Trained models side by side, with the statistics of a confirmation."""
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, replace
+from pathlib import Path
+from typing import Any
+
+from attention import InputError, unknown
+from automl.confirm.protocol import VERDICT, confirmations
+from automl.data.manifest import Manifest
+from automl.storage.folder import About, exists, find_search, named
+from automl.tasks.same_data import check_alike, read_manifest
+from automl.config.settings import command
+from automl.confirm.statistics import ALPHA, Difference, Word, holm, paired, step_down, unpaired
+from automl.tasks import TASKS
+from search.config import TrialConfig
+
+SPLITS = ("test", "validation")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Sample:
+    """One thing that is compared, trained with several seeds.
+
+    name: as it was given. config: of its trainings, but for the seed. scores: of each split at each seed.
+    resolution: what one test image is worth in the metric's unit, 0 where that is not known.
+    digest: of the images of its search, the first 16 characters; None where there is no search. images: their
+        list, where the search's folder was named.
+    """
+
+    name: str
+    config: TrialConfig
+    scores: Mapping[str, Mapping[int, float]]
+    resolution: float = 0.0
+    digest: str | None = None
+    images: Manifest | None = None
+
+
+@dataclass(frozen=True, kw_only=True)
+class Compared:
+    """A sample against the first one. paired: at the same seeds. p_holm: over all comparisons."""
+
+    name: str
+    word: Word
+    paired: bool
+    difference: Difference
+    p_holm: float
+    sentence: str
+
+    def to_json(self) -> dict[str, Any]:
+        d = self.difference
+        return {
+            **{key: value for key, value in vars(self).items() if key != "difference"},
+            "difference": d.mean,
+            "interval": [d.low, d.high],
+            "p": d.p,
+            "seeds": d.count,
+        }
+
+
+def run_compare(names: Sequence[str], *, margin: float = 0.5, storage: str = "searches") -> list[Compared]:
+    """Compare the second and further ones with the first.
+
+    names: two or more, or one, with which the latest search is compared. Each is a search with a confirmation
+        (its winner, or leading finalist), `SEARCH:ARM` for another arm of it by a part of its name, or ids of
+        MLflow runs of one configuration, with commas between.
+    margin: the least difference that matters, in the metric's unit.
+
+    Scores are of the test split where all have them, of the validation split otherwise. With two or more
+    seeds in common they are compared pair by pair.
+
+    Holm's procedure is over what is named here. Within one confirmation its own verdict is the one that
+    holds: a finalist that was picked there for its scores is compared here as if nobody had looked.
+
+    Raises InputError for what is not there, or cannot be compared: another task, other data, a single seed.
+    """
+    if not names:
+        raise InputError("say what to compare: a search, SEARCH:ARM or MLflow run ids with commas")
+    if len(names) == 1:
+        latest = named(None, storage)
+        if names[0] == latest:
+            raise InputError(f"{latest!r} is the latest search itself; say two or more to compare")
+        names = [*names, latest]
+    if not margin >= 0:
+        raise InputError(f"--margin must be 0 or more, in points; got {margin:g}")
+    samples = [_find(name, storage) for name in names]
+    first = samples[0]
+    for other in samples[1:]:
+        _comparable(first, other)
+    split = next((split for split in SPLITS if all(split in sample.scores for sample in samples)), None)
+    if split is None:
+        has = "; ".join(f"{sample.name} has {', '.join(sample.scores)}" for sample in samples)
+        raise InputError(f"there is no split that all have scores of: {has}")
+    return _compare(samples, split, margin)
+
+
+def _compare(samples: Sequence[Sample], split: str, margin: float) -> list[Compared]:
+    task, first = TASKS[samples[0].config.task], samples[0]
+    sign = task.scale if task.direction == "maximize" else -task.scale
+    resolution = max(sample.resolution for sample in samples) if split == "test" else 0.0
+    differences: list[tuple[Difference, bool]] = []
+    for other in samples[1:]:
+        theirs, ours = first.scores[split], other.scores[split]
+        both = sorted(ours.keys() & theirs.keys())
+        if len(both) >= 2:
+            gaps = [sign * (ours[seed] - theirs[seed]) for seed in both]
+            d = paired(gaps, margin=margin, resolution=resolution)
+        elif min(len(ours), len(theirs)) >= 2:
+            a, b = ([sign * score for score in part.values()] for part in (ours, theirs))
+            d = unpaired(a, b, margin=margin)
+        else:
+            raise InputError(
+                f"one seed says nothing of how far seeds differ: {first.name} has {len(theirs)} and "
+                f"{other.name} has {len(ours)}; give the ids of runs with two or more seeds each"
+            )
+        differences.append((d, len(both) >= 2))
+    ps = [d.p for d, _ in differences]
+    rejected = step_down(ps, lambda alpha: alpha)
+    made = []
+    for sample, (d, is_paired), claimed, p in zip(samples[1:], differences, rejected, holm(ps), strict=True):
+        word: Word = "undecided"
+        if claimed:
+            word = "better" if d.mean > 0 else "worse"
+        elif d.p_margin <= ALPHA:
+            word = "equivalent"
+        if word in ("equivalent", "undecided") and (d.low == d.high or 0 < margin < resolution):
+            word = "cannot tell"  # no spread is known, or less than one image is asked for
+        seeds = f"{d.count} paired seeds" if is_paired else f"{d.count} or more seeds each, not paired"
+        sentence = (
+            f"{sample.name} against {first.name}: {word}, {d.mean:+.2f} {task.unit} (95 % CI {d.low:.2f} to "
+            f"{d.high:.2f}, p = {d.p:.2g}, {seeds}, {split} split)"
+        )
+        made.append(
+            Compared(name=sample.name, word=word, paired=is_paired, difference=d, p_holm=p, sentence=sentence)
+        )
+    return made
+
+
+def _comparable(one: Sample, other: Sample) -> None:
+    if one.config.task != other.config.task:
+        raise InputError(
+            f"{one.name} is of task {one.config.task}, {other.name} of {other.config.task}; their scores do "
+            f"not mean the same"
+        )
+    # The size of images is a choice of the model's; which images there are is not.
+    listed = one.images is not None and other.images is not None  # then where they lie does not matter
+    data = [
+        replace(d, size=32, path=None if listed else d.path) for d in (one.config.data, other.config.data)
+    ]
+    if data[0] != data[1]:
+        raise InputError(
+            f"{one.name} and {other.name} have other images in their splits: "
+            + " and ".join(json.dumps({k: v for k, v in asdict(d).items() if k != "size"}) for d in data)
+        )
+    if one.images is not None and other.images is not None:
+        check_alike(one.images, other.images, (one.name, other.name))
+    elif one.config.data == other.config.data and one.digest and other.digest and one.digest != other.digest:
+        raise InputError(
+            f"the images were others when {one.name} was trained ({one.digest}) than when {other.name} was "
+            f"({other.digest}); `automl compare` names the first that differ when both searches are named"
+        )
+
+
+def _find(name: str, storage: str) -> Sample:
+    search, colon, arm = name.partition(":")
+    if "," not in search and exists(search, storage):  # many ids are too long for a file's name
+        folder, about = find_search(search, storage)
+        return _of_search(name, folder, about, arm if colon else None)
+    return _of_runs(name, storage)
+
+
+def _of_search(name: str, folder: Path, about: About, wanted: str | None) -> Sample:
+    there = confirmations(folder)
+    confirm = command("confirm --search", about.name, about.settings.storage)
+    if not there or not (there[-1] / VERDICT).is_file():
+        raise InputError(
+            f"search {about.name!r} has not been confirmed, and one seed a trial says nothing of how far "
+            f"seeds differ; run: {confirm}"
+        )
+    file = there[-1] / VERDICT
+    try:
+        verdict = json.loads(file.read_text())
+        complete, arms = verdict["complete"], {arm["name"]: arm for arm in verdict["arms"]}
+        resolution = float(verdict["resolution"])
+    except (OSError, ValueError, KeyError, TypeError) as error:
+        raise InputError(f"{file} is damaged or not one of ours ({error!r})") from error
+    if not complete:
+        raise InputError(f"the confirmation of {about.name!r} has not ended; go on with it: {confirm}")
+    part = wanted if wanted is not None else (verdict["winner"] or verdict["finalist"] or "")
+    found = [key for key in arms if key == part] or [key for key in arms if part in key]
+    if len(found) != 1:
+        raise unknown(f"arm of {folder.name}", part, list(arms))
+    arm = arms[found[0]]
+    scores = {int(seed): score for seed, score in arm["scores"].items()}
+    return Sample(
+        name=name,
+        config=TrialConfig.from_json(arm["config"]),
+        scores={"test": scores},
+        resolution=resolution,
+        digest=about.data[:16],
+        images=read_manifest(folder),
+    )
+
+
+def _of_runs(name: str, storage: str) -> Sample:
+    from automl.tracking.runs import find_scores
+
+    runs = []
+    for run_id in name.split(","):
+        try:
+            runs.append(find_scores(run_id.strip()))
+        except InputError as error:
+            raise InputError(f"{name!r} is neither a search in {storage} nor a run: {error}") from error
+    config = runs[0].config
+    metric = TASKS[config.task].metric
+    scores: dict[str, dict[int, float]] = {}
+    for run in runs:
+        if run.config.change(seed=0) != config.change(seed=0):
+            raise InputError(
+                f"the runs of {name!r} differ in more than their seeds; give those of one configuration "
+                f"together"
+            )
+        for split, key in (("test", f"test_{metric}"), ("validation", metric)):
+            if key in run.metrics:
+                if run.config.seed in scores.setdefault(split, {}):
+                    raise InputError(f"two runs of {name!r} have the seed {run.config.seed}")
+                scores[split][run.config.seed] = run.metrics[key]
+    whole = {split: values for split, values in scores.items() if len(values) == len(runs)}
+    if not whole:
+        raise InputError(f"not all runs of {name!r} have a score; were they trained to their end?")
+    digests = {run.data for run in runs if run.data is not None}
+    if len(digests) > 1:
+        told = ", ".join(sorted(digests))
+        raise InputError(f"the runs of {name!r} had different images ({told}); give those of one search")
+    return Sample(name=name, config=config, scores=whole, digest=digests.pop() if digests else None)

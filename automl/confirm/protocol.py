@@ -1,0 +1,173 @@
+"""What a confirmation is on disk: its plan, fixed before the first trial, its study and its verdict."""
+
+import json
+import os
+import re
+from collections.abc import Iterable
+from contextlib import suppress
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+import optuna
+from optuna.study import StudyDirection
+
+from attention import InputError
+from automl.confirm.arms import Field
+from automl.storage.folder import About
+from automl.confirm.statistics import ALPHA, least_pairs
+from automl.tasks import Task
+from automl.confirm.verdict import Question
+from search.ledger import Plan
+from search.record import Role, State, TrialRecord
+from search.study import FILE as STUDY
+from search.study import create_study, resume_study
+
+FOLDER, FILE, VERDICT = "confirm", "confirm.json", "verdict.json"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Options:
+    """What may be chosen. Raises InputError for what cannot work.
+
+    top: finalists. seeds: of each arm. margin: the least difference that matters, in the metric's unit, such
+    as points. sequential: stop adding seeds as soon as the question is decided.
+    """
+
+    top: int = 3
+    seeds: int = 10
+    margin: float = 0.5
+    sequential: bool = False
+
+    def __post_init__(self) -> None:
+        if self.top < 1:
+            raise InputError(f"--top must be 1 or more; got {self.top}")
+        if self.seeds < 2:
+            raise InputError(
+                f"--seeds must be 2 or more, and {least_pairs(ALPHA / self.top)} or more to show anything: "
+                f"one seed says nothing of how far seeds differ; got {self.seeds}"
+            )
+        if not self.margin >= 0:
+            raise InputError(f"--margin must be 0 or more, in points; got {self.margin:g}")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Confirmation:
+    """What `confirm.json` holds: fixed before the first trial, so that nobody chooses after seeing scores.
+
+    number: 1 for a search's first. seeds: of each arm, in order. field: who takes part.
+    inputs, chance: of the test split, as in `Question`.
+    """
+
+    number: int
+    options: Options
+    seeds: list[int]
+    field: Field
+    provenance: dict[str, Any]
+    inputs: int
+    chance: float | None
+
+    def to_json(self) -> dict[str, Any]:
+        return {
+            "format": 1,
+            **vars(self),
+            "options": asdict(self.options),
+            "field": self.field.to_json(),
+        }
+
+    @classmethod
+    def read(cls, folder: Path) -> "Confirmation":
+        """Raises InputError when the file is damaged."""
+        try:
+            value = json.loads((folder / FILE).read_text())
+            if value.pop("format") != 1:
+                raise KeyError("format")
+            options, field = Options(**value.pop("options")), Field.from_json(value.pop("field"))
+            return cls(**value, options=options, field=field)
+        except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
+            raise InputError(f"{folder / FILE} is damaged or not one of ours ({error!r})") from error
+
+    @property
+    def least(self) -> int:
+        """Seeds below which nothing can be shown."""
+        return least_pairs(ALPHA / sum(arm.role is Role.FINALIST for arm in self.field.arms))
+
+    def question(self, task: type[Task], equal: str) -> Question:
+        """What is asked. equal: what all arms have the same of, time or epochs."""
+        return Question(
+            seeds=self.seeds,
+            equal=equal,
+            margin=self.options.margin,
+            sequential=self.options.sequential,
+            metric=task.metric,
+            maximize=task.direction == "maximize",
+            scale=task.scale,
+            unit=task.unit,
+            inputs=self.inputs,
+            chance=self.chance,
+        )
+
+    def plan(self, task: type[Task], budget: float) -> Plan:
+        """Of its trials, each scored on the test split."""
+        metric = f"test_{task.metric}"
+        return Plan(
+            trials=len(self.seeds) * len(self.field.arms) + len(self.field.rivals),
+            budget=budget,
+            metric=metric,
+            maximize=task.direction == "maximize",
+            objectives=[metric],
+            baseline_share=0,
+        )
+
+
+def confirmations(folder: Path) -> list[Path]:
+    """The folders of a search's confirmations, the first one first."""
+    files = folder.glob(f"{FOLDER}*/{FILE}")
+    found = [file.parent for file in files if re.fullmatch(rf"{FOLDER}(-\d+)?", file.parent.name)]
+    return sorted(found, key=lambda path: Confirmation.read(path).number)
+
+
+def study_name(folder: Path, about: About) -> str:
+    """Of the confirmation in `folder`."""
+    return f"{about.name}-{folder.name}"
+
+
+def latest_verdict(folder: Path) -> tuple[Path, dict[str, Any]] | None:
+    """What `verdict.json` of a search's latest confirmation that has one holds, and that one's folder.
+
+    Raises InputError when the file is damaged.
+    """
+    places = [place for place in confirmations(folder) if (place / VERDICT).exists()]
+    if not places:
+        return None
+    file = places[-1] / VERDICT
+    try:
+        value: dict[str, Any] = json.loads(file.read_text())
+        _ = value["complete"], value["verdict"], value["sentence"], value["winner"]
+    except (OSError, ValueError, KeyError, TypeError) as error:
+        raise InputError(f"{file} is damaged or not one of ours ({error!r})") from error
+    return places[-1], value
+
+
+def best_of_arm(records: Iterable[TrialRecord], arm: str, question: Question) -> TrialRecord | None:
+    """Of an arm's trainings the one with the best validation, of equals the first: test chooses nothing."""
+    sign = 1 if question.maximize else -1
+    done = [record for record in records if record.arm == arm and record.state is State.COMPLETE]
+    return max(done, key=lambda record: sign * record.value(question.metric), default=None)
+
+
+def study_in(folder: Path, about: About, *, maximize: bool) -> optuna.Study:
+    """The study of the confirmation in `folder`, made where there is none yet."""
+    name = study_name(folder, about)
+    if (folder / STUDY).exists():
+        with suppress(KeyError):  # killed between the file and the study in it
+            return resume_study(folder, name=name)
+    direction = StudyDirection.MAXIMIZE if maximize else StudyDirection.MINIMIZE
+    return create_study(folder, name=name, directions=[direction])
+
+
+def write(file: Path, value: dict[str, Any]) -> None:
+    """Write JSON, atomically."""
+    new = file.with_name(f"{file.name}.{os.getpid()}")
+    new.write_text(json.dumps(value, indent=2))
+    os.replace(new, file)

@@ -1,0 +1,145 @@
+"""Who judges a confirmation as its scores come in, and says what is still to be trained."""
+
+from collections.abc import Iterable, Mapping
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from automl.trials import hits
+from automl.confirm.arms import Arm, ablations
+from automl.confirm.protocol import VERDICT, Confirmation, best_of_arm, write
+from automl.storage.storage import Storage
+from automl.confirm.verdict import Question, Scores, Verdict, collect, judge
+from search.record import State, TrialRecord
+from search.roster import Entry, Roster
+
+
+class Jury:
+    """A listener that judges as the scores come in, and says what is still to be trained.
+
+    First come the rivals, once each; then all arms with every seed, against the best baseline; then the
+    ablations, if they are asked for. All of it follows from the study, so that it goes on where it was.
+
+    arms: those that are judged, the baseline first. kept: where the trials' folders are.
+    """
+
+    def __init__(
+        self,
+        place: Path,
+        name: str,
+        confirmation: Confirmation,
+        question: Question,
+        roster: Roster,
+        *,
+        kept: Storage,
+    ) -> None:
+        self.place, self.name, self.confirmation, self.kept = place, name, confirmation, kept
+        self._hits: dict[int, np.ndarray | None] = {}  # of each finished trial
+        self.question, self.roster = question, roster
+        self.arms: list[Arm] = []
+        self.verdict = Verdict(question=question)
+
+    def started(self, trial: TrialRecord) -> None:
+        pass
+
+    def reported(self, trial: TrialRecord) -> None:
+        pass
+
+    def ended(self, trial: TrialRecord) -> None:
+        self.look(False)
+
+    def look(self, ablate: bool) -> None:
+        """Judge anew, and write down what came of it. ablate: train the ablations when the rest is over."""
+        field, roster = self.confirmation.field, self.roster
+        first = [Entry(arm=arm.name, role=arm.role, config=arm.config) for arm in field.rivals]
+        ended = {(r.arm, r.config.seed): r for r in roster.standing if r.state is not State.RUNNING}
+        if any(r.config.seed in self.question.seeds for r in roster.records.values()):
+            # Scores of the test split are there: who the baseline is does not change any more.
+            ended = {
+                (r.arm, r.config.seed): r for r in roster.records.values() if r.state is not State.RUNNING
+            }
+            first = []
+        elif any(entry.key not in ended for entry in first):
+            roster.entries = first
+            return
+        self.arms = [self._baseline(ended), *field.arms[1:]]
+        self._judge()
+        seeds = list(self.question.seeds)
+        if self.verdict.complete:  # what nobody needs any more is not begun, and cut where it runs
+            seeds = [seed for seed in seeds if seed in self.verdict.used]
+        roster.entries = [*first, *_entries(self.arms, seeds)]
+        if self.verdict.complete and self.verdict.lead is not None:
+            made = ablations(self.verdict.lead.arm)
+            known = {record.arm for record in roster.records.values()}
+            if ablate or any(arm.name in known for arm in made):
+                self.arms += made
+                roster.entries += _entries(made, seeds)
+                self._judge()
+        write(self.place / VERDICT, self.value())
+
+    def _baseline(self, ended: Mapping[tuple[str, int], TrialRecord]) -> Arm:
+        """The best by validation of the search's own baseline and its rivals."""
+        field, sign = self.confirmation.field, 1 if self.question.maximize else -1
+        best, score = field.arms[0], sign * field.score
+        for arm in field.rivals:
+            record = ended.get((arm.name, arm.config.seed))
+            if (
+                record is not None
+                and record.state is State.COMPLETE
+                and sign * record.value(self.question.metric) > score
+            ):
+                best, score = arm, sign * record.value(self.question.metric)
+        return best
+
+    def _judge(self) -> None:
+        self.verdict = judge(self.question, self.arms, self._scores())
+
+    def _scores(self) -> dict[str, Scores]:
+        metric, seeds = self.roster.plan.metric, self.question.seeds
+        return collect(self.arms, self.roster.standing, metric, seeds, hits=self._hits_of)
+
+    def _hits_of(self, record: TrialRecord) -> np.ndarray | None:
+        if record.number not in self._hits:
+            self._hits[record.number] = hits.read(self.kept / record.folder)
+        return self._hits[record.number]
+
+    def value(self) -> dict[str, Any]:
+        value = self.verdict.to_json(self.arms, self._scores())
+        rivals = {arm.name for arm in self.confirmation.field.rivals}
+        broken = [
+            f"{record.arm} could not be trained: {record.reason}"
+            for record in self.roster.standing
+            if record.arm in rivals
+            and record.config.seed not in self.question.seeds
+            and record.state in (State.INFEASIBLE, State.ERROR)
+        ]
+        value["warnings"] = [*self.confirmation.field.warnings, *broken, *value["warnings"]]
+        return {"search": self.name, "confirmation": self.confirmation.number, **value}
+
+    def summary(self) -> str:
+        lead = self.verdict.lead
+        if lead is None:
+            return "" if self.arms else "looking for the best baseline"
+        d = lead.difference
+        return (
+            f"{len(self.verdict.used)} seeds, {lead.arm.name} {d.mean:+.2f} {self.question.unit} "
+            f"({d.low:.2f} to {d.high:.2f})"
+        )
+
+    def best_of_lead(self) -> TrialRecord | None:
+        """Of the leading finalist's trainings the one with the best validation."""
+        if self.verdict.lead is None:
+            return None
+        return best_of_arm(self.roster.records.values(), self.verdict.lead.arm.name, self.question)
+
+
+def _entries(arms: Iterable[Arm], seeds: Iterable[int]) -> list[Entry]:
+    """Each arm with each seed, seed after seed, so that pairs are whole as early as can be."""
+    arms = list(arms)
+    return [
+        Entry(arm=arm.name, role=arm.role, config=replace(arm.config, seed=seed))
+        for seed in seeds
+        for arm in arms
+    ]

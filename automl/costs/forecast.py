@@ -1,0 +1,129 @@
+"""What a configuration will cost, before it is built: its backbone counted once, attentions by formula.
+
+Parameters and MACs are exact from the start. Memory and latency are measured on every trial; once a few have
+been, a straight line through them foretells the rest well enough to leave out what is far above a limit.
+"""
+
+import json
+from dataclasses import dataclass, replace
+from functools import cache
+
+import numpy as np
+
+from attention import InputError
+from automl.costs.profile import count_macs
+from automl.config.runtime import Runtime
+from automl.config.settings import Settings
+from automl.tasks import open_task
+from automl.config.units import short
+from backbones import sites
+from search.config import Training, TrialConfig
+from search.record import TrialRecord
+
+LEARNED = 4  # trials from which a line is drawn
+MARGIN = (
+    0.05  # by which a forecast of a measured fact must exceed the limit: near it, it is tried and measured
+)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Cost:
+    """Of a whole model: parameters, MACs of one input, and values that the attentions keep for an input."""
+
+    params: int
+    macs: int
+    kept: int
+
+
+def cost(config: TrialConfig, runtime: Runtime) -> Cost:
+    """The cost of a configuration's model."""
+    # Of training and seed the model does not depend.
+    plain = replace(config, model=replace(config.model, placement={}), training=Training(), seed=0)
+    params, macs, places = _counted(json.dumps(plain.to_json(), sort_keys=True), runtime)
+    costs = [spec.cost(*places[site]) for site, spec in config.model.placement.items()]
+    return Cost(
+        params=params + sum(cost.parameters for cost in costs),
+        macs=macs + sum(cost.macs for cost in costs),
+        kept=sum(cost.memory for cost in costs),
+    )
+
+
+@cache
+def _counted(text: str, runtime: Runtime) -> tuple[int, int, dict[str, tuple[int, int]]]:
+    """Parameters and MACs of a configuration's model, and channels and positions of its sites."""
+    task = open_task(TrialConfig.from_json(json.loads(text)), runtime)
+    model = task.model().eval()
+    one = task.example(1)
+    places = {site.name: (site.channels, site.positions) for site in sites(model, one)}
+    return sum(p.numel() for p in model.parameters()), count_macs(model, one), places
+
+
+class Forecast:
+    """Foretells violations of a search's limits; a listener that learns from what is measured."""
+
+    def __init__(self, settings: Settings) -> None:
+        self.limits, self.runtime = settings.limits, settings.runtime
+        self._measured: dict[int, tuple[TrialConfig, dict[str, float]]] = {}
+
+    def __call__(self, config: TrialConfig) -> dict[str, float]:
+        """By how much `config` would exceed each limit, as far as is known; below 0 where it would not."""
+        limits = self.limits
+        if limits.nothing:
+            return {}
+        expected = cost(config, self.runtime)
+        known: dict[str, float] = {}
+        if limits.params is not None:
+            known["params"] = expected.params / limits.params - 1
+        if limits.macs is not None:
+            known["macs"] = expected.macs / limits.macs - 1
+        for name, limit in (("memory", limits.memory), ("latency", limits.latency)):
+            if limit is not None and (value := self._line(name, config)) is not None:
+                known[name] = value / limit - 1 - MARGIN
+        return known
+
+    def _line(self, name: str, config: TrialConfig) -> float | None:
+        """A fact by least squares through those of trials with the same backbone."""
+        model = config.model
+        same = [
+            (other, facts[name])
+            for other, facts in self._measured.values()
+            if (other.model.backbone, other.model.width) == (model.backbone, model.width)
+        ]
+        if len(same) < LEARNED:
+            return None
+        rows = np.array([self._features(name, other) for other, _ in same])
+        scale = np.abs(rows).max(axis=0) + 1e-12
+        weights, *_ = np.linalg.lstsq(rows / scale, np.array([fact for _, fact in same]), rcond=None)
+        return float(np.array(self._features(name, config)) / scale @ weights)
+
+    def _features(self, name: str, config: TrialConfig) -> list[float]:
+        expected = cost(config, self.runtime)
+        if name == "latency":
+            return [1.0, float(len(config.model.placement)), float(expected.macs)]
+        batch = config.training.batch_size
+        return [1.0, float(expected.params), float(batch), float(batch * expected.kept)]
+
+    def started(self, trial: TrialRecord) -> None:
+        pass
+
+    def reported(self, trial: TrialRecord) -> None:
+        self.ended(trial)
+
+    def ended(self, trial: TrialRecord) -> None:
+        if trial.facts and not self.limits.nothing:
+            self._measured.setdefault(trial.number, (trial.config, trial.facts))
+
+
+def check_limits(configs: list[TrialConfig], settings: Settings) -> None:
+    """Raises InputError when none of `configs` keeps the limits on parameters and MACs."""
+    limits = settings.limits
+    if limits.params is None and limits.macs is None:
+        return
+    costs = [cost(config, settings.runtime) for config in configs]
+    for name, limit in (("params", limits.params), ("macs", limits.macs)):
+        least = min(getattr(c, name) for c in costs)
+        if limit is not None and least > limit:
+            raise InputError(
+                f"nothing in this space meets --max-{name} {short(limit)}: the smallest of {len(costs)} "
+                f"configurations has {short(least)}"
+            )

@@ -1,0 +1,201 @@
+"""A split, decoded once into an Arrow file that every process maps into its memory.
+
+The file's name is a hash of the images' names, content, labels, classes and side, so a changed dataset
+gets a file of its own and several trials, processes and users share one. Columns: image (fixed-size
+binary, side x side x 3 bytes), label (int32), aspect (float32), name (string), content (the SHA-256 of
+the file that it was made of, 32 bytes). The schema's metadata holds the classes, the side and the digest.
+What is known at the end alone, the number of rows and the skipped images, is in the metadata of the last
+batch, which is empty.
+"""
+
+import hashlib
+import json
+import math
+import sys
+import time
+from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+
+from attention.errors import InputError
+from automl.data.digest import SIZE, cores, items_digest
+from automl.data.images.decode import decode
+from automl.data.items import Item
+from automl.data.progress import progress
+from automl.storage.cache import cache_root, once
+
+FORMAT = 2  # of the file and of what `decode` makes: raise it with either
+BATCH_ROWS = 512
+BATCH_BYTES = 64 << 20
+MAX_SKIPPED = 0.01  # of the images
+EXAMPLES = 5
+METADATA = "automl"
+
+
+class Cache:
+    """An opened cache file of N rows. Pixels stay on the disk until a row is asked for.
+
+    `labels` int32 (N,), `aspect` float32 (N,), `contents` uint8 (N, 32), `blocks` uint8 arrays
+    (rows, side, side, 3), which begin at the rows `starts`. Raises ValueError, KeyError or OSError for a
+    file that is damaged.
+    """
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        reader = pa.ipc.open_file(pa.memory_map(str(path)))
+        table = reader.read_all()  # maps the columns, copies none
+        about = json.loads(table.schema.metadata[METADATA.encode()])
+        _, end = reader.get_batch_with_custom_metadata(reader.num_record_batches - 1)
+        about |= json.loads(end[METADATA])
+        self.classes: tuple[str, ...] = tuple(about["classes"])
+        self.side: int = about["side"]
+        self.digest: str = about["digest"]
+        self.skipped: tuple[str, ...] = tuple(about["skipped"])
+        self.labels: np.ndarray = table["label"].to_numpy()
+        self.aspect: np.ndarray = table["aspect"].to_numpy()
+        self.blocks = self._bytes(table["image"], self.side, self.side, 3)
+        self.contents = np.concatenate([np.empty((0, SIZE), np.uint8), *self._bytes(table["content"], SIZE)])
+        self.starts = np.cumsum([0, *(len(block) for block in self.blocks)])
+        self._check(about["rows"])
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return Cache, (self.path,)  # another process maps the file, it does not receive its content
+
+    @cached_property
+    def names(self) -> list[str]:
+        names: list[str] = pa.ipc.open_file(pa.memory_map(str(self.path))).read_all()["name"].to_pylist()
+        return names
+
+    def _bytes(self, column: pa.ChunkedArray, *shape: int) -> list[np.ndarray]:
+        """Each chunk of a column of fixed-size binary, (rows, *shape)."""
+        width = math.prod(shape)
+        return [
+            np.frombuffer(chunk.buffers()[1], np.uint8, len(chunk) * width, chunk.offset * width).reshape(
+                len(chunk), *shape
+            )
+            for chunk in column.chunks
+            if len(chunk)
+        ]
+
+    def _check(self, rows: int) -> None:
+        """Pages that a crash has left unwritten are zero, and so would be the aspects in them."""
+        if not len(self.labels) == len(self.aspect) == self.starts[-1] == rows:
+            raise ValueError("rows are missing")
+        if not ((self.labels >= 0) & (self.labels < len(self.classes)) & (self.aspect > 0)).all():
+            raise ValueError("a label or an aspect is out of range")
+
+
+def cached(items: Sequence[Item], classes: Sequence[str], side: int, what: str) -> Cache:
+    """The cache of `items` at `side` pixels; `what` names them in messages.
+
+    It is built where there is none or a damaged one. An image that cannot be decoded is left out and
+    named in a warning. Raises InputError when these are more than 1 %, and when the cache folder is full or
+    not writable.
+    """
+    root = cache_root()
+    digest = items_digest(items, classes)
+    key = hashlib.sha256(f"{digest} {side} {FORMAT}".encode()).hexdigest()[:32]
+    target = root / f"{key}.arrow"
+
+    def build(path: Path) -> None:
+        if target.exists():
+            print(f"{target} is damaged and is built again", file=sys.stderr, flush=True)
+        begin = time.monotonic()
+        _write(path, items, {"classes": list(classes), "side": side, "digest": digest}, what)
+        seconds = time.monotonic() - begin
+        print(
+            f"decoded {len(items)} {what} images into {target} in {seconds:.1f} s",
+            file=sys.stderr,
+            flush=True,
+        )
+
+    return Cache(once(target, build, is_sound, needed=len(items) * side * side * 3))
+
+
+def is_sound(path: Path) -> bool:
+    """Whether it is a whole cache file."""
+    try:
+        Cache(path)
+    except (pa.ArrowException, ValueError, KeyError, IndexError, FileNotFoundError, NotADirectoryError):
+        return False
+    return True
+
+
+def _write(path: Path, items: Sequence[Item], about: dict[str, Any], what: str) -> None:
+    side: int = about["side"]
+    schema = pa.schema(
+        {
+            "image": pa.binary(side * side * 3),
+            "label": pa.int32(),
+            "aspect": pa.float32(),
+            "name": pa.string(),
+            "content": pa.binary(SIZE),
+        },
+        metadata={METADATA: json.dumps(about)},
+    )
+    rows = max(1, min(BATCH_ROWS, BATCH_BYTES // (side * side * 3)))
+    skipped: dict[str, str] = {}
+    with (
+        open(path, "wb") as sink,
+        pa.ipc.new_file(sink, schema) as writer,
+        ThreadPoolExecutor(cores()) as pool,
+        progress(f"decoding {what} images", len(items)) as advance,
+    ):
+        for start in range(0, len(items), rows):
+            some = items[start : start + rows]
+            decoded = list(pool.map(lambda item: _attempt(item, side), some))
+            skipped |= {
+                item.name: out for item, out in zip(some, decoded, strict=True) if isinstance(out, str)
+            }
+            if len(skipped) > MAX_SKIPPED * len(items):
+                raise InputError(_too_many(skipped, start + len(some), what))
+            writer.write_batch(_batch(some, decoded, schema))
+            advance(len(some))
+        end = {"rows": len(items) - len(skipped), "skipped": list(skipped)}
+        writer.write_batch(_batch([], [], schema), custom_metadata={METADATA: json.dumps(end)})
+    if skipped:
+        print(f"warning: left out {_listed(skipped)}", file=sys.stderr, flush=True)
+
+
+def _attempt(item: Item, side: int) -> tuple[np.ndarray, float] | str:
+    """The decoded image, or why there is none."""
+    try:
+        return decode(item.image, side)
+    except MemoryError:
+        raise
+    except Exception as error:  # Pillow raises nearly anything for a damaged file
+        return f"{type(error).__name__}: {error}"
+
+
+def _batch(items: Sequence[Item], decoded: Sequence[tuple[np.ndarray, float] | str], schema: Any) -> Any:
+    good = [(item, *out) for item, out in zip(items, decoded, strict=True) if not isinstance(out, str)]
+    pixels = b"".join(image.tobytes() for _, image, _ in good)
+    columns = [
+        pa.FixedSizeBinaryArray.from_buffers(
+            schema.field("image").type, len(good), [None, pa.py_buffer(pixels)]
+        ),
+        pa.array([item.label for item, _, _ in good], pa.int32()),
+        pa.array([aspect for _, _, aspect in good], pa.float32()),
+        pa.array([item.name for item, _, _ in good], pa.string()),
+        pa.array([item.content for item, _, _ in good], pa.binary(SIZE)),
+    ]
+    return pa.record_batch(columns, schema=schema)
+
+
+def _listed(skipped: dict[str, str]) -> str:
+    examples = "; ".join(f"{name} ({why})" for name, why in list(skipped.items())[:EXAMPLES])
+    return (
+        f"{len(skipped)} images that cannot be decoded: {examples}{' ...' if len(skipped) > EXAMPLES else ''}"
+    )
+
+
+def _too_many(skipped: dict[str, str], seen: int, what: str) -> str:
+    return (
+        f"at most {MAX_SKIPPED:.0%} of the {what} images may be damaged; among the first {seen} there are "
+        f"{_listed(skipped)}; repair or remove them"
+    )

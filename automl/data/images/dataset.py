@@ -1,0 +1,207 @@
+"""A split as the training loop reads it: labels in memory, pixels gathered from a memory map."""
+
+from collections.abc import Collection, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from attention.errors import InputError, unknown
+from automl.data import shared
+from automl.data.images.cache import Cache, cached
+from automl.data.images.folders import TEST_SHARE
+from automl.data.images.decode import cache_side
+from automl.data.manifest import Manifest
+from automl.data.images.sources import archive_of, items
+from automl.data.splits import as_keys, carve, keys_of, thinned
+from automl.storage.storage import Storage
+
+SPLITS = ("train", "validation", "test")
+VALIDATION_SHARE = 0.2  # of the training images, where the dataset has no validation split
+
+
+class Images:
+    """N images of a cache, in an order of their own.
+
+    `labels` int64 (N,), `aspect` float32 (N,) width / height of the original, `classes` their names,
+    `side` the pixels of a side, `skipped` the names of files that could not be decoded, `digest` a hash
+    of what the cache was made of. It can be pickled: only the row numbers travel.
+    """
+
+    def __init__(self, cache: Cache, rows: np.ndarray | None = None) -> None:
+        self._cache = cache
+        self._rows = np.arange(len(cache.labels)) if rows is None else rows
+        self.labels: Tensor = torch.from_numpy(cache.labels[self._rows].astype(np.int64))
+        self.aspect: Tensor = torch.from_numpy(cache.aspect[self._rows])
+        self.classes = cache.classes
+        self.side = cache.side
+        self.skipped = cache.skipped
+        self.digest = cache.digest
+
+    def __len__(self) -> int:
+        return len(self._rows)
+
+    def __repr__(self) -> str:
+        return f"Images({len(self)} images, {len(self.classes)} classes, side {self.side})"
+
+    def names(self) -> list[str]:
+        """The N images' names: paths relative to the dataset's folder."""
+        names = self._cache.names
+        return [names[row] for row in self._rows]
+
+    def gather(self, indices: Tensor) -> Tensor:
+        """The images at `indices` (n,), as uint8 (n, side, side, 3) on the CPU, copied.
+
+        Raises IndexError for an index that is not in -N..N-1.
+        """
+        rows = self._rows[indices.cpu().numpy()]
+        blocks, starts = self._cache.blocks, self._cache.starts
+        where = np.searchsorted(starts, rows, side="right") - 1
+        out = np.empty((len(rows), self.side, self.side, 3), np.uint8)
+        for i, (block, row) in enumerate(zip(where.tolist(), (rows - starts[where]).tolist(), strict=True)):
+            out[i] = blocks[block][row]
+        return torch.from_numpy(out)
+
+    def subset(self, indices: Tensor | np.ndarray | Sequence[int]) -> "Images":
+        """A view of the images at `indices`; no pixels are copied."""
+        return Images(self._cache, self._rows[np.asarray(indices, dtype=np.int64)])
+
+
+def open_split(
+    source: str,
+    split: str,
+    *,
+    path: str | Path | None = None,
+    size: int,
+    side: int | None = None,
+    subset: float = 1.0,
+    validation: float = VALIDATION_SHARE,
+) -> Images:
+    """Opens one split of a source for training at `size` pixels, decoding it to its cache if need be.
+
+    `side`: of the cached images, `cache_side(size)` unless given. `validation`: about the share of each class
+    that is held out of "train" for "validation", unless the dataset brings both val/ and test/. `subset`:
+    about the share of each class of "train" and "validation" that is used; "test" is always whole. Each
+    image decides by itself where it is (`automl.data.splits`), by its content; the photographs of a
+    downloaded archive by their names, which they have at every size.
+
+    Raises InputError for an unknown source or split, a fraction out of range, a size below 1, and for
+    everything that `automl.data.images.sources.items` and `automl.data.images.cache.cached` refuse.
+    """
+    if split not in SPLITS:
+        raise unknown("split", split, SPLITS)
+    _check_shares(subset, validation)
+    side = cache_side(size) if side is None else side
+    if size < 1 or side < 1:
+        raise InputError(f"an image needs at least 1 pixel a side, not size {size} and side {side}")
+    own, cache = _stored(source, split, path, size, side)
+    keys = cache.contents if archive_of(source, path, size) is None else keys_of(cache.names)
+    return Images(cache, _rows(split, own, cache.labels, keys, subset, validation))
+
+
+def make_manifest(
+    source: str,
+    *,
+    path: str | Path | None = None,
+    size: int,
+    subset: float = 1.0,
+    validation: float = VALIDATION_SHARE,
+) -> Manifest:
+    """Which images are in which split as `open_split` makes them, none of which is decoded.
+
+    Raises InputError like `open_split`.
+    """
+    _check_shares(subset, validation)
+    everything, archive = items(source, path, size), archive_of(source, path, size)
+    splits = {}
+    for split in SPLITS:
+        stored = everything.splits[split if split in everything.splits else "train"]
+        labels = np.array([item.label for item in stored])
+        names = [item.name for item in stored]
+        keys = as_keys(item.content for item in stored) if archive is None else keys_of(names)
+        rows = _rows(split, everything.splits, labels, keys, subset, validation)
+        splits[split] = [
+            (names[row], everything.classes[labels[row]], stored[row].content) for row in rows.tolist()
+        ]
+    return Manifest.of(splits, archive=archive)
+
+
+def _check_shares(subset: float, validation: float) -> None:
+    if not 0 < subset <= 1:
+        raise InputError(f"subset must be above 0 and at most 1, not {subset}; 1 takes every image")
+    if not 0 < validation < 1:
+        raise InputError(f"validation must lie between 0 and 1, not {validation}; 0.2 is usual")
+
+
+def _rows(
+    split: str, own: Collection[str], labels: np.ndarray, keys: np.ndarray, subset: float, validation: float
+) -> np.ndarray:
+    """The rows of a split among those that it is stored with. own: the splits that the dataset brings."""
+    rows: np.ndarray = np.arange(len(labels))
+    if split == "test":
+        return rows
+    if "validation" not in own:
+        held, kept = carve(labels, keys, validation, "validation")
+        rows = held if split == "validation" else kept
+    used: np.ndarray = rows[thinned(labels[rows], keys[rows], subset)]
+    return used
+
+
+def _stored(
+    source: str, split: str, path: str | Path | None, size: int, side: int
+) -> tuple[Collection[str], Cache]:
+    """The splits that the dataset has of its own, and the one of them that `split` comes from."""
+    told = shared.find(shared.name_of(source, path, size, side), split)
+    if told is not None:
+        own, fetch = told
+        return own, fetch()
+    everything = items(source, path, size)
+    stored = split if split in everything.splits else "train"
+    cache = cached(everything.splits[stored], everything.classes, side, f"{source} {stored}")
+    return everything.splits.keys(), cache
+
+
+def share(
+    storage: Storage,
+    splits: Sequence[str],
+    folder: Path,
+    *,
+    source: str,
+    path: str | Path | None,
+    size: int,
+) -> dict[str, Any]:
+    """Put decoded splits into the storage, for every node that trains, and return what `shared.use` takes.
+
+    folder: of the search, which remembers it. Raises InputError like `open_split`, and for a storage that
+    does not take them.
+    """
+    side = cache_side(size)
+    own: Collection[str] = ()
+    files = {}
+    for split in splits:
+        own, cache = _stored(source, split, path, size, side)
+        files[split if split in own else "train"] = cache.path
+    return shared.publish(storage, shared.name_of(source, path, size, side), own, files, folder)
+
+
+def describe_splits(
+    source: str, *, path: str | Path | None = None, size: int, subset: float = 1.0
+) -> dict[str, str]:
+    """How `open_split` comes to each split with these arguments, in words.
+
+    Raises InputError for what `automl.data.images.sources.items` refuses.
+    """
+    everything = items(source, path, size)
+    own, fixed = "the dataset's own", "of each class, chosen by their content"
+    if archive_of(source, path, size) is not None:
+        fixed = "of each class, chosen by their names"
+    part = "" if subset == 1 else f"about {subset:.3g} of each class of "
+    if "validation" in everything.splits:
+        train, validation = f"{part}{own}", f"{part}{own}"
+    else:
+        train = f"{part}the training images, less those for validation"
+        validation = f"{part}about {VALIDATION_SHARE:.0%} of the training images, {fixed}"
+    test = f"about {TEST_SHARE:.0%} of all images, {fixed}" if everything.carved else own
+    return {"train": train, "validation": validation, "test": test}

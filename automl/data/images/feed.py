@@ -1,0 +1,91 @@
+"""Raw images on their way to the device: resident there where they fit, prefetched where they do not."""
+
+import queue
+import threading
+from collections.abc import Iterator, Sequence
+
+import torch
+from torch import Tensor
+
+from automl.data.images.dataset import Images
+
+# Part of the free memory of a trial's share that its images may take; the rest is the model's.
+RESIDENT = 0.4
+AHEAD = 3  # batches that wait for the device
+
+
+class Feed:
+    """Batches of the rows of `images` on `device`, as uint8 `(B, side, side, 3)`.
+
+    On a GPU the rows are copied there once if they fit into 40 % of the free memory of `share`; otherwise a
+    thread gathers them into pinned memory ahead of time, and the copies overlap with computation. On a
+    CPU the memory map is the data's place already.
+    """
+
+    def __init__(self, images: Images, device: torch.device, share: float = 1.0) -> None:
+        self.images, self.device = images, device
+        self.rows: Tensor | None = None
+        if device.type == "cuda":
+            torch.cuda.empty_cache()  # what torch keeps of images that were freed is not free to the driver
+            free, _ = torch.cuda.mem_get_info(device)
+            if len(images) * images.side**2 * 3 <= RESIDENT * share * free:
+                self.rows = resident(images, device)
+
+    def __call__(self, order: Sequence[Tensor]) -> Iterator[Tensor]:
+        """One batch for each tensor of indices in `order`."""
+        if self.rows is not None:
+            sizes = [len(index) for index in order]
+            for index in torch.cat(list(order)).to(self.device).split(sizes):  # one copy, not one a batch
+                yield self.rows[index]
+        elif self.device.type == "cuda":
+            yield from prefetched(self.images, order, self.device)
+        else:
+            for index in order:
+                yield self.images.gather(index)
+
+
+def resident(images: Images, device: torch.device) -> Tensor:
+    """All rows on the device, copied in parts so that the host never holds them twice."""
+    rows = torch.empty(len(images), images.side, images.side, 3, dtype=torch.uint8, device=device)
+    for part in torch.arange(len(images)).split(4096):
+        rows[part[0] : part[-1] + 1] = images.gather(part).to(device)
+    return rows
+
+
+def prefetched(images: Images, order: Sequence[Tensor], device: torch.device) -> Iterator[Tensor]:
+    """Batches gathered by a thread, up to `AHEAD` of them before they are asked for.
+
+    An error of the thread is raised here; a consumer that stops early ends the thread.
+    """
+    ready: queue.Queue[Tensor | BaseException | None] = queue.Queue(AHEAD)
+    stopped = threading.Event()
+    pin = device.type == "cuda"
+
+    def put(item: Tensor | BaseException | None) -> None:
+        while not stopped.is_set():
+            try:
+                return ready.put(item, timeout=0.1)
+            except queue.Full:
+                continue
+
+    def gather() -> None:
+        try:
+            for index in order:
+                if stopped.is_set():
+                    return
+                rows = images.gather(index)
+                put(rows.pin_memory() if pin else rows)
+            put(None)
+        except BaseException as error:
+            put(error)
+
+    thread = threading.Thread(target=gather, daemon=True)
+    thread.start()
+    try:
+        while (item := ready.get()) is not None:
+            if isinstance(item, BaseException):
+                raise item
+            yield item.to(device, non_blocking=True)
+    finally:
+        stopped.set()
+        thread.join()

@@ -1,0 +1,138 @@
+"""Where images come from: one table of sources, and the listing of what each of them holds."""
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import numpy as np
+
+from attention.errors import InputError, unknown
+from automl.data.archive import SUFFIXES, extracted, is_archive
+from automl.data.digest import contents
+from automl.data.download import downloaded
+from automl.data.images.folders import read_folder, with_test
+from automl.data.items import Item, Items
+from automl.storage.cache import cache_root
+
+NETTE = {
+    "n01440764": "tench",
+    "n02102040": "English springer",
+    "n02979186": "cassette player",
+    "n03000684": "chain saw",
+    "n03028079": "church",
+    "n03394916": "French horn",
+    "n03417042": "garbage truck",
+    "n03425413": "gas pump",
+    "n03445777": "golf ball",
+    "n03888257": "parachute",
+}
+
+WOOF = {
+    "n02086240": "Shih-Tzu",
+    "n02087394": "Rhodesian ridgeback",
+    "n02088364": "Beagle",
+    "n02089973": "English foxhound",
+    "n02093754": "Border terrier",
+    "n02096294": "Australian terrier",
+    "n02099601": "Golden retriever",
+    "n02105641": "Old English sheepdog",
+    "n02111889": "Samoyed",
+    "n02115641": "Dingo",
+}
+
+
+@dataclass(frozen=True, kw_only=True)
+class Source:
+    """A kind of dataset that can be named."""
+
+    name: str
+    about: str
+    flip: bool = True  # whether an image's mirror image still shows its class
+    built_in: Callable[[], Items] | None = None  # comes with a library, without a path
+    archive: str | None = None  # its name in fastai's `URLs`, less the suffix for the size
+    readable: Mapping[str, str] = field(default_factory=dict)  # class names for names of folders
+
+
+def _digits() -> Items:
+    from sklearn.datasets import load_digits  # takes a second
+
+    digits = load_digits()
+    pixels = (digits.images * (255 / 16)).round().astype(np.uint8)  # (1797, 8, 8), of 0..16
+    everything = [
+        Item(f"digit{i}", image, int(label), content)
+        for i, (image, label, content) in enumerate(
+            zip(pixels, digits.target, contents(pixels, cache_root()), strict=True)
+        )
+    ]
+    return Items(classes=tuple(map(str, range(10))), splits=with_test(everything), carved=True)
+
+
+SOURCES: dict[str, Source] = {
+    source.name: source
+    for source in (
+        Source(
+            name="digits",
+            about="1,797 handwritten digits of 8x8 pixels, from scikit-learn",
+            flip=False,  # a mirrored digit is another one, or none
+            built_in=_digits,
+        ),
+        Source(
+            name="nette",
+            about="Imagenette: 10 classes of ImageNet that are easy to tell apart",
+            archive="IMAGENETTE",
+            readable=NETTE,
+        ),
+        Source(
+            name="woof",
+            about="Imagewoof: 10 breeds of dogs from ImageNet, hard to tell apart",
+            archive="IMAGEWOOF",
+            readable=WOOF,
+        ),
+        Source(name="folder", about="images of your own, in one folder per class or an archive of that"),
+    )
+}
+
+
+def items(source: str, path: str | Path | None, size: int) -> Items:
+    """Lists the images of a source for training at `size` pixels, with their hashes; decodes none of them.
+
+    `path` is a folder (see `automl.data.images.folders`) or an archive of one. Without it, `nette` and `woof`
+    are downloaded: the archive of 160 pixels for a size to 128, of 320 to 224, and the full one above.
+
+    Raises InputError for an unknown source, a path that is missing or not wanted, a download that fails,
+    a folder or archive that is not a dataset, and a file that cannot be read.
+    """
+    if source not in SOURCES:
+        raise unknown("data source", source, SOURCES)
+    known = SOURCES[source]
+    if known.built_in is not None:
+        if path is not None:
+            raise InputError(f"{source} comes with its library and takes no path, not {path}; drop --data")
+        return known.built_in()
+    if path is not None:
+        return read_folder(_local(Path(path).expanduser()), known.readable, cache_root())
+    archive = archive_of(source, path, size)
+    if archive is None:
+        raise InputError(f"{source} needs the path of a folder or archive; pass --data PATH")
+    return read_folder(downloaded(archive, cache_root()), known.readable, cache_root())
+
+
+def archive_of(source: str, path: str | Path | None, size: int) -> str | None:
+    """The name of the archive that is downloaded; None where the images come from elsewhere.
+
+    The archives of a source hold the same photographs, by name, at different sizes.
+    """
+    name = SOURCES[source].archive
+    if path is not None or name is None:
+        return None
+    return name + ("_160" if size <= 128 else "_320" if size <= 224 else "")
+
+
+def _local(path: Path) -> Path:
+    if path.is_dir():
+        return path
+    if not path.exists():
+        raise InputError(f"there is no file or folder {path}; pass --data PATH with one that exists")
+    if not is_archive(path):
+        raise InputError(f"{path} is neither a folder nor an archive; choose from {', '.join(SUFFIXES)}")
+    return extracted(path, cache_root())

@@ -1,0 +1,203 @@
+"""The page that goes with an exported model: what it is, how good and how fast it is, how to use it."""
+
+from collections.abc import Iterable, Mapping
+
+from automl.export.chosen import Chosen
+from automl.export.quantize import Quantized
+from automl.export.score_card import ScoreCard
+from automl.export.speed import Speed
+from automl.tasks import Task
+from automl.tasks.base import Split
+
+MOST = 20  # labels whose confusion matrix a page has room for, and lines of confusions where it has not
+CONFUSION = "confusion.csv"  # has the matrix where the page has not
+SPLITS: tuple[Split, ...] = ("train", "validation", "test")
+
+_CARD = """# {name}
+
+A model for {task} with {labels} labels, exported by attention-automl from {origin}.
+
+| | |
+|---|---|
+{about}
+
+## Verdict
+
+{verdict}
+
+This model: {what}.
+
+## Data
+
+{source}, hash of the data `{digest}`.
+
+{splits}
+
+The search ranks on the validation split. The test split was read for this page, and by a confirmation if
+there was one.
+
+## Accuracy on the test split
+
+{scores}
+
+## Speed on this machine
+
+{speed}
+
+{quantized}## How to use it
+
+{usage}
+`model.pt2` is the same graph for `torch.export.load`, `mlflow-model` for `mlflow models serve`, and
+`model.safetensors` with `config.json` the weights to train on from.
+
+## Checks
+
+Largest difference from the trained model on real test inputs: {differences}.
+
+## Limits
+
+Trained on the data above alone: whatever else it is given gets one of these labels too, and how sure it is
+then means nothing. {limit}
+"""
+
+# What the card says of the choice: when nothing was confirmed, when no winner was found, when this is one.
+_LIMITS = (
+    "What was chosen by a search was chosen on its validation split; whether it is better than the plain "
+    "backbone has not been confirmed on fresh seeds.",
+    "What was chosen by a search was chosen on its validation split; retraining on fresh seeds did not show "
+    "it to be better than the plain backbone.",
+    "The verdict holds for this data, size and training. The confirmation compared models on this test "
+    "split; where it had several to choose from, the accuracy above flatters the one it chose.",
+)
+
+
+def model_card(
+    task: Task,
+    *,
+    chosen: Chosen,
+    test: Mapping[str, float],
+    differences: Mapping[str, float],
+    scores: ScoreCard | None,
+    speeds: Mapping[str, Speed],
+    machine: str,
+    quantized: Quantized | None = None,
+) -> str:
+    """The card in Markdown.
+
+    test: metrics of the trained model on the test split. scores: the answers of the exported one to it.
+    speeds: of each ONNX model, by the name of its file.
+    """
+    model, training, data = task.config.model, task.config.training, task.config.data
+    about = {
+        "backbone": f"{model.backbone}, width {model.width:g}",
+        "attention": ", ".join(f"{spec} at {site}" for site, spec in model.placement.items()) or "none",
+        "data": f"{data.source}, {data.size} px",
+        "training": f"{training.epochs} epochs, {training.optimizer}, learning rate "
+        f"{training.learning_rate:.3g}, batch size {training.batch_size}",
+        "test split": _metrics(test),
+        "labels": ", ".join(task.labels),
+    }
+    how = task.describe_splits()
+    return _CARD.format(
+        name=text(chosen.name),
+        task=task.config.task,
+        origin=text(chosen.origin) if chosen.run_id is None else f"MLflow run `{chosen.run_id}`",
+        labels=len(task.labels),
+        about="\n".join(f"| {key} | {text(value)} |" for key, value in about.items()),
+        verdict=text(chosen.verdict or "Not confirmed on fresh seeds."),
+        what=chosen.what,
+        source=text(data.source),
+        digest=task.digest,
+        splits=table(
+            ["split", "size", "how it came about"],
+            ([split, task.size(split), how.get(split, "")] for split in SPLITS),
+        ),
+        scores=_metrics(test) if scores is None else _scores(scores),
+        speed=_speed(speeds, machine),
+        quantized="" if quantized is None else _quantized(quantized),
+        usage=task.usage(),
+        differences=", ".join(f"{key} {value:.1e}" for key, value in differences.items()),
+        limit=_LIMITS[2 if chosen.confirmed else 0 if chosen.verdict is None else 1],
+    )
+
+
+def text(value: object) -> str:
+    """As Markdown shows it literally, within a line: names of folders and runs may have anything in them."""
+    line = " ".join(str(value).split())
+    for mark, escaped in (("\\", "\\\\"), ("|", "\\|"), ("<", "&lt;"), ("`", "\\`"), ("*", "\\*")):
+        line = line.replace(mark, escaped)
+    return line
+
+
+def table(heading: Iterable[object], rows: Iterable[Iterable[object]]) -> str:
+    """A Markdown table."""
+    lines = [[text(cell) for cell in row] for row in (heading, *rows)]
+    lines.insert(1, ["---"] * len(lines[0]))
+    return "\n".join(f"| {' | '.join(line)} |" for line in lines)
+
+
+def _metrics(test: Mapping[str, float]) -> str:
+    return ", ".join(f"{key} {value:.4f}" for key, value in test.items())
+
+
+def _scores(scores: ScoreCard) -> str:
+    right, counts = scores.matrix.diagonal(), scores.counts
+    parts = [
+        f"`model.onnx` answers {right.sum()} of {counts.sum()} right, {scores.accuracy:.4f}.",
+        table(
+            ["label", "inputs", "right", "accuracy"],
+            (
+                [label, count, hits, f"{share:.4f}" if count else "none"]
+                for label, count, hits, share in zip(
+                    scores.labels, counts, right, scores.by_label, strict=True
+                )
+            ),
+        ),
+    ]
+    if len(scores.labels) <= MOST:
+        parts += [
+            "The confusion matrix: a line for each true label, a column for each answer.",
+            table(
+                ["", *scores.labels],
+                ([label, *row] for label, row in zip(scores.labels, scores.matrix.tolist(), strict=True)),
+            ),
+        ]
+    else:
+        parts += [
+            f"The most frequent confusions; `{CONFUSION}` has the whole matrix, a line for each true label.",
+            table(["true", "answered", "times"], scores.confusions()[:MOST]),
+        ]
+    return "\n\n".join(parts)
+
+
+def _speed(speeds: Mapping[str, Speed], machine: str) -> str:
+    batch = next(iter(speeds.values())).batch
+    return (
+        table(
+            ["", "latency of one input", f"throughput in batches of {batch}"],
+            (
+                [name, f"{speed.latency:.3g} ms", f"{speed.throughput:,.0f} inputs/s"]
+                for name, speed in speeds.items()
+            ),
+        )
+        + f"\n\nMedians on {text(machine)}. Elsewhere it differs."
+    )
+
+
+def _quantized(quantized: Quantized) -> str:
+    return f"""## In 8 bits
+
+`model.int8.onnx` has 8-bit weights and activations, with ranges taken from {quantized.calibrated} training
+inputs. It is another model with other answers, and is not held to the check below. On the whole test split:
+
+| | |
+|---|---|
+| accuracy | {quantized.accuracy:.4f} |
+| difference from `model.onnx` | {quantized.difference:+.4f} |
+| inputs that both answer alike | {quantized.agreement:.2%} |
+| size | {quantized.size / 1e6:.2f} MB, {quantized.size_ratio:.2f} of `model.onnx` |
+| latency of one input | {quantized.latency_ratio:.2f} of `model.onnx` |
+
+A CPU without VNNI instructions adds 8-bit products in 16 bits, which can overflow: measure again there.
+
+"""

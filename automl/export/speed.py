@@ -1,0 +1,72 @@
+"""How fast deployed models are on this machine. They are timed in turn, so that its noise slows all alike."""
+
+import platform
+import statistics
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass
+from importlib.metadata import version
+
+import numpy as np
+import torch
+
+from automl.costs.profile import processor
+from automl.export.score_card import Run
+
+BATCH = 32  # inputs at once when throughput is measured
+ROUNDS = (5, 60)  # of one timing of each model, at least and at most
+SECONDS = 3.0  # after which no round begins, once there are the least
+
+
+@dataclass(frozen=True, kw_only=True)
+class Speed:
+    """The medians of all rounds.
+
+    latency: ms of one input. throughput: inputs a second, in batches of `batch`.
+    ratio: this model's latency over the first one's, of the same round.
+    """
+
+    latency: float
+    throughput: float
+    batch: int
+    ratio: float
+
+
+def measure_speed(models: Mapping[str, Run], inputs: np.ndarray) -> dict[str, Speed]:
+    """The speed of each of `models` for up to BATCH of the raw `inputs`."""
+    batch = inputs[:BATCH]
+    single, whole = _times(models, batch[:1]), _times(models, batch)
+    first = next(iter(single.values()))
+    return {
+        name: Speed(
+            latency=1e3 * statistics.median(single[name]),
+            throughput=len(batch) / statistics.median(whole[name]),
+            batch=len(batch),
+            ratio=statistics.median(a / b for a, b in zip(single[name], first, strict=True)),
+        )
+        for name in models
+    }
+
+
+def _times(models: Mapping[str, Run], inputs: np.ndarray) -> dict[str, list[float]]:
+    for run in models.values():
+        run(inputs)  # memory is taken and kernels are chosen the first time
+    times: dict[str, list[float]] = {name: [] for name in models}
+    begun = time.perf_counter()
+    for done in range(ROUNDS[1]):
+        if done >= ROUNDS[0] and time.perf_counter() - begun > SECONDS:
+            break
+        for name, run in models.items():
+            start = time.perf_counter()
+            run(inputs)
+            times[name].append(time.perf_counter() - start)
+    return times
+
+
+def machine() -> str:
+    """What the speed was measured on."""
+    threads = torch.get_num_threads()
+    return (
+        f"{processor()}, {threads} {'thread' if threads == 1 else 'threads'}, {platform.system()} "
+        f"{platform.machine()}, Python {platform.python_version()}, onnxruntime {version('onnxruntime')}"
+    )

@@ -1,0 +1,154 @@
+"""A search as it goes: a live table on a terminal, one line an event in a log. Both on stderr."""
+
+import time
+from collections import Counter
+from collections.abc import Callable, Mapping
+
+from rich.console import Console, Group
+from rich.live import Live
+from rich.table import Table
+from rich.text import Text
+
+from automl.config.units import duration
+from search.halving import Rungs
+from search.ledger import Plan, leaders
+from search.record import State, TrialRecord
+
+ROWS = 15
+QUIET = 60.0  # seconds without a line in a log after which an epoch is worth one
+SUMMED = 1.0  # seconds between two lines of a log that say how the search stands
+REDRAW = 0.25  # seconds between two drawings of the table, however many trials report meanwhile
+
+
+class Progress:
+    """A listener that shows the trials, what they have come to, time left and cost. Use as a context.
+
+    records: the ledger's own, which it keeps up to date. summary: of what they have come to.
+    budget: seconds that there are. devices: that a trial takes, each a `device`.
+    """
+
+    def __init__(
+        self,
+        plan: Plan,
+        records: Mapping[int, TrialRecord],
+        *,
+        summary: Callable[[], str],
+        budget: float | None = None,
+        devices: float = 1,
+        device: str = "core",
+    ) -> None:
+        self.plan, self.records, self.summary = plan, records, summary
+        self.budget, self.devices, self.device = budget, devices, device
+        self.console = Console(stderr=True)
+        self.live = Live(console=self.console, transient=True) if self.console.is_terminal else None
+        self.before = sum(record.state is not State.RUNNING for record in records.values())
+        self.seconds = sum(metrics["seconds"] for record in records.values() for metrics in record.history)
+        self.begun = self.said = time.monotonic()
+        self.drawn = self.summed = float("-inf")
+
+    def __enter__(self) -> "Progress":
+        if self.live:
+            self.live.start()
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        if self.live:
+            self.drawn = float("-inf")
+            self._show()
+            self.live.stop()
+
+    def started(self, trial: TrialRecord) -> None:
+        self._show()
+
+    def reported(self, trial: TrialRecord) -> None:
+        self.seconds += trial.history[-1]["seconds"]
+        if not self.live and time.monotonic() - self.said >= QUIET:
+            self._say(trial)
+        self._show()
+
+    def ended(self, trial: TrialRecord) -> None:
+        if not self.live:
+            self._say(trial)
+        self._show()
+
+    def _say(self, trial: TrialRecord) -> None:
+        self.said = time.monotonic()
+        self.console.print(
+            f"{time.strftime('%H:%M:%S')} {self._event(trial)}",
+            soft_wrap=True,
+            highlight=False,
+            markup=False,  # an error's text may hold brackets
+        )
+
+    def _event(self, trial: TrialRecord) -> str:
+        text = f"{trial.name}: {trial.state}"
+        if trial.history:
+            last = trial.history[-1]
+            text += f" at epoch {last['epoch']:.0f}"
+            if self.plan.metric in last:
+                text += f", {self.plan.metric} {last[self.plan.metric]:.4f}"
+        if trial.reason:
+            text += f" ({trial.reason})"
+        if self.said - self.summed < SUMMED:
+            return text
+        self.summed = self.said
+        return f"{text} | {self._summary()}"
+
+    def _summary(self) -> str:
+        records = list(self.records.values())
+        counts = Counter(record.state for record in records)
+        ended = len(records) - counts[State.RUNNING]
+        text = f"{ended}/{self.plan.trials} trials" if self.plan.trials else f"{ended} trials"
+        for state in (State.RUNNING, State.PRUNED, State.INFEASIBLE, State.ERROR):
+            if counts[state]:
+                text += f", {counts[state]} {state}"
+        if said := self.summary():
+            text += f", {said}"
+        text += f", {self.seconds * self.devices / 3600:.3g} {self.device} hours"
+        left = self._left(ended)
+        return text if left is None else f"{text}, about {duration(left)} left"
+
+    def _left(self, ended: int) -> float | None:
+        """Seconds until the trials or the time are used up, whichever comes first."""
+        passed = time.monotonic() - self.begun
+        ends = [] if self.budget is None else [max(0.0, self.budget - passed)]
+        new = ended - self.before
+        if self.plan.trials is not None and new > 0 and ended < self.plan.trials:
+            ends.append(passed / new * (self.plan.trials - ended))
+        return min(ends, default=None)
+
+    def _show(self) -> None:
+        now = time.monotonic()
+        if not self.live or now - self.drawn < REDRAW:
+            return
+        self.drawn = now
+        table = Table(box=None, pad_edge=False)
+        for heading in ("trial", "state", "epoch", "pace", self.plan.metric):
+            table.add_column(heading)
+        for record in sorted(self.records.values(), key=lambda r: r.number)[-ROWS:]:
+            last = record.history[-1] if record.history else None
+            pace = record.facts.get("pace")
+            about = "~" if record.facts.get("pace_counted") else ""  # it could not be measured precisely
+            table.add_row(
+                record.name,
+                str(record.state),
+                f"{last['resource']:.3g}/{self.plan.budget:g}" if last else "",
+                f"{about}{pace:.2f}" if pace else "",
+                f"{last[self.plan.metric]:.4f}" if last and self.plan.metric in last else "",
+            )
+        self.live.update(Group(table, Text(self._summary())), refresh=True)
+
+
+def search_summary(plan: Plan, records: Mapping[int, TrialRecord], rungs: Rungs) -> str:
+    """Of a search: the best so far against the baseline, and how many trials came to each rung."""
+    parts = []
+    best, baseline = leaders(records.values(), plan)
+    first = plan.objectives[0]
+    if best is not None:
+        parts.append(f"best {best.value(first):.4f} ({best.name})")
+        if baseline is not None and baseline is not best:
+            parts.append(f"{best.value(first) - baseline.value(first):+.4f} to the baseline's")
+    occupied = rungs.occupancy()
+    if any(count for _, count in occupied):
+        parts.append("rungs " + " ".join(f"{at:g}:{count}" for at, count in occupied))
+    return ", ".join(parts)

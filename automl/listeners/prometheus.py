@@ -1,0 +1,71 @@
+"""A search in numbers for Prometheus, which Ray's own agents export from every node.
+
+To set a gauge writes into this process's memory. Ray sends what is there every ten seconds to the agent on
+this node, which may as well be missing.
+"""
+
+from collections import Counter
+from collections.abc import Mapping
+
+from ray.util.metrics import Gauge
+
+from automl.trials.session import Workers
+from search.ledger import Plan, leaders
+from search.record import State, TrialRecord
+
+
+class Meter:
+    """A listener that keeps Ray's gauges of a search, in a process that is connected to Ray.
+
+    name: of the search, the tag `search` of each gauge.
+    records: the ledger's own, which it keeps up to date.
+    plan: by which there is a best; None for a confirmation, where the best of all seeds means nothing.
+    """
+
+    def __init__(
+        self, name: str, records: Mapping[int, TrialRecord], workers: Workers, plan: Plan | None = None
+    ) -> None:
+        self.name, self.records, self.workers, self.plan = name, records, workers, plan
+        self.running: set[int] = set()  # now, not when an earlier process of the search ended
+        self.seconds = sum(metrics["seconds"] for record in records.values() for metrics in record.history)
+        self.trials = self._gauge("trials", "Trials by state.", state="")
+        self.best = self._gauge("best", "Value of the best trial that was trained to its end.", metric="")
+        self.baseline = self._gauge("best_baseline", "The same of those without attention.", metric="")
+        self.hours = self._gauge("device_hours", "Spent on training.", device=workers.device)
+        self.slots = self._gauge("slots", "Trials that there is room for.")
+        self.busy = self._gauge("slots_busy", "Trials that run.")
+        self._tell()
+
+    def started(self, trial: TrialRecord) -> None:
+        self.running.add(trial.number)
+        self._tell()
+
+    def reported(self, trial: TrialRecord) -> None:
+        self.seconds += trial.history[-1]["seconds"]
+        self._tell_hours()
+
+    def ended(self, trial: TrialRecord) -> None:
+        self.running.discard(trial.number)
+        self._tell()
+
+    def _gauge(self, name: str, about: str, **tags: str) -> Gauge:
+        gauge = Gauge(f"automl_{name}", about, ("search", *tags))
+        gauge.set_default_tags({"search": self.name, **tags})
+        return gauge
+
+    def _tell(self) -> None:
+        counts = Counter(record.state for record in self.records.values())
+        for state in State:
+            self.trials.set(counts[state], {"state": str(state)})
+        self.slots.set(self.workers.room.slots())
+        self.busy.set(len(self.running))
+        self._tell_hours()
+        if self.plan is not None:
+            objective = self.plan.objectives[0]
+            best, baseline = leaders(self.records.values(), self.plan)
+            for gauge, leader in ((self.best, best), (self.baseline, baseline)):
+                if leader is not None:
+                    gauge.set(leader.value(objective), {"metric": objective})
+
+    def _tell_hours(self) -> None:
+        self.hours.set(self.seconds * self.workers.devices / 3600)

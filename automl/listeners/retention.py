@@ -1,0 +1,96 @@
+"""Which checkpoints stay on disk: the best few, the best baseline's, and those of trials that still run."""
+
+import logging
+from collections.abc import Callable, Iterable
+from concurrent.futures import ThreadPoolExecutor
+
+from automl.storage.storage import Storage
+from search.halving import dominates
+from search.ledger import Plan, leaders
+from search.record import CHECKPOINT, State, TrialRecord
+
+log = logging.getLogger("automl")
+
+# What one and the same model's differs by when it is measured again, as a part of it: no reason to leave a
+# front. The others are counted.
+NOISE = {"latency": 0.02, "pace": 0.02}
+
+
+class Keeper:
+    """A listener that deletes the checkpoints of ended trials that nobody will want.
+
+    keep: how many of the best stay. With several objectives, the whole Pareto front does.
+    told: hears of every trial whose checkpoint went.
+    """
+
+    def __init__(
+        self,
+        kept: Storage,
+        plan: Plan,
+        records: Iterable[TrialRecord],
+        *,
+        keep: int,
+        told: Callable[[TrialRecord], None] = lambda trial: None,
+    ) -> None:
+        # An object store takes its time to delete; the search does not wait for it.
+        self.later = ThreadPoolExecutor(1) if kept.local is None else None
+        self.kept, self.plan, self.keep, self.told = kept, plan, keep, told
+        # The ended trials that may have a checkpoint: what once went is never wanted again.
+        self.held = {record.number: record for record in records if record.state is not State.RUNNING}
+
+    def started(self, trial: TrialRecord) -> None:
+        pass
+
+    def reported(self, trial: TrialRecord) -> None:
+        pass
+
+    def ended(self, trial: TrialRecord) -> None:
+        self.held[trial.number] = trial
+        stay = {record.number for record in self.staying()}
+        for number in self.held.keys() - stay:
+            record = self.held.pop(number)
+            if self.later is None:
+                self._remove(record, trial)
+            else:
+                self.later.submit(self._remove, record, trial)
+
+    def _remove(self, record: TrialRecord, ended: TrialRecord) -> None:
+        try:
+            (self.kept / record.folder).remove(CHECKPOINT)
+        except FileNotFoundError:
+            return
+        except OSError as error:
+            # What is too much costs room; ending the search would cost all that runs.
+            log.warning("the checkpoint in %s stays: %s", self.kept / record.folder, error)
+            return
+        if record is not ended:
+            self.told(record)
+
+    def staying(self) -> list[TrialRecord]:
+        """The ended trials whose checkpoints stay."""
+        done = [record for record in self.held.values() if record.state is State.COMPLETE]
+        leading, baseline = leaders(sorted(done, key=lambda r: r.number), self.plan)
+        if len(self.plan.objectives) > 1:  # the front, or what leads where all may be guessing
+            best = front(done, self.plan) or [record for record in [leading] if record]
+        else:
+            best = sorted(done, key=self._rank)[: self.keep]
+        return [*best, *([baseline] if baseline else [])]
+
+    def _rank(self, record: TrialRecord) -> tuple[bool, float, int]:
+        """Of equals the first, as `leaders` has it, whatever order they ended in."""
+        return self.plan.guesses(record), -self.plan.score(record)[0], record.number
+
+
+def front(records: Iterable[TrialRecord], plan: Plan) -> list[TrialRecord]:
+    """The finished trials that no other one dominates by more than noise, by number.
+
+    What may have learned nothing is cheap for no reason, and is on none.
+    """
+    done = [record for record in records if record.state is State.COMPLETE and not plan.guesses(record)]
+    scores = {record.number: plan.score(record) for record in done}
+    noise = [NOISE.get(name, 0.0) for name in plan.objectives]
+    return [
+        record
+        for record in sorted(done, key=lambda r: r.number)
+        if not any(dominates(scores[other.number], scores[record.number], noise) for other in done)
+    ]

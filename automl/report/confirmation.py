@@ -1,0 +1,130 @@
+"""What `automl confirm` has left in a search's folder: `confirm/verdict.json`, `confirm-2/...`."""
+
+import json
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, fields
+from pathlib import Path
+from statistics import fmean
+from typing import Any
+
+from attention import InputError
+from automl.confirm.protocol import FOLDER, VERDICT
+from automl.confirm.statistics import WORDS
+
+
+@dataclass(frozen=True, kw_only=True)
+class Comparison:
+    """An arm against the baseline. `p_holm` is None for those that are no finalists.
+
+    interval_images: over seeds and test images. time: its training time, as times of the baseline's.
+    """
+
+    arm: str
+    role: str
+    difference: float | None = None
+    interval: tuple[float, float] | None = None
+    interval_images: tuple[float, float] | None = None
+    time: float | None = None
+    p: float | None = None
+    p_holm: float | None = None
+    sentence: str = ""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Arm:
+    """One configuration that was trained on every seed.
+
+    trial: its number in the search. scores: from 0 to 1 by seed. failed: why there is none.
+    costs: of each training, `steps`, `seconds` and `processor_seconds`, as far as they are known.
+    """
+
+    name: str
+    role: str
+    trial: int | None
+    config: Mapping[str, Any]
+    scores: Mapping[str, float]
+    failed: Mapping[str, str]
+    costs: Mapping[str, Mapping[str, float | None]] = field(default_factory=dict)
+
+    def mean_cost(self, name: str) -> float | None:
+        """Of its trainings; None where not all have it."""
+        values = [cost.get(name) for cost in self.costs.values()]
+        known = [value for value in values if value is not None]
+        return fmean(known) if known and len(known) == len(values) else None
+
+
+@dataclass(frozen=True, kw_only=True)
+class Verdict:
+    """A confirmation, finished or not; differences and `margin` are in `unit`.
+
+    verdict: None until there is one, which is never where the trainings of too many seeds failed.
+    remarks: what the other arms tell of the leading finalist.
+    """
+
+    confirmation: int
+    complete: bool
+    verdict: str | None
+    sentence: str
+    seeds: int
+    margin: float
+    unit: str
+    metric: str
+    split: str
+    comparisons: Sequence[Comparison]
+    arms: Sequence[Arm]
+    sequential: bool = False
+    remarks: Sequence[str] = ()
+    warnings: Sequence[str] = ()
+
+
+def read_verdicts(folder: Path) -> list[Verdict]:
+    """The confirmations of the search in `folder`, the latest last. Raises InputError for a damaged one."""
+    found = {}
+    for file in folder.glob(f"{FOLDER}*/{VERDICT}"):
+        if match := re.fullmatch(rf"{FOLDER}(?:-(\d+))?", file.parent.name):
+            found[int(match[1] or 1)] = file
+    return [_read(found[number], number) for number in sorted(found)]
+
+
+def _read(file: Path, number: int) -> Verdict:
+    try:
+        value = json.loads(file.read_text())
+        parts = {
+            **_known(Verdict, value),
+            "confirmation": number,
+            "comparisons": [_comparison(item) for item in value["comparisons"]],
+            "arms": [Arm(**_known(Arm, item)) for item in value["arms"]],
+        }
+        verdict = Verdict(**parts)
+        if verdict.verdict not in (*WORDS, None):
+            raise ValueError(f"verdict {verdict.verdict!r}")
+        for arm in verdict.arms:
+            if not all(isinstance(score, int | float) for score in arm.scores.values()):
+                raise ValueError(f"scores of {arm.name!r}")
+    except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
+        raise InputError(
+            f"{file} is damaged or not one of ours ({error!r}); move it away, or make it again "
+            f"with automl confirm"
+        ) from error
+    return verdict
+
+
+def _known(kind: type, value: Mapping[str, Any]) -> dict[str, Any]:
+    """The fields of `kind`; what a later version has written beside them is no concern of ours."""
+    names = {f.name for f in fields(kind)}
+    return {key: item for key, item in value.items() if key in names}
+
+
+def _comparison(value: Mapping[str, Any]) -> Comparison:
+    intervals = {key: _interval(value.get(key)) for key in ("interval", "interval_images")}
+    time = value.get("time")
+    ratio = None if time is None else float(time["ratio"])
+    return Comparison(**{**_known(Comparison, value), **intervals, "time": ratio})
+
+
+def _interval(value: Sequence[float] | None) -> tuple[float, float] | None:
+    if value is None:
+        return None
+    low, high = value
+    return float(low), float(high)

@@ -1,0 +1,129 @@
+"""What a search found, as a value and as JSON."""
+
+import time
+from collections import Counter
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+from automl.listeners.retention import front
+from search.engine import Engine
+from search.ledger import Plan, leaders
+from search.record import State, TrialRecord
+
+
+@dataclass(frozen=True, kw_only=True)
+class TrialResult:
+    """One trial of a search: its number, its MLflow run if that is there, its objectives, its configuration.
+
+    value: of the primary metric, at the last epoch. objectives: all that was searched for.
+    """
+
+    number: int
+    run_id: str | None
+    metric: str
+    value: float
+    objectives: dict[str, float]
+    facts: dict[str, float]
+    config: dict[str, Any]
+
+
+@dataclass(frozen=True, kw_only=True)
+class SearchResult:
+    """What a search found. `best` and `baseline` are None where no such trial was trained to its end.
+
+    best: the best trial by the first objective. baseline: the best trial without any attention.
+    front: with several objectives, the trials that no other one beats in all of them.
+    stopped: it was interrupted and can be resumed.
+    hours: of the devices it ran on, over all its runs.
+    folder: the search's folder, with its study, checkpoints and log.
+    failure: the first error, if any trial had one.
+    untracked: trials that MLflow does not have in full.
+    warnings: what is wrong with what was found.
+    """
+
+    search: str
+    trials: int
+    completed: int
+    pruned: int
+    infeasible: int
+    errors: int
+    running: int
+    seconds: float
+    hours: float
+    best: TrialResult | None
+    baseline: TrialResult | None
+    front: list[TrialResult]
+    stopped: bool
+    folder: str
+    failure: str | None
+    untracked: int
+    warnings: list[str]
+
+    def to_json(self) -> dict[str, Any]:
+        return asdict(self)
+
+
+def make_result(
+    folder: Path,
+    name: str,
+    engine: Engine,
+    *,
+    runs: Mapping[int, str],
+    begun: float,
+    untracked: int,
+    devices: float,
+) -> SearchResult:
+    """The result of a search as its engine stands.
+
+    runs: MLflow's. begun: on the monotonic clock. devices: that a trial takes.
+    """
+    plan, records = engine.plan, list(engine.records.values())
+    counts = Counter(record.state for record in records)
+    best, baseline = leaders(records, plan)
+
+    def result_of(trial: TrialRecord | None) -> TrialResult | None:
+        if trial is None:
+            return None
+        return TrialResult(
+            number=trial.number,
+            run_id=runs.get(trial.number),
+            metric=plan.metric,
+            value=trial.value(plan.metric),
+            objectives={name: trial.value(name) for name in plan.objectives},
+            facts=trial.facts,
+            config=trial.config.to_json(),
+        )
+
+    several = len(plan.objectives) > 1
+    return SearchResult(
+        search=name,
+        trials=len(records),
+        completed=counts[State.COMPLETE],
+        pruned=counts[State.PRUNED],
+        infeasible=counts[State.INFEASIBLE],
+        errors=counts[State.ERROR],
+        running=counts[State.RUNNING],
+        seconds=round(time.monotonic() - begun, 1),
+        hours=sum(metrics["seconds"] for r in records for metrics in r.history) * devices / 3600,
+        best=result_of(best),
+        baseline=result_of(baseline),
+        front=[result for r in front(records, plan) if (result := result_of(r))] if several else [],
+        stopped=counts[State.RUNNING] > 0,
+        folder=str(folder),
+        failure=next((r.reason for r in records if r.state is State.ERROR), None),
+        untracked=untracked,
+        warnings=_warnings(records, plan),
+    )
+
+
+def _warnings(records: list[TrialRecord], plan: Plan) -> list[str]:
+    done = [record for record in records if record.state is State.COMPLETE]
+    if not done or not all(plan.guesses(record) for record in done):
+        return []
+    best = max((record.value(plan.metric) for record in done), key=lambda v: plan.better(plan.metric) * v)
+    return [
+        f"no trial beats chance (the best validation {plan.metric} is {best:.3f}, and one that guesses may "
+        f"come to {plan.guessing:.3f}): which is best says nothing; train for longer (--epochs)"
+    ]

@@ -1,0 +1,345 @@
+"""The folder of a search, and `search.json` in it: what was asked, with which code, on which machine.
+
+A search that is kept in an object store has its folder here as a working copy (`automl.storage.working_copy`).
+"""
+
+import json
+import os
+import platform
+import shutil
+import subprocess
+import sys
+import time
+import uuid
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from dataclasses import asdict, dataclass, replace
+from importlib.metadata import PackageNotFoundError, version
+from pathlib import Path
+from typing import Any
+
+from filelock import FileLock, Timeout
+
+from attention import InputError
+from automl.storage.storage import working_copy
+from automl.storage.addresses import public
+from automl.storage.disk import STUDY_ROOM, disk_full, no_room
+from automl.config.settings import Settings, command, short_name
+from automl.storage.storage import Storage
+from search.ledger import Plan
+from search.record import TRIALS
+from search.study import FILE as STUDY
+
+FILE = "search.json"
+LOCK = ".lock"
+FORMAT = 1
+
+PACKAGES = (
+    "attention-automl",
+    "ray",
+    "torch",
+    "torchvision",
+    "optuna",
+    "mlflow",
+    "fastai",
+    "numpy",
+    "pyarrow",
+)
+
+
+@dataclass(frozen=True, kw_only=True)
+class About:
+    """What `search.json` holds.
+
+    identity: tells this search from any other of the same name.
+    plan: the fields of the search's Plan.
+    fingerprint: of the space's distributions and configurations. data: the digest of all splits.
+    provenance: versions, hardware, the code's git commit and the command line.
+    """
+
+    identity: str
+    settings: Settings
+    plan: dict[str, Any]
+    fingerprint: str
+    data: str
+    provenance: dict[str, Any]
+
+    @property
+    def name(self) -> str:
+        assert self.settings.name is not None
+        return self.settings.name
+
+    @property
+    def kept(self) -> Storage:
+        """Where the search is kept, with its trials' checkpoints."""
+        return Storage(self.settings.storage) / self.name
+
+    def to_json(self) -> dict[str, Any]:
+        return {"format": FORMAT, **vars(self), "settings": self.settings.to_json()}
+
+
+@contextmanager
+def new_folder(
+    settings: Settings, plan: Plan, *, fingerprint: str, data: str
+) -> Iterator[tuple[Path, About]]:
+    """A new folder for a search, which goes again if a mistake shows before the first trial.
+
+    Raises InputError when it exists or cannot be written.
+    """
+    name = settings.name or f"{short_name(settings.space)}-{time.strftime('%Y%m%d-%H%M%S')}"
+    about = About(
+        identity=uuid.uuid4().hex,
+        settings=replace(settings, name=name),
+        plan=asdict(plan),
+        fingerprint=fingerprint,
+        data=data,
+        provenance=provenance(),
+    )
+    kept = about.kept
+    folder = _folder(kept)
+    try:
+        if kept.local is None:
+            if kept.exists(FILE):
+                raise FileExistsError
+            shutil.rmtree(folder, ignore_errors=True)  # of another search of that name, which has gone
+        folder.mkdir(parents=True, exist_ok=_is_void(folder))
+    except FileExistsError:
+        raise InputError(
+            f"a search called {name!r} exists already in {settings.storage}; give this one another --name, "
+            f"or go on with that one: {command('search --resume', name, settings.storage)}"
+        ) from None
+    except OSError as error:
+        raise _not_written(settings, folder, error) from error
+    try:
+        with _writing(kept, folder, name):
+            try:
+                write_about(folder, about)
+            except OSError as error:
+                raise _not_written(settings, folder, error) from error
+            yield folder, about
+    except InputError:
+        if not (folder / TRIALS).exists():
+            shutil.rmtree(folder, ignore_errors=True)
+            with suppress(OSError):
+                kept.clear()
+        raise
+
+
+def _not_written(settings: Settings, folder: Path, error: OSError) -> InputError:
+    code = no_room(error)
+    why = error.strerror or error if code is None else disk_full(folder, STUDY_ROOM, code)
+    return InputError(f"--storage {settings.storage} cannot be written ({why}); name a folder that can")
+
+
+def _is_void(folder: Path) -> bool:
+    """Whether a search was killed here before it had written anything."""
+    return folder.is_dir() and all(
+        file.name == LOCK or file.name.startswith(f"{FILE}.") for file in folder.iterdir()
+    )
+
+
+@contextmanager
+def old_folder(name: str, storage: str) -> Iterator[tuple[Path, About]]:
+    """The folder of an earlier search, for this process alone. Raises InputError when there is none."""
+    folder, _ = find_search(name, storage)
+    with _writing(Storage(storage) / name, folder, name):
+        yield folder, read_about(folder, storage)
+
+
+def find_search(name: str, storage: str) -> tuple[Path, About]:
+    """The search called `name` and its folder. Raises InputError with the names that there are."""
+    root = Storage(storage)
+    kept = root / name
+    folder = _folder(kept)
+    with reached(root):
+        if not kept.exists(FILE):
+            raise no_search(name, storage)
+        if kept.local is None:
+            working_copy.update(kept, folder)
+    return folder, read_about(folder, storage)
+
+
+def no_search(name: str, storage: str) -> InputError:
+    """What to raise where there is no search called `name`; it tells which ones there are."""
+    root = Storage(storage)
+    names = [other for other in root.folders() if (root / other).exists(FILE)]
+    there = f"there are {', '.join(names[-10:])}" if names else "there is none"
+    return InputError(f"no search called {name!r} in {storage}; {there}. Is --storage right?")
+
+
+def exists(name: str, storage: str) -> bool:
+    """Whether there is a search called `name`. Raises InputError when the store does not answer."""
+    root = Storage(storage)
+    with reached(root):
+        return (root / name).exists(FILE)
+
+
+def named(name: str | None, storage: str) -> str:
+    """`name`, or else the latest search's, which standard error is then told of."""
+    if name is not None:
+        return name
+    latest = find_latest(storage)
+    print(f"the latest search in {storage} is {latest}", file=sys.stderr)
+    return latest
+
+
+def find_latest(storage: str) -> str:
+    """The name of the search that was worked on last: begun, resumed, confirmed or synced.
+
+    Raises InputError when there is none.
+    """
+    worked = last_worked(storage)
+    if not worked:
+        raise InputError(f"there is no search in {storage}; run automl search first. Is --storage right?")
+    return max(worked, key=lambda name: worked[name])
+
+
+def last_worked(storage: str) -> dict[str, float]:
+    """The searches there are, and when a process was last at each to write it, in seconds since 1970.
+
+    On a disk that is when it came or went, or when the study of the search or of one of its confirmations
+    was last written; in an object store, when it last gave a sign of life. Who only reads changes nothing.
+    """
+    root = Storage(storage)
+    with reached(root):
+        places = {name: root / name for name in root.folders() if (root / name).exists(FILE)}
+        return {name: _last_worked(kept) for name, kept in places.items()}
+
+
+def _last_worked(kept: Storage) -> float:
+    if kept.local is None:
+        told = working_copy.last_written(kept)
+        return kept.changed(FILE) / 1e9 if told is None else told
+    files = (FILE, STUDY, f"*/{STUDY}")
+    times = [file.stat().st_mtime for name in files for file in kept.local.glob(name)]
+    return max(times, default=0.0)  # none where it is being deleted
+
+
+def read_about(folder: Path, storage: str) -> About:
+    """What `search.json` holds, of a search now in `storage`. Raises InputError when it is damaged."""
+    try:
+        value = json.loads((folder / FILE).read_text())
+        if value.pop("format") != FORMAT:
+            raise KeyError("format")
+        settings = replace(Settings.from_json(value["settings"]), storage=storage)
+        return About(**{**value, "settings": settings})
+    except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
+        raise InputError(f"{folder / FILE} is damaged or not one of ours ({error!r})") from error
+
+
+def write_about(folder: Path, about: About) -> None:
+    """Write `search.json`, atomically."""
+    new = folder / f"{FILE}.{os.getpid()}"
+    new.write_text(json.dumps(about.to_json(), indent=2))
+    os.replace(new, folder / FILE)
+
+
+def is_running(folder: Path, kept: Storage) -> bool:
+    """Whether a process is at the search, here or where the folder's locks or its store are shared."""
+    if kept.local is None:
+        with reached(kept):
+            return working_copy.is_written(kept)
+    lock = FileLock(folder / LOCK)
+    try:
+        lock.acquire(timeout=0)
+    except Timeout:
+        return True
+    lock.release()
+    return False
+
+
+@contextmanager
+def _writing(kept: Storage, folder: Path, name: str) -> Iterator[None]:
+    """Inside the block the search is this process's alone."""
+    with locked(folder, name):
+        if kept.local is not None:
+            _mark(folder)
+            try:
+                yield
+            finally:
+                _mark(folder)
+        else:
+            with working_copy.writing(kept, folder):
+                yield
+
+
+def _mark(folder: Path) -> None:
+    """Note that somebody is at the search, for `last_worked`."""
+    with suppress(OSError):  # it is not written yet, or it was given up
+        now = time.time_ns()  # what the file system takes for now may be some milliseconds old
+        os.utime(folder / FILE, ns=(now, now))
+
+
+@contextmanager
+def locked(folder: Path, name: str) -> Iterator[None]:
+    """Inside the block no other process of this machine, or of one that shares the disk, writes it."""
+    lock = FileLock(folder / LOCK)
+    try:
+        lock.acquire(timeout=1)  # `is_running` may hold it for a moment
+    except Timeout:
+        raise InputError(
+            f"search {name!r} is running in another process; two cannot go on with one"
+        ) from None
+    try:
+        yield
+    finally:
+        lock.release()
+
+
+def _folder(kept: Storage) -> Path:
+    return kept.local or working_copy.folder_of(kept)
+
+
+@contextmanager
+def reached(kept: Storage) -> Iterator[None]:
+    """Raises InputError where the storage does not answer in the block."""
+    try:
+        yield
+    except OSError as error:
+        reason = str(error).strip().splitlines()[0][:300]
+        raise InputError(
+            f"--storage {kept} cannot be read ({reason}); is it there, and may this machine read it?"
+        ) from error
+
+
+def provenance() -> dict[str, Any]:
+    """Where and with what this is run."""
+    import torch
+
+    gpus = [torch.cuda.get_device_name(i) for i in range(torch.cuda.device_count())]
+    return {
+        "command": [Path(sys.argv[0]).name, *map(public, sys.argv[1:])],
+        "started": time.strftime("%Y-%m-%dT%H:%M:%S%z"),
+        "python": platform.python_version(),
+        "system": platform.platform(),
+        "cores": os.cpu_count(),
+        "gpus": gpus,
+        "commit": _commit(),
+        "versions": {name: found for name in PACKAGES if (found := _version(name))},
+    }
+
+
+def _version(package: str) -> str | None:
+    """None where it is not installed, as this one in a checkout that was sent to a cluster."""
+    try:
+        return version(package)
+    except PackageNotFoundError:
+        return None
+
+
+def _commit() -> str | None:
+    """The git commit of this code, with `+` where files differ from it; None outside of a repository."""
+    here = Path(__file__).parent
+    try:
+        # Installed below a repository of somebody else's, this code is not of that repository.
+        subprocess.run(
+            ["git", "ls-files", "--error-unmatch", Path(__file__).name],
+            cwd=here, capture_output=True, timeout=10, check=True,
+        )  # fmt: skip
+        done = subprocess.run(
+            ["git", "describe", "--always", "--abbrev=40", "--dirty=+", "--exclude=*"],
+            cwd=here, capture_output=True, text=True, timeout=10, check=True,
+        )  # fmt: skip
+    except (OSError, subprocess.SubprocessError):
+        return None
+    return done.stdout.strip() or None

@@ -1,0 +1,285 @@
+"""The copy on this machine of a search that is kept in an object store, and who may write it.
+
+A study is a file that is appended to, and an object store can only replace. So one process, the driver, works
+on a folder of this machine, and a thread copies what changes there to the store within seconds. Trials write
+their checkpoints to the store themselves. Whoever reads a search on another machine gets a copy of its own.
+
+Who writes is told by a note in the store with a number that the writer raises all the time. One that stands
+still belongs to a writer that has died, whatever the clocks of the two machines say.
+"""
+
+import json
+import logging
+import os
+import re
+import signal
+import socket
+import sys
+import threading
+import time
+import uuid
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+from filelock import FileLock
+
+from attention import InputError
+from automl.storage.cache import cache_root
+from automl.storage.storage import Storage
+from search.record import CHECKPOINT
+from search.study import FILE as STUDY
+
+log = logging.getLogger("automl")
+
+NOTE = "writer.json"  # in the store: who writes, or wrote last
+STATE = ".copy.json"  # in the copy: its name, and what it has of the store's files
+PERIOD = 2.0  # seconds from one look for changes to the next
+BEAT = 10.0  # seconds from one sign of life to the next
+SILENCE = 3 * BEAT  # without one, after which a writer has died
+PATIENCE = 60.0  # seconds that the store may take for what is left in the end
+
+
+def folder_of(kept: Storage) -> Path:
+    """The folder of this machine for the copy."""
+    above, _, name = kept.address.partition("?")[0].rpartition("/")
+    return cache_root() / "searches" / re.sub(r"\W+", "-", above) / name
+
+
+def update(kept: Storage, folder: Path) -> None:
+    """Bring the copy to where the store is, unless this copy itself is what the store has last got.
+
+    Raises OSError when the store does not answer.
+    """
+    folder.mkdir(parents=True, exist_ok=True)
+    with FileLock(folder / ".update.lock"):
+        state = _read_state(folder)
+        note = _read_note(kept)
+        if note is not None and note["copy"] == state["copy"]:
+            return
+        # The store's own times may be whole seconds, so the writer tells what has changed; one that was
+        # killed may not have told of its last file.
+        told = {} if note is None else note["files"]
+        there = {name: told.get(name, stamp) for name, stamp in _listed(kept).items()}
+        for name in _copied_files(folder) - there.keys():
+            (folder / name).unlink()
+        for name, stamp in there.items():
+            if state["files"].get(name) != stamp or not (folder / name).exists():
+                Storage(str(folder)).write(name, kept.read(name))
+        _write_state(folder, {**state, "files": there})
+
+
+def is_written(kept: Storage) -> bool:
+    """Whether a process writes the search, as far as the store's clock and this machine's agree."""
+    note = _read_note(kept)
+    return note is not None and note["writing"] and time.time() - note["time"] < SILENCE
+
+
+def last_written(kept: Storage) -> float | None:
+    """When a process last gave a sign of life as the search's writer, by its own clock; None for never."""
+    try:
+        note = _read_note(kept)
+    except InputError:  # it is damaged, which whoever wants to write is told
+        return None
+    return None if note is None else float(note["time"])
+
+
+@contextmanager
+def writing(kept: Storage, folder: Path) -> Iterator[None]:
+    """Inside the block this process is the one that writes the search, and the store follows its copy.
+
+    Raises InputError when another process writes it.
+    """
+    try:
+        writer = _Writer(kept, folder)
+    except OSError as error:
+        raise InputError(f"{kept} cannot be reached ({_line(error)})") from error
+    try:
+        yield
+    finally:
+        writer.close()
+
+
+class _Writer:
+    """The thread that copies."""
+
+    def __init__(self, kept: Storage, folder: Path) -> None:
+        self.kept, self.folder = kept, folder
+        self.me = uuid.uuid4().hex
+        self.count = 0
+        self.failing = False
+        _await_silence(kept)
+        update(kept, folder)
+        self.sent = dict.fromkeys(_listed(kept), "")  # all of it goes there again, or away
+        self._sign(writing=True)
+        if (_read_note(kept) or {}).get("writer") != self.me:
+            raise _taken(kept)
+        self._end = threading.Event()
+        self._thread = threading.Thread(target=self._work, name="storage", daemon=True)
+        self._thread.start()
+
+    def _work(self) -> None:
+        signed, took = time.monotonic(), 0.0
+        while not self._end.wait(max(PERIOD, 5 * took)):  # a large study is copied less often
+            begun = time.monotonic()
+            try:
+                if time.monotonic() - signed >= BEAT:
+                    note = _read_note(self.kept)
+                    if note is not None and note["writer"] != self.me:
+                        # It took this process for dead; two would spoil the search for both.
+                        print(f"error: {_taken(self.kept)}", file=sys.stderr, flush=True)
+                        os.kill(os.getpid(), signal.SIGTERM)
+                        return
+                    self._sign(writing=True)
+                    signed = time.monotonic()
+                if self._send():
+                    self._sign(writing=True)
+                self.failing = False
+                took = min(time.monotonic() - begun, BEAT / 5)
+            except OSError as error:
+                if not self.failing:
+                    log.warning("%s did not take a file, which is tried again: %s", self.kept, _line(error))
+                self.failing = True
+
+    def _sign(self, *, writing: bool) -> None:
+        self.count += 1
+        note = {
+            "writer": self.me, "copy": _read_state(self.folder)["copy"], "writing": writing,
+            "host": socket.gethostname(), "pid": os.getpid(), "count": self.count, "time": time.time(),
+            "files": self.sent,
+        }  # fmt: skip
+        self.kept.write(NOTE, json.dumps(note).encode())
+
+    def _send(self) -> bool:
+        """Copy what has changed; the study last, so that it tells of nothing that is not there.
+
+        Returns whether there was anything.
+        """
+        before = dict(self.sent)
+        names = sorted(_copied_files(self.folder), key=lambda name: name.endswith(STUDY))
+        for name in names:
+            stamp = _stamp(self.folder / name)
+            if self.sent.get(name) != stamp:
+                self.kept.write(name, (self.folder / name).read_bytes())
+                self.sent[name] = stamp
+        for name in self.sent.keys() - set(names):
+            self.kept.remove(name)
+            del self.sent[name]
+        return self.sent != before
+
+    def close(self) -> None:
+        """Copy what is left, and leave the search to whoever comes."""
+        self._end.set()
+        self._thread.join()
+        until = time.monotonic() + PATIENCE
+        while True:
+            try:
+                if (_read_note(self.kept) or {}).get("writer") not in (None, self.me):
+                    return  # somebody else goes on
+                self._send()
+                self._sign(writing=False)
+                return
+            except OSError as error:
+                if time.monotonic() > until:
+                    print(
+                        f"warning: {self.kept} did not take the end of the search ({_line(error)}); all of "
+                        f"it is in {self.folder}, and goes there when the search is resumed on this machine",
+                        file=sys.stderr,
+                    )
+                    return
+            time.sleep(1)
+
+
+def _await_silence(kept: Storage) -> None:
+    """Return when nobody writes the search; whoever gives no sign of life has died."""
+    first = _read_note(kept)
+    if first is None or not first["writing"]:
+        return
+    if first["host"] == socket.gethostname() and not _is_alive(first["pid"]):
+        return
+    print(
+        f"a process on {first['host']} was at the search; waiting {SILENCE:.0f} s for a sign of life",
+        file=sys.stderr,
+        flush=True,
+    )
+    until = time.monotonic() + SILENCE
+    while time.monotonic() < until:
+        time.sleep(1)
+        note = _read_note(kept)
+        if note is None or not note["writing"]:
+            return
+        if note["count"] != first["count"] or note["writer"] != first["writer"]:
+            raise _taken(kept)
+
+
+def _taken(kept: Storage) -> InputError:
+    return InputError(f"search {kept} is running in another process; two cannot go on with one")
+
+
+def _is_alive(pid: int) -> bool:
+    try:
+        os.kill(pid, 0)
+    except ProcessLookupError:
+        return False
+    except PermissionError:
+        pass
+    return True
+
+
+def _read_note(kept: Storage) -> dict[str, Any] | None:
+    try:
+        note: dict[str, Any] = json.loads(kept.read(NOTE))
+    except FileNotFoundError:
+        return None
+    except ValueError as error:
+        raise InputError(f"{kept}/{NOTE} is damaged; delete it when no process is at the search") from error
+    return note
+
+
+def _read_state(folder: Path) -> dict[str, Any]:
+    """The copy's name and what it has of the store, both new where there is none yet."""
+    try:
+        state: dict[str, Any] = json.loads((folder / STATE).read_text())
+    except (OSError, ValueError):
+        state = {"copy": uuid.uuid4().hex, "files": {}}
+        _write_state(folder, state)
+    return state
+
+
+def _write_state(folder: Path, state: dict[str, Any]) -> None:
+    Storage(str(folder)).write(STATE, json.dumps(state).encode())
+
+
+def _listed(kept: Storage) -> dict[str, str]:
+    return {name: stamp for name, stamp in kept.files().items() if _is_copied(name)}
+
+
+def _copied_files(folder: Path) -> set[str]:
+    return {
+        name
+        for file in folder.rglob("*")
+        if file.is_file() and _is_copied(name := file.relative_to(folder).as_posix())
+    }
+
+
+def _is_copied(name: str) -> bool:
+    """Whether a file is the driver's to keep: no lock, not half written, not Ray's own, no checkpoint."""
+    *folders, file = name.split("/")
+    return not (
+        "ray" in folders
+        or folders[:1] == ["report"]  # whoever makes it puts it there
+        or file in (NOTE, CHECKPOINT)
+        or file.startswith(".")
+        or re.search(r"\.\d+$|\.lock$", file)
+    )
+
+
+def _stamp(file: Path) -> str:
+    """Another one whenever the content is another."""
+    state = file.stat()
+    return f"{state.st_size} {state.st_mtime_ns}"
+
+
+def _line(error: BaseException) -> str:
+    return str(error).strip().splitlines()[0][:300] if str(error).strip() else type(error).__name__

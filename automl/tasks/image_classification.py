@@ -1,0 +1,256 @@
+"""Image classification: cross-entropy with label smoothing and mixup, scored by accuracy."""
+
+from collections.abc import Iterator, Sequence
+from functools import lru_cache
+from pathlib import Path
+from typing import Any
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from attention import InputError
+from automl.data import shared
+from automl.data.images import SOURCES, Images, describe_splits, make_manifest, open_split, share
+from automl.data.images.augment import centre_crop, cut, draw_boxes, normalise
+from automl.data.images.feed import Feed
+from automl.data.images.decode import cache_side
+from automl.data.manifest import Manifest
+from automl.config.runtime import Runtime
+from automl.storage.storage import Storage
+from automl.tasks.base import Split, Task
+from backbones import build, insert
+from search.config import Data, TrialConfig
+
+ANSWERED = 64  # raw images in a batch of `answers`
+
+USAGE = """Input `images`: uint8 RGB, shape `(N, {size}, {size}, 3)`, N from 1 on. Output `probabilities`:
+float32, shape `(N, {classes})`. Normalisation is inside. Images of other sizes: cut the largest centred
+square, resize it to {size} x {size}.
+
+```python
+import json, numpy as np, onnxruntime
+from PIL import Image, ImageOps
+
+labels = json.load(open("config.json"))["labels"]
+session = onnxruntime.InferenceSession("model.onnx")
+photo = ImageOps.exif_transpose(Image.open("photo.jpg")).convert("RGB")
+image = ImageOps.fit(photo, ({size}, {size}), Image.Resampling.BILINEAR)
+probabilities = session.run(None, {{"images": np.asarray(image)[None]}})[0][0]
+print(labels[probabilities.argmax()], probabilities.max())
+```
+"""
+
+
+@lru_cache(maxsize=8)
+def images(data: Data, split: Split) -> Images:
+    """The images of a split. Opened once in a process, however many trials run in it."""
+    return open_split(
+        data.source, split, path=data.path, size=data.size, side=cache_side(data.size), subset=data.subset
+    )
+
+
+@lru_cache(maxsize=1)
+def feeds(data: Data, device: torch.device, share: float) -> dict[Split, Feed]:
+    """The splits of one dataset at one size, as far as they were asked for; those of the last one go."""
+    return {}
+
+
+def feed(data: Data, split: Split, device: torch.device, share: float) -> Feed:
+    """The split on its way to the device; all trials of a process with these data have one copy there."""
+    there = feeds(data, device, share)
+    if split not in there:
+        there[split] = Feed(images(data, split), device, share)
+    return there[split]
+
+
+class ImageClassification(Task):
+    """Classes of images, by the primary metric `accuracy`. Also reports the cross-entropy `loss`."""
+
+    metric = "accuracy"
+    direction = "maximize"
+    scale = 100.0
+    unit = "points"
+    counts_hits = True
+
+    def __init__(self, config: TrialConfig, runtime: Runtime) -> None:
+        super().__init__(config, runtime)
+        feeds(config.data, runtime.device, runtime.share)  # before anything asks how much memory is free
+        self.train = images(config.data, "train")
+        size = config.training.batch_size
+        if len(self.train) < size:
+            raise InputError(
+                f"batch_size must be at most the number of training images; got {size} with "
+                f"{len(self.train)} images. Use a larger --subset or a smaller batch size."
+            )
+        if size % runtime.workers:
+            raise InputError(
+                f"batch_size must be a multiple of the workers that share it; got {size} with "
+                f"{runtime.workers} workers"
+            )
+        self.photographs = SOURCES[config.data.source].flip
+
+    def size(self, split: Split) -> int:
+        return len(images(self.config.data, split))
+
+    @classmethod
+    def manifest(cls, config: TrialConfig) -> Manifest:
+        data = config.data
+        return make_manifest(data.source, path=data.path, size=data.size, subset=data.subset)
+
+    @classmethod
+    def is_shared(cls, config: TrialConfig, splits: Sequence[Split]) -> bool:
+        data = config.data
+        name = shared.name_of(data.source, data.path, data.size, cache_side(data.size))
+        return all(shared.find(name, split) is not None for split in splits)
+
+    @property
+    def labels(self) -> list[str]:
+        return list(self.train.classes)
+
+    def model(self) -> nn.Module:
+        config = self.config
+        torch.manual_seed(config.seed)
+        model = build(config.model.backbone, classes=len(self.labels), width=config.model.width)
+        example = torch.empty(2, 3, config.data.size, config.data.size)
+        model = insert(model, config.model.placement, example).to(self.runtime.device)
+        return model.to(memory_format=torch.channels_last)
+
+    def steps(self) -> int:
+        return len(self.train) // self.config.training.batch_size
+
+    def batches(self, epoch: int) -> Iterator[tuple[Tensor, ...]]:
+        """`(x, y)`, or with mixup `(x, y, z, weight)`: mixed images, both labels, the first one's share.
+
+        All numbers are drawn for the global batch, by every worker alike; each then makes its own rows.
+        """
+        training, runtime = self.config.training, self.runtime
+        steps, batch = self.steps(), training.batch_size
+        generator = torch.Generator().manual_seed((self.config.seed << 20) + epoch)
+        order = torch.randperm(len(self.train), generator=generator)[: steps * batch]
+        boxes = draw_boxes(
+            self.train.aspect[order],
+            # Digits lose their meaning with the crops and mirror images that photographs bear.
+            scale=0.35 if self.photographs else 0.7,
+            flip=self.photographs,
+            generator=generator,
+        )
+        mine = runtime.shard(torch.arange(batch))
+        rows = mine.expand(steps, -1)  # what this worker looks at in each batch
+        mix: tuple[Tensor, ...] = ()
+        if training.mixup > 0:
+            draws = [draw_mixup(batch, training.mixup, generator) for _ in range(steps)]
+            other, share = (torch.stack(part)[:, mine] for part in zip(*draws, strict=True))
+            if runtime.workers > 1:  # the other image may be another worker's
+                rows = torch.cat([rows, other], dim=1)
+                other = torch.arange(len(mine), 2 * len(mine)).expand(steps, -1)
+            mix = other.to(runtime.device), share.to(runtime.device)
+        picked = order.view(steps, batch).gather(1, rows)  # (steps, rows)
+        labels = self.train.labels[picked].to(runtime.device)
+        boxes = boxes.view(steps, batch, 4)[torch.arange(steps)[:, None], rows].to(runtime.device)
+        source = feed(self.config.data, "train", runtime.device, runtime.share)
+        for i, raw in enumerate(source(picked.unbind())):
+            x, y = cut(raw, boxes[i], self.config.data.size), labels[i]
+            yield mixup(x, y, *(part[i] for part in mix)) if mix else (x, y)
+
+    def example(self, count: int) -> Tensor:
+        side = self.config.data.size
+        x = torch.zeros(count, 3, side, side, device=self.runtime.device)
+        return x.to(memory_format=torch.channels_last)
+
+    def loss(self, model: nn.Module, batch: tuple[Tensor, ...]) -> Tensor:
+        logits = model(batch[0]).float()
+        smooth = self.config.training.label_smoothing
+        if len(batch) == 2:
+            return F.cross_entropy(logits, batch[1], label_smoothing=smooth)
+        _, y, z, weight = batch
+        first, second = (
+            F.cross_entropy(logits, label, label_smoothing=smooth, reduction="none") for label in (y, z)
+        )
+        return (weight * first + (1 - weight) * second).mean()
+
+    def evaluate(self, model: nn.Module, split: Split, hits: Tensor | None = None) -> dict[str, Tensor]:
+        data, runtime = images(self.config.data, split), self.runtime
+        sums = torch.zeros(2, device=runtime.device)
+        order = runtime.shard(torch.arange(len(data))).split(2 * self.config.training.batch_size)
+        source = feed(self.config.data, split, runtime.device, runtime.share)
+        for index, raw in zip(order, source(order), strict=True):
+            x = centre_crop(raw, data.aspect[index], self.config.data.size)
+            y = data.labels[index].to(runtime.device, non_blocking=True)
+            logits = model(normalise(x)).float()
+            correct = logits.argmax(1) == y
+            if hits is not None:
+                hits[index.to(hits.device)] = correct.to(hits.dtype)
+            sums += torch.stack([correct.sum().float(), F.cross_entropy(logits, y, reduction="sum")])
+        accuracy, loss = runtime.total(sums) / len(data)
+        return {"accuracy": accuracy, "loss": loss}
+
+    def chance(self, split: Split) -> float:
+        """The share of the largest class."""
+        labels = images(self.config.data, split).labels
+        return labels.bincount().max().item() / len(labels)
+
+    def raw(self, split: Split, count: int) -> Tensor:
+        """Centre crops as bytes, `(count, size, size, 3)`: what the deployed model takes."""
+        data = images(self.config.data, split)
+        index = torch.linspace(0, len(data) - 1, min(count, len(data))).round().long()
+        crops = centre_crop(data.gather(index), data.aspect[index], self.config.data.size)
+        return crops.to(self.runtime.device)
+
+    def artifact(self, model: nn.Module) -> tuple[nn.Module, Tensor]:
+        """Bytes `(N, size, size, 3)` to probabilities `(N, classes)`."""
+        size = self.config.data.size
+        return Probabilities(model), torch.zeros(
+            2, size, size, 3, dtype=torch.uint8, device=self.runtime.device
+        )
+
+    def answers(self, split: Split) -> Iterator[tuple[Tensor, Tensor]]:
+        data, runtime = images(self.config.data, split), self.runtime
+        for index in torch.arange(len(data)).split(ANSWERED):
+            crops = centre_crop(data.gather(index), data.aspect[index], self.config.data.size)
+            yield crops.to(runtime.device), data.labels[index].to(runtime.device)
+
+    def share(self, storage: Storage, folder: Path, splits: Sequence[Split]) -> dict[str, Any]:
+        data = self.config.data
+        return share(storage, splits, folder, source=data.source, path=data.path, size=data.size)
+
+    def describe_splits(self) -> dict[str, str]:
+        data = self.config.data
+        return describe_splits(data.source, path=data.path, size=data.size, subset=data.subset)
+
+    def usage(self) -> str:
+        return USAGE.format(size=self.config.data.size, classes=len(self.labels))
+
+
+class Probabilities(nn.Module):
+    """Normalisation, the classifier and softmax in one graph, so that a user cannot get them wrong."""
+
+    def __init__(self, classifier: nn.Module) -> None:
+        super().__init__()
+        self.classifier = classifier
+
+    def forward(self, images: Tensor) -> Tensor:
+        probabilities: Tensor = self.classifier(normalise(images)).softmax(dim=1)
+        return probabilities
+
+
+def draw_mixup(count: int, alpha: float, generator: torch.Generator) -> tuple[Tensor, Tensor]:
+    """For each image of a batch of `count`: the image it is mixed with, and its own share, 1/2 to 1.
+
+    Source: H. Zhang et al., mixup (2017), arXiv 1710.09412; as in fastai, each image has a share of its
+    own from Beta(alpha, alpha), and the larger part is its own.
+    """
+    # Beta(a, a) from two gamma draws, on a generator; torch's own distributions take none. In logarithms,
+    # by G(a) = G(a + 1) U^(1/a): below a of about 0.05 draws of G(a) itself underflow to 0, and 0 / 0.
+    ones = torch.ones(2, count, dtype=torch.float64)
+    gamma = torch._standard_gamma(ones + alpha, generator=generator)
+    uniform = 1 - torch.rand(2, count, dtype=torch.float64, generator=generator)  # not 0
+    first, second = gamma.log() + uniform.log() / alpha
+    return torch.randperm(count, generator=generator), torch.sigmoid((first - second).abs()).float()
+
+
+def mixup(x: Tensor, y: Tensor, other: Tensor, share: Tensor) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+    """The first `len(share)` images, each mixed with that at `other`: `(mixed, y, other's y, share)`."""
+    weight = share.view(-1, *[1] * (x.ndim - 1))
+    own = slice(len(share))
+    return weight * x[own] + (1 - weight) * x[other], y[own], y[other], share

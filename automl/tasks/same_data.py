@@ -1,0 +1,91 @@
+"""Whether a search's data are still those that it was made with: its folder has a list of them.
+
+Scores of other images do not stand beside its own. Whatever would put them there is refused here, with the
+names of the first images that differ.
+"""
+
+from pathlib import Path
+
+import pyarrow as pa
+
+from attention import InputError
+from automl.data.manifest import FILE, Manifest, differences
+from automl.storage.folder import FILE as SEARCH
+from automl.storage.folder import About
+from automl.storage.storage import Storage
+from automl.tasks import Split, task_of
+from search.config import TrialConfig
+
+SPLITS: tuple[Split, ...] = ("train", "validation", "test")
+
+
+def keep_manifest(folder: Path, manifest: Manifest) -> None:
+    """Put the list of a search's images into its folder."""
+    Storage(str(folder)).write(FILE, manifest.to_bytes())
+
+
+def mend_manifest(folder: Path, about: About, config: TrialConfig) -> None:
+    """Write the list of a search that was killed before that, if its data still have its digest."""
+    if not (folder / FILE).exists():
+        manifest = task_of(config).manifest(config)
+        if manifest.digest == about.data:
+            keep_manifest(folder, manifest)
+
+
+def read_manifest(kept: Storage | Path) -> Manifest:
+    """The list of a search's images. Raises InputError when it is missing or damaged."""
+    place = kept if isinstance(kept, Storage) else Storage(str(kept))
+    try:
+        return Manifest.from_bytes(place.read(FILE))
+    except (OSError, ValueError, pa.ArrowException) as error:
+        raise InputError(
+            f"{place}/{FILE}, the list of the search's images, is damaged or missing ({error}); without it "
+            f"nobody can tell whether they are the same"
+        ) from error
+
+
+def check_same(
+    config: TrialConfig, kept: Storage | Path, name: str, splits: tuple[Split, ...] = SPLITS
+) -> None:
+    """Raises InputError, with names, when a trial's data are not those of the search called `name` any more.
+
+    kept: the search's folder. splits: that are about to be read; where the search's own storage has all of
+    them, there is nothing that could have changed. Hashes files and decodes none.
+    """
+    task = task_of(config)
+    if task.is_shared(config, splits):
+        return
+    if found := differences(read_manifest(kept), task.manifest(config)):
+        raise InputError(
+            f"the images have changed since search {name!r} was made, so scores would not stand beside each "
+            f"other: {found}. Bring the old ones back, or search anew."
+        )
+
+
+def check_source(config: TrialConfig, checkpoint: Storage) -> None:
+    """`check_same` with the search that a checkpoint's folder lies in, if it lies in one."""
+    search = search_of(checkpoint)
+    if search is not None:
+        check_same(config, search, search.address.partition("?")[0].rpartition("/")[2])
+
+
+def search_of(checkpoint: Storage) -> Storage | None:
+    """The folder of the search, of which this is `trials/NNNN` or `confirm/trials/NNNN`."""
+    place = checkpoint
+    for _ in range(3):
+        place = place.parent
+        try:
+            if place.exists(SEARCH):
+                return place
+        except OSError as error:
+            raise InputError(f"{place} cannot be reached ({error})") from error
+    return None
+
+
+def check_alike(one: Manifest, other: Manifest, names: tuple[str, str]) -> None:
+    """Raises InputError, with names, when two searches had other images."""
+    if found := differences(one, other):
+        raise InputError(
+            f"{names[0]} and {names[1]} were made of other images, so their scores do not mean the same; "
+            f"from the first to the second: {found}"
+        )

@@ -1,0 +1,143 @@
+"""The mirror in a process of its own.
+
+MLflow's client takes tens of milliseconds of Python for a trial, and the driver, which waits for hundreds of
+slots, has one Python for all that it does.
+"""
+
+import logging
+import logging.handlers
+import os
+import queue
+import signal
+import subprocess
+import sys
+import threading
+from collections.abc import Mapping
+from contextlib import suppress
+from multiprocessing import Pipe
+from multiprocessing.connection import Connection
+from typing import Any
+
+from attention import InputError
+from automl.storage.logs import chatter_heard_by
+from automl.tracking.run_spec import Subject
+from search.record import State, TrialRecord
+
+SECONDS = 10.0  # that the end waits for a call under way
+NICE = 3  # once it has begun: the driver and its trials come first, but a busy machine must not starve it
+
+
+class Apart:
+    """A `Mirror` of `subject` in another process, which ends with this one. Use as a context.
+
+    The process starts at once, and whoever calls first waits for it. Calls come one after the other. If the
+    process ends, the next call starts another, which finds the runs that there are. What is logged there is
+    logged here.
+
+    Calls raise InputError as `Mirror` does, and RuntimeError for whatever else goes wrong there.
+    """
+
+    def __init__(self, subject: Subject) -> None:
+        self.subject = subject
+        self._one = threading.Lock()
+        self._closed = False
+        self._start()
+
+    def __enter__(self) -> "Apart":
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        self._closed = True
+        # Between two calls there is nothing to lose, and a call that takes so long is lost anyway.
+        idle = self._one.acquire(timeout=SECONDS)
+        self.process.kill()
+        self.process.wait()
+        if idle:
+            self._one.release()
+        self._line.close()
+
+    def runs(self) -> dict[int, str]:
+        found: dict[int, str] = self._ask("runs")
+        return found
+
+    def look(self) -> None:
+        self._ask("look")
+
+    def write(self, trial: TrialRecord) -> str:
+        return str(self._ask("write", trial))
+
+    def finish(
+        self, best: TrialRecord | None, metric: str | None, counts: Mapping[State, int], stopped: bool
+    ) -> None:
+        self._ask("finish", best, metric, counts, stopped)
+
+    def conclude(self, identity: str, verdict: Mapping[str, Any], winner: str | None) -> None:
+        self._ask("conclude", identity, verdict, winner)
+
+    def _start(self) -> None:
+        self._line, theirs = Pipe()
+        with theirs:
+            self.process = subprocess.Popen(
+                [sys.executable, "-P", "-m", __name__, str(theirs.fileno())],
+                env={**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)},
+                pass_fds=[theirs.fileno()],
+                stdin=subprocess.DEVNULL,
+                stdout=subprocess.DEVNULL,
+            )
+        self._open = False
+
+    def _ask(self, method: str, *arguments: Any) -> Any:
+        with self._one:
+            if self._closed:
+                raise RuntimeError("the search has ended")
+            if self.process.poll() is not None:
+                self._line.close()
+                self._start()
+            if not self._open:
+                self._call("open", self.subject)
+                self._open = True
+            return self._call(method, *arguments)
+
+    def _call(self, method: str, *arguments: Any) -> Any:
+        try:
+            self._line.send((method, arguments))
+            answer, error, logged = self._line.recv()
+        except (EOFError, OSError) as gone:
+            self.process.kill()
+            raise RuntimeError(f"the process that writes to it ended ({self.process.wait()})") from gone
+        for record in logged:
+            logging.getLogger(record.name).handle(record)
+        if error is not None:
+            raise error
+        return answer
+
+
+def serve(line: Connection) -> None:
+    """Answer calls until the other end is gone."""
+    from automl.tracking.writer import Mirror  # and MLflow, which the driver need not load
+
+    said: queue.SimpleQueue[logging.LogRecord] = queue.SimpleQueue()
+    mirror: Any = None
+    with suppress(EOFError, OSError), chatter_heard_by(logging.handlers.QueueHandler(said)):
+        while True:
+            method, arguments = line.recv()
+            answer: Any = None
+            error: Exception | None = None
+            try:
+                if method == "open":
+                    mirror = Mirror(*arguments)
+                    os.nice(NICE)
+                else:
+                    answer = getattr(mirror, method)(*arguments)
+            except InputError as wrong:
+                error = wrong
+            except Exception as wrong:  # not all of MLflow's can be sent
+                error = RuntimeError(f"{type(wrong).__name__}: {wrong}")
+            line.send((answer, error, [said.get() for _ in range(said.qsize())]))
+
+
+if __name__ == "__main__":
+    # A terminal's Ctrl-C and the stop of a job reach all processes; this one ends when the driver has.
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    signal.signal(signal.SIGTERM, signal.SIG_IGN)
+    serve(Connection(int(sys.argv[1])))

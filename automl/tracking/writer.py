@@ -1,0 +1,262 @@
+"""What is written to MLflow: a run for each trial, below the run of what the trials belong to.
+
+Each write raises what MLflow raises and can be repeated: a run that exists is continued from where it stands.
+When something is written is the tracker's affair.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from mlflow.entities import Metric, Param, RunTag
+from mlflow.utils.time import get_current_time_millis
+
+from automl.tracking.client import artifact_location, open_client
+from automl.tracking.run_spec import Subject
+from automl.tracking.tags import BEST, CHECKPOINT, CONFIRMED, IDENTITY, TRIAL, VERDICT
+from search.config import TrialConfig
+from search.record import CHECKPOINT as FILE
+from search.record import State, TrialRecord
+
+NONE: Mapping[str, str] = {}
+EPOCHS = 50  # that are written at once; MLflow takes no more than 1000 numbers
+
+_ENDS = {
+    State.COMPLETE: "FINISHED",
+    State.PRUNED: "KILLED",
+    State.INFEASIBLE: "KILLED",
+    State.ERROR: "FAILED",
+}
+
+
+def flat(config: TrialConfig) -> dict[str, Any]:
+    """A configuration as few, readable parameters for MLflow's table and its parallel coordinates."""
+    model, training = config.model, config.training
+    return {
+        "backbone": model.backbone,
+        "modules": len(model.placement),
+        "types": " + ".join(spec.type for spec in model.placement.values()) or "none",
+        "sites": " + ".join(model.placement) or "none",
+        "optimizer": training.optimizer,
+        "learning_rate": training.learning_rate,
+        "weight_decay": training.weight_decay,
+        "batch_size": training.batch_size,
+        "schedule": training.schedule,
+        "mixup": training.mixup,
+        "label_smoothing": training.label_smoothing,
+        "epochs": training.epochs,
+        "size": config.data.size,
+        "seed": config.seed,
+    }
+
+
+def _params(values: Mapping[str, Any]) -> list[Param]:
+    """Parameters in short; an artifact has every digit."""
+    return [Param(key, f"{v:.4g}" if isinstance(v, float) else str(v)) for key, v in values.items()]
+
+
+def _numbers(verdict: Mapping[str, Any]) -> dict[str, float]:
+    """What a verdict is in numbers, those that there are: they stand side by side in MLflow's table."""
+    low, high = verdict.get("interval") or (None, None)
+    wide = verdict.get("interval_images") or (None, None)
+    time = verdict.get("time") or {"ratio": None, "interval": (None, None)}
+    numbers = {
+        "difference": verdict.get("difference"),
+        "interval_low": low,
+        "interval_high": high,
+        "interval_images_low": wide[0],
+        "interval_images_high": wide[1],
+        "p": verdict.get("p"),
+        "seeds": verdict.get("seeds"),
+        "time_ratio": time["ratio"],
+        "time_ratio_low": time["interval"][0],
+        "time_ratio_high": time["interval"][1],
+    }
+    return {key: value for key, value in numbers.items() if value is not None}
+
+
+@dataclass
+class _Run:
+    """How far a run in MLflow has come: the epochs, the end and the checkpoint that it holds."""
+
+    run_id: str
+    epochs: int = 0
+    state: str = ""
+    checkpoint: str = ""
+
+
+class Mirror:
+    """The runs of a subject. Raises InputError when MLflow does not answer."""
+
+    def __init__(self, subject: Subject) -> None:
+        self.subject = subject
+        self.client = open_client()
+        name = subject.experiment
+        found = self.client.get_experiment_by_name(name)
+        self.experiment = (
+            found.experiment_id if found else self.client.create_experiment(name, artifact_location(name))
+        )
+        self.parent: str | None = None
+        self._runs: dict[int, _Run] = {}
+        if subject.name:
+            self.parent = self._find_parent(subject.identity)
+            if self.parent is None:
+                self.parent = self._create_parent(subject.name)
+            else:
+                self.client.update_run(self.parent, status="RUNNING")
+                self.client.set_tag(self.parent, "state", str(State.RUNNING))
+                self.look()
+
+    def runs(self) -> dict[int, str]:
+        """The run of each trial that MLflow has."""
+        return {number: run.run_id for number, run in self._runs.items()}
+
+    def look(self) -> None:
+        """Learn how far the runs are: a write that failed may have been taken all the same."""
+        token = None
+        while self.parent:
+            page = self.client.search_runs(
+                [self.experiment],
+                f"tags.`mlflow.parentRunId` = '{self.parent}'",
+                max_results=1000,
+                page_token=token,
+            )
+            for run in page:
+                data = run.data
+                if TRIAL not in data.tags:
+                    continue
+                # A run without parameters was left in the middle of its making.
+                state = data.tags["state"] if "epochs" in data.params else ""
+                if state == "stopped":
+                    state = str(State.RUNNING)
+                    self.client.update_run(run.info.run_id, status="RUNNING")
+                epochs = int(data.metrics.get("epoch", 0))
+                self._runs[int(data.tags[TRIAL])] = _Run(
+                    run.info.run_id, epochs, state, data.tags.get(CHECKPOINT, "")
+                )
+            token = page.token
+            if not token:
+                return
+
+    def write(self, trial: TrialRecord) -> str:
+        """Bring the trial's run to where the trial is, and return the run's id.
+
+        Each call is a request of its own, so there are few: one begins the run, one brings its artifact, one
+        ends it, and one brings all that is new.
+        """
+        run = self._runs.get(trial.number)
+        if run is None:
+            run = self._runs[trial.number] = _Run(self._create(trial.name, self._tags(trial)))
+        params = []
+        if not run.state:
+            self.client.log_dict(run.run_id, trial.config.to_json(), "config.json")
+            params = _params(flat(trial.config))
+        while len(trial.history) > run.epochs + EPOCHS:
+            self._log(run, trial)
+        end = {} if trial.state is State.RUNNING else self._end(run, trial)
+        if "state" in end:
+            self.client.set_terminated(run.run_id, _ENDS[trial.state])
+        self._log(run, trial, params, end)
+        run.state = end.get("state") or run.state or str(State.RUNNING)
+        run.checkpoint = end.get(CHECKPOINT, run.checkpoint)
+        return run.run_id
+
+    def _tags(self, trial: TrialRecord) -> dict[str, str]:
+        tags = {"state": str(State.RUNNING), "role": str(trial.role), TRIAL: str(trial.number)}
+        return {**tags, "mlflow.parentRunId": self.parent} if self.parent else tags
+
+    def _end(self, run: _Run, trial: TrialRecord) -> dict[str, str]:
+        """The tags of a trial's end that are not there yet."""
+        place = self.subject.checkpoint(trial)
+        checkpoint = str(place) if place.exists(FILE) else ""
+        tags = {CHECKPOINT: checkpoint} if run.checkpoint != checkpoint else {}
+        if run.state != str(trial.state):
+            tags["state"] = str(trial.state)
+            if trial.reason:
+                tags["reason"] = trial.reason
+        return tags
+
+    def _log(
+        self, run: _Run, trial: TrialRecord, params: Sequence[Param] = (), tags: Mapping[str, str] = NONE
+    ) -> None:
+        """The next epochs, and what comes with them.
+
+        MLflow takes parameters, metrics and tags in this order, so a run with the tag of its end is whole.
+        """
+        new = trial.history[run.epochs : run.epochs + EPOCHS]
+        metrics = []
+        for record in new:
+            at = int(1e3 * record["time"]) if "time" in record else get_current_time_millis()
+            step = int(record["epoch"])
+            metrics += [Metric(key, value, at, step) for key, value in record.items() if key != "time"]
+        if (new and not run.epochs) or ("state" in tags and not trial.history):
+            at = metrics[0].timestamp if metrics else get_current_time_millis()
+            metrics += [Metric(key, float(value), at, 0) for key, value in trial.facts.items()]
+        if params or metrics or tags:
+            said = [RunTag(key, value) for key, value in tags.items()]
+            self.client.log_batch(run.run_id, metrics=metrics, params=params, tags=said)
+        run.epochs += len(new)
+
+    def finish(
+        self, best: TrialRecord | None, metric: str | None, counts: Mapping[State, int], stopped: bool
+    ) -> None:
+        """End the run above the trials', and those of its trials that have not ended.
+
+        metric: by which the best one is that, and whose value is a metric of the run. None where the largest
+        value says nothing, such as the luckiest seed's on the test split.
+        """
+        for run in self._runs.values():
+            if run.state == str(State.RUNNING):
+                self.client.set_tag(run.run_id, "state", "stopped")
+                self.client.set_terminated(run.run_id, "KILLED")
+        now = get_current_time_millis()
+        numbers = {str(s): float(counts.get(s, 0)) for s in State if s is not State.RUNNING}
+        if best is not None and metric is not None:
+            numbers[f"best_{metric}"] = best.value(metric)
+        metrics = [Metric(key, value, now, 0) for key, value in numbers.items()]
+        self.client.log_batch(self.parent, metrics=metrics)
+        if best is not None and best.number in self._runs:
+            self.client.set_tag(self.parent, BEST, self._runs[best.number].run_id)
+        end = State.ERROR if best is None else State.COMPLETE
+        self.client.set_tag(self.parent, "state", "stopped" if stopped else str(end))
+        self.client.set_terminated(self.parent, "KILLED" if stopped else _ENDS[end])
+
+    def conclude(self, identity: str, verdict: Mapping[str, Any], winner: str | None) -> None:
+        """Write a verdict to the run with this identity, a search's: its sentence, all of it, the winner's
+        run. The run above the trials' gets it too, with its numbers as metrics."""
+        if self.parent is not None:
+            now = get_current_time_millis()
+            metrics = [Metric(key, float(value), now, 0) for key, value in _numbers(verdict).items()]
+            tags = [RunTag("verdict", str(verdict.get("verdict"))), RunTag(VERDICT, str(verdict["sentence"]))]
+            self.client.log_batch(self.parent, metrics=metrics, tags=tags)
+            self.client.log_dict(self.parent, dict(verdict), "verdict.json")
+        run_id = self._find_parent(identity)
+        if run_id is None:
+            return
+        self.client.set_tag(run_id, VERDICT, str(verdict["sentence"]))
+        self.client.log_dict(run_id, dict(verdict), "verdict.json")
+        if winner is not None:
+            self.client.set_tag(run_id, CONFIRMED, winner)
+        elif CONFIRMED in self.client.get_run(run_id).data.tags:
+            self.client.delete_tag(run_id, CONFIRMED)
+
+    def _create_parent(self, name: str) -> str:
+        subject = self.subject
+        tags = {**subject.tags, IDENTITY: subject.identity, "state": str(State.RUNNING)}
+        if over := self._find_parent(subject.above):
+            tags["mlflow.parentRunId"] = over
+        run_id = self._create(name, tags)
+        self.client.log_batch(run_id, params=_params(subject.about))
+        self.client.log_dict(run_id, dict(subject.settings), "search.json")
+        return run_id
+
+    def _create(self, name: str, tags: Mapping[str, str]) -> str:
+        run = self.client.create_run(self.experiment, run_name=name, tags=tags)
+        identifier: str = run.info.run_id
+        return identifier
+
+    def _find_parent(self, identity: str) -> str | None:
+        if not identity:
+            return None
+        runs = self.client.search_runs([self.experiment], f"tags.`{IDENTITY}` = '{identity}'")
+        return runs[0].info.run_id if runs else None

@@ -1,0 +1,110 @@
+"""Checkpoints: a configuration and what was learned under it, in one file that executes nothing when read."""
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from attention import InputError
+from automl.storage.cache import cache_root
+from automl.storage.disk import room_for
+from automl.training.loop import State
+from automl.storage.storage import Storage
+from search.config import TrialConfig
+from search.record import CHECKPOINT, Metrics
+
+NAME = CHECKPOINT
+
+_CONTENT = {
+    "config": dict,
+    "history": list,
+    "facts": dict,
+    "epoch": int,
+    "model": dict,
+    "optimizer": dict,
+    "scaler": dict,
+    "generators": dict,
+}
+
+
+def save(
+    folder: Storage,
+    config: TrialConfig,
+    state: State,
+    history: Sequence[Metrics],
+    facts: Mapping[str, float] | None = None,
+) -> None:
+    """Write the training's state to `folder`, atomically: a killed writer leaves the old file.
+
+    history: the metrics of every epoch so far. facts: what was measured before training.
+
+    Raises OSError when it cannot be written: DiskFull, with how much it takes, where there is no room.
+    """
+    content = {
+        "config": config.to_json(),
+        "history": [dict(metrics) for metrics in history],
+        "facts": dict(facts or {}),
+        "epoch": state.epoch,
+        "model": state.model.state_dict(),
+        "optimizer": state.optimizer.state_dict(),
+        "scaler": state.scaler.state_dict(),
+        "generators": _generators(),
+    }
+    where = folder.local or cache_root()
+    with room_for(where, _size(content)), folder.writing(NAME) as file:
+        torch.save(content, file)
+
+
+def read(folder: Storage, device: torch.device) -> dict[str, Any]:
+    """The content of the checkpoint in `folder`. Raises InputError when there is none, or no good one."""
+    path = f"{folder}/{NAME}"
+    try:
+        with folder.open(NAME) as file:
+            content: dict[str, Any] = torch.load(file, map_location=device, weights_only=True)
+        if not isinstance(content, dict):
+            raise TypeError(f"it holds a {type(content).__name__}")
+        for key, kind in _CONTENT.items():
+            if not isinstance(content.get(key), kind):
+                raise TypeError(f"it has no {key}")
+        TrialConfig.from_json(content["config"])
+    except FileNotFoundError:
+        raise InputError(
+            f"there is no checkpoint {path}; was it deleted, or written on another machine?"
+        ) from None
+    except torch.OutOfMemoryError:
+        raise
+    except Exception as error:  # a damaged file makes unpickling raise errors of every kind
+        reason = str(error).strip().splitlines()[0] if str(error).strip() else type(error).__name__
+        raise InputError(
+            f"checkpoint {path} is damaged or not one of ours; train the trial again. ({reason})"
+        ) from error
+    return content
+
+
+def restore(state: State, content: dict[str, Any]) -> None:
+    """Put what `read` returned into a newly started training of the same configuration."""
+    state.model.load_state_dict(content["model"])
+    state.optimizer.load_state_dict(content["optimizer"])
+    state.scaler.load_state_dict(content["scaler"])
+    # Data and augmentation depend on the seed and the epoch alone; dropout and its like draw from these.
+    torch.set_rng_state(content["generators"]["cpu"].cpu())
+    if "cuda" in content["generators"] and torch.cuda.is_available():
+        torch.cuda.set_rng_state(content["generators"]["cuda"].cpu())
+    state.epoch = content["epoch"]
+
+
+def _size(content: object) -> int:
+    """Bytes of the tensors in it: 12 a parameter with Adam, which keeps two more numbers for each."""
+    if isinstance(content, Tensor):
+        return content.nbytes
+    if isinstance(content, Mapping):
+        return sum(map(_size, content.values()))
+    return sum(map(_size, content)) if isinstance(content, list | tuple) else 0
+
+
+def _generators() -> dict[str, Tensor]:
+    states = {"cpu": torch.get_rng_state()}
+    if torch.cuda.is_initialized():
+        states["cuda"] = torch.cuda.get_rng_state()
+    return states

@@ -1,0 +1,139 @@
+"""The training loop: a generator that yields one record of metrics an epoch, for any task and device.
+
+It knows neither Ray nor MLflow nor the terminal. Whoever runs it takes the records and may stop between
+any two of them; the state is then complete, and a new loop over it goes on from there.
+"""
+
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass
+from itertools import islice
+from math import isfinite
+
+import torch
+from torch import Tensor, nn
+
+from automl.training.clock import processor_time
+from automl.training.optimiser import build_optimizer, learning_rate
+from automl.training.step import Step, make_step
+from automl.training.sync_norm import synchronise
+from automl.tasks.base import Split, Task
+from backbones import gates
+from search.record import Metrics
+
+
+class Diverged(ArithmeticError):
+    """The loss is not a finite number: these hyperparameters cannot train this model."""
+
+
+@dataclass
+class State:
+    """A training between two epochs.
+
+    scaler: keeps float16 gradients in range; it does nothing in other precisions.
+    """
+
+    model: nn.Module
+    optimizer: torch.optim.Optimizer
+    scaler: torch.amp.GradScaler
+    epoch: int = 0
+
+
+def start(task: Task, model: nn.Module | None = None) -> State:
+    """A new training of the task's model. model: that one, where it has been made."""
+    runtime = task.runtime
+    model = model or task.model()
+    if runtime.workers > 1:
+        synchronise(model)
+    scaler = torch.amp.GradScaler(runtime.device.type, enabled=runtime.dtype == torch.float16)
+    return State(model, build_optimizer(model, task.config.training), scaler)
+
+
+def fit(task: Task, state: State, pace: float = 1.0, validation: float = 0.0) -> Iterator[Metrics]:
+    """Train from `state` until the configuration's epochs are spent, and yield the metrics of each epoch.
+
+    pace: how many times longer an epoch takes than the baseline's. The configuration's epochs are the
+        baseline's; of its own a training gets as many as fit into the same time, the last one perhaps in
+        part. The learning-rate schedule ends with the last step.
+    validation: the part of an epoch's time that its validation takes, which an epoch in part has whole.
+
+    Yields `epoch` (1 for the first), `resource` (baseline's epochs that this much time is worth; the
+    configuration's epochs at the end), `steps` so far, `train_loss`, the task's validation metrics as `NAME`,
+    the learned `gate.SITE` of each attention, the `learning_rate` of the epoch's last step, `seconds` by the
+    clock on the wall and, on a CPU, `processor_seconds`, which a busy machine hardly moves. Raises
+    Diverged when the loss or a metric is not finite, after the epoch in which it happened. The device is
+    waited for once an epoch.
+    """
+    total = total_steps(task, pace, validation)
+    step = make_step(task, state.model, state.optimizer, state.scaler)
+    cpu = task.runtime.device.type == "cpu"
+    while (done := state.epoch * task.steps()) < total:
+        begun, worked = time.perf_counter(), processor_time()
+        losses = train_epoch(task, state, step, total)
+        scores = evaluate(task, state.model)
+        learned = {f"gate.{site}": gate for site, gate in gates(state.model).items()}
+        # The one synchronisation of the epoch.
+        parts = [value.float().view(1) for value in (*scores.values(), *learned.values())]
+        numbers = torch.cat([losses, *parts]).tolist()
+        history = numbers[: len(losses)]
+        metrics = dict(zip((*scores, *learned), numbers[len(losses) :], strict=True))
+        for i, loss in enumerate(history, start=1):
+            if not isfinite(loss):
+                raise Diverged(f"the training loss became {loss} in epoch {state.epoch + 1}, step {i}")
+        for name, value in metrics.items():  # an accuracy is finite whatever the weights have become
+            if not isfinite(value):
+                raise Diverged(f"the validation {name} became {value} in epoch {state.epoch + 1}")
+        state.epoch += 1
+        yield {
+            "epoch": state.epoch,
+            "resource": task.config.training.epochs * (done + len(history)) / total,
+            "steps": done + len(history),
+            "train_loss": sum(history) / len(history),
+            **metrics,
+            "learning_rate": rate_at(task, done + len(history) - 1, total),
+            "seconds": time.perf_counter() - begun,
+            **({"processor_seconds": processor_time() - worked} if cpu else {}),
+        }
+
+
+def total_steps(task: Task, pace: float = 1.0, validation: float = 0.0) -> int:
+    """The steps of a whole training whose epochs take `pace` times as long as the baseline's.
+
+    validation: the part of an epoch's time that its validation takes; that of an epoch in part takes as long.
+    """
+    epochs = task.config.training.epochs / pace
+    whole = int(epochs + 1e-9)
+    rest = (epochs - whole - validation) / (1 - validation) if validation < 1 else 0.0
+    return max(1, round((whole + max(0.0, rest)) * task.steps()))
+
+
+def train_epoch(task: Task, state: State, step: Step, total: int) -> Tensor:
+    """The next epoch of a training of `total` steps, or what is left of it.
+
+    Returns the loss of each step, over all workers, as a tensor that is still on the device.
+    """
+    done = state.epoch * task.steps()
+    losses = torch.zeros(min(task.steps(), total - done), device=task.runtime.device)
+    state.model.train()
+    for i, batch in enumerate(islice(task.batches(state.epoch), len(losses))):
+        losses[i] = step(batch, rate_at(task, done + i, total))
+    return task.runtime.total(losses) / task.runtime.workers
+
+
+def rate_at(task: Task, step: int, total: int) -> float:
+    """The learning rate of a step, counted from the first of a training of `total` steps."""
+    training = task.config.training
+    return training.learning_rate * learning_rate(training.schedule, step / total)
+
+
+@torch.inference_mode()
+def evaluate(
+    task: Task, model: nn.Module, split: Split = "validation", hits: Tensor | None = None
+) -> dict[str, Tensor]:
+    """The task's metrics on a split, in the precision of training, still on the device.
+
+    hits: as in `Task.evaluate`.
+    """
+    model.eval()
+    with task.runtime.autocast():
+        return task.evaluate(model, split) if hits is None else task.evaluate(model, split, hits)

@@ -1,0 +1,79 @@
+"""A learning-rate range test: the rate grows each step, and the loss shows where it helps and where it harms.
+
+Source: L. Smith, Cyclical Learning Rates for Training Neural Networks (2015), arXiv 1506.01186, section 3.3;
+suggested is the rate of the steepest descent, as in fastai's first finder.
+"""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from itertools import pairwise
+from math import isfinite, log10
+from pathlib import Path
+from typing import Any
+
+from attention import InputError
+from automl.training.loop import start
+from automl.training.step import make_step
+from automl.tasks import Task
+
+
+@dataclass(frozen=True)
+class RangeTest:
+    """Rates and the smoothed loss at each, and the rate where the loss fell fastest."""
+
+    rates: list[float]
+    losses: list[float]
+    suggestion: float
+
+
+def find_learning_rate(
+    task: Task, *, lowest: float = 1e-6, highest: float = 10.0, steps: int = 100
+) -> RangeTest:
+    """Train a new model for `steps` steps, the rate growing from `lowest` to `highest`.
+
+    Raises InputError when the loss is not finite from the start.
+    """
+    state = start(task)
+    state.model.train()
+    step_at = make_step(task, state.model, state.optimizer, state.scaler)
+    batches = _forever(task)
+    rates: list[float] = []
+    losses: list[float] = []
+    average, least = 0.0, float("inf")
+    for step in range(steps):
+        rate = lowest * (highest / lowest) ** (step / (steps - 1))
+        average = 0.9 * average + 0.1 * step_at(next(batches), rate).item()
+        smooth = average / (1 - 0.9 ** (step + 1))
+        least = min(least, smooth)
+        if not isfinite(smooth) or smooth > 4 * least:
+            break
+        rates.append(rate)
+        losses.append(smooth)
+    if len(losses) < 2:
+        raise InputError(f"the loss is not finite at a learning rate of {lowest:g}; there is none to suggest")
+    # The first steps' average is over few losses and falls by chance.
+    slopes = [b - a for a, b in pairwise(losses)]
+    begin = min(5, len(slopes) - 1)
+    steepest = min(range(begin, len(slopes)), key=slopes.__getitem__)
+    return RangeTest(rates, losses, float(f"{rates[steepest]:.1e}"))
+
+
+def plot(test: RangeTest, file: Path) -> None:
+    """Loss over rate, with the suggestion marked, as an image file."""
+    from matplotlib.figure import Figure
+
+    figure = Figure(figsize=(6, 4), layout="constrained")
+    axes = figure.subplots()
+    axes.plot(test.rates, test.losses)
+    axes.axvline(test.suggestion, linestyle="--", color="grey", label=f"suggestion {test.suggestion:g}")
+    axes.set(xscale="log", xlabel="learning rate", ylabel="training loss (smoothed)")
+    axes.set_xlim(10 ** int(log10(test.rates[0])), max(test.rates))
+    axes.legend()
+    figure.savefig(file)
+
+
+def _forever(task: Task) -> Iterator[Any]:
+    epoch = 0
+    while True:
+        yield from task.batches(epoch)
+        epoch += 1

@@ -1,0 +1,20 @@
+"""What the process of a trial says of an error that ends its work: is it the trial's, or the node's?"""
+
+import traceback
+
+from attention import InputError
+from automl.storage.cache import cache_root
+from automl.storage.disk import DiskFull, disk_full, no_room
+from automl.storage.storage import Storage
+from search.record import Report
+
+
+def failure(error: Exception, folder: Storage) -> Report:
+    """The report of a trial whose checkpoints go to `folder`. A full disk is a fault of the node."""
+    text = str(error).strip().splitlines()
+    line = f"{type(error).__name__}: {text[0]}" if text else type(error).__name__
+    if (code := no_room(error)) is None:
+        return Report(error=line, traceback=traceback.format_exc())
+    if isinstance(error, InputError | DiskFull):  # of the cache, or of the checkpoint: they know the place
+        return Report(fault=line)
+    return Report(fault=f"{disk_full(folder.local or cache_root(), None, code)}: {line}")

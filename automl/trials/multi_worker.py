@@ -1,0 +1,94 @@
+"""One trial on several devices: a TorchTrainer of Ray Train inside a Tune function.
+
+Every worker trains its part of each global batch; batch norm, gradients and metrics are over all of
+them, so that the trial is the same as with one worker. The Tune function only waits, and takes no slot.
+"""
+
+from collections.abc import Callable
+from typing import Any
+
+import ray.train
+import ray.train.torch
+import torch
+from ray import tune
+from ray.exceptions import RayActorError
+from ray.tune.integration.ray_train import TuneReportCallback
+
+from automl.trials.failure import failure
+from automl.config.runtime import Runtime
+from automl.storage.storage import Storage
+from automl.trials.trial import granted, reports
+from cluster.resources import TrialResources
+from search.record import Report
+from search.tuner import LABELS, NODE, REPORT, RETRIES
+
+
+def multi_worker_trial(shape: TrialResources, kept: Storage) -> Callable[[dict[str, Any]], None]:
+    """The Tune function of trials of `shape`; what Ray Train writes for itself goes to `kept`."""
+
+    def trial(config: dict[str, Any]) -> None:
+        files, path = kept.filesystem
+        trainer = ray.train.torch.TorchTrainer(
+            worker,
+            train_loop_config={**config, "cpus": shape.cpus, "gpus": shape.gpus},
+            scaling_config=ray.train.ScalingConfig(
+                num_workers=shape.workers,
+                use_gpu=shape.gpus > 0,
+                resources_per_worker=shape.bundle,
+                label_selector=config[LABELS],
+                placement_strategy="PACK",
+            ),
+            run_config=ray.train.RunConfig(
+                name=f"{config['number']:04d}",
+                storage_path=path,
+                storage_filesystem=files if kept.local is None else None,
+                callbacks=[TuneReportCallback()],
+                failure_config=ray.train.FailureConfig(max_failures=RETRIES),
+            ),
+        )
+        try:
+            trainer.fit()
+        except ray.train.TrainingFailedError as error:
+            # Of each worker that failed; Train wraps what a worker raised.
+            failures = getattr(error, "worker_failures", {}).values()
+            causes = [getattr(one, "_base_exc", one) for one in failures]
+            for cause in causes:
+                if isinstance(cause, NodeFault):
+                    tune.report({REPORT: Report(fault=cause.fault), NODE: cause.node})
+                    return
+            if any(isinstance(cause, RayActorError) for cause in causes):
+                raise  # a death, which says nothing of the trial
+            reason = str(error).strip().splitlines()[-1].strip()
+            tune.report({REPORT: Report(error=reason, traceback=str(error))})
+
+    return trial
+
+
+def worker(config: dict[str, Any]) -> None:
+    """What each worker runs. It goes on from the last checkpoint when it replaces one that died."""
+    torch.set_num_threads(max(1, int(config["cpus"])))
+    context = ray.train.get_context()
+    device = granted(config["gpus"])
+    runtime = Runtime(
+        device=ray.train.torch.get_device() if device.type == "cuda" else device,
+        share=min(1, config["gpus"]) or 1,
+        rank=context.get_world_rank(),
+        workers=context.get_world_size(),
+        **config["runtime"],
+    )
+    try:
+        for report in reports(config, runtime):
+            ray.train.report({REPORT: report})
+    except Exception as error:
+        said = failure(error, Storage(config["folder"]))
+        if said.fault is None:
+            raise
+        raise NodeFault(ray.get_runtime_context().get_node_id(), said.fault) from error
+
+
+class NodeFault(Exception):
+    """A worker cannot train on this node."""
+
+    def __init__(self, node: str, fault: str) -> None:
+        super().__init__(node, fault)
+        self.node, self.fault = node, fault

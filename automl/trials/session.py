@@ -1,0 +1,148 @@
+"""Ray with room for trials of one shape, for as long as a search or a confirmation takes."""
+
+import shutil
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+from attention import InputError
+from automl.storage.disk import STUDY_ROOM, disk_full, no_room
+from automl.trials.interrupt import Interrupt, interrupts
+from automl.config.limits import Limits
+from automl.storage.logs import chatter_to
+from automl.trials.multi_worker import multi_worker_trial
+from automl.config.settings import Settings
+from automl.storage.storage import Storage
+from automl.trials.trial import TrialActor, assignment
+from cluster import Room, TrialResources, connect, nodes, slots, wait_for_room
+from search.config import TrialConfig
+from search.ledger import Ledger
+from search.record import TRIALS
+from search.study import FILE as STUDY
+from search.tuner import run_trials
+
+RAY = "ray"  # the folder for what Tune and Train write for themselves
+PLACEMENT_LIMIT = 300.0  # seconds to wait for room for the first trial
+
+
+@dataclass(frozen=True, kw_only=True)
+class Workers:
+    """Where trials run.
+
+    shape: of a trial. room: for trials. advice: how to go on when something ends it.
+    """
+
+    settings: Settings
+    shape: TrialResources
+    room: Room
+    interrupt: Interrupt
+    advice: str
+
+    @property
+    def devices(self) -> float:
+        """That a trial takes, each a `device`."""
+        return self.shape.workers * (self.shape.gpus or self.shape.cpus)
+
+    @property
+    def device(self) -> str:
+        return "GPU" if self.shape.gpus else "core"
+
+    def run(
+        self,
+        ledger: Ledger,
+        folder: Path,
+        kept: Storage,
+        *,
+        baseline: TrialConfig,
+        limits: Limits,
+        test: bool = False,
+        data: Mapping[str, Any] | None = None,
+        stop: Callable[[], bool] = lambda: False,
+    ) -> None:
+        """Run the ledger's trials until it has no more or a signal comes.
+
+        folder: for Tune's own files. kept: below it go the checkpoints.
+        baseline, limits, test, data: as in `automl.trials.trial.assignment`.
+        stop: ends it in order, too.
+        Raises InputError when the study cannot be written, and when there is no more room for a trial.
+        """
+        alone = self.shape.workers == 1
+        (folder / TRIALS).mkdir(exist_ok=True)
+        try:
+            run_trials(
+                TrialActor if alone else multi_worker_trial(self.shape, kept / RAY / "train"),
+                ledger,
+                assign=lambda record: assignment(
+                    record.config,
+                    kept / record.folder,
+                    baseline=baseline,
+                    equal=self.settings.equal,
+                    limits=limits,
+                    precision=self.settings.precision,
+                    compile=self.settings.compile,
+                    test=test,
+                    data=data,
+                ),
+                # A trial of several workers is a function that waits for them and takes no core of
+                # theirs; it takes a little memory, since Ray places nothing that takes nothing.
+                resources=self.shape.bundle if alone else {"memory": 2.0**20},
+                places=self.room,
+                folder=folder / RAY,
+                stop=lambda: stop() or self.interrupt() or self.room.ended() is not None,
+            )
+        except Exception as error:
+            code = no_room(error)
+            if code is None and not _is_study(error):
+                raise
+            full = _first_line(error) if code is None else disk_full(folder, STUDY_ROOM, code)
+            raise InputError(
+                f"the study in {folder} cannot be written ({full}); make room, then {self.advice}"
+            ) from error
+        finally:
+            if kept.local is None and not alone:
+                with suppress(OSError):  # a few small files stay
+                    (kept / RAY).clear()
+        if (why := self.room.ended()) is not None:
+            raise InputError(f"{why}. When there is room again, {self.advice}")
+
+
+@contextmanager
+def open_workers(settings: Settings, log: Path, advice: str) -> Iterator[Workers]:
+    """Inside the block there is Ray, with room for a trial as `settings` have it, and signals are noted.
+
+    log: gets what the libraries say. Raises InputError when a trial cannot be placed; with `--concurrent`,
+    room for it is what the trials wait for.
+    """
+    with (
+        chatter_to(log),
+        connect(dashboard=settings.workers_per_trial > 1),
+        interrupts(advice) as interrupt,  # after Ray, which takes SIGTERM for itself
+    ):
+        shape = settings.shape
+        there = [node.resources for node in nodes(shape.labels).values() if not node.draining]
+        if settings.gpus_per_trial is None and any(node.get("GPU") for node in there):
+            shape = replace(shape, gpus=1)
+        if settings.concurrent is None:
+            slots(shape, there)
+            wait_for_room(shape, PLACEMENT_LIMIT)
+        room = Room(shape, settings.concurrent)
+        yield Workers(settings=settings, shape=shape, room=room, interrupt=interrupt, advice=advice)
+
+
+def settle(folder: Path) -> None:
+    """Leave nothing of Tune's."""
+    shutil.rmtree(folder / RAY, ignore_errors=True)
+
+
+def _is_study(error: BaseException) -> bool:
+    """The study could not be written."""
+    if isinstance(error, OSError) and str(error.filename).endswith(STUDY):
+        return True
+    return error.__cause__ is not None and _is_study(error.__cause__)
+
+
+def _first_line(error: BaseException) -> str:
+    text = str(error.__cause__ or error).strip()
+    return text.splitlines()[0] if text else type(error).__name__

@@ -1,0 +1,130 @@
+"""One configuration without a search, with what SimpleSelfAttention's training script offers."""
+
+import csv
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
+from itertools import count
+from pathlib import Path
+
+import torch
+
+from attention import InputError, Spec
+from automl.training import checkpoint
+from automl.training.loop import Diverged, fit, start
+from automl.config.runtime import Runtime, find_device
+from automl.storage.storage import Storage
+from automl.tasks import Task, open_task
+from automl.tracking.writer import Mirror
+from automl.tracking.run_spec import Subject
+from automl.tracking.tracker import Tracker
+from backbones import build, sites
+from search import record
+from search.config import TrialConfig
+from search.record import Metrics
+
+
+@dataclass(frozen=True)
+class TrainResult:
+    """A finished training: its MLflow run, its checkpoint's file and the metrics of each epoch."""
+
+    run_id: str | None
+    checkpoint: Path
+    history: list[Metrics]
+
+
+def default_site(config: TrialConfig) -> str:
+    """Where SimpleSelfAttention puts its module: the last branch of the first stage."""
+    model, size = config.model, config.data.size
+    found = sites(build(model.backbone, classes=2, width=model.width), torch.empty(2, 3, size, size))
+    return [site.name for site in found if site.name.startswith("stage1.") and "branch" in site.name][-1]
+
+
+def place(config: TrialConfig, spec: Spec, where: str | None = None) -> TrialConfig:
+    """`config` with one attention, at `where` or at the default site."""
+    return config.change(model={"placement": {where or default_site(config): spec}})
+
+
+def run_train(
+    config: TrialConfig,
+    *,
+    runtime: Runtime | None = None,
+    log: str | Path | None = None,
+    storage: str | Path = "searches",
+    tell: Callable[[Task, Metrics], None] = lambda task, metrics: None,
+) -> TrainResult:
+    """Train one configuration; track it in MLflow's experiment `train`, keep its checkpoint.
+
+    runtime: device, precision and way to compile; the best of this machine where not given.
+    log: a CSV file that gets one line an epoch.
+    storage: folder that gets a folder with the checkpoint, written after each epoch.
+    tell: called after each epoch.
+
+    Raises InputError for what cannot work, and for hyperparameters that make the loss diverge.
+    """
+    task = open_task(config, runtime or Runtime(device=find_device()))
+    state = start(task)
+    trial = record.TrialRecord(0, config)
+    with new_folder(Path(storage).resolve()) as folder:
+        kept = Storage(str(folder))
+        tracker = Tracker(Mirror(Subject(experiment="train", checkpoint=lambda trial: kept)))
+        if log:
+            _empty(Path(log))
+        tracker.started(trial)
+        try:
+            for metrics in fit(task, state):
+                trial.history.append(metrics)
+                tracker.reported(trial)
+                checkpoint.save(kept, config, state, trial.history)
+                if log:
+                    append_line(Path(log), metrics)
+                tell(task, metrics)
+            trial.state = record.State.COMPLETE
+        except Diverged as error:
+            trial.state, trial.reason = record.State.INFEASIBLE, str(error)
+            raise InputError(f"{error}; lower the learning rate") from error
+        except BaseException as error:
+            trial.state, trial.reason = record.State.ERROR, repr(error)
+            raise
+        finally:
+            tracker.ended(trial)
+            tracker.close()
+    return TrainResult(tracker.runs.get(0), folder / checkpoint.NAME, trial.history)
+
+
+@contextmanager
+def new_folder(storage: Path) -> Iterator[Path]:
+    """A new folder in `storage`, named by the time, which goes again when nothing was kept in it."""
+    stem = f"train-{time.strftime('%Y%m%d-%H%M%S')}"
+    names = (stem if i == 1 else f"{stem}-{i}" for i in count(1))
+    folder = next(storage / name for name in names if not (storage / name).exists())
+    try:
+        folder.mkdir(parents=True)
+    except OSError as error:
+        raise _not_writable(error) from error
+    try:
+        yield folder
+    finally:
+        with suppress(OSError):  # it is not empty
+            folder.rmdir()
+
+
+def _empty(log: Path) -> None:
+    try:
+        log.write_text("")
+    except OSError as error:
+        raise _not_writable(error) from error
+
+
+def _not_writable(error: OSError) -> InputError:
+    return InputError(f"{error.filename} cannot be written ({error.strerror})")
+
+
+def append_line(file: Path, metrics: Metrics) -> None:
+    """One line of a CSV file, under a heading where the file is empty."""
+    with file.open("a", newline="") as lines:
+        writer = csv.DictWriter(lines, list(metrics))
+        if not lines.tell():
+            writer.writeheader()
+        writer.writerow(metrics)

@@ -1,0 +1,186 @@
+"""One trial: what every process that trains does, and the actor that Ray Tune reuses from trial to trial.
+
+A new process imports torch for seconds; a reused one keeps it, the device and the dataset, and begins
+the next trial at once. What cannot be trained (out of memory, diverged, over a limit) is a trial's
+answer, and so is an error of its own; only the death of a process is for Ray to deal with.
+"""
+
+import time
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+import ray
+import torch
+from ray import tune
+
+from automl.training import checkpoint
+
+from automl.trials import hits
+from automl.data import shared
+from automl.costs.profile import measure, processor
+from automl.trials.failure import failure
+from automl.config.limits import Limits
+from automl.training.loop import Diverged, evaluate, fit, start
+from automl.config.runtime import Runtime, find_device
+from automl.storage.storage import Storage
+from automl.tasks import open_task
+from search.config import TrialConfig
+from search.record import Metrics, Report
+from search.tuner import NODE, REPORT
+
+
+def assignment(
+    config: TrialConfig,
+    folder: Storage,
+    *,
+    baseline: TrialConfig,
+    equal: str,
+    limits: Limits,
+    precision: str,
+    compile: str,
+    test: bool = False,
+    data: Mapping[str, Any] | None = None,
+) -> dict[str, Any]:
+    """What a trial's process is sent.
+
+    folder: where its checkpoint is written, and found again by whoever goes on with it.
+    baseline: the configuration whose epochs are the unit of time. equal: `time`, or `epochs` for raw epochs.
+    test: score the test split after the last epoch, as `test_NAME` for each of the task's metrics.
+    data: what `Task.share` returned, where the data come from the storage.
+    """
+    return {
+        "trial": config.to_json(),
+        "folder": str(folder),
+        "baseline": baseline.to_json(),
+        "equal": equal,
+        "limits": dict(vars(limits)),
+        "runtime": {"precision": precision, "compile": compile},
+        "test": test,
+        "data": data,
+    }
+
+
+class TrialActor(tune.Trainable):
+    """Trains what `assignment` made, one epoch a step."""
+
+    def setup(self, config: dict[str, Any]) -> None:
+        self.work: Iterator[Report] = iter(())
+        self.reset_config(config)
+
+    def reset_config(self, new_config: dict[str, Any]) -> bool:
+        del self.work  # and with it the last trial's memory
+        self.work = self.reports(new_config)
+        return True
+
+    def reports(self, config: dict[str, Any]) -> Iterator[Report]:
+        resources = self.trial_resources.required_resources
+        torch.set_num_threads(max(1, int(resources.get("CPU", 1))))
+        gpus = resources.get("GPU", 0)
+        try:
+            runtime = Runtime(device=granted(gpus), share=min(1, gpus) or 1, **config["runtime"])
+            yield from reports(config, runtime)
+        except Exception as error:
+            yield failure(error, Storage(config["folder"]))
+
+    def step(self) -> dict[str, Any]:
+        report = next(self.work)
+        return {REPORT: report, NODE: ray.get_runtime_context().get_node_id(), "done": report.last}
+
+
+def reports(config: Mapping[str, Any], runtime: Runtime) -> Iterator[Report]:
+    """Train what `assignment` made, from where an earlier process of the same trial left it.
+
+    Yields a report an epoch; the last one says how it ended. Of several workers, the first one writes.
+    """
+    trial, folder = TrialConfig.from_json(config["trial"]), Storage(config["folder"])
+    history: list[Metrics] = []
+    facts: dict[str, float] = {}
+    device = device_name(runtime.device)
+    violations: dict[str, float] = {}
+    shared.use(config["data"])
+    try:
+        content = checkpoint.read(folder, runtime.device) if folder.exists(checkpoint.NAME) else None
+        if content is not None and content["config"] != config["trial"]:
+            content = (
+                None  # of a trial that the study had lost, when its driver died before the study was copied
+            )
+        if content is not None:
+            history, facts = content["history"], content["facts"]
+        else:
+            baseline = TrialConfig.from_json(config["baseline"])
+            facts = dict(measure(trial, baseline, runtime).to_json())
+            if runtime.workers > 1:  # each has measured; they must agree on when the training ends
+                values = torch.tensor(list(facts.values()), dtype=torch.float64, device=runtime.device)
+                facts = dict(zip(facts, (runtime.total(values) / runtime.workers).tolist(), strict=True))
+                facts["pace_counted"] = float(facts["pace_counted"] > 0)
+        limits = Limits(**config["limits"])
+        violations = limits.violations(facts)
+        if excess := limits.excess(facts):
+            yield Report(infeasible=excess, violations=violations, facts=facts, device=device)
+            return
+        equal = (facts["pace"], facts["validation"]) if config["equal"] == "time" else (1.0, 0.0)
+        task = open_task(trial, runtime)
+        state = start(task)
+        if content is not None:
+            checkpoint.restore(state, content)
+            del content
+            if _spent(history, trial):
+                yield Report(
+                    history=history, facts=facts, device=device, violations=violations, finished=True
+                )
+                return
+        for metrics in fit(task, state, *equal):
+            history = [*history, {**metrics, "time": time.time()}]
+            if config["test"] and _spent(history, trial):
+                right = torch.zeros(task.size("test"), device=runtime.device) if task.counts_hits else None
+                scores = evaluate(task, state.model, "test", right)
+                history[-1] |= {f"test_{name}": float(value) for name, value in scores.items()}
+                if right is not None:
+                    right = runtime.total(right)  # each worker has its own inputs
+                    if runtime.rank == 0:  # before the checkpoint, which says that all of it is there
+                        hits.save(folder, right.cpu().numpy())
+            if runtime.rank == 0:
+                checkpoint.save(folder, trial, state, history, facts)
+            yield Report(
+                history=history,
+                facts=facts,
+                device=device,
+                violations=violations,
+                finished=_spent(history, trial),
+            )
+    except torch.OutOfMemoryError as error:
+        reason = f"out of memory: {_line(error)}"
+    except Diverged as error:
+        reason = str(error)
+    else:
+        return
+    if runtime.device.type == "cuda":
+        torch.cuda.empty_cache()
+    yield Report(history=history, facts=facts, device=device, violations=violations, infeasible=reason)
+
+
+def _spent(history: list[Metrics], trial: TrialConfig) -> bool:
+    return history[-1]["resource"] >= trial.training.epochs
+
+
+def _line(error: BaseException) -> str:
+    text = str(error).strip().splitlines()
+    return f"{type(error).__name__}: {text[0]}" if text else type(error).__name__
+
+
+def device_name(device: torch.device) -> str:
+    """Of the GPU or the processor: two of unlike names are not equally fast."""
+    return torch.cuda.get_device_name(device) if device.type == "cuda" else processor()
+
+
+def granted(gpus: float) -> torch.device:
+    """The device of a trial that was given `gpus` GPUs.
+
+    Raises RuntimeError for a GPU that cannot be used: that is an error, not a slow trial.
+    """
+    if gpus and not torch.cuda.is_available():
+        raise RuntimeError(
+            f"the trial was given {gpus:g} GPUs, but torch {torch.__version__} can use none on this node; "
+            "is it a build without CUDA, or the driver too old?"
+        )
+    return find_device("cuda" if gpus else "cpu")
