@@ -2,7 +2,7 @@
 PYTHON ?= python3
 BIN := .venv/bin
 
-.PHONY: setup demo test check fix bench bench-search bench-cluster bench-pace bench-gpu
+.PHONY: setup demo test check fix bench bench-search bench-cluster bench-time-ratio bench-gpu
 
 setup: .venv/ready
 
@@ -53,8 +53,8 @@ bench-cluster: setup
 	$(BIN)/python benchmarks/bench_cluster.py
 
 # Whether the measured ratio of two epochs' times can be believed beside busy processes. About half an hour.
-bench-pace: setup
-	$(BIN)/python benchmarks/bench_pace.py
+bench-time-ratio: setup
+	$(BIN)/python benchmarks/bench_time_ratio.py
 
 # `bench` on a machine with a GPU and no installation of ours: torch, torchvision, pyarrow and fastai, and
 # timm where it is there. Also writes the line of this GPU in automl/graphs_measured.json.

@@ -32,20 +32,20 @@ from ray import tune
 from ray.cluster_utils import Cluster
 from ray.tune.execution import tune_controller
 
-from automl.listeners.retention import Keeper
-from automl.storage.logs import chatter_to
 from automl.listeners.progress import Progress, search_summary
+from automl.listeners.retention import CheckpointRetention
+from automl.storage.logs import capture_library_logs
 from automl.storage.storage import Storage
-from automl.tracking.process import Apart
-from automl.tracking.run_spec import Subject, below
+from automl.tracking.process import MlflowProcess
+from automl.tracking.run_spec import RunSpec, below
 from automl.tracking.tracker import Tracker
-from cluster import Room, TrialResources
-from search.engine import Engine
-from search.ledger import Plan
+from cluster import ClusterCapacity, TrialResources
 from search.record import Report
 from search.samplers import load_sampler
+from search.search_scheduler import SearchScheduler
 from search.spaces import load
 from search.study import create_study
+from search.trial_scheduler import Plan
 from search.tuner import REPORT, run_trials
 
 EPOCHS = 4
@@ -83,8 +83,8 @@ class Played(tune.Trainable):
                 "time": now,
             }
         )
-        facts = {"params": 1e6, "macs": 1e8, "memory": 1e8, "latency": 1.0, "pace": 1.0}
-        report = Report(history=self.history, facts=facts, finished=len(self.history) == EPOCHS)
+        profile = {"params": 1e6, "macs": 1e8, "memory": 1e8, "latency": 1.0, "time_ratio": 1.0}
+        report = Report(history=self.history, profile=profile, finished=len(self.history) == EPOCHS)
         return {REPORT: report, "done": report.last}
 
 
@@ -183,44 +183,46 @@ def main() -> None:
             memory.append(tuple(process.memory_info().rss / 2**20 for process in processes))
             time.sleep(1)
 
-    with tempfile.TemporaryDirectory() as scratch, chatter_to(Path(scratch) / "log.txt"):
+    with tempfile.TemporaryDirectory() as scratch, capture_library_logs(Path(scratch) / "log.txt"):
         os.chdir(scratch)
         folder = Path(scratch)
         plan = Plan(
             trials=options.trials, budget=EPOCHS, metric="accuracy", maximize=True, objectives=["accuracy"]
         )
-        subject = Subject(
+        run_spec = RunSpec(
             experiment="cluster",
             name="cluster",
             identity="cluster",
             checkpoint=partial(below, Storage(str(folder))),
         )
-        with cluster_of(options.nodes, options.slots), Apart(subject) as mirror:
+        with cluster_of(options.nodes, options.slots), MlflowProcess(run_spec) as writer:
             actor = ray.remote(num_cpus=0, max_concurrency=2 * slots)(Player)
             players = [actor.remote(options.seconds) for _ in range(options.players)]
             played = Slots(players)
             tune_controller._ActorClassCache.get = lambda self, trainable: played
             study = create_study(folder, name="cluster", directions=[StudyDirection.MAXIMIZE])
-            tracker = Tracker(mirror)
-            engine = Engine(study, load("digits"), plan, load_sampler(options.sampler, seed=0))
+            tracker = Tracker(writer)
+            scheduler = SearchScheduler(study, load("digits"), plan, load_sampler(options.sampler, seed=0))
             progress = Progress(
-                plan, engine.records, summary=lambda: search_summary(plan, engine.records, engine.rungs)
+                plan,
+                scheduler.records,
+                summary=lambda: search_summary(plan, scheduler.records, scheduler.rungs),
             )
-            engine.listeners = [
-                Keeper(Storage(str(folder)), plan, [], keep=3, told=tracker.update),
+            scheduler.listeners = [
+                CheckpointRetention(Storage(str(folder)), plan, [], keep=3, told=tracker.update),
                 tracker,
                 progress,
             ]
-            writes = psutil.Process(mirror.process.pid)
+            writes = psutil.Process(writer.process.pid)
             threading.Thread(target=watch, args=(psutil.Process(), writes), daemon=True).start()
             begun, cpu = time.time(), time.thread_time()
             with progress:
                 run_trials(
                     Played,
-                    engine,
+                    scheduler,
                     assign=lambda record: {"trial": record.config.to_json(), "folder": record.folder},
                     resources={"CPU": 1},
-                    places=Room(TrialResources()),
+                    places=ClusterCapacity(TrialResources()),
                     folder=folder / "ray",
                 )
             cpu, wall = time.thread_time() - cpu, time.time() - begun
@@ -229,14 +231,14 @@ def main() -> None:
             ended = time.time()
             missing = tracker.close(options.patience)
             caught_up = time.time() - ended
-        states = [record.state for record in engine.records.values()]
+        states = [record.state for record in scheduler.records.values()]
     full = max(min(begin for slot, _, begin, _ in epochs if slot == s) for s in {e[0] for e in epochs})
-    last = max(engine.records)
+    last = max(scheduler.records)
     over = min(begin for _, number, begin, _ in epochs if number == last)
     later = len({n for _, n, _, _ in epochs} - {n for _, n, begin, _ in epochs if begin <= full})
     taken = sum(max(0.0, min(end, over) - max(begin, full)) for *_, begin, end in epochs)
     driver, mlflow = (max(one) for one in zip(*memory, strict=True))
-    room = EPOCHS * options.seconds / slots
+    capacity = EPOCHS * options.seconds / slots
     print(
         f"{len(states)} trials drawn by {options.sampler}, {set(map(str, states))}, in {wall:.0f} s\n"
         f"all slots busy after {full - begun:.1f} s, the last trial begun after {over - begun:.1f} s\n"
@@ -244,12 +246,12 @@ def main() -> None:
     )
     rows = [
         row(f"part of {slots} slots that is busy", "all of them", taken / slots / (over - full), 1.0, ""),
-        row("trials begun in a second", "with all busy", later / (over - full), 1 / room, "/s"),
+        row("trials begun in a second", "with all busy", later / (over - full), 1 / capacity, "/s"),
         row(
             "driver's thread, a trial",
             "that there is with all busy",
             cpu / len(states),
-            room,
+            capacity,
             "s",
             least=True,
         ),

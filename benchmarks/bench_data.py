@@ -15,8 +15,8 @@ from pictures import make_pictures
 from torch.utils.data import DataLoader
 from torchvision import datasets, transforms
 
-from automl.data.images.augment import MEAN, STD
 from automl.config.runtime import Runtime
+from automl.data.images.augment import MEAN, STD
 from automl.tasks import open_task
 from search.config import Data, Training, TrialConfig
 

@@ -16,11 +16,11 @@ from pathlib import Path
 import torch
 from harness import Row, show, write
 
-from automl.training.loop import fit, start
 from automl.config.runtime import Runtime
-from automl.search.run import run_search
 from automl.config.settings import Settings
+from automl.search.run import run_search
 from automl.tasks import open_task
+from automl.training.loop import fit, start
 from search.config import Data, Model, Training, TrialConfig
 from search.study import open_study, read_history
 

@@ -17,9 +17,9 @@ from harness import Row, show, write
 from pictures import make_pictures
 
 from attention import Spec
-from automl.training.loop import fit, start
 from automl.config.runtime import Runtime
 from automl.tasks import open_task
+from automl.training.loop import fit, start
 from search.config import Data, Model, Training, TrialConfig
 
 TRIALS = 8

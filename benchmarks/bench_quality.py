@@ -15,16 +15,16 @@ import warnings
 from pathlib import Path
 
 import torch
+from automl.storage.storage.cache import cache_root
 from harness import Row, find_device, show, write
 from torch import nn
 
 from attention import Spec
-from automl.storage.storage.cache import cache_root
-from automl.data.archive import extracted
-from automl.training.loop import evaluate, fit, start
 from automl.config.runtime import Runtime
+from automl.data.archive import extracted
 from automl.tasks import Task, open_task
 from automl.tasks.image_classification import images
+from automl.training.loop import evaluate, fit, start
 from search.config import Data, Model, Training, TrialConfig
 
 DEVICE = find_device()

@@ -18,8 +18,8 @@ import optuna
 import psutil
 from harness import Row, show, write
 
-from automl.search.run import run_search
 from automl.config.settings import Settings
+from automl.search.run import run_search
 from search import choices
 from search.config import Data, Model, TrialConfig
 from search.study import open_study

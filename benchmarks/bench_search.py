@@ -24,11 +24,11 @@ from curves import EPOCHS, FILE, SEEDS, name_of, space
 from harness import Row, show, write
 from scipy.stats import spearmanr
 
-from search.engine import Engine
-from search.ledger import Plan
 from search.record import Report
 from search.samplers import load_sampler
+from search.search_scheduler import SearchScheduler
 from search.spaces import Space, random_draws
+from search.trial_scheduler import Plan
 
 SLOTS = 2
 NEAR = 0.005
@@ -78,7 +78,7 @@ def run(goal: Goal, ask: Callable[[], object], step: Callable[[object, int], boo
 def ours(goal: Goal, seed: int) -> None:
     study = optuna.create_study(direction="maximize")
     plan = Plan(trials=None, budget=EPOCHS, metric="accuracy", maximize=True, objectives=["accuracy"])
-    engine = Engine(
+    scheduler = SearchScheduler(
         study,
         Space(name="curves", draw=space, baseline={"modules": 0}, summary=""),
         plan,
@@ -93,14 +93,14 @@ def ours(goal: Goal, seed: int) -> None:
             {"epoch": i, "resource": float(i), "accuracy": a} for i, a in enumerate(curve[:epoch], start=1)
         ]
         report = Report(history=history, finished=epoch == EPOCHS)
-        if engine.report(trial.number, report):
+        if scheduler.report(trial.number, report):
             return True
-        engine.end(trial.number, report)
+        scheduler.end(trial.number, report)
         if report.finished:
             goal.finished(name)
         return False
 
-    run(goal, engine.ask, step)
+    run(goal, scheduler.ask, step)
 
 
 def stock(goal: Goal, seed: int) -> None:

@@ -23,11 +23,11 @@ from pictures import make_pictures
 from torch import nn
 
 from attention import Spec
+from automl.config.runtime import Compile, Runtime
+from automl.tasks import open_task
 from automl.training.graphs import record
 from automl.training.loop import start, total_steps, train_epoch
-from automl.config.runtime import Compile, Runtime
 from automl.training.step import GraphedStep, Step, make_step
-from automl.tasks import open_task
 from search.config import Data, Model, Training, TrialConfig
 
 DEVICE = find_device()

@@ -18,9 +18,9 @@ import pyarrow.parquet as pq
 import torch
 
 from attention import ATTENTIONS, Spec
-from automl.training.loop import fit, start
 from automl.config.runtime import Runtime
 from automl.tasks import open_task
+from automl.training.loop import fit, start
 from search.config import Data, Model, Training, TrialConfig
 
 FILE = Path(__file__).parent / "data" / "curves.parquet"

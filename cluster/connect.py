@@ -101,8 +101,8 @@ def nodes(labels: Mapping[str, str] | None = None) -> dict[str, Node]:
 
 def node_of(actor: str) -> str:
     """The id of the node that an actor ran on, alive or dead; empty if it never ran."""
-    about = state.actor_table(actor)
-    return str(about["Address"]["NodeID"]) if about else ""
+    metadata = state.actor_table(actor)
+    return str(metadata["Address"]["NodeID"]) if metadata else ""
 
 
 def free(labels: Mapping[str, str]) -> dict[str, Mapping[str, float]]:
@@ -111,7 +111,7 @@ def free(labels: Mapping[str, str]) -> dict[str, Mapping[str, float]]:
     return {node.name: there.get(key, {}) for key, node in nodes(labels).items() if not node.draining}
 
 
-def wait_for_room(
+def wait_for_capacity(
     trial: TrialResources,
     seconds: float,
     poll: float = 1.0,

@@ -3,7 +3,6 @@
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
-from typing import Protocol
 
 from search.config import TrialConfig
 
@@ -47,8 +46,8 @@ class Report:
     It says everything so far, so that whoever missed a report has it from the next one.
 
     history: one record of metrics an epoch, from the first on.
-    facts: what was measured before training: parameters, MACs, memory, latency, pace.
-    device: what it trains on, by name, told with the facts.
+    profile: what was measured before training: parameters, MACs, memory, latency, time ratio.
+    device: what it trains on, by name, told with the profile.
     finished: the budget is used up.
     infeasible: why the configuration cannot be trained. violations: by how much, for each limit.
     error, traceback: of a crash.
@@ -56,7 +55,7 @@ class Report:
     """
 
     history: Sequence[Metrics] = ()
-    facts: Mapping[str, float] = field(default_factory=dict)
+    profile: Mapping[str, float] = field(default_factory=dict)
     device: str = ""
     finished: bool = False
     infeasible: str | None = None
@@ -76,7 +75,7 @@ class TrialRecord:
     """One trial.
 
     history: one record of metrics an epoch.
-    facts: what was measured before training. device: on which it was, by name, and where it trained first.
+    profile: what was measured before training. device: on which it was, by name, and where it trained first.
     reason: why it is infeasible or failed. traceback: of an error of its own.
     arm: of a confirmation, what it is a repetition of, with a seed of its own.
     """
@@ -86,7 +85,7 @@ class TrialRecord:
     role: Role = Role.CANDIDATE
     state: State = State.RUNNING
     history: list[Metrics] = field(default_factory=list)
-    facts: dict[str, float] = field(default_factory=dict)
+    profile: dict[str, float] = field(default_factory=dict)
     reason: str | None = None
     traceback: str | None = None
     arm: str = ""
@@ -106,11 +105,11 @@ class TrialRecord:
 
     def has(self, name: str) -> bool:
         """Whether there is such a metric of the last epoch, or such a fact."""
-        return bool(self.history and name in self.history[-1]) or name in self.facts
+        return bool(self.history and name in self.history[-1]) or name in self.profile
 
     def value(self, name: str) -> float:
         """A metric of the last epoch, or a fact."""
-        return self.history[-1][name] if self.history and name in self.history[-1] else self.facts[name]
+        return self.history[-1][name] if self.history and name in self.history[-1] else self.profile[name]
 
 
 def where(config: TrialConfig) -> str:
@@ -118,8 +117,8 @@ def where(config: TrialConfig) -> str:
     return " + ".join(f"{spec.type}@{site}" for site, spec in config.model.placement.items()) or "plain"
 
 
-class Listener(Protocol):
-    """Hears of trials, in the process that drives the search."""
+class Listener:
+    """Hears of trials, in the process that drives the search. What it does not override it ignores."""
 
     def started(self, trial: TrialRecord) -> None:
         """It runs. A trial that goes on after its process died starts again."""

@@ -97,7 +97,7 @@ def fingerprint(space: Space) -> str:
         parts |= {(name, distribution_to_json(kind)) for name, kind in trial.distributions.items()}
     # Ranges that depend on an earlier choice have many forms; of those the names alone.
     names = Counter(name for name, _ in parts)
-    kept = sorted((name, kind if names[name] == 1 else "") for name, kind in set(parts))
+    location = sorted((name, kind if names[name] == 1 else "") for name, kind in set(parts))
     made, twice = (
         [(_rounded(trial.params), _rounded(_essence(config))) for trial, config in draws]
         for draws in (drawn, again)
@@ -107,7 +107,7 @@ def fingerprint(space: Space) -> str:
             f"space {space.name!r} makes another configuration of the same parameters each time; draw "
             f"whatever varies with the trial's suggest_ methods"
         )
-    return f"{_hash(sorted(set(kept)))}-{_hash(made)}"
+    return f"{_hash(sorted(set(location)))}-{_hash(made)}"
 
 
 def same_parameters(one: str, other: str) -> bool:

@@ -25,9 +25,9 @@ FILE = "study.journal"
 
 # User attributes of a trial. LIKE marks trials of another search that this one learns from; of the study
 # itself, it holds the parameters that are tried first.
-CONFIG, ROLE, FACTS, DEVICE, REASON = "config", "role", "facts", "device", "reason"
+CONFIG, ROLE, PROFILE, DEVICE, REASON = "config", "role", "profile", "device", "reason"
 EPOCH = "epoch:"  # and its number: the metrics of an epoch
-CUT, LIKE, ARM = "cut", "like", "arm"
+CUT, WARM_START, ARM = "cut", "like", "arm"
 
 # Nothing is drawn on the study itself.
 _NOBODY = optuna.samplers.RandomSampler()
@@ -101,7 +101,7 @@ def learn(study: optuna.Study, other: optuna.Study, *, name: str, comparable: bo
                     values=trial.values,
                     params=trial.params,
                     distributions=trial.distributions,
-                    user_attrs={**trial.user_attrs, LIKE: name},
+                    user_attrs={**trial.user_attrs, WARM_START: name},
                     system_attrs=trial.system_attrs,
                     intermediate_values=trial.intermediate_values,
                 )
@@ -110,12 +110,12 @@ def learn(study: optuna.Study, other: optuna.Study, *, name: str, comparable: bo
     done = [trial for trial in found if trial.state is TrialState.COMPLETE]
     sign = -1 if other.directions[0] is StudyDirection.MAXIMIZE else 1
     best = sorted(done, key=lambda t: sign * t.values[0])[:5]
-    study.set_user_attr(LIKE, [trial.params for trial in best])
+    study.set_user_attr(WARM_START, [trial.params for trial in best])
 
 
 def own_trials(study: optuna.Study) -> list[FrozenTrial]:
     """The trials of this search that were asked for, in order."""
-    return [trial for trial in study.get_trials(deepcopy=False) if LIKE not in trial.user_attrs]
+    return [trial for trial in study.get_trials(deepcopy=False) if WARM_START not in trial.user_attrs]
 
 
 def read_record(trial: FrozenTrial) -> TrialRecord | None:
@@ -129,7 +129,7 @@ def read_record(trial: FrozenTrial) -> TrialRecord | None:
         role=Role(attributes[ROLE]),
         state=_state(trial),
         history=read_history(attributes),
-        facts=dict(attributes.get(FACTS, {})),
+        profile=dict(attributes.get(PROFILE, {})),
         reason=attributes.get(REASON),
         arm=attributes.get(ARM, ""),
         device=attributes.get(DEVICE, ""),

@@ -1,4 +1,4 @@
-"""The engine on Ray Tune: its trials run in actors, wherever there is room."""
+"""The scheduler on Ray Tune: its trials run in actors, wherever there is room."""
 
 import os
 from collections import deque
@@ -14,8 +14,8 @@ from ray.train import WorkerGroupError
 from ray.tune.execution import class_cache
 from ray.tune.experiment import Trial as TuneTrial
 
-from search.ledger import Ledger
 from search.record import Report, TrialRecord
+from search.trial_scheduler import TrialScheduler
 
 REPORT = "report"  # in a result of Tune's: the trial's Report
 AWS = {"AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY", "AWS_SECURITY_TOKEN", "AWS_SESSION_TOKEN"}
@@ -26,7 +26,7 @@ RETRIES = 3  # times in a row that a trial goes on from one epoch after its proc
 Assignment = Mapping[str, Any]
 
 
-class Places(Protocol):
+class Capacity(Protocol):
     """Where trials run."""
 
     def slots(self) -> int:
@@ -50,15 +50,15 @@ class Places(Protocol):
 
 def run_trials(
     trainable: type[tune.Trainable] | Callable[[dict[str, Any]], None],
-    engine: Ledger,
+    scheduler: TrialScheduler,
     *,
     assign: Callable[[TrialRecord], Assignment],
     resources: Mapping[str, float],
-    places: Places,
+    capacity: Capacity,
     folder: Path,
     stop: Callable[[], bool] = lambda: False,
 ) -> None:
-    """Run the engine's trials, as many at a time as there are places, until it has no more.
+    """Run the scheduler's trials, as many at a time as there are places, until it has no more.
 
     trainable: an actor class that reports an epoch a step and is reused from trial to trial, or a function
         that does so in processes of its own. Each result holds a `Report` as `report`. It finds by itself
@@ -76,13 +76,13 @@ def run_trials(
     os.environ["RAY_AIR_NEW_OUTPUT"] = "0"  # the new one prints a banner at any verbosity
     # Ray logs what it gives a process so, for all to read; nodes have credentials of their own.
     class_cache.ENV_VARS_TO_PROPAGATE -= AWS
-    bridge = _Bridge(engine, places)
+    bridge = _Bridge(scheduler, capacity)
     tuner = tune.Tuner(
         tune.with_resources(trainable, partial(_request, dict(resources))),
         tune_config=tune.TuneConfig(
-            search_alg=_Asking(bridge, assign, stop),
-            scheduler=_Cutting(bridge),
-            num_samples=-1,  # the engine says when it is over
+            search_alg=_Searcher(bridge, assign, stop),
+            scheduler=_Scheduler(bridge),
+            num_samples=-1,  # the scheduler says when it is over
             reuse_actors=isinstance(trainable, type),
             trial_name_creator=_name,
             trial_dirname_creator=_name,
@@ -90,8 +90,8 @@ def run_trials(
         run_config=tune.RunConfig(
             name="tune",
             storage_path=str(folder.resolve()),
-            callbacks=[_Voice(bridge)],
-            stop=_Stopping(engine, stop),
+            callbacks=[_Callback(bridge)],
+            stop=_Stopper(scheduler, stop),
             failure_config=tune.FailureConfig(max_failures=0),  # the bridge begins trials again
             # A trial writes its own checkpoints; Tune asks classes for one unless told not to.
             checkpoint_config=tune.CheckpointConfig(
@@ -122,7 +122,7 @@ class _InDriver:
 
 
 class _Bridge(_InDriver):
-    """The engine, and its number of each of Tune's trials.
+    """The scheduler, and its number of each of Tune's trials.
 
     What goes on after its process died is another trial to Tune, which loses one of its own that dies while
     it takes over the process of another.
@@ -130,8 +130,8 @@ class _Bridge(_InDriver):
     live: Tune's trials that have not ended.
     """
 
-    def __init__(self, engine: Ledger, places: Places) -> None:
-        self.engine, self.places = engine, places
+    def __init__(self, scheduler: TrialScheduler, capacity: Capacity) -> None:
+        self.scheduler, self.capacity = scheduler, capacity
         self.numbers: dict[str, int] = {}
         self.live: set[str] = set()
         self._again: deque[int] = deque()
@@ -141,24 +141,24 @@ class _Bridge(_InDriver):
 
     def next(self, trial_id: str) -> TrialRecord | None:
         """The next trial to run, which Tune calls `trial_id`, first those that are to go on."""
-        record = self.engine.records[self._again.popleft()] if self._again else self._ask()
+        record = self.scheduler.records[self._again.popleft()] if self._again else self._ask()
         if record is not None:
             self.live.add(trial_id)
             self.numbers[trial_id] = record.number
         return record
 
     def _ask(self) -> TrialRecord | None:
-        record = None if self._over else self.engine.ask()
+        record = None if self._over else self.scheduler.ask()
         self._over = record is None
         return record
 
     def report(self, trial_id: str, report: Report) -> bool:
         """Take in a report, and say whether the trial goes on."""
         number = self.numbers[trial_id]
-        known = len(self.engine.records[number].history)
+        known = len(self.scheduler.records[number].history)
         if len(report.history) > known:
             self._crashes.pop(number, None)
-        return self.engine.report(number, report)
+        return self.scheduler.report(number, report)
 
     def move(self, trial: TuneTrial) -> None:
         """End the trial's process, so that it goes on in another, and no other trial takes this one over."""
@@ -171,16 +171,16 @@ class _Bridge(_InDriver):
         if trial.trial_id not in self._moved:
             nodes = self._crashes.setdefault(number, [])
             actor = _dead_actor(trial)
-            nodes.append(self.places.node_of(actor) if actor is not None else "")
+            nodes.append(self.capacity.node_of(actor) if actor is not None else "")
             # It can take Ray some time to see that a node has gone.
-            if sum(not (node and self.places.lost(node)) for node in nodes) > RETRIES:
-                self.engine.end(number, None, error=_reason(trial))
+            if sum(not (node and self.capacity.lost(node)) for node in nodes) > RETRIES:
+                self.scheduler.end(number, None, error=_reason(trial))
                 return
         self._again.append(number)
 
 
-class _Asking(_InDriver, tune.search.Searcher):
-    """Tune's searcher: asks the engine, and only for a trial that there is a place for."""
+class _Searcher(_InDriver, tune.search.Searcher):
+    """Tune's searcher: asks the scheduler, and only for a trial that there is a place for."""
 
     def __init__(
         self,
@@ -188,27 +188,27 @@ class _Asking(_InDriver, tune.search.Searcher):
         assign: Callable[[TrialRecord], Assignment],
         stop: Callable[[], bool],
     ) -> None:
-        plan = bridge.engine.plan
+        plan = bridge.scheduler.plan
         super().__init__(metric=plan.metric, mode="max" if plan.maximize else "min")
         self.bridge, self.assign, self.stop = bridge, assign, stop
 
     def suggest(self, trial_id: str) -> dict[str, Any] | str | None:
         if self.stop():  # while nothing runs, Tune asks nobody else
             return str(self.FINISHED)
-        if len(self.bridge.live) >= self.bridge.places.slots():
+        if len(self.bridge.live) >= self.bridge.capacity.slots():
             return None
         record = self.bridge.next(trial_id)
         if record is None:
             # What runs may yet have to be begun again, and Tune does not ask again after the last one.
             return None if self.bridge.live else str(self.FINISHED)
-        return {"number": record.number, LABELS: dict(self.bridge.places.labels()), **self.assign(record)}
+        return {"number": record.number, LABELS: dict(self.bridge.capacity.labels()), **self.assign(record)}
 
     def on_trial_complete(
         self, trial_id: str, result: dict[str, Any] | None = None, error: bool = False
     ) -> None:
         self.bridge.live.discard(trial_id)
         if not error:  # errors come with their reason to the callback
-            self.bridge.engine.end(self.bridge.numbers[trial_id], (result or {}).get(REPORT))
+            self.bridge.scheduler.end(self.bridge.numbers[trial_id], (result or {}).get(REPORT))
 
     # The study is on disk.
     def save(self, checkpoint_path: str) -> None:
@@ -218,8 +218,8 @@ class _Asking(_InDriver, tune.search.Searcher):
         pass
 
 
-class _Cutting(_InDriver, tune.schedulers.FIFOScheduler):
-    """Tune's scheduler: the engine's word ends a trial."""
+class _Scheduler(_InDriver, tune.schedulers.FIFOScheduler):
+    """Tune's scheduler: the scheduler's word ends a trial."""
 
     def __init__(self, bridge: _Bridge) -> None:
         super().__init__()
@@ -232,20 +232,20 @@ class _Cutting(_InDriver, tune.schedulers.FIFOScheduler):
         report, node = result.get(REPORT), result.get(NODE)
         goes_on = report is None or self.bridge.report(trial.trial_id, report)
         if node is not None and report is not None and report.fault is not None:
-            self.bridge.places.close(node, report.fault)
-        if node is not None and self.bridge.places.leaving(node):
+            self.bridge.capacity.close(node, report.fault)
+        if node is not None and self.bridge.capacity.leaving(node):
             self.bridge.move(trial)  # its checkpoint is written
         return str(self.CONTINUE if goes_on else self.STOP)
 
 
-class _Voice(_InDriver, tune.Callback):
-    """Tells the engine what Tune tells its callbacks alone."""
+class _Callback(_InDriver, tune.Callback):
+    """Tells the scheduler what Tune tells its callbacks alone."""
 
     def __init__(self, bridge: _Bridge) -> None:
         self.bridge = bridge
 
     def on_trial_start(self, iteration: int, trials: Any, trial: TuneTrial, **info: Any) -> None:
-        self.bridge.engine.started(self.bridge.numbers[trial.trial_id])
+        self.bridge.scheduler.started(self.bridge.numbers[trial.trial_id])
 
     def on_trial_error(self, iteration: int, trials: Any, trial: TuneTrial, **info: Any) -> None:
         self.bridge.crashed(trial)
@@ -267,14 +267,14 @@ def _dead_actor(trial: TuneTrial) -> str | None:
     return next((one.actor_id for one in (cause, *workers) if isinstance(one, RayActorError)), None)
 
 
-class _Stopping(_InDriver, tune.Stopper):
+class _Stopper(_InDriver, tune.Stopper):
     """Ends the run when it is told to, or when trial after trial fails for one and the same reason."""
 
-    def __init__(self, engine: Ledger, stop: Callable[[], bool]) -> None:
-        self.engine, self.stop = engine, stop
+    def __init__(self, scheduler: TrialScheduler, stop: Callable[[], bool]) -> None:
+        self.scheduler, self.stop = scheduler, stop
 
     def __call__(self, trial_id: str, result: dict[str, Any]) -> bool:
         return False
 
     def stop_all(self) -> bool:
-        return self.stop() or self.engine.hopeless
+        return self.stop() or self.scheduler.repeated_failure

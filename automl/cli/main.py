@@ -80,7 +80,9 @@ def search(
     resume: Annotated[
         str | None, typer.Option(help="Go on with the search of this name; auto: of --name, or begin it.")
     ] = None,
-    like: Annotated[str | None, typer.Option(help="Know the results of this search from the start.")] = None,
+    warm_start: Annotated[
+        str | None, typer.Option(help="Know the results of this search from the start.")
+    ] = None,
     seed: Annotated[int, typer.Option(help="Of the sampler and of every trial.")] = 0,
     equal: Annotated[str, typer.Option(help="What trials get the same of: time or epochs.")] = "time",
     sampler: Annotated[
@@ -124,16 +126,18 @@ def search(
     as_json: Json = False,
 ) -> None:
     """Search a space: which attention, how many modules, where, with which hyperparameters."""
-    from automl.config.settings import PLACED, Settings
+    from automl.config.settings import SCHEDULING_OPTIONS, Settings
 
     auto = resume == "auto"
     if resume is not None and not auto:
-        _only(context, "resume", "space", "trials", "budget", "storage", "as_json", *PLACED)
+        _only(context, "resume", "space", "trials", "budget", "storage", "as_json", *SCHEDULING_OPTIONS)
         from automl.search.run import resume_search
 
-        placed = {key: value for key in PLACED if (value := context.params[key]) not in (None, ())}
+        scheduling = {
+            key: value for key in SCHEDULING_OPTIONS if (value := context.params[key]) not in (None, ())
+        }
         result = resume_search(
-            resume, storage=storage, space=space, trials=trials, budget=budget, placed=placed
+            resume, storage=storage, space=space, trials=trials, budget=budget, scheduling=scheduling
         )
     else:
         if space is None:
@@ -415,9 +419,9 @@ def train(
     storage: Annotated[str, typer.Option(help="Folder for the checkpoint's folder.")] = "searches",
 ) -> None:
     """Train one configuration without a search."""
-    from automl.training.lr_find import find_learning_rate, plot
     from automl.config.runtime import Runtime, find_device
     from automl.tasks import open_task
+    from automl.training.lr_find import find_learning_rate, plot
     from automl.trials.train import place, run_train
     from search.config import TrialConfig
 

@@ -11,13 +11,13 @@ import ray
 import torch
 from scipy.stats import t as student
 
-from automl.costs.forecast import cost
-from automl.costs.step_time import ALLOWED, SHARE, own_pace
-from automl.search.run import make_plan
 from automl.config.settings import Settings, draw_baseline
+from automl.config.units import duration, short
+from automl.costs.forecast import cost
+from automl.costs.time_ratio import ALLOWED, SHARE, own_pace
+from automl.search.run import make_plan
 from automl.tasks import open_task
 from automl.trials.trial import granted
-from automl.config.units import duration, short
 from cluster import TrialResources, connect, nodes, slots
 from search.config import TrialConfig
 from search.halving import REDUCTION, Rungs
@@ -48,8 +48,8 @@ class Preview:
 
     smallest, largest: by MACs, of 100 random draws and the baseline.
     startup: seconds until the first trial runs, as it took here. measuring: seconds at most that a trial's
-        pace is measured. epoch: of a baseline's epoch where trials run. resource: epochs that a trial takes
-        on the average, as halving goes.
+        time ratio is measured. epoch: of a baseline's epoch where trials run. resource: epochs that a
+        trial takes on the average, as halving goes.
     hours: of the whole search on this cluster with its slots; None where the time is limited, not the trials.
     disk: bytes of checkpoints at most.
     detectable: the least difference of the metric that `confirm` would see with 10 seeds, 4 times in 5.
@@ -118,7 +118,7 @@ def preview(settings: Settings) -> Preview:
         there = [node.resources for node in nodes(shape.labels).values() if not node.draining]
         if settings.gpus_per_trial is None and any(node.get("GPU") for node in there):
             shape = replace(shape, gpus=1)
-        room = slots(shape, there)
+        capacity = slots(shape, there)
         # Where a trial would run, and with what it would be given.
         worker = ray.remote(
             num_cpus=shape.cpus,
@@ -134,7 +134,7 @@ def preview(settings: Settings) -> Preview:
     large = max(models, key=lambda model: model.macs)
     resource = expected_resource(plan.budget)
     measuring = max(ALLOWED, SHARE * plan.budget * epoch)
-    at_once = settings.concurrent or room
+    at_once = settings.concurrent or capacity
     hours = None
     if plan.trials is not None:
         hours = (startup + plan.trials * (measuring + resource * epoch) / min(at_once, plan.trials)) / 3600

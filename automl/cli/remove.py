@@ -5,9 +5,9 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from attention import InputError
-from automl.storage.storage import working_copy
-from automl.storage.folder import FILE, LOCK, find_search, is_running, locked, no_search, reached
 from automl.config.settings import short_name
+from automl.storage import working_copy
+from automl.storage.folder import FILE, LOCK, find_search, is_running, locked, no_search, reached
 from automl.storage.storage import Storage
 
 
@@ -16,13 +16,13 @@ class Removable:
     """A search that may be deleted. size: its bytes. experiment: of its runs in MLflow, if known."""
 
     name: str
-    kept: Storage
+    location: Storage
     size: int
     experiment: str | None
 
     @property
     def said(self) -> str:
-        return f"search {self.name} in {self.kept}, {self.size / 1e6:,.1f} MB"
+        return f"search {self.name} in {self.location}, {self.size / 1e6:,.1f} MB"
 
     @property
     def stays(self) -> str:
@@ -40,15 +40,15 @@ def find_removable(name: str, storage: str = "searches") -> Removable:
     with reached(root):
         if name not in root.folders() or not (root / name).exists(FILE):  # and no way to another folder
             raise no_search(name, storage)
-        kept = root / name
-        if is_running(kept.local or working_copy.folder_of(kept), kept):
+        location = root / name
+        if is_running(location.local or working_copy.folder_of(location), location):
             raise _busy(name)
-        size = kept.total()
+        size = location.total()
     try:
         experiment = short_name(find_search(name, storage)[1].settings.space)
     except InputError:  # it is damaged, which may be why it is deleted
         experiment = None
-    return Removable(name=name, kept=kept, size=size, experiment=experiment)
+    return Removable(name=name, location=location, size=size, experiment=experiment)
 
 
 def run_remove(name: str, storage: str = "searches") -> Removable:
@@ -60,15 +60,15 @@ def run_remove(name: str, storage: str = "searches") -> Removable:
     """
     found = find_removable(name, storage)
     try:
-        if found.kept.local is not None:
-            with locked(found.kept.local, name):
-                _empty(found.kept.local)
-            shutil.rmtree(found.kept.local)
+        if found.location.local is not None:
+            with locked(found.location.local, name):
+                _empty(found.location.local)
+            shutil.rmtree(found.location.local)
         else:
-            for file in sorted(found.kept.files(), key=lambda file: file == FILE):
-                found.kept.remove(file)
-            found.kept.clear()
-            shutil.rmtree(working_copy.folder_of(found.kept), ignore_errors=True)
+            for file in sorted(found.location.files(), key=lambda file: file == FILE):
+                found.location.remove(file)
+            found.location.clear()
+            shutil.rmtree(working_copy.folder_of(found.location), ignore_errors=True)
     except OSError as error:
         raise InputError(
             f"search {name!r} cannot be deleted as a whole ({error}); mend that and call it again"

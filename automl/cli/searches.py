@@ -5,9 +5,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from attention import InputError
-from automl.storage.folder import last_worked, reached
-from automl.config.settings import short_name
 from automl.cli.status import Status, read_status
+from automl.config.settings import short_name
+from automl.storage.folder import last_worked, reached
 from automl.storage.storage import Storage
 
 HEADING = ("name", "space", "state", "trials", "best", "verdict", "age", "size")
@@ -49,9 +49,9 @@ def list_searches(storage: str = "searches") -> list[Listed]:
 
 
 def _listed(name: str, storage: str, age: float) -> Listed:
-    kept = Storage(storage) / name
-    with reached(kept):
-        size = kept.total()
+    location = Storage(storage) / name
+    with reached(location):
+        size = location.total()
     try:
         found: Status = read_status(name, storage)
     except (InputError, OSError) as error:

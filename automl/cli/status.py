@@ -7,14 +7,14 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-from automl.confirm.protocol import confirmations, latest_verdict
-from automl.storage.folder import About, find_search, is_running, named
 from automl.config.settings import command
 from automl.config.units import duration
-from search.ledger import Plan, leaders
+from automl.confirm.protocol import confirmations, latest_verdict
+from automl.storage.folder import SearchMetadata, find_search, is_running, named
 from search.record import TRIALS, State, TrialRecord
 from search.study import FILE as STUDY
 from search.study import read_records
+from search.trial_scheduler import Plan, leaders
 
 INTERRUPTED = "interrupted"  # a trial that has not ended, where no process is at it
 
@@ -96,9 +96,9 @@ def read_status(name: str | None = None, storage: str = "searches") -> Status:
 
     Raises InputError when there is none, or when one of its files is damaged.
     """
-    folder, about = find_search(named(name, storage), storage)
-    plan = Plan(**about.plan)
-    records = read_records(folder, about.name)
+    folder, metadata = find_search(named(name, storage), storage)
+    plan = Plan(**metadata.plan)
+    records = read_records(folder, metadata.name)
     counts = Counter(str(record.state) for record in records)
     best, baseline = leaders(records, plan)
     first = plan.objectives[0]
@@ -113,22 +113,22 @@ def read_status(name: str | None = None, storage: str = "searches") -> Status:
     # A confirmation that was begun is whole when its verdict is.
     unfinished = bool(begun) and not (found is not None and found[0] == begun[-1] and found[1]["complete"])
     open_trials = counts[State.RUNNING] > 0 or len(records) < (plan.trials or 0)
-    resume = command("search --resume", about.name, storage)
-    running = is_running(folder, about.kept)
-    if not records and _is_lost(folder, about):
+    resume = command("search --resume", metadata.name, storage)
+    running = is_running(folder, metadata.location)
+    if not records and _is_lost(folder, metadata):
         state = "lost"
-        resume = f"delete the search: {command('remove', about.name, storage)}"
+        resume = f"delete the search: {command('remove', metadata.name, storage)}"
     elif running:
         state = "confirming" if unfinished else "running"
     else:
         counts[INTERRUPTED] = counts.pop(State.RUNNING, 0)
         state = "stopped" if open_trials or unfinished else "finished"
         if unfinished:
-            resume = command("confirm --search", about.name, storage)
+            resume = command("confirm --search", metadata.name, storage)
     return Status(
-        search=about.name,
-        space=about.settings.space,
-        folder=str(about.kept),
+        search=metadata.name,
+        space=metadata.settings.space,
+        folder=str(metadata.location),
         state=state,
         trials=plan.trials,
         states={state: counts[state] for state in (*map(str, State), INTERRUPTED)},
@@ -163,9 +163,9 @@ def _seconds(record: TrialRecord) -> float:
     return sum(metrics.get("seconds", 0.0) for metrics in record.history)
 
 
-def _is_lost(folder: Path, about: About) -> bool:
+def _is_lost(folder: Path, metadata: SearchMetadata) -> bool:
     """There were trials, and the study that tells of them is gone."""
     study = folder / STUDY
     if study.exists() and study.stat().st_size > 0:
         return False
-    return (folder / TRIALS).exists() or bool((about.kept / TRIALS).files())
+    return (folder / TRIALS).exists() or bool((metadata.location / TRIALS).files())

@@ -3,15 +3,16 @@
 from collections import Counter
 
 from attention import InputError
-from automl.confirm.run import conclude_in, open_jury
 from automl.confirm.protocol import Confirmation, confirmations
+from automl.confirm.run import conclude_in, open_scheduler
+from automl.confirm.run_spec import confirmation_run_spec
 from automl.storage.folder import old_folder
-from automl.tracking.writer import Mirror
-from automl.tracking.run_spec import confirmation_subject, search_subject
+from automl.tracking.run_spec import search_run_spec
 from automl.tracking.tracker import Tracker
-from search.ledger import Plan, leaders
+from automl.tracking.writer import MlflowWriter
 from search.record import State
 from search.study import read_records
+from search.trial_scheduler import Plan, leaders
 
 PATIENCE = 600.0  # seconds that MLflow may take
 
@@ -21,11 +22,11 @@ def run_sync(name: str, storage: str = "searches") -> int:
 
     Raises InputError when there is no such search, when it is running, or when MLflow does not take it.
     """
-    with old_folder(name, storage) as (folder, about):
-        plan = Plan(**about.plan)
-        records = read_records(folder, about.name)
+    with old_folder(name, storage) as (folder, metadata):
+        plan = Plan(**metadata.plan)
+        records = read_records(folder, metadata.name)
         trials = len(records)
-        tracker = Tracker(Mirror(search_subject(about.kept, about)))
+        tracker = Tracker(MlflowWriter(search_run_spec(metadata.location, metadata)))
         for record in records:
             tracker.update(record)
         counts = Counter(record.state for record in records)
@@ -36,13 +37,15 @@ def run_sync(name: str, storage: str = "searches") -> int:
         )
         for place in confirmations(folder):
             confirmation = Confirmation.read(place)
-            jury = open_jury(place, about, confirmation, retry=False)
-            jury.look(False)
-            tracker = Tracker(Mirror(confirmation_subject(about.kept / place.name, about, confirmation)))
-            for record in jury.roster.records.values():
+            scheduler = open_scheduler(place, metadata, confirmation, retry=False)
+            scheduler.look(False)
+            tracker = Tracker(
+                MlflowWriter(confirmation_run_spec(metadata.location / place.name, metadata, confirmation))
+            )
+            for record in scheduler.planned.records.values():
                 tracker.update(record)
-            missing += conclude_in(tracker, about, jury, patience=PATIENCE)
-            trials += len(jury.roster.records)
+            missing += conclude_in(tracker, metadata, scheduler, patience=PATIENCE)
+            trials += len(scheduler.planned.records)
         if missing:
             raise InputError(
                 f"MLflow did not take {missing} trials or parts of them; try again when it answers"

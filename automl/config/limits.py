@@ -24,15 +24,15 @@ class Limits:
         """There is no limit."""
         return self == Limits()
 
-    def violations(self, facts: Mapping[str, float]) -> dict[str, float]:
+    def violations(self, profile: Mapping[str, float]) -> dict[str, float]:
         """For each limit the part by which it is exceeded; 0 or less where it is kept."""
-        return {name: facts[name] / limit - 1 for name, limit in asdict(self).items() if limit is not None}
+        return {name: profile[name] / limit - 1 for name, limit in asdict(self).items() if limit is not None}
 
-    def excess(self, facts: Mapping[str, float]) -> str | None:
+    def excess(self, profile: Mapping[str, float]) -> str | None:
         """What exceeds its limit, as a sentence; None if nothing does."""
         broken = [
-            f"{name} {short(facts[name])} exceeds the limit of {short(getattr(self, name))}"
-            for name, part in self.violations(facts).items()
+            f"{name} {short(profile[name])} exceeds the limit of {short(getattr(self, name))}"
+            for name, part in self.violations(profile).items()
             if part > 0
         ]
         return "; ".join(broken) or None

@@ -12,7 +12,6 @@ import torch
 from attention import InputError, unknown
 from automl.config.limits import Limits
 from automl.config.runtime import Runtime
-from automl.storage.storage import Storage
 from automl.config.units import amounts, count, labels, seconds, size
 from cluster.resources import TrialResources
 from search.config import TrialConfig
@@ -23,7 +22,11 @@ COSTS = ("latency", "params", "macs")  # objectives beside the task's metric
 EQUAL = ("time", "epochs")
 TRIALS = 16  # where neither trials nor a time are said
 STORAGE = "searches"
-PLACED = ("resource", "label", "concurrent")  # where and when trials run, which says nothing of the search
+SCHEDULING_OPTIONS = (
+    "resource",
+    "label",
+    "concurrent",
+)  # where and when trials run, which says nothing of the search
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -70,7 +73,7 @@ class Settings:
     sampler: str = "tpe"
     objective: str | None = None
     baseline_share: float = 0.2
-    like: str | None = None
+    warm_start: str | None = None
     max_params: str | None = None
     max_macs: str | None = None
     max_memory: str | None = None
@@ -111,7 +114,6 @@ class Settings:
             self.shape,
             self.seconds,
             self.runtime,
-            Storage(self.storage),
             TrialConfig(seed=self.seed),
         )
 
@@ -184,13 +186,13 @@ class Settings:
         return cls(**value)
 
     def extended(
-        self, trials: str | None, budget: str | None, ended: int, placed: Mapping[str, Any]
+        self, trials: str | None, budget: str | None, ended: int, scheduling: Mapping[str, Any]
     ) -> "Settings":
         """The settings of the same search with other ends and in other places, as `--resume` may give them.
 
         trials: `+20` for 20 more than have ended, or a number in all. placed: values of `PLACED`.
         """
-        new = replace(self, **placed)
+        new = replace(self, **scheduling)
         if trials is not None:
             number = trials.removeprefix("+")
             if not number.isdecimal():

@@ -7,9 +7,9 @@ from typing import Any
 from attention import InputError, Spec
 from automl.config.settings import Settings, command
 from search.config import TrialConfig
-from search.ledger import Plan
 from search.record import Role, State, TrialRecord, where
 from search.spaces import Space, random_draws
+from search.trial_scheduler import Plan
 
 CONTROL = "conv1x1"
 DRAWS = 300  # of the space, to come by a placement with the right number of modules
@@ -37,34 +37,34 @@ class Arm:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Field:
+class ArmSet:
     """Who takes part.
 
     arms: the tuned baseline of the search first. score: that one's validation score.
-    rivals: the plain backbone with the finalists' hyperparameters. What the sampler found for a finalist may
-        be as good without its attention, so each is trained once as in the search, and the best by validation
-        becomes the baseline.
+    baseline_candidates: the plain backbone with the finalists' hyperparameters. What the sampler found for a
+        finalist may be as good without its attention, so each is trained once as in the search, and the best
+        by validation becomes the baseline.
     warnings: what is not as one would expect.
     """
 
     arms: list[Arm]
     score: float
-    rivals: list[Arm]
+    baseline_candidates: list[Arm]
     warnings: list[str]
 
     def to_json(self) -> dict[str, Any]:
-        arms = {key: [arm.to_json() for arm in getattr(self, key)] for key in ("arms", "rivals")}
+        arms = {key: [arm.to_json() for arm in getattr(self, key)] for key in ("arms", "baseline_candidates")}
         return {**vars(self), **arms}
 
     @classmethod
-    def from_json(cls, value: dict[str, Any]) -> "Field":
-        arms = {key: [Arm.from_json(arm) for arm in value[key]] for key in ("arms", "rivals")}
+    def from_json(cls, value: dict[str, Any]) -> "ArmSet":
+        arms = {key: [Arm.from_json(arm) for arm in value[key]] for key in ("arms", "baseline_candidates")}
         return cls(**{**value, **arms})
 
 
 def choose_arms(
     records: Iterable[TrialRecord], plan: Plan, space: Space, settings: Settings, *, top: int
-) -> Field:
+) -> ArmSet:
     """Who takes part in a search's confirmation.
 
     The best `top` different trials with attention are the finalists. The control is the best trial of 1x1
@@ -114,19 +114,24 @@ def choose_arms(
         warnings.append("the space drew no other placement with as many modules, so no arm is one by chance")
     else:
         arms.append(Arm(name=f"by chance: {where(chance)}", role=Role.RANDOM, config=chance))
-    return Field(arms=arms, score=plain[0].value(metric), rivals=_rivals(finalists, plain), warnings=warnings)
+    return ArmSet(
+        arms=arms,
+        score=plain[0].value(metric),
+        baseline_candidates=_baseline_candidates(finalists, plain),
+        warnings=warnings,
+    )
 
 
-def _rivals(finalists: list[TrialRecord], plain: list[TrialRecord]) -> list[Arm]:
-    rivals: list[Arm] = []
+def _baseline_candidates(finalists: list[TrialRecord], plain: list[TrialRecord]) -> list[Arm]:
+    baseline_candidates: list[Arm] = []
     for record in finalists:
         config = replace(record.config, model=replace(record.config.model, placement={}))
-        taken = [*(r.config for r in plain), *(arm.config for arm in rivals)]
+        taken = [*(r.config for r in plain), *(arm.config for arm in baseline_candidates)]
         if all(config.change(seed=0) != other.change(seed=0) for other in taken):
-            rivals.append(
+            baseline_candidates.append(
                 Arm(name=f"baseline: plain as trial {record.number}", role=Role.BASELINE, config=config)
             )
-    return rivals
+    return baseline_candidates
 
 
 def ablations(arm: Arm) -> list[Arm]:

@@ -7,13 +7,13 @@ from pathlib import Path
 from typing import Any
 
 from attention import InputError, unknown
-from automl.confirm.protocol import VERDICT, confirmations
-from automl.data.manifest import Manifest
-from automl.storage.folder import About, exists, find_search, named
-from automl.tasks.same_data import check_alike, read_manifest
 from automl.config.settings import command
+from automl.confirm.protocol import VERDICT, confirmations
 from automl.confirm.statistics import ALPHA, Difference, Word, holm, paired, step_down, unpaired
+from automl.data.manifest import Manifest
+from automl.storage.folder import SearchMetadata, exists, find_search, named
 from automl.tasks import TASKS
+from automl.tasks.same_data import check_alike, read_manifest
 from search.config import TrialConfig
 
 SPLITS = ("test", "validation")
@@ -165,17 +165,17 @@ def _comparable(one: Sample, other: Sample) -> None:
 def _find(name: str, storage: str) -> Sample:
     search, colon, arm = name.partition(":")
     if "," not in search and exists(search, storage):  # many ids are too long for a file's name
-        folder, about = find_search(search, storage)
-        return _of_search(name, folder, about, arm if colon else None)
+        folder, metadata = find_search(search, storage)
+        return _of_search(name, folder, metadata, arm if colon else None)
     return _of_runs(name, storage)
 
 
-def _of_search(name: str, folder: Path, about: About, wanted: str | None) -> Sample:
+def _of_search(name: str, folder: Path, metadata: SearchMetadata, wanted: str | None) -> Sample:
     there = confirmations(folder)
-    confirm = command("confirm --search", about.name, about.settings.storage)
+    confirm = command("confirm --search", metadata.name, metadata.settings.storage)
     if not there or not (there[-1] / VERDICT).is_file():
         raise InputError(
-            f"search {about.name!r} has not been confirmed, and one seed a trial says nothing of how far "
+            f"search {metadata.name!r} has not been confirmed, and one seed a trial says nothing of how far "
             f"seeds differ; run: {confirm}"
         )
     file = there[-1] / VERDICT
@@ -186,7 +186,7 @@ def _of_search(name: str, folder: Path, about: About, wanted: str | None) -> Sam
     except (OSError, ValueError, KeyError, TypeError) as error:
         raise InputError(f"{file} is damaged or not one of ours ({error!r})") from error
     if not complete:
-        raise InputError(f"the confirmation of {about.name!r} has not ended; go on with it: {confirm}")
+        raise InputError(f"the confirmation of {metadata.name!r} has not ended; go on with it: {confirm}")
     part = wanted if wanted is not None else (verdict["winner"] or verdict["finalist"] or "")
     found = [key for key in arms if key == part] or [key for key in arms if part in key]
     if len(found) != 1:
@@ -198,7 +198,7 @@ def _of_search(name: str, folder: Path, about: About, wanted: str | None) -> Sam
         config=TrialConfig.from_json(arm["config"]),
         scores={"test": scores},
         resolution=resolution,
-        digest=about.data[:16],
+        digest=metadata.data[:16],
         images=read_manifest(folder),
     )
 

@@ -13,15 +13,15 @@ import optuna
 from optuna.study import StudyDirection
 
 from attention import InputError
-from automl.confirm.arms import Field
-from automl.storage.folder import About
+from automl.confirm.arms import ArmSet
 from automl.confirm.statistics import ALPHA, least_pairs
-from automl.tasks import Task
 from automl.confirm.verdict import Question
-from search.ledger import Plan
+from automl.storage.folder import SearchMetadata
+from automl.tasks import Task
 from search.record import Role, State, TrialRecord
 from search.study import FILE as STUDY
 from search.study import create_study, resume_study
+from search.trial_scheduler import Plan
 
 FOLDER, FILE, VERDICT = "confirm", "confirm.json", "verdict.json"
 
@@ -62,7 +62,7 @@ class Confirmation:
     number: int
     options: Options
     seeds: list[int]
-    field: Field
+    arm_set: ArmSet
     provenance: dict[str, Any]
     inputs: int
     chance: float | None
@@ -72,7 +72,7 @@ class Confirmation:
             "format": 1,
             **vars(self),
             "options": asdict(self.options),
-            "field": self.field.to_json(),
+            "field": self.arm_set.to_json(),
         }
 
     @classmethod
@@ -82,15 +82,15 @@ class Confirmation:
             value = json.loads((folder / FILE).read_text())
             if value.pop("format") != 1:
                 raise KeyError("format")
-            options, field = Options(**value.pop("options")), Field.from_json(value.pop("field"))
-            return cls(**value, options=options, field=field)
+            options, arm_set = Options(**value.pop("options")), ArmSet.from_json(value.pop("field"))
+            return cls(**value, options=options, arm_set=arm_set)
         except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
             raise InputError(f"{folder / FILE} is damaged or not one of ours ({error!r})") from error
 
     @property
     def least(self) -> int:
         """Seeds below which nothing can be shown."""
-        return least_pairs(ALPHA / sum(arm.role is Role.FINALIST for arm in self.field.arms))
+        return least_pairs(ALPHA / sum(arm.role is Role.FINALIST for arm in self.arm_set.arms))
 
     def question(self, task: type[Task], equal: str) -> Question:
         """What is asked. equal: what all arms have the same of, time or epochs."""
@@ -111,7 +111,7 @@ class Confirmation:
         """Of its trials, each scored on the test split."""
         metric = f"test_{task.metric}"
         return Plan(
-            trials=len(self.seeds) * len(self.field.arms) + len(self.field.rivals),
+            trials=len(self.seeds) * len(self.arm_set.arms) + len(self.arm_set.baseline_candidates),
             budget=budget,
             metric=metric,
             maximize=task.direction == "maximize",
@@ -127,9 +127,9 @@ def confirmations(folder: Path) -> list[Path]:
     return sorted(found, key=lambda path: Confirmation.read(path).number)
 
 
-def study_name(folder: Path, about: About) -> str:
+def study_name(folder: Path, metadata: SearchMetadata) -> str:
     """Of the confirmation in `folder`."""
-    return f"{about.name}-{folder.name}"
+    return f"{metadata.name}-{folder.name}"
 
 
 def latest_verdict(folder: Path) -> tuple[Path, dict[str, Any]] | None:
@@ -156,9 +156,9 @@ def best_of_arm(records: Iterable[TrialRecord], arm: str, question: Question) ->
     return max(done, key=lambda record: sign * record.value(question.metric), default=None)
 
 
-def study_in(folder: Path, about: About, *, maximize: bool) -> optuna.Study:
+def study_in(folder: Path, metadata: SearchMetadata, *, maximize: bool) -> optuna.Study:
     """The study of the confirmation in `folder`, made where there is none yet."""
-    name = study_name(folder, about)
+    name = study_name(folder, metadata)
     if (folder / STUDY).exists():
         with suppress(KeyError):  # killed between the file and the study in it
             return resume_study(folder, name=name)

@@ -13,30 +13,29 @@ from pathlib import Path
 from typing import Any
 
 from attention import InputError
+from automl.config.settings import command, draw_baseline
 from automl.confirm.arms import choose_arms
 from automl.confirm.protocol import FILE, FOLDER, Confirmation, Options, confirmations, study_in, write
-from automl.data import shared
-from automl.storage.folder import About, named, old_folder, provenance
-from automl.confirm.scheduler import Jury
-from automl.listeners.retention import Keeper
-from automl.storage.lasting import check_lasting
-from automl.config.limits import Limits
-from automl.storage.logs import chatter_to
-from automl.tasks.same_data import check_same
-from automl.search.run import Stopped, Traces, share
-from automl.config.settings import command, draw_baseline
-from automl.storage.storage import Storage
-from automl.tasks import TASKS, Task, open_task
-from automl.tracking.process import Apart
-from automl.tracking.run_spec import confirmation_subject
-from automl.tracking.tracker import Tracker
+from automl.confirm.run_spec import confirmation_run_spec
+from automl.confirm.scheduler import ConfirmationScheduler
 from automl.confirm.verdict import Verdict
+from automl.data import shared
+from automl.listeners.retention import CheckpointRetention
+from automl.storage.folder import SearchMetadata, named, old_folder, provenance
+from automl.storage.logs import capture_library_logs
+from automl.storage.storage import Storage
+from automl.storage.working_dir import check_not_temporary
+from automl.tasks import TASKS, Task, open_task
+from automl.tasks.same_data import check_same
+from automl.tracking.process import MlflowProcess
+from automl.tracking.tracker import Tracker
+from automl.trials.interrupt import Stopped
 from search.config import TrialConfig
-from search.ledger import Plan
+from search.fixed_scheduler import FixedScheduler
 from search.record import State, TrialRecord
-from search.roster import Roster
 from search.spaces import load
 from search.study import read_records
+from search.trial_scheduler import Plan
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -79,17 +78,17 @@ def run_confirm(
     given: dict[str, Any] = {"top": top, "seeds": seeds, "margin": margin, "sequential": sequential}
     chosen = {key: value for key, value in given.items() if value is not None}
     Options(**chosen)  # a mistake shows before anything is read
-    check_lasting(storage)
-    with old_folder(named(search, storage), storage) as (folder, about):
+    check_not_temporary(storage)
+    with old_folder(named(search, storage), storage) as (folder, metadata):
         shared.recall(folder, Storage(storage))
-        records = read_records(folder, about.name)
-        place, confirmation = _begin(folder, about, records, chosen, again=again)
-        with chatter_to(place / "log.txt"):
-            return _run(place, about, confirmation, ablate=ablate)
+        records = read_records(folder, metadata.name)
+        place, confirmation = _begin(folder, metadata, records, chosen, again=again)
+        with capture_library_logs(place / "log.txt"):
+            return _run(place, metadata, confirmation, ablate=ablate)
 
 
 def _begin(
-    folder: Path, about: About, records: list[TrialRecord], chosen: dict[str, Any], *, again: bool
+    folder: Path, metadata: SearchMetadata, records: list[TrialRecord], chosen: dict[str, Any], *, again: bool
 ) -> tuple[Path, Confirmation]:
     """The folder and plan of the confirmation that is to go on, or of a new one."""
     there = confirmations(folder)
@@ -100,23 +99,23 @@ def _begin(
         if other:
             told = ", ".join(f"--{key} {began[key]}" for key in other)
             raise InputError(
-                f"the confirmation of {about.name!r} began with {told} and keeps it: to choose anew after "
+                f"the confirmation of {metadata.name!r} began with {told} and keeps it: to choose anew after "
                 f"scores were seen would make the verdict worthless. Leave it out, or start another one on "
                 f"fresh seeds with --again."
             )
         return there[-1], confirmation
     options = Options(**chosen)
-    plan = Plan(**about.plan)
-    field = choose_arms(records, plan, load(about.settings.space), about.settings, top=options.top)
+    plan = Plan(**metadata.plan)
+    arm_set = choose_arms(records, plan, load(metadata.settings.space), metadata.settings, top=options.top)
     used = {record.config.seed for record in records}
     used |= {seed for path in there for seed in Confirmation.read(path).seeds}
     first = max(used) + 1
-    task = _open_data(folder, about, field.arms[0].config)
+    task = _open_data(folder, metadata, arm_set.arms[0].config)
     confirmation = Confirmation(
         number=1 + max((Confirmation.read(path).number for path in there), default=0),
         options=options,
         seeds=[(first + i) % 2**32 for i in range(options.seeds)],
-        field=field,
+        arm_set=arm_set,
         provenance=provenance(),
         inputs=task.size("test"),
         chance=task.chance("test"),
@@ -127,129 +126,137 @@ def _begin(
     return place, confirmation
 
 
-def _run(place: Path, about: About, confirmation: Confirmation, *, ablate: bool) -> ConfirmResult:
+def _run(place: Path, metadata: SearchMetadata, confirmation: Confirmation, *, ablate: bool) -> ConfirmResult:
     # Ray takes seconds to import; a mistake in the arguments is told before that.
-    from automl.listeners.prometheus import Meter
-    from automl.listeners.progress import Progress
-    from automl.trials.session import open_workers, settle
+    from automl.trials.run import run_scheduler, share_data
+    from automl.trials.session import delete_tune_files, open_workers
 
-    settings = about.settings
-    advice = f"go on with: {command('confirm --search', about.name, settings.storage)}"
+    settings = metadata.settings
+    advice = f"go on with: {command('confirm --search', metadata.name, settings.storage)}"
     if len(confirmation.seeds) < confirmation.least:
         print(
             f"warning: {len(confirmation.seeds)} seeds can show no difference, however large; it takes "
             f"{confirmation.least}",
             file=sys.stderr,
         )
-    jury = open_jury(place, about, confirmation)
-    roster = jury.roster
-    jury.look(ablate)
+    scheduler = open_scheduler(place, metadata, confirmation)
+    planned = scheduler.planned
+    scheduler.look(ablate)
     signal = None
-    kept = about.kept / place.name
-    with Apart(confirmation_subject(kept, about, confirmation)) as mirror:
-        tracker = Tracker(mirror)
+    location = metadata.location / place.name
+    with MlflowProcess(confirmation_run_spec(location, metadata, confirmation)) as writer:
+        tracker = Tracker(writer)
         try:
-            for record in roster.records.values():
+            for record in planned.records.values():
                 tracker.update(record)
-            if roster.left:
-                task = _open_data(place.parent, about, confirmation.field.arms[0].config)
+            if planned.left:
+                task = _open_data(place.parent, metadata, confirmation.arm_set.arms[0].config)
                 with open_workers(settings, place / "log.txt", advice) as workers:
-                    plan, records = roster.plan, roster.records
-                    metric = jury.question.metric
-                    data = share(task, place.parent, about, "train", "validation", "test")
-                    keeper = _ArmKeeper(kept, plan, records.values(), metric=metric, told=tracker.update)
-                    meter = Meter(f"{about.name}/{place.name}", records, workers)
-                    print(
-                        f"confirming {about.name} in {kept}; if anything ends it, {advice}", file=sys.stderr
+                    plan, records = planned.plan, planned.records
+                    metric = scheduler.question.metric
+                    data = share_data(task, place.parent, metadata, "train", "validation", "test")
+                    retention = _ArmRetention(
+                        location, plan, records.values(), metric=metric, told=tracker.update
                     )
-                    while roster.left and workers.interrupt.signal is None and not roster.hopeless:
+                    print(
+                        f"confirming {metadata.name} in {location}; if anything ends it, {advice}",
+                        file=sys.stderr,
+                    )
+                    while planned.left and workers.interrupt.signal is None and not planned.repeated_failure:
                         before = len(records)
-                        progress = Progress(
-                            replace(plan, trials=max(plan.trials or 0, len(roster.entries))),
-                            records,
-                            summary=jury.summary,
-                            devices=workers.devices,
-                            device=workers.device,
+                        run_scheduler(
+                            planned,
+                            workers,
+                            name=f"{metadata.name}/{place.name}",
+                            folder=place,
+                            location=location,
+                            listeners=[retention, tracker, scheduler],
+                            summary=scheduler.summary,
+                            baseline=draw_baseline(load(settings.space), settings),
+                            plan=replace(plan, trials=max(plan.trials or 0, len(planned.planned_trials))),
+                            best=False,
+                            test=True,
+                            data=data,
                         )
-                        roster.listeners = [keeper, tracker, jury, progress, meter, Traces(place)]
-                        with progress:
-                            workers.run(
-                                roster,
-                                place,
-                                kept,
-                                baseline=draw_baseline(load(settings.space), settings),
-                                limits=Limits(),
-                                test=True,
-                                data=data,
-                            )
-                        jury.look(ablate)  # and what follows from it
-                        if len(records) == before and not roster.unfinished:
+                        scheduler.look(ablate)  # and what follows from it
+                        if len(records) == before and not planned.unfinished:
                             break
                     signal = workers.interrupt.signal
         finally:
-            missing = conclude_in(tracker, about, jury)
-            settle(place)
+            missing = conclude_in(tracker, metadata, scheduler)
+            delete_tune_files(place)
     if signal is not None:
         print(advice, file=sys.stderr)
         raise Stopped(signal)
     return ConfirmResult(
-        search=about.name,
+        search=metadata.name,
         number=confirmation.number,
         folder=place,
-        verdict=jury.verdict,
-        value=jury.value(),
+        verdict=scheduler.verdict,
+        value=scheduler.value(),
         untracked=missing,
     )
 
 
-def open_jury(place: Path, about: About, confirmation: Confirmation, *, retry: bool = True) -> Jury:
-    """The jury of the confirmation in `place`, with all that was tried so far. retry: errors are no end."""
-    task = TASKS[confirmation.field.arms[0].config.task]
-    question = confirmation.question(task, about.settings.equal)
-    study = study_in(place, about, maximize=question.maximize)
-    roster = Roster(study, confirmation.plan(task, about.plan["budget"]), [], retry=retry)
-    return Jury(place, about.name, confirmation, question, roster, kept=about.kept / place.name)
+def open_scheduler(
+    place: Path, metadata: SearchMetadata, confirmation: Confirmation, *, retry: bool = True
+) -> ConfirmationScheduler:
+    """The scheduler of the confirmation in `place`, with all that was tried so far.
+
+    retry: begin anew what ended in an error.
+    """
+    task = TASKS[confirmation.arm_set.arms[0].config.task]
+    question = confirmation.question(task, metadata.settings.equal)
+    study = study_in(place, metadata, maximize=question.maximize)
+    planned = FixedScheduler(study, confirmation.plan(task, metadata.plan["budget"]), [], retry=retry)
+    return ConfirmationScheduler(
+        place, metadata.name, confirmation, question, planned, location=metadata.location / place.name
+    )
 
 
-def _open_data(folder: Path, about: About, config: TrialConfig) -> Task:
+def _open_data(folder: Path, metadata: SearchMetadata, config: TrialConfig) -> Task:
     """Decodes the images where they no longer are. Raises InputError for others than the search had."""
-    check_same(config, folder, about.name)
-    return open_task(config, about.settings.runtime)
+    check_same(config, folder, metadata.name)
+    return open_task(config, metadata.settings.runtime)
 
 
-def conclude_in(tracker: Tracker, about: About, jury: Jury, **patience: float) -> int:
+def conclude_in(
+    tracker: Tracker, metadata: SearchMetadata, scheduler: ConfirmationScheduler, **patience: float
+) -> int:
     """End the confirmation's run in MLflow, with the verdict if there is one.
 
     Returns how many trials MLflow has not taken, 0 if it has all of it.
     """
-    roster, best = jury.roster, jury.best_of_lead()
-    counts = Counter(record.state for record in roster.records.values())
+    planned, best = scheduler.planned, scheduler.best_of_lead()
+    counts = Counter(record.state for record in planned.records.values())
     missing = tracker.finish(
         best=best,
         metric=None,  # the largest of many seeds' scores says nothing
         counts=counts,
-        stopped=roster.left + counts[State.RUNNING] > 0,
+        stopped=planned.left + counts[State.RUNNING] > 0,
         **patience,
     )
-    if jury.verdict.complete:
-        winner = tracker.runs.get(best.number) if best is not None and jury.verdict.winner else None
-        missing += tracker.conclude(about.identity, jury.value(), winner)
+    if scheduler.verdict.complete:
+        winner = tracker.runs.get(best.number) if best is not None and scheduler.verdict.winner else None
+        missing += tracker.conclude(metadata.identity, scheduler.value(), winner)
     return missing
 
 
-class _ArmKeeper(Keeper):
+class _ArmRetention(CheckpointRetention):
     """Keeps the checkpoint of each arm's training with the best validation."""
 
     def __init__(
-        self, kept: Storage, plan: Plan, records: Iterable[TrialRecord], *, metric: str, told: Any
+        self, location: Storage, plan: Plan, records: Iterable[TrialRecord], *, metric: str, told: Any
     ) -> None:
-        super().__init__(kept, plan, records, keep=1, told=told)
+        super().__init__(location, plan, records, keep=1, told=told)
         self.metric = metric
 
     def staying(self) -> list[TrialRecord]:
         sign = 1 if self.plan.maximize else -1
         best: dict[str, TrialRecord] = {}
-        for record in sorted(self.held.values(), key=lambda r: r.number):  # of equals the first, as the jury
+        for record in sorted(
+            self.held.values(), key=lambda r: r.number
+        ):  # of equals the first, as the scheduler
             if record.state is State.COMPLETE:
                 other = best.get(record.arm)
                 if other is None or sign * record.value(self.metric) > sign * other.value(self.metric):

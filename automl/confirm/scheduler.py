@@ -7,22 +7,23 @@ from typing import Any
 
 import numpy as np
 
-from automl.trials import hits
 from automl.confirm.arms import Arm, ablations
 from automl.confirm.protocol import VERDICT, Confirmation, best_of_arm, write
-from automl.storage.storage import Storage
 from automl.confirm.verdict import Question, Scores, Verdict, collect, judge
-from search.record import State, TrialRecord
-from search.roster import Entry, Roster
+from automl.storage.storage import Storage
+from automl.trials import hits
+from search.fixed_scheduler import FixedScheduler, PlannedTrial
+from search.record import Listener, State, TrialRecord
 
 
-class Jury:
+class ConfirmationScheduler(Listener):
     """A listener that judges as the scores come in, and says what is still to be trained.
 
-    First come the rivals, once each; then all arms with every seed, against the best baseline; then the
-    ablations, if they are asked for. All of it follows from the study, so that it goes on where it was.
+    First come the baseline candidates, once each; then all arms with every seed, against the best baseline;
+    then the ablations, if they are asked for. All of it follows from the study, so that it goes on where it
+    was.
 
-    arms: those that are judged, the baseline first. kept: where the trials' folders are.
+    arms: those that are judged, the baseline first. location: where the trials' folders are.
     """
 
     def __init__(
@@ -31,59 +32,56 @@ class Jury:
         name: str,
         confirmation: Confirmation,
         question: Question,
-        roster: Roster,
+        planned: FixedScheduler,
         *,
-        kept: Storage,
+        location: Storage,
     ) -> None:
-        self.place, self.name, self.confirmation, self.kept = place, name, confirmation, kept
+        self.place, self.name, self.confirmation, self.location = place, name, confirmation, location
         self._hits: dict[int, np.ndarray | None] = {}  # of each finished trial
-        self.question, self.roster = question, roster
+        self.question, self.planned = question, planned
         self.arms: list[Arm] = []
         self.verdict = Verdict(question=question)
-
-    def started(self, trial: TrialRecord) -> None:
-        pass
-
-    def reported(self, trial: TrialRecord) -> None:
-        pass
 
     def ended(self, trial: TrialRecord) -> None:
         self.look(False)
 
     def look(self, ablate: bool) -> None:
         """Judge anew, and write down what came of it. ablate: train the ablations when the rest is over."""
-        field, roster = self.confirmation.field, self.roster
-        first = [Entry(arm=arm.name, role=arm.role, config=arm.config) for arm in field.rivals]
-        ended = {(r.arm, r.config.seed): r for r in roster.standing if r.state is not State.RUNNING}
-        if any(r.config.seed in self.question.seeds for r in roster.records.values()):
+        arm_set, planned = self.confirmation.arm_set, self.planned
+        first = [
+            PlannedTrial(arm=arm.name, role=arm.role, config=arm.config)
+            for arm in arm_set.baseline_candidates
+        ]
+        ended = {(r.arm, r.config.seed): r for r in planned.standing if r.state is not State.RUNNING}
+        if any(r.config.seed in self.question.seeds for r in planned.records.values()):
             # Scores of the test split are there: who the baseline is does not change any more.
             ended = {
-                (r.arm, r.config.seed): r for r in roster.records.values() if r.state is not State.RUNNING
+                (r.arm, r.config.seed): r for r in planned.records.values() if r.state is not State.RUNNING
             }
             first = []
-        elif any(entry.key not in ended for entry in first):
-            roster.entries = first
+        elif any(planned_trial.key not in ended for planned_trial in first):
+            planned.planned_trials = first
             return
-        self.arms = [self._baseline(ended), *field.arms[1:]]
+        self.arms = [self._baseline(ended), *arm_set.arms[1:]]
         self._judge()
         seeds = list(self.question.seeds)
         if self.verdict.complete:  # what nobody needs any more is not begun, and cut where it runs
             seeds = [seed for seed in seeds if seed in self.verdict.used]
-        roster.entries = [*first, *_entries(self.arms, seeds)]
+        planned.planned_trials = [*first, *_planned_trials(self.arms, seeds)]
         if self.verdict.complete and self.verdict.lead is not None:
             made = ablations(self.verdict.lead.arm)
-            known = {record.arm for record in roster.records.values()}
+            known = {record.arm for record in planned.records.values()}
             if ablate or any(arm.name in known for arm in made):
                 self.arms += made
-                roster.entries += _entries(made, seeds)
+                planned.planned_trials += _planned_trials(made, seeds)
                 self._judge()
         write(self.place / VERDICT, self.value())
 
     def _baseline(self, ended: Mapping[tuple[str, int], TrialRecord]) -> Arm:
-        """The best by validation of the search's own baseline and its rivals."""
-        field, sign = self.confirmation.field, 1 if self.question.maximize else -1
-        best, score = field.arms[0], sign * field.score
-        for arm in field.rivals:
+        """The best by validation of the search's own baseline and the baseline candidates."""
+        arm_set, sign = self.confirmation.arm_set, 1 if self.question.maximize else -1
+        best, score = arm_set.arms[0], sign * arm_set.score
+        for arm in arm_set.baseline_candidates:
             record = ended.get((arm.name, arm.config.seed))
             if (
                 record is not None
@@ -97,25 +95,25 @@ class Jury:
         self.verdict = judge(self.question, self.arms, self._scores())
 
     def _scores(self) -> dict[str, Scores]:
-        metric, seeds = self.roster.plan.metric, self.question.seeds
-        return collect(self.arms, self.roster.standing, metric, seeds, hits=self._hits_of)
+        metric, seeds = self.planned.plan.metric, self.question.seeds
+        return collect(self.arms, self.planned.standing, metric, seeds, hits=self._hits_of)
 
     def _hits_of(self, record: TrialRecord) -> np.ndarray | None:
         if record.number not in self._hits:
-            self._hits[record.number] = hits.read(self.kept / record.folder)
+            self._hits[record.number] = hits.read(self.location / record.folder)
         return self._hits[record.number]
 
     def value(self) -> dict[str, Any]:
         value = self.verdict.to_json(self.arms, self._scores())
-        rivals = {arm.name for arm in self.confirmation.field.rivals}
+        baseline_candidates = {arm.name for arm in self.confirmation.arm_set.baseline_candidates}
         broken = [
             f"{record.arm} could not be trained: {record.reason}"
-            for record in self.roster.standing
-            if record.arm in rivals
+            for record in self.planned.standing
+            if record.arm in baseline_candidates
             and record.config.seed not in self.question.seeds
             and record.state in (State.INFEASIBLE, State.ERROR)
         ]
-        value["warnings"] = [*self.confirmation.field.warnings, *broken, *value["warnings"]]
+        value["warnings"] = [*self.confirmation.arm_set.warnings, *broken, *value["warnings"]]
         return {"search": self.name, "confirmation": self.confirmation.number, **value}
 
     def summary(self) -> str:
@@ -132,14 +130,14 @@ class Jury:
         """Of the leading finalist's trainings the one with the best validation."""
         if self.verdict.lead is None:
             return None
-        return best_of_arm(self.roster.records.values(), self.verdict.lead.arm.name, self.question)
+        return best_of_arm(self.planned.records.values(), self.verdict.lead.arm.name, self.question)
 
 
-def _entries(arms: Iterable[Arm], seeds: Iterable[int]) -> list[Entry]:
+def _planned_trials(arms: Iterable[Arm], seeds: Iterable[int]) -> list[PlannedTrial]:
     """Each arm with each seed, seed after seed, so that pairs are whole as early as can be."""
     arms = list(arms)
     return [
-        Entry(arm=arm.name, role=arm.role, config=replace(arm.config, seed=seed))
+        PlannedTrial(arm=arm.name, role=arm.role, config=replace(arm.config, seed=seed))
         for seed in seeds
         for arm in arms
     ]

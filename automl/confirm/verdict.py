@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from automl.confirm.run import statistics
+from automl.confirm import statistics
 from automl.confirm.arms import Arm
 from automl.confirm.statistics import (
     ALPHA,
@@ -156,13 +156,13 @@ class Verdict:
             return "No verdict: fewer than two seeds are there of the baseline and all finalists."
         question, name, d = self.question, self.lead.arm.name, self.lead.difference
         unit, margin = question.unit, question.margin
-        about = f"{self._sure()}, {_seeds(d.count)}{_time(self.lead.time, question.equal)}"
-        differs = f"{name} differs from the tuned baseline by {d.mean:+.2f} {unit} ({about}"
+        metadata = f"{self._sure()}, {_seeds(d.count)}{_time(self.lead.time, question.equal)}"
+        differs = f"{name} differs from the tuned baseline by {d.mean:+.2f} {unit} ({metadata}"
         if self.said is None:
             return f"No verdict yet, with {d.count} of {len(self.question.seeds)} seeds. So far {differs}."
         if self.said == "better":
             small = f" That is less than the margin of {margin:g} {unit}." if d.mean < margin else ""
-            return f"{name} is better than the tuned baseline by {d.mean:.2f} {unit} ({about}.{small}"
+            return f"{name} is better than the tuned baseline by {d.mean:.2f} {unit} ({metadata}.{small}"
         if self.said == "worse":
             return f"No finalist is better. The best of them, {differs}, and is worse."
         if self.said == "equivalent":
@@ -335,7 +335,7 @@ def collect(
                 devices[record.arm][seed] = record.device
             if (answers := hits(record)) is not None:
                 right[record.arm][seed] = answers
-            if record.facts.get("pace_counted"):
+            if record.profile.get("time_ratio_counted"):
                 counted.add(record.arm)
         elif record.state is State.INFEASIBLE:
             failed[record.arm][seed] = record.reason or "it cannot be trained"

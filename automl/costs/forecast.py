@@ -11,14 +11,14 @@ from functools import cache
 import numpy as np
 
 from attention import InputError
-from automl.costs.profile import count_macs
 from automl.config.runtime import Runtime
 from automl.config.settings import Settings
-from automl.tasks import open_task
 from automl.config.units import short
+from automl.costs.profile import count_macs
+from automl.tasks import open_task
 from backbones import sites
 from search.config import Training, TrialConfig
-from search.record import TrialRecord
+from search.record import Listener, TrialRecord
 
 LEARNED = 4  # trials from which a line is drawn
 MARGIN = (
@@ -32,7 +32,7 @@ class Cost:
 
     params: int
     macs: int
-    kept: int
+    saved: int
 
 
 def cost(config: TrialConfig, runtime: Runtime) -> Cost:
@@ -44,7 +44,7 @@ def cost(config: TrialConfig, runtime: Runtime) -> Cost:
     return Cost(
         params=params + sum(cost.parameters for cost in costs),
         macs=macs + sum(cost.macs for cost in costs),
-        kept=sum(cost.memory for cost in costs),
+        saved=sum(cost.memory for cost in costs),
     )
 
 
@@ -58,7 +58,7 @@ def _counted(text: str, runtime: Runtime) -> tuple[int, int, dict[str, tuple[int
     return sum(p.numel() for p in model.parameters()), count_macs(model, one), places
 
 
-class Forecast:
+class Forecast(Listener):
     """Foretells violations of a search's limits; a listener that learns from what is measured."""
 
     def __init__(self, settings: Settings) -> None:
@@ -85,8 +85,8 @@ class Forecast:
         """A fact by least squares through those of trials with the same backbone."""
         model = config.model
         same = [
-            (other, facts[name])
-            for other, facts in self._measured.values()
+            (other, profile[name])
+            for other, profile in self._measured.values()
             if (other.model.backbone, other.model.width) == (model.backbone, model.width)
         ]
         if len(same) < LEARNED:
@@ -101,17 +101,14 @@ class Forecast:
         if name == "latency":
             return [1.0, float(len(config.model.placement)), float(expected.macs)]
         batch = config.training.batch_size
-        return [1.0, float(expected.params), float(batch), float(batch * expected.kept)]
-
-    def started(self, trial: TrialRecord) -> None:
-        pass
+        return [1.0, float(expected.params), float(batch), float(batch * expected.saved)]
 
     def reported(self, trial: TrialRecord) -> None:
         self.ended(trial)
 
     def ended(self, trial: TrialRecord) -> None:
-        if trial.facts and not self.limits.nothing:
-            self._measured.setdefault(trial.number, (trial.config, trial.facts))
+        if trial.profile and not self.limits.nothing:
+            self._measured.setdefault(trial.number, (trial.config, trial.profile))
 
 
 def check_limits(configs: list[TrialConfig], settings: Settings) -> None:

@@ -1,7 +1,8 @@
-"""What a configuration costs, measured before it is trained: parameters, MACs, memory, latency, pace.
+"""What a configuration costs, measured before it is trained: parameters, MACs, memory, latency, time ratio.
 
 What was measured is kept in this machine's cache, for an architecture and how it is trained, and for this
-code: the same trial has the same facts again. A pace that could not be measured precisely is not kept.
+code: the same trial has the same profile again. A time ratio that could not be measured precisely is not
+kept.
 """
 
 import gc
@@ -18,41 +19,41 @@ from torch import Tensor, nn
 from torch.utils.flop_counter import FlopCounterMode
 
 import attention
-from automl.training.clock import quick_quarter
-from automl.storage.cache import cache_root, once
-from automl.training.loop import start
-from automl.costs.step_time import Timings, measure_pace, own_pace
 from automl.config.runtime import Runtime
-from automl.training.step import choose
+from automl.costs.time_ratio import Timings, measure_time_ratio, own_pace
+from automl.storage.cache import cache_root, once
 from automl.tasks import Task, open_task
+from automl.training.clock import quick_quarter
+from automl.training.loop import start
+from automl.training.step import choose
 from search.config import TrialConfig
 
 FORWARDS = 40  # passes that a latency is measured by
 
 
 @dataclass(frozen=True, kw_only=True)
-class Facts:
+class CostProfile:
     """The costs of a configuration.
 
     params: numbers that are learned. macs: multiply-adds of a forward pass of one input.
     memory: bytes at the peak of a training step: on a GPU what is allocated; on a CPU weights, gradients,
         the optimiser's state and what the forward pass keeps for the backward pass.
     latency: ms of a forward pass of one input.
-    pace, pace_low, pace_high: time of an epoch, times that of the baseline's, with its 95 % interval.
-    pace_counted: 1 where the pace is one of counted work, as it could not be measured precisely; 0 elsewhere.
-    validation: the part of an epoch's time that its validation takes. epoch: seconds of an epoch, as paces
-    are
-        measured: processor time on a CPU.
+    time_ratio, time_ratio_low, time_ratio_high: time of an epoch, times that of the baseline's, with its 95 %
+        interval.
+    time_ratio_counted: 1 where it is one of counted work, as it could not be measured precisely, or else 0.
+    validation: the part of an epoch's time that its validation takes. epoch: seconds of an epoch, as time
+        ratios are measured: processor time on a CPU.
     """
 
     params: int
     macs: int
     memory: int
     latency: float
-    pace: float
-    pace_low: float
-    pace_high: float
-    pace_counted: float
+    time_ratio: float
+    time_ratio_low: float
+    time_ratio_high: float
+    time_ratio_counted: float
     validation: float
     epoch: float
 
@@ -60,21 +61,21 @@ class Facts:
         return asdict(self)
 
 
-def measure(config: TrialConfig, baseline: TrialConfig, runtime: Runtime) -> Facts:
-    """The facts of `config` on this device, with the pace beside `baseline`, whose epoch is the unit of time.
+def measure(config: TrialConfig, baseline: TrialConfig, runtime: Runtime) -> CostProfile:
+    """The cost profile of `config` on this device, beside `baseline`, whose epoch is the unit of time.
 
     Raises torch.OutOfMemoryError when a step does not fit.
     """
     # One worker's part of the batch, without the others: what is exchanged is the same for both.
     config, baseline = (_of_one_worker(one, runtime) for one in (config, baseline))
     runtime = replace(runtime, rank=0, workers=1)
-    file = cache_root() / "facts" / f"{_key(_about(config), _about(baseline), runtime)}.json"
+    file = cache_root() / "profile" / f"{_key(_about(config), _about(baseline), runtime)}.json"
     if file.exists():
         return _read(file)
     timed = file.with_suffix(".timings.json")
     timings = Timings(**json.loads(timed.read_text())) if timed.exists() else Timings()
     found = _measure(config, baseline, runtime, timings)
-    if found.pace_counted:
+    if found.time_ratio_counted:
         once(timed, lambda path: _write(path, asdict(timings)), lambda path: False)
         return found
     # Another trial may have measured the same meanwhile; both go by what was there first.
@@ -85,11 +86,11 @@ def _write(file: Path, value: Mapping[str, Any]) -> None:
     file.write_text(json.dumps(value))
 
 
-def _read(file: Path) -> Facts:
-    return Facts(**json.loads(file.read_text()))
+def _read(file: Path) -> CostProfile:
+    return CostProfile(**json.loads(file.read_text()))
 
 
-def _measure(config: TrialConfig, baseline: TrialConfig, runtime: Runtime, timings: Timings) -> Facts:
+def _measure(config: TrialConfig, baseline: TrialConfig, runtime: Runtime, timings: Timings) -> CostProfile:
     task = open_task(config, runtime)
     model = task.model()
     memory = step_memory(task, model)  # first: what does not fit shows here
@@ -98,22 +99,24 @@ def _measure(config: TrialConfig, baseline: TrialConfig, runtime: Runtime, timin
     latency = _latency(task, model, one)
     ours, theirs = _about(config), _about(baseline)
     if ours == theirs:
-        pace = own_pace(task, model)
+        time_ratio = own_pace(task, model)
     else:
         other = open_task(baseline, runtime)
-        pace = measure_pace(task, other, timings, model=model, at_least_one=_with_modules(ours, theirs))
+        time_ratio = measure_time_ratio(
+            task, other, timings, model=model, at_least_one=_with_modules(ours, theirs)
+        )
     _release(runtime)
-    return Facts(
+    return CostProfile(
         params=params,
         macs=macs,
         memory=memory,
         latency=latency,
-        pace=pace.ratio,
-        pace_low=pace.low,
-        pace_high=pace.high,
-        pace_counted=float(pace.counted),
-        validation=pace.validation,
-        epoch=pace.epoch,
+        time_ratio=time_ratio.ratio,
+        time_ratio_low=time_ratio.low,
+        time_ratio_high=time_ratio.high,
+        time_ratio_counted=float(time_ratio.counted),
+        validation=time_ratio.validation,
+        epoch=time_ratio.epoch,
     )
 
 
@@ -125,8 +128,8 @@ def _of_one_worker(config: TrialConfig, runtime: Runtime) -> TrialConfig:
 
 def _with_modules(ours: Mapping[str, Any], theirs: Mapping[str, Any]) -> bool:
     """Whether the first model is the second one with modules added, and all else is the same."""
-    mine, other = (dict(about["model"]["placement"]) for about in (ours, theirs))
-    bare = [{**about, "model": {**about["model"], "placement": {}}} for about in (ours, theirs)]
+    mine, other = (dict(config["model"]["placement"]) for config in (ours, theirs))
+    bare = [{**config, "model": {**config["model"], "placement": {}}} for config in (ours, theirs)]
     return bare[0] == bare[1] and other.items() <= mine.items()
 
 
@@ -141,9 +144,9 @@ def _about(config: TrialConfig) -> dict[str, Any]:
     }
 
 
-def _key(*about: Any) -> str:
+def _key(*parts: Any) -> str:
     """A name for what is measured here, with this code. The last of `about` is the runtime."""
-    *what, runtime = about
+    *what, runtime = parts
     cuda = runtime.device.type == "cuda"
     name = torch.cuda.get_device_name(runtime.device) if cuda else processor()
     ways = [str(runtime.dtype), choose(runtime, 10**9), runtime.share]
@@ -165,8 +168,8 @@ def code_digest() -> str:
 def _latency(task: Task, model: nn.Module, one: Tensor) -> float:
     """Measured once for an architecture, however it is trained."""
     config = task.config
-    about = [config.task, config.data.size, len(task.labels), config.to_json()["model"]]
-    file = cache_root() / "facts" / f"latency-{_key(about, task.runtime)}.json"
+    architecture = [config.task, config.data.size, len(task.labels), config.to_json()["model"]]
+    file = cache_root() / "profile" / f"latency-{_key(architecture, task.runtime)}.json"
 
     def make(path: Path) -> None:
         _write(path, {"ms": measure_latency(model, one, task.runtime)})
@@ -220,13 +223,13 @@ def step_memory(task: Task, model: nn.Module | None = None) -> int:
     state = start(task, model)
     for group in state.optimizer.param_groups:
         group["lr"] = 0.0  # the model is wanted as it is
-    kept: dict[int, int] = {}
+    saved: dict[int, int] = {}
     own = {p.untyped_storage().data_ptr() for p in state.model.parameters()}
 
     def keep(tensor: Tensor) -> Tensor:
         storage = tensor.untyped_storage()
         if storage.data_ptr() not in own:
-            kept[storage.data_ptr()] = storage.nbytes()
+            saved[storage.data_ptr()] = storage.nbytes()
         return tensor
 
     state.model.train()
@@ -249,7 +252,7 @@ def step_memory(task: Task, model: nn.Module | None = None) -> int:
         for value in values.values()
         if isinstance(value, Tensor)
     )
-    return 2 * weights + states + sum(kept.values())
+    return 2 * weights + states + sum(saved.values())
 
 
 def _release(runtime: Runtime) -> None:

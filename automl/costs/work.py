@@ -20,8 +20,8 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 from torch.utils.flop_counter import FlopCounterMode
 
-from automl.training.clock import quick_quarter
 from automl.config.runtime import Runtime
+from automl.training.clock import quick_quarter
 
 # Operators that return a view, and move nothing.
 VIEWS = {"view", "_unsafe_view", "reshape", "t", "transpose", "permute", "expand", "slice", "select"}

@@ -13,9 +13,9 @@ from pathlib import Path
 from urllib.parse import urlsplit
 
 from attention.errors import InputError
-from automl.storage.addresses import public
 from automl.data.archive import MAX_SHARE_OF_DISK, descend, unpack
 from automl.data.progress import progress
+from automl.storage.addresses import public
 from automl.storage.cache import once
 from automl.storage.disk import NO_ROOM
 
@@ -46,15 +46,15 @@ def _address(dataset: str) -> str:
     from fastai.data.external import URLs  # takes a second
 
     address: str = getattr(URLs, dataset)
-    mirror = os.environ.get("AUTOML_MIRROR")
-    if mirror and "@" in urlsplit(mirror).netloc:
-        raise InputError(f"AUTOML_MIRROR={public(mirror)} may not hold a user or password; they are not sent")
-    return f"{mirror.rstrip('/')}/{address.rpartition('/')[2]}" if mirror else address
+    writer = os.environ.get("AUTOML_MIRROR")
+    if writer and "@" in urlsplit(writer).netloc:
+        raise InputError(f"AUTOML_MIRROR={public(writer)} may not hold a user or password; they are not sent")
+    return f"{writer.rstrip('/')}/{address.rpartition('/')[2]}" if writer else address
 
 
 def _fetch(address: str, to: Path) -> None:
     print(f"downloading {address}", file=sys.stderr, flush=True)
-    room = shutil.disk_usage(to.parent).free * MAX_SHARE_OF_DISK
+    capacity = shutil.disk_usage(to.parent).free * MAX_SHARE_OF_DISK
     try:
         with (
             urllib.request.urlopen(address, timeout=SILENCE) as answer,
@@ -62,8 +62,8 @@ def _fetch(address: str, to: Path) -> None:
             progress("MiB received", (answer.length or 0) // BLOCK) as advance,
         ):
             while block := answer.read(BLOCK):
-                room -= len(block)
-                if room < 0:
+                capacity -= len(block)
+                if capacity < 0:
                     raise InputError(
                         f"{address} is larger than what may be used of the disk; make room, or set "
                         f"AUTOML_CACHE to another folder"

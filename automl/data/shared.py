@@ -12,8 +12,8 @@ from pathlib import Path
 from typing import Any
 
 from attention.errors import InputError
-from automl.data.images.cache import Cache, is_sound
 from automl.data.digest import file_digest
+from automl.data.images.cache import Cache, is_sound
 from automl.storage.cache import cache_root, once
 from automl.storage.storage import Storage
 

@@ -66,9 +66,9 @@ def thinned(labels: np.ndarray, keys: np.ndarray, share: float) -> np.ndarray:
         return np.arange(len(labels))
     at = numbers(keys, SUBSET)
     low, _ = _ends(labels, at)
-    kept = at < share
-    kept |= (_count(labels, kept) == 0)[labels] & (at == low[labels])
-    return np.flatnonzero(kept)
+    location = at < share
+    location |= (_count(labels, location) == 0)[labels] & (at == low[labels])
+    return np.flatnonzero(location)
 
 
 def _ends(labels: np.ndarray, at: np.ndarray) -> tuple[np.ndarray, np.ndarray]:

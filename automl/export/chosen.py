@@ -1,6 +1,6 @@
 """The trial of a search that is exported: the confirmed winner, or else the best one.
 
-It is found in the search's storage; MLflow is a mirror, and need not know of it.
+It is found in the search's storage; MLflow has a copy, and need not know of it.
 """
 
 from collections.abc import Iterable
@@ -8,15 +8,16 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from attention import InputError
-from automl.confirm.protocol import Confirmation, best_of_arm, latest_verdict, study_name
-from automl.storage.folder import About, find_search
 from automl.config.settings import command
+from automl.confirm.protocol import Confirmation, best_of_arm, latest_verdict, study_name
+from automl.confirm.run_spec import confirmation_run_spec
+from automl.storage.folder import SearchMetadata, find_search
 from automl.storage.storage import Storage
 from automl.tasks import TASKS
-from automl.tracking.run_spec import confirmation_subject
-from search.ledger import Plan
+from automl.tracking.runs import find_run
 from search.record import CHECKPOINT, State, TrialRecord
 from search.study import read_records
+from search.trial_scheduler import Plan
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -64,58 +65,71 @@ def choose(search: str, storage: str) -> Chosen:
 
     Raises InputError when there is no such search, when it has nothing to choose from, or when it is damaged.
     """
-    folder, about = find_search(search, storage)
+    folder, metadata = find_search(search, storage)
     found = latest_verdict(folder)
     if found is not None and found[1]["complete"] and found[1]["winner"] is not None:
-        return _winner(about, *found)
-    plan = Plan(**about.plan)
-    done = [record for record in read_records(folder, about.name) if record.state is State.COMPLETE]
+        return _winner(metadata, *found)
+    plan = Plan(**metadata.plan)
+    done = [record for record in read_records(folder, metadata.name) if record.state is State.COMPLETE]
     done.sort(key=lambda record: -plan.score(record)[0])  # of equals the first, as `leaders` has it
     if not done:
         raise InputError(
-            f"search {about.name!r} has no trial that was trained to its end; go on with it, "
-            f"{command('search --resume', about.name, storage)}, or export a run of MLflow's by --run ID"
+            f"search {metadata.name!r} has no trial that was trained to its end; go on with it, "
+            f"{command('search --resume', metadata.name, storage)}, or export a run of MLflow's by --run ID"
         )
-    best = _first_kept(about.kept, done)
+    best = _first_kept(metadata.location, done)
     if best is None:
         raise InputError(
-            f"no trial of search {about.name!r} has a checkpoint in {about.kept}; were they deleted, or "
-            f"written on another machine?"
+            f"no trial of search {metadata.name!r} has a checkpoint in {metadata.location}; were they "
+            f"deleted, or written on another machine?"
         )
     return Chosen(
         name=best.name,
-        checkpoint=about.kept / best.folder,
+        checkpoint=metadata.location / best.folder,
         what="the search's best" + ("" if best is done[0] else " that still has a checkpoint"),
-        search=about.name,
+        search=metadata.name,
         verdict=found[1]["sentence"] if found is not None and found[1]["complete"] else None,
-        identity=about.identity,
+        identity=metadata.identity,
         number=best.number,
     )
 
 
-def _winner(about: About, place: Path, verdict: dict[str, str]) -> Chosen:
+def choose_run(run_id: str) -> Chosen:
+    """The trial of a run of MLflow's. Raises InputError when there is no such run or it has no checkpoint."""
+    run = find_run(run_id)
+    return Chosen(
+        name=run.name,
+        checkpoint=run.checkpoint,
+        what="confirmed winner" if run.confirmed else "the run that was named",
+        verdict=run.verdict,
+        confirmed=run.confirmed,
+        run_id=run_id,
+    )
+
+
+def _winner(metadata: SearchMetadata, place: Path, verdict: dict[str, str]) -> Chosen:
     """The training of the winning arm with the best validation, of the confirmation in `place`."""
     confirmation = Confirmation.read(place)
-    task = TASKS[confirmation.field.arms[0].config.task]
-    records = read_records(place, study_name(place, about))
-    best = best_of_arm(records, verdict["winner"], confirmation.question(task, about.settings.equal))
+    task = TASKS[confirmation.arm_set.arms[0].config.task]
+    records = read_records(place, study_name(place, metadata))
+    best = best_of_arm(records, verdict["winner"], confirmation.question(task, metadata.settings.equal))
     if best is None:
         raise InputError(
             f"{place} tells of the winner {verdict['winner']!r}, and its study has no training of that; is a "
             f"file of it damaged or lost?"
         )
-    kept = about.kept / place.name
+    location = metadata.location / place.name
     return Chosen(
         name=best.name,
-        checkpoint=kept / best.folder,
+        checkpoint=location / best.folder,
         what="confirmed winner",
-        search=about.name,
+        search=metadata.name,
         verdict=verdict["sentence"],
         confirmed=True,
-        identity=confirmation_subject(kept, about, confirmation).identity,
+        identity=confirmation_run_spec(location, metadata, confirmation).identity,
         number=best.number,
     )
 
 
-def _first_kept(kept: Storage, records: Iterable[TrialRecord]) -> TrialRecord | None:
-    return next((record for record in records if (kept / record.folder).exists(CHECKPOINT)), None)
+def _first_kept(location: Storage, records: Iterable[TrialRecord]) -> TrialRecord | None:
+    return next((record for record in records if (location / record.folder).exists(CHECKPOINT)), None)

@@ -33,8 +33,8 @@ def run_predict(folder: str | Path, images: Sequence[str | Path]) -> list[Predic
     """
     folder = Path(folder)
     try:
-        about = json.loads((folder / "config.json").read_text())
-        labels, size = about["labels"], about["config"]["data"]["size"]
+        metadata = json.loads((folder / "config.json").read_text())
+        labels, size = metadata["labels"], metadata["config"]["data"]["size"]
         session = onnxruntime.InferenceSession(str(folder / "model.onnx"), providers=["CPUExecutionProvider"])
     except Exception as error:  # onnxruntime has an error of its own for each way a file can be damaged
         raise InputError(

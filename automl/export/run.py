@@ -18,25 +18,25 @@ from torch import Tensor, nn
 from torch.nn.utils import parametrize
 
 from attention import InputError, unknown
-from automl.training import checkpoint
-from automl.export.chosen import Chosen, choose
-from automl.storage.disk import disk_full, free, no_room
-from automl.storage.folder import named
-from automl.storage.logs import chatter_to
+from automl.config.runtime import Runtime
+from automl.config.settings import command
+from automl.export.chosen import Chosen, choose, choose_run
 from automl.export.model_card import CONFUSION, MOST, model_card
 from automl.export.onnx_session import open_onnx
 from automl.export.quantize import IMAGES as CALIBRATED
 from automl.export.quantize import KINDS, Quantized, quantize_int8
-from automl.config.runtime import Runtime
-from automl.tasks.same_data import check_source
 from automl.export.score_card import Answers, Run, ScoreCard, answers
-from automl.config.settings import command
 from automl.export.speed import BATCH, Speed, machine, measure_speed
+from automl.storage.disk import disk_full, free, no_room
+from automl.storage.folder import named
+from automl.storage.logs import capture_library_logs
 from automl.storage.storage import Storage, is_address
 from automl.tasks import Task, open_task
+from automl.tasks.same_data import check_source
 from automl.tracking.registry import Registered, check_registry, register
-from automl.tracking.runs import find_run, find_trial_run
+from automl.tracking.runs import find_trial_run
 from automl.tracking.tags import VERDICT
+from automl.training import checkpoint
 from search.config import TrialConfig
 
 TOLERANCE = 1e-4  # the largest difference of a probability that two runtimes may have
@@ -122,7 +122,7 @@ def run_export(
     place = _place(out)
     if register_as is not None:
         check_registry(register_as, alias)
-    chosen = _best(search, storage, needed=register_as is not None) if best else find_run(run or "")
+    chosen = _best(search, storage, needed=register_as is not None) if best else choose_run(run or "")
     if isinstance(place, Path):
         result = _export(place, chosen, quantize)
         return result if register_as is None else _register(result, place, register_as, alias)
@@ -176,7 +176,7 @@ def _export(out: Path, chosen: Chosen, quantize: str | None) -> ExportResult:
     unfinished = out.with_name(f".{out.name}.{os.getpid()}")
     try:
         unfinished.mkdir(parents=True)
-        with chatter_to(unfinished / "log.txt"):
+        with capture_library_logs(unfinished / "log.txt"):
             result = _write(unfinished, task, model, chosen, out, quantize)
         (unfinished / "log.txt").unlink(missing_ok=True)
         _open_up(unfinished)
@@ -270,14 +270,14 @@ def _register(result: ExportResult, folder: Path, name: str, alias: str) -> Expo
     assert chosen.run_id is not None, "check_registry was called, and the run was found"
     test = {f"test_{key}": f"{value:.4f}" for key, value in result.test.items()}
     shown = ", ".join(f"{key} {value:.4f}" for key, value in result.test.items())
-    with tempfile.TemporaryDirectory() as scratch, chatter_to(Path(scratch) / "log.txt"):
+    with tempfile.TemporaryDirectory() as scratch, capture_library_logs(Path(scratch) / "log.txt"):
         try:
             registered = register(
                 folder / MLFLOW,
                 chosen.run_id,
                 name,
                 alias,
-                about=f"{chosen.choice}. Test split: {shown}.",
+                description=f"{chosen.choice}. Test split: {shown}.",
                 tags={VERDICT: chosen.verdict or "not confirmed on fresh seeds", **test},
             )
         except InputError as error:
@@ -289,13 +289,13 @@ def _write(
     folder: Path, task: Task, model: nn.Module, chosen: Chosen, out: Path, quantize: str | None
 ) -> ExportResult:
     save_file({k: v.contiguous() for k, v in model.state_dict().items()}, folder / WEIGHTS)
-    about = {
+    metadata = {
         "format": 1,
         "run_id": chosen.run_id,
         "labels": task.labels,
         "config": task.config.to_json(),
     }
-    (folder / CONFIG).write_text(json.dumps(about, indent=2))
+    (folder / CONFIG).write_text(json.dumps(metadata, indent=2))
     inputs = task.raw("test", IMAGES)
     with torch.inference_mode():
         test = {name: value.item() for name, value in task.evaluate(model, "test").items()}

@@ -11,8 +11,8 @@ from rich.text import Text
 
 from automl.config.units import duration
 from search.halving import Rungs
-from search.ledger import Plan, leaders
-from search.record import State, TrialRecord
+from search.record import Listener, State, TrialRecord
+from search.trial_scheduler import Plan, leaders
 
 ROWS = 15
 QUIET = 60.0  # seconds without a line in a log after which an epoch is worth one
@@ -20,10 +20,10 @@ SUMMED = 1.0  # seconds between two lines of a log that say how the search stand
 REDRAW = 0.25  # seconds between two drawings of the table, however many trials report meanwhile
 
 
-class Progress:
+class Progress(Listener):
     """A listener that shows the trials, what they have come to, time left and cost. Use as a context.
 
-    records: the ledger's own, which it keeps up to date. summary: of what they have come to.
+    records: the scheduler's own, which it keeps up to date. summary: of what they have come to.
     budget: seconds that there are. devices: that a trial takes, each a `device`.
     """
 
@@ -123,17 +123,18 @@ class Progress:
             return
         self.drawn = now
         table = Table(box=None, pad_edge=False)
-        for heading in ("trial", "state", "epoch", "pace", self.plan.metric):
+        for heading in ("trial", "state", "epoch", "time_ratio", self.plan.metric):
             table.add_column(heading)
         for record in sorted(self.records.values(), key=lambda r: r.number)[-ROWS:]:
             last = record.history[-1] if record.history else None
-            pace = record.facts.get("pace")
-            about = "~" if record.facts.get("pace_counted") else ""  # it could not be measured precisely
+            time_ratio = record.profile.get("time_ratio")
+            # One that could not be measured precisely is an approximation.
+            about = "~" if record.profile.get("time_ratio_counted") else ""
             table.add_row(
                 record.name,
                 str(record.state),
                 f"{last['resource']:.3g}/{self.plan.budget:g}" if last else "",
-                f"{about}{pace:.2f}" if pace else "",
+                f"{about}{time_ratio:.2f}" if time_ratio else "",
                 f"{last[self.plan.metric]:.4f}" if last and self.plan.metric in last else "",
             )
         self.live.update(Group(table, Text(self._summary())), refresh=True)

@@ -5,33 +5,41 @@ this node, which may as well be missing.
 """
 
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 
 from ray.util.metrics import Gauge
 
-from automl.trials.session import Workers
-from search.ledger import Plan, leaders
-from search.record import State, TrialRecord
+from search.record import Listener, State, TrialRecord
+from search.trial_scheduler import Plan, leaders
 
 
-class Meter:
+class PrometheusGauges(Listener):
     """A listener that keeps Ray's gauges of a search, in a process that is connected to Ray.
 
     name: of the search, the tag `search` of each gauge.
-    records: the ledger's own, which it keeps up to date.
+    records: the scheduler's own, which it keeps up to date.
     plan: by which there is a best; None for a confirmation, where the best of all seeds means nothing.
+    slots: how many trials there is room for now. devices: that a trial takes, each a `device`.
     """
 
     def __init__(
-        self, name: str, records: Mapping[int, TrialRecord], workers: Workers, plan: Plan | None = None
+        self,
+        name: str,
+        records: Mapping[int, TrialRecord],
+        plan: Plan | None = None,
+        *,
+        slots: Callable[[], int],
+        devices: float,
+        device: str,
     ) -> None:
-        self.name, self.records, self.workers, self.plan = name, records, workers, plan
+        self.name, self.records, self.plan = name, records, plan
+        self.count_slots, self.devices = slots, devices
         self.running: set[int] = set()  # now, not when an earlier process of the search ended
         self.seconds = sum(metrics["seconds"] for record in records.values() for metrics in record.history)
         self.trials = self._gauge("trials", "Trials by state.", state="")
         self.best = self._gauge("best", "Value of the best trial that was trained to its end.", metric="")
         self.baseline = self._gauge("best_baseline", "The same of those without attention.", metric="")
-        self.hours = self._gauge("device_hours", "Spent on training.", device=workers.device)
+        self.hours = self._gauge("device_hours", "Spent on training.", device=device)
         self.slots = self._gauge("slots", "Trials that there is room for.")
         self.busy = self._gauge("slots_busy", "Trials that run.")
         self._tell()
@@ -48,8 +56,8 @@ class Meter:
         self.running.discard(trial.number)
         self._tell()
 
-    def _gauge(self, name: str, about: str, **tags: str) -> Gauge:
-        gauge = Gauge(f"automl_{name}", about, ("search", *tags))
+    def _gauge(self, name: str, description: str, **tags: str) -> Gauge:
+        gauge = Gauge(f"automl_{name}", description, ("search", *tags))
         gauge.set_default_tags({"search": self.name, **tags})
         return gauge
 
@@ -57,7 +65,7 @@ class Meter:
         counts = Counter(record.state for record in self.records.values())
         for state in State:
             self.trials.set(counts[state], {"state": str(state)})
-        self.slots.set(self.workers.room.slots())
+        self.slots.set(self.count_slots())
         self.busy.set(len(self.running))
         self._tell_hours()
         if self.plan is not None:
@@ -68,4 +76,4 @@ class Meter:
                     gauge.set(leader.value(objective), {"metric": objective})
 
     def _tell_hours(self) -> None:
-        self.hours.set(self.seconds * self.workers.devices / 3600)
+        self.hours.set(self.seconds * self.devices / 3600)

@@ -6,17 +6,17 @@ from concurrent.futures import ThreadPoolExecutor
 
 from automl.storage.storage import Storage
 from search.halving import dominates
-from search.ledger import Plan, leaders
-from search.record import CHECKPOINT, State, TrialRecord
+from search.record import CHECKPOINT, Listener, State, TrialRecord
+from search.trial_scheduler import Plan, leaders
 
 log = logging.getLogger("automl")
 
 # What one and the same model's differs by when it is measured again, as a part of it: no reason to leave a
 # front. The others are counted.
-NOISE = {"latency": 0.02, "pace": 0.02}
+NOISE = {"latency": 0.02, "time_ratio": 0.02}
 
 
-class Keeper:
+class CheckpointRetention(Listener):
     """A listener that deletes the checkpoints of ended trials that nobody will want.
 
     keep: how many of the best stay. With several objectives, the whole Pareto front does.
@@ -25,7 +25,7 @@ class Keeper:
 
     def __init__(
         self,
-        kept: Storage,
+        location: Storage,
         plan: Plan,
         records: Iterable[TrialRecord],
         *,
@@ -33,16 +33,10 @@ class Keeper:
         told: Callable[[TrialRecord], None] = lambda trial: None,
     ) -> None:
         # An object store takes its time to delete; the search does not wait for it.
-        self.later = ThreadPoolExecutor(1) if kept.local is None else None
-        self.kept, self.plan, self.keep, self.told = kept, plan, keep, told
+        self.later = ThreadPoolExecutor(1) if location.local is None else None
+        self.location, self.plan, self.keep, self.told = location, plan, keep, told
         # The ended trials that may have a checkpoint: what once went is never wanted again.
         self.held = {record.number: record for record in records if record.state is not State.RUNNING}
-
-    def started(self, trial: TrialRecord) -> None:
-        pass
-
-    def reported(self, trial: TrialRecord) -> None:
-        pass
 
     def ended(self, trial: TrialRecord) -> None:
         self.held[trial.number] = trial
@@ -56,12 +50,12 @@ class Keeper:
 
     def _remove(self, record: TrialRecord, ended: TrialRecord) -> None:
         try:
-            (self.kept / record.folder).remove(CHECKPOINT)
+            (self.location / record.folder).remove(CHECKPOINT)
         except FileNotFoundError:
             return
         except OSError as error:
             # What is too much costs room; ending the search would cost all that runs.
-            log.warning("the checkpoint in %s stays: %s", self.kept / record.folder, error)
+            log.warning("the checkpoint in %s stays: %s", self.location / record.folder, error)
             return
         if record is not ended:
             self.told(record)

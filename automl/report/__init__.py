@@ -66,7 +66,7 @@ def run_report(
         _send(found, folder, names)
     run_id = _track(found, folder, names)
     return ReportResult(
-        search=found.about.name, folder=folder, index=folder / PAGE, plots=names, run_id=run_id
+        search=found.metadata.name, folder=folder, index=folder / PAGE, plots=names, run_id=run_id
     )
 
 
@@ -110,7 +110,7 @@ def _make(search: Search, folder: Path) -> list[str]:
         if plot.figure is not None
     }
     (folder / PAGE).write_text(write_page(search, top, parts, drawn), encoding="utf-8")
-    contents = {"format": 1, "search": search.about.name, "made": search.made, "plots": list(drawn)}
+    contents = {"format": 1, "search": search.metadata.name, "made": search.made, "plots": list(drawn)}
     (folder / CONTENTS).write_text(json.dumps(contents, indent=2))
     return list(drawn)
 
@@ -157,14 +157,14 @@ def _earlier(folder: Path) -> list[str]:
 
 def _send(search: Search, folder: Path, names: Sequence[str]) -> None:
     """Put the report beside its search, where that is kept in an object store."""
-    kept = search.about.kept / "report"
-    if kept.local is not None:
+    location = search.metadata.location / "report"
+    if location.local is not None:
         return
     try:
         for name in _files(names):
-            kept.send(folder / name, name)
+            location.send(folder / name, name)
     except OSError as error:
-        print(f"warning: the report is not in {kept}: {error}", file=sys.stderr)
+        print(f"warning: the report is not in {location}: {error}", file=sys.stderr)
 
 
 def _track(search: Search, folder: Path, names: Sequence[str]) -> str | None:
@@ -172,7 +172,7 @@ def _track(search: Search, folder: Path, names: Sequence[str]) -> str | None:
     from automl.tracking.runs import log_report  # takes seconds to import
 
     try:
-        return log_report(search.about, folder, _files(names))
+        return log_report(search.metadata, folder, _files(names))
     except InputError as error:
         print(f"warning: the report is not in MLflow: {error}", file=sys.stderr)
         return None

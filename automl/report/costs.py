@@ -5,17 +5,17 @@ from collections.abc import Sequence
 from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 
+from automl.config.units import short
 from automl.listeners.retention import NOISE, front
 from automl.report import style
 from automl.report.plot import Cell, Plot, Table, absent
 from automl.report.read import Search, Trial
-from automl.config.units import short
 from search.halving import dominates
 
 NAME, TITLE = "costs", "What it costs"
 
 COSTS = {
-    "pace": "time of an epoch, times the baseline's",
+    "time_ratio": "time of an epoch, times the baseline's",
     "latency": "latency of one image, ms",
     "params": "parameters",
     "macs": "MACs of one image",
@@ -28,9 +28,9 @@ def pareto(search: Search, cost: str) -> list[Trial]:
     By more than noise, and of those that have learned something.
     """
     scores = {
-        trial.number: (search.sign * search.score(trial), -trial.record.facts[cost])
+        trial.number: (search.sign * search.score(trial), -trial.record.profile[cost])
         for trial in search.done
-        if cost in trial.record.facts and not search.plan.guesses(trial.record)
+        if cost in trial.record.profile and not search.plan.guesses(trial.record)
     }
     noise = (0.0, NOISE.get(cost, 0.0))
     best = [
@@ -39,12 +39,12 @@ def pareto(search: Search, cost: str) -> list[Trial]:
         if trial.number in scores
         and not any(dominates(other, scores[trial.number], noise) for other in scores.values())
     ]
-    return sorted(best, key=lambda trial: trial.record.facts[cost])
+    return sorted(best, key=lambda trial: trial.record.profile[cost])
 
 
 def costs(search: Search) -> Plot:
     """Four panels, a mark for each finished trial."""
-    shown = [cost for cost in COSTS if any(cost in trial.record.facts for trial in search.done)]
+    shown = [cost for cost in COSTS if any(cost in trial.record.profile for trial in search.done)]
     if not shown:
         return absent(NAME, TITLE, "No trial whose costs were measured has been trained to its end yet.")
     fronts = {cost: pareto(search, cost) for cost in shown}
@@ -71,7 +71,7 @@ def costs(search: Search) -> Plot:
         numbers = ", ".join(str(record.number) for record in whole[:40])
         note += f" On the front of {', '.join(search.plan.objectives)} together: trials {numbers}."
     rows: list[list[Cell]] = [
-        [cost, trial.number, trial.where, trial.record.facts[cost], search.score(trial)]
+        [cost, trial.number, trial.where, trial.record.profile[cost], search.score(trial)]
         for cost, trials in fronts.items()
         for trial in trials
     ]
@@ -82,7 +82,7 @@ def costs(search: Search) -> Plot:
 
 
 def _cost(trial: Trial, cost: str) -> str:
-    value = trial.record.facts[cost]
+    value = trial.record.profile[cost]
     return short(value) if cost in ("params", "macs") else f"{value:.3g}{' ms' if cost == 'latency' else '×'}"
 
 
@@ -100,13 +100,13 @@ def _draw(search: Search, fronts: dict[str, list[Trial]]) -> Figure:
     for i, (cost, trials) in enumerate(fronts.items()):
         axes = panels[i]
         for kind in kinds:
-            some = [t for t in search.done if t.kind == kind and cost in t.record.facts]
-            style.marks(axes, [t.record.facts[cost] for t in some], [search.score(t) for t in some], kind,
+            some = [t for t in search.done if t.kind == kind and cost in t.record.profile]
+            style.marks(axes, [t.record.profile[cost] for t in some], [search.score(t) for t in some], kind,
                         alpha=0.85)  # fmt: skip
-        x, y = _steps([t.record.facts[cost] for t in trials], [search.score(t) for t in trials])
+        x, y = _steps([t.record.profile[cost] for t in trials], [search.score(t) for t in trials])
         axes.plot(x, y, color=style.INK, linewidth=1.1, zorder=2)
         axes.set_title(_title(cost))
-        axes.set_xlabel({"pace": "times the baseline's", "latency": "ms"}.get(cost, ""))
+        axes.set_xlabel({"time_ratio": "times the baseline's", "latency": "ms"}.get(cost, ""))
         if cost in ("params", "macs"):
             style.counts(axes.xaxis)
         style.few_ticks(axes, x=3, y=5)

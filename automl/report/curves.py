@@ -12,8 +12,8 @@ from numpy.typing import NDArray
 from automl.report import style
 from automl.report.plot import Plot, Table, absent
 from automl.report.read import Search, Trial
-from search.ledger import RESOURCE
 from search.record import State
+from search.trial_scheduler import RESOURCE
 
 CURVES = 120  # of a kind that are drawn at most
 POINTS = 40  # of a curve
@@ -96,7 +96,7 @@ def curves(search: Search) -> Plot:
 
 
 def _by_time(search: Search) -> bool:
-    return search.about.settings.equal == "time"
+    return search.metadata.settings.equal == "time"
 
 
 def _curve(search: Search, trial: Trial) -> NDArray[np.float64]:
@@ -122,8 +122,8 @@ def _spread(search: Search, trials: Sequence[Trial]) -> list[Trial]:
 def _window(values: Sequence[float], *, best_high: bool) -> tuple[float, float]:
     """Where the curves are; the worst twentieth may leave the picture, so that the rest can be told apart."""
     low, high = np.quantile(values, [0.05, 1.0] if best_high else [0.0, 0.95])
-    room = 0.06 * (high - low) or 0.5
-    return low - room, high + room
+    capacity = 0.06 * (high - low) or 0.5
+    return low - capacity, high + capacity
 
 
 def fates(search: Search) -> Plot:

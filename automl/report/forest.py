@@ -5,8 +5,8 @@ from statistics import mean, stdev
 from matplotlib.figure import Figure
 
 from automl.report import style
-from automl.report.plot import Cell, Plot, Table, absent
 from automl.report.confirmation import Arm, Comparison, Verdict
+from automl.report.plot import Cell, Plot, Table, absent
 
 TITLE = "Difference from the tuned baseline"
 

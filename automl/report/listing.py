@@ -15,11 +15,11 @@ WORDS = 200  # letters of a reason in a row; the groups and `error.txt` have all
 
 def listing(search: Search) -> Table:
     """The trials by number."""
-    costs = {"pace": "pace", "latency": "latency, ms", "params": "parameters", "macs": "MACs"}
+    costs = {"time_ratio": "time ratio", "latency": "latency, ms", "params": "parameters", "macs": "MACs"}
     columns = [
         "trial", "role", "state", "kind", "what", "backbone", search.label, "epochs", *costs.values(),
-        "pace by", "optimizer", "learning rate", "weight decay", "batch", "schedule", "mixup", "smoothing",
-        "seed",
+        "time ratio by", "optimizer", "learning rate", "weight decay", "batch", "schedule", "mixup",
+        "smoothing", "seed",
     ]  # fmt: skip
     rows: list[list[Cell]] = []
     for trial in search.trials:
@@ -29,19 +29,19 @@ def listing(search: Search) -> Table:
             state += f": {record.reason[:WORDS]}"
         rows.append([
             trial.number, str(record.role), state, trial.kind, trial.where, record.config.model.backbone,
-            search.final(trial), trial.resource or None, *(record.facts.get(cost) for cost in costs),
-            _by(record.facts), training.optimizer, training.learning_rate, training.weight_decay,
+            search.final(trial), trial.resource or None, *(record.profile.get(cost) for cost in costs),
+            _by(record.profile), training.optimizer, training.learning_rate, training.weight_decay,
             training.batch_size, training.schedule, training.mixup, training.label_smoothing,
             record.config.seed,
         ])  # fmt: skip
     return Table(columns=columns, rows=rows)
 
 
-def _by(facts: Mapping[str, float]) -> str | None:
-    """What a pace rests on."""
-    if "pace" not in facts:
+def _by(profile: Mapping[str, float]) -> str | None:
+    """What a time ratio rests on."""
+    if "time_ratio" not in profile:
         return None
-    return "timings and counted work" if facts.get("pace_counted") else "timings"
+    return "timings and counted work" if profile.get("time_ratio_counted") else "timings"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -49,19 +49,19 @@ class Repeat:
     """How to repeat a search. facts: short lines. configs: a title and a configuration each, as JSON."""
 
     command: str
-    facts: Mapping[str, str]
+    profile: Mapping[str, str]
     versions: Mapping[str, str]
     configs: Mapping[str, str]
 
 
 def repeat(search: Search) -> Repeat:
     """From `search.json`, the best trials and the latest confirmation."""
-    about = search.about
-    source = about.provenance
+    metadata = search.metadata
+    source = metadata.provenance
     gpus = source.get("gpus") or []
-    facts = {
-        "space": f"{about.settings.space} (fingerprint {about.fingerprint})",
-        "data": f"images of all splits with the digest {about.data}",
+    profile = {
+        "space": f"{metadata.settings.space} (fingerprint {metadata.fingerprint})",
+        "data": f"images of all splits with the digest {metadata.data}",
         "started": str(source.get("started", "unknown")),
         "code": str(source.get("commit") or "not from a git checkout"),
         "system": f"{source.get('system', 'unknown')}, Python {source.get('python', 'unknown')}",
@@ -74,10 +74,10 @@ def repeat(search: Search) -> Repeat:
             configs[f"{title}: {_name(trial)}"] = _json(trial.record.config.to_json())
     for arm in search.verdicts[-1].arms if search.verdicts else ():
         configs[f"confirmed, {arm.role}: {arm.name}"] = _json(arm.config)
-    configs["all settings of the search"] = _json(about.settings.to_json())
+    configs["all settings of the search"] = _json(metadata.settings.to_json())
     return Repeat(
         command=shlex.join(str(word) for word in source.get("command", [])),
-        facts=facts,
+        profile=profile,
         versions={key: str(value) for key, value in source.get("versions", {}).items()},
         configs=configs,
     )
@@ -91,7 +91,7 @@ def _gpus(names: list[str]) -> str:
 
 
 def _seeds(search: Search) -> str:
-    said = f"sampler and trials {search.about.settings.seed}"
+    said = f"sampler and trials {search.metadata.settings.seed}"
     if search.verdicts:
         seeds = sorted({int(seed) for arm in search.verdicts[-1].arms for seed in arm.scores})
         if seeds:

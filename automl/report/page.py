@@ -7,13 +7,13 @@ from dataclasses import dataclass, field
 from jinja2 import Environment, PackageLoader, StrictUndefined
 from markupsafe import Markup, escape
 
+from automl.config.settings import command
+from automl.config.units import duration, short
+from automl.report.confirmation import Verdict
 from automl.report.failures import failures, reasons
 from automl.report.listing import listing, repeat
 from automl.report.plot import Cell, Plot, Table
 from automl.report.read import Search
-from automl.report.confirmation import Verdict
-from automl.config.settings import command
-from automl.config.units import duration, short
 from search.record import State
 
 
@@ -158,7 +158,7 @@ def banners(search: Search) -> list[str]:
 
 def _command(words: str, search: Search) -> str:
     """As it is called in the folder where the report was made."""
-    return command(words, search.about.name, search.about.settings.storage)
+    return command(words, search.metadata.name, search.metadata.settings.storage)
 
 
 _MARKS = {"better": "▲", "worse": "▼", "equivalent": "≈", "undecided": "?", "cannot tell": "?"}
@@ -180,7 +180,7 @@ def headline(search: Search) -> Headline:
     seeds = "1 paired seed" if verdict.seeds == 1 else f"{verdict.seeds} paired seeds"
     measured = (
         f"{seeds} that no trial of the search had, on the {verdict.split} split, "
-        f"{'given equal time' if search.about.settings.equal == 'time' else 'for equal epochs'}; "
+        f"{'given equal time' if search.metadata.settings.equal == 'time' else 'for equal epochs'}; "
         f"confirmation {verdict.confirmation}{', sequential' if verdict.sequential else ''}."
     )
     if not verdict.complete:
@@ -261,7 +261,7 @@ def numbers(search: Search) -> list[tuple[str, str, str]]:
         if counts[state]
     ]  # fmt: skip
     found.append(("trials", str(len(search.trials)), ", ".join(parts)))
-    plan, equal = search.plan, search.about.settings.equal
+    plan, equal = search.plan, search.metadata.settings.equal
     seconds = sum(m.get("seconds", 0.0) for trial in search.trials for m in trial.record.history)
     found.append(
         (

@@ -15,13 +15,13 @@ from typing import Any
 from optuna.distributions import BaseDistribution
 
 from attention import InputError
-from automl.storage.folder import About, find_search, named
-from automl.report.confirmation import Verdict, read_verdicts
 from automl.config.settings import command
+from automl.report.confirmation import Verdict, read_verdicts
+from automl.storage.folder import SearchMetadata, find_search, named
 from search.halving import Rungs
-from search.ledger import RESOURCE, Plan, leaders
 from search.record import State, TrialRecord
 from search.study import FILE, open_study, own_trials, read_record
+from search.trial_scheduler import RESOURCE, Plan, leaders
 
 PLAIN, MIXED = "plain", "mixed"  # kinds of a trial that are no attention's name
 
@@ -69,14 +69,14 @@ class Search:
     """A search as the report sees it. `verdicts`: its confirmations, the latest last."""
 
     folder: Path
-    about: About
+    metadata: SearchMetadata
     trials: Sequence[Trial]
     verdicts: Sequence[Verdict] = ()
     made: float = field(default_factory=time.time)
 
     @cached_property
     def plan(self) -> Plan:
-        return Plan(**self.about.plan)
+        return Plan(**self.metadata.plan)
 
     @property
     def metric(self) -> str:
@@ -188,14 +188,14 @@ def read_search(name: str | None, storage: str) -> Search:
 
     Raises InputError when there is none, when it has no trials yet, or when one of its files is damaged.
     """
-    folder, about = find_search(named(name, storage), storage)
-    trials = _read_trials(folder, about.name)
+    folder, metadata = find_search(named(name, storage), storage)
+    trials = _read_trials(folder, metadata.name)
     if not trials:
         raise InputError(
-            f"search {about.name!r} has no trials yet, so there is nothing to report; "
-            f"wait for its first one, or go on with it: {command('search --resume', about.name, storage)}"
+            f"search {metadata.name!r} has no trials yet, so there is nothing to report; "
+            f"wait for its first one, or go on with it: {command('search --resume', metadata.name, storage)}"
         )
-    return Search(folder=folder, about=about, trials=trials, verdicts=read_verdicts(folder))
+    return Search(folder=folder, metadata=metadata, trials=trials, verdicts=read_verdicts(folder))
 
 
 def _read_trials(folder: Path, name: str) -> list[Trial]:

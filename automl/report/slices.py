@@ -161,8 +161,8 @@ def _range(search: Search) -> tuple[float, float]:
     scores = [search.score(trial) for trial in search.done]
     part = 0.05 if len(scores) >= 40 else 0.0
     low, high = np.quantile(scores, [part, 1.0] if search.plan.maximize else [0.0, 1 - part])
-    room = 0.08 * (high - low) or 0.5 * search.factor / 100
-    return float(low - room), float(high + room)
+    capacity = 0.08 * (high - low) or 0.5 * search.factor / 100
+    return float(low - capacity), float(high + capacity)
 
 
 def _points(axes: Axes, x: Sequence[float], y: Sequence[float]) -> None:
@@ -191,8 +191,8 @@ def _axis(axes: Axes, which: str, kind: BaseDistribution, name: str) -> Callable
         axis.set_minor_locator(NullLocator())
         limit(kind.low / 1.2, kind.high * 1.2)
     else:
-        room = max(0.06 * (kind.high - kind.low), 0.3 * (kind.step or 0)) or 0.5
-        limit(kind.low - room, kind.high + room)
+        capacity = max(0.06 * (kind.high - kind.low), 0.3 * (kind.step or 0)) or 0.5
+        limit(kind.low - capacity, kind.high + capacity)
         whole = isinstance(kind, IntDistribution)
         axis.set_major_locator(MaxNLocator(4, integer=whole, steps=[1, 2, 2.5, 5, 10]))
 

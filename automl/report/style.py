@@ -18,8 +18,8 @@ from matplotlib.lines import Line2D
 from matplotlib.ticker import FuncFormatter, MaxNLocator
 
 from attention import ATTENTIONS
-from automl.report.read import MIXED, PLAIN
 from automl.config.units import short
+from automl.report.read import MIXED, PLAIN
 
 WIDTH = 3.75  # inches: 360 CSS pixels, what a phone has between its margins
 LETTER = 0.072  # inches that a letter of the small size takes, on the wide side

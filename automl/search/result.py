@@ -8,9 +8,9 @@ from pathlib import Path
 from typing import Any
 
 from automl.listeners.retention import front
-from search.engine import Engine
-from search.ledger import Plan, leaders
 from search.record import State, TrialRecord
+from search.search_scheduler import SearchScheduler
+from search.trial_scheduler import Plan, leaders
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -25,7 +25,7 @@ class TrialResult:
     metric: str
     value: float
     objectives: dict[str, float]
-    facts: dict[str, float]
+    profile: dict[str, float]
     config: dict[str, Any]
 
 
@@ -68,18 +68,18 @@ class SearchResult:
 def make_result(
     folder: Path,
     name: str,
-    engine: Engine,
+    scheduler: SearchScheduler,
     *,
     runs: Mapping[int, str],
     begun: float,
     untracked: int,
     devices: float,
 ) -> SearchResult:
-    """The result of a search as its engine stands.
+    """The result of a search as its scheduler stands.
 
     runs: MLflow's. begun: on the monotonic clock. devices: that a trial takes.
     """
-    plan, records = engine.plan, list(engine.records.values())
+    plan, records = scheduler.plan, list(scheduler.records.values())
     counts = Counter(record.state for record in records)
     best, baseline = leaders(records, plan)
 
@@ -92,7 +92,7 @@ def make_result(
             metric=plan.metric,
             value=trial.value(plan.metric),
             objectives={name: trial.value(name) for name in plan.objectives},
-            facts=trial.facts,
+            profile=trial.profile,
             config=trial.config.to_json(),
         )
 

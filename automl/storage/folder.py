@@ -1,6 +1,7 @@
 """The folder of a search, and `search.json` in it: what was asked, with which code, on which machine.
 
-A search that is kept in an object store has its folder here as a working copy (`automl.storage.working_copy`).
+A search that is kept in an object store has its folder here as a working copy, see
+`automl.storage.working_copy`.
 """
 
 import json
@@ -21,14 +22,14 @@ from typing import Any
 from filelock import FileLock, Timeout
 
 from attention import InputError
-from automl.storage.storage import working_copy
+from automl.config.settings import Settings, command, short_name
+from automl.storage import working_copy
 from automl.storage.addresses import public
 from automl.storage.disk import STUDY_ROOM, disk_full, no_room
-from automl.config.settings import Settings, command, short_name
 from automl.storage.storage import Storage
-from search.ledger import Plan
 from search.record import TRIALS
 from search.study import FILE as STUDY
+from search.trial_scheduler import Plan
 
 FILE = "search.json"
 LOCK = ".lock"
@@ -48,7 +49,7 @@ PACKAGES = (
 
 
 @dataclass(frozen=True, kw_only=True)
-class About:
+class SearchMetadata:
     """What `search.json` holds.
 
     identity: tells this search from any other of the same name.
@@ -70,7 +71,7 @@ class About:
         return self.settings.name
 
     @property
-    def kept(self) -> Storage:
+    def location(self) -> Storage:
         """Where the search is kept, with its trials' checkpoints."""
         return Storage(self.settings.storage) / self.name
 
@@ -81,13 +82,13 @@ class About:
 @contextmanager
 def new_folder(
     settings: Settings, plan: Plan, *, fingerprint: str, data: str
-) -> Iterator[tuple[Path, About]]:
+) -> Iterator[tuple[Path, SearchMetadata]]:
     """A new folder for a search, which goes again if a mistake shows before the first trial.
 
     Raises InputError when it exists or cannot be written.
     """
     name = settings.name or f"{short_name(settings.space)}-{time.strftime('%Y%m%d-%H%M%S')}"
-    about = About(
+    metadata = SearchMetadata(
         identity=uuid.uuid4().hex,
         settings=replace(settings, name=name),
         plan=asdict(plan),
@@ -95,11 +96,11 @@ def new_folder(
         data=data,
         provenance=provenance(),
     )
-    kept = about.kept
-    folder = _folder(kept)
+    location = metadata.location
+    folder = _folder(location)
     try:
-        if kept.local is None:
-            if kept.exists(FILE):
+        if location.local is None:
+            if location.exists(FILE):
                 raise FileExistsError
             shutil.rmtree(folder, ignore_errors=True)  # of another search of that name, which has gone
         folder.mkdir(parents=True, exist_ok=_is_void(folder))
@@ -111,17 +112,17 @@ def new_folder(
     except OSError as error:
         raise _not_written(settings, folder, error) from error
     try:
-        with _writing(kept, folder, name):
+        with _writing(location, folder, name):
             try:
-                write_about(folder, about)
+                write_metadata(folder, metadata)
             except OSError as error:
                 raise _not_written(settings, folder, error) from error
-            yield folder, about
+            yield folder, metadata
     except InputError:
         if not (folder / TRIALS).exists():
             shutil.rmtree(folder, ignore_errors=True)
             with suppress(OSError):
-                kept.clear()
+                location.clear()
         raise
 
 
@@ -139,24 +140,24 @@ def _is_void(folder: Path) -> bool:
 
 
 @contextmanager
-def old_folder(name: str, storage: str) -> Iterator[tuple[Path, About]]:
+def old_folder(name: str, storage: str) -> Iterator[tuple[Path, SearchMetadata]]:
     """The folder of an earlier search, for this process alone. Raises InputError when there is none."""
     folder, _ = find_search(name, storage)
     with _writing(Storage(storage) / name, folder, name):
-        yield folder, read_about(folder, storage)
+        yield folder, read_metadata(folder, storage)
 
 
-def find_search(name: str, storage: str) -> tuple[Path, About]:
+def find_search(name: str, storage: str) -> tuple[Path, SearchMetadata]:
     """The search called `name` and its folder. Raises InputError with the names that there are."""
     root = Storage(storage)
-    kept = root / name
-    folder = _folder(kept)
+    location = root / name
+    folder = _folder(location)
     with reached(root):
-        if not kept.exists(FILE):
+        if not location.exists(FILE):
             raise no_search(name, storage)
-        if kept.local is None:
-            working_copy.update(kept, folder)
-    return folder, read_about(folder, storage)
+        if location.local is None:
+            working_copy.update(location, folder)
+    return folder, read_metadata(folder, storage)
 
 
 def no_search(name: str, storage: str) -> InputError:
@@ -203,42 +204,42 @@ def last_worked(storage: str) -> dict[str, float]:
     root = Storage(storage)
     with reached(root):
         places = {name: root / name for name in root.folders() if (root / name).exists(FILE)}
-        return {name: _last_worked(kept) for name, kept in places.items()}
+        return {name: _last_worked(location) for name, location in places.items()}
 
 
-def _last_worked(kept: Storage) -> float:
-    if kept.local is None:
-        told = working_copy.last_written(kept)
-        return kept.changed(FILE) / 1e9 if told is None else told
+def _last_worked(location: Storage) -> float:
+    if location.local is None:
+        told = working_copy.last_written(location)
+        return location.changed(FILE) / 1e9 if told is None else told
     files = (FILE, STUDY, f"*/{STUDY}")
-    times = [file.stat().st_mtime for name in files for file in kept.local.glob(name)]
+    times = [file.stat().st_mtime for name in files for file in location.local.glob(name)]
     return max(times, default=0.0)  # none where it is being deleted
 
 
-def read_about(folder: Path, storage: str) -> About:
+def read_metadata(folder: Path, storage: str) -> SearchMetadata:
     """What `search.json` holds, of a search now in `storage`. Raises InputError when it is damaged."""
     try:
         value = json.loads((folder / FILE).read_text())
         if value.pop("format") != FORMAT:
             raise KeyError("format")
         settings = replace(Settings.from_json(value["settings"]), storage=storage)
-        return About(**{**value, "settings": settings})
+        return SearchMetadata(**{**value, "settings": settings})
     except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
         raise InputError(f"{folder / FILE} is damaged or not one of ours ({error!r})") from error
 
 
-def write_about(folder: Path, about: About) -> None:
+def write_metadata(folder: Path, metadata: SearchMetadata) -> None:
     """Write `search.json`, atomically."""
     new = folder / f"{FILE}.{os.getpid()}"
-    new.write_text(json.dumps(about.to_json(), indent=2))
+    new.write_text(json.dumps(metadata.to_json(), indent=2))
     os.replace(new, folder / FILE)
 
 
-def is_running(folder: Path, kept: Storage) -> bool:
+def is_running(folder: Path, location: Storage) -> bool:
     """Whether a process is at the search, here or where the folder's locks or its store are shared."""
-    if kept.local is None:
-        with reached(kept):
-            return working_copy.is_written(kept)
+    if location.local is None:
+        with reached(location):
+            return working_copy.is_written(location)
     lock = FileLock(folder / LOCK)
     try:
         lock.acquire(timeout=0)
@@ -249,17 +250,17 @@ def is_running(folder: Path, kept: Storage) -> bool:
 
 
 @contextmanager
-def _writing(kept: Storage, folder: Path, name: str) -> Iterator[None]:
+def _writing(location: Storage, folder: Path, name: str) -> Iterator[None]:
     """Inside the block the search is this process's alone."""
     with locked(folder, name):
-        if kept.local is not None:
+        if location.local is not None:
             _mark(folder)
             try:
                 yield
             finally:
                 _mark(folder)
         else:
-            with working_copy.writing(kept, folder):
+            with working_copy.writing(location, folder):
                 yield
 
 
@@ -286,19 +287,19 @@ def locked(folder: Path, name: str) -> Iterator[None]:
         lock.release()
 
 
-def _folder(kept: Storage) -> Path:
-    return kept.local or working_copy.folder_of(kept)
+def _folder(location: Storage) -> Path:
+    return location.local or working_copy.folder_of(location)
 
 
 @contextmanager
-def reached(kept: Storage) -> Iterator[None]:
+def reached(location: Storage) -> Iterator[None]:
     """Raises InputError where the storage does not answer in the block."""
     try:
         yield
     except OSError as error:
         reason = str(error).strip().splitlines()[0][:300]
         raise InputError(
-            f"--storage {kept} cannot be read ({reason}); is it there, and may this machine read it?"
+            f"--storage {location} cannot be read ({reason}); is it there, and may this machine read it?"
         ) from error
 
 

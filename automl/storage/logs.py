@@ -8,11 +8,11 @@ from pathlib import Path
 
 from automl.storage.addresses import public
 
-TALKERS = ("ray", "ray.tune", "ray.train", "optuna", "mlflow", "alembic", "py.warnings")
+LIBRARY_LOGGERS = ("ray", "ray.tune", "ray.train", "optuna", "mlflow", "alembic", "py.warnings")
 
 
 @contextmanager
-def chatter_to(file: Path) -> Iterator[None]:
+def capture_library_logs(file: Path) -> Iterator[None]:
     """Inside the block, library logs and Python's warnings are appended to `file`, without credentials."""
     handler = logging.FileHandler(file, delay=True)
     handler.setFormatter(_Public("%(asctime)s %(name)s %(levelname)s %(message)s"))
@@ -27,7 +27,7 @@ def chatter_heard_by(handler: logging.Handler) -> Iterator[None]:
     with warnings.catch_warnings():
         warnings.simplefilter("default")  # also what the command line keeps from the terminal
         logging.captureWarnings(True)
-        for name in TALKERS:
+        for name in LIBRARY_LOGGERS:
             logger = logging.getLogger(name)
             before[name] = (logger.handlers, logger.propagate)
             logger.handlers, logger.propagate = [handler], False

@@ -41,13 +41,13 @@ SILENCE = 3 * BEAT  # without one, after which a writer has died
 PATIENCE = 60.0  # seconds that the store may take for what is left in the end
 
 
-def folder_of(kept: Storage) -> Path:
+def folder_of(location: Storage) -> Path:
     """The folder of this machine for the copy."""
-    above, _, name = kept.address.partition("?")[0].rpartition("/")
+    above, _, name = location.address.partition("?")[0].rpartition("/")
     return cache_root() / "searches" / re.sub(r"\W+", "-", above) / name
 
 
-def update(kept: Storage, folder: Path) -> None:
+def update(location: Storage, folder: Path) -> None:
     """Bring the copy to where the store is, unless this copy itself is what the store has last got.
 
     Raises OSError when the store does not answer.
@@ -55,46 +55,46 @@ def update(kept: Storage, folder: Path) -> None:
     folder.mkdir(parents=True, exist_ok=True)
     with FileLock(folder / ".update.lock"):
         state = _read_state(folder)
-        note = _read_note(kept)
+        note = _read_note(location)
         if note is not None and note["copy"] == state["copy"]:
             return
         # The store's own times may be whole seconds, so the writer tells what has changed; one that was
         # killed may not have told of its last file.
         told = {} if note is None else note["files"]
-        there = {name: told.get(name, stamp) for name, stamp in _listed(kept).items()}
+        there = {name: told.get(name, stamp) for name, stamp in _listed(location).items()}
         for name in _copied_files(folder) - there.keys():
             (folder / name).unlink()
         for name, stamp in there.items():
             if state["files"].get(name) != stamp or not (folder / name).exists():
-                Storage(str(folder)).write(name, kept.read(name))
+                Storage(str(folder)).write(name, location.read(name))
         _write_state(folder, {**state, "files": there})
 
 
-def is_written(kept: Storage) -> bool:
+def is_written(location: Storage) -> bool:
     """Whether a process writes the search, as far as the store's clock and this machine's agree."""
-    note = _read_note(kept)
+    note = _read_note(location)
     return note is not None and note["writing"] and time.time() - note["time"] < SILENCE
 
 
-def last_written(kept: Storage) -> float | None:
+def last_written(location: Storage) -> float | None:
     """When a process last gave a sign of life as the search's writer, by its own clock; None for never."""
     try:
-        note = _read_note(kept)
+        note = _read_note(location)
     except InputError:  # it is damaged, which whoever wants to write is told
         return None
     return None if note is None else float(note["time"])
 
 
 @contextmanager
-def writing(kept: Storage, folder: Path) -> Iterator[None]:
+def writing(location: Storage, folder: Path) -> Iterator[None]:
     """Inside the block this process is the one that writes the search, and the store follows its copy.
 
     Raises InputError when another process writes it.
     """
     try:
-        writer = _Writer(kept, folder)
+        writer = _Writer(location, folder)
     except OSError as error:
-        raise InputError(f"{kept} cannot be reached ({_line(error)})") from error
+        raise InputError(f"{location} cannot be reached ({_line(error)})") from error
     try:
         yield
     finally:
@@ -104,17 +104,17 @@ def writing(kept: Storage, folder: Path) -> Iterator[None]:
 class _Writer:
     """The thread that copies."""
 
-    def __init__(self, kept: Storage, folder: Path) -> None:
-        self.kept, self.folder = kept, folder
+    def __init__(self, location: Storage, folder: Path) -> None:
+        self.location, self.folder = location, folder
         self.me = uuid.uuid4().hex
         self.count = 0
         self.failing = False
-        _await_silence(kept)
-        update(kept, folder)
-        self.sent = dict.fromkeys(_listed(kept), "")  # all of it goes there again, or away
+        _await_silence(location)
+        update(location, folder)
+        self.sent = dict.fromkeys(_listed(location), "")  # all of it goes there again, or away
         self._sign(writing=True)
-        if (_read_note(kept) or {}).get("writer") != self.me:
-            raise _taken(kept)
+        if (_read_note(location) or {}).get("writer") != self.me:
+            raise _taken(location)
         self._end = threading.Event()
         self._thread = threading.Thread(target=self._work, name="storage", daemon=True)
         self._thread.start()
@@ -125,10 +125,10 @@ class _Writer:
             begun = time.monotonic()
             try:
                 if time.monotonic() - signed >= BEAT:
-                    note = _read_note(self.kept)
+                    note = _read_note(self.location)
                     if note is not None and note["writer"] != self.me:
                         # It took this process for dead; two would spoil the search for both.
-                        print(f"error: {_taken(self.kept)}", file=sys.stderr, flush=True)
+                        print(f"error: {_taken(self.location)}", file=sys.stderr, flush=True)
                         os.kill(os.getpid(), signal.SIGTERM)
                         return
                     self._sign(writing=True)
@@ -139,7 +139,9 @@ class _Writer:
                 took = min(time.monotonic() - begun, BEAT / 5)
             except OSError as error:
                 if not self.failing:
-                    log.warning("%s did not take a file, which is tried again: %s", self.kept, _line(error))
+                    log.warning(
+                        "%s did not take a file, which is tried again: %s", self.location, _line(error)
+                    )
                 self.failing = True
 
     def _sign(self, *, writing: bool) -> None:
@@ -149,7 +151,7 @@ class _Writer:
             "host": socket.gethostname(), "pid": os.getpid(), "count": self.count, "time": time.time(),
             "files": self.sent,
         }  # fmt: skip
-        self.kept.write(NOTE, json.dumps(note).encode())
+        self.location.write(NOTE, json.dumps(note).encode())
 
     def _send(self) -> bool:
         """Copy what has changed; the study last, so that it tells of nothing that is not there.
@@ -161,10 +163,10 @@ class _Writer:
         for name in names:
             stamp = _stamp(self.folder / name)
             if self.sent.get(name) != stamp:
-                self.kept.write(name, (self.folder / name).read_bytes())
+                self.location.write(name, (self.folder / name).read_bytes())
                 self.sent[name] = stamp
         for name in self.sent.keys() - set(names):
-            self.kept.remove(name)
+            self.location.remove(name)
             del self.sent[name]
         return self.sent != before
 
@@ -175,7 +177,7 @@ class _Writer:
         until = time.monotonic() + PATIENCE
         while True:
             try:
-                if (_read_note(self.kept) or {}).get("writer") not in (None, self.me):
+                if (_read_note(self.location) or {}).get("writer") not in (None, self.me):
                     return  # somebody else goes on
                 self._send()
                 self._sign(writing=False)
@@ -183,17 +185,18 @@ class _Writer:
             except OSError as error:
                 if time.monotonic() > until:
                     print(
-                        f"warning: {self.kept} did not take the end of the search ({_line(error)}); all of "
-                        f"it is in {self.folder}, and goes there when the search is resumed on this machine",
+                        f"warning: {self.location} did not take the end of the search ({_line(error)}); all "
+                        f"of it is in {self.folder}, and goes there when the search is resumed on this "
+                        f"machine",
                         file=sys.stderr,
                     )
                     return
             time.sleep(1)
 
 
-def _await_silence(kept: Storage) -> None:
+def _await_silence(location: Storage) -> None:
     """Return when nobody writes the search; whoever gives no sign of life has died."""
-    first = _read_note(kept)
+    first = _read_note(location)
     if first is None or not first["writing"]:
         return
     if first["host"] == socket.gethostname() and not _is_alive(first["pid"]):
@@ -206,15 +209,15 @@ def _await_silence(kept: Storage) -> None:
     until = time.monotonic() + SILENCE
     while time.monotonic() < until:
         time.sleep(1)
-        note = _read_note(kept)
+        note = _read_note(location)
         if note is None or not note["writing"]:
             return
         if note["count"] != first["count"] or note["writer"] != first["writer"]:
-            raise _taken(kept)
+            raise _taken(location)
 
 
-def _taken(kept: Storage) -> InputError:
-    return InputError(f"search {kept} is running in another process; two cannot go on with one")
+def _taken(location: Storage) -> InputError:
+    return InputError(f"search {location} is running in another process; two cannot go on with one")
 
 
 def _is_alive(pid: int) -> bool:
@@ -227,13 +230,15 @@ def _is_alive(pid: int) -> bool:
     return True
 
 
-def _read_note(kept: Storage) -> dict[str, Any] | None:
+def _read_note(location: Storage) -> dict[str, Any] | None:
     try:
-        note: dict[str, Any] = json.loads(kept.read(NOTE))
+        note: dict[str, Any] = json.loads(location.read(NOTE))
     except FileNotFoundError:
         return None
     except ValueError as error:
-        raise InputError(f"{kept}/{NOTE} is damaged; delete it when no process is at the search") from error
+        raise InputError(
+            f"{location}/{NOTE} is damaged; delete it when no process is at the search"
+        ) from error
     return note
 
 
@@ -251,8 +256,8 @@ def _write_state(folder: Path, state: dict[str, Any]) -> None:
     Storage(str(folder)).write(STATE, json.dumps(state).encode())
 
 
-def _listed(kept: Storage) -> dict[str, str]:
-    return {name: stamp for name, stamp in kept.files().items() if _is_copied(name)}
+def _listed(location: Storage) -> dict[str, str]:
+    return {name: stamp for name, stamp in location.files().items() if _is_copied(name)}
 
 
 def _copied_files(folder: Path) -> set[str]:

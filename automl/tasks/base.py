@@ -7,8 +7,8 @@ from typing import Any, Literal
 
 from torch import Tensor, nn
 
-from automl.data.manifest import Manifest
 from automl.config.runtime import Runtime
+from automl.data.manifest import Manifest
 from automl.storage.storage import Storage
 from search.config import TrialConfig
 

@@ -10,13 +10,13 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from attention import InputError
+from automl.config.runtime import Runtime
 from automl.data import shared
 from automl.data.images import SOURCES, Images, describe_splits, make_manifest, open_split, share
 from automl.data.images.augment import centre_crop, cut, draw_boxes, normalise
-from automl.data.images.feed import Feed
 from automl.data.images.decode import cache_side
+from automl.data.images.feed import Feed
 from automl.data.manifest import Manifest
-from automl.config.runtime import Runtime
 from automl.storage.storage import Storage
 from automl.tasks.base import Split, Task
 from backbones import build, insert

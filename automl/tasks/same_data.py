@@ -11,7 +11,7 @@ import pyarrow as pa
 from attention import InputError
 from automl.data.manifest import FILE, Manifest, differences
 from automl.storage.folder import FILE as SEARCH
-from automl.storage.folder import About
+from automl.storage.folder import SearchMetadata
 from automl.storage.storage import Storage
 from automl.tasks import Split, task_of
 from search.config import TrialConfig
@@ -24,17 +24,17 @@ def keep_manifest(folder: Path, manifest: Manifest) -> None:
     Storage(str(folder)).write(FILE, manifest.to_bytes())
 
 
-def mend_manifest(folder: Path, about: About, config: TrialConfig) -> None:
+def mend_manifest(folder: Path, metadata: SearchMetadata, config: TrialConfig) -> None:
     """Write the list of a search that was killed before that, if its data still have its digest."""
     if not (folder / FILE).exists():
         manifest = task_of(config).manifest(config)
-        if manifest.digest == about.data:
+        if manifest.digest == metadata.data:
             keep_manifest(folder, manifest)
 
 
-def read_manifest(kept: Storage | Path) -> Manifest:
+def read_manifest(location: Storage | Path) -> Manifest:
     """The list of a search's images. Raises InputError when it is missing or damaged."""
-    place = kept if isinstance(kept, Storage) else Storage(str(kept))
+    place = location if isinstance(location, Storage) else Storage(str(location))
     try:
         return Manifest.from_bytes(place.read(FILE))
     except (OSError, ValueError, pa.ArrowException) as error:
@@ -45,7 +45,7 @@ def read_manifest(kept: Storage | Path) -> Manifest:
 
 
 def check_same(
-    config: TrialConfig, kept: Storage | Path, name: str, splits: tuple[Split, ...] = SPLITS
+    config: TrialConfig, location: Storage | Path, name: str, splits: tuple[Split, ...] = SPLITS
 ) -> None:
     """Raises InputError, with names, when a trial's data are not those of the search called `name` any more.
 
@@ -55,7 +55,7 @@ def check_same(
     task = task_of(config)
     if task.is_shared(config, splits):
         return
-    if found := differences(read_manifest(kept), task.manifest(config)):
+    if found := differences(read_manifest(location), task.manifest(config)):
         raise InputError(
             f"the images have changed since search {name!r} was made, so scores would not stand beside each "
             f"other: {found}. Bring the old ones back, or search anew."

@@ -8,7 +8,7 @@ from mlflow.environment_variables import MLFLOW_SUPPRESS_PRINTING_URL_TO_STDOUT 
 
 from attention import InputError
 from automl.storage.addresses import public
-from automl.storage.lasting import local_path
+from automl.storage.working_dir import local_path
 
 
 def open_client() -> Any:

@@ -1,4 +1,4 @@
-"""The mirror in a process of its own.
+"""Writing to MLflow in a process of its own.
 
 MLflow's client takes tens of milliseconds of Python for a trial, and the driver, which waits for hundreds of
 slots, has one Python for all that it does.
@@ -20,14 +20,14 @@ from typing import Any
 
 from attention import InputError
 from automl.storage.logs import chatter_heard_by
-from automl.tracking.run_spec import Subject
+from automl.tracking.run_spec import RunSpec
 from search.record import State, TrialRecord
 
 SECONDS = 10.0  # that the end waits for a call under way
 NICE = 3  # once it has begun: the driver and its trials come first, but a busy machine must not starve it
 
 
-class Apart:
+class MlflowProcess:
     """A `Mirror` of `subject` in another process, which ends with this one. Use as a context.
 
     The process starts at once, and whoever calls first waits for it. Calls come one after the other. If the
@@ -37,13 +37,13 @@ class Apart:
     Calls raise InputError as `Mirror` does, and RuntimeError for whatever else goes wrong there.
     """
 
-    def __init__(self, subject: Subject) -> None:
-        self.subject = subject
+    def __init__(self, run_spec: RunSpec) -> None:
+        self.run_spec = run_spec
         self._one = threading.Lock()
         self._closed = False
         self._start()
 
-    def __enter__(self) -> "Apart":
+    def __enter__(self) -> "MlflowProcess":
         return self
 
     def __exit__(self, *error: object) -> None:
@@ -94,7 +94,7 @@ class Apart:
                 self._line.close()
                 self._start()
             if not self._open:
-                self._call("open", self.subject)
+                self._call("open", self.run_spec)
                 self._open = True
             return self._call(method, *arguments)
 
@@ -114,10 +114,10 @@ class Apart:
 
 def serve(line: Connection) -> None:
     """Answer calls until the other end is gone."""
-    from automl.tracking.writer import Mirror  # and MLflow, which the driver need not load
+    from automl.tracking.writer import MlflowWriter  # and MLflow, which the driver need not load
 
     said: queue.SimpleQueue[logging.LogRecord] = queue.SimpleQueue()
-    mirror: Any = None
+    writer: Any = None
     with suppress(EOFError, OSError), chatter_heard_by(logging.handlers.QueueHandler(said)):
         while True:
             method, arguments = line.recv()
@@ -125,10 +125,10 @@ def serve(line: Connection) -> None:
             error: Exception | None = None
             try:
                 if method == "open":
-                    mirror = Mirror(*arguments)
+                    writer = MlflowWriter(*arguments)
                     os.nice(NICE)
                 else:
-                    answer = getattr(mirror, method)(*arguments)
+                    answer = getattr(writer, method)(*arguments)
             except InputError as wrong:
                 error = wrong
             except Exception as wrong:  # not all of MLflow's can be sent

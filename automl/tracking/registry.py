@@ -52,7 +52,7 @@ def check_registry(name: str, alias: str) -> None:
 
 
 def register(
-    folder: Path, run_id: str, name: str, alias: str, *, about: str, tags: Mapping[str, str]
+    folder: Path, run_id: str, name: str, alias: str, *, description: str, tags: Mapping[str, str]
 ) -> Registered:
     """Register the MLflow model in `folder` as a new version of `name`, and give it the alias.
 
@@ -77,7 +77,7 @@ def register(
             f"models:/{model.model_id}",
             run_id=run_id,
             tags=dict(tags),
-            description=about,
+            description=description,
             model_id=model.model_id,
         ).version
         client.set_registered_model_alias(name, alias, version)

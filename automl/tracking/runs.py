@@ -9,10 +9,9 @@ import mlflow
 from mlflow.exceptions import MlflowException
 
 from attention import InputError
-from automl.storage.addresses import public
-from automl.export.chosen import Chosen
-from automl.storage.folder import About
 from automl.config.settings import command
+from automl.storage.addresses import public
+from automl.storage.folder import SearchMetadata
 from automl.storage.storage import Storage
 from automl.tracking.client import experiments, open_client
 from automl.tracking.tags import CHECKPOINT, CONFIRMED, IDENTITY, TRIAL, VERDICT
@@ -20,7 +19,21 @@ from search.config import TrialConfig
 from search.record import State
 
 
-def find_run(run_id: str) -> Chosen:
+@dataclass(frozen=True, kw_only=True)
+class TrackedRun:
+    """The run of a trial that has a checkpoint.
+
+    confirmed: it is the winner of a confirmation, whose verdict is the sentence `verdict`.
+    """
+
+    name: str
+    run_id: str
+    checkpoint: Storage
+    confirmed: bool = False
+    verdict: str | None = None
+
+
+def find_run(run_id: str) -> TrackedRun:
     """The trial of a run. Raises InputError when there is no such run or it has no checkpoint."""
     client = open_client()
     found = _find_run(client, run_id)
@@ -28,10 +41,10 @@ def find_run(run_id: str) -> Chosen:
     if not parents:
         return found
     verdict = parents[0].data.tags.get(VERDICT)
-    return replace(found, what="confirmed winner", verdict=verdict, confirmed=True)
+    return replace(found, verdict=verdict, confirmed=True)
 
 
-def _find_run(client: Any, run_id: str) -> Chosen:
+def _find_run(client: Any, run_id: str) -> TrackedRun:
     try:
         run = client.get_run(run_id)
     except MlflowException as error:
@@ -42,9 +55,7 @@ def _find_run(client: Any, run_id: str) -> Chosen:
             f"run {run_id} ({run.info.run_name}) has no checkpoint: it was not trained, or its search kept "
             f"only the best (--keep). Choose another run."
         )
-    return Chosen(
-        name=run.info.run_name, checkpoint=Storage(folder), what="the run that was named", run_id=run_id
-    )
+    return TrackedRun(name=run.info.run_name, run_id=run_id, checkpoint=Storage(folder))
 
 
 @dataclass(frozen=True)
@@ -101,18 +112,20 @@ def find_trial_run(identity: str, number: int) -> str:
     raise InputError(f"MLflow at {uri} has no run of it")
 
 
-def log_report(about: About, folder: Path, files: Sequence[str]) -> str:
+def log_report(metadata: SearchMetadata, folder: Path, files: Sequence[str]) -> str:
     """Log `files` of `folder` to the run of a search, below `report/`, and return the run's id.
 
     Raises InputError when MLflow does not answer, has no such run, or does not take them.
     """
     client = open_client()
-    runs = client.search_runs(experiments(client), f"tags.`{IDENTITY}` = '{about.identity}'", max_results=1)
+    runs = client.search_runs(
+        experiments(client), f"tags.`{IDENTITY}` = '{metadata.identity}'", max_results=1
+    )
     if not runs:
         raise InputError(
-            f"MLflow at {public(mlflow.get_tracking_uri())} has no run of search {about.name!r}; run this "
+            f"MLflow at {public(mlflow.get_tracking_uri())} has no run of search {metadata.name!r}; run this "
             f"where the search ran or set MLFLOW_TRACKING_URI, or bring the search there: "
-            f"{command('sync', about.name, about.settings.storage)}"
+            f"{command('sync', metadata.name, metadata.settings.storage)}"
         )
     run_id: str = runs[0].info.run_id
     try:

@@ -1,6 +1,6 @@
 """A listener that brings trials to MLflow.
 
-MLflow is a mirror of the search's study, never the other way round. A thread brings each run to where its
+MLflow has a copy of the search's study, never the other way round. A thread brings each run to where its
 trial is, so training never waits for MLflow; what fails is tried again, and what is missing in the end can be
 brought from the study at any time (`automl sync`).
 """
@@ -12,7 +12,7 @@ import time
 from collections.abc import Callable, Mapping
 from typing import Any, Protocol
 
-from search.record import State, TrialRecord
+from search.record import Listener, State, TrialRecord
 
 log = logging.getLogger("mlflow")
 
@@ -32,15 +32,15 @@ class Writes(Protocol):
     def conclude(self, identity: str, verdict: Mapping[str, Any], winner: str | None) -> None: ...
 
 
-class Tracker:
+class Tracker(Listener):
     """Mirrors each trial as a run.
 
     runs: the run of each trial that MLflow has.
     """
 
-    def __init__(self, mirror: Writes) -> None:
-        self.mirror = mirror
-        self.runs = mirror.runs()
+    def __init__(self, writer: Writes) -> None:
+        self.writer = writer
+        self.runs = writer.runs()
         # What is to be mirrored, newest state alone; the lock guards it, and wakes the thread.
         self._wanted: dict[int, TrialRecord] = {}
         self._news = threading.Condition()
@@ -84,7 +84,7 @@ class Tracker:
                 trial = self._wanted.pop(number)
                 self._busy.add(number)
             try:
-                self.runs[number] = self.mirror.write(trial)
+                self.runs[number] = self.writer.write(trial)
                 self._pause = 0.0
             except Exception as error:
                 if not self._pause:
@@ -101,7 +101,7 @@ class Tracker:
 
     def _look_again(self) -> None:
         try:
-            self.mirror.look()
+            self.writer.look()
         except Exception as error:
             log.warning("MLflow does not answer: %s", error)
 
@@ -143,7 +143,7 @@ class Tracker:
         """
         until = time.monotonic() + patience
         missing = self.close(patience)
-        ended = self._insist(lambda: self.mirror.finish(best, metric, counts, stopped), "end", until)
+        ended = self._insist(lambda: self.writer.finish(best, metric, counts, stopped), "end", until)
         return missing if ended else max(1, missing)
 
     def conclude(self, identity: str, verdict: Mapping[str, Any], winner: str | None) -> int:
@@ -152,7 +152,7 @@ class Tracker:
         Returns 0, or 1 if MLflow did not take it.
         """
         until = time.monotonic() + PATIENCE
-        return not self._insist(lambda: self.mirror.conclude(identity, verdict, winner), "verdict", until)
+        return not self._insist(lambda: self.writer.conclude(identity, verdict, winner), "verdict", until)
 
     def _insist(self, write: Callable[[], None], what: str, until: float) -> bool:
         """Try until it is taken or it is too late, and at least once."""

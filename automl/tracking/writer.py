@@ -12,7 +12,7 @@ from mlflow.entities import Metric, Param, RunTag
 from mlflow.utils.time import get_current_time_millis
 
 from automl.tracking.client import artifact_location, open_client
-from automl.tracking.run_spec import Subject
+from automl.tracking.run_spec import RunSpec
 from automl.tracking.tags import BEST, CHECKPOINT, CONFIRMED, IDENTITY, TRIAL, VERDICT
 from search.config import TrialConfig
 from search.record import CHECKPOINT as FILE
@@ -85,23 +85,23 @@ class _Run:
     checkpoint: str = ""
 
 
-class Mirror:
+class MlflowWriter:
     """The runs of a subject. Raises InputError when MLflow does not answer."""
 
-    def __init__(self, subject: Subject) -> None:
-        self.subject = subject
+    def __init__(self, run_spec: RunSpec) -> None:
+        self.run_spec = run_spec
         self.client = open_client()
-        name = subject.experiment
+        name = run_spec.experiment
         found = self.client.get_experiment_by_name(name)
         self.experiment = (
             found.experiment_id if found else self.client.create_experiment(name, artifact_location(name))
         )
         self.parent: str | None = None
         self._runs: dict[int, _Run] = {}
-        if subject.name:
-            self.parent = self._find_parent(subject.identity)
+        if run_spec.name:
+            self.parent = self._find_parent(run_spec.identity)
             if self.parent is None:
-                self.parent = self._create_parent(subject.name)
+                self.parent = self._create_parent(run_spec.name)
             else:
                 self.client.update_run(self.parent, status="RUNNING")
                 self.client.set_tag(self.parent, "state", str(State.RUNNING))
@@ -167,7 +167,7 @@ class Mirror:
 
     def _end(self, run: _Run, trial: TrialRecord) -> dict[str, str]:
         """The tags of a trial's end that are not there yet."""
-        place = self.subject.checkpoint(trial)
+        place = self.run_spec.checkpoint(trial)
         checkpoint = str(place) if place.exists(FILE) else ""
         tags = {CHECKPOINT: checkpoint} if run.checkpoint != checkpoint else {}
         if run.state != str(trial.state):
@@ -191,7 +191,7 @@ class Mirror:
             metrics += [Metric(key, value, at, step) for key, value in record.items() if key != "time"]
         if (new and not run.epochs) or ("state" in tags and not trial.history):
             at = metrics[0].timestamp if metrics else get_current_time_millis()
-            metrics += [Metric(key, float(value), at, 0) for key, value in trial.facts.items()]
+            metrics += [Metric(key, float(value), at, 0) for key, value in trial.profile.items()]
         if params or metrics or tags:
             said = [RunTag(key, value) for key, value in tags.items()]
             self.client.log_batch(run.run_id, metrics=metrics, params=params, tags=said)
@@ -241,13 +241,13 @@ class Mirror:
             self.client.delete_tag(run_id, CONFIRMED)
 
     def _create_parent(self, name: str) -> str:
-        subject = self.subject
-        tags = {**subject.tags, IDENTITY: subject.identity, "state": str(State.RUNNING)}
-        if over := self._find_parent(subject.above):
+        run_spec = self.run_spec
+        tags = {**run_spec.tags, IDENTITY: run_spec.identity, "state": str(State.RUNNING)}
+        if over := self._find_parent(run_spec.above):
             tags["mlflow.parentRunId"] = over
         run_id = self._create(name, tags)
-        self.client.log_batch(run_id, params=_params(subject.about))
-        self.client.log_dict(run_id, dict(subject.settings), "search.json")
+        self.client.log_batch(run_id, params=_params(run_spec.params))
+        self.client.log_dict(run_id, dict(run_spec.settings), "search.json")
         return run_id
 
     def _create(self, name: str, tags: Mapping[str, str]) -> str:

@@ -9,8 +9,8 @@ from torch import Tensor
 from attention import InputError
 from automl.storage.cache import cache_root
 from automl.storage.disk import room_for
-from automl.training.loop import State
 from automl.storage.storage import Storage
+from automl.training.loop import State
 from search.config import TrialConfig
 from search.record import CHECKPOINT, Metrics
 
@@ -19,7 +19,7 @@ NAME = CHECKPOINT
 _CONTENT = {
     "config": dict,
     "history": list,
-    "facts": dict,
+    "profile": dict,
     "epoch": int,
     "model": dict,
     "optimizer": dict,
@@ -33,7 +33,7 @@ def save(
     config: TrialConfig,
     state: State,
     history: Sequence[Metrics],
-    facts: Mapping[str, float] | None = None,
+    profile: Mapping[str, float] | None = None,
 ) -> None:
     """Write the training's state to `folder`, atomically: a killed writer leaves the old file.
 
@@ -44,7 +44,7 @@ def save(
     content = {
         "config": config.to_json(),
         "history": [dict(metrics) for metrics in history],
-        "facts": dict(facts or {}),
+        "profile": dict(profile or {}),
         "epoch": state.epoch,
         "model": state.model.state_dict(),
         "optimizer": state.optimizer.state_dict(),

@@ -126,19 +126,19 @@ def _apart(moves: Sequence[tuple[Tensor, Tensor, Tensor]], rounded: torch.dtype)
 
 def pays(device: torch.device) -> bool:
     """Whether graphs were measured to be right and faster on such a GPU."""
-    about = json.loads(MEASURED.read_text()).get(torch.cuda.get_device_name(device))
-    return about is not None and about["agreed"] and about["ratio"] > 1
+    measured = json.loads(MEASURED.read_text()).get(torch.cuda.get_device_name(device))
+    return measured is not None and measured["agreed"] and measured["ratio"] > 1
 
 
 def record(name: str, ratio: float, agreed: bool) -> None:
     """Put what was measured on the GPU called `name` into the table."""
-    about = {
+    measured = {
         "date": f"{date.today()}",
         "torch": torch.__version__,
         "ratio": round(ratio, 3),
         "agreed": agreed,
     }
-    table = json.loads(MEASURED.read_text()) | {name: about}
+    table = json.loads(MEASURED.read_text()) | {name: measured}
     MEASURED.write_text(json.dumps(table, indent=1, sort_keys=True) + "\n")
 
 

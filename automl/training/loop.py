@@ -13,11 +13,11 @@ from math import isfinite
 import torch
 from torch import Tensor, nn
 
+from automl.tasks.base import Split, Task
 from automl.training.clock import processor_time
 from automl.training.optimiser import build_optimizer, learning_rate
 from automl.training.step import Step, make_step
 from automl.training.sync_norm import synchronise
-from automl.tasks.base import Split, Task
 from backbones import gates
 from search.record import Metrics
 
@@ -49,10 +49,10 @@ def start(task: Task, model: nn.Module | None = None) -> State:
     return State(model, build_optimizer(model, task.config.training), scaler)
 
 
-def fit(task: Task, state: State, pace: float = 1.0, validation: float = 0.0) -> Iterator[Metrics]:
+def fit(task: Task, state: State, time_ratio: float = 1.0, validation: float = 0.0) -> Iterator[Metrics]:
     """Train from `state` until the configuration's epochs are spent, and yield the metrics of each epoch.
 
-    pace: how many times longer an epoch takes than the baseline's. The configuration's epochs are the
+    time_ratio: how many times longer an epoch takes than the baseline's. The configuration's epochs are the
         baseline's; of its own a training gets as many as fit into the same time, the last one perhaps in
         part. The learning-rate schedule ends with the last step.
     validation: the part of an epoch's time that its validation takes, which an epoch in part has whole.
@@ -64,7 +64,7 @@ def fit(task: Task, state: State, pace: float = 1.0, validation: float = 0.0) ->
     Diverged when the loss or a metric is not finite, after the epoch in which it happened. The device is
     waited for once an epoch.
     """
-    total = total_steps(task, pace, validation)
+    total = total_steps(task, time_ratio, validation)
     step = make_step(task, state.model, state.optimizer, state.scaler)
     cpu = task.runtime.device.type == "cpu"
     while (done := state.epoch * task.steps()) < total:
@@ -96,12 +96,12 @@ def fit(task: Task, state: State, pace: float = 1.0, validation: float = 0.0) ->
         }
 
 
-def total_steps(task: Task, pace: float = 1.0, validation: float = 0.0) -> int:
-    """The steps of a whole training whose epochs take `pace` times as long as the baseline's.
+def total_steps(task: Task, time_ratio: float = 1.0, validation: float = 0.0) -> int:
+    """The steps of a whole training whose epochs take `time_ratio` times as long as the baseline's.
 
     validation: the part of an epoch's time that its validation takes; that of an epoch in part takes as long.
     """
-    epochs = task.config.training.epochs / pace
+    epochs = task.config.training.epochs / time_ratio
     whole = int(epochs + 1e-9)
     rest = (epochs - whole - validation) / (1 - validation) if validation < 1 else 0.0
     return max(1, round((whole + max(0.0, rest)) * task.steps()))

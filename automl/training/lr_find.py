@@ -12,9 +12,9 @@ from pathlib import Path
 from typing import Any
 
 from attention import InputError
+from automl.tasks import Task
 from automl.training.loop import start
 from automl.training.step import make_step
-from automl.tasks import Task
 
 
 @dataclass(frozen=True)

@@ -8,8 +8,8 @@
 
 `auto` asks what pays for a search, where every architecture is new. Capturing costs about as much as
 one step, so `graphs` is taken for everything that runs more than a few dozen steps, on GPUs on which it was
-measured to be right and faster (`automl.training.graphs`), except where it cannot work: float16 (the scaler decides on
-the CPU whether to step) and several workers. Inductor is never taken by itself: see
+measured to be right and faster (`automl.training.graphs`), except where it cannot work: float16 (the scaler
+decides on the CPU whether to step) and several workers. Inductor is never taken by itself: see
 `docs/decisions/0004-compilation.md` for its start-up against its gain.
 """
 
@@ -18,9 +18,9 @@ from typing import Any, Literal
 import torch
 from torch import Tensor, nn
 
-from automl.training.graphs import Capture, CudaGraphs, Run, Snapshot, disagreement, pays
 from automl.config.runtime import Runtime, log
 from automl.tasks.base import Task
+from automl.training.graphs import Capture, CudaGraphs, Run, Snapshot, disagreement, pays
 
 Way = Literal["off", "graphs", "inductor"]
 

@@ -9,6 +9,13 @@ from contextlib import contextmanager
 from types import FrameType
 
 
+class Stopped(SystemExit):
+    """A signal stopped it, in order. Exits with 128 and the signal's number."""
+
+    def __init__(self, signal: int) -> None:
+        super().__init__(128 + signal)
+
+
 class Interrupt:
     """`signal` is the first signal that came, or None."""
 

@@ -14,20 +14,20 @@ from ray import tune
 from ray.exceptions import RayActorError
 from ray.tune.integration.ray_train import TuneReportCallback
 
-from automl.trials.failure import failure
 from automl.config.runtime import Runtime
 from automl.storage.storage import Storage
+from automl.trials.failure import failure
 from automl.trials.trial import granted, reports
 from cluster.resources import TrialResources
 from search.record import Report
 from search.tuner import LABELS, NODE, REPORT, RETRIES
 
 
-def multi_worker_trial(shape: TrialResources, kept: Storage) -> Callable[[dict[str, Any]], None]:
+def multi_worker_trial(shape: TrialResources, location: Storage) -> Callable[[dict[str, Any]], None]:
     """The Tune function of trials of `shape`; what Ray Train writes for itself goes to `kept`."""
 
     def trial(config: dict[str, Any]) -> None:
-        files, path = kept.filesystem
+        files, path = location.filesystem
         trainer = ray.train.torch.TorchTrainer(
             worker,
             train_loop_config={**config, "cpus": shape.cpus, "gpus": shape.gpus},
@@ -41,7 +41,7 @@ def multi_worker_trial(shape: TrialResources, kept: Storage) -> Callable[[dict[s
             run_config=ray.train.RunConfig(
                 name=f"{config['number']:04d}",
                 storage_path=path,
-                storage_filesystem=files if kept.local is None else None,
+                storage_filesystem=files if location.local is None else None,
                 callbacks=[TuneReportCallback()],
                 failure_config=ray.train.FailureConfig(max_failures=RETRIES),
             ),

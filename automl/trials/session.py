@@ -8,19 +8,19 @@ from pathlib import Path
 from typing import Any
 
 from attention import InputError
-from automl.storage.disk import STUDY_ROOM, disk_full, no_room
-from automl.trials.interrupt import Interrupt, interrupts
 from automl.config.limits import Limits
-from automl.storage.logs import chatter_to
-from automl.trials.multi_worker import multi_worker_trial
 from automl.config.settings import Settings
+from automl.storage.disk import STUDY_ROOM, disk_full, no_room
+from automl.storage.logs import capture_library_logs
 from automl.storage.storage import Storage
+from automl.trials.interrupt import Interrupt, interrupts
+from automl.trials.multi_worker import multi_worker_trial
 from automl.trials.trial import TrialActor, assignment
-from cluster import Room, TrialResources, connect, nodes, slots, wait_for_room
+from cluster import ClusterCapacity, TrialResources, connect, nodes, slots, wait_for_capacity
 from search.config import TrialConfig
-from search.ledger import Ledger
 from search.record import TRIALS
 from search.study import FILE as STUDY
+from search.trial_scheduler import TrialScheduler
 from search.tuner import run_trials
 
 RAY = "ray"  # the folder for what Tune and Train write for themselves
@@ -31,12 +31,12 @@ PLACEMENT_LIMIT = 300.0  # seconds to wait for room for the first trial
 class Workers:
     """Where trials run.
 
-    shape: of a trial. room: for trials. advice: how to go on when something ends it.
+    shape: of a trial. capacity: for trials. advice: how to go on when something ends it.
     """
 
     settings: Settings
     shape: TrialResources
-    room: Room
+    capacity: ClusterCapacity
     interrupt: Interrupt
     advice: str
 
@@ -51,9 +51,9 @@ class Workers:
 
     def run(
         self,
-        ledger: Ledger,
+        scheduler: TrialScheduler,
         folder: Path,
-        kept: Storage,
+        location: Storage,
         *,
         baseline: TrialConfig,
         limits: Limits,
@@ -61,7 +61,7 @@ class Workers:
         data: Mapping[str, Any] | None = None,
         stop: Callable[[], bool] = lambda: False,
     ) -> None:
-        """Run the ledger's trials until it has no more or a signal comes.
+        """Run the scheduler's trials until it has no more or a signal comes.
 
         folder: for Tune's own files. kept: below it go the checkpoints.
         baseline, limits, test, data: as in `automl.trials.trial.assignment`.
@@ -72,11 +72,11 @@ class Workers:
         (folder / TRIALS).mkdir(exist_ok=True)
         try:
             run_trials(
-                TrialActor if alone else multi_worker_trial(self.shape, kept / RAY / "train"),
-                ledger,
+                TrialActor if alone else multi_worker_trial(self.shape, location / RAY / "train"),
+                scheduler,
                 assign=lambda record: assignment(
                     record.config,
-                    kept / record.folder,
+                    location / record.folder,
                     baseline=baseline,
                     equal=self.settings.equal,
                     limits=limits,
@@ -88,9 +88,9 @@ class Workers:
                 # A trial of several workers is a function that waits for them and takes no core of
                 # theirs; it takes a little memory, since Ray places nothing that takes nothing.
                 resources=self.shape.bundle if alone else {"memory": 2.0**20},
-                places=self.room,
+                capacity=self.capacity,
                 folder=folder / RAY,
-                stop=lambda: stop() or self.interrupt() or self.room.ended() is not None,
+                stop=lambda: stop() or self.interrupt() or self.capacity.ended() is not None,
             )
         except Exception as error:
             code = no_room(error)
@@ -101,10 +101,10 @@ class Workers:
                 f"the study in {folder} cannot be written ({full}); make room, then {self.advice}"
             ) from error
         finally:
-            if kept.local is None and not alone:
+            if location.local is None and not alone:
                 with suppress(OSError):  # a few small files stay
-                    (kept / RAY).clear()
-        if (why := self.room.ended()) is not None:
+                    (location / RAY).clear()
+        if (why := self.capacity.ended()) is not None:
             raise InputError(f"{why}. When there is room again, {self.advice}")
 
 
@@ -116,7 +116,7 @@ def open_workers(settings: Settings, log: Path, advice: str) -> Iterator[Workers
     room for it is what the trials wait for.
     """
     with (
-        chatter_to(log),
+        capture_library_logs(log),
         connect(dashboard=settings.workers_per_trial > 1),
         interrupts(advice) as interrupt,  # after Ray, which takes SIGTERM for itself
     ):
@@ -126,12 +126,12 @@ def open_workers(settings: Settings, log: Path, advice: str) -> Iterator[Workers
             shape = replace(shape, gpus=1)
         if settings.concurrent is None:
             slots(shape, there)
-            wait_for_room(shape, PLACEMENT_LIMIT)
-        room = Room(shape, settings.concurrent)
-        yield Workers(settings=settings, shape=shape, room=room, interrupt=interrupt, advice=advice)
+            wait_for_capacity(shape, PLACEMENT_LIMIT)
+        capacity = ClusterCapacity(shape, settings.concurrent)
+        yield Workers(settings=settings, shape=shape, capacity=capacity, interrupt=interrupt, advice=advice)
 
 
-def settle(folder: Path) -> None:
+def delete_tune_files(folder: Path) -> None:
     """Leave nothing of Tune's."""
     shutil.rmtree(folder / RAY, ignore_errors=True)
 

@@ -11,14 +11,14 @@ from pathlib import Path
 import torch
 
 from attention import InputError, Spec
-from automl.training import checkpoint
-from automl.training.loop import Diverged, fit, start
 from automl.config.runtime import Runtime, find_device
 from automl.storage.storage import Storage
 from automl.tasks import Task, open_task
-from automl.tracking.writer import Mirror
-from automl.tracking.run_spec import Subject
+from automl.tracking.run_spec import RunSpec
 from automl.tracking.tracker import Tracker
+from automl.tracking.writer import MlflowWriter
+from automl.training import checkpoint
+from automl.training.loop import Diverged, fit, start
 from backbones import build, sites
 from search import record
 from search.config import TrialConfig
@@ -67,8 +67,8 @@ def run_train(
     state = start(task)
     trial = record.TrialRecord(0, config)
     with new_folder(Path(storage).resolve()) as folder:
-        kept = Storage(str(folder))
-        tracker = Tracker(Mirror(Subject(experiment="train", checkpoint=lambda trial: kept)))
+        location = Storage(str(folder))
+        tracker = Tracker(MlflowWriter(RunSpec(experiment="train", checkpoint=lambda trial: location)))
         if log:
             _empty(Path(log))
         tracker.started(trial)
@@ -76,7 +76,7 @@ def run_train(
             for metrics in fit(task, state):
                 trial.history.append(metrics)
                 tracker.reported(trial)
-                checkpoint.save(kept, config, state, trial.history)
+                checkpoint.save(location, config, state, trial.history)
                 if log:
                     append_line(Path(log), metrics)
                 tell(task, metrics)

@@ -13,17 +13,16 @@ import ray
 import torch
 from ray import tune
 
-from automl.training import checkpoint
-
-from automl.trials import hits
-from automl.data import shared
-from automl.costs.profile import measure, processor
-from automl.trials.failure import failure
 from automl.config.limits import Limits
-from automl.training.loop import Diverged, evaluate, fit, start
 from automl.config.runtime import Runtime, find_device
+from automl.costs.profile import measure, processor
+from automl.data import shared
 from automl.storage.storage import Storage
 from automl.tasks import open_task
+from automl.training import checkpoint
+from automl.training.loop import Diverged, evaluate, fit, start
+from automl.trials import hits
+from automl.trials.failure import failure
 from search.config import TrialConfig
 from search.record import Metrics, Report
 from search.tuner import NODE, REPORT
@@ -94,7 +93,7 @@ def reports(config: Mapping[str, Any], runtime: Runtime) -> Iterator[Report]:
     """
     trial, folder = TrialConfig.from_json(config["trial"]), Storage(config["folder"])
     history: list[Metrics] = []
-    facts: dict[str, float] = {}
+    profile: dict[str, float] = {}
     device = device_name(runtime.device)
     violations: dict[str, float] = {}
     shared.use(config["data"])
@@ -105,20 +104,20 @@ def reports(config: Mapping[str, Any], runtime: Runtime) -> Iterator[Report]:
                 None  # of a trial that the study had lost, when its driver died before the study was copied
             )
         if content is not None:
-            history, facts = content["history"], content["facts"]
+            history, profile = content["history"], content["profile"]
         else:
             baseline = TrialConfig.from_json(config["baseline"])
-            facts = dict(measure(trial, baseline, runtime).to_json())
+            profile = dict(measure(trial, baseline, runtime).to_json())
             if runtime.workers > 1:  # each has measured; they must agree on when the training ends
-                values = torch.tensor(list(facts.values()), dtype=torch.float64, device=runtime.device)
-                facts = dict(zip(facts, (runtime.total(values) / runtime.workers).tolist(), strict=True))
-                facts["pace_counted"] = float(facts["pace_counted"] > 0)
+                values = torch.tensor(list(profile.values()), dtype=torch.float64, device=runtime.device)
+                profile = dict(zip(profile, (runtime.total(values) / runtime.workers).tolist(), strict=True))
+                profile["time_ratio_counted"] = float(profile["time_ratio_counted"] > 0)
         limits = Limits(**config["limits"])
-        violations = limits.violations(facts)
-        if excess := limits.excess(facts):
-            yield Report(infeasible=excess, violations=violations, facts=facts, device=device)
+        violations = limits.violations(profile)
+        if excess := limits.excess(profile):
+            yield Report(infeasible=excess, violations=violations, profile=profile, device=device)
             return
-        equal = (facts["pace"], facts["validation"]) if config["equal"] == "time" else (1.0, 0.0)
+        equal = (profile["time_ratio"], profile["validation"]) if config["equal"] == "time" else (1.0, 0.0)
         task = open_task(trial, runtime)
         state = start(task)
         if content is not None:
@@ -126,7 +125,7 @@ def reports(config: Mapping[str, Any], runtime: Runtime) -> Iterator[Report]:
             del content
             if _spent(history, trial):
                 yield Report(
-                    history=history, facts=facts, device=device, violations=violations, finished=True
+                    history=history, profile=profile, device=device, violations=violations, finished=True
                 )
                 return
         for metrics in fit(task, state, *equal):
@@ -140,10 +139,10 @@ def reports(config: Mapping[str, Any], runtime: Runtime) -> Iterator[Report]:
                     if runtime.rank == 0:  # before the checkpoint, which says that all of it is there
                         hits.save(folder, right.cpu().numpy())
             if runtime.rank == 0:
-                checkpoint.save(folder, trial, state, history, facts)
+                checkpoint.save(folder, trial, state, history, profile)
             yield Report(
                 history=history,
-                facts=facts,
+                profile=profile,
                 device=device,
                 violations=violations,
                 finished=_spent(history, trial),
@@ -156,7 +155,7 @@ def reports(config: Mapping[str, Any], runtime: Runtime) -> Iterator[Report]:
         return
     if runtime.device.type == "cuda":
         torch.cuda.empty_cache()
-    yield Report(history=history, facts=facts, device=device, violations=violations, infeasible=reason)
+    yield Report(history=history, profile=profile, device=device, violations=violations, infeasible=reason)
 
 
 def _spent(history: list[Metrics], trial: TrialConfig) -> bool:

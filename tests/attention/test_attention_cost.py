@@ -60,26 +60,26 @@ def test_macs(spec: Spec, channels: int, resolution: tuple[int, ...]) -> None:
 @every_spec
 def test_memory(spec: Spec, channels: int, resolution: tuple[int, ...]) -> None:
     module = new(spec, channels, gate=1)
-    kept = [
+    location = [
         _kept(module, features(batch, channels, *resolution).to(memory_format=torch.channels_last))
         for batch in (2, 3)
     ]
     _, extra = _padding(spec, channels, prod(resolution))
-    assert spec.cost(channels, prod(resolution)).memory + extra == kept[1] - kept[0]
+    assert spec.cost(channels, prod(resolution)).memory + extra == location[1] - location[0]
 
 
 def _kept(module: nn.Module, x: Tensor) -> int:
     """Values that a forward pass keeps for the backward pass, beyond the input and the module's own."""
     own = {t.untyped_storage().data_ptr() for t in (x, *module.parameters(), *module.buffers())}
-    kept: dict[int, Tensor] = {}
+    location: dict[int, Tensor] = {}
 
     def keep(t: Tensor) -> Tensor:
-        kept[t.untyped_storage().data_ptr()] = t
+        location[t.untyped_storage().data_ptr()] = t
         return t
 
     with torch.autograd.graph.saved_tensors_hooks(keep, lambda t: t):
         module(x.requires_grad_())
-    return sum(t.untyped_storage().nbytes() // t.element_size() for p, t in kept.items() if p not in own)
+    return sum(t.untyped_storage().nbytes() // t.element_size() for p, t in location.items() if p not in own)
 
 
 class _Largest(TorchDispatchMode):

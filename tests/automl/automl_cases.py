@@ -8,8 +8,8 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from attention import ATTENTIONS, Spec
-from automl.data.manifest import Manifest
 from automl.config.runtime import Runtime
+from automl.data.manifest import Manifest
 from automl.tasks import Task, open_task
 from automl.tasks.base import Split
 from search.config import Data, Model, Training, TrialConfig

@@ -10,22 +10,22 @@ import numpy as np
 from optuna.study import StudyDirection
 
 from attention import Spec
-from automl.trials import hits
-from automl.confirm.arms import Arm
-from automl.storage.folder import new_folder
-from automl.trials.interrupt import Interrupt
-from automl.tasks.same_data import keep_manifest
 from automl.config.settings import Settings
+from automl.confirm.arms import Arm
+from automl.confirm.verdict import Cost, Question, Scores
+from automl.storage.folder import new_folder
 from automl.storage.storage import Storage
 from automl.tasks import task_of
-from automl.confirm.verdict import Cost, Question, Scores
-from cluster import Room, TrialResources
+from automl.tasks.same_data import keep_manifest
+from automl.trials import hits
+from automl.trials.interrupt import Interrupt
+from cluster import ClusterCapacity, TrialResources
 from search.config import Data, Model, Training, TrialConfig
-from search.ledger import Ledger, Plan
+from search.fixed_scheduler import FixedScheduler
 from search.record import Report, Role, State, TrialRecord
-from search.roster import Roster
 from search.spaces import fingerprint, load
 from search.study import create_study
+from search.trial_scheduler import Plan, TrialScheduler
 
 SSA = {"stage1.block2.branch": Spec("ssa")}
 SAGAN = {"stage2.block1": Spec("sagan")}
@@ -143,15 +143,15 @@ def fake_search(
     with new_folder(settings, PLAN, fingerprint=mark, data=manifest.digest) as (folder, _):
         keep_manifest(folder, manifest)
         study = create_study(folder, name=name, directions=[StudyDirection.MAXIMIZE])
-        roster = Roster(study, PLAN, [])
+        planned = FixedScheduler(study, PLAN, [])
         for one in records:
             role = Role.CANDIDATE if one.config.model.placement else Role.BASELINE
-            added = roster._add(role, one.config)
+            added = planned._add(role, one.config)
             report = Report(history=one.history, finished=one.state is State.COMPLETE)
             if one.state is State.RUNNING:
-                roster.report(added.number, report)
+                planned.report(added.number, report)
             else:
-                roster.end(added.number, report)
+                planned.end(added.number, report)
     return folder
 
 
@@ -179,16 +179,16 @@ class FakeWorkers:
         self.trained: list[tuple[str, int]] = []
         self.devices, self.device = 1.0, "core"
         self.interrupt = Interrupt()
-        self.room = Room(TrialResources(), most=1, look=lambda labels: {})
+        self.capacity = ClusterCapacity(TrialResources(), most=1, look=lambda labels: {})
 
     @contextmanager
     def open(self, settings: Settings, log: Path, advice: str) -> Iterator["FakeWorkers"]:
         yield self
 
-    def run(self, ledger: Ledger, folder: Path, kept: Storage, **how: Any) -> None:
+    def run(self, scheduler: TrialScheduler, folder: Path, location: Storage, **how: Any) -> None:
         assert how["test"]
         running = []
-        while (one := ledger.ask()) is not None:
+        while (one := scheduler.ask()) is not None:
             if len(self.trained) >= self.most:
                 self.interrupt.signal = 15
                 return
@@ -196,25 +196,25 @@ class FakeWorkers:
             if self.shuffled:
                 running.append(one)
             else:
-                self._end(ledger, kept, one)
+                self._end(scheduler, location, one)
         for one in reversed(running):
-            self._end(ledger, kept, one)
+            self._end(scheduler, location, one)
 
-    def _end(self, ledger: Ledger, kept: Storage, one: TrialRecord) -> None:
+    def _end(self, scheduler: TrialScheduler, location: Storage, one: TrialRecord) -> None:
         arm, seed = one.arm, one.config.seed
         if (arm, seed) in self.broken:
-            ledger.end(one.number, Report(error="boom"))
+            scheduler.end(one.number, Report(error="boom"))
             return
         score = self.score(arm, seed)
         if score is None:
-            ledger.end(one.number, Report(infeasible="the training loss became nan"))
+            scheduler.end(one.number, Report(infeasible="the training loss became nan"))
             return
         metrics = {"epoch": 1, "resource": 1, "accuracy": self.valid(arm, seed), "steps": 20}
         metrics["seconds"] = self.seconds(arm, seed)
         if self.images:
-            hits.save(kept / one.folder, np.arange(self.images) < self.images * score)
-        (kept / one.folder).write("checkpoint.pt", b"")
-        ledger.end(one.number, Report(history=[{**metrics, "test_accuracy": score}], finished=True))
+            hits.save(location / one.folder, np.arange(self.images) < self.images * score)
+        (location / one.folder).write("checkpoint.pt", b"")
+        scheduler.end(one.number, Report(history=[{**metrics, "test_accuracy": score}], finished=True))
 
 
 class NoTracker:
@@ -222,7 +222,7 @@ class NoTracker:
 
     runs: Mapping[int, str] = {}
 
-    def __init__(self, mirror: object) -> None:
+    def __init__(self, writer: object) -> None:
         pass
 
     def started(self, trial: TrialRecord) -> None:

@@ -11,15 +11,15 @@ from typing import Any
 from optuna.study import StudyDirection
 from optuna.trial import FrozenTrial, TrialState, create_trial
 
+from automl.config.settings import Settings
 from automl.storage.folder import FILE as ABOUT
 from automl.storage.folder import FORMAT
-from automl.config.settings import Settings
 from search.config import TrialConfig
 from search.halving import Rungs
-from search.ledger import Plan
 from search.record import State
 from search.spaces import SPACES, random_draws
-from search.study import CONFIG, EPOCH, FACTS, REASON, ROLE, TRAINABLE, create_study
+from search.study import CONFIG, EPOCH, PROFILE, REASON, ROLE, TRAINABLE, create_study
+from search.trial_scheduler import Plan
 
 EPOCHS = 6
 WORTH = {"ssa": 0.02, "ssa-sym": 0.015, "sagan": 0.0, "decomposed": -0.01, "multihead": 0.005, "conv1x1": 0.0}
@@ -58,7 +58,7 @@ def made_up(
         if len(trials) % 5 == 1 and not plain:
             continue  # a fifth tunes the baseline
         number = len(trials)
-        facts = facts_of(config, chance)
+        profile = facts_of(config, chance)
         final = _final(config, chance)
         history: list[dict[str, float]] = []
         state, reason = State.COMPLETE, None
@@ -84,7 +84,9 @@ def made_up(
                 if cuts and goes_on is False and epoch < EPOCHS:
                     state = State.PRUNED
                     break
-        trials.append(frozen(trial.params, trial.distributions, config, plan, state, history, facts, reason))
+        trials.append(
+            frozen(trial.params, trial.distributions, config, plan, state, history, profile, reason)
+        )
     assert len(trials) == count
     return trials
 
@@ -96,16 +98,16 @@ def frozen(
     plan: Plan,
     state: State,
     history: Sequence[Mapping[str, float]] = (),
-    facts: Mapping[str, float] | None = None,
+    profile: Mapping[str, float] | None = None,
     reason: str | None = None,
 ) -> FrozenTrial:
     """A trial as the engine leaves it in a study."""
-    facts = facts or {}
+    profile = profile or {}
     attributes = {
         ROLE: "candidate" if config.model.placement else "baseline",
         CONFIG: config.to_json(),
         **{f"{EPOCH}{i}": metrics for i, metrics in enumerate(history, 1)},
-        FACTS: dict(facts),
+        PROFILE: dict(profile),
     }
     if reason is not None:
         attributes[REASON] = reason
@@ -116,7 +118,7 @@ def frozen(
     }
     return create_trial(
         state=ends.get(state, TrialState.PRUNED),
-        values=[{**facts, **history[-1]}[name] for name in plan.objectives]
+        values=[{**profile, **history[-1]}[name] for name in plan.objectives]
         if state is State.COMPLETE
         else None,
         params=dict(params),
@@ -128,15 +130,15 @@ def frozen(
 
 def facts_of(config: TrialConfig, chance: random.Random) -> dict[str, float]:
     modules = len(config.model.placement)
-    pace = 1 + 0.12 * modules * chance.uniform(0.6, 1.4)
+    time_ratio = 1 + 0.12 * modules * chance.uniform(0.6, 1.4)
     return {
         "params": 705_000 + 20_000 * modules * chance.randint(1, 5),
         "macs": 9_500_000 + 300_000 * modules * chance.randint(1, 5),
         "memory": 2.5e7,
         "latency": 3 + 0.5 * modules * chance.random(),
-        "pace": pace,
-        "pace_low": pace - 0.02,
-        "pace_high": pace + 0.02,
+        "time_ratio": time_ratio,
+        "time_ratio_low": time_ratio - 0.02,
+        "time_ratio_high": time_ratio + 0.02,
         "step": 0.05,
     }
 
@@ -180,7 +182,7 @@ def save_search(
     plan = plan or plan_of()
     folder = storage / name
     folder.mkdir(parents=True)
-    about = {
+    metadata = {
         "format": FORMAT,
         "identity": f"identity-{name}",
         "settings": Settings(
@@ -200,7 +202,7 @@ def save_search(
             "versions": {"torch": "2.15.0", "optuna": "5.0.0"},
         },
     }
-    (folder / ABOUT).write_text(json.dumps(about))
+    (folder / ABOUT).write_text(json.dumps(metadata))
     ways = [
         StudyDirection.MAXIMIZE if plan.better(o) > 0 else StudyDirection.MINIMIZE for o in plan.objectives
     ]

@@ -6,7 +6,7 @@ import pytest
 import ray
 
 from attention import InputError
-from cluster import TrialResources, connect, wait_for_room
+from cluster import TrialResources, connect, wait_for_capacity
 from cluster.connect import free, state
 
 
@@ -32,7 +32,7 @@ def looks(*answers):
     ],
 )
 def test_room_that_is_there_is_taken_at_once(trial, nodes):
-    wait_for_room(trial, seconds=0, look=looks(nodes))
+    wait_for_capacity(trial, seconds=0, look=looks(nodes))
 
 
 @pytest.mark.parametrize(
@@ -49,19 +49,19 @@ def test_room_in_pieces_on_several_nodes_is_none(trial, nodes):
     with pytest.raises(
         InputError, match=r"a trial asks for .*; free are .* on node 0; .* on node 1, and no room"
     ):
-        wait_for_room(trial, seconds=0, look=looks(nodes))
+        wait_for_capacity(trial, seconds=0, look=looks(nodes))
 
 
 def test_room_that_comes_is_waited_for():
     look = looks([{}], [{"CPU": 1.0}], [{"CPU": 4.0}])
-    wait_for_room(TrialResources(cpus=4), seconds=60, poll=0.01, look=look)
+    wait_for_capacity(TrialResources(cpus=4), seconds=60, poll=0.01, look=look)
     assert len(look.left) == 1
 
 
 def test_room_that_does_not_come_is_diagnosed():
     nodes = [{"CPU": 0.5}, {"CPU": 3.0, "GPU": 0.5}, *[{}] * 5]
     with pytest.raises(InputError) as error:
-        wait_for_room(TrialResources(cpus=1, gpus=1, workers=2), 0.05, poll=0.01, look=looks(nodes))
+        wait_for_capacity(TrialResources(cpus=1, gpus=1, workers=2), 0.05, poll=0.01, look=looks(nodes))
     message = str(error.value)
     assert "2 workers of 1 CPUs and 1 GPUs each; free are 3 CPUs and 0.5 GPUs on node 1; 0.5 CPUs" in message
     assert "0 CPUs and 0 GPUs on node 4; less on 2 more, and no room came in 0.05 s. " in message
@@ -76,7 +76,7 @@ def test_only_nodes_with_the_labels_that_do_not_drain_have_room(monkeypatch):
         "dead": {"zone": "a"},
         "new": {"zone": "a"},
     }
-    about = [
+    metadata = [
         {
             "NodeID": key,
             "NodeManagerAddress": "10.0.0.1",
@@ -86,13 +86,13 @@ def test_only_nodes_with_the_labels_that_do_not_drain_have_room(monkeypatch):
         }
         for key, labels in there.items()
     ]
-    monkeypatch.setattr(ray, "nodes", lambda: about)
+    monkeypatch.setattr(ray, "nodes", lambda: metadata)
     monkeypatch.setattr(state, "get_draining_nodes", lambda: {"c": 0})
     monkeypatch.setattr(state, "available_resources_per_node", lambda: {key: {"CPU": 1.0} for key in "abc"})
     assert free({"zone": "a"}) == {"10.0.0.1 (a)": {"CPU": 1.0}, "10.0.0.1 (new)": {}}
-    wait_for_room(TrialResources(labels={"zone": "b"}), seconds=0)
+    wait_for_capacity(TrialResources(labels={"zone": "b"}), seconds=0)
     with pytest.raises(InputError, match="on one node with zone=c; no such node takes anything new"):
-        wait_for_room(TrialResources(labels={"zone": "c"}), seconds=0)
+        wait_for_capacity(TrialResources(labels={"zone": "c"}), seconds=0)
 
 
 def test_a_cluster_that_is_not_there_is_told_at_once(monkeypatch):

@@ -70,7 +70,7 @@ def test_the_search_ends_with_its_result(searched):
     assert result["completed"] + result["pruned"] + result["infeasible"] == TRIALS
     assert result["errors"] == 0
     assert set(result["best"]) == {
-        "number", "run_id", "metric", "value", "objectives", "facts", "config",
+        "number", "run_id", "metric", "value", "objectives", "profile", "config",
     }  # fmt: skip
     assert result["best"]["value"] >= result["baseline"]["value"] > 0.5
     assert result["baseline"]["config"]["model"]["placement"] == {}

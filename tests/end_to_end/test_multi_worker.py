@@ -16,8 +16,8 @@ from ray.util.state import list_actors
 from sockets import open_to_others
 
 from automl.config.limits import Limits
-from automl.trials.multi_worker import multi_worker_trial
 from automl.storage.storage import Storage
+from automl.trials.multi_worker import multi_worker_trial
 from automl.trials.trial import assignment
 from cluster import TrialResources, connect
 from search.config import Data, Model, Training, TrialConfig

@@ -145,10 +145,10 @@ def objects(object_store, monkeypatch):
 def test_the_store_has_all_of_the_search(machines, objects, mlflow_server, searched, tmp_path):
     result, _ = searched
     assert (result["trials"], result["errors"]) == (TRIALS, 0)
-    kept = objects(f"searches/{NAME}")
+    location = objects(f"searches/{NAME}")
     best = f"trials/{result['best']['number']:04d}/{CHECKPOINT}"
-    assert {"study.journal", "search.json", "result.json", best} <= kept.keys()
-    (tmp_path / "study.journal").write_bytes(kept["study.journal"])
+    assert {"study.journal", "search.json", "result.json", best} <= location.keys()
+    (tmp_path / "study.journal").write_bytes(location["study.journal"])
     study = open_study(tmp_path, name=NAME)
     assert len(study.trials) == TRIALS
     for machine in machines:
@@ -196,13 +196,13 @@ def test_another_machine_exports_it(machines, searched, confirmed):
 
 def test_no_credential_is_kept_or_printed(machines, objects, ray_logs, database, secrets, confirmed):
     """This is the last of the file: what the tests above have left is read here."""
-    engine = sqlalchemy.create_engine(database)
-    with engine.connect() as connection:
+    scheduler = sqlalchemy.create_engine(database)
+    with scheduler.connect() as connection:
         tables = {
             f"table {name}": repr(connection.execute(sqlalchemy.text(f'select * from "{name}"')).all())
-            for name in sqlalchemy.inspect(engine).get_table_names()
+            for name in sqlalchemy.inspect(scheduler).get_table_names()
         }
-    engine.dispose()
+    scheduler.dispose()
     files = [
         file
         for folder in (ray_logs, *(machine.folder for machine in machines))

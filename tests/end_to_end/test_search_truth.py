@@ -20,20 +20,20 @@ from PIL import Image
 from ray.util.state import list_actors
 
 from attention import InputError
-from automl.data.images import open_split
-from automl.costs.profile import measure
-from automl.storage.folder import old_folder
 from automl.config.limits import Limits
-from automl.search.run import resume_search, run_search
 from automl.config.settings import Settings
+from automl.costs.profile import measure
+from automl.data.images import open_split
+from automl.search.run import resume_search, run_search
+from automl.storage.folder import old_folder
 from automl.trials.trial import TrialActor, assignment
-from cluster import Room, TrialResources, connect
+from cluster import ClusterCapacity, TrialResources, connect
 from search.config import Data, Model, Training, TrialConfig
-from search.engine import Engine
-from search.ledger import Plan
 from search.samplers import load_sampler
+from search.search_scheduler import SearchScheduler
 from search.spaces import Space, load, random_draws
 from search.study import create_study, open_study, read_history, read_record
+from search.trial_scheduler import Plan
 from search.tuner import run_trials
 
 BIN = Path(sys.executable).parent
@@ -131,13 +131,13 @@ def test_trials_stopped_half_way_give_everything_back(tmp_path):
     space = Space(name="small", draw=draw, baseline={}, summary="")
     study = create_study(tmp_path, name="stopped", directions=[optuna.study.StudyDirection.MAXIMIZE])
     plan = Plan(trials=STOPS, budget=50.0, metric="accuracy", maximize=True, objectives=["accuracy"])
-    engine = Engine(study, space, plan, load_sampler("random", seed=0))
-    engine.rungs.enter = lambda *arguments: False  # every trial is cut after its first epoch
+    scheduler = SearchScheduler(study, space, plan, load_sampler("random", seed=0))
+    scheduler.rungs.enter = lambda *arguments: False  # every trial is cut after its first epoch
     with connect(dashboard=True):  # of which the states of actors are asked
         total = ray.cluster_resources()["CPU"]
         run_trials(
             TrialActor,
-            engine,
+            scheduler,
             assign=lambda record: assignment(
                 record.config,
                 tmp_path / record.folder,
@@ -148,7 +148,7 @@ def test_trials_stopped_half_way_give_everything_back(tmp_path):
                 compile="auto",
             ),
             resources={"CPU": 1},
-            places=Room(TrialResources()),
+            places=ClusterCapacity(TrialResources()),
             folder=tmp_path / "ray",
         )
         until = time.monotonic() + 60
@@ -189,8 +189,8 @@ def test_the_sampler_learns_a_limit(place):
     late = [trial for trial in study.trials if any(v > 0 for v in trial.constraints.values())]
     assert sum(trial.number >= 20 for trial in late) <= 2
     for trial in study.trials:
-        facts = trial.user_attrs["facts"]
-        assert trial.constraints["memory"] == pytest.approx(facts["memory"] / limit - 1)
+        profile = trial.user_attrs["profile"]
+        assert trial.constraints["memory"] == pytest.approx(profile["memory"] / limit - 1)
         assert (trial.constraints["memory"] > 0) == (trial in late)
         if trial in late:
             assert not read_history(trial.user_attrs), "what exceeds a limit is not trained"
@@ -333,7 +333,7 @@ def check_mirror(uri):
         told = [(m.step, m.value) for m in client.get_metric_history(run.info.run_id, "accuracy")]
         assert told == [(metrics["epoch"], metrics["accuracy"]) for metrics in record.history]
         assert run.data.tags["state"] == record.state
-        assert run.data.metrics["pace"] == pytest.approx(record.facts["pace"])
+        assert run.data.metrics["time_ratio"] == pytest.approx(record.profile["time_ratio"])
     (parent,) = client.search_runs([experiment], "tags.`automl.search.run` = 'patient'")
     best = client.get_run(parent.data.tags["automl.best_run"])
     assert int(best.data.tags["automl.trials.trial"]) == study.best_trial.number
@@ -368,11 +368,11 @@ def test_a_search_that_is_running_cannot_be_resumed(place):
 @pytest.mark.long
 def test_an_old_search_is_known_to_a_new_one(place):
     run_search(Settings(space="small.py:draw", trials=6, subset=0.2, name="old"))
-    result = run_search(Settings(space="small.py:draw", trials=3, subset=0.2, name="new", like="old"))
+    result = run_search(Settings(space="small.py:draw", trials=3, subset=0.2, name="new", warm_start="old"))
     assert result.trials == 3, "what is known already does not count"
     study = open_study(Path("searches/new"), name="new")
     assert len(study.trials) == 9
-    other = run_search(Settings(space="small.py:draw", trials=3, subset=0.25, name="other", like="old"))
+    other = run_search(Settings(space="small.py:draw", trials=3, subset=0.25, name="other", warm_start="old"))
     assert other.trials == 3
     study = open_study(Path("searches/other"), name="other")
     assert len(study.trials) == 3, "scores on other data are no knowledge; the best are tried first"

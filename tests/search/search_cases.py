@@ -10,11 +10,11 @@ from optuna.study import StudyDirection
 from attention import Spec
 from cluster.connect import node_of
 from search.config import Data, Model, Training, TrialConfig
-from search.engine import Engine
-from search.ledger import RESOURCE, Plan
 from search.record import Metrics, Report, TrialRecord
+from search.search_scheduler import SearchScheduler
 from search.spaces import Space
 from search.study import create_study
+from search.trial_scheduler import RESOURCE, Plan
 
 EPOCHS = 9
 
@@ -59,13 +59,13 @@ def make_engine(
     plan: Plan | None = None,
     sampler: BaseSampler | None = None,
     **more: Any,
-) -> Engine:
-    return Engine(study, space, plan or make_plan(), sampler or RandomSampler(seed=0), **more)
+) -> SearchScheduler:
+    return SearchScheduler(study, space, plan or make_plan(), sampler or RandomSampler(seed=0), **more)
 
 
-def asked(engine: Engine) -> TrialRecord:
+def asked(scheduler: SearchScheduler) -> TrialRecord:
     """The next trial, which there is."""
-    record = engine.ask()
+    record = scheduler.ask()
     assert record is not None
     return record
 

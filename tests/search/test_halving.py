@@ -97,12 +97,12 @@ def test_with_several_objectives_the_front_goes_on() -> None:
     assert rungs.enter(20, "all", 2, (0.05, 0.05)) is True
 
 
-@pytest.mark.parametrize("pace", [0.5, 1.0, 1.3, 2.0, 3.0])
-def test_a_slow_trial_comes_to_as_many_rungs(pace: float) -> None:
+@pytest.mark.parametrize("time_ratio", [0.5, 1.0, 1.3, 2.0, 3.0])
+def test_a_slow_trial_comes_to_as_many_rungs(time_ratio: float) -> None:
     """Rungs are in equal time: half the epochs at twice the pace pass the same ones."""
     budget = 18
     rungs = Rungs(budget)
-    epochs = round(budget / pace)
-    decisions = [rungs.enter(0, "all", min(budget, i * pace), [0.5]) for i in range(1, epochs + 1)]
+    epochs = round(budget / time_ratio)
+    decisions = [rungs.enter(0, "all", min(budget, i * time_ratio), [0.5]) for i in range(1, epochs + 1)]
     assert decisions.count(True) == len(rungs.milestones) == 2
     assert rungs.occupancy() == [(2, 1), (6, 1)]

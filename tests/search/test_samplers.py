@@ -34,21 +34,21 @@ def test_fifteen_trials_of_every_kind(name: str, space: Space, tmp_path: Path) -
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", optuna.exceptions.ExperimentalWarning)
         sampler = load_sampler(name, seed=0)
-    engine = make_engine(make_study(tmp_path), space, make_plan(15, baseline_share=0.0), sampler)
+    scheduler = make_engine(make_study(tmp_path), space, make_plan(15, baseline_share=0.0), sampler)
     models = set()
     for i in range(15):
-        record = engine.ask()
+        record = scheduler.ask()
         if record is None:
             break
         models.add(str(record.config.change(seed=0)))
         score = 0.25 * len(record.config.model.placement) + record.config.training.learning_rate
-        engine.end(record.number, report(score, finished=i % 4 != 1), error="no" if i % 7 == 6 else None)
-    states = {record.state for record in engine.records.values()}
+        scheduler.end(record.number, report(score, finished=i % 4 != 1), error="no" if i % 7 == 6 else None)
+    states = {record.state for record in scheduler.records.values()}
     assert states == {State.COMPLETE, State.PRUNED, State.ERROR}
     if name == "grid":
-        assert len(engine.records) == len(models) == 9
+        assert len(scheduler.records) == len(models) == 9
     else:
-        assert len(engine.records) == 15
+        assert len(scheduler.records) == 15
         assert len(models) > 3
 
 
@@ -56,9 +56,11 @@ def test_fifteen_trials_of_every_kind(name: str, space: Space, tmp_path: Path) -
 def test_two_objectives(name: str, tmp_path: Path) -> None:
     study = make_study(tmp_path, objectives=TWO)
     sampler = load_sampler(name, seed=0, objectives=2)
-    engine = make_engine(study, SMALL, make_plan(15, objectives=TWO), sampler)
+    scheduler = make_engine(study, SMALL, make_plan(15, objectives=TWO), sampler)
     for i in range(15):
-        engine.end(asked(engine).number, report(0.1 * i, finished=i % 3 != 1, facts={"macs": 100.0 - i}))
+        scheduler.end(
+            asked(scheduler).number, report(0.1 * i, finished=i % 3 != 1, profile={"macs": 100.0 - i})
+        )
     assert len(study.best_trials) == 1
     assert study.best_trials[0].values == [pytest.approx(1.4), 86.0]
 

@@ -16,11 +16,11 @@ from search_cases import EPOCHS, Heard, Slots, epoch, make_engine, make_plan, ma
 
 from cluster import connect
 from search.config import TrialConfig
-from search.engine import Engine
-from search.ledger import HOPELESS
 from search.record import Report, Role, State
+from search.search_scheduler import SearchScheduler
 from search.spaces import SPACES
 from search.study import open_study
+from search.trial_scheduler import REPEATED_FAILURES
 from search.tuner import NODE, REPORT, RETRIES, run_trials
 
 # The actors' processes cannot import these modules.
@@ -126,37 +126,39 @@ def local_ray() -> Any:
         yield
 
 
-def run(folder: Path, study: optuna.Study, trainable: Any, trials: int, **more: Any) -> tuple[Engine, Heard]:
+def run(
+    folder: Path, study: optuna.Study, trainable: Any, trials: int, **more: Any
+) -> tuple[SearchScheduler, Heard]:
     heard = Heard()
-    engine = make_engine(study, SPACES["digits"], make_plan(trials), listeners=[heard])
-    stop = more.pop("stop", lambda engine: False)
-    places = more.pop("places", Slots(2))
+    scheduler = make_engine(study, SPACES["digits"], make_plan(trials), listeners=[heard])
+    stop = more.pop("stop", lambda scheduler: False)
+    capacity = more.pop("places", Slots(2))
     run_trials(
         trainable,
-        engine,
+        scheduler,
         assign=lambda record: {"folder": str(folder)},
         resources={"CPU": 1},
-        places=places,
+        capacity=capacity,
         folder=folder / "ray",
-        stop=lambda: stop(engine),
+        stop=lambda: stop(scheduler),
     )
-    return engine, heard
+    return scheduler, heard
 
 
-def numbers(engine: Engine, state: State) -> list[int]:
-    return [record.number for record in engine.records.values() if record.state is state]
+def numbers(scheduler: SearchScheduler, state: State) -> list[int]:
+    return [record.number for record in scheduler.records.values() if record.state is state]
 
 
 def test_trials_end_as_they_should_and_everybody_hears(tmp_path: Path) -> None:
     study = make_study(tmp_path)
-    engine, heard = run(tmp_path, study, Scripted, trials=12)
-    records = list(engine.records.values())
+    scheduler, heard = run(tmp_path, study, Scripted, trials=12)
+    records = list(scheduler.records.values())
     assert [record.number for record in records] == list(range(12))
     assert records[0].role is Role.BASELINE
-    assert numbers(engine, State.INFEASIBLE) == [3, 7, 11]
-    assert 0 in numbers(engine, State.COMPLETE)
-    assert len(numbers(engine, State.PRUNED)) >= 3, "halving cuts the weak ones"
-    assert not numbers(engine, State.ERROR) + numbers(engine, State.RUNNING)
+    assert numbers(scheduler, State.INFEASIBLE) == [3, 7, 11]
+    assert 0 in numbers(scheduler, State.COMPLETE)
+    assert len(numbers(scheduler, State.PRUNED)) >= 3, "halving cuts the weak ones"
+    assert not numbers(scheduler, State.ERROR) + numbers(scheduler, State.RUNNING)
 
     optuna_states = {TrialState.COMPLETE: State.COMPLETE, TrialState.PRUNED: State.PRUNED}
     for record, trial in zip(records, study.trials, strict=True):
@@ -182,115 +184,115 @@ def test_trials_end_as_they_should_and_everybody_hears(tmp_path: Path) -> None:
 
 
 def test_a_search_of_nothing_but_errors_stops_early(tmp_path: Path) -> None:
-    engine, _ = run(tmp_path, make_study(tmp_path), Failing, trials=12)
-    failed = [record for record in engine.records.values() if record.state is State.ERROR]
-    assert HOPELESS <= len(failed) < 12
+    scheduler, _ = run(tmp_path, make_study(tmp_path), Failing, trials=12)
+    failed = [record for record in scheduler.records.values() if record.state is State.ERROR]
+    assert REPEATED_FAILURES <= len(failed) < 12
     assert {record.reason for record in failed} == {"KeyError: 'no such thing'"}
     assert {record.traceback for record in failed} == {"Traceback: a long one"}
 
 
 def test_an_error_that_nobody_caught_ends_one_trial(tmp_path: Path) -> None:
-    engine, _ = run(tmp_path, make_study(tmp_path), Raising, trials=1)
-    assert numbers(engine, State.ERROR) == [0]
-    assert "no such thing" in str(engine.records[0].reason)
+    scheduler, _ = run(tmp_path, make_study(tmp_path), Raising, trials=1)
+    assert numbers(scheduler, State.ERROR) == [0]
+    assert "no such thing" in str(scheduler.records[0].reason)
 
 
 def test_a_process_that_dies_is_replaced_and_nothing_is_told_twice(tmp_path: Path) -> None:
-    engine, heard = run(tmp_path, make_study(tmp_path), Dying, trials=2)
+    scheduler, heard = run(tmp_path, make_study(tmp_path), Dying, trials=2)
     assert (tmp_path / "0.2.dead").exists()
-    assert engine.records[0].state is State.COMPLETE
+    assert scheduler.records[0].state is State.COMPLETE
     assert [e[2] for e in heard.of(0) if e[0] == "reported"] == list(range(1, EPOCHS + 1))
     assert len([e for e in heard.of(0) if e[0] == "started"]) == 2
-    assert len({metrics["process"] for metrics in engine.records[0].history}) == 2
+    assert len({metrics["process"] for metrics in scheduler.records[0].history}) == 2
 
 
 def test_a_trial_whose_process_dies_too_often_in_one_epoch_is_an_error(tmp_path: Path) -> None:
-    engine, heard = run(tmp_path, make_study(tmp_path), DyingAllTheTime, trials=2)
-    assert engine.records[0].state is State.ERROR
-    assert len(engine.records[0].history) == 2
+    scheduler, heard = run(tmp_path, make_study(tmp_path), DyingAllTheTime, trials=2)
+    assert scheduler.records[0].state is State.ERROR
+    assert len(scheduler.records[0].history) == 2
     assert len([e for e in heard.of(0) if e[0] == "started"]) == 1 + RETRIES + RETRIES
-    assert engine.records[1].state is not State.ERROR, "the search goes on without it"
+    assert scheduler.records[1].state is not State.ERROR, "the search goes on without it"
 
 
 def test_a_process_that_dies_between_two_trials_is_no_trials_error(tmp_path: Path) -> None:
-    engine, _ = run(tmp_path, make_study(tmp_path), DyingBetween, trials=6)
+    scheduler, _ = run(tmp_path, make_study(tmp_path), DyingBetween, trials=6)
     assert (tmp_path / "dead").exists()
-    assert not numbers(engine, State.ERROR) + numbers(engine, State.RUNNING)
-    assert len(engine.records) == 6
+    assert not numbers(scheduler, State.ERROR) + numbers(scheduler, State.RUNNING)
+    assert len(scheduler.records) == 6
 
 
 def test_trials_at_once_follow_the_places(tmp_path: Path) -> None:
-    places = Slots(1)
+    capacity = Slots(1)
     at_once: dict[int, set[int]] = {0: set(), 1: set(), 2: set()}
     begun: set[int] = set()  # before there was no place, until the last one had ended
 
-    def watch(engine: Engine) -> bool:
-        running = len(numbers(engine, State.RUNNING))
-        at_once[places.count].add(running)
-        if places.count == 1 and len(engine.records) - running == 2:
-            places.count = 2
-        elif places.count == 2 and len(engine.records) == 6:
-            places.count = 0
-        elif places.count == 0:
-            begun.add(len(engine.records))
-            places.count = 0 if running else 1
+    def watch(scheduler: SearchScheduler) -> bool:
+        running = len(numbers(scheduler, State.RUNNING))
+        at_once[capacity.count].add(running)
+        if capacity.count == 1 and len(scheduler.records) - running == 2:
+            capacity.count = 2
+        elif capacity.count == 2 and len(scheduler.records) == 6:
+            capacity.count = 0
+        elif capacity.count == 0:
+            begun.add(len(scheduler.records))
+            capacity.count = 0 if running else 1
         return False
 
-    engine, _ = run(tmp_path, make_study(tmp_path), Slow, trials=9, places=places, stop=watch)
+    scheduler, _ = run(tmp_path, make_study(tmp_path), Slow, trials=9, capacity=capacity, stop=watch)
     assert (max(at_once[1]), max(at_once[2])) == (1, 2)
     assert (min(at_once[0]), begun) == (0, {6})
-    assert len(engine.records) == 9
-    assert not numbers(engine, State.RUNNING)
+    assert len(scheduler.records) == 9
+    assert not numbers(scheduler, State.RUNNING)
 
 
 def test_a_stop_is_heard_while_there_is_no_place(tmp_path: Path) -> None:
     asked = []
 
-    def stop(engine: Engine) -> bool:
-        asked.append(engine)
+    def stop(scheduler: SearchScheduler) -> bool:
+        asked.append(scheduler)
         return len(asked) > 3
 
-    engine, _ = run(tmp_path, make_study(tmp_path), Scripted, trials=1, places=Slots(0), stop=stop)
-    assert not engine.records
+    scheduler, _ = run(tmp_path, make_study(tmp_path), Scripted, trials=1, capacity=Slots(0), stop=stop)
+    assert not scheduler.records
 
 
 def test_deaths_with_their_node_are_none_of_the_trials(tmp_path: Path) -> None:
-    places = Slots(2)
-    places.left.add(ray.get_runtime_context().get_node_id())
-    engine, heard = run(tmp_path, make_study(tmp_path), DyingAllTheTime, trials=1, places=places)
-    assert engine.records[0].state is State.COMPLETE
+    capacity = Slots(2)
+    capacity.left.add(ray.get_runtime_context().get_node_id())
+    scheduler, heard = run(tmp_path, make_study(tmp_path), DyingAllTheTime, trials=1, capacity=capacity)
+    assert scheduler.records[0].state is State.COMPLETE
     assert len([e for e in heard.of(0) if e[0] == "started"]) == 1 + RETRIES + RETRIES + 1
 
 
 def test_trials_leave_a_node_after_their_epoch(tmp_path: Path) -> None:
-    places = Slots(1)
+    capacity = Slots(1)
 
-    def notice(engine: Engine) -> bool:
+    def notice(scheduler: SearchScheduler) -> bool:
         here = {ray.get_runtime_context().get_node_id()}
-        places.left = here if engine.records and len(engine.records[0].history) == 2 else set()
+        capacity.left = here if scheduler.records and len(scheduler.records[0].history) == 2 else set()
         return False
 
-    engine, heard = run(tmp_path, make_study(tmp_path), Slow, trials=1, places=places, stop=notice)
-    assert engine.records[0].state is State.COMPLETE
+    scheduler, heard = run(tmp_path, make_study(tmp_path), Slow, trials=1, capacity=capacity, stop=notice)
+    assert scheduler.records[0].state is State.COMPLETE
     assert [e[2] for e in heard.of(0) if e[0] == "reported"] == list(range(1, EPOCHS + 1))
-    processes = [metrics["process"] for metrics in engine.records[0].history]
+    processes = [metrics["process"] for metrics in scheduler.records[0].history]
     assert processes[:3] == processes[:1] * 3, "the epoch that it was in is not lost"
     assert processes[3:] == processes[3:4] * (EPOCHS - 3)
     assert processes[3] != processes[2]
 
 
 def test_a_fault_of_the_node_is_none_of_the_trial(tmp_path: Path) -> None:
-    places = Slots(2)
-    engine, _ = run(tmp_path, make_study(tmp_path), Placed, trials=2, places=places)
-    assert places.closed == {ray.get_runtime_context().get_node_id(): "the disk is full"}
-    assert not numbers(engine, State.ERROR) + numbers(engine, State.RUNNING)
+    capacity = Slots(2)
+    scheduler, _ = run(tmp_path, make_study(tmp_path), Placed, trials=2, capacity=capacity)
+    assert capacity.closed == {ray.get_runtime_context().get_node_id(): "the disk is full"}
+    assert not numbers(scheduler, State.ERROR) + numbers(scheduler, State.RUNNING)
 
 
 def test_what_is_stopped_goes_on_where_it_was(tmp_path: Path) -> None:
     study = make_study(tmp_path)
 
-    def stop(engine: Engine) -> bool:
-        return any(len(record.history) >= 2 for record in engine.records.values())
+    def stop(scheduler: SearchScheduler) -> bool:
+        return any(len(record.history) >= 2 for record in scheduler.records.values())
 
     first, _ = run(tmp_path, study, Slow, trials=3, stop=stop)
     left = numbers(first, State.RUNNING)
@@ -305,11 +307,11 @@ def test_what_is_stopped_goes_on_where_it_was(tmp_path: Path) -> None:
 
 
 def test_closing_lets_what_runs_come_to_its_rung(tmp_path: Path) -> None:
-    def close(engine: Engine) -> bool:
-        engine.closing = bool(engine.records) and bool(engine.records[0].history)
+    def close(scheduler: SearchScheduler) -> bool:
+        scheduler.closing = bool(scheduler.records) and bool(scheduler.records[0].history)
         return False
 
-    engine, _ = run(tmp_path, make_study(tmp_path), Slow, trials=50, stop=close)
-    assert not numbers(engine, State.RUNNING)
-    assert len(engine.records) < 10
-    assert len(engine.records[0].history) == engine.rungs.milestones[0]
+    scheduler, _ = run(tmp_path, make_study(tmp_path), Slow, trials=50, stop=close)
+    assert not numbers(scheduler, State.RUNNING)
+    assert len(scheduler.records) < 10
+    assert len(scheduler.records[0].history) == scheduler.rungs.milestones[0]

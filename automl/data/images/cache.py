@@ -49,19 +49,19 @@ class Cache:
         self.path = path
         reader = pa.ipc.open_file(pa.memory_map(str(path)))
         table = reader.read_all()  # maps the columns, copies none
-        about = json.loads(table.schema.metadata[METADATA.encode()])
+        metadata = json.loads(table.schema.metadata[METADATA.encode()])
         _, end = reader.get_batch_with_custom_metadata(reader.num_record_batches - 1)
-        about |= json.loads(end[METADATA])
-        self.classes: tuple[str, ...] = tuple(about["classes"])
-        self.side: int = about["side"]
-        self.digest: str = about["digest"]
-        self.skipped: tuple[str, ...] = tuple(about["skipped"])
+        metadata |= json.loads(end[METADATA])
+        self.classes: tuple[str, ...] = tuple(metadata["classes"])
+        self.side: int = metadata["side"]
+        self.digest: str = metadata["digest"]
+        self.skipped: tuple[str, ...] = tuple(metadata["skipped"])
         self.labels: np.ndarray = table["label"].to_numpy()
         self.aspect: np.ndarray = table["aspect"].to_numpy()
         self.blocks = self._bytes(table["image"], self.side, self.side, 3)
         self.contents = np.concatenate([np.empty((0, SIZE), np.uint8), *self._bytes(table["content"], SIZE)])
         self.starts = np.cumsum([0, *(len(block) for block in self.blocks)])
-        self._check(about["rows"])
+        self._check(metadata["rows"])
 
     def __reduce__(self) -> tuple[Any, ...]:
         return Cache, (self.path,)  # another process maps the file, it does not receive its content
@@ -126,8 +126,8 @@ def is_sound(path: Path) -> bool:
     return True
 
 
-def _write(path: Path, items: Sequence[Item], about: dict[str, Any], what: str) -> None:
-    side: int = about["side"]
+def _write(path: Path, items: Sequence[Item], metadata: dict[str, Any], what: str) -> None:
+    side: int = metadata["side"]
     schema = pa.schema(
         {
             "image": pa.binary(side * side * 3),
@@ -136,7 +136,7 @@ def _write(path: Path, items: Sequence[Item], about: dict[str, Any], what: str) 
             "name": pa.string(),
             "content": pa.binary(SIZE),
         },
-        metadata={METADATA: json.dumps(about)},
+        metadata={METADATA: json.dumps(metadata)},
     )
     rows = max(1, min(BATCH_ROWS, BATCH_BYTES // (side * side * 3)))
     skipped: dict[str, str] = {}

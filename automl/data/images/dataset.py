@@ -11,10 +11,10 @@ from torch import Tensor
 from attention.errors import InputError, unknown
 from automl.data import shared
 from automl.data.images.cache import Cache, cached
-from automl.data.images.folders import TEST_SHARE
 from automl.data.images.decode import cache_side
-from automl.data.manifest import Manifest
+from automl.data.images.folders import TEST_SHARE
 from automl.data.images.sources import archive_of, items
+from automl.data.manifest import Manifest
 from automl.data.splits import as_keys, carve, keys_of, thinned
 from automl.storage.storage import Storage
 
@@ -143,8 +143,8 @@ def _rows(
     if split == "test":
         return rows
     if "validation" not in own:
-        held, kept = carve(labels, keys, validation, "validation")
-        rows = held if split == "validation" else kept
+        held, location = carve(labels, keys, validation, "validation")
+        rows = held if split == "validation" else location
     used: np.ndarray = rows[thinned(labels[rows], keys[rows], subset)]
     return used
 

@@ -46,7 +46,7 @@ class Source:
     """A kind of dataset that can be named."""
 
     name: str
-    about: str
+    description: str
     flip: bool = True  # whether an image's mirror image still shows its class
     built_in: Callable[[], Items] | None = None  # comes with a library, without a path
     archive: str | None = None  # its name in fastai's `URLs`, less the suffix for the size
@@ -72,23 +72,25 @@ SOURCES: dict[str, Source] = {
     for source in (
         Source(
             name="digits",
-            about="1,797 handwritten digits of 8x8 pixels, from scikit-learn",
+            description="1,797 handwritten digits of 8x8 pixels, from scikit-learn",
             flip=False,  # a mirrored digit is another one, or none
             built_in=_digits,
         ),
         Source(
             name="nette",
-            about="Imagenette: 10 classes of ImageNet that are easy to tell apart",
+            description="Imagenette: 10 classes of ImageNet that are easy to tell apart",
             archive="IMAGENETTE",
             readable=NETTE,
         ),
         Source(
             name="woof",
-            about="Imagewoof: 10 breeds of dogs from ImageNet, hard to tell apart",
+            description="Imagewoof: 10 breeds of dogs from ImageNet, hard to tell apart",
             archive="IMAGEWOOF",
             readable=WOOF,
         ),
-        Source(name="folder", about="images of your own, in one folder per class or an archive of that"),
+        Source(
+            name="folder", description="images of your own, in one folder per class or an archive of that"
+        ),
     )
 }
 

@@ -11,8 +11,8 @@ import pytest
 from PIL import Image
 
 from attention.errors import InputError
-from automl.data.images import cache as caches
 from automl.data import digest as digests
+from automl.data.images import cache as caches
 from automl.data.images.cache import Cache, cached
 from automl.data.images.sources import items
 

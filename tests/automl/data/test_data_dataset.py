@@ -69,7 +69,8 @@ def test_training_does_not_look_at_the_test_split(
         image.write_bytes(b"decoding this raises")
     decoded: list[str] = []
     monkeypatch.setattr(
-        "automl.data.images.cache.decode", lambda image, side: decoded.append(str(image)) or decode(image, side)
+        "automl.data.images.cache.decode",
+        lambda image, side: decoded.append(str(image)) or decode(image, side),
     )
     make_manifest("folder", path=root, size=8)
     assert decoded == []

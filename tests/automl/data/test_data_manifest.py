@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from automl.data.images import make_manifest, open_split
 from automl.data import manifest as manifests
+from automl.data.images import make_manifest, open_split
 from automl.data.manifest import Manifest, differences
 
 SPLITS = ("train", "validation", "test")

@@ -25,9 +25,9 @@ def decoded(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     done: list[str] = []
     write = cache._write
 
-    def count(path: Path, items: object, about: object, what: str) -> None:
+    def count(path: Path, items: object, metadata: object, what: str) -> None:
         done.append(what)
-        write(path, items, about, what)  # type: ignore[arg-type]
+        write(path, items, metadata, what)  # type: ignore[arg-type]
 
     monkeypatch.setattr(cache, "_write", count)
     return done

@@ -8,8 +8,8 @@ import pytest
 
 from attention.errors import InputError
 from automl.data.images import SOURCES
-from automl.data.items import Items
 from automl.data.images.sources import items
+from automl.data.items import Items
 
 
 def counts(found: Items) -> dict[str, int]:

@@ -1,0 +1,25 @@
+"""A confirmation's run in MLflow."""
+
+from functools import partial
+
+from automl.config.settings import short_name
+from automl.confirm.protocol import Confirmation
+from automl.storage.folder import SearchMetadata
+from automl.storage.storage import Storage
+from automl.tracking.run_spec import RunSpec, below
+from automl.tracking.tags import CONFIRMS
+
+
+def confirmation_run_spec(location: Storage, metadata: SearchMetadata, confirmation: Confirmation) -> RunSpec:
+    """A search's confirmation kept at `kept`, below the search's run."""
+    number = confirmation.number
+    return RunSpec(
+        name=f"{metadata.name} confirm" + (f" {number}" if number > 1 else ""),
+        tags={CONFIRMS: metadata.name},
+        identity=f"{metadata.identity}-confirm-{number}",
+        above=metadata.identity,
+        experiment=short_name(metadata.settings.space),
+        checkpoint=partial(below, location),
+        params={**vars(confirmation.options), "first_seed": confirmation.seeds[0]},
+        settings=confirmation.to_json(),
+    )

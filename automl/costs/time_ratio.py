@@ -1,0 +1,215 @@
+"""The time ratio: how many times as long as the baseline's an epoch of a trial takes. Equal time rests on it.
+
+Both epochs are of the same images, so the ratio is of time for each image that is trained: a batch of 32 that
+uses a machine worse than one of 64 has a ratio above 1, whatever its steps take. An epoch is its training
+steps, with the data that they take, and its pass over the validation split. Steps of the two are timed in
+turn, A B B A, on a clock that load hardly moves; what is left of the load meets two neighbours alike, and the
+median of the pairs' ratios leaves out those that it parted. Measured beside two busy processes on two cores:
+two equal models gave 0.995, one with a module 1.06 (1.05 alone), and ratios of minima or lower quartiles
+spread two to three times as wide.
+
+A ratio is believed when its interval is within 3 % either way. Where a machine does not give such a one in
+the time that measuring may take, counted work helps out, whoever reads the ratio is told, and it is not kept;
+what was timed is, so that the next trial of the same architecture goes on from there.
+"""
+
+import math
+import statistics
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field, replace
+from itertools import count
+
+import torch
+from scipy.stats import binom
+from torch import nn
+
+from automl.costs.work import Work, count_work, prices
+from automl.tasks import Task
+from automl.training.clock import elapsed, seconds
+from automl.training.loop import start
+from automl.training.step import WARM_UP, Step, make_step
+
+PRECISE = 0.02  # half the width of the interval, as a part of the ratio, at which measuring ends
+BELIEVED = 0.03  # and up to which the ratio is used
+LEAST, ROUND = 8, 4  # pairs before the first look at the interval, and from one look to the next
+VALIDATIONS = 5  # pairs of validation passes at first, and then one a round: a small part of an epoch
+SHARE = 0.05  # of the training's own time that measuring may take
+ALLOWED = 1.0  # seconds that it may take in any case
+ERROR = 0.1  # of the logarithm of a ratio of counted work: the standard deviation
+BLOCK = 0.01  # seconds that a timing on a GPU takes at least, by repeating the step
+
+
+@dataclass(frozen=True, kw_only=True)
+class TimeRatio:
+    """A time ratio with its 95 % interval.
+
+    counted: it is one of counted work, since its interval was too wide; the interval is then the measured
+    one. validation: the part of the trial's epoch that is its validation. epoch: seconds of the trial's
+    epoch.
+    """
+
+    ratio: float
+    low: float
+    high: float
+    counted: bool
+    validation: float
+    epoch: float
+
+
+class Epoch:
+    """An epoch in parts that can be timed: training steps and validation passes.
+
+    model: the task's, where it has been made. steps, passes: of each in an epoch.
+    """
+
+    def __init__(self, task: Task, model: nn.Module | None = None) -> None:
+        self.task, self.runtime = task, task.runtime
+        self.steps = task.steps()
+        self.inputs = 2 * task.config.training.batch_size  # of a validation pass
+        self.passes = -(-task.size("validation") // self.inputs)
+        self.state = start(task, model)
+        self._step = make_step(task, self.state.model, self.state.optimizer, self.state.scaler)
+        self._batches = self._endless()
+        self._example = task.example(min(self.inputs, task.size("validation")))
+        cuda = self.runtime.device.type == "cuda"
+        for _ in range(WARM_UP + 1 if cuda else 2):  # on a GPU the last one may capture
+            self.step()
+        self.validate()
+        self.repeats = max(1, round(BLOCK / seconds(self.step, self.runtime))) if cuda else 1
+
+    def _endless(self) -> Iterator[tuple[torch.Tensor, ...]]:
+        for epoch in count():
+            yield from self.task.batches(epoch)
+
+    def step(self) -> None:
+        """A training step, with the making of its batch."""
+        self.state.model.train()
+        self._step(next(self._batches), 1e-6)
+
+    @torch.no_grad()  # what counts operators does not go with parametrised weights in inference mode
+    def validate(self) -> None:
+        """The model's part of a validation pass."""
+        self.state.model.eval()
+        with self.runtime.autocast():
+            self.state.model(self._example)
+
+    def seconds_of(self, part: Callable[[], object]) -> float:
+        """Of `step` or `validate`."""
+
+        def block() -> None:
+            for _ in range(self.repeats):
+                part()
+
+        return seconds(block, self.runtime) / self.repeats
+
+    def work(self) -> Work:
+        """Of the whole epoch, counted on one step and one pass, operator by operator."""
+        state = self.state
+        self._step = Step(self.task, state.model, state.optimizer, state.scaler)
+        return count_work(self.step) * self.steps + count_work(self.validate) * self.passes
+
+
+@dataclass(frozen=True)
+class Timings:
+    """Seconds of ours and of the baseline's, timed in turn: of training steps, and of validation passes."""
+
+    steps: list[tuple[float, float]] = field(default_factory=list)
+    validations: list[tuple[float, float]] = field(default_factory=list)
+
+
+def measure_time_ratio(
+    task: Task,
+    baseline: Task,
+    timings: Timings,
+    *,
+    model: nn.Module | None = None,
+    at_least_one: bool = False,
+) -> TimeRatio:
+    """The time ratio of `task` beside `baseline`, which has the same images and the same runtime.
+
+    model: the task's, where it has been made.
+    timings: of the same two, as far as there are any from before; those of now are added. Where the time that
+        measuring may take was not enough, another trial goes on from there, at another moment.
+    at_least_one: one model is the other with modules added, so that a ratio below 1 is an error of
+        measurement.
+    """
+    begun = elapsed(task.runtime)
+    ours, theirs = Epoch(task, model), Epoch(baseline)
+    while True:
+        again = bool(timings.steps)
+        for _ in range(ROUND if again else LEAST):
+            timings.steps.append(_in_turn(ours, theirs, "step", len(timings.steps)))
+        for _ in range(1 if again else VALIDATIONS):
+            timings.validations.append(_in_turn(ours, theirs, "validate", len(timings.validations)))
+        found = _pace(ours, theirs, timings, floor=1.0 if at_least_one else 0.0)
+        allowed = max(ALLOWED, SHARE * baseline.config.training.epochs * found.epoch / found.ratio)
+        if _width(found) <= PRECISE or elapsed(task.runtime) - begun > allowed:
+            break
+    return found if _width(found) <= BELIEVED else _with_counted(found, ours, theirs)
+
+
+def _in_turn(ours: Epoch, theirs: Epoch, part: str, turn: int) -> tuple[float, float]:
+    """A pair of timings, ours first and theirs first by turns."""
+    first, second = (theirs, ours) if turn % 2 else (ours, theirs)
+    one, other = (epoch.seconds_of(getattr(epoch, part)) for epoch in (first, second))
+    return (other, one) if turn % 2 else (one, other)
+
+
+def _pace(ours: Epoch, theirs: Epoch, timings: Timings, *, floor: float) -> TimeRatio:
+    """What the timings so far come to."""
+    training, validation = (
+        times * statistics.median(second for _, second in pairs)
+        for times, pairs in ((theirs.steps, timings.steps), (theirs.passes, timings.validations))
+    )
+    epoch = training + validation
+    of_steps = ours.steps / theirs.steps * training / epoch
+    of_passes = ours.passes / theirs.passes * validation / epoch
+    steps, passes = (
+        interval([first / second for first, second in pairs])
+        for pairs in (timings.steps, timings.validations)
+    )
+    ratio, low, high = (max(floor, of_steps * s + of_passes * v) for s, v in zip(steps, passes, strict=True))
+    return TimeRatio(
+        ratio=ratio,
+        low=low,
+        high=high,
+        counted=False,
+        validation=min(1.0, of_passes * passes[0] / ratio),
+        epoch=ratio * epoch,
+    )
+
+
+def _with_counted(found: TimeRatio, ours: Epoch, theirs: Epoch) -> TimeRatio:
+    """The time ratio by counted work and by what was measured, each with the weight of its precision."""
+    price = prices(ours.runtime)
+    guess = ours.work().seconds(price) / theirs.work().seconds(price)
+    measured = (math.log(found.high) - math.log(found.low)) / (2 * 1.96)
+    weight = measured**2 / (measured**2 + ERROR**2)
+    ratio = found.ratio ** (1 - weight) * guess**weight
+    return replace(found, ratio=min(max(ratio, found.low), found.high), counted=True)
+
+
+def own_pace(task: Task, model: nn.Module | None = None) -> TimeRatio:
+    """Of the baseline itself: 1, with the time that its epoch takes. model: as in `measure_pace`."""
+    one = Epoch(task, model)
+    training, validation = (
+        times * statistics.median(one.seconds_of(part) for _ in range(VALIDATIONS))
+        for times, part in ((one.steps, one.step), (one.passes, one.validate))
+    )
+    epoch = training + validation
+    return TimeRatio(ratio=1.0, low=1.0, high=1.0, counted=False, validation=validation / epoch, epoch=epoch)
+
+
+def _width(time_ratio: TimeRatio) -> float:
+    """How far the interval reaches from the ratio, as a part of it."""
+    return max(time_ratio.high - time_ratio.ratio, time_ratio.ratio - time_ratio.low) / time_ratio.ratio
+
+
+def interval(values: Sequence[float]) -> tuple[float, float, float]:
+    """The median with its distribution-free 95 % interval, from the ranks that the binomial gives.
+
+    With fewer than six values, the interval is their whole range (94 % for five).
+    """
+    ordered = sorted(values)
+    rank = max(1, int(binom.ppf(0.025, len(ordered), 0.5)))
+    return statistics.median(ordered), ordered[rank - 1], ordered[-rank]

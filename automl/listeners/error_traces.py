@@ -1,0 +1,18 @@
+"""Why trials failed, in a file each."""
+
+from pathlib import Path
+
+from search.record import Listener, TrialRecord
+
+
+class ErrorTraces(Listener):
+    """Keeps the traceback of a trial that failed beside its checkpoint, in `error.txt`."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+
+    def ended(self, trial: TrialRecord) -> None:
+        if trial.traceback:
+            place = self.folder / trial.folder
+            place.mkdir(parents=True, exist_ok=True)
+            (place / "error.txt").write_text(trial.traceback)

@@ -1,0 +1,43 @@
+"""Whether what a search leaves outlives the job that runs it.
+
+`ray job submit --working-dir` sends a folder along. Ray unpacks it on each node into a folder of its own,
+runs the job there, and deletes it some time after the job.
+"""
+
+import os
+from pathlib import Path
+from urllib.parse import urlsplit
+
+from attention import InputError
+from automl.storage.storage import Storage
+
+UNPACKED = "working_dir_files"  # the folder that Ray's are in: ray/_private/runtime_env/working_dir.py
+STORE = "sqlite:///mlflow.db"  # MLflow's own default
+
+
+def check_not_temporary(storage: str) -> None:
+    """Raises InputError when a search in `storage`, or MLflow's store, would be deleted with the job."""
+    uri = os.environ.get("MLFLOW_TRACKING_URI") or STORE
+    file = local_path(uri)
+    folder = Storage(storage).local
+    lost = [f"--storage {storage}"] * (folder is not None and _unpacked(folder))
+    lost += [f"MLflow's {uri}"] * (file is not None and _unpacked(file))
+    if lost:
+        raise InputError(
+            f"{' and '.join(lost)} would be deleted with this job: it runs in the temporary folder that Ray "
+            f"has unpacked --working-dir into. Name places that stay and that every node sees: --storage "
+            f"/shared/searches or s3://bucket/searches, and before the command 'env "
+            f"MLFLOW_TRACKING_URI=http://HOST:5000' or sqlite:////shared/mlflow.db"
+        )
+
+
+def local_path(uri: str) -> Path | None:
+    """The file or folder that a tracking URI names; None where it names a server."""
+    parts = urlsplit(uri)
+    if parts.scheme == "sqlite":
+        return Path(parts.path.removeprefix("/"))
+    return Path(parts.path) if parts.scheme in ("", "file") and uri != "databricks" else None
+
+
+def _unpacked(path: Path) -> bool:
+    return UNPACKED in path.resolve().parts

@@ -1,0 +1,81 @@
+"""Running a scheduler's trials with all that listens to them: a search and a confirmation alike."""
+
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from automl.config.limits import Limits
+from automl.listeners.error_traces import ErrorTraces
+from automl.listeners.progress import Progress
+from automl.listeners.prometheus import PrometheusGauges
+from automl.storage.folder import SearchMetadata
+from automl.storage.storage import Storage
+from automl.tasks import Split, Task
+from automl.trials.session import Workers
+from cluster import joins
+from search.config import TrialConfig
+from search.record import Listener
+from search.trial_scheduler import Plan, TrialScheduler
+
+
+def run_scheduler(
+    scheduler: TrialScheduler,
+    workers: Workers,
+    *,
+    name: str,
+    folder: Path,
+    location: Storage,
+    listeners: Sequence[Listener],
+    summary: Callable[[], str],
+    baseline: TrialConfig,
+    plan: Plan,
+    best: bool,
+    limits: Limits = Limits(),  # noqa: B008 (it is frozen)
+    test: bool = False,
+    data: Mapping[str, Any] | None = None,
+    budget: float | None = None,
+    stop: Callable[[], bool] = lambda: False,
+) -> None:
+    """Run the trials of `scheduler` on `workers` until there are no more, or a signal comes.
+
+    name: by which Prometheus knows them. folder, location: theirs on this machine, and where checkpoints go.
+    listeners: hear of each trial first, before the progress display, the gauges and the error traces.
+    summary: the display's last words. plan: what it counts against. best: the best trial is worth a gauge.
+    baseline, limits, test, data: as in `automl.trials.trial.assignment`. budget: seconds, for the time left.
+    Raises InputError as `Workers.run` does.
+    """
+    progress = Progress(
+        plan,
+        scheduler.records,
+        summary=summary,
+        budget=budget,
+        devices=workers.devices,
+        device=workers.device,
+    )
+    gauges = PrometheusGauges(
+        name,
+        scheduler.records,
+        plan if best else None,
+        slots=workers.capacity.slots,
+        devices=workers.devices,
+        device=workers.device,
+    )
+    scheduler.listeners = [*listeners, progress, gauges, ErrorTraces(folder)]
+    with progress:
+        workers.run(
+            scheduler,
+            folder,
+            location,
+            baseline=baseline,
+            limits=limits,
+            test=test,
+            data=data,
+            stop=stop,
+        )
+
+
+def share_data(task: Task, folder: Path, metadata: SearchMetadata, *splits: Split) -> dict[str, Any] | None:
+    """What trials are to know of the data, where they may run on machines that do not have them."""
+    if metadata.location.local is not None and not joins():
+        return None
+    return task.share(Storage(metadata.settings.storage), folder, splits)

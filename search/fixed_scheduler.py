@@ -1,0 +1,89 @@
+"""Trials that are known beforehand, in order: a list in the place of a search."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import optuna
+
+from search.config import TrialConfig
+from search.record import Listener, Role, State, TrialRecord
+from search.study import own_trials, read_record
+from search.trial_scheduler import Plan, TrialScheduler
+
+
+@dataclass(frozen=True, kw_only=True)
+class PlannedTrial:
+    """A trial to come. arm: what it is a repetition of; its configuration has a seed of its own."""
+
+    arm: str
+    role: Role
+    config: TrialConfig
+
+    @property
+    def key(self) -> tuple[str, int]:
+        return self.arm, self.config.seed
+
+
+class FixedScheduler(TrialScheduler):
+    """Runs entries in their order, each once, whatever has ended earlier runs of it.
+
+    entries: may change at any time; a trial that is no longer among them is cut after its epoch, and begun
+        anew if it is wanted again. One that ended in an error in an earlier run is begun anew, too.
+    """
+
+    def __init__(
+        self,
+        study: optuna.Study,
+        plan: Plan,
+        planned_trials: Sequence[PlannedTrial],
+        *,
+        listeners: Sequence[Listener] = (),
+        retry: bool = True,
+    ) -> None:
+        """retry: begin anew what ended in an error."""
+        super().__init__(study, plan, listeners)
+        self.planned_trials = list(planned_trials)
+        for trial in own_trials(study):
+            record = read_record(trial)
+            if record is not None:
+                self._recover(trial, record)
+        errors = {number for number, record in self.records.items() if record.state is State.ERROR}
+        self._failed = errors if retry else set()
+
+    @property
+    def unfinished(self) -> bool:
+        """Some trials of an earlier run wait to go on."""
+        return bool(self._unfinished)
+
+    @property
+    def left(self) -> int:
+        """How many trials are still to begin or to go on."""
+        return len(self._unfinished) + len(self._waiting())
+
+    def ask(self) -> TrialRecord | None:
+        if self.closing:
+            return None
+        if self._unfinished:
+            return self.records[self._unfinished.popleft()]
+        waiting = self._waiting()
+        return self._add(waiting[0].role, waiting[0].config, arm=waiting[0].arm) if waiting else None
+
+    @property
+    def standing(self) -> list[TrialRecord]:
+        """The trials that count: not those that were cut, nor the errors of earlier runs."""
+        return [
+            record
+            for number, record in self.records.items()
+            if number not in self._failed and record.state is not State.PRUNED
+        ]
+
+    def _waiting(self) -> list[PlannedTrial]:
+        begun = {_key(record) for record in self.standing}
+        return [planned_trial for planned_trial in self.planned_trials if planned_trial.key not in begun]
+
+    def _enter(self, record: TrialRecord) -> bool:
+        return any(planned_trial.key == _key(record) for planned_trial in self.planned_trials)
+
+
+def _key(record: TrialRecord) -> tuple[str, int]:
+    return record.arm, record.config.seed

@@ -1,0 +1,168 @@
+"""What a search decides: what is tried next and what is cut."""
+
+import json
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import optuna
+from optuna.samplers import BaseSampler, RandomSampler
+from optuna.trial import TrialState
+
+from attention import InputError
+from search.config import TrialConfig
+from search.halving import Rungs
+from search.record import Listener, Role, State, TrialRecord
+from search.samplers import Grid
+from search.spaces import Space
+from search.study import WARM_START, drawing_study, read_record
+from search.trial_scheduler import RESOURCE, Plan, TrialScheduler
+
+# Draws in a row that a space may refuse; that are forgone as repetitions, and twice as many for a forecast.
+REFUSED, REDRAWS = 1000, 20
+
+# Trials that exceed the limits before a search is given up of which no other one has ended.
+ALL_INFEASIBLE = 10
+
+
+class SearchScheduler(TrialScheduler):
+    """A search over an Optuna study, from where the study stands.
+
+    Configurations are drawn on a study in memory, which the sampler leads and which knows everything that the
+    search's own study does; a draw that will not be tried stays there. The search's own gets whole trials,
+    each in one write, so that whatever kills the search leaves none half-drawn.
+
+    adjust: applied to every configuration the space draws, for what the command line overrides.
+    forecast: by how much a configuration would violate each limit, as far as that is known before it is
+        tried; one that would is told to the sampler and drawn anew.
+    """
+
+    def __init__(
+        self,
+        study: optuna.Study,
+        space: Space,
+        plan: Plan,
+        sampler: BaseSampler,
+        *,
+        adjust: Callable[[TrialConfig], TrialConfig] = lambda config: config,
+        forecast: Callable[[TrialConfig], Mapping[str, float]] = lambda config: {},
+        listeners: Sequence[Listener] = (),
+    ) -> None:
+        super().__init__(study, plan, listeners)
+        self.space, self.adjust, self.forecast = space, adjust, forecast
+        # What is tried after the baseline, in this order.
+        self._given: list[tuple[Role, Mapping[str, Any]]] = [
+            *((Role.CANDIDATE, params) for params in study.user_attrs.get(WARM_START, [])),
+            *((Role.PUBLISHED, params) for params in space.published()),
+        ]
+        self.rungs = Rungs(plan.budget)
+        self._sampler, self._chance = sampler, RandomSampler(len(study.get_trials(deepcopy=False)))
+        self._drawn = drawing_study(study, sampler)
+        self._seen: Counter[str] = Counter()  # how often each configuration was drawn
+        self._tuned = True  # the plain backbone still has something to tune
+        self._read()
+
+    def _read(self) -> None:
+        for trial in self.study.get_trials(deepcopy=False):
+            twin = len(self._drawn.get_trials(deepcopy=False))
+            self._drawn.add_trial(trial)
+            record = read_record(trial)
+            if record is None:  # not of ours
+                continue
+            self._seen[_key(record.config)] += 1
+            if WARM_START in trial.user_attrs:
+                continue
+            self._recover(trial, record, [(self._drawn, twin)])
+
+    @property
+    def all_infeasible(self) -> str | None:
+        """Why the limits leave nothing to find, once the first trials have all exceeded them."""
+        hopeful = (State.COMPLETE, State.PRUNED, State.ERROR)
+        if any(record.state in hopeful for record in self.records.values()):  # soon found where there is one
+            return None
+        records = [record for record in self.records.values() if record.state is State.INFEASIBLE]
+        if len(records) < min(ALL_INFEASIBLE, self.plan.trials or ALL_INFEASIBLE):
+            return None
+        return f"none of the first {len(records)} trials could be trained; the last one: {records[-1].reason}"
+
+    def ask(self) -> TrialRecord | None:
+        """The next trial, first those that an earlier run left open; None when there is none.
+
+        Raises InputError for what a person's own space does wrong.
+        """
+        if self.closing or self.all_infeasible:
+            return None
+        if self._unfinished:
+            return self.records[self._unfinished.popleft()]
+        if self.plan.trials is not None and len(self.records) >= self.plan.trials:
+            return None
+        for attempt in range(REFUSED):
+            # Of what is given and refused, another draw takes the place.
+            role, fixed = (Role.CANDIDATE, None) if attempt else self._next()
+            if fixed is not None:
+                self._drawn.enqueue_trial(dict(fixed))
+            # A sampler that draws one place again and again is helped on by chance.
+            self._drawn.sampler = self._sampler if attempt < REDRAWS // 2 else self._chance
+            trial = self._drawn.ask()
+            try:
+                config = self.adjust(self.space(trial))
+            except optuna.TrialPruned:
+                self._reject(trial, {"space": 1.0})
+                continue
+            if fixed is None and self._seen[_key(config)] and attempt < REDRAWS:
+                self._drawn.tell(trial, state=TrialState.FAIL)  # nothing is to be learned from it
+                if isinstance(self._sampler, Grid):
+                    return None  # which repeats itself when there is nothing left
+                continue
+            violations = self.forecast(config)
+            # What is given is tried and measured, whatever the forecast; and so is what is drawn, in the end.
+            if fixed is None and attempt < 2 * REDRAWS and any(part > 0 for part in violations.values()):
+                self._reject(trial, violations)
+                continue
+            return self._create(trial, role, config)
+        raise InputError(
+            f"space {self.space.name!r} refused {REFUSED} draws in a row (TrialPruned); it must draw what it "
+            f"takes"
+        )
+
+    def _next(self) -> tuple[Role, Mapping[str, Any] | None]:
+        """The role of the next trial and the parameters it is given."""
+        number, space = len(self.records), self.space
+        if number == 0:
+            return Role.BASELINE, space.baseline
+        if number <= len(self._given):
+            return self._given[number - 1]
+        baselines = sum(record.role is Role.BASELINE for record in self.records.values())
+        if self._tuned and baselines < self.plan.baseline_share * (number + 1):
+            return Role.BASELINE, space.plain
+        return Role.CANDIDATE, None
+
+    def _reject(self, trial: optuna.Trial, violations: Mapping[str, float]) -> None:
+        for key, value in violations.items():
+            trial.set_constraint(key, value)
+        self._drawn.tell(trial, state=TrialState.PRUNED)
+
+    def _create(self, trial: optuna.Trial, role: Role, config: TrialConfig) -> TrialRecord:
+        """Put what was drawn into the search's study."""
+        # What comes again all the same tells more with another seed than a second time with the same one.
+        key = _key(config)
+        again = self._seen[key]
+        self._seen[key] += 1
+        config = config.change(seed=(config.seed + again) % 2**32)
+        if not config.model.placement:
+            self._tuned &= role is not Role.BASELINE or not again
+            role = Role.BASELINE  # whoever chose it
+        elif role is Role.BASELINE:
+            role = Role.CANDIDATE  # the space pays no heed to what was given
+        record = self._add(role, config, params=trial.params, distributions=trial.distributions)
+        self._open[record.number].append((self._drawn, trial))
+        return record
+
+    def _enter(self, record: TrialRecord) -> bool | None:
+        group = str(Role.BASELINE if record.role is Role.BASELINE else Role.CANDIDATE)
+        return self.rungs.enter(record.number, group, record.history[-1][RESOURCE], self.plan.score(record))
+
+
+def _key(config: TrialConfig) -> str:
+    """The same for configurations that differ in nothing but the seed."""
+    return json.dumps(config.change(seed=0).to_json(), sort_keys=True)

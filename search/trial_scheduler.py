@@ -1,0 +1,259 @@
+"""The trials of a study as they run: what is on disk of them, what they report, and how they end.
+
+It knows Optuna and nothing of Ray: `search.tuner` runs it on a cluster, a benchmark replays it on a table.
+What is tried is for others to say: a search (`search.search_scheduler`) or a list (`search.fixed_scheduler`).
+
+Ray's own OptunaSearch tells a trial that ASHA cut as complete, with the score it had then, and the
+sampler then compares epoch 3 with epoch 50. Here a cut trial is PRUNED with its intermediate values,
+one that could not be trained violates a constraint by as much as was measured, and a crash is FAIL.
+"""
+
+from abc import ABC, abstractmethod
+from collections import deque
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import optuna
+from optuna.distributions import BaseDistribution
+from optuna.trial import FrozenTrial, TrialState, create_trial
+
+from search.config import TrialConfig
+from search.halving import Score
+from search.journal import at_once
+from search.record import Listener, Report, Role, State, TrialRecord
+from search.study import (
+    ARM,
+    CONFIG,
+    CUT,
+    DEVICE,
+    EPOCH,
+    PROFILE,
+    REASON,
+    ROLE,
+    TRAINABLE,
+    add_trial,
+    open_trial,
+)
+
+# Errors in a row with one and the same reason after which there is nothing to hope for.
+REPEATED_FAILURES = 3
+
+RESOURCE = "resource"  # in a record of metrics: what has been spent, in the unit of the budget
+
+
+@dataclass(frozen=True, kw_only=True)
+class Plan:
+    """How much is tried, and how it is judged.
+
+    trials: how many; None for as many as there is time for.
+    budget: the resource of a trial that is not cut.
+    metric: the task's primary metric, one of a record's metrics. maximize: whether more of it is better.
+    objectives: what is searched for: the metric, and costs of which less is better.
+    baseline_share: part of the trials that tune the plain backbone.
+    guessing: a score of the metric that a model which has learned nothing may come to; None where that has
+        no bound.
+    """
+
+    trials: int | None
+    budget: float
+    metric: str
+    maximize: bool
+    objectives: Sequence[str]
+    baseline_share: float = 0.2
+    guessing: float | None = None
+
+    def better(self, name: str) -> int:
+        """1 where more of an objective is better, -1 where less is."""
+        return 1 if name == self.metric and self.maximize else -1
+
+    def score(self, trial: TrialRecord) -> Score:
+        """The objectives at the trial's last epoch, each the larger the better."""
+        return [self.better(name) * trial.value(name) for name in self.objectives]
+
+    def guesses(self, trial: TrialRecord) -> bool:
+        """Whether a finished trial may have learned nothing."""
+        if self.guessing is None:
+            return False
+        return self.better(self.metric) * (trial.value(self.metric) - self.guessing) <= 0
+
+
+class TrialScheduler(ABC):
+    """The trials of a study, from where the study stands.
+
+    records: every trial so far by its number, those of earlier runs too.
+    closing: no new trials, and running ones end at their next rung.
+    """
+
+    def __init__(self, study: optuna.Study, plan: Plan, listeners: Sequence[Listener] = ()) -> None:
+        self.study, self.plan = study, plan
+        self.listeners = list(listeners)
+        self.closing = False
+        self.records: dict[int, TrialRecord] = {}
+        # The open trials, each in the study and wherever else it is told of.
+        self._open: dict[int, list[tuple[optuna.Study, optuna.Trial]]] = {}
+        self._unfinished: deque[int] = deque()
+        self._recent: deque[str | None] = deque(maxlen=REPEATED_FAILURES)  # how the last trials failed
+
+    @abstractmethod
+    def ask(self) -> TrialRecord | None:
+        """The next trial, first those that an earlier run left open; None when there is none."""
+
+    def _enter(self, record: TrialRecord) -> bool | None:
+        """Whether a trial passes the rung that its last report came to; None where there is none."""
+        return True
+
+    @property
+    def repeated_failure(self) -> bool:
+        """The last trials all failed, for one and the same reason."""
+        return (
+            len(self._recent) == REPEATED_FAILURES
+            and None not in self._recent
+            and len(set(self._recent)) == 1
+        )
+
+    def _recover(
+        self, trial: FrozenTrial, record: TrialRecord, others: Sequence[tuple[optuna.Study, int]] = ()
+    ) -> None:
+        """Take in a trial of an earlier run. others: its number in other studies that are told of it."""
+        if record.state is State.RUNNING:
+            pairs = ((self.study, trial.number), *others)
+            self._open[record.number] = [(study, open_trial(study, number)) for study, number in pairs]
+            self._unfinished.append(record.number)
+        self.records[record.number] = record
+        whole, record.history = record.history, []
+        for metrics in whole:
+            record.history.append(metrics)
+            self._enter(record)
+        if record.state is State.RUNNING and CUT in trial.user_attrs:
+            self._unfinished.pop()  # killed between the word and the deed
+            self.end(record.number, Report(history=record.history, profile=record.profile))
+
+    def _add(
+        self,
+        role: Role,
+        config: TrialConfig,
+        *,
+        arm: str = "",
+        params: Mapping[str, Any] | None = None,
+        distributions: Mapping[str, BaseDistribution] | None = None,
+    ) -> TrialRecord:
+        """Put a new trial into the study."""
+        attributes = {ROLE: str(role), CONFIG: config.to_json(), **({ARM: arm} if arm else {})}
+        new = create_trial(
+            state=TrialState.RUNNING,
+            params=dict(params or {}),
+            distributions=dict(distributions or {}),
+            user_attrs=attributes,
+        )
+        trial = add_trial(self.study, new)
+        self._open[trial.number] = [(self.study, trial)]
+        self.records[trial.number] = TrialRecord(trial.number, config, role, arm=arm)
+        return self.records[trial.number]
+
+    def started(self, number: int) -> None:
+        """The trial's process runs."""
+        for listener in self.listeners:
+            listener.started(self.records[number])
+
+    def report(self, number: int, report: Report) -> bool:
+        """Take in what is new in a report, and say whether the trial goes on."""
+        record = self.records[number]
+        if number not in self._open:
+            return False
+        mine = self._open[number][0][1]
+        new = report.history[len(record.history) :]
+        told: dict[str, Any] = {}
+        if report.profile and not record.profile:
+            record.profile, record.device = dict(report.profile), report.device
+            told = {PROFILE: record.profile, **({DEVICE: record.device} if record.device else {})}
+        goes_on = not report.last
+        for metrics in new:
+            record.history.append(dict(metrics))
+            with at_once(self.study):
+                while told:
+                    mine.set_user_attr(*told.popitem())
+                mine.set_user_attr(f"{EPOCH}{len(record.history)}", record.history[-1])
+                self._tell_value(record)
+                decision = self._enter(record)
+                if goes_on and (decision is False or (decision is not None and self.closing)):
+                    goes_on = False
+                    mine.set_user_attr(CUT, True)
+            for listener in self.listeners:
+                listener.reported(record)
+        while told:  # of one that has learned nothing
+            mine.set_user_attr(*told.popitem())
+        return goes_on
+
+    def _tell_value(self, record: TrialRecord) -> None:
+        """Report a new epoch's score, if it has one; Optuna takes none where there are several objectives."""
+        name, last = self.plan.objectives[0], record.history[-1]
+        if len(self.plan.objectives) > 1 or not record.has(name):  # the test split has none
+            return
+        step = int(last[RESOURCE])
+        # A trial that is faster than the baseline has several epochs in one of the baseline's.
+        if len(record.history) == 1 or step > int(record.history[-2][RESOURCE]):
+            for _, trial in self._open[record.number]:
+                trial.report(record.value(name), step=step)
+
+    def end(self, number: int, report: Report | None, *, error: str | None = None) -> None:
+        """Close a trial, by its last report or by what ended its process."""
+        if number not in self._open:
+            return
+        if report is not None:
+            self.report(number, report)
+        record = self.records[number]
+        state, record.reason = _outcome(report, error)
+        constraints: dict[str, float] = {}
+        if state is not State.ERROR:
+            assert report is not None
+            constraints = {TRAINABLE: 0.0, **report.violations}
+            if state is State.INFEASIBLE and not any(value > 0 for value in constraints.values()):
+                constraints[TRAINABLE] = 1.0
+        values = [record.value(name) for name in self.plan.objectives] if state is State.COMPLETE else None
+        pairs = self._open.pop(number)
+        with at_once(self.study):
+            if record.reason is not None:
+                pairs[0][1].set_user_attr(REASON, record.reason)
+            for study, trial in pairs:
+                # A search whose writing ended right here has told some of it before.
+                for key in constraints.keys() - trial.constraints.keys():
+                    trial.set_constraint(key, constraints[key])
+                study.tell(trial, values, state=_STATES[state])
+        record.state = state
+        record.traceback = report.traceback if report is not None else None
+        self._recent.append(record.reason if state is State.ERROR else None)
+        for listener in self.listeners:
+            listener.ended(record)
+
+
+_STATES = {
+    State.COMPLETE: TrialState.COMPLETE,
+    State.PRUNED: TrialState.PRUNED,
+    State.INFEASIBLE: TrialState.PRUNED,
+    State.ERROR: TrialState.FAIL,
+}
+
+
+def _outcome(report: Report | None, error: str | None) -> tuple[State, str | None]:
+    if error is None and report is not None:
+        error = report.error
+    if error is not None or report is None:
+        return State.ERROR, error or "the trial's process ended without a word"
+    if report.infeasible is not None:
+        return State.INFEASIBLE, report.infeasible
+    return (State.COMPLETE if report.finished else State.PRUNED), None
+
+
+def leaders(records: Iterable[TrialRecord], plan: Plan) -> tuple[TrialRecord | None, TrialRecord | None]:
+    """The best of the finished trials by the plan's first objective, and the best without attention.
+
+    What may have learned nothing leads where all the others have not, either.
+    """
+    done = [record for record in records if record.state is State.COMPLETE]
+    plain = [record for record in done if record.role is Role.BASELINE]
+
+    def score(record: TrialRecord) -> tuple[bool, float]:
+        return not plan.guesses(record), plan.score(record)[0]
+
+    return max(done, key=score, default=None), max(plain, key=score, default=None)

@@ -1,0 +1,339 @@
+"""What a person sees who calls `automl`; above all when something in the call is wrong."""
+
+import re
+import subprocess
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from PIL import Image
+
+from attention import ATTENTIONS, InputError
+from automl.config.settings import Settings
+from automl.search import run as search
+from automl.storage.folder import new_folder
+from search.spaces import SPACES, fingerprint
+from search.trial_scheduler import Plan
+
+Cli = Callable[..., tuple[int, str, str]]
+Script = Callable[..., subprocess.CompletedProcess[str]]
+
+COMMANDS = (
+    "search",
+    "status",
+    "searches",
+    "remove",
+    "confirm",
+    "compare",
+    "sync",
+    "report",
+    "train",
+    "export",
+    "predict",
+    "spaces",
+    "sites",
+)
+DIGITS = ("train", "--dataset", "digits", "--size", "24", "--subset", "0.1", "--width", "0.25")
+
+
+@pytest.mark.parametrize("command", [(), *[(name,) for name in COMMANDS]], ids=" ".join)
+def test_help(command: tuple[str, ...], cli: Cli) -> None:
+    code, out, err = cli(*command, "--help")
+    assert (code, err) == (0, "")
+    assert "Usage" in out
+    for name in COMMANDS if not command else ():
+        assert re.search(rf"\b{name}\b", out)
+
+
+def test_the_script_is_installed(automl: Script) -> None:
+    done = automl("--help")
+    assert (done.returncode, done.stderr) == (0, "")
+
+
+def test_spaces(cli: Cli) -> None:
+    code, out, _ = cli("spaces")
+    assert code == 0
+    for space in SPACES.values():
+        assert re.search(rf"^{space.name} .*{re.escape(space.summary)}$", out, re.MULTILINE)
+    assert "file.py:function" in out
+
+
+def test_sites(cli: Cli) -> None:
+    code, out, err = cli("sites", "xresnet18", "--size", "128")
+    assert (code, err) == (0, "")
+    heading, *sites, _ = out.splitlines()
+    assert heading.split()[-len(ATTENTIONS) :] == list(ATTENTIONS)
+    assert len(sites) == 17
+    cells = {line.split()[0]: line.split()[1:] for line in sites}
+    channels, stride, size, *costs = cells["stage1.block2.branch"]
+    assert (channels, stride, size) == ("64", "4", "32x32")
+    assert len(costs) == len(ATTENTIONS)
+    # A 1x1 convolution of 64 channels at 32x32: 64 * 64 weights and as many multiplications a position.
+    assert costs[list(ATTENTIONS).index("conv1x1")].split("/")[1].startswith("4.")
+
+
+@pytest.fixture
+def place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A folder with a few things in it that are wrong."""
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "spaces.py").write_text(
+        "from optuna import Trial\n"
+        "def raises(trial): return {}['optimiser']\n"
+        "def refuses(trial): import optuna; raise optuna.TrialPruned\n"
+        "def returns(trial): return {'seed': 0}\n"
+        "number = 3\n"
+    )
+    (tmp_path / "broken.py").write_text("import no_such_library\n")
+    (tmp_path / "empty").mkdir()
+    for i in range(4):
+        (tmp_path / "one" / "cats").mkdir(parents=True, exist_ok=True)
+        Image.fromarray(np.full((9, 9), i, np.uint8)).save(tmp_path / "one" / "cats" / f"{i}.png")
+    (tmp_path / "file.txt").write_text("text")
+    return tmp_path
+
+
+SEARCH = ("search", "--space")
+FOLDER = ("train", "--dataset", "folder", "--data")
+
+BAD: list[tuple[tuple[str, ...], list[str]]] = [
+    # what is searched
+    ((*SEARCH, "wof"), ["unknown space 'wof'", "digits, nette, woof", "Did you mean 'woof'?"]),
+    ((*SEARCH, "gone.py:draw"), ["no file gone.py"]),
+    ((*SEARCH, "spaces.py:raise"), ["'raise'", "Did you mean 'raises'?"]),
+    ((*SEARCH, "spaces.py:number"), ["unknown function", "raises"]),
+    ((*SEARCH, "spaces.py:raises"), ["KeyError", "optimiser", "spaces.py, line 2"]),
+    ((*SEARCH, "spaces.py:returns"), ["must return a search.config.TrialConfig; got dict"]),
+    ((*SEARCH, "broken.py:draw"), ["broken.py cannot be imported", "no_such_library"]),
+    ((*SEARCH, "no_such_module:draw"), ["no_such_module cannot be imported"]),
+    ((*SEARCH, "spaces.py:refuses"), ["refuses its own baseline"]),
+    (("search",), ["say what to search", "--space", "--resume"]),
+    ((*SEARCH, "digits", "--trials", "0"), ["--trials must be 1 or more; got 0"]),
+    ((*SEARCH, "digits", "--trials", "+5"), ["--trials must be a number; got '+5'", "--resume"]),
+    ((*SEARCH, "digits", "--trials", "many"), ["--trials must be a number; got 'many'"]),
+    ((*SEARCH, "digits", "--budget", "banana"), ["--budget must be a time such as", "got 'banana'"]),
+    ((*SEARCH, "digits", "--budget", "0s"), ["--budget must be a time such as", "got '0s'"]),
+    ((*SEARCH, "digits", "--objective", "acuracy"), ["objective 'acuracy'", "mean 'accuracy'?"]),
+    ((*SEARCH, "digits", "--objective", "accuracy,accuracy"), ["different ones", "'accuracy,accuracy'"]),
+    ((*SEARCH, "digits", "--max-memory", "lots"), ["--max-memory must be a size such as", "got 'lots'"]),
+    ((*SEARCH, "digits", "--max-params", "0"), ["--max-params must be a number such as", "got '0'"]),
+    ((*SEARCH, "digits", "--max-params", "1k"), ["nothing in this space meets --max-params 1k", "smallest"]),
+    ((*SEARCH, "digits", "--max-latency-ms", "0"), ["--max-latency-ms must be above 0; got 0"]),
+    ((*SEARCH, "digits", "--sampler", "tpee"), ["unknown sampler 'tpee'", "Did you mean 'tpe'?"]),
+    ((*SEARCH, "digits", "--sampler", "gone:Sampler"), ["--sampler gone:Sampler cannot be made"]),
+    ((*SEARCH, "digits", "--sampler", "grid"), ["--sampler grid needs", "adamw.learning_rate", "no step"]),
+    ((*SEARCH, "digits", "--sampler", "cmaes", "--objective", "accuracy,macs"), ["cmaes knows one"]),
+    ((*SEARCH, "digits", "--equal", "tim"), ["unknown kind of equality 'tim'", "Did you mean 'time'?"]),
+    ((*SEARCH, "digits", "--keep", "0"), ["--keep must be 1 or more; got 0"]),
+    ((*SEARCH, "digits", "--baseline-share", "2"), ["--baseline-share must lie between 0 and 1; got 2"]),
+    ((*SEARCH, "digits", "--warm-start", "older"), ["no search called 'older' in searches", "--storage"]),
+    (("search", "--resume", "older"), ["no search called 'older' in searches", "--storage"]),
+    (("search", "--resume", "older", "--trials", "+5"), ["no search called 'older' in searches"]),
+    (("search", "--resume", "older", "--epochs", "3"), ["--epochs 3 cannot go with --resume", "--budget"]),
+    (
+        ("search", "--resume", "older", "--warm-start", "oldest"),
+        ["--warm-start oldest cannot go with --resume"],
+    ),
+    (("search", "--resume", "older", "--dry-run"), ["--dry-run", "cannot go with --resume"]),
+    (("sync", "older"), ["no search called 'older' in searches", "--storage"]),
+    ((*SEARCH, "digits", "--epochs", "0"), ["training.epochs must be 1 or more; got 0"]),
+    ((*SEARCH, "digits", "--size", "5000"), ["between 24 and 1024", "got 5000"]),
+    ((*SEARCH, "digits", "--size", "0"), ["between 24 and 1024", "got 0"]),
+    ((*SEARCH, "digits", "--subset", "1.5"), ["data.subset", "got 1.5"]),
+    ((*SEARCH, "digits", "--subset", "nan"), ["data.subset", "got nan"]),
+    ((*SEARCH, "digits", "--subset", "0.01"), ["batch_size", "--subset"]),
+    ((*SEARCH, "digits", "--cpus-per-trial", "0"), ["--cpus-per-trial must be above 0; got 0"]),
+    ((*SEARCH, "digits", "--gpus-per-trial", "1.5"), ["--gpus-per-trial", "got 1.5"]),
+    ((*SEARCH, "digits", "--seed", "-1"), ["seed must lie between 0", "got -1"]),
+    ((*SEARCH, "digits", "--name", "a/b"), ["--name", "'a/b'"]),
+    ((*SEARCH, "digits", "--storage", "/proc/x"), ["--storage /proc/x cannot be written"]),
+    ((*SEARCH, "digits", "--storage", "file.txt"), ["--storage file.txt cannot be written"]),
+    ((*SEARCH, "digits", "--data", "empty"), ["digits", "takes no path", "drop --data"]),
+    ((*SEARCH, "woof", "--data", "gone"), ["no file or folder", "gone"]),
+    ((*SEARCH, "woof", "--data", "empty"), ["empty has no folders with images"]),
+    ((*SEARCH, "woof", "--data", "one"), ["one class only, 'cats'"]),
+    ((*SEARCH, "woof", "--data", "file.txt"), ["neither a folder nor an archive"]),
+    # one training
+    ((*DIGITS, "--backbone", "xresnet19"), ["unknown backbone 'xresnet19'", "Did you mean 'xresnet1"]),
+    ((*DIGITS, "--attention", "sagn"), ["unknown attention 'sagn'", "Did you mean 'sagan'?"]),
+    ((*DIGITS, "--attention", "ssa", "--where", "stage1.block9"), ["unknown site", "Did you mean"]),
+    ((*DIGITS, "--attention", "ssa", "--option", "ks"), ["--option takes NAME=VALUE; got 'ks'"]),
+    ((*DIGITS, "--attention", "ssa", "--option", "oder=3"), ["'oder'", "Did you mean 'order'?"]),
+    ((*DIGITS, "--attention", "ssa", "--option", "ks=x"), ["'ks'", "must be int", "'x'"]),
+    ((*DIGITS, "--attention", "ssa", "--option", "ks=2"), ["ks", "2"]),
+    ((*DIGITS, "--attention", "multihead", "--option", "heads=5"), ["heads", "5", "stage1.block2.branch"]),
+    ((*DIGITS, "--symmetric"), ["--symmetric goes with --attention ssa"]),
+    ((*DIGITS, "--symmetric", "--attention", "sagan"), ["--symmetric goes with --attention ssa"]),
+    ((*DIGITS, "--where", "stage1.block2"), ["need an --attention"]),
+    ((*DIGITS, "--device", "tpu"), ["device 'tpu' cannot be used", "auto, cpu or cuda"]),
+    ((*DIGITS, "--device", "cuda:99"), ["device 'cuda:99' cannot be used"]),
+    ((*DIGITS, "--optimizer", "adm"), ["adamw, sgd", "'adm'"]),
+    ((*DIGITS, "--schedule", "cosine"), ["one-cycle, flat-cosine", "'cosine'"]),
+    ((*DIGITS, "--learning-rate", "0", "--epochs", "0"), ["2 problems", "learning_rate", "epochs"]),
+    ((*DIGITS, "--batch-size", "1000"), ["batch_size", "1000"]),
+    (("train", "--dataset", "digts"), ["unknown data source 'digts'", "Did you mean 'digits'?"]),
+    (("train", "--dataset", "folder"), ["folder needs the path", "--data PATH"]),
+    ((*FOLDER, "gone"), ["no file or folder", "gone"]),
+    ((*FOLDER, "empty"), ["empty has no folders with images"]),
+    ((*FOLDER, "one"), ["one class only, 'cats'"]),
+    ((*DIGITS, "--storage", "/proc/x"), ["/proc/x", "cannot be written"]),
+    ((*DIGITS, "--log", "/proc/x/y"), ["/proc/x/y cannot be written"]),
+    ((*DIGITS, "--learning-rate", "1e30"), ["became nan", "lower the learning rate"]),
+    # the rest
+    (("export", "--out", "out"), ["--best", "--run"]),
+    (("export", "--out", "out", "--best", "--run", "a"), ["--best", "--run"]),
+    (("export", "--out", "out", "--best"), ["no search in searches", "automl search"]),
+    (("export", "--out", "out", "--best", "--search", "mine"), ["no search called 'mine'", "--storage"]),
+    (("remove", "mine"), ["no search called 'mine' in searches", "--storage"]),
+    (("remove", "mine", "--yes"), ["no search called 'mine' in searches"]),
+    (("compare", "mine"), ["no search in searches"]),
+    (("confirm",), ["no search in searches"]),
+    (("report",), ["no search in searches"]),
+    (("status",), ["no search in searches"]),
+    (("export", "--out", "out", "--run", "abc"), ["no run 'abc'"]),
+    (("export", "--out", "out", "--run", "abc", "--search", "mine"), ["--search mine goes with --best"]),
+    (("export", "--out", "out", "--best", "--quantize", "int4"), ["unknown quantisation 'int4'", "int8"]),
+    (("export", "--out", "out", "--best", "--alias", "a"), ["--alias a needs --register NAME"]),
+    (("export", "--out", "out", "--best", "--register", "a/b"), ["does not take 'a/b' as the name"]),
+    (("export", "--out", "out", "--best", "--register", "a", "--alias", "v1"), ["--alias must", "'v1'"]),
+    (("predict", "empty", "one/cats/0.png"), ["empty holds no exported model", "automl export"]),
+    (("sites", "resnet"), ["unknown backbone 'resnet'", "Did you mean 'xresnet"]),
+    (("sites", "xresnet18", "--size", "0"), ["--size", "got 0"]),
+    (("sites", "xresnet18", "--width", "0"), ["width", "got 0"]),
+]  # fmt: skip
+
+
+@pytest.mark.usefixtures("store")
+@pytest.mark.parametrize(("arguments", "fragments"), BAD, ids=[" ".join(arguments) for arguments, _ in BAD])
+def test_a_mistake_is_told_once_and_leaves_nothing(
+    arguments: tuple[str, ...], fragments: list[str], place: Path, cli: Cli
+) -> None:
+    code, out, err = cli(*arguments)
+    # Decoding the data once is told too, by whichever test is the first to need it.
+    told = [line for line in err.splitlines() if not line.startswith("decoded ")]
+    assert code == 2
+    assert told[0].startswith("error: ")
+    assert sum(line.startswith("error") for line in told) == 1
+    for fragment in fragments:
+        assert fragment in err
+    assert "Traceback" not in out + err
+    assert not list(place.glob("searches/*"))
+    assert not (place / "out").exists()
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [("serch",), ("sync",), ("train", "--epochs", "many"), ("train", "--colour", "red"), ("export",)],
+    ids=" ".join,
+)
+def test_usage(arguments: tuple[str, ...], cli: Cli) -> None:
+    code, out, err = cli(*arguments)
+    assert code == 2
+    assert "Usage" in err
+    assert "Traceback" not in out + err
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        DIGITS,
+        ("export", "--out", "out", "--run", "a"),
+        ("export", "--out", "out", "--best", "--register", "a"),
+    ],
+    ids=" ".join,
+)
+def test_an_mlflow_server_that_is_not_there(
+    arguments: tuple[str, ...], place: Path, monkeypatch: pytest.MonkeyPatch, cli: Cli
+) -> None:
+    monkeypatch.setenv("MLFLOW_TRACKING_URI", "http://127.0.0.1:9")
+    code, _, err = cli(*arguments)
+    assert code == 2
+    assert "error: MLflow at http://127.0.0.1:9 does not answer" in err
+    assert not list(place.glob("searches/*"))
+
+
+@pytest.fixture
+def earlier(place: Path) -> str:
+    """A search that never came to a trial."""
+    settings = Settings(space="digits", name="older", trials=3)
+    plan = Plan(trials=3, budget=6, metric="accuracy", maximize=True, objectives=["accuracy"])
+    with new_folder(settings, plan, fingerprint=fingerprint(SPACES["digits"]), data="d"):
+        return "older"
+
+
+@pytest.mark.parametrize(
+    ("arguments", "fragments"),
+    [
+        (("--resume", "older", "--space", "woof"), ["made with --space digits", "--warm-start older"]),
+        (("--resume", "auto", "--space", "digits"), ["--resume auto needs the --name"]),
+        (
+            ("--resume", "auto", "--space", "digits", "--name", "older", "--epochs", "3"),
+            ["'older' was made with --epochs None; give it the same again"],
+        ),
+        (("--resume", "our"), ["no search called 'our' in searches; there are older"]),
+        (("--space", "digits", "--name", "older"), ["exists already", "--resume older"]),
+        (("--space", "woof", "--warm-start", "older"), ["made with another space (digits)"]),
+    ],
+    ids=lambda value: " ".join(value),
+)
+@pytest.mark.usefixtures("store", "earlier")
+def test_a_mistake_about_an_earlier_search(
+    arguments: tuple[str, ...], fragments: list[str], place: Path, cli: Cli
+) -> None:
+    before = sorted(place.glob("searches/**/*"))
+    code, out, err = cli("search", *arguments)
+    assert code == 2
+    for fragment in fragments:
+        assert fragment in err
+    assert "Traceback" not in out + err
+    assert sorted(place.glob("searches/**/*")) == before
+
+
+NOWHERE: dict[str, Any] = {"resource": (), "label": (), "concurrent": None}  # of its own
+ELSEWHERE = ("--label", "zone=b", "--concurrent", "2")
+ON_TWO_IN_B = {**NOWHERE, "label": ("zone=b",), "concurrent": 2}
+
+
+@pytest.mark.parametrize(
+    ("more", "called"),
+    [
+        (("auto", "--name", "older"), ("resume", "older", None, NOWHERE)),
+        (("auto", "--name", "older", "--trials", "9"), ("resume", "older", "9", NOWHERE)),
+        (("auto", "--name", "older", *ELSEWHERE), ("resume", "older", None, ON_TWO_IN_B)),
+        (("auto", "--name", "new"), ("run", "new")),
+        (("older",), ("resume", "older", None, {})),
+        (
+            ("older", "--trials", "+9", *ELSEWHERE),
+            ("resume", "older", "+9", {"label": ["zone=b"], "concurrent": 2}),
+        ),
+    ],
+    ids=["there", "more of it", "elsewhere", "not there", "by its name", "by its name, elsewhere"],
+)
+@pytest.mark.usefixtures("earlier")
+def test_a_repeated_job_begins_or_goes_on(
+    more: tuple[str, ...], called: tuple[str, ...], monkeypatch: pytest.MonkeyPatch, cli: Cli
+) -> None:
+    calls: list[tuple[Any, ...]] = []
+
+    def stop(*call: Any) -> None:
+        calls.append(call)
+        raise InputError("that is far enough")
+
+    def resume(name: str, *, trials: str | None, scheduling: dict[str, Any], **more: Any) -> None:
+        stop("resume", name, trials, scheduling)
+
+    monkeypatch.setattr(search, "run_search", lambda settings: stop("run", settings.name))
+    monkeypatch.setattr(search, "resume_search", resume)
+    cli("search", "--space", "digits", "--resume", *more)
+    assert calls == [called]
+
+
+def test_what_only_ray_can_tell(automl: Script, tmp_path: Path) -> None:
+    done = automl("search", "--space", "digits", "--gpus-per-trial", "64", "--trials", "2")
+    assert done.returncode == 2
+    assert re.search(
+        r"^error: a trial asks for 1 CPUs and 64 GPUs on one node; .* --gpus-per-trial", done.stderr, re.M
+    )
+    assert "Traceback" not in done.stderr
+    assert not list(tmp_path.glob("searches/*"))

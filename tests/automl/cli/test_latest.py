@@ -1,0 +1,92 @@
+"""Without a name, all commands act on one search: the one that was worked on last."""
+
+from collections.abc import Callable
+from contextlib import nullcontext
+from dataclasses import replace
+from typing import Any
+
+import pytest
+from confirm_cases import FOUND, FakeWorkers, NoTracker, fake_search
+
+import automl.confirm.run
+import automl.report
+import automl.trials.session
+from attention import InputError
+from automl.cli.searches import list_searches
+from automl.cli.status import read_status
+from automl.confirm import compare
+from automl.confirm.run import run_confirm
+from automl.export import run as export
+from automl.export.chosen import Chosen
+from automl.listeners.retention import CheckpointRetention
+from automl.report.read import read_search
+from automl.storage.folder import old_folder, write_metadata
+from automl.storage.storage import Storage
+
+Acts = Callable[[str], str]
+
+
+def confirmed(storage: str) -> str:
+    return run_confirm(storage=storage).search
+
+
+def reported(storage: str) -> str:
+    return read_search(None, storage).metadata.name
+
+
+def told(storage: str) -> str:
+    return read_status(storage=storage).search
+
+
+def listed(storage: str) -> str:
+    return list_searches(storage)[0].name
+
+
+def exported(storage: str) -> str:
+    return str(export.run_export("out", best=True, storage=storage).chosen.search)
+
+
+def compared(storage: str) -> str:
+    found = compare.run_compare(["older:baseline"], storage=storage)
+    return found[0].name
+
+
+@pytest.mark.usefixtures("store")
+def test_all_act_on_the_one_that_was_worked_on_last(
+    storage: Storage, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(automl.confirm.run, "MlflowProcess", nullcontext)
+    monkeypatch.setattr(automl.confirm.run, "Tracker", NoTracker)
+    monkeypatch.setattr(
+        CheckpointRetention, "ended", lambda self, trial: None
+    )  # that server is slow to delete
+    workers = FakeWorkers(lambda arm, seed: 0.9 + 0.001 * (seed % 3) + 0.02 * arm.startswith("ssa"))
+    monkeypatch.setattr(automl.trials.session, "open_workers", workers.open)
+    monkeypatch.setattr(export, "_export", fake_export)
+    place = str(storage)
+    for name in ("older", "newer"):
+        fake_search(storage, name=name)
+        for one in FOUND:
+            (storage / name / one.folder).write("checkpoint.pt", b"")
+    assert [act(place) for act in (reported, told, listed, exported)] == ["newer"] * 4
+    with old_folder("older", place) as (folder, metadata):  # as `--resume` does
+        write_metadata(folder, replace(metadata, plan={**metadata.plan, "trials": 8}))
+    assert [act(place) for act in (reported, told, listed, exported)] == ["older"] * 4
+    run_confirm("newer", top=1, seeds=6, storage=place)
+    run_confirm("older", top=1, seeds=6, storage=place)
+    acts: list[Acts] = [reported, told, listed, exported, compared, confirmed]
+    capsys.readouterr()
+    for act in acts:
+        assert act(place) == "older", act
+        said = capsys.readouterr().err
+        assert said.count(f"the latest search in {place} is older\n") == (act is not listed)
+    run_confirm("newer", storage=place)
+    assert told(place) == "newer", "the verdict was asked for again"
+
+
+def fake_export(out: Any, chosen: Chosen, quantize: str | None) -> export.ExportResult:
+    if not chosen.checkpoint.exists("checkpoint.pt"):
+        raise InputError("there is no checkpoint")
+    return export.ExportResult(
+        folder=out, chosen=chosen, differences={}, test={}, scores=None, speeds={}, machine="here"
+    )

@@ -1,0 +1,117 @@
+"""Deleting a search."""
+
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from confirm_cases import FOUND, fake_search
+from filelock import FileLock
+
+from attention import InputError
+from automl.cli.remove import run_remove
+from automl.storage.folder import find_search, old_folder
+from automl.storage.storage import Storage
+
+Cli = Callable[..., tuple[int, str, str]]
+
+
+def test_all_of_it_goes_and_nothing_else(storage: Storage) -> None:
+    folder, other = fake_search(storage), fake_search(storage, name="other")
+    (storage / "mine" / FOUND[0].folder).write("checkpoint.pt", b"weights")
+    (storage / ".data").write("images", b"")
+    before = (storage / "other").files()
+    found = run_remove("mine", str(storage))
+    assert found.size > len(b"weights")
+    assert not (storage / "mine").files()
+    assert not folder.exists(), "nor is there a working copy"
+    assert other.exists()
+    assert (storage / "other").files() == before
+    assert (storage / ".data").exists("images")
+    with pytest.raises(InputError, match=r"no search called 'mine' in .*; there are other"):
+        run_remove("mine", str(storage))
+
+
+def test_while_it_runs_it_is_refused(storage: Storage) -> None:
+    fake_search(storage)
+    with (
+        old_folder("mine", str(storage)),
+        pytest.raises(InputError, match=r"search 'mine' is running, or was killed .* stop it before"),
+    ):
+        run_remove("mine", str(storage))
+    assert find_search("mine", str(storage))
+
+
+@pytest.mark.parametrize(
+    "name", ["", ".", "..", "../kept/mine", "mine/.", "mine/confirm", "folder", "nobody"]
+)
+def test_what_is_no_search_of_the_storage(name: str, tmp_path: Path) -> None:
+    fake_search(tmp_path / "kept")
+    (tmp_path / "kept" / "folder").mkdir()
+    with pytest.raises(InputError, match="no search called"):
+        run_remove(name, str(tmp_path / "kept"))
+    assert (tmp_path / "kept" / "mine" / "search.json").exists()
+
+
+def test_a_link_is_not_followed(tmp_path: Path) -> None:
+    folder = fake_search(tmp_path / "kept")
+    (tmp_path / "photos").mkdir()
+    (tmp_path / "photos" / "cat.jpg").touch()
+    (folder / "photos").symlink_to(tmp_path / "photos")
+    run_remove("mine", str(tmp_path / "kept"))
+    assert (tmp_path / "photos" / "cat.jpg").exists()
+
+
+def test_a_damaged_one(tmp_path: Path) -> None:
+    (fake_search(tmp_path) / "search.json").write_text("{")
+    assert run_remove("mine", str(tmp_path)).experiment is None
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_what_cannot_be_deleted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    folder = fake_search(tmp_path)
+    unlink = Path.unlink
+
+    def refuse(self: Path, missing_ok: bool = False) -> None:
+        if self.name == "study.journal":
+            raise PermissionError(13, "Permission denied", str(self))
+        unlink(self, missing_ok)
+
+    monkeypatch.setattr(Path, "unlink", refuse)
+    with pytest.raises(InputError, match=r"'mine' cannot be deleted as a whole \(.*study.journal"):
+        run_remove("mine", str(tmp_path))
+    assert (folder / "search.json").exists(), "it can be deleted again"
+
+
+@pytest.mark.parametrize(
+    ("more", "terminal", "answer", "code", "gone"),
+    [
+        (("--yes",), False, None, 0, True),
+        ((), False, None, 2, False),
+        ((), True, True, 0, True),
+        ((), True, False, 0, False),
+    ],
+    ids=["yes", "no terminal", "asked: yes", "asked: no"],
+)
+def test_the_command(
+    more, terminal, answer, code, gone, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, cli: Cli
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    folder = fake_search(tmp_path / "searches")
+    monkeypatch.setattr(sys.stdin, "isatty", lambda: terminal, raising=False)
+    asked: list[str] = []
+    monkeypatch.setattr("typer.confirm", lambda text, **how: asked.append(text) or answer)
+    ended, out, err = cli("remove", "mine", *more)
+    assert ended == code
+    assert folder.exists() is not gone
+    if gone:
+        assert out.startswith(f"removed   search mine in {folder}, 0.0 MB\n")
+        assert "stays     its runs in MLflow in experiment digits, exported and registered models" in out
+    assert ("give --yes to delete mine" in err) == (code == 2)
+    assert asked == ([f"Delete search mine in {folder}, 0.0 MB?"] if terminal else [])
+
+
+def test_the_lock_of_another_process(tmp_path: Path) -> None:
+    folder = fake_search(tmp_path)
+    with FileLock(folder / ".lock"), pytest.raises(InputError, match="is running"):
+        run_remove("mine", str(tmp_path))

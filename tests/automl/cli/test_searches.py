@@ -1,0 +1,108 @@
+"""The list of searches."""
+
+import json
+import os
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from confirm_cases import CONV, FOUND, SSA, fake_search, record
+from filelock import FileLock
+
+from automl.cli.searches import Listed, list_searches, searches_table
+from automl.storage.folder import old_folder
+from automl.storage.storage import Storage
+from search.record import State
+
+Cli = Callable[..., tuple[int, str, str]]
+WHOLE = [*FOUND, record(4, 0.5, SSA), record(5, 0.5, CONV)]
+
+
+def test_what_is_worked_on_last_comes_first(storage: Storage) -> None:
+    for name in ("a", "b", "c"):
+        fake_search(storage, name=name)
+    (storage / ".data").write("images", b"")
+    with old_folder("b", str(storage)):
+        pass
+    (storage / "b" / "trials/0001").write("checkpoint.pt", bytes(2_000_000))
+    found = list_searches(str(storage))
+    assert [one.name for one in found] == ["b", "c", "a"]
+    assert found[0].age <= found[1].age <= found[2].age
+    assert found[0].size > 2_000_000 > found[1].size > 1000
+
+
+@pytest.mark.parametrize(
+    ("records", "locked", "state", "trials"),
+    [
+        (FOUND, False, "stopped", "4/6"),
+        (FOUND, True, "running", "4/6"),
+        ([*FOUND, record(4, 0.5, SSA, state=State.RUNNING)], False, "stopped", "4/6"),
+        (WHOLE, False, "finished", "6/6"),
+    ],
+)
+def test_a_line(records, locked: bool, state: str, trials: str, tmp_path: Path) -> None:
+    folder = fake_search(tmp_path, records)
+    if locked:
+        with FileLock(folder / ".lock"):
+            (one,) = list_searches(str(tmp_path))
+    else:
+        (one,) = list_searches(str(tmp_path))
+    heading, line = searches_table([one])
+    assert heading.split() == ["name", "space", "state", "trials", "best", "verdict", "age", "size"]
+    assert line.split()[:5] == ["mine", "digits", state, trials, "0.85"]
+    assert (one.problem, one.verdict, one.metric) == (None, None, "accuracy")
+
+
+def test_damage_is_told_and_ends_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, cli: Cli) -> None:
+    monkeypatch.chdir(tmp_path)
+    for name in ("a", "b", "c", "d"):
+        fake_search(Path("searches"), name=name)
+    (tmp_path / "searches/a/search.json").write_text("{")
+    study = tmp_path / "searches/b/study.journal"
+    study.write_text("{\n" + study.read_text())
+    (tmp_path / "searches/c/trials").mkdir()
+    (tmp_path / "searches/c/study.journal").unlink()
+    for name, days in (("a", 4), ("b", 3), ("c", 2), ("d", 1)):
+        for file in (tmp_path / "searches" / name).glob("s*"):
+            os.utime(file, (os.stat(file).st_mtime - 86400 * days,) * 2)
+    code, out, err = cli("searches", "--json")
+    assert (code, err) == (0, "")
+    *lines, last = out.splitlines()
+    assert lines[1].split()[:4] == ["d", "digits", "stopped", "4/6"]
+    assert lines[2].split()[:3] == ["c", "digits", "lost"]
+    assert [line.split()[:2] for line in (lines[3], lines[5])] == [["b", "damaged"], ["a", "damaged"]]
+    assert f"line 1 of {study} is damaged" in lines[4]
+    assert "search.json is damaged or not one of ours" in lines[6]
+    assert [line.split()[-2] for line in (lines[1], lines[2], lines[3], lines[5])] == ["1d", "2d", "3d", "4d"]
+    values = json.loads(last)
+    assert [value["state"] for value in values] == ["stopped", "lost", "damaged", "damaged"]
+    assert values[0]["best"] == 0.85
+
+
+def test_none(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, cli: Cli) -> None:
+    monkeypatch.chdir(tmp_path)
+    assert cli("searches", "--json") == (0, "no searches\n[]\n", "")
+
+
+LONG = Listed(
+    name="imagewoof-20261231-235959",
+    space="my_space.py:a_very_long_name",
+    state="confirming",
+    ended=1000,
+    trials=1000,
+    metric="accuracy",
+    best=0.912345,
+    verdict="equivalent",
+    age=359 * 86400,
+    size=1_234_567_890_123,
+)
+
+
+@pytest.mark.parametrize("name", ["digits-20261121-231914", "a", "x" * 60])
+def test_80_columns(name: str) -> None:
+    lines = searches_table([Listed(**{**vars(LONG), "name": name}), LONG])
+    assert max(map(len, lines)) <= 80
+    assert sum(line.startswith(name) for line in lines) == 1, "a name can be copied"
+    assert lines[-1].split() == [
+        "a_very…", "confirming", "1000/1000", "0.9123", "equivalent", "359d", "1.2TB"
+    ]  # fmt: skip

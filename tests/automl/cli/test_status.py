@@ -1,0 +1,158 @@
+"""How a search stands, seen from beside it."""
+
+import json
+import shlex
+import time
+from contextlib import nullcontext
+from pathlib import Path
+
+import pytest
+from confirm_cases import CONV, FOUND, SSA, FakeWorkers, NoTracker, fake_search, record
+from filelock import FileLock
+
+import automl.confirm.run
+import automl.trials.session
+from automl.cli.status import read_status
+from automl.confirm.run import run_confirm
+from automl.storage.folder import old_folder
+from automl.storage.storage import Storage
+from automl.trials.interrupt import Stopped
+from search.record import State
+
+BROKEN = record(4, 0.5, SSA, state=State.PRUNED)
+
+
+@pytest.fixture
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.chdir(tmp_path)
+    now = time.time()
+    timed = [record(i, 0.7 + i / 100, [None, SSA, CONV][i]) for i in range(3)]
+    for i, one in enumerate(timed):
+        one.history[0] |= {"time": now - 100 + 20 * i, "seconds": 1800.0}
+    return fake_search(tmp_path / "searches", [*timed, BROKEN])
+
+
+def test_what_is_told(folder: Path) -> None:
+    found = read_status()
+    assert (found.search, found.running, found.trials) == ("mine", False, 6)
+    assert (found.states["complete"], found.states["pruned"], found.states["running"]) == (3, 1, 0)
+    assert found.best == ("002 xresnet18 conv1x1@stage1.block1", 0.72)
+    assert found.baseline == ("000 xresnet18 plain", 0.70)
+    assert found.quiet == pytest.approx(60, abs=20)
+    assert found.hours == pytest.approx(1.5, abs=0.01)
+    assert found.left is None
+    assert found.lines()[0].startswith("search    mine: stopped, ")
+    assert found.lines()[-1] == "next      automl search --resume mine"
+
+
+def test_beside_the_process_that_runs_it(folder: Path) -> None:
+    with FileLock(folder / ".lock"):
+        found = read_status("mine")
+    assert found.running
+    assert found.left == pytest.approx((3 * 1800 + 1) / 4 * 2), "as the ended trials took"
+    assert found.lines()[0].startswith("search    mine: running, ")
+    assert "about 45m00s left" in found.lines()[-1]
+
+
+NIGHT = 8 * 3600.0
+
+
+@pytest.mark.parametrize(("slots", "left"), [(0, 3 * 60), (1, 3 * 60 - 10), (2, (3 * 60 - 2 * 10) / 2)])
+def test_the_time_left_counts_training_alone(slots: int, left: float, tmp_path: Path) -> None:
+    trials = [record(i, 0.7, None if i == 0 else SSA) for i in range(3)]
+    running = [record(3 + i, 0.5, CONV, state=State.RUNNING) for i in range(slots)]
+    for one in (*trials, *running):
+        seconds = 60.0 if one in trials else 10.0
+        one.history[0] |= {"time": time.time() - (NIGHT if one is trials[0] else 0), "seconds": seconds}
+    folder = fake_search(tmp_path, [*trials, *running])
+    with FileLock(folder / ".lock"):
+        assert read_status("mine", str(tmp_path)).left == pytest.approx(left)
+
+
+def test_what_nobody_is_at_is_interrupted(tmp_path: Path) -> None:
+    running = [record(i, 0.5, CONV, state=State.RUNNING) for i in (4, 5)]
+    folder = fake_search(tmp_path, [*FOUND, *running])
+    found = read_status("mine", str(tmp_path))
+    assert (found.state, found.states["interrupted"], found.states["running"]) == ("stopped", 2, 0)
+    assert found.lines()[1] == "trials    4 of 6 ended (4 complete, 2 interrupted)"
+    assert found.lines()[-1] == f"next      automl search --resume mine --storage {tmp_path}"
+    with FileLock(folder / ".lock"):
+        found = read_status("mine", str(tmp_path))
+    assert (found.state, found.states["interrupted"], found.states["running"]) == ("running", 0, 2)
+    assert found.lines()[1] == "trials    4 of 6 ended (2 running, 4 complete)"
+
+
+@pytest.mark.parametrize("how", ["gone", "empty"])
+@pytest.mark.parametrize("running", [False, True])
+def test_a_study_that_is_lost(how: str, running: bool, storage: Storage) -> None:
+    folder = fake_search(storage)
+    (storage / "mine" / FOUND[0].folder).write("checkpoint.pt", b"")
+    with old_folder("mine", str(storage)):
+        (folder / "study.journal").unlink()
+        if how == "empty":
+            (folder / "study.journal").touch()
+        found = read_status("mine", str(storage)) if running else None
+    found = found or read_status("mine", str(storage))
+    assert (found.state, found.ended, found.best) == ("lost", 0, None)
+    assert found.lines()[1:] == [
+        "trials    unknown: study.journal is gone or empty, and there were trials",
+        "next      bring study.journal back from a copy, or delete the search: "
+        f"automl remove mine --storage {shlex.quote(str(storage))}",
+    ]
+    assert found.to_json()["running"] is False
+
+
+def test_before_its_first_trial_nothing_is_lost(tmp_path: Path) -> None:
+    folder = fake_search(tmp_path, [])
+    (folder / "study.journal").unlink()
+    assert read_status("mine", str(tmp_path)).state == "stopped"
+
+
+def test_all_its_trials_are_there(tmp_path: Path) -> None:
+    fake_search(tmp_path, [*FOUND, record(4, 0.5, SSA), record(5, 0.5, CONV)])
+    found = read_status("mine", str(tmp_path))
+    assert (found.state, found.said) == ("finished", None)
+    assert not any(line.startswith("next") for line in found.lines())
+
+
+def test_the_command(folder: Path, cli) -> None:
+    code, out, err = cli("status", "--json")
+    assert (code, err) == (0, "the latest search in searches is mine\n")
+    *lines, last = out.splitlines()
+    assert lines[1] == "trials    4 of 6 ended (3 complete, 1 pruned)"
+    assert json.loads(last)["states"]["complete"] == 3
+
+
+@pytest.mark.parametrize("records", [FOUND, [*FOUND, record(4, 0.5, SSA), record(5, 0.5, CONV)]])
+def test_beside_a_confirmation(records, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(automl.confirm.run, "MlflowProcess", nullcontext)
+    monkeypatch.setattr(automl.confirm.run, "Tracker", NoTracker)
+    folder = fake_search(tmp_path, records)
+    place = str(tmp_path)
+
+    def run(most: int) -> None:
+        workers = FakeWorkers(lambda arm, seed: 0.9 + 0.02 * arm.startswith("ssa") + seed / 1e4, most=most)
+        monkeypatch.setattr(automl.trials.session, "open_workers", workers.open)
+        run_confirm("mine", top=1, seeds=6, storage=place)
+
+    with pytest.raises(Stopped):
+        run(most=10)
+    found = read_status("mine", place)
+    assert (found.state, found.said) == ("stopped", "unfinished")
+    assert found.lines()[-1] == f"next      automl confirm --search mine --storage {place}"
+    with FileLock(folder / ".lock"):
+        assert read_status("mine", place).state == "confirming"
+    run(most=100)
+    found = read_status("mine", place)
+    assert (found.state, found.said) == ("stopped" if len(records) < 6 else "finished", "better")
+    with FileLock(folder / ".lock"):
+        assert read_status("mine", place).state == "running"
+
+
+def test_no_search(tmp_path: Path, cli, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    assert "there is no search in searches" in cli("status")[2]
+    fake_search(tmp_path / "searches", FOUND)
+    code, _, err = cli("status", "other")
+    assert code == 2
+    assert "no search called 'other' in searches; there are mine" in err

@@ -1,0 +1,126 @@
+"""Who takes part in a confirmation."""
+
+import pytest
+from confirm_cases import CONV, SAGAN, SSA, record
+
+from attention import InputError, Spec
+from automl.config.settings import Settings
+from automl.confirm.arms import ablations, choose_arms
+from search.config import Model, TrialConfig
+from search.record import Role, State
+from search.spaces import Space
+from search.trial_scheduler import Plan
+
+PLAN = Plan(trials=9, budget=1, metric="accuracy", maximize=True, objectives=["accuracy"])
+TWO = {**SSA, **SAGAN}
+
+
+def draw(trial):
+    sites = ["stage1.block1", "stage1.block2", "stage2.block1"][: trial.suggest_int("modules", 0, 2)]
+    kinds = [trial.suggest_categorical(f"type{i}", ["ssa", "conv1x1", "sagan"]) for i in range(len(sites))]
+    placement = {site: Spec(kind) for site, kind in zip(sites, kinds, strict=True)}
+    return TrialConfig(model=Model(backbone="xresnet18", width=0.25, placement=placement))
+
+
+SPACE = Space(name="mine", draw=draw, baseline={"modules": 0}, summary="")
+
+
+def choose(*records, top=2, plan=PLAN, space=SPACE):
+    return choose_arms(records, plan, space, Settings(space="mine", name="mine"), top=top)
+
+
+def named(arm_set, role):
+    return [arm.name for arm in arm_set.arms if arm.role is role]
+
+
+BASELINE = record(0, 0.8)
+FOUND = [
+    BASELINE,
+    record(1, 0.85, training={"learning_rate": 1e-3}),
+    record(2, 0.9, SSA),
+    record(3, 0.95, TWO, training={"learning_rate": 2e-3}),
+    record(4, 0.93, SAGAN),
+    record(5, 0.97, CONV),
+    record(6, 0.99, SSA, state=State.PRUNED),
+]
+
+
+def test_the_best_that_were_trained_to_their_end_take_part():
+    arm_set = choose(*FOUND)
+    assert named(arm_set, Role.BASELINE) == ["baseline (trial 1)"]
+    assert arm_set.score == 0.85
+    assert named(arm_set, Role.FINALIST) == [
+        "ssa@stage1.block2.branch + sagan@stage2.block1 (trial 3)", "sagan@stage2.block1 (trial 4)",
+    ]  # fmt: skip
+    assert named(arm_set, Role.CONTROL) == ["control: conv1x1@stage1.block1 (trial 5)"]
+    assert arm_set.arms[0].role is Role.BASELINE
+    assert arm_set.warnings == []
+
+
+def test_the_plain_backbone_has_what_the_sampler_found_for_the_finalists():
+    baseline_candidates = choose(*FOUND).baseline_candidates
+    assert [arm.name for arm in baseline_candidates] == [
+        "baseline: plain as trial 3"
+    ]  # trial 4's are trial 0's
+    assert baseline_candidates[0].config.training.learning_rate == 2e-3
+    assert baseline_candidates[0].config.model.placement == {}
+
+
+def test_the_arm_by_chance_has_as_many_modules():
+    arm_set = choose(*FOUND)
+    (chance,) = (arm for arm in arm_set.arms if arm.role is Role.RANDOM)
+    finalist = arm_set.arms[1]
+    assert len(chance.config.model.placement) == 2
+    assert chance.config.model.placement != finalist.config.model.placement
+    assert {spec.type for spec in chance.config.model.placement.values()} != {"conv1x1"}
+    assert chance.config.training == finalist.config.training
+    assert choose(*FOUND) == arm_set, "chance of a seed"
+
+
+def test_a_control_is_made_where_none_was_found():
+    (control,) = (arm for arm in choose(*FOUND[:5]).arms if arm.role is Role.CONTROL)
+    assert control.trial is None
+    assert control.config.model.placement == {site: Spec("conv1x1") for site in TWO}
+    assert control.config.training.learning_rate == 2e-3
+
+
+def test_repetitions_are_one():
+    again = record(7, 0.94, SAGAN)
+    again.config = again.config.change(seed=9)
+    assert [arm.trial for arm in choose(*FOUND[:5], again, top=3).arms if arm.role is Role.FINALIST] == [
+        3,
+        7,
+        2,
+    ]
+
+
+def test_fewer_finalists_than_asked():
+    arm_set = choose(*FOUND[:3], top=3)
+    assert arm_set.warnings[0] == "the search has 1 finished trials with attention, not 3"
+
+
+def test_a_space_that_cannot_draw_by_chance():
+    only = Space(name="only", draw=lambda trial: TrialConfig(), baseline={}, summary="")
+    arm_set = choose(*FOUND, space=only)
+    assert named(arm_set, Role.RANDOM) == []
+    assert "no arm is one by chance" in arm_set.warnings[0]
+
+
+@pytest.mark.parametrize(
+    ("records", "missing"), [(FOUND[2:], "baseline"), (FOUND[:2], "trial with attention")]
+)
+def test_nothing_to_confirm(records, missing):
+    with pytest.raises(InputError, match=f"no {missing} was trained to its end.*--resume mine"):
+        choose(*records)
+
+
+def test_ablations_leave_one_out():
+    arm = choose(*FOUND).arms[1]
+    made = ablations(arm)
+    assert [a.name for a in made] == ["without ssa@stage1.block2.branch", "without sagan@stage2.block1"]
+    assert [set(a.config.model.placement) for a in made] == [set(SAGAN), set(SSA)]
+
+
+def test_less_is_better():
+    plan = Plan(trials=9, budget=1, metric="accuracy", maximize=False, objectives=["accuracy"])
+    assert [arm.trial for arm in choose(*FOUND, plan=plan).arms if arm.role is Role.FINALIST] == [2, 4]

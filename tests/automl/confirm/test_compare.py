@@ -1,0 +1,212 @@
+"""Searches and runs side by side."""
+
+import json
+from contextlib import nullcontext
+from pathlib import Path
+
+import numpy as np
+import pytest
+from confirm_cases import SSA, FakeWorkers, NoTracker, config, fake_search
+from mlflow import MlflowClient
+from scipy import stats
+
+import automl.confirm.run
+import automl.trials.session
+from attention import InputError
+from automl.confirm.compare import run_compare
+from automl.confirm.run import run_confirm
+from automl.storage.storage import Storage
+from automl.tracking.run_spec import RunSpec
+from automl.tracking.tracker import Tracker
+from automl.tracking.writer import MlflowWriter
+from search.config import TrialConfig
+from search.record import State, TrialRecord
+
+LEAD = "ssa@stage1.block2.branch"
+
+
+def training(place: TrialConfig, scores: dict[int, float], metric: str = "accuracy") -> str:
+    """Runs in MLflow of one configuration with these scores, as `automl train` makes them: their ids."""
+    made = []
+    for seed, score in scores.items():
+        tracker = Tracker(
+            MlflowWriter(RunSpec(experiment="train", checkpoint=lambda record: Storage("nowhere")))
+        )
+        history = [{"epoch": 1, "resource": 1, "accuracy": score, metric: score}]
+        trial = TrialRecord(0, place.change(seed=seed), state=State.COMPLETE, history=history)
+        tracker.ended(trial)
+        tracker.close()
+        made.append(tracker.runs[0])
+    return ",".join(made)
+
+
+def values(mean: float, seeds: range, which: int) -> dict[int, float]:
+    noise = np.random.default_rng(which).normal(0, 0.003, len(seeds))
+    return dict(zip(seeds, (mean + noise).tolist(), strict=True))
+
+
+PLAIN, OTHER = config(), config(SSA)
+
+
+def test_runs_of_the_same_seeds_are_compared_pair_by_pair(store: MlflowClient) -> None:
+    theirs, ours = values(0.8, range(8), 1), values(0.82, range(8), 2)
+    (found,) = run_compare([training(PLAIN, theirs), training(OTHER, ours)])
+    reference = stats.ttest_rel(list(ours.values()), list(theirs.values())).confidence_interval()
+    assert (found.word, found.paired, found.difference.count) == ("better", True, 8)
+    assert found.difference.low == pytest.approx(100 * reference.low)
+    assert "validation split" in found.sentence
+    (back,) = run_compare([training(OTHER, ours), training(PLAIN, theirs)])
+    assert back.word == "worse"
+    assert back.difference.mean == pytest.approx(-found.difference.mean)
+
+
+def test_runs_of_other_seeds_are_compared_as_they_are(store: MlflowClient) -> None:
+    theirs, ours = values(0.8, range(8), 1), values(0.82, range(10, 16), 2)
+    (found,) = run_compare([training(PLAIN, theirs), training(OTHER, ours)])
+    assert (found.word, found.paired, found.difference.count) == ("better", False, 6)
+    assert "not paired" in found.sentence
+
+
+def test_equal_within_the_margin(store: MlflowClient) -> None:
+    runs = [training(PLAIN, values(0.8, range(8), 1)), training(OTHER, values(0.8, range(8), 2))]
+    assert run_compare(runs, margin=2)[0].word == "equivalent"
+    assert run_compare(runs, margin=0.01)[0].word == "undecided"
+
+
+def test_scores_that_never_differ_tell_nothing(store: MlflowClient) -> None:
+    same = dict.fromkeys(range(8), 1.0)
+    (found,) = run_compare([training(PLAIN, same), training(OTHER, same)], margin=2)
+    assert found.word == "cannot tell", "nobody knows how far seeds differ, nor how many images there were"
+
+
+def test_several_are_corrected_for(store: MlflowClient) -> None:
+    runs = [training(PLAIN, values(0.8, range(8), i)) for i in range(4)]
+    found = run_compare(runs)
+    ps = sorted(one.difference.p for one in found)
+    assert min(one.p_holm for one in found) == pytest.approx(min(1, 3 * ps[0]))
+
+
+@pytest.fixture
+def confirmed(store: MlflowClient, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    folder = fake_search(tmp_path / "searches")
+
+    def score(arm: str, seed: int) -> float:
+        noise = 0.002 * float(np.random.default_rng([len(arm), seed]).normal())
+        return 0.9 + noise + (0.02 if arm.startswith(LEAD) else 0)
+
+    monkeypatch.setattr(automl.trials.session, "open_workers", FakeWorkers(score).open)
+    monkeypatch.setattr(automl.confirm.run, "MlflowProcess", nullcontext)
+    monkeypatch.setattr(automl.confirm.run, "Tracker", NoTracker)
+    run_confirm("mine", top=2, seeds=8)
+    return folder
+
+
+def test_a_search_stands_for_its_winner_and_has_other_arms(confirmed, cli) -> None:
+    code, out, _ = cli("compare", "mine:baseline", "mine", "mine:control", "--json")
+    assert code == 0
+    *lines, last = out.splitlines()
+    value = json.loads(last)
+    assert value["reference"] == "mine:baseline"
+    assert [one["word"] for one in value["comparisons"]] == ["better", "equivalent"]
+    assert lines[0].startswith("mine against mine:baseline: better, +")
+    verdict = json.loads((confirmed / "confirm" / "verdict.json").read_text())
+    assert value["comparisons"][0]["interval"] == pytest.approx(verdict["interval"])
+    assert "test split" in lines[0]
+
+
+def test_a_margin_below_one_test_image_is_not_seen(confirmed, cli) -> None:
+    verdict = json.loads((confirmed / "confirm" / "verdict.json").read_text())
+    for part, word in ((0.9, "cannot tell"), (1.1, "equivalent")):
+        margin = str(part * verdict["resolution"])
+        _, out, _ = cli("compare", "mine:baseline", "mine:control", "--margin", margin, "--json")
+        (found,) = json.loads(out.splitlines()[-1])["comparisons"]
+        assert found["word"] == word
+
+
+def test_a_winner_against_runs_scored_on_the_same_split(confirmed, store) -> None:
+    runs = training(PLAIN, values(0.9, range(8), 1), metric="test_accuracy")
+    assert run_compare([runs, "mine"])[0].word == "better"
+
+
+def test_one_name_alone_is_what_the_latest_search_is_compared_with(confirmed, store, cli) -> None:
+    runs = training(PLAIN, values(0.9, range(8), 1), metric="test_accuracy")
+    code, out, err = cli("compare", runs)
+    assert code == 0
+    assert "the latest search in searches is mine\n" in err
+    assert out.startswith(f"mine against {runs}: better, +")
+    assert run_compare(["mine:baseline"])[0].name == "mine"
+
+
+@pytest.mark.parametrize(
+    ("names", "said"),
+    [
+        (["mine"], "'mine' is the latest search itself; say two or more to compare"),
+        (["mine", "nobody"], "'nobody' is neither a search in searches nor a run"),
+        (["mine", "mine:nothing"], "unknown arm of mine 'nothing'"),
+        (["mine", "RUNS"], "there is no split that all have scores of"),
+        (["mine", "mine:baseline", "--margin", "-1"], "--margin must be 0 or more"),
+    ],
+)
+def test_mistakes_are_told(confirmed, store, cli, names, said) -> None:
+    runs = training(PLAIN, values(0.9, range(8), 1))
+    code, _, err = cli("compare", *(runs if name == "RUNS" else name for name in names))
+    assert code == 2
+    assert said in err
+
+
+@pytest.mark.parametrize(
+    ("one", "other", "said"),
+    [
+        ((PLAIN, range(1)), (OTHER, range(1)), "one seed says nothing"),
+        ((PLAIN, range(3)), (OTHER.change(data={"subset": 0.5}), range(3)), "other images in their splits"),
+        ((PLAIN, range(3)), (OTHER.change(task="detection"), range(3)), "is of task classification"),
+    ],
+)
+def test_what_cannot_be_compared(store, monkeypatch, one, other, said) -> None:
+    from automl.confirm import compare
+
+    monkeypatch.setattr(compare, "TASKS", {**compare.TASKS, "detection": compare.TASKS["classification"]})
+    runs = [training(place, values(0.9, seeds, 1)) for place, seeds in (one, other)]
+    with pytest.raises(InputError, match=said):
+        run_compare(runs)
+
+
+def below_search(scores: dict[int, float], digest: str, place: TrialConfig = PLAIN) -> str:
+    """Ids of runs below that of a confirmation, below that of a search of data with that digest."""
+    ids = training(place, scores)
+    client = MlflowClient()
+    experiment = client.get_run(ids.split(",")[0]).info.experiment_id
+    search = client.create_run(experiment).info.run_id
+    client.log_param(search, "data", digest)
+    confirmation = client.create_run(experiment, tags={"mlflow.parentRunId": search}).info.run_id
+    for one in ids.split(","):
+        client.set_tag(one, "mlflow.parentRunId", confirmation)
+    return ids
+
+
+def test_runs_of_other_images_are_refused(store: MlflowClient) -> None:
+    first, again = (below_search(values(0.8, range(3), i), "a" * 16) for i in (1, 2))
+    other = below_search(values(0.8, range(3), 3), "b" * 16, OTHER)
+    unknown = training(PLAIN, values(0.8, range(3), 4))
+    assert run_compare([first, again])
+    assert run_compare([first, unknown])
+    with pytest.raises(InputError, match=f"the images were others when .* was trained .{'a' * 16}.* than"):
+        run_compare([first, other])
+    mixed = below_search({7: 0.8}, "b" * 16)
+    with pytest.raises(InputError, match="had different images"):
+        run_compare([f"{first},{mixed}", again])
+
+
+def test_runs_of_one_sample_differ_in_their_seeds_alone(store) -> None:
+    mixed = training(PLAIN, {0: 0.8}) + "," + training(OTHER, {1: 0.8})
+    with pytest.raises(InputError, match="differ in more than their seeds"):
+        run_compare([mixed, mixed])
+    twice = training(PLAIN, {0: 0.8}) + "," + training(PLAIN, {0: 0.81})
+    with pytest.raises(InputError, match="have the seed 0"):
+        run_compare([twice, twice])
+
+
+def test_a_search_that_was_not_confirmed(store, tmp_path) -> None:
+    fake_search(tmp_path / "searches")
+    with pytest.raises(InputError, match=r"has not been confirmed.*automl confirm --search mine"):
+        run_compare(["mine", "mine"])

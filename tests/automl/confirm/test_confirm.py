@@ -1,0 +1,397 @@
+"""A confirmation from the search's study to the verdict, with scores that nobody had to train for."""
+
+import json
+from contextlib import nullcontext
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from automl_cases import HERE, tiny
+from confirm_cases import FOUND, SAGAN, SSA, FakeWorkers, NoTracker, fake_search
+from mlflow import MlflowClient
+
+import automl.confirm.run
+import automl.trials.session
+from attention import Spec
+from automl.cli.status import read_status
+from automl.cli.sync import run_sync
+from automl.confirm.protocol import confirmations
+from automl.confirm.run import run_confirm
+from automl.data.manifest import Manifest
+from automl.tasks import open_task
+from automl.tasks.same_data import keep_manifest, read_manifest
+from automl.trials.interrupt import Stopped
+from search.study import open_study, own_trials
+
+BASELINE, LEAD = "baseline (trial 0)", "ssa@stage1.block2.branch (trial 1)"
+RIVAL = "baseline: plain as trial 1"
+
+
+def noise(arm: str, seed: int) -> float:
+    return 0.01 * float(np.random.default_rng([len(arm), seed]).normal())
+
+
+def gain(arm: str, seed: int) -> float:
+    """The leading finalist is better by two points."""
+    return 0.9 + noise(arm, seed) / 4 + (0.02 if arm == LEAD else 0)
+
+
+@pytest.fixture
+def tracked(store: MlflowClient, tmp_path: Path) -> Path:
+    """The folder of a search whose confirmation goes to MLflow."""
+    return fake_search(tmp_path / "searches")
+
+
+@pytest.fixture
+def search(tracked: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """The same without MLflow."""
+    monkeypatch.setattr(automl.confirm.run, "MlflowProcess", nullcontext)
+    monkeypatch.setattr(automl.confirm.run, "Tracker", NoTracker)
+    return tracked
+
+
+@pytest.fixture
+def at_work(monkeypatch):
+    """Puts workers in the place of Ray's."""
+
+    def put(workers: FakeWorkers) -> FakeWorkers:
+        monkeypatch.setattr(automl.trials.session, "open_workers", workers.open)
+        return workers
+
+    return put
+
+
+def test_all_arms_get_the_same_fresh_seeds(search, at_work):
+    workers = at_work(FakeWorkers(gain))
+    result = run_confirm("mine", top=2, seeds=8)
+    first, rest = workers.trained[0], workers.trained[1:]
+    assert first == (RIVAL, 0), "the plain backbone with the finalist's hyperparameters, as in the search"
+    names = [arm["name"] for arm in result.value["arms"]]
+    assert rest == [(name, seed) for seed in range(1, 9) for name in names]
+    assert names[:3] == [BASELINE, LEAD, "sagan@stage2.block1 (trial 2)"]
+    assert result.verdict.said == "better"
+    assert result.value["winner"] == LEAD
+    assert json.loads((search / "confirm" / "verdict.json").read_text()) == result.value
+    assert read_status("mine").verdict == result.verdict.sentence
+
+
+def test_who_trained_longer_is_not_called_better(search, at_work, cli):
+    def seconds(arm: str, seed: int) -> float:
+        return (60 + seed) * (1.1 if arm == LEAD else 1.0) + noise(arm, seed)
+
+    at_work(FakeWorkers(gain, seconds=seconds))
+    code, out, _ = cli("confirm", "--top", "1", "--seeds", "8", "--json")
+    assert code == 0
+    *lines, last = out.splitlines()
+    value = json.loads(last)
+    assert lines[0] == "confirmed mine: cannot tell"
+    assert "the gain may be of a longer training" in lines[1]
+    assert "at 1.10 times the baseline's training time (95 % CI 1.10 to 1.10)" in lines[1]
+    assert value["time"]["ratio"] == pytest.approx(1.1, abs=0.01)
+    lead = value["arms"][1]
+    assert lead["costs"]["3"] == {"steps": 20, "seconds": seconds(LEAD, 3), "processor_seconds": None}
+    assert lines[2].endswith("1.10 times its training time")
+
+
+def test_a_search_of_equal_epochs_is_not_bound_by_time(search, at_work):
+    metadata = json.loads((search / "search.json").read_text())
+    metadata["settings"]["equal"] = "epochs"
+    (search / "search.json").write_text(json.dumps(metadata))
+    at_work(FakeWorkers(gain, seconds=lambda arm, seed: 2.0 if arm == LEAD else 1.0))
+    result = run_confirm("mine", top=1, seeds=8)
+    assert result.verdict.said == "better"
+    assert "equal epochs, at 2.00 times the baseline's training time)" in result.verdict.sentence
+
+
+def test_answers_to_each_image_stay_and_widen_the_interval(search, at_work):
+    plan = run_plan(search)
+    at_work(FakeWorkers(gain, images=plan["inputs"]))
+    result = run_confirm("mine", top=1, seeds=8)
+    low, high = result.value["interval_images"]
+    assert low < result.value["interval"][0] < result.value["interval"][1] < high
+    assert len(list(result.folder.glob("trials/*/hits.npz"))) == 8 * 4 + 1
+    assert len(list(result.folder.glob("trials/*/checkpoint.pt"))) == 4 + 1
+    assert run_confirm("mine").value == result.value, "they are read again"
+
+
+def run_plan(search: Path) -> dict[str, Any]:
+    """What a confirmation of this search begins with, without one."""
+    task = open_task(FOUND[0].config, HERE)
+    return {"inputs": task.size("test"), "chance": task.chance("test")}
+
+
+def test_the_plan_knows_the_test_split(search, at_work):
+    at_work(FakeWorkers(gain))
+    run_confirm("mine", top=1, seeds=8)
+    plan = json.loads((search / "confirm" / "confirm.json").read_text())
+    assert run_plan(search).items() <= plan.items()
+
+
+def test_at_chance_one_cannot_tell(search, at_work):
+    at_work(FakeWorkers(lambda arm, seed: run_plan(search)["chance"]))
+    result = run_confirm("mine", top=1, seeds=8)
+    assert result.verdict.said == "cannot tell"
+    assert result.value["winner"] is None
+    assert "no arm is shown to do better" in result.verdict.sentence
+
+
+def test_a_rival_that_validates_better_becomes_the_baseline(search, at_work):
+    at_work(FakeWorkers(gain, valid=lambda arm, seed: 0.95 if (arm, seed) == (RIVAL, 0) else 0.5))
+    result = run_confirm("mine", top=2, seeds=8)
+    assert result.value["arms"][0]["name"] == RIVAL
+    assert len(result.value["arms"][0]["scores"]) == 8
+
+
+def test_stopped_it_goes_on_where_it_was(search, at_work):
+    workers = at_work(FakeWorkers(gain, most=17))
+    with pytest.raises(Stopped) as stopped:
+        run_confirm("mine", top=2, seeds=8)
+    assert stopped.value.code == 128 + 15
+    unfinished = json.loads((search / "confirm" / "verdict.json").read_text())
+    assert (unfinished["complete"], unfinished["verdict"], unfinished["winner"]) == (False, None, None)
+    assert unfinished["sentence"].startswith("No verdict yet, with 3 of 8 seeds.")
+    later = at_work(FakeWorkers(gain))
+    result = run_confirm("mine")
+    assert result.verdict.said == "better"
+    assert not set(workers.trained) & set(later.trained)
+    assert len(workers.trained) + len(later.trained) == 1 + 5 * 8
+    nobody = at_work(FakeWorkers(gain))
+    assert run_confirm("mine").value == result.value
+    assert nobody.trained == []
+
+
+def test_it_stops_early_if_it_may(search, at_work):
+    workers = at_work(FakeWorkers(gain))
+    result = run_confirm("mine", top=1, seeds=30, sequential=True)
+    assert result.verdict.said == "better"
+    assert len(result.verdict.used) < 15
+    assert {seed for _, seed in workers.trained} == {0, *result.verdict.used}
+
+
+def test_the_winner_without_its_module(search, at_work):
+    workers = at_work(FakeWorkers(gain))
+    run_confirm("mine", top=2, seeds=7)
+    later = at_work(FakeWorkers(gain))
+    result = run_confirm("mine", ablate=True)
+    assert {arm for arm, _ in later.trained} == {"without ssa@stage1.block2.branch"}
+    assert len(later.trained) == 7
+    assert len(workers.trained) == 1 + 5 * 7
+    assert result.value["comparisons"][-1]["role"] == "ablation"
+    assert run_confirm("mine").value == result.value
+
+
+def test_another_confirmation_has_other_seeds(search, at_work):
+    at_work(FakeWorkers(gain))
+    run_confirm("mine", top=1, seeds=6)
+    workers = at_work(FakeWorkers(gain))
+    result = run_confirm("mine", top=2, seeds=7, again=True)
+    assert {seed for _, seed in workers.trained} == {0, *range(7, 14)}
+    assert (result.number, result.folder.name) == (2, "confirm-2")
+    assert [folder.name for folder in confirmations(search)] == ["confirm", "confirm-2"]
+
+
+def test_only_the_best_of_each_arm_keeps_its_checkpoint(search, at_work):
+    at_work(FakeWorkers(gain, valid=lambda arm, seed: seed / 100 if seed != 8 else 0))
+    result = run_confirm("mine", top=1, seeds=8)
+    study = open_study(result.folder, name="mine-confirm")
+    location = {
+        (trial.user_attrs["arm"], trial.user_attrs["config"]["seed"])
+        for trial in own_trials(study)
+        if (result.folder / "trials" / f"{trial.number:04d}" / "checkpoint.pt").exists()
+    }
+    assert location == {(RIVAL, 0), *((arm["name"], 7) for arm in result.value["arms"])}
+
+
+def test_mlflow_learns_of_the_winner(tracked, at_work, store):
+    at_work(FakeWorkers(gain, valid=lambda arm, seed: seed / 100))
+    parent = store.create_run(
+        store.create_experiment("digits"),
+        tags={"automl.identity": json.loads((tracked / "search.json").read_text())["identity"]},
+    )
+    result = run_confirm("mine", top=1, seeds=6)
+    tags = store.get_run(parent.info.run_id).data.tags
+    assert tags["automl.confirm.verdict"] == result.verdict.sentence
+    winner = store.get_run(tags["automl.confirmed_run"])
+    assert winner.info.run_name.endswith(f"{LEAD} seed 6")
+    assert winner.data.metrics["test_accuracy"] == result.value["arms"][1]["scores"]["6"]
+    # The confirmation's own run has the verdict in numbers, and no luckiest seed.
+    own = store.get_run(winner.data.tags["mlflow.parentRunId"]).data
+    assert own.tags["verdict"] == "better"
+    assert own.tags["automl.confirm.verdict"] == result.verdict.sentence
+    low, high = result.value["interval"]
+    assert own.metrics == {
+        "complete": 6 * 4 + 1, "pruned": 0, "infeasible": 0, "error": 0, "seeds": 6,
+        "difference": result.value["difference"], "interval_low": low, "interval_high": high,
+        "p": result.value["p"], "time_ratio": 1, "time_ratio_low": 1, "time_ratio_high": 1,
+    }  # fmt: skip
+
+
+def test_without_a_winner_mlflow_has_none(tracked, at_work, store):
+    at_work(FakeWorkers(lambda arm, seed: 0.9 + noise(arm, seed)))
+    parent = store.create_run(
+        store.create_experiment("digits"),
+        tags={
+            "automl.identity": json.loads((tracked / "search.json").read_text())["identity"],
+            "automl.confirmed_run": "of an earlier confirmation",
+        },
+    )
+    result = run_confirm("mine", top=1, seeds=6)
+    assert result.verdict.winner is None
+    assert "automl.confirmed_run" not in store.get_run(parent.info.run_id).data.tags
+
+
+def test_a_finalist_that_diverges_does_not_win(search, at_work):
+    at_work(FakeWorkers(lambda arm, seed: None if (arm, seed) == (LEAD, 3) else gain(arm, seed)))
+    result = run_confirm("mine", top=1, seeds=8)
+    assert result.verdict.complete
+    assert result.verdict.said != "better"
+    assert any("nan" in text for text in result.value["warnings"])
+
+
+def test_errors_are_tried_again(search, at_work):
+    workers = at_work(FakeWorkers(gain, broken={(LEAD, 3), (RIVAL, 0)}))
+    result = run_confirm("mine", top=1, seeds=8)
+    assert result.verdict.complete
+    assert 3 not in result.verdict.used
+    assert f"{RIVAL} could not be trained: boom" in result.value["warnings"]
+    later = at_work(FakeWorkers(gain, valid=lambda arm, seed: 0.99))
+    result = run_confirm("mine")
+    assert (LEAD, 3) in later.trained
+    assert (RIVAL, 0) not in later.trained, "test scores were seen: the baseline stays"
+    assert len(later.trained) <= len(workers.trained) / 4
+    assert list(result.verdict.used) == list(range(1, 9))
+    assert run_confirm("mine").value == result.value
+
+
+def test_of_equal_checkpoints_the_first_is_kept(tracked, at_work, store):
+    """As they end in another order than they began in."""
+    at_work(FakeWorkers(gain, shuffled=True))
+    result = run_confirm("mine", top=1, seeds=8)
+    run = next(
+        r
+        for r in store.search_runs(["1"])
+        if r.data.tags.get("mlflow.runName", "").endswith(f"{LEAD} seed 1")
+    )
+    assert Path(run.data.tags["automl.training.checkpoint"], "checkpoint.pt").exists()
+    assert result.verdict.winner is not None
+
+
+def test_other_images_than_the_search_had(search, at_work, monkeypatch, cli):
+    at_work(FakeWorkers(gain))
+    (_, name, kind, content), *rest = read_manifest(search).rows()
+    splits = {"train": [(name, kind, content[::-1])]}
+    for split, *row in rest:
+        splits.setdefault(split, []).append(tuple(row))
+    keep_manifest(search, Manifest.of(splits))
+    code, _, err = cli("confirm", "--top", "1", "--seeds", "6")
+    assert code == 2
+    assert "the images have changed since search 'mine' was made" in err
+    assert f"1 changed ({name})" in err
+
+
+def test_killed_while_the_study_was_made(search, at_work):
+    at_work(FakeWorkers(gain))
+    folder = search / "confirm"
+    folder.mkdir()
+    run_confirm("mine", top=1, seeds=6)
+    folder.rename(search / "kept-apart")
+    (search / "confirm").mkdir()
+    (search / "confirm" / "confirm.json").write_text((search / "kept-apart" / "confirm.json").read_text())
+    (search / "confirm" / "study.journal").touch()
+    assert run_confirm("mine").verdict.said == "better"
+
+
+def test_folders_of_other_names_are_none(search, at_work):
+    at_work(FakeWorkers(gain))
+    run_confirm("mine", top=1, seeds=6)
+    run_confirm("mine", top=1, seeds=6, again=True)
+    (search / "confirm").rename(search / "confirm-old")
+    assert [folder.name for folder in confirmations(search)] == ["confirm-2"]
+    assert run_confirm("mine", top=1, seeds=6, again=True).folder.name == "confirm-3"
+
+
+@pytest.mark.parametrize(
+    ("options", "said"),
+    [
+        ({"seeds": 1}, "--seeds must be 2 or more, and 7 or more to show anything"),
+        ({"margin": -0.1}, "--margin must be 0 or more, in points; got -0.1"),
+        ({"margin": float("nan")}, "--margin must be 0 or more"),
+        ({"top": 0}, "--top must be 1 or more; got 0"),
+        ({"search": "none"}, "no search called 'none' in searches; there are mine"),
+        ({"storage": "nowhere"}, "there is no search in nowhere"),
+    ],
+)
+def test_mistakes_are_told(search, cli, options, said):
+    arguments = [part for key, value in options.items() for part in (f"--{key}", str(value))]
+    code, _, err = cli("confirm", *arguments)
+    assert code == 2
+    assert said in err
+
+
+def test_a_search_that_has_nothing_to_confirm(store, tmp_path, cli):
+    fake_search(tmp_path / "searches", FOUND[:1])
+    code, _, err = cli("confirm")
+    assert code == 2
+    assert "there is nothing to confirm: no trial with attention was trained to its end" in err
+    fake_search(tmp_path / "searches", [], name="empty")
+    assert cli("confirm", "--search", "empty")[0] == 2
+
+
+def test_a_damaged_plan(search, at_work, cli):
+    at_work(FakeWorkers(gain))
+    run_confirm("mine", top=1, seeds=6)
+    (search / "confirm" / "confirm.json").write_text("{")
+    code, _, err = cli("confirm")
+    assert code == 2
+    assert "confirm.json is damaged" in err
+
+
+def test_what_is_printed(search, at_work, cli):
+    at_work(FakeWorkers(gain))
+    code, out, _ = cli("confirm", "--top", "1", "--seeds", "6", "--json")
+    assert code == 0
+    *lines, last = out.splitlines()
+    assert lines[0] == "confirmed mine: better"
+    assert lines[1].startswith(f"verdict   {LEAD} is better than the tuned baseline by 2.")
+    assert {
+        "search",
+        "verdict",
+        "winner",
+        "difference",
+        "interval",
+        "p",
+        "seeds",
+        "seeds_needed",
+        "arms",
+    } <= set(json.loads(last))
+
+
+@pytest.mark.parametrize("placement", [SSA, {**SSA, **SAGAN}, {"stage3.block1": Spec("multihead")}])
+def test_arms_of_one_seed_are_paired(placement):
+    """The same first batch and the same trunk, whatever sits in it."""
+    plain = open_task(tiny(seed=7), HERE)
+    other = open_task(tiny(seed=7, model={"placement": placement}), HERE)
+    for epoch in (0, 3):
+        for one, two in zip(next(plain.batches(epoch)), next(other.batches(epoch)), strict=True):
+            assert torch.equal(one, two)
+    trunk, whole = plain.model().state_dict(), other.model().state_dict()
+    assert trunk.keys() < whole.keys()
+    assert all(torch.equal(whole[name], value) for name, value in trunk.items())
+
+
+def test_sync_brings_mlflow_the_confirmation(tracked, at_work, store, monkeypatch, tmp_path):
+    at_work(FakeWorkers(gain))
+    result = run_confirm("mine", top=1, seeds=6)
+    # Another, empty MLflow: nothing of it is there.
+    monkeypatch.setenv("MLFLOW_TRACKING_URI", f"sqlite:///{tmp_path / 'other.db'}")
+    trials = run_sync("mine")
+    client = MlflowClient()
+    experiment = client.get_experiment_by_name("digits")
+    runs = client.search_runs([experiment.experiment_id])
+    assert len(runs) == trials + 2
+    (parent,) = (run for run in runs if "automl.search.run" in run.data.tags)
+    assert parent.data.tags["automl.confirm.verdict"] == result.verdict.sentence
+    winner = client.get_run(parent.data.tags["automl.confirmed_run"])
+    assert "test_accuracy" in winner.data.metrics

@@ -1,0 +1,389 @@
+"""Agreement with scipy and statsmodels, and the rates that are promised, on noise from real trainings."""
+
+from itertools import pairwise, product
+from pathlib import Path
+
+import numpy as np
+import pyarrow.parquet as pq
+import pytest
+from scipy import stats
+from statsmodels.stats.multitest import multipletests
+from statsmodels.stats.power import TTestPower
+from statsmodels.stats.weightstats import ttost_ind, ttost_paired
+
+from automl.confirm.statistics import (
+    ALPHA,
+    SKEWED,
+    Ratio,
+    above_chance,
+    guessing,
+    holm,
+    least_pairs,
+    nominal_levels,
+    paired,
+    paired_ratio,
+    pairs_needed,
+    power,
+    reach_of_images,
+    sign_flip,
+    spent,
+    step_down,
+    unpaired,
+    verdict,
+)
+
+EXPERIMENTS = 2000
+TABLE = Path(__file__).parents[3] / "benchmarks" / "data" / "curves.parquet"
+
+
+def pairs(count: int, seed: int, shift: float = 0.3) -> tuple[np.ndarray, np.ndarray]:
+    generator = np.random.default_rng(seed)
+    theirs = generator.normal(90, 1, count)
+    return theirs + generator.normal(shift, 0.7, count), theirs
+
+
+@pytest.mark.parametrize("count", [2, 5, 10, 14, 30])
+def test_paired_agrees_with_scipy_and_statsmodels(count):
+    a, b = pairs(count, count)
+    found = paired(a - b, margin=0.5)
+    reference = stats.ttest_rel(a, b)
+    interval = reference.confidence_interval(0.95)
+    assert found.mean == pytest.approx(np.mean(a - b), abs=1e-12)
+    assert (found.low, found.high) == pytest.approx((interval.low, interval.high), abs=1e-12)
+    assert found.p_margin == pytest.approx(ttost_paired(a, b, -0.5, 0.5)[0], abs=1e-12)
+    assert found.sd == pytest.approx(np.std(a - b, ddof=1), abs=1e-12)
+    assert found.count == count
+
+
+@pytest.mark.parametrize("counts", [(2, 3), (8, 8), (30, 12)])
+def test_unpaired_agrees_with_scipy_and_statsmodels(counts):
+    a, b = pairs(counts[0], 1)[0], pairs(counts[1], 2)[1]
+    found = unpaired(a, b, margin=0.5)
+    interval = stats.ttest_ind(a, b, equal_var=False).confidence_interval(0.95)
+    assert (found.low, found.high) == pytest.approx((interval.low, interval.high), abs=1e-12)
+    assert found.p_margin == pytest.approx(ttost_ind(a, b, -0.5, 0.5, usevar="unequal")[0], abs=1e-12)
+    assert found.count == min(counts)
+    assert found.sd is None
+
+
+@pytest.mark.parametrize("count", [2, 5, 9])
+def test_sign_flips_are_counted_exactly(count):
+    d = np.random.default_rng(count).normal(0.4, 1, count)
+    means = [np.mean(d * signs) for signs in product((1, -1), repeat=count)]
+    share = np.mean([abs(mean) >= abs(d.mean()) - 1e-12 for mean in means])
+    assert sign_flip(d) == pytest.approx(share, abs=1e-12)
+
+
+@pytest.mark.parametrize("count", [2, 8, 14])
+def test_sign_flips_agree_with_scipy(count):
+    d = np.random.default_rng(count).normal(0.4, 1, count)
+    reference = stats.permutation_test((d,), np.mean, permutation_type="samples", n_resamples=2**14)
+    assert sign_flip(d) == pytest.approx(reference.pvalue, abs=1e-12)
+
+
+def test_many_sign_flips_are_drawn_alike_each_time():
+    d = np.random.default_rng(1).normal(0.3, 1, 40)
+    assert sign_flip(d) == sign_flip(d)
+    assert sign_flip(d) == pytest.approx(stats.ttest_1samp(d, 0).pvalue, abs=0.01)
+
+
+def test_equal_differences_are_known_to_a_step_of_the_scores_alone():
+    same = paired([0.4] * 8, margin=0.5, resolution=0.1)
+    error = 0.1 / np.sqrt(6) / np.sqrt(8)
+    interval = stats.t(7, 0.4, error).interval(0.95)
+    assert (same.low, same.high) == pytest.approx(interval)
+    assert same.p_margin == pytest.approx(stats.t.cdf((0.4 - 0.5) / error, 7))
+    assert same.p == pytest.approx(2 / 2**8)
+    coarse = paired([0.4] * 8, margin=0.5, resolution=2.0)
+    assert coarse.p_margin > 0.05, "in steps of two points nobody sees half a point"
+    assert coarse.high > 0.5
+    assert paired([0.0, 0.0, 0.0], margin=0.5, resolution=0.1).p == 1
+    wide = [0.1, 0.9, 0.4, 0.2]
+    assert paired(wide, margin=0.5, resolution=0.1) == paired(wide, margin=0.5)
+
+
+def test_without_a_step_equal_differences_are_no_equivalence():
+    for zero in (paired([0.0] * 8, margin=0.5), unpaired([1, 1], [1, 1], margin=0.5)):
+        assert (zero.mean, zero.p, zero.p_margin) == (0, 1, 1)
+        assert verdict([zero]) == ("undecided", 0)
+    assert paired([0.6, 0.6], margin=0.5).p_margin == 1
+
+
+def test_the_larger_p_counts():
+    even = np.array([-1.0, 0.5, 1.0, 1.5, 3.0])
+    assert paired(even, margin=0.5).p == pytest.approx(sign_flip(even)), "five pairs never show anything"
+    short = np.array([2.0, 1.9, 2.1, 1.8, 0.4, 2.0, 2.2, -1.1])  # a tail towards 0: how far does it go?
+    d = paired(short, margin=0.5)
+    skew, ratio, n = stats.skew(short), short.mean() / short.std(ddof=1), 8
+    t = np.sqrt(n) * (ratio + skew * ratio**2 / 3 + skew**2 * ratio**3 / 27 + skew / 6 / n)
+    assert d.p == pytest.approx(2 * stats.t.sf(abs(t), n - 1))
+    assert d.p > 10 * stats.ttest_1samp(short, 0).pvalue
+    assert d.p > sign_flip(short)
+    assert paired(-short, margin=0.5).p == pytest.approx(d.p)
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_a_larger_difference_never_has_a_larger_p(seed):
+    d = np.random.default_rng(seed).gumbel(0, 1, 12)
+    ps = [paired(d - d.mean() + gain, margin=0.5).p for gain in np.linspace(1, 8, 30)]
+    assert all(later <= earlier + 1e-12 for earlier, later in pairwise(ps))
+
+
+def test_a_ratio_is_of_the_logarithms():
+    ours, theirs = [1.1, 1.3, 1.2], [1.0, 1.0, 1.1]
+    found = paired_ratio(ours, theirs)
+    logs = np.log(ours) - np.log(theirs)
+    interval = stats.ttest_1samp(logs, 0).confidence_interval(0.95)
+    assert (found.mean, found.low, found.high) == pytest.approx(tuple(np.exp([logs.mean(), *interval])))
+    back = paired_ratio(theirs, ours)
+    assert (back.low, back.high) == pytest.approx((1 / found.high, 1 / found.low))
+    with pytest.raises(ValueError, match="2 or more"):
+        paired_ratio([1.0], [1.0])
+
+
+@pytest.mark.parametrize(
+    ("low", "high", "equal"), [(0.97, 1.04, True), (0.97, 1.06, False), (0.94, 1.0, False), (0.9, 1.1, False)]
+)
+def test_times_are_equal_when_the_whole_interval_is(low, high, equal):
+    assert Ratio(mean=1.0, low=low, high=high).equal is equal
+
+
+@pytest.mark.parametrize(("chance", "inputs"), [(1 / 3, 30), (0.1, 360), (0.5, 10_000)])
+def test_who_guesses_is_seldom_above_it(chance, inputs):
+    shares = np.random.default_rng(0).binomial(inputs, chance, 100_000) / inputs
+    assert (shares > guessing(chance, inputs)).mean() <= 0.003
+    assert guessing(chance, inputs) < chance + 4 * shares.std()
+
+
+def test_the_error_over_images_does_not_shrink_with_seeds():
+    assert above_chance([0.5] * 5, 1 / 3, 100)
+    assert not above_chance([0.4] * 5, 1 / 3, 100)
+    assert not above_chance([0.4] * 500, 1 / 3, 100)
+    assert above_chance([0.4] * 5, 1 / 3, 1000)
+    assert not above_chance([0.2, 0.6, 0.5, 0.3], 1 / 3, 10_000), "nor is it the only error"
+    assert not above_chance([1 / 3], 1 / 3, 100)
+
+
+def test_what_is_not_fair_is_not_said():
+    def of(mean):
+        return paired(mean + np.linspace(-0.1, 0.1, 10), margin=0.5)
+
+    ahead, second, behind, level_ = of(2.0), of(1.0), of(-1.0), of(0.01)
+    everything = ("better", "worse", "equivalent")
+    assert verdict([ahead, second], fair=[everything, everything]) == ("better", 0)
+    assert verdict([ahead, second], fair=[("worse",), everything]) == ("better", 1)
+    assert verdict([ahead, second], fair=[("worse",), ()]) == ("cannot tell", 0)
+    assert verdict([behind], fair=[("worse",)]) == ("worse", 0)
+    assert verdict([behind], fair=[("better",)]) == ("cannot tell", 0)
+    assert verdict([level_, level_], fair=[everything, everything]) == ("equivalent", 0)
+    assert verdict([level_, level_], fair=[everything, ("better",)]) == ("cannot tell", 0)
+    assert verdict([paired([-3, 4.0], margin=0.5)], fair=[()]) == ("undecided", 0)
+
+
+def test_a_margin_of_zero_is_never_met():
+    assert paired([0.1, -0.1, 0.05], margin=0).p_margin == 1
+
+
+def test_one_seed_is_not_enough():
+    with pytest.raises(ValueError, match="2 or more"):
+        paired([1.0], margin=0.5)
+    with pytest.raises(ValueError, match="2 or more"):
+        unpaired([1.0], [2.0, 3.0], margin=0.5)
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_step_down_is_holm(seed):
+    p = np.random.default_rng(seed).beta(0.3, 2, 4)
+    rejected, adjusted, *_ = multipletests(p, 0.05, method="holm")
+    assert step_down(p, lambda alpha: alpha) == list(rejected)
+    assert holm(p) == pytest.approx(list(adjusted), abs=1e-12)
+
+
+@pytest.mark.parametrize(
+    ("looks", "bounds"),
+    [
+        # Lan and DeMets' Pocock-type boundaries for five looks, from the program of Reboussin et al. (2000).
+        ((1, 2, 3, 4, 5), (2.438, 2.427, 2.410, 2.397, 2.386)),
+        ((7,), (1.960,)),
+    ],
+)
+def test_boundaries_are_those_that_are_published(looks, bounds):
+    found = stats.norm.isf(np.array(nominal_levels(looks, 0.05)) / 2)
+    assert found == pytest.approx(bounds, abs=1e-3)
+
+
+def test_all_looks_together_have_the_level():
+    looks = tuple(range(6, 21))
+    bounds = stats.norm.isf(np.array(nominal_levels(looks, 0.05)) / 2)
+    generator = np.random.default_rng(0)
+    sums = generator.normal(size=(200_000, 20)).cumsum(1)[:, 5:] / np.sqrt(looks)
+    assert (np.abs(sums) > bounds).any(1).mean() == pytest.approx(0.05, abs=0.002)
+    assert spent(1, 0.05) == pytest.approx(0.05)
+
+
+@pytest.mark.parametrize(("alpha", "least"), [(0.05, 6), (0.025, 7), (0.05 / 3, 7), (0.5, 2), (2 / 256, 8)])
+def test_least_pairs(alpha, least):
+    assert least_pairs(alpha) == least
+    assert sign_flip(np.arange(1, least + 1)) <= alpha
+    if least > 2:
+        assert sign_flip(np.arange(1, least)) > alpha
+
+
+def test_power_is_that_of_statsmodels():
+    assert power(0.5, 0.8, 12, 0.05) == pytest.approx(TTestPower().power(0.5 / 0.8, 12, 0.05), abs=1e-12)
+    needed = pairs_needed(0.5, 0.8)
+    assert needed is not None
+    assert needed == int(np.ceil(TTestPower().solve_power(0.5 / 0.8, power=0.8, alpha=0.05))) + SKEWED
+    assert pairs_needed(100, 0.01) == least_pairs()
+    assert pairs_needed(1e-9, 1) is None
+
+
+# What is promised of verdicts.
+
+
+@pytest.fixture(scope="module")
+def noise():
+    """How far single seeds lie from the mean of their placement, in points, over 723 real trainings."""
+    table = pq.read_table(TABLE).to_pandas()
+    table["last"] = 100 * table["accuracy"].str[-1]
+    groups = table.groupby("placement")["last"]
+    seeds = int(groups.size().iloc[0])
+    return (table["last"] - groups.transform("mean")).to_numpy() * np.sqrt(seeds / (seeds - 1))
+
+
+def experiments(noise, seeds, finalists, gains=0.0, count=EXPERIMENTS):
+    """Paired differences (count, finalists, seeds) of finalists that are better by `gains` points."""
+    generator = np.random.default_rng(3)
+    baseline = generator.choice(noise, (count, 1, seeds))
+    ours = generator.choice(noise, (count, finalists, seeds))
+    return ours - baseline + np.reshape(gains, (-1, 1))
+
+
+def said(differences):
+    return [verdict([paired(d, margin=0.5) for d in one])[0] for one in differences]
+
+
+@pytest.mark.parametrize("finalists", [1, 3])
+def test_nothing_is_claimed_where_nothing_is(noise, finalists):
+    words = said(experiments(noise, 10, finalists))
+    assert np.isin(words, ["better", "worse"]).mean() <= 0.05
+
+
+@pytest.mark.parametrize("finalists", [1, 3])
+def test_looking_again_and_again_claims_nothing_either(noise, finalists):
+    looks = tuple(range(least_pairs(ALPHA / finalists), 13))
+    claims = 0
+    for differences in experiments(noise, looks[-1], finalists):
+        for i, seeds in enumerate(looks):
+            now = [paired(d[:seeds], margin=0.5) for d in differences]
+            word, _ = verdict(now, level=lambda alpha, i=i: nominal_levels(looks, alpha)[i])
+            if word != "undecided":
+                claims += word in ("better", "worse")
+                break
+    assert claims / EXPERIMENTS <= 0.05
+
+
+@pytest.mark.parametrize("finalists", [1, 3])
+def test_the_interval_covers_the_truth(noise, finalists):
+    """That of the finalist which leads, too, though it is picked for its mean."""
+    gains = np.array([0.4, 0.0, -0.3])[:finalists]
+    covered = []
+    for differences in experiments(noise, 10, finalists, gains):
+        found = [paired(d, margin=0.5) for d in differences]
+        _, lead = verdict(found)
+        covered.append(found[lead].low <= gains[lead] <= found[lead].high)
+    assert 0.93 <= np.mean(covered) <= 0.97
+
+
+# The same trainings after other epochs: spread from 1.4 to 9 points, skewness from -1.3 to 0.1.
+UNLIKE = [3, 5, 7, 10]
+
+
+@pytest.fixture(scope="module")
+def pools():
+    """Accuracies of 723 real trainings in points after each epoch, less their mean there."""
+    curves = 100 * np.stack(pq.read_table(TABLE).to_pandas()["accuracy"].to_list())
+    return (curves - curves.mean(0)).T
+
+
+def unlike(pools, epoch, seeds, finalists=1, count=EXPERIMENTS):
+    """Paired differences of arms that do not differ in the mean, but in spread and skewness."""
+    generator = np.random.default_rng(4)
+    ours = generator.choice(pools[epoch], (count, finalists, seeds))
+    return ours - generator.choice(pools[-1], (count, 1, seeds))
+
+
+@pytest.mark.parametrize("seeds", [6, 10, 14])
+@pytest.mark.parametrize("epoch", UNLIKE)
+def test_nothing_is_claimed_of_arms_that_differ_in_spread_and_skewness_alone(pools, epoch, seeds):
+    words = said(unlike(pools, epoch, seeds))
+    assert np.isin(words, ["better", "worse"]).mean() <= 0.05
+
+
+def test_sign_flips_alone_would_claim_something(pools):
+    """Why they are not alone."""
+    alone = [sign_flip(d) <= ALPHA for one in unlike(pools, 7, 10, count=20_000) for d in one]
+    assert np.mean(alone) > 0.055
+
+
+@pytest.mark.parametrize("epoch", UNLIKE)
+def test_the_interval_covers_the_truth_of_unlike_arms(pools, epoch):
+    found = [paired(d, margin=0.5) for one in unlike(pools, epoch, 10) for d in one]
+    assert 0.93 <= np.mean([d.low <= 0 <= d.high for d in found]) <= 0.97
+
+
+def answers(generator, seeds, images, spread=0.01):
+    """Right answers of two arms to images of a population in which neither is better, as differences.
+
+    Each image has a probability of its own, another one for each arm; each training is off by `spread`.
+    """
+    hard = generator.normal(2, 1.5, images)
+    right = []
+    for _ in range(2):
+        chance = 1 / (1 + np.exp(-hard - generator.normal(0, 0.8, images)))
+        chance = chance + generator.normal(0, spread, (seeds, 1))
+        right.append(generator.random((seeds, images)) < chance)
+    return np.subtract(*right, dtype=np.int8)
+
+
+@pytest.mark.parametrize(("seeds", "images", "spread"), [(10, 50, 0.01), (6, 200, 0.03), (40, 100, 0.01)])
+def test_the_interval_over_images_covers_the_truth(seeds, images, spread):
+    generator = np.random.default_rng(0)
+    found = [answers(generator, seeds, images, spread) for _ in range(1000)]
+    assert 0.93 <= np.mean([abs(d.mean()) <= reach_of_images(d) for d in found]) <= 0.97
+
+
+def test_more_seeds_do_not_make_up_for_few_images():
+    generator = np.random.default_rng(1)
+    few, many = (
+        np.mean([reach_of_images(answers(generator, seeds, 50)) for _ in range(50)]) for seeds in (10, 400)
+    )
+    assert many > 0.6 * few
+    of_seeds = [answers(generator, 400, 50).mean(1) for _ in range(50)]
+    alone = np.mean([stats.t.ppf(0.975, 399) * d.std(ddof=1) / 20 for d in of_seeds])
+    assert many > 3 * alone
+    large = np.mean([reach_of_images(answers(generator, 10, 5000)) for _ in range(20)])
+    assert large < 0.4 * few, "more images do"
+
+
+def test_an_interval_over_images_is_never_without_width():
+    assert reach_of_images(np.zeros((10, 100), np.int8)) >= 1.96 / 100
+    assert reach_of_images(np.zeros((1, 1), np.int8)) > 1
+    seeds = np.repeat(np.array([[0], [1], [0], [-1]]), 1000, axis=1)  # all of the spread is the seeds'
+    alone = stats.t.ppf(0.975, 3) * seeds.mean(1).std(ddof=1) / 2
+    assert reach_of_images(seeds) == pytest.approx(alone, rel=0.01)
+
+
+@pytest.mark.parametrize("finalists", [1, 3])
+def test_the_promised_power_holds(noise, finalists):
+    gain, sd = 1.5, float(np.sqrt(2) * noise.std())
+    seeds = pairs_needed(gain, sd, ALPHA / finalists)
+    assert seeds is not None
+    gains = np.array([gain, 0.0, 0.0])[:finalists]
+    words = said(experiments(noise, seeds, finalists, gains, count=600))
+    assert np.mean([word == "better" for word in words]) == pytest.approx(0.8, abs=0.05)
+
+
+def test_a_difference_within_the_margin_is_seldom_called_equivalent_at_its_edge(noise):
+    words = said(experiments(noise, 40, 1, 0.5, count=500))
+    assert np.mean([word == "equivalent" for word in words]) <= 0.07

@@ -1,0 +1,84 @@
+"""What is known of a configuration before it is built, against what it is when it is built."""
+
+import pytest
+import torch
+from automl_cases import EVERY_ATTENTION, HERE, SITES, opened, tiny
+
+from attention import ATTENTIONS, InputError, Spec
+from automl.config.settings import Settings
+from automl.costs.forecast import LEARNED, Forecast, check_limits, cost
+from automl.costs.profile import count_macs
+from search.config import TrialConfig
+from search.record import TrialRecord
+
+PLACEMENTS = {
+    "plain": {},
+    **{name: {"stage2.block1": Spec(name)} for name in ATTENTIONS},
+    "every attention": EVERY_ATTENTION,
+}
+
+
+@pytest.mark.parametrize("case", PLACEMENTS)
+def test_parameters_and_macs_are_exact(case: str) -> None:
+    config = tiny(model={"placement": PLACEMENTS[case]})
+    task = opened(model={"placement": PLACEMENTS[case]})
+    model = task.model().eval()
+    known = cost(config, HERE)
+    assert known.params == sum(parameter.numel() for parameter in model.parameters())
+    with torch.no_grad():
+        assert known.macs == count_macs(model, task.example(1))
+
+
+def test_without_limits_nothing_is_foretold() -> None:
+    assert Forecast(Settings(space="digits"))(tiny()) == {}
+
+
+def test_limits_on_what_is_known_are_foretold_at_once() -> None:
+    known = cost(tiny(), HERE)
+    forecast = Forecast(Settings(space="digits", max_params=str(2 * known.params), max_macs=str(known.macs)))
+    assert forecast(tiny()) == pytest.approx({"params": -0.5, "macs": 0.0})
+    assert forecast(tiny(model={"placement": EVERY_ATTENTION}))["macs"] > 0
+
+
+def measured(number: int, config: TrialConfig, latency: float, memory: float) -> TrialRecord:
+    return TrialRecord(number, config, profile={"latency": latency, "memory": memory})
+
+
+def test_what_is_measured_is_foretold_once_some_were_measured() -> None:
+    forecast = Forecast(Settings(space="digits", max_latency_ms=20, max_memory="1GB"))
+    configs = [
+        tiny(model={"placement": {site: Spec("multihead") for site in SITES[:n]}}, training={"batch_size": b})
+        for n, b in [(0, 32), (1, 64), (2, 32), (3, 128), (2, 64), (1, 32)]
+    ]
+
+    def latency(config: TrialConfig) -> float:
+        return 4.0 + 3 * len(config.model.placement)
+
+    def memory(config: TrialConfig) -> float:
+        return 1e7 + 5e6 * config.training.batch_size
+
+    for number, config in enumerate(configs):
+        assert (forecast(config) == {}) is (number < LEARNED)
+        forecast.reported(measured(number, config, latency(config), memory(config)))
+        forecast.ended(measured(number, config, 1e9, 1e9))  # no trial counts twice
+    more = tiny(
+        model={"placement": {site: Spec("multihead") for site in SITES[:6]}}, training={"batch_size": 256}
+    )
+    foretold = forecast(more)
+    assert foretold["latency"] > 0
+    assert foretold["memory"] > 0
+    assert forecast(configs[0])["latency"] < 0
+    assert forecast(tiny(model={"width": 0.5})) == {}, "of another backbone nothing was measured"
+
+
+def test_limits_that_nothing_meets() -> None:
+    least = cost(tiny(), HERE).params
+    configs = [tiny(model={"placement": EVERY_ATTENTION}), tiny()]
+    check_limits(configs, Settings(space="digits", max_params=str(least)))
+    check_limits(configs, Settings(space="digits", max_latency_ms=0.001))
+    for option in ("params", "macs"):
+        settings = Settings(space="digits", **{f"max_{option}": "1k"})
+        with pytest.raises(
+            InputError, match=rf"nothing in this space meets --max-{option} 1k: the smallest of 2"
+        ):
+            check_limits(configs, settings)

@@ -1,0 +1,138 @@
+"""Which trial of a search is exported."""
+
+from collections.abc import Callable
+from contextlib import nullcontext
+
+import numpy as np
+import pytest
+from confirm_cases import FOUND, SSA, FakeWorkers, NoTracker, fake_search, record
+
+import automl.confirm.run
+import automl.trials.session
+from attention import InputError
+from automl.confirm.run import run_confirm
+from automl.export.chosen import choose
+from automl.listeners.retention import CheckpointRetention
+from automl.storage.storage import Storage
+from automl.trials.interrupt import Stopped
+from search.record import State
+
+BASELINE, LEAD = "baseline (trial 0)", "ssa@stage1.block2.branch (trial 1)"
+Confirm = Callable[..., None]
+
+
+@pytest.fixture
+def search(storage: Storage) -> Storage:
+    """A search whose trials have checkpoints."""
+    fake_search(storage)
+    for one in FOUND:
+        (storage / "mine" / one.folder).write("checkpoint.pt", b"")
+    return storage
+
+
+@pytest.fixture
+def confirm(search: Storage, monkeypatch: pytest.MonkeyPatch) -> Confirm:
+    """Confirms it, with so much of a gain, in points, and so many trainings before it is stopped."""
+    monkeypatch.setattr(automl.confirm.run, "MlflowProcess", nullcontext)
+    monkeypatch.setattr(automl.confirm.run, "Tracker", NoTracker)
+    monkeypatch.setattr(
+        CheckpointRetention, "ended", lambda self, trial: None
+    )  # that server is slow to delete
+
+    def run(gain: float, *, most: int = 10**9, again: bool = False) -> None:
+        def score(arm: str, seed: int) -> float:
+            noise = float(np.random.default_rng([len(arm), seed]).normal()) / 400
+            return 0.9 + noise + gain / 100 * (arm == LEAD)
+
+        def valid(arm: str, seed: int) -> float:
+            return 0.4 + 0.01 * (arm == LEAD and seed == 3)
+
+        monkeypatch.setattr(automl.trials.session, "open_workers", FakeWorkers(score, valid, most=most).open)
+        run_confirm("mine", top=1, seeds=8, again=again, storage=str(search))
+
+    return run
+
+
+def test_the_best_without_a_verdict(search: Storage) -> None:
+    found = choose("mine", str(search))
+    assert found.checkpoint == search / "mine" / FOUND[1].folder
+    assert (found.name, found.number, found.run_id) == (FOUND[1].name, 1, None)
+    assert found.choice == "the search's best; not confirmed"
+    assert found.origin == f"trial {FOUND[1].name} of search mine"
+
+
+def test_the_winner_as_it_was_retrained(search: Storage, confirm: Confirm) -> None:
+    confirm(+2)
+    found = choose("mine", str(search))
+    assert found.confirmed
+    assert found.choice.startswith(f"confirmed winner: {LEAD} is better")
+    assert found.name.endswith(f"{LEAD} seed 3"), "the best validation; test chooses nothing"
+    assert found.checkpoint == search / "mine" / "confirm" / f"trials/{found.number:04d}"
+    assert found.checkpoint.exists("checkpoint.pt")
+    assert found.identity.endswith("-confirm-1")
+    confirm(0, again=True)
+    found = choose("mine", str(search))
+    assert not found.confirmed, "the latest verdict counts"
+    confirm(+2, again=True)
+    assert choose("mine", str(search)).identity.endswith("-confirm-3")
+
+
+def test_no_winner(search: Storage, confirm: Confirm) -> None:
+    confirm(0)
+    found = choose("mine", str(search))
+    assert found.checkpoint == search / "mine" / FOUND[1].folder
+    assert not found.confirmed
+    assert found.verdict
+    assert found.choice == f"the search's best; confirmation found no winner: {found.verdict}"
+
+
+def test_a_confirmation_that_was_stopped_says_nothing(search: Storage, confirm: Confirm) -> None:
+    with pytest.raises(Stopped):
+        confirm(+2, most=12)
+    assert choose("mine", str(search)).choice == "the search's best; not confirmed"
+
+
+def test_the_best_that_still_has_a_checkpoint(search: Storage) -> None:
+    (search / "mine" / FOUND[1].folder).remove("checkpoint.pt")
+    found = choose("mine", str(search))
+    assert found.number == 2
+    assert found.choice == "the search's best that still has a checkpoint; not confirmed"
+    for one in FOUND:
+        if one.number != 1:
+            (search / "mine" / one.folder).remove("checkpoint.pt")
+    with pytest.raises(
+        InputError, match=r"no trial of search 'mine' has a checkpoint in .*mine.*; were they"
+    ):
+        choose("mine", str(search))
+
+
+def test_of_equals_the_first(storage: Storage) -> None:
+    equal = [record(0, 0.8), record(1, 0.9, SSA), record(2, 0.9, SSA, training={"learning_rate": 2e-3})]
+    fake_search(storage, equal)
+    for one in equal:
+        (storage / "mine" / one.folder).write("checkpoint.pt", b"")
+    assert choose("mine", str(storage)).number == 1
+
+
+@pytest.mark.parametrize("records", [[], [record(0, 0.9, SSA, state=State.PRUNED)]], ids=["none", "pruned"])
+def test_nothing_to_choose_from(records: list, storage: Storage) -> None:
+    fake_search(storage, records)
+    with pytest.raises(
+        InputError, match=r"no trial that was trained to its end.*search --resume mine.*--run"
+    ):
+        choose("mine", str(storage))
+
+
+def test_damage(search: Storage, confirm: Confirm) -> None:
+    confirm(+2)
+    if search.local is None:
+        pytest.skip("the same files")
+    place = search.local / "mine" / "confirm"
+    study = (place / "study.journal").read_bytes()
+    (place / "study.journal").unlink()
+    with pytest.raises(InputError, match=r"and its study has no training of that"):
+        choose("mine", str(search))
+    (place / "study.journal").write_bytes(study)
+    (place / "verdict.json").write_text("{}")
+    with pytest.raises(InputError, match=r"verdict.json is damaged"):
+        choose("mine", str(search))

@@ -1,0 +1,482 @@
+import json
+import os
+import re
+import shutil
+import subprocess
+import sys
+import textwrap
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import onnxruntime
+import pytest
+import torch
+from automl_cases import CPU, EVERY_ATTENTION, HERE, opened, tiny
+from confirm_cases import FOUND, fake_search
+from mlflow import MlflowClient
+from safetensors.torch import load_file
+from services import ObjectStore
+
+from attention import InputError
+from automl.export import run as export
+from automl.export.chosen import Chosen
+from automl.export.onnx_session import open_onnx
+from automl.export.run import ExportResult, run_export
+from automl.storage.folder import read_metadata
+from automl.storage.storage import Storage
+from automl.tasks import open_task
+from automl.tasks.image_classification import Probabilities
+from automl.tasks.same_data import keep_manifest
+from automl.tracking.registry import Registered
+from automl.tracking.run_spec import RunSpec, search_run_spec
+from automl.tracking.tags import CONFIRMED, VERDICT
+from automl.tracking.tracker import Tracker
+from automl.tracking.writer import MlflowWriter
+from automl.training import checkpoint
+from automl.trials.train import TrainResult
+from search.config import TrialConfig
+from search.record import State, TrialRecord
+from search.study import read_records
+
+FILES = {"model.onnx", "model.pt2", "model.safetensors", "config.json", "MODEL_CARD.md", "mlflow-model"}
+OURS = ("automl", "attention", "backbones", "search", "cluster", "fastai")
+
+
+@pytest.fixture(scope="module")
+def expected(trained: TrainResult) -> tuple[np.ndarray, np.ndarray]:
+    """100 test images, and the trained model's probabilities for them."""
+    content = checkpoint.read(Storage(trained.checkpoint.parent), CPU)
+    task = open_task(TrialConfig.from_json(content["config"]), HERE)
+    model = task.model()
+    model.load_state_dict(content["model"])
+    inputs = task.raw("test", 100)
+    with torch.inference_mode():
+        return inputs.numpy(), Probabilities(model).eval()(inputs).numpy()
+
+
+def test_what_is_exported(exported: ExportResult, trained: TrainResult, workplace: Path) -> None:
+    assert exported.folder == workplace / "exports" / "model"
+    assert {file.name for file in exported.folder.iterdir()} == FILES
+    assert {file.name for file in exported.folder.parent.iterdir()} == {"model"}
+    assert exported.run_id == trained.run_id
+    assert exported.differences.keys() == {"model.onnx", "model.pt2", "mlflow-model"}
+    assert all(0 <= difference <= 1e-4 for difference in exported.differences.values())
+
+
+RUNTIMES = {
+    "onnxruntime": (
+        ("torch", "mlflow", *OURS),
+        """
+        import onnxruntime
+        session = onnxruntime.InferenceSession(f"{folder}/model.onnx")
+        run = lambda x: session.run(None, {"images": x})[0]
+        """,
+    ),
+    "torch.export": (
+        OURS,
+        """
+        import torch
+        program = torch.export.load(f"{folder}/model.pt2").module()
+        run = lambda x: program(torch.from_numpy(x)).detach().numpy()
+        """,
+    ),
+    "mlflow": (
+        OURS,
+        """
+        import mlflow.pyfunc
+        model = mlflow.pyfunc.load_model(f"{folder}/mlflow-model")
+        run = lambda x: model.predict({"images": x})["probabilities"]
+        """,
+    ),
+}
+
+ELSEWHERE = """
+import sys
+import numpy as np
+
+class Absent:
+    def find_spec(self, name, path=None, target=None):
+        if name.partition(".")[0] in {absent!r}:
+            raise ImportError(name + " is not installed here")
+
+sys.meta_path.insert(0, Absent())
+folder = {folder!r}
+{load}
+inputs = np.load("inputs.npy")
+assert run(inputs[:1]).shape == (1, 10)
+assert run(inputs[:3]).shape == (3, 10)
+np.save("outputs.npy", run(inputs))
+"""
+
+
+@pytest.mark.parametrize("runtime", RUNTIMES)
+def test_runs_where_this_project_is_not_installed(
+    runtime: str, exported: ExportResult, expected: tuple[np.ndarray, np.ndarray], tmp_path: Path
+) -> None:
+    inputs, probabilities = expected
+    absent, load = RUNTIMES[runtime]
+    folder = shutil.copytree(exported.folder, tmp_path / "elsewhere")
+    np.save(tmp_path / "inputs.npy", inputs)
+    code = ELSEWHERE.format(absent=set(absent), folder=str(folder), load=textwrap.dedent(load))
+    subprocess.run([sys.executable, "-c", code], cwd=tmp_path, check=True, timeout=200)
+    outputs = np.load(tmp_path / "outputs.npy")
+    assert outputs.dtype == np.float32
+    np.testing.assert_allclose(outputs, probabilities, rtol=0, atol=1e-4)
+    np.testing.assert_allclose(outputs.sum(1), 1, atol=1e-5)
+    assert np.ptp(outputs, axis=0).max() > 1e-3  # the images make a difference at all
+
+
+def test_weights_and_config_rebuild_the_model(exported: ExportResult, trained: TrainResult) -> None:
+    metadata = json.loads((exported.folder / "config.json").read_text())
+    assert metadata["run_id"] == trained.run_id
+    assert metadata["labels"] == [str(digit) for digit in range(10)]
+    config = TrialConfig.from_json(metadata["config"])
+    assert config == tiny(model={"placement": EVERY_ATTENTION})
+    model = open_task(config, HERE).model()
+    model.load_state_dict(load_file(exported.folder / "model.safetensors"))
+    location = checkpoint.read(Storage(trained.checkpoint.parent), CPU)["model"]
+    assert all(torch.equal(value, location[name]) for name, value in model.state_dict().items())
+
+
+def test_test_metrics_are_of_the_test_split(exported: ExportResult, trained: TrainResult) -> None:
+    content = checkpoint.read(Storage(trained.checkpoint.parent), CPU)
+    task = open_task(TrialConfig.from_json(content["config"]), HERE)
+    model = task.model()
+    model.load_state_dict(content["model"])
+    with torch.inference_mode():
+        assert exported.test == pytest.approx(
+            {k: v.item() for k, v in task.evaluate(model.eval(), "test").items()}
+        )
+
+
+@pytest.fixture
+def fast(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Export without its slow parts."""
+
+    def write(
+        folder: Path, task: Any, model: Any, chosen: Chosen, out: Path, quantize: str | None
+    ) -> ExportResult:
+        (folder / "config.json").write_text("{}")
+        (folder / "model.onnx").write_bytes(b"new")
+        return ExportResult(
+            folder=out, chosen=chosen, differences={}, test={}, scores=None, speeds={}, machine="here"
+        )
+
+    monkeypatch.setattr(export, "_write", write)
+
+
+def snapshot(folder: Path) -> dict[str, bytes]:
+    return {str(p.relative_to(folder)): p.read_bytes() for p in sorted(folder.rglob("*")) if p.is_file()}
+
+
+@pytest.mark.usefixtures("at_work")
+def test_a_form_that_differs_is_not_exported(
+    trained: TrainResult, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(export, "_save_mlflow", lambda *args: None)
+    monkeypatch.setattr(
+        export, "_runtimes", lambda folder: {"model.onnx": lambda inputs: np.full((len(inputs), 10), 0.1)}
+    )
+    with pytest.raises(RuntimeError, match=r"model.onnx differs from the trained model by 0\.\d+, more than"):
+        run_export(tmp_path / "out", run=trained.run_id)
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.usefixtures("at_work", "fast")
+def test_an_earlier_export_is_replaced(trained: TrainResult, tmp_path: Path) -> None:
+    out = tmp_path / "out"
+    run_export(out, run=trained.run_id)
+    (out / "model.onnx").write_bytes(b"old")
+    (out / "model.pt2").write_bytes(b"old")
+    run_export(out, run=trained.run_id)
+    assert (out / "model.onnx").read_bytes() == b"new"
+    assert {file.name for file in out.iterdir()} == {"config.json", "model.onnx"}
+    assert [file.name for file in tmp_path.iterdir()] == ["out"]
+
+
+@pytest.mark.usefixtures("at_work", "fast")
+def test_an_object_store_takes_it(
+    trained: TrainResult, tmp_path: Path, object_store: ObjectStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name, value in object_store.environment.items():
+        monkeypatch.setenv(name, value)
+    out = Storage(object_store.address(f"models/{tmp_path.name}"))
+    assert str(run_export(out.address, run=trained.run_id).folder) == out.address
+    out.write("model.pt2", b"old")
+    run_export(out.address, run=trained.run_id)
+    assert (out.read("model.onnx"), out.exists("model.pt2")) == (b"new", False)
+    out.write("notes.txt", b"mine")
+    with pytest.raises(InputError, match=r"--out s3://.* holds something else; name a new folder"):
+        run_export(out.address, run=trained.run_id)
+    gone = out.address.replace(str(object_store.port), "9")
+    with pytest.raises(InputError, match=r"--out s3://.* cannot be reached"):
+        run_export(gone, run=trained.run_id)
+
+
+@pytest.mark.usefixtures("at_work", "fast")
+def test_a_failed_export_leaves_the_earlier_one(
+    trained: TrainResult, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    run_export(tmp_path / "out", run=trained.run_id)
+    before = snapshot(tmp_path)
+
+    def fail(folder: Path, *args: object) -> None:
+        (folder / "model.onnx").write_bytes(b"half")
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(export, "_write", fail)
+    with pytest.raises(InputError, match=r"--out .*out cannot be written: disk full at .*\(No space left"):
+        run_export(tmp_path / "out", run=trained.run_id)
+    assert snapshot(tmp_path) == before
+
+
+def photos(out: Path) -> None:
+    out.mkdir()
+    (out / "photo.jpg").write_text("mine")
+
+
+def a_config(out: Path) -> None:
+    out.mkdir()
+    (out / "config.json").write_text("{}")
+
+
+def an_export_with_a_photo(out: Path) -> None:
+    photos(out)
+    (out / "config.json").write_text("{}")
+    (out / "model.onnx").write_bytes(b"old")
+
+
+def a_file(out: Path) -> None:
+    out.write_text("mine")
+
+
+@pytest.mark.usefixtures("at_work", "fast")
+@pytest.mark.parametrize("fill", [photos, a_config, an_export_with_a_photo, a_file])
+def test_another_folder_is_refused(
+    fill: Callable[[Path], object], trained: TrainResult, tmp_path: Path
+) -> None:
+    out = tmp_path / "out"
+    fill(out)
+    before = snapshot(tmp_path)
+    with pytest.raises(InputError, match="holds something else; name a new folder"):
+        run_export(out, run=trained.run_id)
+    assert snapshot(tmp_path) == before
+
+
+@pytest.mark.usefixtures("at_work", "fast")
+def test_an_empty_folder_is_taken(trained: TrainResult, tmp_path: Path) -> None:
+    run_export(tmp_path, run=trained.run_id)
+    assert (tmp_path / "model.onnx").exists()
+
+
+@pytest.mark.usefixtures("at_work", "fast")
+def test_an_export_with_more_files_is_replaced(trained: TrainResult, tmp_path: Path) -> None:
+    run_export(tmp_path, run=trained.run_id)
+    for name in ("model.int8.onnx", "confusion.csv"):
+        (tmp_path / name).write_bytes(b"old")
+    run_export(tmp_path, run=trained.run_id)
+    assert {file.name for file in tmp_path.iterdir()} == {"config.json", "model.onnx"}
+
+
+MISTAKES = [
+    ({}, r"either --best .* or --run"),
+    ({"best": True, "run": "a"}, r"either --best .* or --run"),
+    ({"search": "mine", "run": "a"}, "--search mine goes with --best"),
+    (
+        {"best": True, "quantize": "int4"},
+        "unknown quantisation 'int4'; choose from int8. Did you mean 'int8'",
+    ),
+    ({"best": True, "alias": "prod"}, "--alias prod needs --register NAME"),
+]
+
+
+@pytest.mark.parametrize(("choice", "message"), MISTAKES)
+def test_what_does_not_go_together(choice: dict[str, Any], message: str, tmp_path: Path) -> None:
+    with pytest.raises(InputError, match=message):
+        run_export(tmp_path / "out", **choice)
+
+
+@pytest.mark.parametrize("out", ["x" * 300, "~nobody-has-this-name/out", "/proc/version/out", "/proc/out"])
+@pytest.mark.usefixtures("at_work", "fast")
+def test_a_folder_that_cannot_be(out: str, trained: TrainResult) -> None:
+    with pytest.raises(InputError, match=r"--out .* cannot be written"):
+        run_export(out, run=trained.run_id)
+
+
+@pytest.fixture
+def search(trained: TrainResult, store: MlflowClient, tmp_path: Path) -> Path:
+    """The folder of a search, each of whose trials has the checkpoint of `trained`."""
+    folder = fake_search(tmp_path / "searches")
+    keep_manifest(folder, opened().manifest(tiny()))
+    for one in FOUND:
+        (folder / one.folder).mkdir(parents=True)
+        shutil.copy(trained.checkpoint, folder / one.folder / checkpoint.NAME)
+    return folder
+
+
+def writer(folder: Path) -> dict[int, str]:
+    """Bring the search to MLflow. Returns the run of each trial."""
+    metadata = read_metadata(folder, str(folder.parent))
+    tracker = Tracker(MlflowWriter(search_run_spec(metadata.location, metadata)))
+    for one in read_records(folder, metadata.name):
+        tracker.ended(one)
+    tracker.finish(best=None, metric="accuracy", counts={})
+    return tracker.runs
+
+
+@pytest.mark.usefixtures("fast")
+def test_the_best_of_a_search(search: Path, tmp_path: Path, cli: Callable[..., tuple[int, str, str]]) -> None:
+    runs = writer(search)
+    for named in ("mine", None):
+        result = run_export(tmp_path / "out", best=True, search=named)
+        assert result.run_id == runs[1]
+        assert result.chosen.checkpoint.local == search / FOUND[1].folder
+    away = shutil.move(search.parent, tmp_path / "away")
+    code, out, err = cli("export", "--best", "--storage", str(away), "--out", str(tmp_path / "out"))
+    assert (code, err.splitlines()[-1]) == (0, f"the latest search in {away} is mine")
+    assert f"from MLflow run {runs[1]}\nchosen    the search's best; not confirmed\n" in out
+
+
+@pytest.mark.usefixtures("fast")
+@pytest.mark.parametrize("mlflow", ["does not answer", "has no run of it"])
+def test_without_mlflow(
+    mlflow: str,
+    search: Path,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    cli: Callable[..., tuple[int, str, str]],
+) -> None:
+    if mlflow == "does not answer":
+        monkeypatch.setenv("MLFLOW_TRACKING_URI", "http://127.0.0.1:9")
+    code, out, err = cli("export", "--best", "--search", "mine", "--out", str(tmp_path / "out"))
+    assert code == 0
+    assert re.match(rf"warning: the model card names no run of '001 .*{mlflow}.* automl sync mine", err)
+    assert "from trial 001 xresnet18 ssa@stage1.block2.branch of search mine\n" in out
+    code, _, err = cli("export", "--best", "--out", str(tmp_path / "registered"), "--register", "digits")
+    assert code == 2
+    assert mlflow in err
+    assert not (tmp_path / "registered").exists()
+
+
+@pytest.mark.usefixtures("store", "fast")
+def test_the_winner_by_its_runs_id(trained: TrainResult, store: MlflowClient, tmp_path: Path) -> None:
+    """As `automl export --run` has it, which knows nothing of the search's folder."""
+    place = Storage(trained.checkpoint.parent)
+    tracker = Tracker(MlflowWriter(RunSpec(experiment="space", name="mine", checkpoint=lambda trial: place)))
+    for number in (0, 1):
+        trial = TrialRecord(number, tiny(), state=State.COMPLETE)
+        trial.history.append({"epoch": 1, "accuracy": 0.5})
+        tracker.ended(trial)
+    tracker.finish(best=None, metric="accuracy", counts={})
+    for tag, value in ((VERDICT, "it is better"), (CONFIRMED, tracker.runs[1])):
+        store.set_tag(tracker.writer.parent, tag, value)
+    named = [run_export(tmp_path / "out", run=run).chosen.choice for run in tracker.runs.values()]
+    assert named == ["the run that was named; not confirmed", "confirmed winner: it is better"]
+
+
+def test_a_damaged_checkpoint(search: Path, tmp_path: Path) -> None:
+    (search / FOUND[1].folder / checkpoint.NAME).write_bytes(b"not a checkpoint")
+    with pytest.raises(InputError, match="is damaged or not one of ours"):
+        run_export(tmp_path / "out", best=True, search="mine")
+    for one in FOUND:
+        (search / one.folder / checkpoint.NAME).unlink()
+    with pytest.raises(
+        InputError, match=r"no trial of search 'mine' has a checkpoint in .*; were they deleted"
+    ):
+        run_export(tmp_path / "out", best=True)
+    assert not (tmp_path / "out").exists()
+
+
+def test_weights_that_do_not_fit_the_model(search: Path, tmp_path: Path) -> None:
+    file = search / FOUND[1].folder / checkpoint.NAME
+    content = torch.load(file, weights_only=True)
+    content["model"].popitem()
+    torch.save(content, file)
+    with pytest.raises(InputError, match="does not fit"):
+        run_export(tmp_path / "out", best=True)
+    assert not (tmp_path / "out").exists()
+
+
+@pytest.mark.usefixtures("at_work")
+def test_a_full_disk_is_told(trained: TrainResult, small_disk: Path) -> None:
+    weights = trained.checkpoint.stat().st_size / 3  # beside two numbers of the optimiser's for each
+    with pytest.raises(InputError) as error:
+        run_export(small_disk / "out", run=trained.run_id)
+    found = re.search(
+        rf"--out .*/out cannot be written: disk full at {small_disk}, about (\d+) MB needed, 0 MB are free",
+        str(error.value),
+    )
+    assert found
+    assert int(found[1]) == pytest.approx(5 * weights / 1e6, abs=1, rel=0.1)
+    assert list(small_disk.iterdir()) == []
+
+
+@pytest.mark.usefixtures("at_work", "fast")
+def test_what_a_store_does_not_take_is_not_registered(
+    trained: TrainResult, tmp_path: Path, object_store: ObjectStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name, value in object_store.environment.items():
+        monkeypatch.setenv(name, value)
+    done: list[str] = []
+    send = Storage.send
+
+    def sent(self: Storage, path: Path, name: str) -> None:
+        send(self, path, name)
+        done.append(name)
+
+    def refused(self: Storage, path: Path, name: str) -> None:
+        raise OSError("no route")
+
+    def registered(folder: Path, *metadata: Any, **more: Any) -> Registered:
+        assert folder.parent.is_dir(), "its files are still there"
+        done.append("registered")
+        return Registered(name="mine", version="1", alias="champion")
+
+    monkeypatch.setattr(export, "register", registered)
+    out = object_store.address(f"models/{tmp_path.name}")
+    monkeypatch.setattr(Storage, "send", refused)
+    with pytest.raises(InputError, match=r"--out s3://.* cannot be written \(no route\)"):
+        run_export(out, run=trained.run_id, register_as="mine")
+    assert done == []
+    monkeypatch.setattr(Storage, "send", sent)
+    result = run_export(out, run=trained.run_id, register_as="mine")
+    assert done == ["model.onnx", "config.json", "registered"]
+    assert (str(result.folder), result.registered is not None) == (out, True)
+
+
+def test_who_may_read_the_folder_may_read_all_of_it(exported: ExportResult) -> None:
+    assert isinstance(exported.folder, Path)
+    (exported.folder.parent / "folder").mkdir(exist_ok=True)
+    (exported.folder.parent / "file").touch()
+    modes = [os.stat(exported.folder.parent / name).st_mode for name in ("folder", "file")]
+    (exported.folder.parent / "folder").rmdir()
+    (exported.folder.parent / "file").unlink()
+    for path in (exported.folder, *exported.folder.rglob("*")):
+        assert os.stat(path).st_mode == modes[path.is_file()], path
+    assert any(path.is_dir() for path in exported.folder.iterdir())
+
+
+@pytest.mark.parametrize("file", ["model.onnx", "mlflow-model/model.onnx"])
+def test_the_batch_has_a_name_in_the_graph(file: str, exported: ExportResult) -> None:
+    assert isinstance(exported.folder, Path)
+    session = onnxruntime.InferenceSession(str(exported.folder / file))
+    assert [value.shape for value in session.get_inputs()] == [["N", 24, 24, 3]]
+    assert [value.shape for value in session.get_outputs()] == [["N", 10]]
+
+
+def test_no_images_are_refused_in_words(exported: ExportResult) -> None:
+    assert isinstance(exported.folder, Path)
+    run = open_onnx(exported.folder / "model.onnx")
+    assert run(np.zeros((1, 24, 24, 3), np.uint8)).shape == (1, 10)
+    with pytest.raises(InputError, match=r"model.onnx takes one input or more; .* shape \(0, 24, 24, 3\)"):
+        run(np.zeros((0, 24, 24, 3), np.uint8))
+
+
+@pytest.mark.usefixtures("at_work", "fast")
+def test_command_line(trained: TrainResult, tmp_path: Path, cli: Callable[..., tuple[int, str, str]]) -> None:
+    code, out, err = cli("export", "--run", str(trained.run_id), "--out", str(tmp_path / "out"))
+    assert (code, err) == (0, "")
+    assert f"exported  {tmp_path / 'out'} from MLflow run {trained.run_id}" in out
+    assert "chosen    the run that was named; not confirmed" in out

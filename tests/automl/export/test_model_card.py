@@ -1,0 +1,152 @@
+import re
+import shutil
+import subprocess
+import sys
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from automl_cases import EVERY_ATTENTION, Regression, opened
+from PIL import Image
+from sklearn.datasets import load_digits
+
+from automl.export.chosen import Chosen
+from automl.export.model_card import model_card, table, text
+from automl.export.predict import run_predict
+from automl.export.run import ExportResult
+from automl.export.score_card import ScoreCard
+from automl.export.speed import Speed
+from automl.storage.storage import Storage
+from automl.tasks import Task
+from automl.trials.train import TrainResult
+
+RUN = Chosen(name="name", checkpoint=Storage("checkpoint"), what="the run that was named", run_id="abc")
+BEST = replace(RUN, what="the search's best", search="mine", run_id=None)
+SPEEDS = {"model.onnx": Speed(latency=1.25, throughput=1234.5, batch=32, ratio=1.0)}
+
+
+def card(task: Task | None = None, **more: Any) -> str:
+    given: dict[str, Any] = {
+        "chosen": RUN,
+        "test": {"accuracy": 0.5},
+        "differences": {},
+        "scores": None,
+        "speeds": SPEEDS,
+        "machine": "a machine",
+    }
+    return model_card(task or opened(), **(given | more))
+
+
+def rows(page: str, heading: str) -> list[list[str]]:
+    """The lines of the table under a heading's line, as cells."""
+    lines = page.partition(heading)[2].splitlines()[2:]
+    held = lines[: next((i for i, line in enumerate(lines) if not line.startswith("|")), None)]
+    return [[cell.strip() for cell in line.strip("|").split("|")] for line in held]
+
+
+def test_the_card_of_an_export(exported: ExportResult, trained: TrainResult) -> None:
+    page = (exported.folder / "MODEL_CARD.md").read_text()
+    assert f"`{trained.run_id}`" in page
+    assert f"accuracy {exported.test['accuracy']:.4f}" in page
+    assert "0, 1, 2, 3, 4, 5, 6, 7, 8, 9" in page
+    for site, spec in EVERY_ATTENTION.items():
+        assert f"{spec} at {site}" in page
+    assert "{" not in page.replace('{"images"', "")  # nothing was left to fill in
+    assert "Not confirmed on fresh seeds.\n\nThis model: the run that was named." in page
+    assert opened().digest in page
+    assert [row[:2] for row in rows(page, "| split |")] == [
+        ["train", "241"],
+        ["validation", "42"],
+        ["test", "371"],
+    ]
+    scores = exported.scores
+    assert scores is not None
+    by_label = rows(page, "| label |")
+    assert [row[0] for row in by_label] == list(scores.labels)
+    assert [float(row[3]) for row in by_label] == pytest.approx(list(scores.by_label), abs=5e-5)
+    matrix = rows(page, "a column for each answer.\n\n")
+    assert [list(map(int, row[1:])) for row in matrix] == scores.matrix.tolist()
+    (speed,) = rows(page, "throughput in batches of 32 |")
+    assert speed[0] == "model.onnx"
+    assert exported.speeds["model.onnx"].latency > 0
+    assert exported.machine in page
+    assert f"onnxruntime {__import__('onnxruntime').__version__}" in exported.machine
+    assert "1 thread," in exported.machine
+    assert "8 bits" not in page
+
+
+def test_ten_lines_of_python_as_predict_has_it(exported: ExportResult, tmp_path: Path) -> None:
+    folder = shutil.copytree(exported.folder, tmp_path / "model")
+    (code,) = re.findall(r"```python\n(.*?)```", (folder / "MODEL_CARD.md").read_text(), re.S)
+    assert len(code.splitlines()) <= 10
+    pixels = (load_digits().images[7] * (255 / 16)).round().astype(np.uint8)
+    photo = Image.fromarray(pixels).resize((24, 24))
+    photo.save(folder / "photo.jpg", quality=95)
+    said = subprocess.run(
+        [sys.executable, "-c", code], cwd=folder, capture_output=True, text=True, check=True
+    )
+    label, probability = said.stdout.split()
+    (expected,) = run_predict(folder, [folder / "photo.jpg"])
+    assert label == expected.label
+    assert float(probability) == pytest.approx(expected.probability, abs=0.02)  # it is resized once less
+
+
+@pytest.mark.parametrize(
+    ("run", "said", "limit"),
+    [
+        (
+            BEST,
+            ["Not confirmed", "the search's best"],
+            "has not been confirmed",
+        ),
+        (
+            replace(BEST, what="confirmed winner", verdict="ssa is better by 0.7 points", confirmed=True),
+            ["ssa is better by 0.7 points", "confirmed winner"],
+            "flatters the one it chose",
+        ),
+        (
+            replace(BEST, verdict="no detectable gain"),
+            ["no detectable gain", "the search's best"],
+            "did not show it to be better",
+        ),
+    ],
+    ids=["none", "better", "undecided"],
+)
+def test_the_verdict(run: Chosen, said: list[str], limit: str) -> None:
+    page = card(chosen=run)
+    verdict = page.partition("## Verdict")[2].partition("## Data")[0]
+    assert all(part in verdict for part in said)
+    assert limit in page
+
+
+def test_where_it_is_from() -> None:
+    assert "exported by attention-automl from MLflow run `abc`." in card()
+    assert "exported by attention-automl from trial name of search mine." in card(chosen=BEST)
+
+
+def test_many_labels() -> None:
+    matrix = np.diag(np.arange(1, 26))
+    matrix[3, 4], matrix[5, 1] = 7, 9
+    matrix[24, 24] = 0
+    page = card(scores=ScoreCard(labels=[f"class {i}" for i in range(25)], matrix=matrix))
+    assert "`confusion.csv` has the whole matrix" in page
+    assert rows(page, "| true | answered | times |") == [
+        ["class 5", "class 1", "9"],
+        ["class 3", "class 4", "7"],
+    ]
+    assert rows(page, "| label |")[24] == ["class 24", "0", "0", "none"]
+
+
+def test_a_task_that_is_not_classification() -> None:
+    page = card(Regression(), test={"error": 0.25})
+    assert "## Accuracy on the test split\n\nerror 0.2500\n" in page
+    assert [row[:2] for row in rows(page, "| split |")] == [
+        [s, "80"] for s in ("train", "validation", "test")
+    ]
+
+
+def test_names_that_markdown_would_read_as_its_own() -> None:
+    assert text("a|b\n`c` <script> *d*") == "a\\|b \\`c\\` &lt;script> \\*d\\*"
+    assert table(["x|y"], [[1]]) == "| x\\|y |\n| --- |\n| 1 |"

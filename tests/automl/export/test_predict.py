@@ -1,0 +1,130 @@
+import json
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from automl_cases import CPU, HERE
+from PIL import Image
+from sklearn.datasets import load_digits
+
+from attention import InputError
+from automl.data.images import open_split
+from automl.data.images.augment import centre_crop
+from automl.export.predict import BATCH, run_predict
+from automl.export.run import ExportResult
+from automl.storage.storage import Storage
+from automl.tasks import open_task
+from automl.tasks.image_classification import Probabilities
+from automl.training import checkpoint
+from automl.trials.train import TrainResult
+from search.config import TrialConfig
+
+
+def picture(file: Path, mode: str = "RGB", size: tuple[int, int] = (40, 30)) -> Path:
+    pixels = np.random.RandomState(0).randint(0, 256, (size[1], size[0], 4), dtype=np.uint8)
+    Image.fromarray(pixels, "RGBA").convert(mode).save(file)
+    return file
+
+
+@pytest.mark.parametrize("mode", ["RGB", "RGBA", "L", "LA", "P", "1", "CMYK"])
+@pytest.mark.parametrize("size", [(40, 30), (7, 5), (1, 1), (24, 24), (300, 20)])
+def test_any_image(mode: str, size: tuple[int, int], exported: ExportResult, tmp_path: Path) -> None:
+    file = picture(tmp_path / f"a.{'tif' if mode == 'CMYK' else 'png'}", mode, size)
+    (prediction,) = run_predict(exported.folder, [file])
+    assert prediction.image == str(file)
+    assert list(prediction.probabilities) == [str(digit) for digit in range(10)]
+    assert sum(prediction.probabilities.values()) == pytest.approx(1, abs=1e-5)
+    assert prediction.probability == max(prediction.probabilities.values())
+    assert prediction.probability == prediction.probabilities[prediction.label]
+
+
+def test_agrees_with_what_evaluation_sees(
+    exported: ExportResult, trained: TrainResult, tmp_path: Path
+) -> None:
+    """Digits saved as files are predicted as the trained model scores them in its test split."""
+    content = checkpoint.read(Storage(trained.checkpoint.parent), CPU)
+    task = open_task(TrialConfig.from_json(content["config"]), HERE)
+    model = task.model()
+    model.load_state_dict(content["model"])
+    test = open_split("digits", "test", size=24)
+    count = BATCH + 3  # in more than one batch
+    with torch.inference_mode():
+        inputs = centre_crop(test.gather(torch.arange(count)), test.aspect[:count], 24)
+        expected = Probabilities(model).eval()(inputs).numpy()
+    files = []
+    for name in test.names()[:count]:
+        pixels = load_digits().images[int(name.removeprefix("digit"))] * (255 / 16)
+        files.append(tmp_path / f"{name}.png")
+        Image.fromarray(pixels.round().astype(np.uint8)).save(files[-1])
+    predictions = run_predict(exported.folder, files)
+    assert [prediction.image for prediction in predictions] == list(map(str, files))
+    found = np.array([list(prediction.probabilities.values()) for prediction in predictions])
+    np.testing.assert_allclose(found, expected, rtol=0, atol=1e-4)
+
+
+@pytest.mark.parametrize("content", [b"", b"no image", b"\x89PNG\r\n\x1a\n" + bytes(100)])
+def test_a_file_that_is_no_image(content: bytes, exported: ExportResult, tmp_path: Path) -> None:
+    file = tmp_path / "a.png"
+    file.write_bytes(content)
+    with pytest.raises(InputError, match=r"a.png cannot be read as an image"):
+        run_predict(exported.folder, [picture(tmp_path / "good.png"), file])
+
+
+def test_a_truncated_image(exported: ExportResult, tmp_path: Path) -> None:
+    file = picture(tmp_path / "a.png")
+    file.write_bytes(file.read_bytes()[:-200])
+    with pytest.raises(InputError, match=r"a.png cannot be read as an image"):
+        run_predict(exported.folder, [file])
+
+
+def test_a_missing_image_and_none_and_a_folder(exported: ExportResult, tmp_path: Path) -> None:
+    with pytest.raises(InputError, match=r"there is no image .*b.png"):
+        run_predict(exported.folder, [tmp_path / "b.png"])
+    with pytest.raises(InputError, match="name at least one image"):
+        run_predict(exported.folder, [])
+    with pytest.raises(InputError, match="cannot be read as an image"):
+        run_predict(exported.folder, [tmp_path])
+
+
+DAMAGES: dict[str, Callable[[Path], object]] = {
+    "no folder": lambda folder: shutil.rmtree(folder),
+    "empty folder": lambda folder: [(folder / name).unlink() for name in ("config.json", "model.onnx")],
+    "no onnx": lambda folder: (folder / "model.onnx").unlink(),
+    "empty onnx": lambda folder: (folder / "model.onnx").write_bytes(b""),
+    "random onnx": lambda folder: (folder / "model.onnx").write_bytes(bytes(range(256)) * 40),
+    "truncated onnx": lambda folder: (folder / "model.onnx").write_bytes(
+        (folder / "model.onnx").read_bytes()[:5000]
+    ),
+    "no config": lambda folder: (folder / "config.json").unlink(),
+    "another config": lambda folder: (folder / "config.json").write_text('{"a": 1}'),
+    "config is a list": lambda folder: (folder / "config.json").write_text("[]"),
+    "config is no JSON": lambda folder: (folder / "config.json").write_text("{"),
+    "config is not text": lambda folder: (folder / "config.json").write_bytes(b"\xff\xfe\x00"),
+}
+
+
+@pytest.mark.parametrize("damage", DAMAGES)
+def test_a_folder_without_a_sound_export(damage: str, exported: ExportResult, tmp_path: Path) -> None:
+    folder = tmp_path / "export"
+    folder.mkdir()
+    for name in ("config.json", "model.onnx"):
+        shutil.copy(exported.folder / name, folder)
+    DAMAGES[damage](folder)
+    with pytest.raises(InputError, match="holds no exported model; make one with `automl export`"):
+        run_predict(folder, [picture(tmp_path / "a.png")])
+
+
+def test_command_line(
+    exported: ExportResult, tmp_path: Path, cli: Callable[..., tuple[int, str, str]]
+) -> None:
+    files = [str(picture(tmp_path / name)) for name in ("a.png", "b.png")]
+    code, out, err = cli("predict", str(exported.folder), *files, "--json")
+    assert (code, err) == (0, "")
+    *lines, last = out.splitlines()
+    predictions = json.loads(last)
+    assert [prediction["image"] for prediction in predictions] == files
+    for line, prediction in zip(lines, predictions, strict=True):
+        assert line == f"{prediction['image']}: {prediction['label']} ({prediction['probability']:.1%})"

@@ -1,0 +1,142 @@
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import onnx
+import onnxruntime
+import pytest
+import torch
+from automl_cases import opened
+
+from automl.data.images import open_split
+from automl.data.images.augment import centre_crop
+from automl.export import run as export
+from automl.export.quantize import left_alone, quantize_int8
+from automl.export.run import ExportResult, run_export
+from automl.tasks.image_classification import ImageClassification
+from automl.trials.train import TrainResult
+
+Level = onnxruntime.GraphOptimizationLevel
+
+
+def run(file: Path, inputs: np.ndarray, level: Any = Level.ORT_ENABLE_ALL) -> np.ndarray:
+    options = onnxruntime.SessionOptions()
+    options.graph_optimization_level = level
+    session = onnxruntime.InferenceSession(str(file), options, providers=["CPUExecutionProvider"])
+    return np.asarray(session.run(None, {"images": inputs})[0])
+
+
+@pytest.fixture(scope="module")
+def test_split() -> tuple[np.ndarray, np.ndarray]:
+    """All test images as the model takes them, and their labels."""
+    test = open_split("digits", "test", size=24)
+    return centre_crop(test.gather(torch.arange(len(test))), test.aspect, 24).numpy(), test.labels.numpy()
+
+
+def test_what_is_said_of_it_is_true(
+    quantized: ExportResult, test_split: tuple[np.ndarray, np.ndarray]
+) -> None:
+    inputs, labels = test_split
+    folder, said = quantized.folder, quantized.quantized
+    assert said is not None
+    whole, small = (run(folder / name, inputs).argmax(1) for name in ("model.onnx", "model.int8.onnx"))
+    assert said.accuracy == pytest.approx((small == labels).mean())
+    assert said.difference == pytest.approx((small == labels).mean() - (whole == labels).mean())
+    assert said.agreement == pytest.approx((small == whole).mean())
+    size, before = ((folder / name).stat().st_size for name in ("model.int8.onnx", "model.onnx"))
+    assert (said.size, said.size_ratio) == (size, size / before)
+    assert said.size_ratio < 0.4
+    assert said.latency_ratio == quantized.speeds["model.int8.onnx"].ratio > 0
+    assert said.calibrated == 241  # all there are
+    page = (folder / "MODEL_CARD.md").read_text()
+    assert "ranges taken from 241 training\ninputs" in page
+    assert f"| accuracy | {said.accuracy:.4f} |" in page
+    assert f"| difference from `model.onnx` | {said.difference:+.4f} |" in page
+    assert "model.int8.onnx" not in quantized.differences  # it is another model, not another form
+
+
+def test_it_is_quantised_and_answers_nearly_alike(
+    quantized: ExportResult, test_split: tuple[np.ndarray, np.ndarray]
+) -> None:
+    file = quantized.folder / "model.int8.onnx"
+    graph = onnx.load(file).graph
+    kinds = [node.op_type for node in graph.node]
+    assert kinds.count("Conv") == 23
+    held = {initializer.name: initializer for initializer in graph.initializer}
+    weights = [held[n.input[0]] for n in graph.node if n.op_type == "DequantizeLinear" and n.input[0] in held]
+    assert (
+        sum(weight.data_type == onnx.TensorProto.INT8 and len(weight.dims) == 4 for weight in weights) == 19
+    )
+    inputs, _ = test_split
+    whole, small = run(quantized.folder / "model.onnx", inputs), run(file, inputs)
+    np.testing.assert_allclose(small.sum(1), 1, atol=1e-5)
+    assert 0 < np.abs(small - whole).mean() < 0.02
+
+
+def test_optimising_the_graph_does_not_change_it(
+    quantized: ExportResult, test_split: tuple[np.ndarray, np.ndarray]
+) -> None:
+    """At 24 px the third stage pools a side of 3, which onnxruntime gets wrong between 8-bit convolutions."""
+    inputs, _ = test_split
+    file = quantized.folder / "model.int8.onnx"
+    optimised, plain = run(file, inputs), run(file, inputs, Level.ORT_DISABLE_ALL)
+    np.testing.assert_allclose(optimised, plain, atol=0.03)
+    graph = onnx.load(quantized.folder / "model.onnx").graph
+    names = left_alone(graph)
+    pools = [node for node in graph.node if node.op_type == "AveragePool"]
+    assert len(names) == 1 + len(pools) == 4
+
+
+@pytest.mark.usefixtures("at_work")
+def test_calibrated_on_training_images_alone(
+    trained: TrainResult, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    given: list[np.ndarray] = []
+    asked: list[str] = []
+    raw: Callable[..., torch.Tensor] = ImageClassification.raw
+
+    def quantize(source: Path, target: Path, inputs: np.ndarray) -> None:
+        given.append(inputs)
+        raise OSError(5, "enough")
+
+    def spy(task: ImageClassification, split: Any, count: int) -> torch.Tensor:
+        asked.append(split)
+        return raw(task, split, count)
+
+    monkeypatch.setattr(export, "quantize_int8", quantize)
+    monkeypatch.setattr(ImageClassification, "raw", spy)
+    monkeypatch.setattr(export, "_save_mlflow", lambda *args: None)
+    monkeypatch.setattr(export, "_runtimes", lambda folder: {})
+    with pytest.raises(ValueError, match="enough"):
+        run_export(tmp_path / "out", run=trained.run_id, quantize="int8")
+    assert not (tmp_path / "out").exists()
+    assert asked == ["test", "train"]  # what the exported forms are compared on, and what is calibrated on
+    location = {image.tobytes() for (image,) in zip(opened().raw("train", 241).numpy(), strict=True)}
+    (inputs,) = given
+    assert len(inputs) == len(location) == 241
+    assert {image.tobytes() for image in inputs} == location
+
+
+def test_nothing_is_left_beside_it(quantized: ExportResult, tmp_path: Path) -> None:
+    quantize_int8(quantized.folder / "model.onnx", tmp_path / "a.onnx", opened().raw("train", 40).numpy())
+    assert [file.name for file in tmp_path.iterdir()] == ["a.onnx"]
+    assert {file.name for file in quantized.folder.iterdir()} >= {
+        "model.int8.onnx",
+        "model.onnx",
+        "mlflow-model",
+    }
+
+
+def test_a_task_without_labels(
+    monkeypatch: pytest.MonkeyPatch, trained: TrainResult, at_work: Path, tmp_path: Path
+) -> None:
+    monkeypatch.setattr(ImageClassification, "answers", lambda self, split: iter(()))
+    monkeypatch.setattr(export, "_save_mlflow", lambda *args: None)
+    monkeypatch.setattr(export, "_runtimes", lambda folder: {})
+    with pytest.raises(
+        ValueError, match="--quantize states what it costs in accuracy, which the task classif"
+    ):
+        run_export(tmp_path / "out", run=trained.run_id, quantize="int8")
+    result = run_export(tmp_path / "out", run=trained.run_id)
+    assert result.scores is None

@@ -1,0 +1,88 @@
+import csv
+from collections import Counter
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from automl_cases import HERE, Regression, tiny
+from PIL import Image
+from sklearn.datasets import load_digits
+from sklearn.metrics import confusion_matrix
+
+from automl.data.images import open_split
+from automl.export.predict import run_predict
+from automl.export.run import ExportResult
+from automl.export.score_card import Answers, ScoreCard, answers
+from automl.tasks import open_task
+
+
+def test_it_counts_what_predict_says(quantized: ExportResult, tmp_path: Path) -> None:
+    """Every test image as a file, classified by `automl predict`, counted by scikit-learn."""
+    test = open_split("digits", "test", size=24)
+    pixels = (load_digits().images * (255 / 16)).round().astype(np.uint8)
+    files = []
+    for name in test.names():
+        files.append(tmp_path / f"{name}.png")
+        Image.fromarray(pixels[int(name.removeprefix("digit"))]).save(files[-1])
+    answered = [int(prediction.label) for prediction in run_predict(quantized.folder, files)]
+    expected = confusion_matrix(test.labels.numpy(), answered, labels=range(10))
+    scores = quantized.scores
+    assert scores is not None
+    np.testing.assert_array_equal(scores.matrix, expected)
+    np.testing.assert_allclose(scores.by_label, expected.diagonal() / expected.sum(1))
+    assert scores.accuracy == pytest.approx(quantized.test["accuracy"])
+    assert scores.matrix.sum() == len(test)
+    assert 0.5 < scores.accuracy < 1  # so that there is something to tell apart
+
+
+def card(true: list[int], answered: list[int], count: int = 3) -> ScoreCard:
+    labels = [f"label {i}" for i in range(count)]
+    return Answers(labels=labels, true=np.array(true), answered={"it": np.array(answered)}).card("it")
+
+
+def test_a_card_of_few() -> None:
+    found = card([0, 0, 0, 1, 1, 1], [0, 1, 1, 0, 1, 2])
+    assert found.matrix.tolist() == [[1, 2, 0], [1, 1, 1], [0, 0, 0]]
+    assert found.accuracy == pytest.approx(2 / 6)
+    assert found.counts.tolist() == [3, 3, 0]
+    np.testing.assert_allclose(found.by_label, [1 / 3, 1 / 3, np.nan])
+    assert found.confusions() == [
+        ("label 0", "label 1", 2),
+        ("label 1", "label 0", 1),
+        ("label 1", "label 2", 1),
+    ]
+
+
+def test_the_file_has_the_whole_matrix(tmp_path: Path) -> None:
+    draw = np.random.RandomState(0).randint(0, 30, (2, 500)).tolist()
+    found = card(*draw, count=30)
+    found.write_csv(tmp_path / "matrix.csv")
+    with (tmp_path / "matrix.csv").open(newline="") as file:
+        heading, *lines = csv.reader(file)
+    assert heading == ["true", *found.labels]
+    assert [line[0] for line in lines] == found.labels
+    assert [list(map(int, line[1:])) for line in lines] == found.matrix.tolist()
+    wrong = Counter((f"label {t}", f"label {a}") for t, a in zip(*draw, strict=True) if t != a)
+    assert {(t, a): n for t, a, n in found.confusions()} == wrong
+
+
+def test_agreement() -> None:
+    given = Answers(
+        labels=["a", "b"],
+        true=np.array([0, 1, 1, 0]),
+        answered={"one": np.array([0, 0, 1, 1]), "other": np.array([0, 0, 1, 0])},
+    )
+    assert given.agreement("one", "other") == 0.75
+
+
+def test_answers_are_of_the_whole_split_in_its_order() -> None:
+    task = open_task(tiny(), HERE)
+    inputs, labels = (torch.cat(part) for part in zip(*task.answers("test"), strict=True))
+    test = open_split("digits", "test", size=24)
+    assert torch.equal(labels, test.labels)
+    assert torch.equal(inputs, task.raw("test", len(test)))
+
+
+def test_a_task_whose_answers_are_not_labels() -> None:
+    assert answers(Regression(), "test", {"it": np.asarray}) is None

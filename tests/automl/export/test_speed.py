@@ -1,0 +1,50 @@
+from collections.abc import Callable
+
+import numpy as np
+import pytest
+
+from automl.export import speed
+from automl.export.speed import BATCH, ROUNDS, SECONDS, measure_speed
+
+
+class Clock:
+    """Stands still until a model is run. A run takes 1 ms, and `each` ms for each input."""
+
+    def __init__(self) -> None:
+        self.now = 0.0
+        self.ran: list[tuple[float, int]] = []
+
+    def model(self, each: float) -> Callable[[np.ndarray], np.ndarray]:
+        def run(inputs: np.ndarray) -> np.ndarray:
+            self.now += 1e-3 * (1 + each * len(inputs))
+            self.ran.append((each, len(inputs)))
+            return inputs
+
+        return run
+
+
+@pytest.fixture
+def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
+    clock = Clock()
+    monkeypatch.setattr(speed.time, "perf_counter", lambda: clock.now)
+    return clock
+
+
+def test_latency_throughput_and_ratio(clock: Clock) -> None:
+    found = measure_speed({"a": clock.model(1), "b": clock.model(4)}, np.zeros((100, 3)))
+    assert found["a"].latency == pytest.approx(2)
+    assert found["b"].latency == pytest.approx(5)
+    assert found["a"].throughput == pytest.approx(1e3 * BATCH / (1 + BATCH))
+    assert [found[name].ratio for name in "ab"] == pytest.approx([1, 2.5])
+    assert found["a"].batch == found["b"].batch == BATCH
+    assert [each for each, _ in clock.ran] == [1, 4] * (len(clock.ran) // 2), "in turn"
+    assert clock.ran.count((1, 1)) == 1 + ROUNDS[1]
+
+
+def test_slow_models_are_run_a_few_times(clock: Clock) -> None:
+    measure_speed({"a": clock.model(1e3 * SECONDS)}, np.zeros((2, 3)))
+    assert clock.ran == [(1e3 * SECONDS, count) for count in (1, 2) for _ in range(1 + ROUNDS[0])]
+
+
+def test_fewer_inputs_than_a_batch(clock: Clock) -> None:
+    assert measure_speed({"a": clock.model(1)}, np.zeros((7, 3)))["a"].batch == 7

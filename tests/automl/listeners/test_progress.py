@@ -1,0 +1,192 @@
+"""What a person sees of a search as it goes."""
+
+import re
+import time
+from collections.abc import Iterable
+from typing import Any
+
+import pytest
+
+import automl.listeners.progress
+from attention import Spec
+from automl.listeners.progress import Progress, search_summary
+from search.config import Model, TrialConfig
+from search.halving import Rungs
+from search.record import State, TrialRecord
+from search.trial_scheduler import Plan
+
+
+@pytest.fixture(autouse=True)
+def every_line_says_how_it_stands(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(automl.listeners.progress, "SUMMED", 0.0)
+
+
+class Shown(Progress):
+    """Of a search with rungs of its own."""
+
+    def __init__(self, plan: Plan, records: dict[int, TrialRecord], **more: Any) -> None:
+        self.rungs = Rungs(9)
+        super().__init__(plan, records, summary=lambda: search_summary(plan, records, self.rungs), **more)
+
+
+def make(trials: int | None, *, metric: str = "accuracy", maximize: bool = True, **more: Any) -> Shown:
+    plan = Plan(trials=trials, budget=9, metric=metric, maximize=maximize, objectives=[metric])
+    return Shown(plan, {}, **more)
+
+
+def tell(
+    progress: Shown,
+    number: int,
+    state: State,
+    value: float | None,
+    reason: str | None = None,
+    profile: dict[str, float] | None = None,
+) -> None:
+    """One trial's life, as the engine has it."""
+    placement = {"stage1.block2.branch": Spec("ssa")} if number else {}
+    trial = TrialRecord(number, TrialConfig(model=Model(placement=placement)), profile=profile or {})
+    progress.records[number] = trial  # type: ignore[index]
+    progress.started(trial)
+    if value is not None:
+        metrics = {"epoch": 3, "resource": 2.5, progress.plan.metric: value, "seconds": 36.0}
+        trial.history.append(metrics)
+        progress.rungs.enter(number, "all", 2.5, [value])
+        progress.reported(trial)
+    trial.state, trial.reason = state, reason
+    progress.ended(trial)
+
+
+def lines(capsys: pytest.CaptureFixture[str]) -> list[str]:
+    said = capsys.readouterr()
+    assert said.out == ""
+    return said.err.splitlines()
+
+
+def found(pattern: str, told: Iterable[str]) -> list[Any]:
+    return [match.groups() if (match := re.search(pattern, line)) else None for line in told]
+
+
+def test_a_log_has_one_line_for_each_ended_trial(capsys: pytest.CaptureFixture[str]) -> None:
+    with make(5) as progress:
+        tell(progress, 0, State.COMPLETE, 0.9)
+        tell(progress, 1, State.PRUNED, 0.95)
+        tell(progress, 2, State.INFEASIBLE, None, "out of memory: [tried 3 GiB]")
+        tell(progress, 3, State.COMPLETE, 0.8)
+        progress.started(TrialRecord(4, TrialConfig()))
+    told = lines(capsys)
+    best = r"best 0\.9000 \(000 xresnet18 plain\)"
+    ssa = r"xresnet18 ssa@stage1\.block2\.branch"
+    expected = [
+        rf"000 xresnet18 plain: complete at epoch 3, accuracy 0\.9000 \| 1/5 trials, {best}, rungs 2:1 6:0",
+        rf"001 {ssa}: pruned at epoch 3, accuracy 0\.9500 \| 2/5 trials, 1 pruned, {best}, rungs 2:2 6:0",
+        rf"002 {ssa}: infeasible \(out of memory: \[tried 3 GiB\]\) \| 3/5 trials, "
+        rf"1 pruned, 1 infeasible, {best}, rungs 2:2 6:0",
+        rf"003 {ssa}: complete at epoch 3, accuracy 0\.8000 \| 4/5 trials, 1 pruned, 1 infeasible, {best}, "
+        r"rungs 2:3 6:0",
+    ]
+    assert len(told) == len(expected)
+    for line, pattern in zip(told, expected, strict=True):
+        assert re.match(rf"\d\d:\d\d:\d\d {pattern}, \S+ core hours, about \S+ left$", line), line
+
+
+def test_of_many_at_once_few_lines_say_how_it_stands(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(automl.listeners.progress, "SUMMED", 60.0)
+    progress = make(5)
+    for number in range(4):
+        if number == 2:
+            progress.summed -= 61
+        tell(progress, number, State.COMPLETE, 0.9)
+    assert found(r"complete at epoch 3, accuracy 0.9000 \| (\d/5)", lines(capsys)) == [
+        ("1/5",), None, ("3/5",), None
+    ]  # fmt: skip
+
+
+def test_a_log_that_was_quiet_for_long_has_an_epoch(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    progress = make(5)
+    progress.said -= 61
+    tell(progress, 0, State.COMPLETE, 0.9)
+    epoch, end = lines(capsys)
+    assert re.match(
+        r"\S+ 000 xresnet18 plain: running at epoch 3, accuracy 0\.9000 \| 0/5 trials, 1 run", epoch
+    )
+    assert "complete at epoch 3" in end
+
+
+def test_with_minimize_the_least_is_the_best(capsys: pytest.CaptureFixture[str]) -> None:
+    progress = make(3, metric="error", maximize=False)
+    for number, value in enumerate([0.5, 0.25, 0.75]):
+        tell(progress, number, State.COMPLETE, value)
+    told = lines(capsys)
+    assert found(r"best (\S+) \((\d+)", told) == [("0.5000", "000"), ("0.2500", "001"), ("0.2500", "001")]
+    assert "left" not in told[-1]  # all have ended
+
+
+def test_the_best_is_compared_with_the_best_baseline(capsys: pytest.CaptureFixture[str]) -> None:
+    progress = make(None)
+    for number, value in enumerate([0.5, 0.75, 0.25]):
+        tell(progress, number, State.COMPLETE, value)
+        if number == 0:
+            progress.records[0].role = type(progress.records[0].role).BASELINE
+    told = lines(capsys)
+    assert found(r"(\S+) to the baseline's", told) == [None, ("+0.2500",), ("+0.2500",)]
+
+
+def test_what_it_has_cost(capsys: pytest.CaptureFixture[str]) -> None:
+    progress = make(None, devices=2, device="GPU")
+    for number in range(5):
+        tell(progress, number, State.PRUNED, 0.5)
+    # 36 s of two GPUs each.
+    assert found(r"(\S+) GPU hours", lines(capsys)) == [(f"{0.02 * i:.3g}",) for i in range(1, 6)]
+
+
+@pytest.mark.parametrize(
+    ("trials", "budget", "passed", "known", "left"),
+    [
+        (10, None, 60, 0, "4m00s"),  # two of ten in a minute
+        (None, 3600.0, 60, 0, "59m00s"),
+        (10, 90.0, 60, 0, "30s"),  # whichever comes first
+        (10, 3600.0, 60, 0, "4m00s"),
+        (10, None, 60, 4, "2m00s"),  # those of an earlier run took none of this time
+        (10, 30.0, 60, 0, "0s"),
+        (None, None, 60, 0, None),
+    ],
+)
+def test_how_long_it_will_take(
+    trials: int | None,
+    budget: float | None,
+    passed: float,
+    known: int,
+    left: str | None,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    now = 1000.0
+    monkeypatch.setattr(time, "monotonic", lambda: now)
+    plan = Plan(trials=trials, budget=9, metric="accuracy", maximize=True, objectives=["accuracy"])
+    records = {i: TrialRecord(i, TrialConfig(), state=State.PRUNED) for i in range(known)}
+    progress = Shown(plan, records, budget=budget)
+    now += passed
+    for number in (known, known + 1):
+        tell(progress, number, State.PRUNED, 0.5)
+    assert found(r"about (\S+) left", lines(capsys)[-1:]) == [None if left is None else (left,)]
+
+
+def test_a_terminal_shows_every_trial(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    for name, value in {"FORCE_COLOR": "1", "TERM": "xterm", "COLUMNS": "120"}.items():
+        monkeypatch.setenv(name, value)
+    with make(2) as progress:
+        assert progress.live
+        tell(progress, 0, State.COMPLETE, 0.9, profile={"time_ratio": 1.25, "time_ratio_counted": 1.0})
+        tell(progress, 1, State.ERROR, None, "ValueError: no")
+    said = capsys.readouterr().err
+    assert "001 xresnet18 ssa@stage1.block2.branch" in said
+    assert "0.9000" in said
+    assert "2.5/9" in said
+    assert "~1.25" in said, "it was not measured precisely"
+    assert "2/2 trials" in said

@@ -1,0 +1,165 @@
+"""Which checkpoints stay."""
+
+import errno
+import os
+from pathlib import Path
+
+import pytest
+
+from automl.listeners.retention import CheckpointRetention, front
+from automl.storage.storage import Storage
+from search.config import TrialConfig
+from search.record import CHECKPOINT, Role, State, TrialRecord
+from search.trial_scheduler import Plan, leaders
+
+
+def plan(*objectives: str, maximize: bool = True, guessing: float | None = None) -> Plan:
+    return Plan(
+        trials=None,
+        budget=1,
+        metric="accuracy",
+        maximize=maximize,
+        objectives=objectives or ("accuracy",),
+        guessing=guessing,
+    )
+
+
+def trial(
+    folder: Path, number: int, value: float, state: State = State.COMPLETE, macs: float = 0
+) -> TrialRecord:
+    """A trial with a checkpoint, which has ended."""
+    role = Role.BASELINE if number in (0, 4) else Role.CANDIDATE
+    history = [{"epoch": 1, "resource": 1, "accuracy": value}]
+    record = TrialRecord(number, TrialConfig(), role, state, history, profile={"macs": macs})
+    (folder / record.folder).mkdir(parents=True)
+    (folder / record.folder / CHECKPOINT).touch()
+    return record
+
+
+def location(folder: Path) -> list[int]:
+    return sorted(int(file.parent.name) for file in folder.glob(f"trials/*/{CHECKPOINT}"))
+
+
+@pytest.mark.parametrize(
+    ("keep", "maximize", "stay"),
+    [(1, True, [0, 3]), (3, True, [0, 1, 3, 5]), (9, True, [0, 1, 3, 4, 5]), (1, False, [4])],
+)
+def test_the_best_few_and_the_best_baseline_stay(
+    keep: int, maximize: bool, stay: list[int], tmp_path: Path
+) -> None:
+    told: list[int] = []
+    retention = CheckpointRetention(
+        Storage(tmp_path),
+        plan(maximize=maximize),
+        [],
+        keep=keep,
+        told=lambda record: told.append(record.number),
+    )
+    pruned = (2, 6)
+    gone_at_once: set[int] = set()
+    for number, value in enumerate([0.5, 0.7, 0.95, 0.9, 0.1, 0.6, 0.99]):
+        state = State.PRUNED if number in pruned else State.COMPLETE
+        retention.ended(trial(tmp_path, number, value, state))
+        if number not in location(tmp_path):
+            gone_at_once.add(number)
+    assert location(tmp_path) == stay
+    assert set(pruned) <= gone_at_once
+    # Whoever lost it later than at its own end is told of again, once.
+    assert sorted(told) == sorted(set(range(7)) - set(stay) - gone_at_once)
+    assert {int(folder.name) for folder in tmp_path.glob("trials/*")} == set(stay), "no empty folders"
+
+
+@pytest.mark.parametrize("state", [State.PRUNED, State.INFEASIBLE, State.ERROR])
+def test_of_what_was_not_trained_to_its_end_nothing_stays(state: State, tmp_path: Path) -> None:
+    retention = CheckpointRetention(Storage(tmp_path), plan(), [], keep=3)
+    retention.ended(trial(tmp_path, 1, 0.9, state))
+    assert location(tmp_path) == []
+
+
+def test_a_running_trials_checkpoint_is_left_alone(tmp_path: Path) -> None:
+    running = trial(tmp_path, 1, 0.1, State.RUNNING)
+    retention = CheckpointRetention(Storage(tmp_path), plan(), [running, trial(tmp_path, 2, 0.5)], keep=1)
+    retention.started(running)
+    retention.reported(running)
+    retention.ended(trial(tmp_path, 3, 0.9))
+    assert location(tmp_path) == [1, 3]
+
+
+def test_trials_of_an_earlier_run_count(tmp_path: Path) -> None:
+    retention = CheckpointRetention(
+        Storage(tmp_path), plan(), [trial(tmp_path, i, value) for i, value in ((1, 0.9), (2, 0.8))], keep=1
+    )
+    retention.ended(trial(tmp_path, 3, 0.5))
+    assert location(tmp_path) == [1]
+
+
+@pytest.mark.parametrize("code", [errno.EACCES, errno.EBUSY, errno.EIO])
+def test_a_checkpoint_that_cannot_be_deleted_ends_no_search(
+    code: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    def refuse(self: Storage, name: str) -> None:
+        raise OSError(code, os.strerror(code))
+
+    told: list[TrialRecord] = []
+    retention = CheckpointRetention(Storage(tmp_path), plan(), [], keep=1, told=told.append)
+    monkeypatch.setattr(Storage, "remove", refuse)
+    for number, value in ((1, 0.5), (2, 0.9)):
+        retention.ended(trial(tmp_path, number, value))
+    assert location(tmp_path) == [1, 2]
+    assert told == [], "MLflow still names it"
+    assert f"trials/0001 stays: [Errno {code}]" in caplog.text
+
+
+def test_what_else_lies_beside_a_checkpoint_stays(tmp_path: Path) -> None:
+    record = trial(tmp_path, 1, 0.5, State.ERROR)
+    (tmp_path / record.folder / "error.txt").write_text("why")
+    CheckpointRetention(Storage(tmp_path), plan(), [], keep=1).ended(record)
+    assert [file.name for file in (tmp_path / record.folder).iterdir()] == ["error.txt"]
+
+
+POINTS = [(0.5, 5.0), (0.6, 6.0), (0.4, 5.5), (0.9, 9.0), (0.3, 4.0), (0.6, 6.0)]
+
+
+def test_with_several_objectives_the_front_stays(tmp_path: Path) -> None:
+    both = plan("accuracy", "macs")
+    retention = CheckpointRetention(Storage(tmp_path), both, [], keep=1)
+    records = [trial(tmp_path, i, value, macs=macs) for i, (value, macs) in enumerate(POINTS)]
+    for record in records:
+        retention.ended(record)
+    assert [record.number for record in front(reversed(records), both)] == [0, 1, 3, 4, 5]
+    assert location(tmp_path) == [0, 1, 3, 4, 5]
+    records[3].state = State.PRUNED
+    assert [record.number for record in front(records, both)] == [0, 1, 4, 5]
+
+
+def measured(number: int, value: float, **profile: float) -> TrialRecord:
+    history = [{"epoch": 1, "resource": 1, "accuracy": value}]
+    return TrialRecord(number, TrialConfig(), Role.CANDIDATE, State.COMPLETE, history, profile=profile)
+
+
+@pytest.mark.parametrize(
+    ("cost", "other", "numbers"),
+    [("latency", 10.1, [0, 1]), ("latency", 10.3, [0]), ("macs", 10.1, [0]), ("latency", 10.0, [0, 1])],
+)
+def test_noise_pushes_nobody_off_the_front(cost: str, other: float, numbers: list[int]) -> None:
+    records = [measured(0, 0.9, **{cost: 10.0}), measured(1, 0.9, **{cost: other})]
+    assert [record.number for record in front(records, plan("accuracy", cost))] == numbers
+    worse = [records[0], measured(1, 0.89, **{cost: other})]
+    assert [record.number for record in front(worse, plan("accuracy", cost))] == [0]
+
+
+def test_what_guesses_is_on_no_front_and_leads_nothing() -> None:
+    both = plan("latency", "accuracy", guessing=0.15)
+    records = [measured(0, 0.12, latency=1.0), measured(1, 0.8, latency=5.0), measured(2, 0.9, latency=9.0)]
+    assert [record.number for record in front(records, both)] == [1, 2]
+    best, _ = leaders(records, both)
+    assert best is records[1]
+    assert front(records[:1], both) == []
+    assert leaders(records[:1], both)[0] is records[0], "where all guess, one is named all the same"
+
+
+def test_where_all_guess_the_one_that_is_named_stays(tmp_path: Path) -> None:
+    retention = CheckpointRetention(Storage(tmp_path), plan("accuracy", "macs", guessing=0.15), [], keep=3)
+    for number, value in ((1, 0.1), (2, 0.12), (3, 0.11)):
+        retention.ended(trial(tmp_path, number, value))
+    assert location(tmp_path) == [2]

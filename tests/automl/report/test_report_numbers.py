@@ -1,0 +1,350 @@
+"""The numbers of a report, each against another way to compute it from the same study."""
+
+import math
+from collections import Counter, defaultdict
+from pathlib import Path
+from typing import Any
+
+import optuna
+import pandas as pd
+import pytest
+from optuna.distributions import CategoricalDistribution, FloatDistribution
+from optuna.trial import FrozenTrial, TrialState
+from report_cases import DIVERGED, facts_of, frozen, made_up, plan_of, save_search
+
+from attention import Spec
+from automl.report.audit import ENOUGH, LOW, audit, checks
+from automl.report.costs import costs, pareto
+from automl.report.curves import fates
+from automl.report.failures import reasons
+from automl.report.gates import gates
+from automl.report.importance import importance, importances
+from automl.report.placement import effects, placement
+from automl.report.read import Search, read_search
+from automl.report.slices import PANELS, pairs, slices
+from search.config import Model, TrialConfig
+from search.record import State
+from search.study import read_history
+
+
+@pytest.fixture(scope="module")
+def trials() -> list[FrozenTrial]:
+    return made_up(120)
+
+
+@pytest.fixture(scope="module")
+def search(trials: list[FrozenTrial], tmp_path_factory: pytest.TempPathFactory) -> Search:
+    storage = tmp_path_factory.mktemp("storage")
+    save_search(storage, trials)
+    return read_search("made-up", str(storage))
+
+
+def finals(trials: list[FrozenTrial]) -> dict[int, float]:
+    """Percent at the last epoch of each finished trial."""
+    return {i: 100 * t.values[0] for i, t in enumerate(trials) if t.state is TrialState.COMPLETE}
+
+
+def scheduling(trial: FrozenTrial) -> dict[str, str]:
+    """The type at each site."""
+    placement = trial.user_attrs["config"]["model"]["placement"]
+    return {site: spec["type"] for site, spec in placement.items()}
+
+
+def made(storage: Path, trials: list[FrozenTrial], **plan: Any) -> Search:
+    save_search(storage, trials, plan=plan_of(**plan))
+    return read_search("made-up", str(storage))
+
+
+def test_the_heatmap_is_the_mean_over_the_best_baseline(trials: list[FrozenTrial], search: Search) -> None:
+    final = finals(trials)
+    baseline = max(score for i, score in final.items() if not scheduling(trials[i]))
+    rows = [
+        (site, kind, score - baseline)
+        for i, score in final.items()
+        for site, kind in scheduling(trials[i]).items()
+    ]
+    expected = pd.DataFrame(rows, columns=["site", "type", "effect"]).groupby(["site", "type"]).effect
+    frame = expected.agg(["mean", "std", "count"])
+    cells, alone = effects(search)
+    assert alone == 0
+    assert set(cells) == set(frame.index)
+    for place, effect in cells.items():
+        mean, std, count = frame.loc[place]
+        assert effect.mean == pytest.approx(mean, abs=1e-9)
+        assert effect.count == count
+        assert (effect.spread is None) == (count == 1)
+        assert effect.spread is None or effect.spread == pytest.approx(std, abs=1e-9)
+    plot = placement(search)
+    assert plot.table is not None
+    assert {(row[0], row[1]): row[4] for row in plot.table.rows} == frame["count"].to_dict()
+    best = frame["mean"].idxmax()
+    assert f"Highest: {best[1]} at {best[0]}, {frame['mean'].max():+.2f} points" in plot.says
+
+
+def test_a_backbone_is_compared_with_its_own_baseline(tmp_path: Path) -> None:
+    def trial(backbone: str, score: float, **placement: Spec) -> FrozenTrial:
+        config = TrialConfig(model=Model(backbone=backbone, placement=placement))
+        history = [{"epoch": 6, "resource": 6.0, "accuracy": score}]
+        return frozen({}, {}, config, plan_of(), State.COMPLETE, history)
+
+    ssa = {"stage1.block1": Spec("ssa")}
+    search = made(
+        tmp_path,
+        [
+            trial("xresnet18", 0.80),
+            trial("xresnet18", 0.82),
+            trial("xresnet34", 0.90),
+            trial("xresnet18", 0.83, **ssa),
+            trial("xresnet34", 0.88, **ssa),
+            trial("xresnet50", 0.99, **ssa),
+        ],
+    )
+    cells, alone = effects(search)
+    effect = cells["stage1.block1", "ssa"]
+    assert (effect.mean, effect.count, alone) == (pytest.approx((1 - 2) / 2), 2, 1)
+    assert "1 trials are left out" in placement(search).note
+
+
+def test_where_less_is_better_a_gain_is_above_zero(tmp_path: Path) -> None:
+    plan = {"metric": "error", "maximize": False, "objectives": ["error"]}
+    trials = made_up(60, plan=plan_of(**plan))
+    search = made(tmp_path, trials, **plan)
+    baseline = min(t.values[0] for t in trials if t.values and not scheduling(t))
+    mine = {
+        i: baseline - t.values[0]
+        for i, t in enumerate(trials)
+        if t.values and list(scheduling(t).items())[:1]
+    }
+    cells, _ = effects(search)
+    assert sum(cell.mean * cell.count for cell in cells.values()) == pytest.approx(
+        sum(gain * len(scheduling(trials[i])) for i, gain in mine.items())
+    )
+    assert "less error is better" in placement(search).note
+
+
+def test_the_audit_is_spearmans_correlation(trials: list[FrozenTrial], search: Search) -> None:
+    rows = []
+    for trial in trials:
+        history = read_history(trial.user_attrs)
+        if trial.values:
+            early = next(m["accuracy"] for m in history if m["resource"] >= 2)
+            rows.append((early, trial.values[0], set(scheduling(trial).values()) or {"plain"}))
+    cut = [
+        set(scheduling(t).values()) or {"plain"}
+        for t in trials
+        if t.state is TrialState.PRUNED and not t.constraints
+    ]
+    found = {check.kind: check for check in checks(search)}
+    assert {check.milestone for check in found.values()} == {2.0}
+    for kind, check in found.items():
+        of = [(a, b) for a, b, kinds in rows if kind == "all" or kind in kinds]
+        assert check.count == len(of)
+        assert check.cut == sum(kind == "all" or kind in kinds for kinds in cut)
+        frame = pd.DataFrame(of, columns=["early", "final"])
+        if len(of) >= 3:
+            assert check.correlation == pytest.approx(frame.early.rank().corr(frame.final.rank()), abs=1e-9)
+
+
+def test_the_audit_warns_of_late_bloomers_alone(tmp_path: Path) -> None:
+    """ssa turns its order round, and one was cut; sagan does, and none was cut; plain keeps its order."""
+    trials = []
+
+    def add(kind: str | None, early: float, final: float | None) -> None:
+        config = TrialConfig(model=Model(placement={"stage1.block1": Spec(kind)} if kind else {}))
+        history = [{"epoch": 2, "resource": 2.0, "accuracy": early}]
+        if final is not None:
+            history.append({"epoch": 6, "resource": 6.0, "accuracy": final})
+        state = State.PRUNED if final is None else State.COMPLETE
+        trials.append(frozen({}, {}, config, plan_of(), state, history))
+
+    for i in range(6):
+        add("ssa", 0.5 + i / 100, 0.9 - i / 100)
+        add("sagan", 0.5 + i / 100, 0.9 - i / 100)
+        add(None, 0.5 + i / 100, 0.7 + i / 100)
+    add("ssa", 0.4, None)
+    add(None, 0.4, None)
+    search = made(tmp_path, trials)
+    doubtful = {check.kind for check in checks(search) if check.doubtful}
+    found = {check.kind: check.correlation for check in checks(search)}
+    assert found["ssa"] == found["sagan"] == pytest.approx(-1)
+    assert found["plain"] == pytest.approx(1)
+    assert "ssa" in doubtful
+    assert not doubtful & {"sagan", "plain"}
+    plot = audit(search)
+    (about_ssa,) = [warning for warning in plot.warnings if warning.startswith("ssa:")]
+    assert "late bloomers may have been cut" in about_ssa
+    assert f"n={6}" in about_ssa
+    assert (LOW, ENOUGH) == (0.3, 5)
+
+
+def test_the_importance_finds_what_decides(tmp_path: Path) -> None:
+    """`rate` decides most, `noise` nothing; `options` exists in a third of the trials and adds to those."""
+    import random
+
+    chance = random.Random(3)
+    kinds = {
+        "rate": FloatDistribution(0, 1),
+        "noise": FloatDistribution(0, 1),
+        "kind": CategoricalDistribution(("a", "b", "c")),
+        "options": FloatDistribution(0, 1),
+    }
+    trials = []
+    for i in range(90):
+        params: dict[str, Any] = {"rate": chance.random(), "noise": chance.random(), "kind": "abc"[i % 3]}
+        if params["kind"] == "c":
+            params["options"] = chance.random()
+        score = 0.5 + 0.3 * params["rate"] + 0.001 * chance.random() + 0.15 * params.get("options", 0.5)
+        history = [{"epoch": 6, "resource": 6.0, "accuracy": score}]
+        spaces = {name: kinds[name] for name in params}
+        trials.append(frozen(params, spaces, TrialConfig(), plan_of(), State.COMPLETE, history))
+    search = made(tmp_path, trials)
+    found = {item.name: item for item in importances(search)}
+    assert {name: item.count for name, item in found.items()} == {
+        "rate": 90,
+        "noise": 90,
+        "kind": 90,
+        "options": 30,
+    }
+    assert [item.common for item in found.values()] == [name != "options" for name in found]
+    assert next(iter(found)) == "rate"
+    shares = {name: item.fanova or 0.0 for name, item in found.items()}
+    assert shares["rate"] > 0.8
+    assert shares["noise"] < 0.1
+    assert shares["options"] > 3 * shares["noise"]
+
+    # Optuna's own answer on the same trials, without us between.
+    optuna.logging.set_verbosity(optuna.logging.WARNING)
+    study = optuna.create_study(direction="maximize")
+    study.add_trials(trials)
+    everything = optuna.importance.get_param_importances(study)
+    assert {name: item.ped_anova for name, item in found.items()} == pytest.approx(everything)
+    common = optuna.importance.get_param_importances(
+        study, evaluator=optuna.importance.FanovaImportanceEvaluator(n_trees=32, seed=0)
+    )
+    # The forest sees percent here, and splits a few ties otherwise.
+    assert {name: shares[name] for name in common} == pytest.approx(common, abs=0.005)
+    assert "rate" in importance(search, list(found.values())).says
+
+
+def test_importance_of_few_or_equal_trials_is_not_made_up(tmp_path: Path) -> None:
+    history = [{"epoch": 6, "resource": 6.0, "accuracy": 0.5}]
+    trials = [
+        frozen(
+            {"x": i / 10}, {"x": FloatDistribution(0, 1)}, TrialConfig(), plan_of(), State.COMPLETE, history
+        )
+        for i in range(8)
+    ]
+    search = made(tmp_path, trials)
+    plot = importance(search, importances(search))
+    assert plot.figure is None
+    assert "nothing of 8 finished trials" in plot.says
+
+
+@pytest.mark.parametrize("objectives", [("accuracy",), ("accuracy", "latency")])
+def test_the_front_is_what_nobody_beats(objectives: tuple[str, ...], tmp_path: Path) -> None:
+    trials = made_up(40, plan=plan_of(objectives=objectives))
+    search = made(tmp_path, trials, objectives=objectives)
+    done = {
+        i: (read_history(t.user_attrs)[-1]["accuracy"], t.user_attrs["profile"]["latency"])
+        for i, t in enumerate(trials)
+        if t.state is TrialState.COMPLETE
+    }
+    expected = {
+        i
+        for i, (score, cost) in done.items()
+        if not any(
+            s >= score and c <= cost and (s > score or cost - c > 0.02 * cost) for s, c in done.values()
+        )
+    }
+    front = pareto(search, "latency")
+    assert {trial.number for trial in front} == expected
+    costs = [trial.record.profile["latency"] for trial in front]
+    assert costs == sorted(costs)
+
+
+def test_fates_add_up(trials: list[FrozenTrial], search: Search) -> None:
+    table = fates(search).table
+    assert table is not None
+    assert sum(int(row[1] or 0) for row in table.rows) == len(trials)
+    for row in table.rows:
+        assert sum(int(cell or 0) for cell in row[2:]) == row[1]
+    complete = table.columns.index("complete")
+    assert sum(int(row[complete] or 0) for row in table.rows) == len(finals(trials))
+
+
+def test_reasons_that_differ_in_numbers_alone_are_one(trials: list[FrozenTrial], search: Search) -> None:
+    found = reasons(search)
+    texts = Counter(t.user_attrs.get("reason") for t in trials if t.constraints)
+    infeasible = {r.text: len(r.numbers) for r in found if r.state is State.INFEASIBLE}
+    over = sum(count for text, count in texts.items() if text and "exceeds" in text)
+    assert sorted(infeasible.values()) == sorted([over, texts[DIVERGED]])
+    assert over > 1
+    assert any(r.text == "no reason was given" for r in found if r.state is State.ERROR)
+
+
+def test_gates_are_the_last_ones(trials: list[FrozenTrial], search: Search) -> None:
+    values = defaultdict(list)
+    for trial in trials:
+        if trial.values:
+            for site, kind in scheduling(trial).items():
+                values[site, kind].append(abs(read_history(trial.user_attrs)[-1][f"gate.{site}"]))
+    table = gates(search).table
+    assert table is not None
+    expected = {place: (len(v), pd.Series(v).median(), max(v)) for place, v in values.items()}
+    found = {(row[0], row[1]): row[2:] for row in table.rows}
+    assert set(found) == set(expected)
+    for gate, numbers in expected.items():
+        assert found[gate] == pytest.approx(numbers)
+
+
+def test_gates_of_an_old_search(tmp_path: Path) -> None:
+    plot = gates(made(tmp_path, made_up(30, gates=False)))
+    assert plot.figure is None
+    assert "not recorded" in plot.says
+
+
+def test_slices_show_every_parameter_once(trials: list[FrozenTrial], search: Search) -> None:
+    names = {name for t in trials if t.values for name in t.params}
+    plots = slices(search, importances(search))
+    shown = [row[0] for plot in plots for row in (plot.table.rows if plot.table else ())]
+    assert set(shown) == names
+    assert sum(len(plot.figure.axes) for plot in plots if plot.figure) == len(names)
+    assert len(plots) == math.ceil(len(names) / PANELS)
+
+
+def test_pairs_name_how_many_choices(search: Search) -> None:
+    plot = pairs(search, importances(search))
+    assert plot.figure is not None
+    assert "4 most important choices" in plot.note
+
+
+def test_facts_that_were_never_measured_are_left_out(tmp_path: Path) -> None:
+    import random
+
+    config = TrialConfig()
+    history = [{"epoch": 6, "resource": 6.0, "accuracy": 0.5}]
+    profile = {"params": facts_of(config, random.Random(0))["params"]}
+    trials = [frozen({}, {}, config, plan_of(), State.COMPLETE, history, f) for f in (profile, {})]
+    search = made(tmp_path, trials)
+    assert [trial.number for trial in pareto(search, "params")] == [0]
+
+
+def test_what_guesses_is_on_no_front(tmp_path: Path) -> None:
+    profile = [{"latency": 1.0}, {"latency": 2.0}, {"latency": 2.03}]
+    trials = [
+        frozen(
+            {},
+            {},
+            TrialConfig(),
+            plan_of(),
+            State.COMPLETE,
+            [{"epoch": 6, "resource": 6.0, "accuracy": a}],
+            f,
+        )
+        for a, f in zip([0.1, 0.5, 0.5], profile, strict=True)
+    ]
+    search = made(tmp_path / "one", trials, guessing=0.15)
+    assert [trial.number for trial in pareto(search, "latency")] == [1, 2], "and 1.5 % is noise"
+    none = made(tmp_path / "other", trials, guessing=0.6)
+    assert pareto(none, "latency") == []
+    assert "no trial beats chance" in costs(none).says

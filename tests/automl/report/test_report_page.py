@@ -1,0 +1,371 @@
+"""The page: says the verdict first, holds everything itself, and takes nothing from anybody for markup."""
+
+import html
+import json
+import re
+import shutil
+import xml.etree.ElementTree as ET
+from html.parser import HTMLParser
+from pathlib import Path
+from statistics import mean, stdev
+
+import pytest
+from mlflow import MlflowClient
+from optuna.trial import FrozenTrial
+from report_cases import SSA, frozen, made_up, plan_of, save_search, save_verdict, verdict_of
+
+from attention import Spec
+from automl.report import ReportResult, _make, run_report, sections
+from automl.report.read import Search, Trial, read_search
+from automl.storage.folder import read_metadata
+from automl.storage.storage import Storage
+from automl.tracking.run_spec import search_run_spec
+from automl.tracking.writer import MlflowWriter
+from search.config import TrialConfig
+from search.record import State
+from search.study import read_record
+
+PLOTS = {"placement", "gates", "costs", "importance", "curves", "fates", "audit", "slices-1", "pairs"}
+
+
+class Page(HTMLParser):
+    """What a test asks of a page: its elements with their attributes, and its visible words."""
+
+    def __init__(self, file: Path) -> None:
+        super().__init__()
+        self.source = file.read_text()
+        self.elements: list[tuple[str, dict[str, str | None]]] = []
+        self.words: list[str] = []
+        self._open = ""
+        self.feed(self.source)
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self.elements.append((tag, dict(attrs)))
+        self._open = tag
+
+    def handle_data(self, data: str) -> None:
+        if self._open not in ("style", "script"):
+            self.words.append(data)
+
+    @property
+    def text(self) -> str:
+        return " ".join(" ".join(self.words).split())
+
+
+@pytest.fixture(scope="module")
+def trials() -> list[FrozenTrial]:
+    return made_up(60)
+
+
+@pytest.fixture(scope="module")
+def storage(trials: list[FrozenTrial], tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("searches")
+    save_search(folder, trials)
+    return folder
+
+
+@pytest.fixture(scope="module")
+def small(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A search of few trials, whose report takes a second."""
+    folder = tmp_path_factory.mktemp("small")
+    save_search(folder, made_up(8))
+    return folder
+
+
+@pytest.fixture
+def quiet(tmp_path: Path, empty_store: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """An MLflow that knows no search."""
+    shutil.copy(empty_store, tmp_path / "mlflow.db")
+    monkeypatch.setenv("MLFLOW_TRACKING_URI", f"sqlite:///{tmp_path / 'mlflow.db'}")
+
+
+@pytest.fixture(scope="module")
+def made(storage: Path, empty_store: Path, tmp_path_factory: pytest.TempPathFactory) -> ReportResult:
+    """The report of a finished search with a verdict."""
+    folder = tmp_path_factory.mktemp("made")
+    shutil.copytree(storage, folder / "searches")
+    save_verdict(folder / "searches" / "made-up", verdict_of("undecided"), 1)
+    save_verdict(folder / "searches" / "made-up", verdict_of("better"), 2)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("MLFLOW_TRACKING_URI", f"sqlite:///{empty_store}")
+        return run_report("made-up", storage=str(folder / "searches"))
+
+
+@pytest.fixture(scope="module")
+def page(made: ReportResult) -> Page:
+    return Page(made.index)
+
+
+def test_every_plot_is_there_with_its_files(made: ReportResult, page: Page) -> None:
+    assert {*PLOTS, "verdict"} <= set(made.plots)
+    for name in made.plots:
+        assert (made.folder / "plots" / f"{name}.png").read_bytes().startswith(b"\x89PNG")
+        root = ET.parse(made.folder / "plots" / f"{name}.svg").getroot()
+        assert root.tag.endswith("}svg")
+    shown = {attributes.get("data-plot") for tag, attributes in page.elements if tag == "figure"}
+    assert set(made.plots) <= shown
+    assert json.loads((made.folder / "report.json").read_text())["plots"] == list(made.plots)
+
+
+def test_each_plot_has_a_text_in_its_place(made: ReportResult, page: Page) -> None:
+    labels = [attributes for tag, attributes in page.elements if tag == "svg"]
+    assert len(labels) == len(made.plots)
+    said = [attributes["aria-label"] or "" for attributes in labels]
+    assert all(attributes["role"] == "img" for attributes in labels)
+    assert len(set(said)) == len(said)
+    # Each is about the numbers of its plot, not about plots in general.
+    assert all(re.search(r"\d", label) for label in said)
+    search = read_search("made-up", str(made.folder.parents[1]))
+    for section in sections(search):
+        for plot in section.plots:
+            assert any(plot.says in label for label in said)
+            assert plot.figure is None or plot.table is not None
+
+
+def test_the_page_asks_nobody_for_anything(page: Page) -> None:
+    for tag, attributes in page.elements:
+        assert tag not in ("link", "iframe", "object", "embed", "base") or attributes.get("href") == "data:,"
+        for key in ("src", "href", "xlink:href", "srcset", "data", "action", "poster"):
+            value = attributes.get(key)
+            assert value is None or value.startswith(("#", "data:")), (tag, key, value)
+    outside = re.sub(r'xmlns(:\w+)?="[^"]*"', "", page.source)
+    assert not re.search(r"url\(\s*['\"]?(?!#|data:)", outside)
+    assert "@import" not in outside
+    assert not re.search(r"(?:src|href)\s*=\s*['\"]?(?:https?:)?//", outside)
+
+
+def test_no_two_elements_have_one_id(page: Page) -> None:
+    ids = [attributes["id"] for _, attributes in page.elements if "id" in attributes]
+    assert len(ids) == len(set(ids))
+    wanted = set(re.findall(r'(?:href="#|url\(#)([^")]+)', page.source))
+    assert wanted <= set(ids)
+
+
+def test_hostile_words_stay_words(page: Page) -> None:
+    assert sum(tag == "script" for tag, _ in page.elements) == 1
+    assert "<script>alert('no')</script> & more" in page.text
+    assert "<script>alert" not in page.source
+
+
+def test_hostile_names_in_figures_and_labels(tmp_path: Path, quiet: None) -> None:
+    site = '"><img src=x onerror=alert(1)>$x_1$'
+    config = TrialConfig().change(model={"placement": {site: Spec("ssa")}})
+    history = [{"epoch": 6, "resource": 6.0, "accuracy": 0.5, f"gate.{site}": 0.1}]
+    trials = [
+        frozen({}, {}, TrialConfig(), plan_of(), State.COMPLETE, history),
+        frozen({}, {}, config, plan_of(), State.COMPLETE, history),
+    ]
+    save_search(tmp_path, trials)
+    found = Page(run_report("made-up", storage=str(tmp_path)).index)
+    assert not [tag for tag, _ in found.elements if tag == "img"]
+    assert site in found.text
+
+
+def test_the_verdict_comes_first(page: Page) -> None:
+    text = page.text
+    assert text.index("Better than the tuned baseline") < text.index("What the search learned")
+    assert verdict_of("better")["sentence"] in text
+    assert "Confirmation 1, undecided, 20 seeds" in text
+    assert "No verdict yet" not in text
+    assert "+0.30 to +1.10" in text
+    assert "0.008 (Holm)" in text
+
+
+def test_absolute_scores_and_times_stand_beside_the_differences(page: Page) -> None:
+    arms = verdict_of("better")["arms"]
+    scores = next(list(arm["scores"].values()) for arm in arms if arm["role"] == "baseline")
+    assert f"baseline {mean(scores):.4f} ± {stdev(scores):.4f} 840 61.2 s" in page.text
+    for words in ("-0.60 to +2.00", "over images too", "test accuracy", "time ratio", "1.01", "61.2 s"):
+        assert words in page.text
+
+
+@pytest.mark.parametrize(
+    ("verdict", "words"),
+    [
+        ("worse", ["Worse than the tuned baseline", "No finalist is better"]),
+        ("equivalent", ["No difference that matters"]),
+        ("undecided", ["Undecided", "60 more seeds"]),
+        ("cannot tell", ["Cannot tell", "may be of a longer training"]),
+        (None, ["Confirmation under way", "8 of 20 seeds", "automl confirm --search made-up"]),
+    ],
+)
+def test_each_verdict_has_its_words(
+    verdict: str | None, words: list[str], small: Path, tmp_path: Path, quiet: None
+) -> None:
+    shutil.copytree(small, tmp_path / "s")
+    value = verdict_of(verdict, warnings=["seed 1003 failed twice"], remarks=["The control did as well."])
+    save_verdict(tmp_path / "s" / "made-up", value)
+    found = Page(run_report("made-up", storage=str(tmp_path / "s")).index)
+    card = next(a for tag, a in found.elements if a.get("id") == "verdict")
+    neutral = verdict in ("undecided", "cannot tell", None)
+    tones = re.search(r"\.undecided,([^{]*)\{ --tone: #5a646e", found.source)
+    assert tones is not None
+    classes = {part.strip().lstrip(".") for part in tones[1].split(",")} | {"undecided"}
+    assert bool(classes & set((card["class"] or "").split())) == neutral
+    for word in [*words, "seed 1003 failed twice", "The control did as well.", SSA]:
+        assert word in found.text
+
+
+def test_a_confirmation_whose_trainings_failed_has_no_verdict(
+    small: Path, tmp_path: Path, quiet: None
+) -> None:
+    shutil.copytree(small, tmp_path / "s")
+    said = "No verdict: fewer than two seeds are there of the baseline and all finalists."
+    value = verdict_of(None, complete=True, comparisons=[], seeds=1, sentence=said)
+    save_verdict(tmp_path / "s" / "made-up", value)
+    result = run_report("made-up", storage=str(tmp_path / "s"))
+    assert said in Page(result.index).text
+    assert "No arm has been compared" in Page(result.index).text
+    assert "verdict" not in result.plots
+
+
+def test_before_a_confirmation_there_is_no_verdict(
+    storage: Path, tmp_path: Path, quiet: None, trials: list[FrozenTrial]
+) -> None:
+    result = run_report("made-up", storage=str(storage), out=str(tmp_path / "out"))
+    found = Page(result.index)
+    assert "No verdict yet" in found.text
+    assert f"automl confirm --search made-up --storage {storage}" in found.text
+    assert "verdict" not in result.plots
+    assert "proves nothing" in found.text
+    best = max(t.values[0] for t in trials if t.values)
+    assert f"{100 * best:.4g} %" in found.text
+
+
+def test_a_running_search_says_so(tmp_path: Path, quiet: None) -> None:
+    save_search(tmp_path, made_up(12, running=2))
+    found = Page(run_report("made-up", storage=str(tmp_path)).index)
+    assert re.search(r"had not ended when this page was made, \d{4}-\d\d-\d\d \d\d:\d\d", found.text)
+    assert "2 trials had begun and not ended, 12 of 60 had begun" in found.text
+    assert f"automl search --resume made-up --storage {tmp_path}" in found.text
+
+
+@pytest.mark.parametrize("count", [1, 2, 3])
+def test_a_search_that_has_just_begun(count: int, tmp_path: Path, quiet: None) -> None:
+    save_search(tmp_path, made_up(count, running=1))
+    result = run_report("made-up", storage=str(tmp_path))
+    found = Page(result.index)
+    missing = [a for tag, a in found.elements if tag == "p" and a.get("class") == "missing"]
+    assert missing
+    assert {"curves", "fates"} <= set(result.plots)
+
+
+def test_several_objectives(tmp_path: Path, quiet: None) -> None:
+    plan = plan_of(objectives=["accuracy", "latency", "params"])
+    save_search(tmp_path, made_up(40, plan=plan), plan=plan)
+    result = run_report("made-up", storage=str(tmp_path))
+    assert set(result.plots) >= PLOTS
+    assert "On the front of accuracy, latency, params together: trials" in Page(result.index).text
+
+
+def test_every_trial_is_in_the_table(page: Page, trials: list[FrozenTrial]) -> None:
+    table = page.source[page.source.index('<table id="listing">') :]
+    rows = re.findall(r"<tr><td class=\"n\">(\d+)</td>", table[: table.index("</table>")])
+    assert [int(number) for number in rows] == list(range(len(trials)))
+
+
+def test_it_says_how_to_repeat_it(page: Page, made: ReportResult) -> None:
+    metadata = read_metadata(made.folder.parent, str(made.folder.parent.parent))
+    for words in (
+        "automl search --space digits --trials 60 --name made-up",
+        metadata.data,
+        "a" * 40,
+        "2 × NVIDIA H200",
+        "torch 2.15.0",
+        "1000, 1001, 1002",
+        "confirmed, control",
+        "best baseline: trial",
+    ):
+        assert words in page.text
+    configs = re.findall(r'class="config"><summary>best trial.*?<pre>(.*?)</pre>', page.source, re.S)
+    search = read_search("made-up", str(made.folder.parents[1]))
+    assert search.best is not None
+    assert TrialConfig.from_json(json.loads(html.unescape(configs[0]))) == search.best.record.config
+
+
+def test_a_thousand_trials_stay_below_five_megabytes(storage: Path, tmp_path: Path) -> None:
+    trials = [
+        Trial(record=record, params=dict(trial.params), distributions=dict(trial.distributions))
+        for trial in made_up(1000, cuts=False)  # whoever is not cut takes more room
+        if (record := read_record(trial)) is not None
+    ]
+    for number, trial in enumerate(trials):
+        trial.record.number = number
+    search = Search(folder=storage, metadata=read_metadata(storage / "made-up", str(storage)), trials=trials)
+    names = _make(search, tmp_path)
+    assert set(names) >= PLOTS
+    assert (tmp_path / "index.html").stat().st_size < 5e6
+    assert len(re.findall("<tr>", (tmp_path / "index.html").read_text())) > 1000
+
+
+def test_a_report_takes_the_place_of_the_last_one(small: Path, tmp_path: Path, quiet: None) -> None:
+    shutil.copytree(small, tmp_path / "s")
+    out = tmp_path / "out"
+    (out / "plots").mkdir(parents=True)
+    (out / "plots" / "mine.svg").write_text("mine")
+    save_verdict(tmp_path / "s" / "made-up", verdict_of())
+    run_report("made-up", storage=str(tmp_path / "s"), out=str(out))
+    assert (out / "plots" / "verdict.svg").exists()
+    shutil.rmtree(tmp_path / "s" / "made-up" / "confirm")
+    run_report("made-up", storage=str(tmp_path / "s"), out=str(out))
+    assert not (out / "plots" / "verdict.svg").exists()
+    assert (out / "plots" / "mine.svg").read_text() == "mine"
+    assert "No verdict yet" in (out / "index.html").read_text()
+    assert sorted(file.name for file in out.iterdir()) == ["index.html", "plots", "report.json"]
+
+
+def test_a_report_that_fails_leaves_the_last_one(
+    small: Path, tmp_path: Path, quiet: None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    out = tmp_path / "out"
+    run_report("made-up", storage=str(small), out=str(out))
+    before = {file: file.read_bytes() for file in out.rglob("*") if file.is_file()}
+
+    def fail(*_: object) -> str:
+        raise RuntimeError("half-way")
+
+    monkeypatch.setattr("automl.report.write_page", fail)
+    with pytest.raises(RuntimeError, match="half-way"):
+        run_report("made-up", storage=str(small), out=str(out))
+    assert {file: file.read_bytes() for file in out.rglob("*") if file.is_file()} == before
+
+
+def test_the_same_search_gives_the_same_figures(small: Path, tmp_path: Path, quiet: None) -> None:
+    for name in ("a", "b"):
+        run_report("made-up", storage=str(small), out=str(tmp_path / name))
+    for file in (tmp_path / "a" / "plots").iterdir():
+        assert file.read_bytes() == (tmp_path / "b" / "plots" / file.name).read_bytes(), file.name
+
+
+def test_the_report_is_with_the_searchs_run_in_mlflow(
+    small: Path, store: MlflowClient, capsys: pytest.CaptureFixture[str]
+) -> None:
+    folder = small / "made-up"
+    parent = MlflowWriter(search_run_spec(Storage(folder), read_metadata(folder, str(folder.parent)))).parent
+    result = run_report("made-up", storage=str(small), out="out")
+    assert result.run_id == parent
+    assert capsys.readouterr().err == ""
+    location = {file.path for file in store.list_artifacts(parent, "report")}
+    assert location == {"report/index.html", "report/report.json", "report/plots"}
+    plots = {Path(file.path).name for file in store.list_artifacts(parent, "report/plots")}
+    assert plots == {f"{name}.{kind}" for name in result.plots for kind in ("svg", "png")}
+    copy = store.download_artifacts(parent, "report/index.html")
+    assert Path(copy).read_bytes() == result.index.read_bytes()
+
+
+@pytest.mark.parametrize("uri", ["http://127.0.0.1:9", ""], ids=["away", "without the search"])
+def test_without_mlflow_there_is_a_report_and_one_warning(
+    uri: str,
+    small: Path,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    quiet: None,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    if uri:
+        monkeypatch.setenv("MLFLOW_TRACKING_URI", uri)
+    result = run_report("made-up", storage=str(small), out=str(tmp_path / "out"))
+    assert result.index.exists()
+    assert result.run_id is None
+    (line,) = [line for line in capsys.readouterr().err.splitlines() if line.startswith("warning")]
+    assert "the report is not in MLflow" in line

@@ -1,0 +1,157 @@
+"""What a report reads: which search, as it stands, and what is wrong with it."""
+
+import json
+import os
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+import ray
+from optuna.trial import FrozenTrial
+from report_cases import made_up, plan_of, save_search, save_verdict, verdict_of
+
+from attention import InputError
+from automl.report import run_report
+from automl.report.read import read_search
+from automl.storage.folder import old_folder
+from search.record import State
+from search.study import FILE, read_history
+
+Cli = Callable[..., tuple[int, str, str]]
+
+
+@pytest.fixture(scope="module")
+def few() -> list[FrozenTrial]:
+    return made_up(20, running=2)
+
+
+def test_a_search_is_read_as_its_study_has_it(tmp_path: Path, few: list[FrozenTrial]) -> None:
+    save_search(tmp_path, few)
+    search = read_search("made-up", str(tmp_path))
+    assert [trial.params for trial in search.trials] == [trial.params for trial in few]
+    states = [trial.user_attrs["config"] for trial in few]
+    assert [trial.record.config.to_json() for trial in search.trials] == states
+    assert search.unfinished == search.counts[State.RUNNING] == 2
+    assert {State.COMPLETE, State.PRUNED, State.INFEASIBLE, State.ERROR} <= set(search.counts)
+    assert search.milestones == [2.0]
+    assert all(trial.state is State.COMPLETE for trial in search.done)
+    assert search.best is not None
+    assert search.best.record.history[-1]["accuracy"] == max(
+        read_history(trial.user_attrs)[-1]["accuracy"] for trial in few if trial.values
+    )
+
+
+def test_less_can_be_better(tmp_path: Path) -> None:
+    plan = plan_of(metric="error", maximize=False, objectives=["error"])
+    trials = made_up(20, plan=plan)
+    save_search(tmp_path, trials, plan=plan)
+    search = read_search("made-up", str(tmp_path))
+    assert search.best is not None
+    assert search.score(search.best) == min(trial.values[0] for trial in trials if trial.values)
+    assert (search.sign, search.factor, search.unit) == (-1, 1, "error")
+
+
+def test_the_latest_search_is_meant_where_none_is_named(tmp_path: Path, few: list[FrozenTrial]) -> None:
+    for age, name in ((30, "b"), (10, "c"), (20, "a")):
+        folder = save_search(tmp_path, few[:3], name=name)
+        for file in ("search.json", "study.journal"):
+            os.utime(folder / file, (1.7e9 - age, 1.7e9 - age))
+    assert read_search(None, str(tmp_path)).metadata.name == "c"
+
+
+def test_confirmations_are_read_in_their_order(tmp_path: Path, few: list[FrozenTrial]) -> None:
+    folder = save_search(tmp_path, few)
+    for number, verdict in ((10, "worse"), (2, "better"), (1, "undecided")):
+        save_verdict(folder, verdict_of(verdict), number)
+    found = read_search("made-up", str(tmp_path)).verdicts
+    assert [(v.confirmation, v.verdict) for v in found] == [(1, "undecided"), (2, "better"), (10, "worse")]
+    assert found[0].comparisons[0].interval == pytest.approx((-0.1, 0.7))
+
+
+def test_a_search_that_is_being_written_is_read(tmp_path: Path, few: list[FrozenTrial]) -> None:
+    folder = save_search(tmp_path, few)
+    with old_folder("made-up", str(tmp_path)):  # as the process that runs it has it
+        with open(folder / FILE, "ab") as study:
+            study.write(b'{"op_code":4,"worker_')  # half of a write
+        assert len(read_search("made-up", str(tmp_path)).trials) == len(few)
+
+
+DAMAGED = {
+    "cut short": '{"search": "made-up", "comp',
+    "a list": "[]",
+    "a word": json.dumps({**verdict_of(), "verdict": "good"}),
+    "no arms": json.dumps({key: value for key, value in verdict_of().items() if key != "arms"}),
+    "an interval of one": json.dumps(
+        {**verdict_of(), "comparisons": [{"arm": "a", "role": "finalist", "interval": [1]}]}
+    ),
+    "a score of words": json.dumps(
+        {**verdict_of(), "arms": [{**verdict_of()["arms"][0], "scores": {"1": "x"}}]}
+    ),
+}
+
+
+@pytest.mark.parametrize("content", DAMAGED.values(), ids=DAMAGED)
+def test_a_damaged_verdict_is_named(content: str, tmp_path: Path, few: list[FrozenTrial]) -> None:
+    folder = save_search(tmp_path, few[:2])
+    save_verdict(folder, verdict_of()).write_text(content)
+    with pytest.raises(InputError, match=r"confirm/verdict.json is damaged .* automl confirm"):
+        read_search("made-up", str(tmp_path))
+
+
+@pytest.fixture
+def place(tmp_path: Path, few: list[FrozenTrial], monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A folder with searches of which some have nothing to report."""
+    monkeypatch.chdir(tmp_path)
+    save_search(tmp_path / "searches", few[:3], name="good")
+    save_search(tmp_path / "searches", [], name="empty")
+    (save_search(tmp_path / "searches", [], name="bare") / FILE).unlink()
+    (save_search(tmp_path / "searches", [], name="hollow") / FILE).write_bytes(b"")
+    (save_search(tmp_path / "searches", few[:3], name="damaged") / "search.json").write_text("{")
+    save_verdict(save_search(tmp_path / "searches", few[:3], name="torn"), {})
+    (tmp_path / "file").write_text("text")
+    (tmp_path / "none").mkdir()
+    return tmp_path
+
+
+NO_TRIALS = ["has no trials yet", "--resume"]
+
+
+@pytest.mark.usefixtures("place")
+@pytest.mark.parametrize(
+    ("arguments", "fragments"),
+    [
+        (("--search", "god"), ["no search called 'god' in searches", "good"]),
+        (("--storage", "none"), ["there is no search in none", "automl search", "--storage"]),
+        (("--storage", "gone"), ["there is no search in gone"]),
+        (("--search", "empty"), ["search 'empty'", *NO_TRIALS]),
+        (("--search", "bare"), ["search 'bare'", *NO_TRIALS]),
+        (("--search", "damaged"), ["search.json is damaged"]),
+        (("--search", "torn"), ["confirm/verdict.json is damaged", "automl confirm"]),
+        (("--search", "good", "--out", "file"), ["--out file cannot be written", "name a folder"]),
+        (("--search", "good", "--out", "file/below"), ["--out file/below cannot be written"]),
+        (("--search", "good", "--out", "/proc/x"), ["--out /proc/x cannot be written"]),
+    ],
+    ids=lambda value: " ".join(value),
+)
+def test_a_mistake_is_told_once(arguments: tuple[str, ...], fragments: list[str], cli: Cli) -> None:
+    code, out, err = cli("report", *arguments)
+    assert (code, out) == (2, "")
+    assert len([line for line in err.splitlines() if line.startswith("error: ")]) == 1
+    for fragment in fragments:
+        assert fragment in err
+    assert "Traceback" not in err
+
+
+def test_no_study_is_made_by_looking_for_one(place: Path) -> None:
+    with pytest.raises(InputError):
+        run_report("bare")
+    assert not (place / "searches" / "bare" / FILE).exists()
+
+
+def test_the_command_says_where_the_report_is(place: Path, cli: Cli) -> None:
+    code, out, err = cli("report", "--search", "good", "--out", "pages/one")
+    assert code == 0
+    assert "report    pages/one/index.html (" in out
+    assert (place / "pages" / "one" / "index.html").is_file()
+    assert err.count("warning:") == 1  # this search was never in MLflow
+    assert not ray.is_initialized()

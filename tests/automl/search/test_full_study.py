@@ -1,0 +1,56 @@
+"""A search whose study finds no room."""
+
+import errno
+import os
+from pathlib import Path
+
+import pytest
+
+import automl.trials.session
+from attention import InputError
+from automl.config.limits import Limits
+from automl.config.settings import Settings
+from automl.storage.storage import Storage
+from automl.trials.interrupt import Interrupt
+from automl.trials.session import Workers
+from cluster import ClusterCapacity, TrialResources
+from search.config import TrialConfig
+
+
+@pytest.mark.parametrize(
+    ("error", "said"),
+    [
+        (OSError(errno.ENOSPC, os.strerror(errno.ENOSPC)), "disk full at FOLDER, about 10 MB needed, "),
+        (OSError(errno.EDQUOT, os.strerror(errno.EDQUOT)), "disk full at FOLDER, about 10 MB needed, "),
+        (PermissionError(errno.EACCES, "no", "FOLDER/study.journal"), r"\[Errno 13\] no"),
+    ],
+    ids=["disk", "quota", "rights"],
+)
+@pytest.mark.parametrize("wrapped", [False, True])
+def test_it_says_what_is_wrong_and_how_to_go_on(
+    error: OSError, said: str, wrapped: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fail(*what: object, **more: object) -> None:
+        if wrapped:
+            raise RuntimeError("Tune's") from error
+        raise error
+
+    monkeypatch.setattr(automl.trials.session, "run_trials", fail)
+    workers = Workers(
+        settings=Settings(space="digits"),
+        shape=TrialResources(),
+        capacity=ClusterCapacity(TrialResources(), most=1, look=lambda labels: {}),
+        interrupt=Interrupt(),
+        advice="go on",
+    )
+    said = said.replace("FOLDER", str(tmp_path))
+    with pytest.raises(
+        InputError, match=rf"the study in {tmp_path} cannot be written \({said}.*make room, then"
+    ):
+        workers.run(
+            None,  # type: ignore[arg-type]
+            tmp_path,
+            Storage(str(tmp_path)),
+            baseline=TrialConfig(),
+            limits=Limits(),
+        )

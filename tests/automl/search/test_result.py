@@ -1,0 +1,58 @@
+"""What a search says of itself at its end."""
+
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+from automl_cases import Regression, opened
+
+from automl.config.settings import Settings
+from automl.confirm.statistics import guessing
+from automl.search.result import SearchResult, make_result
+from automl.search.run import make_plan
+from search.config import TrialConfig
+from search.record import Role, State, TrialRecord
+from search.trial_scheduler import Plan
+
+
+def result(values: list[float], guess: float | None, state: State = State.COMPLETE) -> SearchResult:
+    plan = Plan(trials=9, budget=1, metric="accuracy", maximize=True, objectives=["accuracy"], guessing=guess)
+    records = {
+        i: TrialRecord(
+            i, TrialConfig(), Role.BASELINE, state, [{"epoch": 1, "accuracy": value, "seconds": 1.0}]
+        )
+        for i, value in enumerate(values)
+    }
+    scheduler: Any = SimpleNamespace(plan=plan, records=records)
+    return make_result("folder", "mine", scheduler, runs={}, begun=0, untracked=0, devices=1)  # type: ignore[arg-type]
+
+
+def test_a_search_of_guesses_warns() -> None:
+    (warning,) = result([0.10, 0.14], 0.155).warnings
+    assert warning.startswith(
+        "no trial beats chance (the best validation accuracy is 0.140, and one that guesses may come to 0.155"
+    )
+
+
+@pytest.mark.parametrize(
+    ("values", "guess", "state"),
+    [
+        ([0.1, 0.2], 0.155, State.COMPLETE),
+        ([0.1], None, State.COMPLETE),
+        ([0.1], 0.155, State.PRUNED),
+        ([], 0.155, State.COMPLETE),
+    ],
+)
+def test_otherwise_it_does_not(values: list[float], guess: float | None, state: State) -> None:
+    assert result(values, guess, state).warnings == []
+
+
+def test_the_plan_knows_what_a_guess_may_come_to() -> None:
+    task = opened()
+    plan = make_plan(Settings(space="digits"), task.config, task)
+    chance, inputs = task.chance("validation"), task.size("validation")
+    assert chance is not None
+    assert plan.guessing == guessing(chance, inputs)
+    assert 0.1 < chance < plan.guessing < 0.5
+    line = Regression()
+    assert make_plan(Settings(space="digits"), line.config, line).guessing is None

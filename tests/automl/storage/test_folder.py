@@ -1,0 +1,227 @@
+"""The folder of a search, and `search.json` in it."""
+
+import json
+import os
+import re
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from attention import InputError
+from automl.config.settings import Settings
+from automl.storage.folder import (
+    FILE,
+    SearchMetadata,
+    find_latest,
+    find_search,
+    named,
+    new_folder,
+    old_folder,
+    read_metadata,
+    write_metadata,
+)
+from automl.storage.storage import Storage
+from search.record import TRIALS
+from search.trial_scheduler import Plan
+
+PLAN = Plan(trials=3, budget=2.0, metric="accuracy", maximize=True, objectives=["accuracy", "macs"])
+
+
+def make(storage: Path | Storage, name: str | None = "mine", **more: Any) -> tuple[Path, SearchMetadata]:
+    settings = Settings(space="digits", name=name, storage=str(storage), **more)
+    with new_folder(settings, PLAN, fingerprint="f", data="d") as (folder, metadata):
+        return folder, metadata
+
+
+def test_what_was_asked_can_be_read_again(tmp_path: Path) -> None:
+    folder, metadata = make(tmp_path, trials=3, max_params="5M")
+    assert folder == tmp_path / "mine"
+    assert read_metadata(folder, str(tmp_path)) == metadata
+    assert Plan(**metadata.plan) == PLAN
+    assert (metadata.name, metadata.fingerprint, metadata.data) == ("mine", "f", "d")
+    assert metadata.settings.max_params == "5M"
+    assert metadata.provenance.keys() >= {"command", "commit", "versions", "gpus", "cores", "started"}
+    assert metadata.provenance["versions"].keys() >= {"torch", "optuna", "ray"}
+    with old_folder("mine", str(tmp_path)) as (place, again):
+        assert (place, again) == (folder, metadata)
+
+
+def test_searches_of_one_name_are_told_apart(tmp_path: Path) -> None:
+    assert make(tmp_path / "a")[1].identity != make(tmp_path / "b")[1].identity
+
+
+def test_a_search_without_a_name_gets_one(tmp_path: Path) -> None:
+    folder, metadata = make(tmp_path, None)
+    assert re.fullmatch(r"digits-\d{8}-\d{6}", metadata.name)
+    assert folder.name == metadata.settings.name == metadata.name
+
+
+def test_a_name_is_taken_once(tmp_path: Path) -> None:
+    folder, metadata = make(tmp_path)
+    with pytest.raises(
+        InputError, match=r"a search called 'mine' exists already .*automl search --resume mine"
+    ):
+        make(tmp_path)
+    assert read_metadata(folder, str(tmp_path)) == metadata
+
+
+@pytest.mark.parametrize(("trained", "stays"), [(False, False), (True, True)])
+def test_a_mistake_before_the_first_trial_leaves_nothing(trained: bool, stays: bool, tmp_path: Path) -> None:
+    settings = Settings(space="digits", name="mine", storage=str(tmp_path))
+
+    def fail() -> None:
+        with new_folder(settings, PLAN, fingerprint="f", data="d") as (folder, _):
+            (folder / "study.journal").touch()
+            if trained:
+                (folder / TRIALS).mkdir()
+            raise InputError("no room")
+
+    with pytest.raises(InputError, match="no room"):
+        fail()
+    assert (tmp_path / "mine").exists() is stays
+
+
+@pytest.mark.parametrize("storage", ["/proc/x", "file.txt"])
+def test_what_cannot_be_written(storage: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    Path("file.txt").touch()
+    with pytest.raises(InputError, match=rf"--storage {storage} cannot be written"):
+        make(Path(storage))
+
+
+def test_a_full_disk_is_told(small_disk: Path) -> None:
+    (small_disk / "other").write_bytes(bytes(64 << 10))
+    with pytest.raises(InputError, match=r"disk full at .*small/mine, about 10 MB needed, 0 MB are free"):
+        make(small_disk)
+
+
+def test_the_latest_is_the_one_that_was_worked_on_last(
+    storage: Storage, capsys: pytest.CaptureFixture[str]
+) -> None:
+    address = storage.address
+    with pytest.raises(InputError, match=r"there is no search in .*; run automl search first"):
+        find_latest(address)
+    for name in ("a", "b", "c"):
+        make(storage, name)
+    assert find_latest(address) == "c"
+    with old_folder("a", address) as (folder, metadata):
+        assert find_latest(address) == "a", "it is resumed"
+        write_metadata(folder, metadata)
+        with old_folder("b", address):
+            assert find_latest(address) == "b"
+    assert find_latest(address) == "a", "it ended last"
+    for name in ("b", "c"):
+        find_search(name, address)
+    assert find_latest(address) == "a", "who reads does not work on it"
+    capsys.readouterr()
+    assert (named(None, address), named("c", address)) == ("a", "c")
+    assert capsys.readouterr().err == f"the latest search in {address} is a\n"
+
+
+@pytest.mark.parametrize("place", [".", "confirm", "confirm-2"])
+def test_what_was_killed_was_worked_on_when_it_last_wrote(place: str, tmp_path: Path) -> None:
+    folder, _ = make(tmp_path, "killed")
+    make(tmp_path, "newer")
+    (folder / place).mkdir(exist_ok=True)
+    study = folder / place / "study.journal"
+    study.touch()
+    os.utime(study, (4e9, 4e9))
+    assert find_latest(str(tmp_path)) == "killed"
+    os.utime(study, (0, 0))
+    assert find_latest(str(tmp_path)) == "newer"
+
+
+OTHER = """
+import sys
+from automl.storage.folder import old_folder
+with old_folder("mine", sys.argv[1]):
+    print("in", flush=True)
+    sys.stdin.read()
+"""
+
+
+def test_a_second_process_is_refused(tmp_path: Path) -> None:
+    make(tmp_path)
+    pipe = subprocess.PIPE
+    with subprocess.Popen(
+        [sys.executable, "-c", OTHER, tmp_path], stdin=pipe, stdout=pipe, text=True
+    ) as other:
+        assert other.stdout is not None
+        assert other.stdout.readline() == "in\n"
+        with (
+            pytest.raises(InputError, match="search 'mine' is running in another process"),
+            old_folder("mine", str(tmp_path)),
+        ):
+            pass
+        other.kill()  # whoever is killed holds nothing
+        other.wait()
+    with old_folder("mine", str(tmp_path)):
+        pass
+
+
+@pytest.mark.parametrize("name", ["", "our", "mine/..", "../mine", "."])
+def test_an_unknown_name_names_the_known_ones(name: str, tmp_path: Path) -> None:
+    storage = tmp_path / "searches"
+    for known in ("mine", "yours"):
+        make(storage, known)
+    (storage / "no-search").mkdir()
+    with pytest.raises(InputError) as error:
+        find_search(name, str(storage))
+    text = str(error.value)
+    assert f"no search called {name!r} in {storage}" in text
+    assert "no-search" not in text
+    if "/" not in name and name not in ("", "."):
+        assert "there are mine, yours. Is --storage right?" in text
+
+
+def test_where_there_is_no_search_at_all(tmp_path: Path) -> None:
+    with pytest.raises(InputError, match=r"no search called 'mine' in .*; there is none"):
+        find_search("mine", str(tmp_path / "gone"))
+
+
+def changed(change: Callable[[dict[str, Any]], Any]) -> Callable[[str], str]:
+    return lambda text: json.dumps(change(json.loads(text)))
+
+
+DAMAGES: dict[str, Callable[[str], str]] = {
+    "empty": lambda text: "",
+    "truncated": lambda text: text[: len(text) // 2],
+    "a list": lambda text: "[]",
+    "a number": lambda text: "3",
+    "a text": lambda text: '"search"',
+    "another format": changed(lambda value: {**value, "format": 99}),
+    "no format": changed(lambda value: {k: v for k, v in value.items() if k != "format"}),
+    "no plan": changed(lambda value: {k: v for k, v in value.items() if k != "plan"}),
+    "more than it knows": changed(lambda value: {**value, "colour": "red"}),
+    "settings are a number": changed(lambda value: {**value, "settings": 3}),
+    "no space": changed(lambda value: {**value, "settings": {}}),
+    "trials are a text": changed(lambda value: {**value, "settings": {**value["settings"], "trials": "3"}}),
+}
+
+
+@pytest.mark.parametrize("damage", DAMAGES)
+def test_damage_is_told(damage: str, tmp_path: Path) -> None:
+    folder, _ = make(tmp_path)
+    file = folder / FILE
+    file.write_text(DAMAGES[damage](file.read_text()))
+    with pytest.raises(InputError) as error, old_folder("mine", str(tmp_path)):
+        pass
+    assert f"{file} is damaged or not one of ours" in str(error.value)
+
+
+def test_a_writer_that_dies_leaves_the_old_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    folder, metadata = make(tmp_path)
+
+    def half(self: Path, text: str) -> None:
+        with self.open("w") as file:
+            file.write(text[:10])
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(Path, "write_text", half)
+    with pytest.raises(OSError, match="No space left"):
+        write_metadata(folder, metadata)
+    assert read_metadata(folder, str(tmp_path)) == metadata

@@ -1,0 +1,217 @@
+"""The copy of a search that is kept in an object store, against a real server that speaks S3."""
+
+import json
+import os
+import signal
+import socket
+import subprocess
+import sys
+import textwrap
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import optuna
+import pytest
+from services import ObjectStore
+
+from attention import InputError
+from automl.storage import working_copy
+from automl.storage.storage import Storage
+from automl.storage.working_copy import NOTE, folder_of, is_written, update, writing
+from search.study import create_study, open_study
+
+
+@pytest.fixture
+def location(object_store: ObjectStore, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Storage:
+    """A search's place in the store; this process comes in, and looks often."""
+    for name, value in object_store.environment.items():
+        monkeypatch.setenv(name, value)
+    monkeypatch.setattr(working_copy, "PERIOD", 0.05)
+    monkeypatch.setattr(working_copy, "BEAT", 0.2)
+    monkeypatch.setattr(working_copy, "SILENCE", 1.0)
+    monkeypatch.setattr(working_copy, "PATIENCE", 2.0)
+    return Storage(object_store.address(f"searches/{tmp_path.name}/mine"))
+
+
+def soon(true: Callable[[], bool]) -> None:
+    until = time.monotonic() + 60
+    while not true():
+        assert time.monotonic() < until
+        time.sleep(0.05)
+
+
+def make(folder: Path, name: str, text: str) -> None:
+    (folder / name).parent.mkdir(parents=True, exist_ok=True)
+    (folder / name).write_text(text)
+
+
+def test_what_the_driver_writes_is_in_the_store_and_on_another_machine(
+    location: Storage, tmp_path: Path
+) -> None:
+    here, there = tmp_path / "here", tmp_path / "there"
+    here.mkdir()
+    with writing(location, here):
+        make(here, "search.json", "{}")
+        soon(lambda: location.exists("search.json"))
+        make(here, "confirm/verdict.json", "1")
+        make(here, "confirm/verdict.json.123", "half")
+        make(here, "ray/tune/state", "x")
+        make(here, "report/index.html", "x")
+        make(here, "trials/0001/checkpoint.pt", "x")
+        make(here, ".lock", "")
+        assert is_written(location)
+    assert not is_written(location)
+    assert location.files().keys() == {"search.json", "confirm/verdict.json", NOTE}
+    update(location, there)
+    assert (there / "confirm" / "verdict.json").read_text() == "1"
+    make(there, "report/index.html", "y")
+    # What changes is fetched anew, what goes goes there too.
+    with writing(location, here):
+        make(here, "confirm/verdict.json", "22")
+        (here / "search.json").unlink()
+    update(location, there)
+    assert (there / "confirm" / "verdict.json").read_text() == "22"
+    assert not (there / "search.json").exists()
+    assert (there / "report" / "index.html").read_text() == "y", "a report stays where it was made"
+
+
+def test_a_study_is_copied_whole_while_it_is_written(location: Storage, tmp_path: Path) -> None:
+    here, there = tmp_path / "here", tmp_path / "there"
+    here.mkdir()
+    with writing(location, here):
+        study = create_study(here, name="mine", directions=[optuna.study.StudyDirection.MAXIMIZE])
+        for number in range(40):
+            study.add_trial(optuna.trial.create_trial(value=number))
+            if number % 10 == 9:
+                time.sleep(0.2)
+                update(location, there)
+                assert open_study(there, name="mine").trials
+    update(location, there)
+    assert [t.value for t in open_study(there, name="mine").trials] == list(range(40))
+
+
+def test_a_copy_that_is_ahead_of_the_store_is_kept(location: Storage, tmp_path: Path) -> None:
+    here = tmp_path / "here"
+    with writing(location, here):
+        make(here, "log.txt", "1")
+    make(here, "log.txt", "what a killed driver had not sent")
+    with writing(location, here):
+        assert (here / "log.txt").read_text() == "what a killed driver had not sent"
+    assert location.read("log.txt") == b"what a killed driver had not sent"
+    # Once somebody else has gone on, it is the other one's that counts.
+    with writing(location, tmp_path / "there"):
+        make(tmp_path / "there", "log.txt", "gone on")
+    with writing(location, here):
+        assert (here / "log.txt").read_text() == "gone on"
+
+
+def test_a_file_that_a_killed_writer_had_not_told_of_is_not_lost(location: Storage, tmp_path: Path) -> None:
+    with writing(location, tmp_path / "here"):
+        make(tmp_path / "here", "log.txt", "1")
+    location.write(NOTE, json.dumps({**json.loads(location.read(NOTE)), "files": {}}).encode())
+    with writing(location, tmp_path / "there"):
+        assert (tmp_path / "there" / "log.txt").read_text() == "1"
+    assert location.read("log.txt") == b"1"
+
+
+def test_of_two_writers_one_is_refused(location: Storage, tmp_path: Path) -> None:
+    with (
+        writing(location, tmp_path / "here"),
+        pytest.raises(InputError, match=r"is running in another process"),
+        writing(location, tmp_path / "there"),
+    ):
+        pass
+
+
+OTHER = textwrap.dedent(
+    """
+    import sys, time
+    from pathlib import Path
+    from automl.storage import working_copy
+    from automl.storage.storage import Storage
+    working_copy.PERIOD, working_copy.BEAT = 0.05, 0.2
+    with working_copy.writing(Storage(sys.argv[1]), Path(sys.argv[2])):
+        (Path(sys.argv[2]) / "log.txt").write_text("mine")
+        print("writing", flush=True)
+        time.sleep(600)
+    """
+)
+
+
+@pytest.mark.parametrize("where", ["here", "elsewhere"])
+def test_a_writer_that_was_killed_is_followed(
+    where: str,
+    location: Storage,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    command = [sys.executable, "-c", OTHER, str(location), str(tmp_path / "there")]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, env=dict(os.environ)) as other:
+        assert other.stdout is not None
+        other.stdout.readline()
+        soon(lambda: location.exists("log.txt"))
+        other.kill()
+    assert is_written(location)
+    if where == "elsewhere":
+        monkeypatch.setattr(socket, "gethostname", lambda: "another")
+    with writing(location, tmp_path / "here"):
+        assert (tmp_path / "here" / "log.txt").read_text() == "mine"
+    assert ("waiting" in capsys.readouterr().err) == (where == "elsewhere")
+
+
+def test_a_writer_that_was_taken_for_dead_stops(location: Storage, tmp_path: Path) -> None:
+    command = [sys.executable, "-c", OTHER, str(location), str(tmp_path / "there")]
+    with subprocess.Popen(
+        command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=dict(os.environ)
+    ) as other:
+        assert other.stdout is not None
+        other.stdout.readline()
+        other.send_signal(signal.SIGSTOP)
+        with writing(location, tmp_path / "here"):
+            make(tmp_path / "here", "log.txt", "gone on")
+            other.send_signal(signal.SIGCONT)
+            _, said = other.communicate(timeout=60)
+    assert other.returncode == -signal.SIGTERM
+    assert "is running in another process" in said
+    assert location.read("log.txt") == b"gone on"
+
+
+def test_a_store_that_goes_away_is_waited_for(
+    location: Storage, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    away = True
+    write = Storage.write
+
+    def fail(self: Storage, name: str, content: bytes) -> None:
+        if away and name == "log.txt":
+            raise OSError("no route")
+        write(self, name, content)
+
+    with writing(location, tmp_path / "here"):
+        monkeypatch.setattr(Storage, "write", fail)
+        make(tmp_path / "here", "log.txt", "1")
+        time.sleep(0.5)
+        away = False
+        soon(lambda: location.exists("log.txt"))
+        away = True
+        make(tmp_path / "here", "log.txt", "2")
+    assert "warning" in (said := capsys.readouterr().err)
+    assert str(tmp_path / "here") in said
+    assert (tmp_path / "here" / "log.txt").read_text() == "2"
+
+
+def test_no_store_and_a_damaged_note(location: Storage, object_store: ObjectStore, tmp_path: Path) -> None:
+    gone = Storage(str(location).replace(str(object_store.port), "9"))
+    with pytest.raises(InputError, match="cannot be reached"), writing(gone, tmp_path / "here"):
+        pass
+    location.write(NOTE, b"{")
+    with pytest.raises(InputError, match="is damaged"), writing(location, tmp_path / "here"):
+        pass
+
+
+def test_each_search_has_a_folder_of_its_own(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setenv("AUTOML_CACHE", str(tmp_path))
+    one = folder_of(Storage("s3://bucket/searches/one?region=us-east-1"))
+    assert one == tmp_path / "searches" / "s3-bucket-searches" / "one"

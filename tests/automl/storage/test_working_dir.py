@@ -1,0 +1,44 @@
+"""What a job of `ray job submit --working-dir` would leave in a folder that Ray deletes."""
+
+from pathlib import Path
+
+import pytest
+
+from attention import InputError
+from automl.storage.working_dir import check_not_temporary
+
+
+@pytest.fixture(autouse=True)
+def unpacked(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    folder = tmp_path / "runtime_resources" / "working_dir_files" / "_ray_pkg_0123"
+    folder.mkdir(parents=True)
+    monkeypatch.chdir(folder)
+
+
+def test_what_would_be_lost_is_refused_in_one_message() -> None:
+    with pytest.raises(InputError) as error:
+        check_not_temporary("searches")
+    for part in ("--storage searches", "sqlite:///mlflow.db", "--working-dir", "MLFLOW_TRACKING_URI="):
+        assert part in str(error.value)
+
+
+@pytest.mark.parametrize("uri", ["sqlite:///here.db", "mlruns", "./mlruns", "file:mlruns"])
+def test_a_store_that_would_be_lost_is_named(
+    uri: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("MLFLOW_TRACKING_URI", uri)
+    with pytest.raises(InputError, match=f"^MLflow's {uri} would be deleted"):
+        check_not_temporary(str(tmp_path / "searches"))
+
+
+@pytest.mark.parametrize("uri", ["http://mlflow:5000", "sqlite:////shared/mlflow.db", "file:///shared/runs"])
+def test_what_stays_is_let_be(uri: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("MLFLOW_TRACKING_URI", uri)
+    check_not_temporary(str(tmp_path / "searches"))
+
+
+def test_a_job_in_a_folder_that_stays_may_use_relative_paths(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    check_not_temporary("searches")

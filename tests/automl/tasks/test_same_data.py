@@ -1,0 +1,236 @@
+"""Data that have changed since a search was made: who refuses them, and what is said."""
+
+import json
+from collections.abc import Callable
+from contextlib import nullcontext
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from automl_cases import HERE
+from confirm_cases import FOUND, PLAN, FakeWorkers, NoTracker, fake_search
+from optuna.study import StudyDirection
+from PIL import Image
+
+import automl.confirm.run
+import automl.trials.session
+from attention import InputError
+from automl.confirm.compare import run_compare
+from automl.confirm.run import run_confirm
+from automl.data import shared
+from automl.data.images import make_manifest
+from automl.data.manifest import FILE
+from automl.export import run as export
+from automl.export.chosen import Chosen
+from automl.export.run import run_export
+from automl.search.run import _learn, resume_search
+from automl.storage.folder import find_search
+from automl.storage.storage import Storage
+from automl.tasks import open_task
+from automl.tasks.same_data import check_same, mend_manifest, search_of
+from automl.trials.run import share_data
+from search.config import TrialConfig
+from search.record import TrialRecord
+from search.study import WARM_START, create_study
+
+SPACE = """
+from search.spaces import SPACES
+
+def mine(trial):
+    return SPACES["digits"](trial).change(data={"source": "folder"}, training={"batch_size": 16, "epochs": 1})
+
+mine.baseline = {**SPACES["digits"].baseline, "batch_size": 32}
+"""
+
+
+@pytest.fixture
+def photos(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A dataset of 80 images, in the current folder with a space of one's own."""
+    monkeypatch.chdir(tmp_path)
+    Path("my_space.py").write_text(SPACE)
+    random = np.random.RandomState(0)
+    for i in range(80):
+        place = tmp_path / "photos" / ("train" if i < 60 else "test") / "ab"[i % 2]
+        place.mkdir(parents=True, exist_ok=True)
+        Image.fromarray(random.randint(0, 256, (8, 8, 3), dtype=np.uint8)).save(place / f"{i:02}.png")
+    return tmp_path / "photos"
+
+
+def found(photos: Path) -> list[TrialRecord]:
+    data = {"source": "folder", "path": str(photos), "size": 32}
+    parts: dict[str, Any] = {"data": data, "training": {"batch_size": 16}}
+    return [replace(one, config=one.config.change(**parts)) for one in FOUND]
+
+
+def searched(photos: Path, name: str = "mine") -> Path:
+    """The folder of a search of the photos as they are."""
+    return fake_search(Path("searches"), found(photos), name, space="my_space.py:mine", data=str(photos))
+
+
+def plain(photos: Path) -> TrialConfig:
+    return found(photos)[0].config
+
+
+def change(photos: Path, kind: str, split: str) -> str:
+    """Change one image of a split, and say which."""
+    rows = make_manifest("folder", path=photos, size=32).rows()
+    name = next(name for there, name, _, _ in rows if there == split)
+    file = photos / name
+    if kind == "removed":
+        file.unlink()
+    elif kind == "renamed":
+        file.rename(file.with_name("new.png"))
+    elif kind == "changed":
+        file.write_bytes(file.read_bytes() + b"x")
+    else:
+        new = file.with_name("new.png")
+        new.write_bytes(file.read_bytes() + b"x")
+        return new.relative_to(photos).as_posix()
+    return name
+
+
+CHANGES = [("changed", "train"), ("renamed", "validation"), ("removed", "test"), ("added", "train")]
+
+
+def resume(photos: Path, folder: Path) -> None:
+    resume_search("mine")
+
+
+def confirm(photos: Path, folder: Path) -> None:
+    run_confirm("mine", top=1, seeds=6)
+
+
+def compare(photos: Path, folder: Path) -> None:
+    searched(photos, "later")
+    run_confirm("later", top=1, seeds=6)
+    run_compare(["mine", "later"])
+
+
+def export_it(photos: Path, folder: Path) -> None:
+    run_export("out", run="abc")
+
+
+@pytest.fixture
+def quiet(photos: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Neither Ray nor MLflow, and a run `abc` whose checkpoint lies in the search's folder."""
+
+    def score(arm: str, seed: int) -> float:
+        return 0.9 + 0.001 * (seed % 3)
+
+    monkeypatch.setattr(automl.trials.session, "open_workers", FakeWorkers(score).open)
+    monkeypatch.setattr(automl.confirm.run, "MlflowProcess", nullcontext)
+    monkeypatch.setattr(automl.confirm.run, "Tracker", NoTracker)
+    place = Storage("searches") / "mine" / "confirm" / "trials" / "0000"
+    chosen = Chosen(name="000", checkpoint=place, what="the run that was named", run_id="abc")
+    monkeypatch.setattr(export, "choose_run", lambda run: chosen)
+    content = {"config": found(photos)[0].config.to_json(), "model": {}}
+    monkeypatch.setattr(export.checkpoint, "read", lambda folder, device: content)
+
+
+@pytest.mark.usefixtures("quiet")
+@pytest.mark.parametrize("command", [resume, confirm, compare, export_it], ids=lambda c: c.__name__)
+@pytest.mark.parametrize(("kind", "split"), CHANGES)
+def test_changed_data_are_refused_by_name(
+    command: Callable[[Path, Path], None],
+    kind: str,
+    split: str,
+    photos: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    folder = searched(photos)
+    if command is compare:
+        run_confirm("mine", top=1, seeds=6)
+    before = (folder / "search.json").read_text()
+    name = change(photos, kind, split)
+    if command is not compare:
+        monkeypatch.setattr("automl.data.images.cache.decode", None)  # which may take an hour
+    with pytest.raises(InputError) as error:
+        command(photos, folder)
+    assert f"1 {kind} ({name}" in str(error.value)
+    assert "mine" in str(error.value)
+    assert "scores" in str(error.value)
+    assert (folder / "search.json").read_text() == before
+
+
+@pytest.mark.usefixtures("quiet")
+def test_the_same_data_are_not(photos: Path) -> None:
+    searched(photos)
+    run_confirm("mine", top=1, seeds=6)
+    moved = photos.rename(photos.with_name("elsewhere"))
+    searched(moved, "later")
+    run_confirm("later", top=1, seeds=6)
+    assert run_compare(["mine", "later"])
+    moved.rename(photos)
+    with pytest.raises(InputError, match="does not fit the model"):  # there is none in the checkpoint
+        run_export("out", run="abc")
+
+
+def test_a_list_that_is_missing_or_damaged(photos: Path) -> None:
+    folder = searched(photos)
+    (folder / FILE).write_bytes(b"x")
+    with pytest.raises(InputError, match=f"{FILE}, the list of the search's images, is damaged or missing"):
+        check_same(plain(photos), folder, "mine")
+    (folder / FILE).unlink()
+    with pytest.raises(InputError, match="damaged or missing"):
+        check_same(plain(photos), folder, "mine")
+
+
+@pytest.mark.parametrize("changed", [False, True])
+def test_a_search_that_was_killed_before_its_list_was_written(changed: bool, photos: Path) -> None:
+    folder = searched(photos)
+    _, metadata = find_search("mine", "searches")
+    (folder / FILE).unlink()
+    if changed:
+        change(photos, "changed", "train")
+    mend_manifest(folder, metadata, plain(photos))
+    with pytest.raises(InputError, match="damaged or missing") if changed else nullcontext():
+        check_same(plain(photos), folder, "mine")
+
+
+@pytest.mark.parametrize("changed", [False, True])
+def test_like_says_that_the_data_differ_and_takes_no_scores(
+    changed: bool, photos: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    searched(photos)
+    name = change(photos, "changed", "validation") if changed else ""
+    folder = searched(photos, "later")
+    _, metadata = find_search("later", "searches")
+    metadata = replace(metadata, settings=replace(metadata.settings, warm_start="mine"))
+    Path("study").mkdir()
+    study = create_study(Path("study"), name="s", directions=[StudyDirection.MAXIMIZE])
+    _learn(study, folder, metadata)
+    said = capsys.readouterr().err
+    assert (f"1 changed ({name})" in said) is changed
+    assert (len(study.trials) == 0) is changed, "scores of other images are none here"
+    assert (WARM_START in study.user_attrs) is changed, "but configurations may be tried"
+
+
+def test_where_the_storage_has_the_images_nothing_can_have_changed(photos: Path) -> None:
+    folder = searched(photos)
+    _, metadata = find_search("mine", "searches")
+    task = open_task(plain(photos), HERE)
+    try:
+        shared.use(task.share(Storage("searches"), folder, ("train", "validation")))
+        change(photos, "changed", "train")
+        shared.recall(folder, Storage("searches"))
+        check_same(plain(photos), folder, "mine", ("train", "validation"))
+        with pytest.raises(InputError, match="1 changed"):  # the test split is read here
+            check_same(plain(photos), folder, "mine")
+    finally:
+        shared.use(None)
+    assert share_data(task, folder, metadata, "train") is None, "alone on this machine"
+    with pytest.raises(InputError, match="1 changed"):
+        check_same(plain(photos), folder, "mine", ("train", "validation"))
+
+
+@pytest.mark.parametrize("below", ["trials/0001", "confirm/trials/0001", "confirm-2/trials/0001"])
+def test_the_search_of_a_checkpoint(below: str, storage: Storage) -> None:
+    location = storage / "mine"
+    location.write("search.json", json.dumps(PLAN.trials).encode())
+    place = location
+    for name in below.split("/"):
+        place = place / name
+    assert search_of(place) == location
+    assert search_of(storage / "train" / "0001") is None

@@ -1,0 +1,168 @@
+import numpy as np
+import pytest
+import torch
+import torch.nn.functional as F
+from automl_cases import HERE, Regression, opened, tiny
+from torch import Tensor, nn
+
+from attention import InputError
+from automl.config.runtime import Runtime
+from automl.data.images import open_split
+from automl.data.images.augment import centre_crop, normalise
+from automl.tasks import open_task
+from automl.tasks.image_classification import draw_mixup, mixup
+
+
+def mixed(alpha: float, n: int = 4000, seed: int = 0) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+    """Of images that hold their own number alone, `mixup`'s answer."""
+    y = torch.arange(n)
+    return mixup(y.float().view(n, 1, 1, 1), y, *draw_mixup(n, alpha, torch.Generator().manual_seed(seed)))
+
+
+@pytest.mark.parametrize("alpha", [0.1, 0.4, 1.0, 8.0])
+def test_mixup_shares_are_beta_and_the_first_is_the_larger(alpha: float) -> None:
+    x, y, z, share = mixed(alpha)
+    assert ((share >= 0.5) & (share <= 1)).all()
+    assert torch.equal(y, torch.arange(len(y)))
+    assert torch.equal(z.sort().values, y)  # each image is the other of one
+    torch.testing.assert_close(x.view(-1), share * y + (1 - share) * z, rtol=1e-5, atol=1e-2)
+    draws = np.random.RandomState(0).beta(alpha, alpha, 100_000)
+    expected = np.maximum(draws, 1 - draws)
+    assert share.mean().item() == pytest.approx(expected.mean(), abs=0.01)
+    assert share.std().item() == pytest.approx(expected.std(), abs=0.01)
+
+
+def test_mixup_is_a_function_of_the_generator() -> None:
+    assert all(torch.equal(a, b) for a, b in zip(mixed(0.4), mixed(0.4), strict=True))
+    assert not torch.equal(mixed(0.4)[3], mixed(0.4, seed=1)[3])
+
+
+@pytest.mark.parametrize("alpha", [1e-300, 1e-4, 0.01])
+def test_a_tiny_alpha_mixes_hardly_anything(alpha: float) -> None:
+    _, _, _, share = mixed(alpha)
+    assert (share > 0.99).float().mean() > 0.9
+
+
+class Fixed(nn.Module):
+    """Logits that do not depend on the input."""
+
+    def __init__(self, logits: Tensor) -> None:
+        super().__init__()
+        self.logits = logits
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.logits[: len(x)]
+
+
+LOGITS = torch.randn(8, 10, generator=torch.Generator().manual_seed(0))
+Y = torch.arange(8)
+
+
+@pytest.mark.parametrize("smoothing", [0.0, 0.1, 0.5])
+def test_loss_is_smoothed_cross_entropy(smoothing: float) -> None:
+    task = opened(training={"label_smoothing": smoothing})
+    loss = task.loss(Fixed(LOGITS), (torch.zeros(8, 3, 1, 1), Y))
+    torch.testing.assert_close(loss, F.cross_entropy(LOGITS, Y, label_smoothing=smoothing))
+
+
+def test_loss_of_mixed_images_is_that_of_mixed_labels() -> None:
+    share, z, smoothing = torch.linspace(0.5, 1, 8), Y.flip(0), 0.1
+    target = share[:, None] * F.one_hot(Y, 10) + (1 - share[:, None]) * F.one_hot(z, 10)
+    target = target * (1 - smoothing) + smoothing / 10
+    task = opened(training={"label_smoothing": smoothing, "mixup": 0.4})
+    loss = task.loss(Fixed(LOGITS), (torch.zeros(8, 3, 1, 1), Y, z, share))
+    torch.testing.assert_close(loss, F.cross_entropy(LOGITS, target))
+
+
+@pytest.mark.parametrize("split", ["validation", "test"])
+def test_evaluate_counts_every_image_once(split: str) -> None:
+    task = opened()
+    model = task.model().eval()
+    data = open_split("digits", split, size=24, subset=0.2)
+    assert len(data) % (2 * task.config.training.batch_size)  # an incomplete batch is part of it
+    with torch.inference_mode():
+        metrics = task.evaluate(model, split)  # type: ignore[arg-type]
+        bytes_of = centre_crop(data.gather(torch.arange(len(data))), data.aspect, 24)
+        logits = torch.cat([model(normalise(image[None])) for image in bytes_of])
+    assert metrics.keys() == {"accuracy", "loss"}
+    assert metrics["accuracy"] == pytest.approx(
+        (logits.argmax(1) == data.labels).float().mean().item(), abs=1e-6
+    )
+    assert metrics["loss"] == pytest.approx(F.cross_entropy(logits, data.labels).item(), rel=1e-4)
+
+
+@pytest.mark.parametrize("split", ["validation", "test"])
+def test_chance_is_the_share_of_the_largest_class(split: str) -> None:
+    labels = open_split("digits", split, size=24, subset=0.2).labels.tolist()
+    task = opened()
+    assert task.counts_hits
+    assert task.chance(split) == max(labels.count(y) for y in range(10)) / len(labels)  # type: ignore[arg-type]
+
+
+def test_another_task_has_no_chance() -> None:
+    assert Regression().chance("test") is None
+    assert not Regression().counts_hits
+
+
+def test_workers_find_the_hits_of_all_inputs_together(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("automl.config.runtime.dist.all_reduce", lambda values: None)
+    config = tiny()
+    found = []
+    for runtime in (HERE, *(Runtime(device=HERE.device, rank=rank, workers=2) for rank in (0, 1))):
+        task = open_task(config, runtime)
+        hits = torch.zeros(task.size("test"))
+        with torch.inference_mode():
+            task.evaluate(task.model().eval(), "test", hits)
+        found.append(hits)
+    whole, *parts = found
+    assert torch.equal(sum(parts, torch.zeros(())), whole)
+    assert 0 < whole.sum() < len(whole)
+    assert not parts[0][1::2].any()
+
+
+def test_batches_are_of_the_training_split() -> None:
+    train = open_split("digits", "train", size=24, subset=0.2)
+    task = opened(training={"batch_size": len(train)})
+    assert task.steps() == 1
+    x, y = (torch.cat(parts) for parts in zip(*task.batches(0), strict=True))
+    assert x.shape == (len(train), 3, 24, 24)
+    assert torch.equal(y.sort().values, train.labels.sort().values)
+
+
+def test_digits_are_never_mirrored(monkeypatch: pytest.MonkeyPatch) -> None:
+    seen = []
+    monkeypatch.setattr(
+        "automl.tasks.image_classification.draw_boxes",
+        lambda aspect, *, flip, **_: (
+            seen.append(flip) or torch.tensor([[1.0, 1, 0, 0]]).repeat(len(aspect), 1)
+        ),
+    )
+    list(opened().batches(0))
+    assert set(seen) == {False}
+
+
+def test_raw_inputs_and_what_takes_them() -> None:
+    task = opened()
+    raw = task.raw("test", 5)
+    assert (raw.shape, raw.dtype) == ((5, 24, 24, 3), torch.uint8)
+    assert len(task.raw("test", 10**6)) == len(open_split("digits", "test", size=24))
+    assert len(torch.unique(raw.flatten(1), dim=0)) == 5
+    model = task.model().eval()
+    module, example = task.artifact(model)
+    assert (example.shape[1:], example.dtype) == (raw.shape[1:], raw.dtype)
+    with torch.inference_mode():
+        probabilities = module.eval()(raw)
+        torch.testing.assert_close(probabilities, model(normalise(raw)).softmax(1))
+    assert probabilities.shape == (5, len(task.labels))
+    assert task.labels == [str(digit) for digit in range(10)]
+
+
+def test_unknown_task() -> None:
+    with pytest.raises(InputError, match=r"unknown task 'clasification'.*Did you mean 'classification'"):
+        open_task(tiny(task="clasification"), HERE)
+
+
+def test_batch_larger_than_the_data() -> None:
+    with pytest.raises(InputError, match="got 242 with 241 images"):
+        opened(training={"batch_size": 242})
+    assert opened(training={"batch_size": 241}).steps() == 1

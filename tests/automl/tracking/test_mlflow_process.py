@@ -1,0 +1,129 @@
+import signal
+import subprocess
+import sys
+import time
+from functools import partial
+from pathlib import Path
+
+import psutil
+import pytest
+from mlflow import MlflowClient
+
+from attention import InputError
+from automl.storage.storage import Storage
+from automl.tracking.process import MlflowProcess
+from automl.tracking.run_spec import RunSpec, below
+from automl.tracking.tags import BEST, SEARCH, TRIAL
+from automl.tracking.tracker import Tracker
+from search.config import TrialConfig
+from search.record import CHECKPOINT, State, TrialRecord
+
+
+def run_spec(folder: Path) -> RunSpec:
+    return RunSpec(
+        experiment="space",
+        name="mine",
+        identity="it",
+        tags={SEARCH: "mine"},
+        checkpoint=partial(below, Storage(folder)),
+    )
+
+
+def trained(number: int, folder: Path) -> TrialRecord:
+    made = TrialRecord(number, TrialConfig(), state=State.COMPLETE)
+    made.history = [{"epoch": 1.0, "accuracy": 0.5}, {"epoch": 2.0, "accuracy": 0.75}]
+    Storage(folder / made.folder).write(CHECKPOINT, b"")
+    return made
+
+
+def test_what_is_written_there_is_in_mlflow(store: MlflowClient, tmp_path: Path) -> None:
+    with MlflowProcess(run_spec(tmp_path)) as writer:
+        tracker = Tracker(writer)
+        trials = [trained(number, tmp_path) for number in range(3)]
+        for trial in trials:
+            tracker.ended(trial)
+        assert tracker.finish(best=trials[1], metric="accuracy", counts={State.COMPLETE: 3}) == 0
+        assert tracker.conclude("it", {"sentence": "it is better"}, tracker.runs[1]) == 0
+    (parent,) = store.search_runs(
+        [store.get_experiment_by_name("space").experiment_id], f"tags.`{SEARCH}` = 'mine'"
+    )
+    assert parent.data.tags[BEST] == tracker.runs[1]
+    for number, run_id in tracker.runs.items():
+        run = store.get_run(run_id)
+        assert run.data.tags[TRIAL] == str(number)
+        assert run.info.status == "FINISHED"
+        assert [m.value for m in store.get_metric_history(run_id, "accuracy")] == [0.5, 0.75]
+
+
+def test_a_process_that_was_killed_is_replaced(
+    store: MlflowClient, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("automl.tracking.tracker.PAUSE", (0.01, 0.02))
+    with MlflowProcess(run_spec(tmp_path)) as writer:
+        tracker = Tracker(writer)
+        for number in range(4):
+            tracker.ended(trained(number, tmp_path))
+            if number % 2:
+                writer.process.kill()  # in the middle of a write, or of its own start
+            else:
+                assert tracker.drain() == 0
+        assert tracker.drain() == 0
+        assert tracker.runs.keys() == set(range(4))
+        runs = store.search_runs([store.get_run(tracker.runs[0]).info.experiment_id])
+        assert len(runs) == 5, "no run twice"
+    assert writer.process.poll() is not None
+
+
+def test_mlflow_that_does_not_answer_is_the_same_mistake_there(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("MLFLOW_TRACKING_URI", "http://127.0.0.1:9")
+    with (
+        MlflowProcess(run_spec(tmp_path)) as writer,
+        pytest.raises(InputError, match=r"MLflow at http://127.0.0.1:9 does not answer"),
+    ):
+        Tracker(writer)
+
+
+def test_what_goes_wrong_there_is_told_here(
+    store: MlflowClient, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    with MlflowProcess(run_spec(tmp_path)) as writer:
+        tracker = Tracker(writer)
+        wrong = trained(0, tmp_path)
+        wrong.history[0]["no name for a metric?"] = 1.0
+        tracker.ended(wrong)
+        assert tracker.drain(1) == 1
+        tracker.close(0)
+    (said,) = [record for record in caplog.records if "which is tried again" in record.message]
+    assert "MlflowException: Invalid" in said.message
+
+
+DRIVER = """
+import sys, time
+from pathlib import Path
+sys.path.insert(0, {tests!r})
+from test_apart import subject
+from automl.tracking.process import Apart
+mirror = Apart(subject(Path({folder!r})))
+mirror.runs()
+print(mirror.process.pid, flush=True)
+time.sleep(600)
+"""
+
+
+@pytest.mark.parametrize("how", [signal.SIGKILL, signal.SIGTERM])
+def test_it_ends_with_the_driver_and_not_before(
+    how: signal.Signals, store: MlflowClient, tmp_path: Path
+) -> None:
+    script = DRIVER.format(tests=str(Path(__file__).parents[1]), folder=str(tmp_path))
+    with subprocess.Popen([sys.executable, "-c", script], stdout=subprocess.PIPE, text=True) as driver:
+        assert driver.stdout is not None
+        writer = psutil.Process(int(driver.stdout.readline()))
+        for one in (signal.SIGINT, signal.SIGTERM):  # as a terminal and a job's stop send to all processes
+            writer.send_signal(one)
+        time.sleep(0.5)
+        assert writer.is_running()
+        driver.send_signal(how)
+    psutil.wait_procs([writer], timeout=30)
+    assert not writer.is_running()

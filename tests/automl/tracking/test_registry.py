@@ -1,0 +1,139 @@
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+
+import mlflow
+import numpy as np
+import pytest
+import torch
+from automl_cases import CPU, HERE
+from mlflow import MlflowClient
+
+from attention import InputError
+from automl.export.run import ExportResult, run_export
+from automl.storage.storage import Storage
+from automl.tasks import open_task
+from automl.tasks.image_classification import Probabilities
+from automl.tracking.registry import check_registry, register
+from automl.tracking.tags import VERDICT
+from automl.training import checkpoint
+from automl.trials.train import TrainResult
+from search.config import TrialConfig
+
+Cli = Callable[..., tuple[int, str, str]]
+
+
+def probabilities(uri: str, inputs: np.ndarray) -> np.ndarray:
+    return np.asarray(mlflow.pyfunc.load_model(uri).predict({"images": inputs})["probabilities"])
+
+
+@pytest.mark.usefixtures("at_work")
+def test_the_alias_names_a_model_that_predicts_like_the_trained_one(
+    quantized: ExportResult, learned: TrainResult, tmp_path: Path
+) -> None:
+    registered = quantized.registered
+    assert registered is not None
+    assert (registered.name, registered.version, registered.alias) == ("digits", "1", "champion")
+    assert registered.uri == "models:/digits@champion"
+    content = checkpoint.read(Storage(learned.checkpoint.parent), CPU)
+    task = open_task(TrialConfig.from_json(content["config"]), HERE)
+    model = task.model()
+    model.load_state_dict(content["model"])
+    inputs = task.raw("test", 50)
+    with torch.inference_mode():
+        expected = Probabilities(model).eval()(inputs).numpy()
+    # The store has files of its own: the export folder may go.
+    away = shutil.move(quantized.folder, tmp_path / "away")
+    try:
+        found = probabilities(registered.uri, inputs.numpy())
+    finally:
+        shutil.move(away, quantized.folder)
+    np.testing.assert_allclose(found, expected, rtol=0, atol=1e-4)
+
+
+def test_the_version_belongs_to_its_run(quantized: ExportResult, at_work: Path) -> None:
+    client = MlflowClient()
+    version = client.get_model_version_by_alias("digits", "champion")
+    assert version.run_id == quantized.run_id
+    assert version.tags[VERDICT] == "not confirmed on fresh seeds"
+    assert version.tags["test_accuracy"] == f"{quantized.test['accuracy']:.4f}"
+    assert version.description.startswith("the run that was named; not confirmed. Test split: accuracy 0.")
+    outputs = client.get_run(quantized.run_id).outputs.model_outputs
+    logged = client.get_logged_model(outputs[0].model_id)
+    assert logged.source_run_id == quantized.run_id
+    assert logged.status == "READY"
+    assert logged.artifact_location.startswith(str(at_work / "mlruns"))
+
+
+@pytest.fixture
+def run_of(store: MlflowClient) -> str:
+    run: str = store.create_run(store.create_experiment("space")).info.run_id
+    return run
+
+
+def put(exported: ExportResult, run_id: str, alias: str = "champion", name: str = "mine") -> str:
+    tags = {VERDICT: "none"}
+    return register(exported.folder / "mlflow-model", run_id, name, alias, description="a", tags=tags).version
+
+
+def test_a_second_registration_moves_the_alias(
+    exported: ExportResult, run_of: str, store: MlflowClient
+) -> None:
+    assert [put(exported, run_of) for _ in range(2)] == ["1", "2"]
+    assert store.get_registered_model("mine").aliases == {"champion": 2}
+    check_registry("mine", "challenger")
+    assert put(exported, run_of, alias="challenger") == "3"
+    assert store.get_registered_model("mine").aliases == {"champion": 2, "challenger": 3}
+    sources = {store.get_model_version("mine", str(version)).source for version in (1, 2, 3)}
+    assert len(sources) == 3
+    zeros = np.zeros((1, 24, 24, 3), np.uint8)
+    assert probabilities("models:/mine@challenger", zeros).shape == (1, 10)
+    assert probabilities("models:/mine/1", zeros).shape == (1, 10)
+
+
+BAD = [
+    ("a/b", "champion", "does not take 'a/b' as the name of a model"),
+    ("a:b", "champion", "does not take 'a:b' as the name of a model"),
+    ("", "champion", "does not take '' as the name of a model"),
+    ("..", "champion", "does not take '..' as the name of a model"),
+    ("mine", "", "--alias must consist of letters"),
+    ("mine", "a b", "--alias must consist of letters.*got 'a b'"),
+    ("mine", "Latest", "--alias must .* not be `latest`.*got 'Latest'"),
+    ("mine", "v12", "--alias must .* v and a number.*got 'v12'"),
+    ("mine", "ä", "--alias must consist of letters"),
+    ("mine", "x" * 256, "--alias must consist of letters"),
+]
+
+
+@pytest.mark.parametrize(("name", "alias", "message"), BAD, ids=[f"{n}@{a[:6]}" for n, a, _ in BAD])
+def test_what_mlflow_refuses(
+    name: str, alias: str, message: str, store: MlflowClient, tmp_path: Path
+) -> None:
+    with pytest.raises(InputError, match=message):
+        run_export(tmp_path / "out", best=True, register_as=name, alias=alias)
+    assert not (tmp_path / "out").exists()
+
+
+def test_a_registry_that_is_not_there(
+    store: MlflowClient, exported: ExportResult, run_of: str, monkeypatch: pytest.MonkeyPatch, cli: Cli
+) -> None:
+    monkeypatch.setenv("MLFLOW_REGISTRY_URI", "http://127.0.0.1:9")
+    monkeypatch.setenv("MLFLOW_HTTP_REQUEST_MAX_RETRIES", "0")
+    code, _, err = cli("export", "--run", run_of, "--out", "out", "--register", "mine")
+    assert code == 2
+    assert err.startswith("error: MLflow's model registry at http://127.0.0.1:9 does not answer")
+    with pytest.raises(InputError, match="MLflow did not register the model as 'mine'"):
+        put(exported, run_of)
+
+
+@pytest.mark.usefixtures("at_work")
+def test_a_store_that_takes_no_files_leaves_the_export(
+    trained: TrainResult, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def full(*args: object) -> None:
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(MlflowClient, "log_model_artifacts", full)
+    with pytest.raises(InputError, match=r"'mine' \(.*No space left.*The model is in .*/out all the same"):
+        run_export(tmp_path / "out", run=trained.run_id, register_as="mine")
+    assert (tmp_path / "out" / "model.onnx").exists()

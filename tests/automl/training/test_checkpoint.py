@@ -1,0 +1,153 @@
+import os
+import re
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, BinaryIO
+
+import pytest
+import torch
+from automl_cases import CPU, Regression
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from attention import InputError
+from automl.storage.storage import Storage
+from automl.training import checkpoint
+from automl.training.loop import State, fit, start
+from search.config import TrialConfig
+
+
+@pytest.fixture(scope="module")
+def state() -> State:
+    task = Regression(epochs=1)
+    state = start(task)
+    list(fit(task, state))
+    return state
+
+
+CONFIG = TrialConfig(seed=3)
+HISTORY = [{"epoch": 1, "error": 0.25}]
+PROFILE = {"params": 4, "time_ratio": 1.25}
+
+
+@pytest.fixture
+def saved(tmp_path: Path, state: State) -> Path:
+    checkpoint.save(Storage(tmp_path), CONFIG, state, HISTORY, PROFILE)
+    return tmp_path / checkpoint.NAME
+
+
+def test_round_trip(saved: Path, state: State) -> None:
+    content = checkpoint.read(Storage(saved.parent), CPU)
+    assert TrialConfig.from_json(content["config"]) == CONFIG
+    assert (content["history"], content["profile"]) == (HISTORY, PROFILE)
+    other = start(Regression(epochs=1))
+    checkpoint.restore(other, content)
+    assert other.epoch == state.epoch == 1
+    for name, value in state.model.state_dict().items():
+        assert torch.equal(other.model.state_dict()[name], value)
+    ours, theirs = other.optimizer.state_dict()["state"], state.optimizer.state_dict()["state"]
+    assert ours.keys() == theirs.keys()
+    assert all(torch.equal(ours[i][key], theirs[i][key]) for i in ours for key in ours[i])
+
+
+def test_a_later_one_replaces_an_earlier_one(saved: Path, state: State) -> None:
+    history = [*HISTORY, {"epoch": 2, "error": 0.125}]
+    checkpoint.save(Storage(saved.parent), CONFIG, state, history)
+    content = checkpoint.read(Storage(saved.parent), CPU)
+    assert (content["history"], content["profile"]) == (history, {})
+    assert [file.name for file in saved.parent.iterdir()] == [checkpoint.NAME]
+
+
+class Dangerous:
+    def __init__(self, file: Path) -> None:
+        self.file = file
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return os.mkdir, (str(self.file),)
+
+
+def changed(change: Callable[[dict[str, Any]], Any]) -> Callable[[Path], None]:
+    """Writes what `change` makes of a good checkpoint's content."""
+
+    def write(file: Path) -> None:
+        torch.save(change(torch.load(file, weights_only=True)), file)
+
+    return write
+
+
+DAMAGES: dict[str, Callable[[Path], object]] = {
+    "empty": lambda file: file.write_bytes(b""),
+    "truncated": lambda file: file.write_bytes(file.read_bytes()[: file.stat().st_size // 2]),
+    "without its last byte": lambda file: file.write_bytes(file.read_bytes()[:-1]),
+    "random": lambda file: file.write_bytes(os.urandom(5000)),
+    "text": lambda file: file.write_text("checkpoint\n"),
+    "a tensor": changed(lambda content: torch.zeros(3)),
+    "a list": changed(lambda content: [1, 2]),
+    "a model alone": changed(lambda content: content["model"]),
+    "without optimizer": changed(lambda content: {k: v for k, v in content.items() if k != "optimizer"}),
+    "config with an unknown key": changed(lambda content: content | {"config": {"sede": 3}}),
+    "config that cannot work": changed(lambda content: content | {"config": {"training": {"epochs": 0}}}),
+    "config is a number": changed(lambda content: content | {"config": 3}),
+    "epoch is a text": changed(lambda content: content | {"epoch": "1"}),
+    "model is a list": changed(lambda content: content | {"model": []}),
+    "optimizer is nothing": changed(lambda content: content | {"optimizer": None}),
+    "history is missing": changed(lambda content: {k: v for k, v in content.items() if k != "history"}),
+    "history is one record": changed(lambda content: content | {"history": content["history"][0]}),
+    "facts are missing": changed(lambda content: {k: v for k, v in content.items() if k != "profile"}),
+}
+
+
+@pytest.mark.parametrize("damage", DAMAGES)
+def test_damage_is_told(damage: str, saved: Path) -> None:
+    DAMAGES[damage](saved)
+    with pytest.raises(InputError, match=re.escape(str(saved))) as error:
+        checkpoint.read(Storage(saved.parent), CPU)
+    assert "is damaged or not one of ours; train the trial again" in str(error.value)
+    assert "\n" not in str(error.value)
+
+
+def test_nothing_in_a_file_is_executed(saved: Path, tmp_path: Path) -> None:
+    changed(lambda content: content | {"profile": Dangerous(tmp_path / "hacked")})(saved)
+    with pytest.raises(InputError, match="damaged or not one of ours"):
+        checkpoint.read(Storage(saved.parent), CPU)
+    assert not (tmp_path / "hacked").exists()
+    torch.load(saved, weights_only=False)  # the file is one that would
+    assert (tmp_path / "hacked").exists()
+
+
+def test_missing(tmp_path: Path) -> None:
+    with pytest.raises(InputError, match=r"there is no checkpoint .*was it deleted"):
+        checkpoint.read(Storage(tmp_path), CPU)
+
+
+@settings(max_examples=150, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(data=st.data())
+def test_any_flipped_byte_is_told_or_harmless(data: st.DataObject, saved: Path) -> None:
+    good = saved.read_bytes()
+    position = data.draw(st.integers(0, len(good) - 1))
+    changed = bytearray(good)
+    changed[position] ^= data.draw(st.integers(1, 255))
+    damaged = saved.parent / "damaged"
+    damaged.mkdir(exist_ok=True)
+    (damaged / checkpoint.NAME).write_bytes(changed)
+    try:
+        content = checkpoint.read(Storage(damaged), CPU)
+    except InputError:
+        return
+    TrialConfig.from_json(content["config"])
+
+
+def test_a_writer_that_dies_leaves_the_old_file(
+    saved: Path, state: State, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    before = saved.read_bytes()
+
+    def half(content: object, file: BinaryIO) -> None:
+        file.write(b"half")
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(torch, "save", half)
+    with pytest.raises(OSError, match="No space left"):
+        checkpoint.save(Storage(saved.parent), CONFIG, state, HISTORY)
+    assert saved.read_bytes() == before
+    assert list(saved.parent.iterdir()) == [saved]

@@ -1,0 +1,80 @@
+"""What an error says of: the trial, or the node that it ran on."""
+
+import errno
+import os
+from pathlib import Path
+
+import pytest
+import torch
+from automl_cases import opened, tiny
+
+from attention import InputError
+from automl.storage.cache import once
+from automl.storage.disk import DiskFull
+from automl.storage.storage import Storage
+from automl.training import checkpoint
+from automl.training.loop import start
+from automl.trials.failure import failure
+
+FULL = Path("/dev/full")  # Linux's: every write to it finds the disk full
+
+
+def caught(error: Exception) -> Exception:
+    try:
+        raise error
+    except Exception as raised:
+        return raised
+
+
+def test_an_error_of_the_trial(tmp_path: Path) -> None:
+    try:
+        raise KeyError("no such thing")
+    except KeyError as error:
+        report = failure(error, Storage(str(tmp_path)))
+    assert report.last
+    assert (report.error, report.fault) == ("KeyError: 'no such thing'", None)
+    assert "Traceback" in str(report.traceback)
+
+
+def test_another_error_of_a_file_is_the_trials(tmp_path: Path) -> None:
+    report = failure(caught(PermissionError(errno.EACCES, "not allowed")), Storage(str(tmp_path)))
+    assert report.error is not None
+    assert report.fault is None
+
+
+@pytest.mark.skipif(not FULL.exists(), reason="there is no /dev/full")
+def test_a_checkpoint_that_does_not_fit_is_the_nodes(tmp_path: Path) -> None:
+    with pytest.raises((OSError, RuntimeError)) as error, FULL.open("wb") as file:
+        torch.save({"weight": torch.zeros(100_000)}, file)
+    report = failure(error.value, Storage(str(tmp_path)))
+    assert not report.last, "the trial goes on elsewhere"
+    assert report.error is None
+    assert str(report.fault).startswith(f"disk full at {tmp_path}, ")
+    assert " MB are free (No space left on device): " in str(report.fault)
+
+
+def test_a_cache_that_does_not_fit_is_the_nodes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("AUTOML_CACHE", str(tmp_path / "cache"))
+
+    def make(path: Path) -> None:
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    with pytest.raises(InputError) as error:
+        once(tmp_path / "cache" / "data", make, needed=7e6)
+    report = failure(error.value, Storage(str(tmp_path / "elsewhere")))
+    assert "there is no room left for the dataset's cache" in str(report.fault)
+    assert f"disk full at {tmp_path / 'cache'}, about 7 MB needed" in str(report.fault)
+
+
+def test_a_checkpoint_says_how_much_it_takes(small_disk: Path) -> None:
+    state = start(opened())
+    assert isinstance(state.model, torch.nn.Module)
+    weights = sum(value.nbytes for value in state.model.state_dict().values())
+    with pytest.raises(DiskFull) as error:
+        checkpoint.save(Storage(str(small_disk)), tiny(), state, [])
+    report = failure(error.value, Storage(str(small_disk)))
+    assert f"disk full at {small_disk}, about {weights / 1e6:.0f} MB needed, 0 MB are free" in str(
+        report.fault
+    )
+    assert report.error is None
+    assert list(small_disk.iterdir()) == []

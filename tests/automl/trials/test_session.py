@@ -1,0 +1,157 @@
+"""Two workers train what one would: the same weights and metrics for the same global batch."""
+
+import os
+import socket
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+import torch.distributed as dist
+import torch.multiprocessing as mp
+from automl_cases import CPU, tiny
+from PIL import Image
+from torch import Tensor, nn
+
+from attention import InputError, Spec
+from automl.config.runtime import Runtime
+from automl.tasks import open_task
+from automl.training.loop import fit, start
+from automl.training.sync_norm import SyncBatchNorm, synchronise
+from search.config import TrialConfig
+
+# Sums over a batch are added in another order, and each step multiplies what that leaves in float32. At
+# a rate this small it stays far below the way that the weights have gone; a factor of two in a
+# gradient, or a batch norm over half the batch, does not.
+SMALL = {"optimizer": "sgd", "learning_rate": 1e-3}
+APART = 1e-3  # of the way from the initial weights
+METRICS = {"rel": 1e-4, "abs": 1e-5}
+
+PLACEMENT = {"stage1.block2.branch": Spec("ssa"), "stage2.block1": Spec("sagan")}
+CASES: dict[str, dict[str, Any]] = {
+    "plain": {"training": SMALL},
+    "attention": {"training": SMALL, "model": {"placement": PLACEMENT}},
+    "mixup": {"training": {**SMALL, "mixup": 0.4}},
+}
+
+
+@pytest.fixture(scope="module")
+def noise(tmp_path_factory: pytest.TempPathFactory) -> str:
+    """Images of noise. In the even background of digits, maximum pooling has ties that rounding decides."""
+    folder = tmp_path_factory.mktemp("noise")
+    draw = np.random.default_rng(0)
+    for i in range(160):
+        (folder / f"class{i % 2}").mkdir(exist_ok=True)
+        pixels = draw.integers(0, 256, (32, 32, 3), np.uint8)
+        Image.fromarray(pixels).save(folder / f"class{i % 2}" / f"{i}.png")
+    return str(folder)
+
+
+def train(config: TrialConfig, rank: int = 0, workers: int = 1) -> dict[str, Any]:
+    torch.set_num_threads(1)
+    task = open_task(config, Runtime(device=CPU, precision="fp32", rank=rank, workers=workers))
+    state = start(task)
+    first = [part.clone() for part in next(task.batches(0))]
+    begin = {name: value.clone() for name, value in state.model.state_dict().items()}
+    history = list(fit(task, state))
+    return {"start": begin, "weights": state.model.state_dict(), "history": history, "batch": first}
+
+
+def _process(rank: int, workers: int, port: int, config: dict[str, Any], folder: str) -> None:
+    os.environ.update(MASTER_ADDR="127.0.0.1", MASTER_PORT=str(port))
+    dist.init_process_group("gloo", rank=rank, world_size=workers)
+    result = train(TrialConfig.from_json(config), rank, workers)
+    torch.save(result, Path(folder) / f"{rank}.pt")
+    dist.destroy_process_group()
+
+
+def in_processes(config: TrialConfig, folder: Path, workers: int = 2) -> list[dict[str, Any]]:
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = free.getsockname()[1]
+    mp.spawn(_process, (workers, port, config.to_json(), str(folder)), nprocs=workers)
+    return [torch.load(folder / f"{rank}.pt") for rank in range(workers)]
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_two_workers_are_one(case: str, noise: str, tmp_path: Path) -> None:
+    config = tiny(data={"source": "folder", "path": noise, "subset": 1.0}, **CASES[case])
+    one, two = train(config), in_processes(config, tmp_path)
+    # Each has its half of the very same batch.
+    for whole, *parts in zip(one["batch"], *(result["batch"] for result in two), strict=True):
+        halves = torch.stack(parts, dim=1).flatten(0, 1)  # workers take every second image
+        torch.testing.assert_close(halves, whole)
+    for name, weight in two[0]["weights"].items():
+        torch.testing.assert_close(two[1]["weights"][name], weight, rtol=0, atol=0, msg=name)
+    way = {name: weight - one["start"][name] for name, weight in one["weights"].items()}
+    for kind in ("weight", "bias", "gamma", "running_mean", "running_var"):
+        names = [name for name in way if name.endswith(kind)]
+        if not names:
+            continue
+        gone = torch.cat([way[name].flatten() for name in names]).norm()
+        apart = torch.cat(
+            [(two[0]["weights"][name] - one["weights"][name]).flatten() for name in names]
+        ).norm()
+        assert apart < APART * gone, kind
+    for record, expected in zip(two[0]["history"], one["history"], strict=True):
+        for name in ("train_loss", "loss", "accuracy", "learning_rate"):
+            assert record[name] == pytest.approx(expected[name], **METRICS), name
+    timeless = [[{**r, "seconds": 0, "processor_seconds": 0} for r in result["history"]] for result in two]
+    assert timeless[0] == timeless[1], "metrics are over all workers, on each of them"
+
+
+def test_a_batch_must_be_shared_evenly() -> None:
+    with pytest.raises(InputError, match=r"batch_size must be a multiple of the workers.*got 32 with 3"):
+        open_task(tiny(), Runtime(device=CPU, workers=3))
+
+
+def _norm_process(rank: int, port: int, x: Tensor, direction: Tensor, folder: str) -> None:
+    os.environ.update(MASTER_ADDR="127.0.0.1", MASTER_PORT=str(port))
+    dist.init_process_group("gloo", rank=rank, world_size=2)
+    norm = synchronise(nn.BatchNorm2d(3, dtype=torch.float32))
+    mine = x[rank::2].clone().requires_grad_()
+    y = norm(mine)
+    y.backward(direction[rank::2])
+    result = {"y": y.detach(), "dx": mine.grad, "dw": norm.weight.grad, "state": norm.state_dict()}
+    torch.save(result, Path(folder) / f"{rank}.pt")
+    dist.destroy_process_group()
+
+
+def test_synchronised_norm_is_the_norm_of_the_whole_batch(tmp_path: Path) -> None:
+    torch.manual_seed(0)
+    x, direction = 3 * torch.randn(8, 3, 5, 5) + 10, torch.randn(8, 3, 5, 5)
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = free.getsockname()[1]
+    mp.spawn(_norm_process, (port, x, direction, str(tmp_path)), nprocs=2)
+    halves = [torch.load(tmp_path / f"{rank}.pt") for rank in range(2)]
+    whole = nn.BatchNorm2d(3)
+    x.requires_grad_()
+    y = whole(x)
+    y.backward(direction)
+    assert x.grad is not None
+    for key, expected in (("y", y), ("dx", x.grad)):
+        both = torch.stack([half[key] for half in halves], dim=1).flatten(0, 1)
+        torch.testing.assert_close(both, expected, rtol=1e-4, atol=1e-4)
+    torch.testing.assert_close(halves[0]["dw"] + halves[1]["dw"], whole.weight.grad, rtol=1e-4, atol=1e-4)
+    for name, value in whole.state_dict().items():
+        torch.testing.assert_close(halves[0]["state"][name], value, rtol=1e-4, atol=1e-4)
+
+
+def test_synchronising_keeps_names_children_and_hooks() -> None:
+    norm = nn.BatchNorm2d(3)
+    norm.add_module("child", nn.Identity())
+    norm.register_forward_hook(lambda module, args, output: output + 1)
+    model = nn.Sequential(nn.Conv2d(3, 3, 1), norm)
+    names = list(model.state_dict())
+    assert synchronise(model)[1] is norm
+    assert isinstance(norm, SyncBatchNorm)
+    assert list(model.state_dict()) == names
+    torch.testing.assert_close(model.eval()(torch.zeros(1, 3, 2, 2)) - 1, _plain(model))
+
+
+def _plain(model: nn.Sequential) -> Tensor:
+    conv, norm = model
+    y = conv(torch.zeros(1, 3, 2, 2))
+    return nn.functional.batch_norm(y, norm.running_mean, norm.running_var, norm.weight, norm.bias)

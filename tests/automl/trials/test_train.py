@@ -1,0 +1,156 @@
+import csv
+import re
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from automl_cases import CPU, HERE, tiny
+from mlflow import MlflowClient
+
+from attention import InputError, Spec
+from automl.storage.storage import Storage
+from automl.training import checkpoint
+from automl.trials.train import default_site, place, run_train
+from search.config import Data, Model, TrialConfig
+
+Cli = Callable[..., tuple[int, str, str]]
+
+
+def only_run(store: MlflowClient) -> Any:
+    (run,) = store.search_runs([store.get_experiment_by_name("train").experiment_id])
+    return run
+
+
+def test_train_leaves_a_checkpoint_a_log_and_a_run(store: MlflowClient, tmp_path: Path) -> None:
+    told: list[float] = []
+    result = run_train(
+        tiny(training={"epochs": 2}),
+        runtime=HERE,
+        log="epochs.csv",
+        storage="kept",
+        tell=lambda task, metrics: told.append(metrics["epoch"]),
+    )
+    assert told == [record["epoch"] for record in result.history] == [1, 2]
+
+    lines = list(csv.DictReader((tmp_path / "epochs.csv").open()))
+    assert [{key: float(value) for key, value in line.items()} for line in lines] == result.history
+    assert (tmp_path / "epochs.csv").read_text().count("epoch,") == 1
+
+    content = checkpoint.read(Storage(result.checkpoint.parent), CPU)
+    assert content["epoch"] == 2
+    assert content["history"] == result.history
+    assert result.checkpoint.is_relative_to(tmp_path / "kept")
+
+    run = only_run(store)
+    assert run.info.run_id == result.run_id
+    assert (run.info.status, run.data.tags["state"]) == ("FINISHED", "complete")
+    assert run.data.tags["automl.training.checkpoint"] == str(result.checkpoint.parent)
+    assert run.data.metrics["accuracy"] == result.history[-1]["accuracy"]
+
+
+def test_a_diverging_training_is_infeasible(store: MlflowClient, tmp_path: Path) -> None:
+    with pytest.raises(InputError, match="became nan in epoch 1, step 2; lower the learning rate"):
+        run_train(tiny(training={"learning_rate": 1e30}), runtime=HERE)
+    run = only_run(store)
+    assert (run.info.status, run.data.tags["state"]) == ("KILLED", "infeasible")
+    assert "became nan" in run.data.tags["reason"]
+    assert not list((tmp_path / "searches").glob("*"))
+
+
+def test_a_person_who_stops_a_training_keeps_what_there_is(store: MlflowClient) -> None:
+    def stop(task: object, metrics: object) -> None:
+        raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        run_train(tiny(training={"epochs": 3}), runtime=HERE, tell=stop)
+    run = only_run(store)
+    assert run.info.status == "FAILED"
+    location = Path(run.data.tags["automl.training.checkpoint"]) / checkpoint.NAME
+    assert checkpoint.read(Storage(location.parent), CPU)["epoch"] == 1
+
+
+def test_trainings_of_one_second_do_not_meet(store: MlflowClient, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("time.strftime", lambda format: "20260101-000000")
+    first, second = (run_train(tiny(seed=seed), runtime=HERE) for seed in (0, 1))
+    assert first.checkpoint != second.checkpoint
+    assert checkpoint.read(Storage(first.checkpoint.parent), CPU)["config"]["seed"] == 0
+
+
+@pytest.mark.parametrize("option", ["log", "storage"])
+def test_what_cannot_be_written_is_told_first(option: str, store: MlflowClient, tmp_path: Path) -> None:
+    with pytest.raises(InputError, match=r"/proc/x\S* cannot be written"):
+        run_train(tiny(), runtime=HERE, **{option: "/proc/x/y"})
+    assert not list((tmp_path / "searches").glob("*"))
+
+
+@pytest.mark.parametrize(
+    ("backbone", "site"),
+    [
+        ("xresnet18", "stage1.block2.branch"),
+        ("xresnet34", "stage1.block3.branch"),
+        ("xresnet50", "stage1.block3.branch"),
+    ],
+)
+def test_default_site_is_the_last_branch_of_the_first_stage(backbone: str, site: str) -> None:
+    config = TrialConfig(data=Data(size=64), model=Model(backbone=backbone, width=0.25))
+    assert default_site(config) == site
+
+
+def test_place() -> None:
+    spec = Spec("ssa", {"ks": 3})
+    assert place(tiny(), spec, "stage2.block1").model.placement == {"stage2.block1": spec}
+    config = place(tiny(), spec)
+    assert config.model.placement == {"stage1.block2.branch": spec}
+    assert config.change(model={"placement": {}}) == tiny()
+
+
+TRAIN = (
+    "train",
+    "--dataset",
+    "digits",
+    "--size",
+    "24",
+    "--subset",
+    "0.2",
+    "--width",
+    "0.25",
+    "--batch-size",
+    "32",
+)
+
+
+def test_command_line(store: MlflowClient, cli: Cli) -> None:
+    options = ("--attention", "ssa", "--symmetric", "--option", "ks=3", "--epochs", "1", "--device", "cpu")
+    code, out, err = cli(*TRAIN, *options, "--mixup", "0.4", "--seed", "7")
+    assert (code, err) == (0, "")
+    assert re.search(r"^epoch 1/1  train_loss \d.*  loss \d.*  accuracy 0\.\d+", out, re.MULTILINE)
+    run = only_run(store)
+    assert (
+        run.data.params.items()
+        >= {
+            "types": "ssa-sym",
+            "sites": "stage1.block2.branch",
+            "mixup": "0.4",
+            "seed": "7",
+            "size": "24",
+        }.items()
+    )
+    assert f"automl export --run {run.info.run_id}" in out
+    content = checkpoint.read(Storage(Path(re.search(r"checkpoint (\S+)", out).group(1)).parent), CPU)  # type: ignore[union-attr]
+    assert content["config"]["model"]["placement"]["stage1.block2.branch"] == {"type": "ssa-sym", "ks": 3}
+
+
+def test_dump_prints_the_model_and_trains_nothing(store: MlflowClient, cli: Cli) -> None:
+    code, out, _ = cli(*TRAIN, "--attention", "sagan", "--where", "stage2.block1", "--dump")
+    assert code == 0
+    assert "site_attention" in out
+    assert store.get_experiment_by_name("train") is None
+
+
+def test_lr_find_writes_a_plot_and_trains_nothing(store: MlflowClient, tmp_path: Path, cli: Cli) -> None:
+    code, out, _ = cli(*TRAIN, "--lr-find", "--device", "cpu")
+    assert code == 0
+    assert re.match(r"suggested learning rate \S+; the plot is lr_find.png", out)
+    assert (tmp_path / "lr_find.png").stat().st_size > 1000
+    assert store.get_experiment_by_name("train") is None

@@ -1,0 +1,110 @@
+"""A list of trials is run once each, whatever ends the run."""
+
+from pathlib import Path
+
+import optuna
+from search_cases import EPOCHS, make_plan, make_study, report
+
+from search.config import TrialConfig
+from search.fixed_scheduler import FixedScheduler, PlannedTrial
+from search.record import Report, Role, State
+
+
+def planned_trials(*arms: str, seeds: int = 2) -> list[PlannedTrial]:
+    return [
+        PlannedTrial(arm=arm, role=Role.FINALIST, config=TrialConfig(seed=seed))
+        for seed in range(seeds)
+        for arm in arms
+    ]
+
+
+def make(study: optuna.Study, *arms: str) -> FixedScheduler:
+    return FixedScheduler(study, make_plan(), planned_trials(*arms))
+
+
+def run(scheduler: FixedScheduler) -> list[tuple[str, int]]:
+    """Everything that is left, each to its end."""
+    done = []
+    while (record := scheduler.ask()) is not None:
+        scheduler.end(record.number, report(*[0.5] * EPOCHS, finished=True))
+        done.append((record.arm, record.config.seed))
+    return done
+
+
+def test_each_entry_is_run_once_in_order(tmp_path: Path) -> None:
+    study = make_study(tmp_path)
+    scheduler = make(study, "a", "b")
+    assert scheduler.left == 4
+    assert run(scheduler) == [("a", 0), ("b", 0), ("a", 1), ("b", 1)]
+    assert scheduler.left == 0
+    assert run(make(study, "a", "b")) == []
+    assert [trial.user_attrs["arm"] for trial in study.trials] == ["a", "b", "a", "b"]
+    assert scheduler.records[1].name == "001 b seed 0"
+
+
+def test_what_was_running_goes_on_first(tmp_path: Path) -> None:
+    study = make_study(tmp_path)
+    scheduler = make(study, "a", "b")
+    first, second = scheduler.ask(), scheduler.ask()
+    assert first is not None
+    assert second is not None
+    scheduler.report(second.number, report(0.3))
+    scheduler.end(first.number, report(*[0.5] * EPOCHS, finished=True))
+    later = make(study, "a", "b")
+    again = later.ask()
+    assert again is not None
+    assert (again.number, again.arm, len(again.history)) == (second.number, "b", 1)
+    assert later.left == 2
+
+
+def test_the_device_that_a_trial_began_on_is_known(tmp_path: Path) -> None:
+    study = make_study(tmp_path)
+    scheduler = make(study, "a")
+    one, other = scheduler.ask(), scheduler.ask()
+    assert one is not None
+    assert other is not None
+    profile = {"time_ratio": 1.0}
+    history = report(0.3).history
+    scheduler.report(one.number, Report(history=history, profile=profile, device="a fast one"))
+    scheduler.report(one.number, Report(history=[*history, *history], profile=profile, device="a slow one"))
+    scheduler.end(other.number, Report(infeasible="too large", profile=profile, device="a slow one"))
+    assert [record.device for record in make(study, "a").records.values()] == ["a fast one", "a slow one"]
+    assert [record.profile for record in make(study, "a").records.values()] == [profile, profile]
+
+
+def test_what_is_no_longer_on_the_list_is_cut(tmp_path: Path) -> None:
+    scheduler = make(make_study(tmp_path), "a", "b")
+    record = scheduler.ask()
+    assert record is not None
+    assert scheduler.report(record.number, report(0.3))
+    scheduler.planned_trials = [
+        planned_trial for planned_trial in scheduler.planned_trials if planned_trial.arm == "b"
+    ]
+    assert not scheduler.report(record.number, report(0.3, 0.4))
+    scheduler.end(record.number, report(0.3, 0.4))
+    assert record.state is State.PRUNED
+    assert run(scheduler) == [("b", 0), ("b", 1)]
+
+
+def test_more_can_be_put_on_the_list(tmp_path: Path) -> None:
+    scheduler = make(make_study(tmp_path), "a")
+    run(scheduler)
+    scheduler.planned_trials += planned_trials("c", seeds=1)
+    assert run(scheduler) == [("c", 0)]
+
+
+def test_an_error_is_tried_again_by_the_next_run_alone(tmp_path: Path) -> None:
+    study = make_study(tmp_path)
+    scheduler = make(study, "a")
+    record = scheduler.ask()
+    assert record is not None
+    scheduler.end(record.number, Report(error="boom"))
+    assert run(scheduler) == [("a", 1)]
+    assert run(make(study, "a")) == [("a", 0)]
+    assert run(make(study, "a")) == []
+
+
+def test_closing_asks_for_no_more(tmp_path: Path) -> None:
+    scheduler = make(make_study(tmp_path), "a")
+    scheduler.closing = True
+    assert scheduler.ask() is None

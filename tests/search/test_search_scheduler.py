@@ -1,0 +1,540 @@
+"""What is tried next, what is cut, and what the sampler is told of each way a trial can end."""
+
+import warnings
+from collections import Counter
+from pathlib import Path
+from typing import Any
+
+import optuna
+import pytest
+from optuna.samplers import RandomSampler
+from optuna.storages import JournalStorage
+from optuna.storages.journal import JournalFileBackend
+from optuna.trial import FrozenTrial, TrialState
+from search_cases import (
+    EPOCHS,
+    PUBLISHED,
+    SMALL,
+    TWO,
+    Heard,
+    asked,
+    draw,
+    make_engine,
+    make_plan,
+    make_study,
+    report,
+)
+
+from attention import InputError
+from search.config import TrialConfig
+from search.record import Report, Role, State, TrialRecord
+from search.samplers import load_sampler
+from search.search_scheduler import ALL_INFEASIBLE, REFUSED, SearchScheduler
+from search.spaces import SPACES, Space
+from search.study import CONFIG, FILE, ROLE, WARM_START, learn, open_study, resume_study
+from search.trial_scheduler import REPEATED_FAILURES, Plan
+
+DONE = report(0.5, finished=True)
+
+
+@pytest.fixture
+def scheduler(tmp_path: Path) -> SearchScheduler:
+    return make_engine(make_study(tmp_path))
+
+
+def told(scheduler: SearchScheduler, number: int) -> FrozenTrial:
+    return scheduler.study.get_trials(deepcopy=False)[number]
+
+
+def finish(scheduler: SearchScheduler, record: TrialRecord, score: float = 0.5) -> None:
+    scheduler.end(record.number, report(score, finished=True, profile={"macs": 100.0}))
+
+
+def everything(scheduler: SearchScheduler, most: int = 100) -> list[TrialRecord]:
+    """All the trials, each ended before the next one."""
+    records = []
+    while (record := scheduler.ask()) is not None:
+        records.append(record)
+        finish(scheduler, record)
+        assert len(records) <= most
+    return records
+
+
+class Attending(RandomSampler):
+    """Draws at least one module."""
+
+    def sample_independent(self, study: Any, trial: Any, name: str, kind: Any) -> Any:
+        value = super().sample_independent(study, trial, name, kind)
+        return max(1, value) if name == "modules" else value
+
+
+def tunable(trial: optuna.Trial) -> TrialConfig:
+    """The small space with a number to tune."""
+    rate = trial.suggest_float("learning_rate", 1e-3, 1e-2)
+    return draw(trial).change(training={"learning_rate": rate})
+
+
+BASELINE = {"modules": 0, "learning_rate": 5e-3}
+TUNABLE = Space(name="tunable", draw=tunable, baseline=BASELINE, published=lambda: PUBLISHED, summary="")
+
+
+# What is asked for.
+
+
+@pytest.mark.parametrize("share", [0.0, 0.2, 0.5, 1.0])
+def test_the_baseline_then_the_papers_then_a_share_of_plain_ones(share: float, tmp_path: Path) -> None:
+    plan = make_plan(baseline_share=share)
+    scheduler = make_engine(make_study(tmp_path), TUNABLE, plan, Attending(seed=0))
+    records = [asked(scheduler) for _ in range(40)]
+    assert [record.number for record in records] == list(range(40))
+    params = [told(scheduler, record.number).params for record in records]
+    assert (records[0].role, params[0]) == (Role.BASELINE, BASELINE)
+    for record, drawn, paper in zip(records[1:3], params[1:3], PUBLISHED, strict=True):
+        assert record.role is Role.PUBLISHED
+        assert drawn.items() >= paper.items()
+    roles = Counter(record.role for record in records[3:])
+    expected = max(1, int(40 * share)) - 1 if share < 1 else 37
+    assert roles == Counter({Role.BASELINE: expected, Role.CANDIDATE: 37 - expected})
+    for record in records:
+        assert (record.role is Role.BASELINE) == (record.config.model.placement == {})
+        assert told(scheduler, record.number).user_attrs[ROLE] == record.role
+        assert TrialConfig.from_json(told(scheduler, record.number).user_attrs[CONFIG]) == record.config
+    assert len({drawn["learning_rate"] for drawn in params}) == 40, "what is not given is the sampler's"
+
+
+def test_a_plain_backbone_with_nothing_to_tune_is_not_tuned(tmp_path: Path) -> None:
+    space = Space(name="s", draw=tunable, baseline=BASELINE, plain=BASELINE, summary="")
+    scheduler = make_engine(make_study(tmp_path), space, sampler=Attending(seed=0))
+    roles = [asked(scheduler).role for _ in range(40)]
+    assert roles.count(Role.BASELINE) == 2, "the second one shows that there is nothing"
+
+
+def test_whoever_draws_it_what_is_plain_is_a_baseline(tmp_path: Path) -> None:
+    scheduler = make_engine(make_study(tmp_path), plan=make_plan(baseline_share=0))
+    records = [asked(scheduler) for _ in range(40)]
+    assert sum(record.role is Role.BASELINE for record in records) > 3
+    for record in records:
+        assert (record.role is Role.BASELINE) == (record.config.model.placement == {})
+
+
+def test_a_trial_is_the_adjusted_configuration(tmp_path: Path) -> None:
+    digits = SPACES["digits"]
+    scheduler = make_engine(make_study(tmp_path), digits, adjust=lambda config: config.change(seed=7))
+    record = asked(scheduler)
+    assert (record.config.seed, record.config.model.placement) == (7, {})
+    assert told(scheduler, 0).params == digits.baseline
+
+
+@pytest.mark.parametrize("seed", [3, 2**32 - 1])
+def test_a_configuration_that_comes_again_gets_another_seed(seed: int, tmp_path: Path) -> None:
+    space = Space(name="one", draw=lambda trial: TrialConfig(seed=seed), baseline={}, summary="")
+    scheduler = make_engine(make_study(tmp_path), space)
+    seeds = [asked(scheduler).config.seed for _ in range(3)]
+    for number in range(3):
+        scheduler.end(number, DONE)
+    seeds.append(asked(make_engine(open_study(tmp_path, name="s"), space)).config.seed)
+    assert seeds == [(seed + i) % 2**32 for i in range(4)]
+
+
+@pytest.mark.parametrize("trials", [1, 4])
+def test_no_more_trials_than_planned(trials: int, tmp_path: Path) -> None:
+    scheduler = make_engine(make_study(tmp_path), plan=make_plan(trials))
+    assert [asked(scheduler).number for _ in range(trials)] == list(range(trials))
+    assert scheduler.ask() is None
+
+
+def test_a_grid_ends_when_everything_was_tried(tmp_path: Path) -> None:
+    plan = make_plan(None, baseline_share=0.0)
+    records = everything(make_engine(make_study(tmp_path), SMALL, plan, load_sampler("grid", seed=0)))
+    assert len(records) == len({str(record.config) for record in records}) == 9
+    assert {record.config.seed for record in records} == {0}
+
+
+def test_a_grid_that_goes_on_tries_the_rest(tmp_path: Path) -> None:
+    plan = make_plan(None, baseline_share=0.0)
+    first = make_engine(make_study(tmp_path), SMALL, plan, load_sampler("grid", seed=0))
+    records = [asked(first) for _ in range(5)]
+    for record in records[:3]:
+        finish(first, record)
+    again = make_engine(open_study(tmp_path, name="s"), SMALL, plan, load_sampler("grid", seed=5))
+    rest = everything(again)
+    assert [record.number for record in rest] == list(range(3, 9))
+    assert len({str(record.config) for record in again.records.values()}) == 9
+
+
+def refusing(trial: optuna.Trial) -> TrialConfig:
+    config = draw(trial)
+    if trial.params.get("heads", 1) > 1 or trial.params.get("first") == "sagan":
+        raise optuna.TrialPruned
+    return config
+
+
+@pytest.mark.parametrize("sampler", ["tpe", "random", "grid"])
+def test_what_a_space_refuses_is_no_trial(sampler: str, tmp_path: Path) -> None:
+    space = Space(
+        name="refusing", draw=refusing, baseline={"modules": 0}, published=lambda: PUBLISHED, summary=""
+    )
+    scheduler = make_engine(make_study(tmp_path), space, make_plan(20), load_sampler(sampler, seed=0))
+    records = everything(scheduler)
+    assert len(records) == len(scheduler.study.get_trials(deepcopy=False)) == (3 if sampler == "grid" else 20)
+    roles = [record.role for record in records]
+    assert roles[1] is Role.PUBLISHED
+    assert roles.count(Role.PUBLISHED) == 1, "the space refuses the other one, and no other takes its name"
+
+
+def test_a_space_that_refuses_everything(tmp_path: Path) -> None:
+    def never(trial: optuna.Trial) -> TrialConfig:
+        raise optuna.TrialPruned
+
+    scheduler = make_engine(make_study(tmp_path), Space(name="never", draw=never, baseline={}, summary=""))
+    with pytest.raises(InputError, match=rf"space 'never' refused {REFUSED} draws in a row \(TrialPruned\)"):
+        scheduler.ask()
+    assert scheduler.study.trials == []
+
+
+# Limits.
+
+
+def heavy(config: TrialConfig) -> dict[str, float]:
+    """A forecast: of two modules one is too many."""
+    return {"params": len(config.model.placement) - 1.5}
+
+
+def test_what_would_exceed_a_limit_is_not_tried(tmp_path: Path) -> None:
+    papers = [{"modules": 2, "first": "ssa", "heads": 3}]
+    space = Space(name="s", draw=draw, baseline={"modules": 0}, published=lambda: papers, summary="")
+    sampler = load_sampler("tpe", seed=0)
+    scheduler = make_engine(make_study(tmp_path), space, make_plan(25), sampler, forecast=heavy)
+    records = everything(scheduler)
+    assert len(records) == 25
+    assert [len(record.config.model.placement) for record in records].index(2) == 1, "what is given, is tried"
+    assert all(len(record.config.model.placement) < 2 for record in records[2:])
+
+
+def test_where_everything_would_exceed_it_is_tried_all_the_same(tmp_path: Path) -> None:
+    scheduler = make_engine(make_study(tmp_path), forecast=lambda config: {"params": 0.5})
+    assert [asked(scheduler).number for _ in range(6)] == list(range(6))
+
+
+@pytest.mark.parametrize(
+    ("which", "all_infeasible"), [(range(ALL_INFEASIBLE), True), (range(1, ALL_INFEASIBLE), False)]
+)
+def test_a_search_whose_trials_all_exceed_the_limits_ends(
+    which: range, all_infeasible: bool, scheduler: SearchScheduler
+) -> None:
+    for number in range(ALL_INFEASIBLE):
+        assert scheduler.all_infeasible is None
+        record = asked(scheduler)
+        scheduler.end(number, Report(infeasible="too large") if number in which else DONE)
+        assert record.state is (State.INFEASIBLE if number in which else State.COMPLETE)
+    assert (scheduler.ask() is None) is all_infeasible
+    assert scheduler.all_infeasible == (
+        f"none of the first {ALL_INFEASIBLE} trials could be trained; the last one: too large"
+        if all_infeasible
+        else None
+    )
+
+
+# What is told of each end.
+
+
+def test_a_finished_trial_is_complete_with_its_last_value(scheduler: SearchScheduler) -> None:
+    number = asked(scheduler).number
+    assert scheduler.report(number, report(0.9))
+    scheduler.end(number, report(0.9, 0.5, finished=True))
+    trial = told(scheduler, number)
+    assert (trial.state, trial.value) == (TrialState.COMPLETE, 0.5), "the last epoch, not the best"
+    assert trial.intermediate_values == {1: 0.9, 2: 0.5}
+    assert trial.constraints == {"trainable": 0.0}
+    assert scheduler.records[number].state is State.COMPLETE
+
+
+def test_a_cut_trial_is_pruned_with_its_intermediate_values(scheduler: SearchScheduler) -> None:
+    baseline, good, weak = (asked(scheduler).number for _ in range(3))
+    assert scheduler.report(baseline, report(0.1, 0.5))
+    assert scheduler.report(good, report(0.1, 0.4)), "another kind than the baseline"
+    assert scheduler.report(weak, report(0.9)), "no rung yet"
+    assert not scheduler.report(weak, report(0.9, 0.3))
+    scheduler.end(weak, report(0.9, 0.3))
+    trial = told(scheduler, weak)
+    assert trial.state is TrialState.PRUNED
+    assert trial.intermediate_values == {1: 0.9, 2: 0.3}
+    assert scheduler.records[weak].state is State.PRUNED
+
+
+@pytest.mark.parametrize(
+    ("violations", "constraints"),
+    [
+        ({}, {"trainable": 1.0}),
+        ({"params": 0.25, "macs": -0.5}, {"trainable": 0.0, "params": 0.25, "macs": -0.5}),
+        ({"params": -0.25}, {"trainable": 1.0, "params": -0.25}),
+    ],
+    ids=["diverged", "over a limit", "diverged within the limit"],
+)
+def test_what_cannot_be_trained_violates_constraints(
+    violations: dict[str, float], constraints: dict[str, float], scheduler: SearchScheduler
+) -> None:
+    number = asked(scheduler).number
+    scheduler.end(number, Report(infeasible="too much", violations=violations, profile={"params": 5.0}))
+    assert told(scheduler, number).state is TrialState.PRUNED
+    assert told(scheduler, number).constraints == constraints
+    record = scheduler.records[number]
+    assert (record.state, record.reason, record.profile) == (State.INFEASIBLE, "too much", {"params": 5.0})
+
+
+@pytest.mark.parametrize(
+    ("end", "reason"),
+    [
+        ((Report(error="ValueError: no", traceback="Traceback"), None), "ValueError: no"),
+        ((report(0.3), "the node died"), "the node died"),
+        ((None, "killed"), "killed"),
+        ((None, None), "the trial's process ended without a word"),
+    ],
+)
+def test_a_crash_is_a_failure(
+    end: tuple[Report | None, str | None], reason: str, scheduler: SearchScheduler
+) -> None:
+    number = asked(scheduler).number
+    scheduler.report(number, report(0.3))
+    scheduler.end(number, end[0], error=end[1])
+    assert told(scheduler, number).state is TrialState.FAIL
+    record = scheduler.records[number]
+    assert (record.state, record.reason, len(record.history)) == (State.ERROR, reason, 1)
+    assert record.traceback == (end[0].traceback if end[0] else None)
+
+
+def test_the_sampler_goes_on_after_every_kind_of_end(tmp_path: Path) -> None:
+    scheduler = make_engine(make_study(tmp_path), SPACES["digits"], sampler=load_sampler("tpe", seed=0))
+    ends = [report(0.5, finished=True), report(0.2), Report(infeasible="out of memory"), None]
+    for i in range(24):
+        scheduler.end(asked(scheduler).number, ends[i % 4])
+    states = Counter(trial.state for trial in scheduler.study.trials)
+    assert states == {TrialState.COMPLETE: 6, TrialState.PRUNED: 12, TrialState.FAIL: 6}
+
+
+def test_the_study_is_one_file_that_optuna_opens(scheduler: SearchScheduler, tmp_path: Path) -> None:
+    scheduler.end(asked(scheduler).number, report(0.4, finished=True))
+    assert [file.name for file in tmp_path.iterdir()] == [FILE]
+    study = optuna.load_study(
+        study_name="s", storage=JournalStorage(JournalFileBackend(str(tmp_path / FILE)))
+    )
+    assert study.best_value == 0.4
+
+
+@pytest.mark.parametrize("half", [b"", b'{"op_code":9,"wor', b"\x00" * 40])
+def test_a_write_that_was_cut_short_is_mended(
+    half: bytes, scheduler: SearchScheduler, tmp_path: Path
+) -> None:
+    scheduler.end(asked(scheduler).number, report(0.4, finished=True))
+    with open(tmp_path / FILE, "ab") as file:
+        file.write(half)
+    assert len(open_study(tmp_path, name="s").trials) == 1, "to read, it is as good"
+    again = make_engine(resume_study(tmp_path, name="s"))
+    again.end(asked(again).number, report(0.6, finished=True))
+    assert [trial.value for trial in open_study(tmp_path, name="s").trials] == [0.4, 0.6]
+
+
+def test_several_objectives_are_told_in_order(tmp_path: Path) -> None:
+    scheduler = make_engine(make_study(tmp_path, objectives=TWO), plan=make_plan(objectives=TWO))
+    number = asked(scheduler).number
+    profile = {"macs": 250.0, "params": 3.0}
+    assert scheduler.report(number, report(0.25, profile=profile))
+    scheduler.end(number, report(0.25, 0.75, profile=profile, finished=True))
+    trial = told(scheduler, number)
+    assert (trial.state, trial.values, trial.intermediate_values) == (TrialState.COMPLETE, [0.75, 250.0], {})
+
+
+# Reports.
+
+
+def test_reports_are_cumulative_and_counted_once(scheduler: SearchScheduler) -> None:
+    heard = Heard()
+    scheduler.listeners = [heard]
+    number = asked(scheduler).number
+    scheduler.started(number)
+    for said in (report(0.1), report(0.1), report(0.1, 0.2, 0.3), report(0.1, 0.2)):
+        assert scheduler.report(number, said)
+    last = report(0.1, 0.2, 0.3, 0.4, finished=True)
+    assert not scheduler.report(number, last)
+    scheduler.end(number, last)
+    scheduler.end(number, last)
+    assert not scheduler.report(number, last), "it has ended"
+    assert heard.events == [
+        ("started", number),
+        *(("reported", number, i) for i in (1, 2, 3, 4)),
+        ("ended", number, "complete"),
+    ]
+    assert told(scheduler, number).intermediate_values == {1: 0.1, 2: 0.2, 3: 0.3, 4: 0.4}
+    assert [metrics["accuracy"] for metrics in scheduler.records[number].history] == [0.1, 0.2, 0.3, 0.4]
+
+
+def test_facts_are_kept_as_first_measured(scheduler: SearchScheduler) -> None:
+    number = asked(scheduler).number
+    scheduler.report(number, report(0.1, profile={"time_ratio": 1.25}))
+    scheduler.report(number, report(0.1, 0.2, profile={"time_ratio": 1.5}))
+    assert (
+        scheduler.records[number].profile
+        == told(scheduler, number).user_attrs["profile"]
+        == {"time_ratio": 1.25}
+    )
+
+
+@pytest.mark.parametrize(
+    ("reasons", "repeated_failure"),
+    [
+        (["no"] * REPEATED_FAILURES, True),
+        (["yes", *["no"] * REPEATED_FAILURES], True),
+        (["no"] * (REPEATED_FAILURES - 1), False),
+        (["no", "yes", "no"], False),
+        ([*["no"] * (REPEATED_FAILURES - 1), None, "no"], False),
+        ([None] * REPEATED_FAILURES, False),
+    ],
+)
+def test_nothing_but_one_error_is_hopeless(
+    reasons: list[str | None], repeated_failure: bool, scheduler: SearchScheduler
+) -> None:
+    for reason in reasons:
+        number = asked(scheduler).number
+        assert not scheduler.repeated_failure
+        scheduler.end(number, DONE if reason is None else Report(error=reason))
+    assert scheduler.repeated_failure is repeated_failure
+
+
+def test_closing_lets_trials_go_to_their_next_rung(scheduler: SearchScheduler) -> None:
+    milestones = scheduler.rungs.milestones
+    assert milestones == [2, 6]
+    number = asked(scheduler).number
+    scheduler.closing = True
+    assert scheduler.ask() is None
+    scores: list[float] = []
+    while True:
+        scores.append(0.5)
+        if not scheduler.report(number, report(*scores)):
+            break
+    assert len(scores) == milestones[0]
+    scheduler.end(number, report(*scores))
+    assert scheduler.records[number].state is State.PRUNED
+
+
+# Going on with a study.
+
+
+def resumed(tmp_path: Path, plan: Plan | None = None) -> SearchScheduler:
+    return make_engine(open_study(tmp_path, name="s"), plan=plan)
+
+
+def test_what_an_earlier_engine_left_is_asked_for_first(scheduler: SearchScheduler, tmp_path: Path) -> None:
+    records = [asked(scheduler) for _ in range(5)]
+    for number in (0, 3):
+        finish(scheduler, records[number], 0.25 + number)
+    scheduler.report(2, report(0.125, 0.25, profile={"time_ratio": 1.5}))
+    scheduler.end(4, None, error="gone")
+    again = resumed(tmp_path)
+    assert {n: (r.state, r.config, r.role, r.reason) for n, r in again.records.items()} == {
+        r.number: (r.state, r.config, r.role, r.reason) for r in records
+    }
+    assert [asked(again).number for _ in range(3)] == [1, 2, 5]
+    assert again.records[2].profile == {"time_ratio": 1.5}
+    assert [metrics["accuracy"] for metrics in again.records[2].history] == [0.125, 0.25]
+    again.end(2, report(0.125, 0.25, 0.5, finished=True))
+    assert told(again, 2).intermediate_values == {1: 0.125, 2: 0.25, 3: 0.5}
+
+
+def test_the_rungs_are_built_again(scheduler: SearchScheduler, tmp_path: Path) -> None:
+    for score in (0.9, 0.5, 0.25, 0.75, 0.125):
+        number = asked(scheduler).number
+        scores = [score] * EPOCHS
+        for i in range(1, EPOCHS + 1):
+            if not scheduler.report(number, report(*scores[:i], finished=i == EPOCHS)):
+                break
+        scheduler.end(number, report(*scores[:i], finished=i == EPOCHS))
+    assert any(state is State.PRUNED for state in (r.state for r in scheduler.records.values()))
+    assert resumed(tmp_path).rungs.occupancy() == scheduler.rungs.occupancy()
+    assert resumed(tmp_path).rungs._tables == scheduler.rungs._tables
+
+
+@pytest.mark.parametrize("before", [0, 1, 5])
+def test_killed_in_the_middle_of_a_draw(before: int, tmp_path: Path) -> None:
+    alive = True
+
+    def dying(trial: optuna.Trial) -> TrialConfig:
+        trial.suggest_int("modules", 0, 2)
+        if not alive:
+            raise KeyboardInterrupt
+        return draw(trial)
+
+    space = Space(name="s", draw=dying, baseline={"modules": 0}, published=lambda: PUBLISHED, summary="")
+    scheduler = make_engine(make_study(tmp_path), space)
+    for _ in range(before):
+        finish(scheduler, asked(scheduler))
+    alive = False
+    with pytest.raises(KeyboardInterrupt):
+        scheduler.ask()
+    again = resumed(tmp_path, make_plan(6))
+    assert [record.number for record in everything(again)] == list(range(before, 6))
+    assert [again.records[i].role for i in range(3)] == [Role.BASELINE, Role.PUBLISHED, Role.PUBLISHED]
+    assert len(again.study.get_trials(deepcopy=False)) == 6
+
+
+def test_killed_between_the_constraints_and_the_end(scheduler: SearchScheduler, tmp_path: Path) -> None:
+    number = asked(scheduler).number
+    scheduler._open[number][0][1].set_constraint("params", 0.5)
+    again = resumed(tmp_path)
+    assert asked(again).number == number
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")  # of a constraint that is told twice
+        again.end(number, Report(infeasible="too large", violations={"params": 0.5}))
+    assert told(again, number).constraints == {"trainable": 0.0, "params": 0.5}
+
+
+# Learning from another search.
+
+
+@pytest.fixture
+def other(tmp_path: Path) -> optuna.Study:
+    """A search of seven trials: five complete, one pruned, one failed."""
+    (tmp_path / "other").mkdir()
+    scheduler = make_engine(make_study(tmp_path / "other"))
+    for i, score in enumerate([0.1, 0.5, 0.3, 0.2, 0.4, 0.9, 0.8]):
+        number = asked(scheduler).number
+        if i == 5:
+            scheduler.end(number, report(score))
+        else:
+            scheduler.end(number, report(score, finished=True), error="no" if i == 6 else None)
+    return scheduler.study
+
+
+def test_comparable_results_are_known_to_the_sampler(other: optuna.Study, tmp_path: Path) -> None:
+    study = make_study(tmp_path)
+    learn(study, other, name="other", comparable=True)
+    known = study.get_trials(deepcopy=False)
+    assert [trial.state for trial in known] == [TrialState.COMPLETE] * 5 + [TrialState.PRUNED]
+    assert all(trial.user_attrs[WARM_START] == "other" for trial in known)
+    for trial, origin in zip(known, other.get_trials(deepcopy=False), strict=False):
+        assert (trial.params, trial.value) == (origin.params, origin.value)
+        assert trial.intermediate_values == origin.intermediate_values
+        assert trial.constraints == origin.constraints
+    scheduler = make_engine(study, plan=make_plan(3))
+    assert scheduler.records == {}, "they are none of its own"
+    record = asked(scheduler)
+    assert (record.number, record.role) == (6, Role.BASELINE)
+    plain = sum(not trial.params["modules"] for trial in known)
+    assert record.config.seed == plain > 0, "the same was trained there, with the seeds below"
+    assert [asked(scheduler).role for _ in range(2)] == [Role.PUBLISHED] * 2
+    assert scheduler.ask() is None
+
+
+def test_of_other_results_the_best_are_tried_first(other: optuna.Study, tmp_path: Path) -> None:
+    study = make_study(tmp_path)
+    learn(study, other, name="other", comparable=False)
+    origin = other.get_trials(deepcopy=False)
+    best = [origin[number].params for number in (1, 4, 2, 3, 0)]
+    scheduler = make_engine(study)
+    first = [asked(scheduler) for _ in range(3)]
+    scheduler = resumed(tmp_path)
+    assert [asked(scheduler).number for _ in range(3)] == [0, 1, 2]
+    records = [*first, *(asked(scheduler) for _ in range(5))]
+    params = [told(scheduler, record.number).params for record in records]
+    assert params == [SMALL.baseline, *best, *PUBLISHED], "but after the baseline"
+    assert records[1].role is Role.CANDIDATE
+    assert [record.role for record in records[6:]] == [Role.PUBLISHED] * 2
