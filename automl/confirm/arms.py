@@ -74,7 +74,7 @@ def choose_arms(
 
     Raises InputError when the search has no finished baseline or no finished trial with attention.
     """
-    metric = plan.metric
+    metric = plan.metric.name
     done = sorted(
         (r for r in records if r.state is State.COMPLETE),
         key=lambda r: plan.better(metric) * r.value(metric),

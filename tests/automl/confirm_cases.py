@@ -22,6 +22,7 @@ from automl.trials.interrupt import Interrupt
 from cluster import ClusterCapacity, TrialResources
 from search.config import Data, Model, Training, TrialConfig
 from search.fixed_scheduler import FixedScheduler
+from search.metric import ACCURACY
 from search.record import Report, Role, State, TrialRecord
 from search.spaces import fingerprint, load
 from search.study import create_study
@@ -122,7 +123,7 @@ def without(
     return {**made, name: replace(made[name], scores=left, failed=failed)}
 
 
-PLAN = Plan(trials=6, budget=1, metric="accuracy", maximize=True, objectives=["accuracy"])
+PLAN = Plan(trials=6, budget=1, metric=ACCURACY, objectives=["accuracy"])
 
 FOUND = [
     record(0, 0.80),

@@ -32,6 +32,7 @@ from search.config import Data, Model, Training, TrialConfig
 from search.samplers import load_sampler
 from search.search_scheduler import SearchScheduler
 from search.spaces import Space, load, random_draws
+from search.metric import ACCURACY
 from search.study import create_study, open_study, read_history, read_record
 from search.trial_scheduler import Plan
 from search.tuner import run_trials
@@ -130,7 +131,7 @@ def test_trials_stopped_half_way_give_everything_back(tmp_path):
 
     space = Space(name="small", draw=draw, baseline={}, summary="")
     study = create_study(tmp_path, name="stopped", directions=[optuna.study.StudyDirection.MAXIMIZE])
-    plan = Plan(trials=STOPS, budget=50.0, metric="accuracy", maximize=True, objectives=["accuracy"])
+    plan = Plan(trials=STOPS, budget=50.0, metric=ACCURACY, objectives=["accuracy"])
     scheduler = SearchScheduler(study, space, plan, load_sampler("random", seed=0))
     scheduler.rungs.enter = lambda *arguments: False  # every trial is cut after its first epoch
     with connect(dashboard=True):  # of which the states of actors are asked

@@ -10,6 +10,7 @@ from optuna.study import StudyDirection
 from attention import Spec
 from cluster.connect import node_of
 from search.config import Data, Model, Training, TrialConfig
+from search.metric import ACCURACY
 from search.record import Metrics, Report, TrialRecord
 from search.search_scheduler import SearchScheduler
 from search.spaces import Space
@@ -45,7 +46,7 @@ TWO = ("accuracy", "macs")
 
 
 def make_plan(trials: int | None = 100, objectives: tuple[str, ...] = ONE, **more: Any) -> Plan:
-    return Plan(trials=trials, budget=EPOCHS, metric="accuracy", maximize=True, objectives=objectives, **more)
+    return Plan(trials=trials, budget=EPOCHS, metric=ACCURACY, objectives=objectives, **more)
 
 
 def make_study(folder: Path, *, objectives: tuple[str, ...] = ONE) -> optuna.Study:

@@ -7,11 +7,12 @@ from attention import InputError, Spec
 from automl.config.settings import Settings
 from automl.confirm.arms import ablations, choose_arms
 from search.config import Model, TrialConfig
+from search.metric import ACCURACY
 from search.record import Role, State
 from search.spaces import Space
 from search.trial_scheduler import Plan
 
-PLAN = Plan(trials=9, budget=1, metric="accuracy", maximize=True, objectives=["accuracy"])
+PLAN = Plan(trials=9, budget=1, metric=ACCURACY, objectives=["accuracy"])
 TWO = {**SSA, **SAGAN}
 
 
@@ -122,5 +123,5 @@ def test_ablations_leave_one_out():
 
 
 def test_less_is_better():
-    plan = Plan(trials=9, budget=1, metric="accuracy", maximize=False, objectives=["accuracy"])
+    plan = Plan(trials=9, budget=1, metric=replace(ACCURACY, maximize=False), objectives=["accuracy"])
     assert [arm.trial for arm in choose(*FOUND, plan=plan).arms if arm.role is Role.FINALIST] == [2, 4]

@@ -6,10 +6,11 @@ from automl.trials.interrupt import Interrupt
 from automl.trials.session import Workers
 from cluster import ClusterCapacity, TrialResources
 from search.config import TrialConfig
+from search.metric import ACCURACY
 from search.record import Role, State, TrialRecord
 from search.trial_scheduler import Plan
 
-PLAN = Plan(trials=4, budget=2.0, metric="accuracy", maximize=True, objectives=["accuracy"])
+PLAN = Plan(trials=4, budget=2.0, metric=ACCURACY, objectives=["accuracy"])
 
 
 def trial(number: int, state: State) -> TrialRecord:
