@@ -35,9 +35,7 @@ class Backbone:
         """The options and their defaults."""
         parameters = inspect.signature(self.build).parameters.values()
         return {
-            p.name: p.default
-            for p in parameters
-            if p.kind is p.KEYWORD_ONLY and p.name not in _EVERYWHERE
+            p.name: p.default for p in parameters if p.kind is p.KEYWORD_ONLY and p.name not in _EVERYWHERE
         }
 
 
@@ -67,6 +65,12 @@ def build(name: str, *, classes: int, in_channels: int = 3, **options: Any) -> n
     options: of that backbone; `BACKBONES[name].options` has their names and defaults.
     Raises InputError for an unknown name, an unknown option and a value that it cannot have.
     """
+    check_options(name, options)
+    return BACKBONES[name].build(classes=classes, in_channels=in_channels, **options)
+
+
+def check_options(name: str, options: Mapping[str, Any]) -> None:
+    """Raises InputError for an unknown backbone, an option that it lacks, and one of another type."""
     if name not in BACKBONES:
         raise unknown("backbone", name, BACKBONES)
     record = BACKBONES[name]
@@ -74,7 +78,6 @@ def build(name: str, *, classes: int, in_channels: int = 3, **options: Any) -> n
         if option not in record.options:
             raise unknown(f"option of backbone {name!r}", option, record.options)
         _check(name, option, value, _hints(record.build)[option])
-    return record.build(classes=classes, in_channels=in_channels, **options)
 
 
 def _check(name: str, option: str, value: object, hint: Any) -> None:

@@ -187,9 +187,7 @@ def main() -> None:
     with tempfile.TemporaryDirectory() as scratch, capture_library_logs(Path(scratch) / "log.txt"):
         os.chdir(scratch)
         folder = Path(scratch)
-        plan = Plan(
-            trials=options.trials, budget=EPOCHS, metric=ACCURACY, objectives=["accuracy"]
-        )
+        plan = Plan(trials=options.trials, budget=EPOCHS, metric=ACCURACY, objectives=["accuracy"])
         run_spec = RunSpec(
             experiment="cluster",
             name="cluster",

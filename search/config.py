@@ -12,8 +12,7 @@ from math import isfinite
 from typing import Any, Literal, Union, get_args, get_origin, get_type_hints
 
 from attention import InputError, Spec, unknown
-from attention.spec import Option
-from backbones import BACKBONES, Placement
+from backbones import BACKBONES, Placement, check_options
 from search.loading import absolute, load_object
 
 Optimizer = Literal["adamw", "sgd"]
@@ -28,7 +27,7 @@ class Data:
     subset: stratified fraction of the training and validation inputs that is used.
     """
 
-    source: str
+    source: str = ""
     path: str | None = None
     subset: float = 1.0
 
@@ -64,17 +63,17 @@ class Model:
     """A backbone of the table, its options, and the attention at each site."""
 
     backbone: str = "xresnet18"
-    options: Mapping[str, Option] = field(default_factory=dict)
+    options: Mapping[str, Any] = field(default_factory=dict)
     placement: Placement = field(default_factory=dict)
 
     def problems(self) -> Iterator[str]:
         if self.backbone not in BACKBONES:
             yield str(unknown("backbone", self.backbone, BACKBONES))
             return
-        known = BACKBONES[self.backbone].options
-        for name in self.options:
-            if name not in known:
-                yield str(unknown(f"option of {self.backbone}", name, known))
+        try:
+            check_options(self.backbone, self.options)
+        except InputError as error:
+            yield str(error)
         width = self.options.get("width")
         if width is not None and not (isinstance(width, int | float) and 1 / 16 <= width <= 16):
             yield f"model.options.width must lie between 1/16 and 16; got {width}"
@@ -138,9 +137,7 @@ class TaskConfigs:
 # A task of one's own, `file.py:Class`, has such a value as its attribute `configs`.
 TASK_CONFIGS: Mapping[str, TaskConfigs] = {
     "image-classification": TaskConfigs(data=ImageData, training=ImageTraining, dimensions=2),
-    "sequence-classification": TaskConfigs(
-        data=SequenceData, training=ClassificationTraining, dimensions=1
-    ),
+    "sequence-classification": TaskConfigs(data=SequenceData, training=ClassificationTraining, dimensions=1),
 }
 
 

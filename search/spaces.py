@@ -14,7 +14,7 @@ import optuna
 import torch
 from optuna.distributions import distribution_to_json
 
-from attention import InputError, unknown
+from attention import InputError
 from backbones import Site, build, sites
 from search import choices
 from search.config import ImageData, Model, TrialConfig
@@ -143,7 +143,9 @@ def _places() -> list[Site]:
 def digits(trial: optuna.Trial) -> TrialConfig:
     return TrialConfig(
         data=ImageData(source="digits", size=32),
-        model=Model(backbone="xresnet18", options={"width": 0.25}, placement=choices.placement(trial, _places())),
+        model=Model(
+            backbone="xresnet18", options={"width": 0.25}, placement=choices.placement(trial, _places())
+        ),
         training=choices.training(trial, epochs=6),
     )
 

@@ -160,7 +160,7 @@ def _by_chance(
         if drawn is None:
             continue
         model = drawn.model
-        if (model.backbone, model.width) != (first.model.backbone, first.model.width):
+        if (model.backbone, model.options) != (first.model.backbone, first.model.options):
             continue
         if len(model.placement) != len(first.model.placement) or _types(drawn) <= {CONTROL}:
             continue

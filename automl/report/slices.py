@@ -109,7 +109,7 @@ def pairs(search: Search, found: Sequence[Importance]) -> Plot:
             having = sorted(having, key=lambda trial: search.sign * search.score(trial))
             points = axes.scatter(
                 [across(t) for t in having], [up(t) for t in having], c=[search.score(t) for t in having],
-                cmap=style.MAP if search.plan.metric.maximize else f"{style.MAP}_r", vmin=low, vmax=high, s=15,
+                cmap=style.MAP if search.sign > 0 else f"{style.MAP}_r", vmin=low, vmax=high, s=15,
                 edgecolors="white", linewidths=0.3, rasterized=len(having) > style.MANY, zorder=3,
             )  # fmt: skip
             axes.set_xlabel(style.brief(a, 24))

@@ -80,7 +80,9 @@ def made_up(
                     break
                 group = "baseline" if plain else "candidate"
                 better = 1 if plan.metric.maximize else -1
-                goes_on = rungs.enter(number, group, metrics["resource"], [better * metrics[plan.metric.name]])
+                goes_on = rungs.enter(
+                    number, group, metrics["resource"], [better * metrics[plan.metric.name]]
+                )
                 if cuts and goes_on is False and epoch < EPOCHS:
                     state = State.PRUNED
                     break

@@ -7,9 +7,7 @@ import torch
 from larnn_restated import Restated
 from torch import Tensor, nn
 
-from attention import InputError
-from backbones import build, larnn_loop
-from backbones.larnn import LARNN, Layer
+from backbones.larnn import Layer
 
 CASES = [
     dict(zip(("mode", "positional", "activation_on_keys_and_values", "cell_activation"), case, strict=True))

@@ -14,8 +14,8 @@ from attention import ATTENTIONS, InputError
 from automl.config.settings import Settings
 from automl.search import run as search
 from automl.storage.folder import new_folder
-from search.spaces import SPACES, fingerprint
 from search.metric import ACCURACY
+from search.spaces import SPACES, fingerprint
 from search.trial_scheduler import Plan
 
 Cli = Callable[..., tuple[int, str, str]]

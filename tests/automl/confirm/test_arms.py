@@ -1,5 +1,7 @@
 """Who takes part in a confirmation."""
 
+from dataclasses import replace
+
 import pytest
 from confirm_cases import CONV, SAGAN, SSA, record
 
@@ -20,7 +22,7 @@ def draw(trial):
     sites = ["stage1.block1", "stage1.block2", "stage2.block1"][: trial.suggest_int("modules", 0, 2)]
     kinds = [trial.suggest_categorical(f"type{i}", ["ssa", "conv1x1", "sagan"]) for i in range(len(sites))]
     placement = {site: Spec(kind) for site, kind in zip(sites, kinds, strict=True)}
-    return TrialConfig(model=Model(backbone="xresnet18", width=0.25, placement=placement))
+    return TrialConfig(model=Model(backbone="xresnet18", options={"width": 0.25}, placement=placement))
 
 
 SPACE = Space(name="mine", draw=draw, baseline={"modules": 0}, summary="")

@@ -70,7 +70,7 @@ def test_what_was_measured_is_not_measured_again(monkeypatch: pytest.MonkeyPatch
         (config.change(training={"mixup": 0.2}), TINY),
         (config.change(data={"size": 32}), TINY),
         (config.change(model={"placement": {"stage2.block2": Spec("ssa")}}), TINY),
-        (config, tiny(model={"width": 0.5})),
+        (config, tiny(model={"options": {"width": 0.5}})),
         (config, tiny(training={"batch_size": 16})),
     ]
     for other, baseline in others:
@@ -112,7 +112,7 @@ def test_one_architecture_has_one_latency() -> None:
     [
         ({"model": {"placement": {"stage1.block1": Spec("ssa")}}}, True),
         ({"model": {"placement": {"stage1.block1": Spec("ssa")}}, "training": {"batch_size": 16}}, False),
-        ({"model": {"placement": {"stage1.block1": Spec("ssa")}, "width": 0.5}}, False),
+        ({"model": {"placement": {"stage1.block1": Spec("ssa")}, "options": {"width": 0.5}}}, False),
         ({"model": {"backbone": "xresnet34"}}, False),
     ],
 )
