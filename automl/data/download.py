@@ -44,7 +44,8 @@ def downloaded(dataset: str, cache: Path) -> Path:
 def downloaded_from(address: str, name: str, cache: Path, sha256: str) -> Path:
     """The folder with the content of the archive at `address`, kept under `name`.
 
-    Raises InputError when it cannot be fetched or has another hash than `sha256`, in hexadecimal; nothing of it is left then.
+    Raises InputError when it cannot be fetched or has another hash than `sha256`, in hexadecimal; nothing of
+    it is left then.
     """
     return _downloaded(lambda: address, name, cache, sha256)
 
@@ -69,8 +70,8 @@ def _check(archive: Path, address: str, sha256: str) -> None:
         came = hashlib.file_digest(file, "sha256").hexdigest()
     if came != sha256:
         raise InputError(
-            f"{address} is not the archive that is known: its {archive.stat().st_size} bytes have the SHA-256 "
-            f"{came}, not {sha256}; {REMEDY}"
+            f"{address} is not the archive that is known: its {archive.stat().st_size} bytes have the "
+            f"SHA-256 {came}, not {sha256}; {REMEDY}"
         )
 
 

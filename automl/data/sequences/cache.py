@@ -1,9 +1,9 @@
 """A dataset, read once into an Arrow file that every process maps into its memory.
 
-The file's name is a hash of the content of the files that it was made of, so changed data get a file of their
-own. All splits are in one file: they come out of the same text, whose reading is the work. Sequences are kept
-ragged, without padding, since one long one would blow up all others; gaps are filled (`impute`), and nothing is
-normalised, since that depends on which sequences are trained on.
+The file's name is a hash of the content of the files that it was made of, so changed data get a file of
+their own. All splits are in one file: they come out of the same text, whose reading is the work. Sequences
+are kept ragged, without padding, since one long one would blow up all others; gaps are filled (`impute`), and
+nothing is normalised, since that depends on which sequences are trained on.
 
 Columns: values (binary: float32 (C, T) with a T of its own), label (int32), part (the dataset's own split, an
 index of SPLITS), subject (string or null), name (string), content (the SHA-256 of the values before gaps were
@@ -25,7 +25,7 @@ import pyarrow as pa
 
 from automl.data.digest import SIZE, contents
 from automl.data.sequences.impute import imputed
-from automl.data.sequences.recording import MIN_STEPS, Recording
+from automl.data.sequences.recording import MIN_STEPS, Part, Recording
 from automl.data.sequences.splits import SPLITS
 from automl.data.store import cache_root, once
 
@@ -36,8 +36,8 @@ METADATA = b"automl"
 class Cache:
     """An opened cache file of N sequences of C channels. Values stay on the disk until they are asked for.
 
-    `labels` int32 (N,), `parts` int8 (N,), `lengths` int64 (N,), `subjects` (N,) str or None, `contents` uint8
-    (N, 32), `means` and `variances` float64 (N, C), `steps` the length of the longest sequence. Raises
+    `labels` int32 (N,), `parts` int8 (N,), `lengths` int64 (N,), `subjects` (N,) str or None, `contents`
+    uint8 (N, 32), `means` and `variances` float64 (N, C), `steps` the length of the longest sequence. Raises
     ValueError, KeyError, IndexError or ArrowException for a file that is damaged.
     """
 
@@ -54,7 +54,8 @@ class Cache:
         self.contents = np.frombuffer(table["content"].chunk(0).buffers()[1], np.uint8, count * SIZE)
         self.contents = self.contents.reshape(count, SIZE)
         self.means, self.variances = (
-            table[name].chunk(0).flatten().to_numpy().reshape(count, channels) for name in ("mean", "variance")
+            table[name].chunk(0).flatten().to_numpy().reshape(count, channels)
+            for name in ("mean", "variance")
         )
         _, offsets, values = table["values"].chunk(0).buffers()
         self._starts = np.frombuffer(offsets, np.int64, count + 1) // 4
@@ -77,8 +78,10 @@ class Cache:
 
     def padded(self, rows: np.ndarray) -> np.ndarray:
         """The sequences at `rows` (n,), float32 (n, C, `steps`), copied, with zeros behind each."""
+        out: np.ndarray
         if self.lengths.min() == self.steps:
-            return self._values.reshape(len(self.labels), len(self.channels), self.steps)[rows]
+            out = self._values.reshape(len(self.labels), len(self.channels), self.steps)[rows]
+            return out
         out = np.zeros((len(rows), len(self.channels), self.steps), np.float32)
         for row, to in zip(rows.tolist(), out, strict=True):
             to[:, : self.lengths[row]] = self.values(row)
@@ -93,12 +96,15 @@ class Cache:
 
 
 def cached(kind: str, files: Sequence[Path], read: Callable[[Sequence[Path]], Recording]) -> Cache:
-    """The cache of the dataset in `files`, which are of a `kind`; `read` them where there is none or a damaged one.
+    """The cache of the dataset in `files`, which are of a `kind`.
 
-    Raises InputError like `read`, and when the cache folder is full or not writable.
+    It is `read` out of them where there is none or a damaged one. Raises InputError like `read`, and when the
+    cache folder is full or not writable.
     """
     root = cache_root()
-    key = hashlib.sha256(f"sequences {kind} {FORMAT}".encode() + b"".join(contents(files, root))).hexdigest()[:32]
+    key = hashlib.sha256(f"sequences {kind} {FORMAT}".encode() + b"".join(contents(files, root))).hexdigest()[
+        :32
+    ]
     target = root / f"{key}.arrow"
 
     def build(path: Path) -> None:
@@ -134,9 +140,7 @@ def _batch(recording: Recording) -> pa.RecordBatch:
         "values": _ragged(filled),
         "label": pa.array([number[label] for _, part in parts for label in part.labels], pa.int32()),
         "part": pa.array([i for i, part in parts for _ in part.labels], pa.int8()),
-        "subject": pa.array(
-            [subject for _, part in parts for subject in part.subjects or [None] * len(part.labels)], pa.string()
-        ),
+        "subject": pa.array([subject for _, part in parts for subject in _subjects(part)], pa.string()),
         "name": pa.array([name for _, part in parts for name in part.names], pa.string()),
         "content": pa.array([_content(values) for values in raw], pa.binary(SIZE)),
         "mean": _of_channels([values.mean(axis=1, dtype=np.float64) for values in filled]),
@@ -145,10 +149,14 @@ def _batch(recording: Recording) -> pa.RecordBatch:
     return pa.record_batch(columns).replace_schema_metadata({METADATA: json.dumps(about)})
 
 
+def _subjects(part: Part) -> Sequence[str | None]:
+    return [None] * len(part.labels) if part.subjects is None else part.subjects
+
+
 def _ragged(arrays: Sequence[np.ndarray]) -> pa.Array:
     ends = np.cumsum([0, *(values.nbytes for values in arrays)], dtype=np.int64)
     flat = np.concatenate([values.reshape(-1) for values in arrays])
-    buffers = [None, pa.py_buffer(ends), pa.py_buffer(flat)]
+    buffers: list[Any] = [None, pa.py_buffer(ends), pa.py_buffer(flat)]
     return pa.Array.from_buffers(pa.large_binary(), len(arrays), buffers)
 
 

@@ -19,9 +19,9 @@ from automl.data.splits import thinned
 class Sequences:
     """N sequences of C channels, in an order of their own.
 
-    `labels` int64 (N,), `lengths` int64 (N,) real steps of each, `subjects` (N,) of whom each is, None where that
-    is not known of all; `classes` and `channels` their names; `mean`, `std` float32 (C,) of the training data.
-    It can be pickled: only the row numbers and the statistics travel.
+    `labels` int64 (N,), `lengths` int64 (N,) real steps of each, `subjects` (N,) of whom each is, None where
+    that is not known of all; `classes` and `channels` their names; `mean`, `std` float32 (C,) of the training
+    data. It can be pickled: only the row numbers and the statistics travel.
 
     `steps` is T, the length of every batch: that of the dataset's longest sequence in any split. So training,
     validation, test and the deployed model have one shape, which CUDA graphs, compiled steps and learned
@@ -89,9 +89,10 @@ def open_sequences(
 ) -> Sequences:
     """Opens one split of a source, reading the dataset into its cache if need be.
 
-    validation: about the share of the training data that becomes "validation", where the dataset has none of its
-    own: of the subjects where these are known, else of each class. subset: about the share of each class of
-    "train" and "validation" that is used; "test" is always whole. Normalisation is by what is in "train" then.
+    validation: about the share of the training data that becomes "validation", where the dataset has none of
+    its own: of the subjects where these are known, else of each class. subset: about the share of each class
+    of "train" and "validation" that is used; "test" is always whole. What is then in "train" decides how all
+    splits are normalised.
 
     Raises InputError for an unknown source or split, a fraction out of range, and for everything that
     `automl.data.sequences.sources.opened` refuses.
@@ -116,7 +117,9 @@ def make_manifest(
     names, kinds = cache.names, cache.classes
     return Manifest.of(
         {
-            split: [(names[row], kinds[cache.labels[row]], cache.contents[row].tobytes()) for row in rows.tolist()]
+            split: [
+                (names[row], kinds[cache.labels[row]], cache.contents[row].tobytes()) for row in rows.tolist()
+            ]
             for split, rows in _splits(cache, subset, validation).items()
         }
     )
@@ -128,7 +131,7 @@ def describe_splits(source: str, *, path: str | Path | None = None, subset: floa
     own = _own(cache)
     held = _splits(cache, 1.0, SHARE)
     part = "" if subset == 1 else f"about {subset:.3g} of each class of "
-    told = {split: "the dataset's own" for split in SPLITS}
+    told = dict.fromkeys(SPLITS, "the dataset's own")
     if "test" not in own:
         told["test"] = _carved(cache, held["test"], own["train"], "all", "the {}")
     if "validation" not in own:

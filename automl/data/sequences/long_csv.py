@@ -4,14 +4,15 @@
     walk-1,0.00,0.1,0.9,walking,anna,train
     walk-1,0.02,0.2,,walking,anna,train
 
-`series` tells the sequences apart, `time` puts their steps in order: numbers or ISO 8601 times. `label` is the
-same in all rows of a sequence. `subject` (of whom it is) and `split` (`train`, `validation` or `test`) may be
-left out. Each other column is a channel; an empty field or NaN is a missing value. Steps are taken as equally
-spaced: resample what is not.
+`series` tells the sequences apart, `time` puts their steps in order: numbers or ISO 8601 times. `label` is
+the same in all rows of a sequence. `subject` (of whom it is) and `split` (`train`, `validation` or `test`)
+may be left out. Each other column is a channel; an empty field, `?` or NaN is a missing value. Steps are
+taken as equally spaced: resample what is not.
 """
 
 import csv
 import io
+import re
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
@@ -23,7 +24,7 @@ import pyarrow.csv
 from attention.errors import InputError
 from automl.data.sequences.recording import Part, Recording, in_order, recording
 from automl.data.sequences.splits import SPLITS
-from automl.data.sequences.text import NANS, NotANumber, converted, first_bad, read_text
+from automl.data.sequences.text import NANS, NotANumber, converted, first_bad, read_text, shown
 
 SUFFIX = ".csv"
 NEEDED, OPTIONAL = ("series", "time", "label"), ("subject", "split")
@@ -62,7 +63,9 @@ def read(files: Sequence[Path]) -> Recording:
     splits = told.get("split", ["train"] * len(names))
     for row, split in zip(first.tolist(), splits, strict=True):
         if split not in SPLITS:
-            raise InputError(f"{file}:{_line(row)}: split must be one of {', '.join(SPLITS)}, not {split!r}")
+            raise InputError(
+                f"{file}:{_line(row)}: split must be one of {', '.join(SPLITS)}, not {shown(split)}"
+            )
     if "train" not in splits:
         raise InputError(f"{file} has nothing to train on: no row where split is train")
     parts = {}
@@ -81,9 +84,11 @@ def read(files: Sequence[Path]) -> Recording:
 def _table(file: Path) -> pa.Table:
     """All columns as strings."""
     content = read_text(file)
-    names = next(csv.reader([content.split("\n", 1)[0].rstrip("\r")]), [])
+    names = next(csv.reader(re.split("[\r\n]", content, maxsplit=1)[:1]), [])
     if lacking := [name for name in NEEDED if name not in names]:
-        raise InputError(f"{file}:1: a column {lacking[0]!r} is needed; the columns are {', '.join(names[:20])}")
+        raise InputError(
+            f"{file}:1: a column {lacking[0]!r} is needed; the columns are {', '.join(names[:20])}"
+        )
     if len(set(names)) != len(names) or "" in names:
         raise InputError(f"{file}:1: each column needs a name of its own; they are {', '.join(names[:20])}")
     try:
@@ -96,10 +101,17 @@ def _table(file: Path) -> pa.Table:
             ),
         )
     except pa.ArrowInvalid as error:
-        raise InputError(f"{file}: {error}") from error
+        raise _no_row(file, str(error)) from error
     if not len(table):
         raise InputError(f"{file} has a header and no rows; write a row for each step")
     return table
+
+
+def _no_row(file: Path, error: str) -> InputError:
+    """Of an error such as `CSV parse error: Row #3: Expected 5 columns, got 4: a,1,`."""
+    row = re.search(r"Row #(\d+): ", error)
+    where, why = (f":{row[1]}", error[row.end() :]) if row else ("", error)
+    return InputError(f"{file}{where}: {' '.join(why.split())[:200]}")
 
 
 def _coded(file: Path, column: pa.ChunkedArray, name: str) -> tuple[np.ndarray, list[str]]:
@@ -148,7 +160,7 @@ def _times(file: Path, column: pa.Array) -> np.ndarray:
 def _no_time(file: Path, column: pa.Array, row: int) -> InputError:
     return InputError(
         f"{file}:{_line(row)}: time must be a number in all rows, or in all of them an ISO 8601 time such as "
-        f"2024-05-01T12:00:00, not {column[row].as_py()!r}"
+        f"2024-05-01T12:00:00, not {shown(column[row].as_py())}"
     )
 
 
@@ -160,7 +172,10 @@ def _of_series(
     same = said == said[first][codes]
     for row in np.flatnonzero(~same)[:1]:
         own, before = texts[said[row]], texts[said[first[codes[row]]]]
-        raise InputError(f"{file}:{_line(row)}: {name} must be the same in all rows of a series: {own!r}, not {before!r}")
+        raise InputError(
+            f"{file}:{_line(row)}: {name} must be the same in all rows of a series: {shown(own)}, not "
+            f"{shown(before)}"
+        )
     return [texts[i] for i in said[first].tolist()]
 
 

@@ -36,8 +36,8 @@ def normalise(x: Tensor, mask: Tensor, mean: Tensor, std: Tensor) -> Tensor:
 def normalise_in_place(x: np.ndarray, mask: np.ndarray, mean: np.ndarray, std: np.ndarray) -> None:
     """The same for arrays, for a batch on its way to a model.
 
-    In one thread: on a busy machine those of PyTorch wait for each other at each operation (100 times as long as
-    all of this, with more busy processes than cores).
+    In one thread: on a busy machine those of PyTorch wait for each other at each operation, which took 100
+    times as long as all of this.
     """
     x -= mean[:, None]
     x /= std[:, None]

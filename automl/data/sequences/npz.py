@@ -18,7 +18,7 @@ from automl.data.sequences.recording import Part, Recording, in_order, recording
 from automl.data.sequences.splits import SPLITS
 
 SUFFIX = ".npz"
-DAMAGED = (zipfile.BadZipFile, zlib.error, EOFError, OSError, ValueError)
+DAMAGED = (zipfile.BadZipFile, zlib.error, EOFError, OSError, ValueError, RuntimeError)
 
 
 def find(path: Path) -> tuple[Path, ...] | None:
@@ -38,21 +38,25 @@ def read(files: Sequence[Path]) -> Recording:
     count = arrays["x_train"].shape[1]
     for split in parts:
         if (other := arrays[f"x_{split}"].shape[1]) != count:
-            raise InputError(f"{file}: x_{split} has {other} channels and x_train has {count}; they must be the same")
+            raise InputError(
+                f"{file}: x_{split} has {other} channels and x_train has {count}; they must be the same"
+            )
     channels = _texts(file, "channels", arrays["channels"], count) if "channels" in arrays else None
     classes = in_order(parts["train"].labels)
     return recording(channels or [f"dim{i}" for i in range(count)], classes, parts)
 
 
 def _arrays(file: Path) -> dict[str, np.ndarray]:
-    arrays = {}
+    arrays: dict[str, np.ndarray] = {}
     name = ""
     try:
+        if _head(file) != b"PK":  # NumPy would suggest to take it for a pickle
+            raise zipfile.BadZipFile("it is no zip file")
         with np.load(file, allow_pickle=False) as opened:
             for name in opened.files:
                 arrays[name] = np.asarray(opened[name])
     except DAMAGED as error:
-        if "allow_pickle" in str(error) and name:
+        if "allow_pickle" in str(error):
             raise InputError(
                 f"{file}: {name} is an array of objects, which are not read since they can run code; pad the "
                 f"sequences to one (N, C, T) array and give their lengths_train"
@@ -61,9 +65,16 @@ def _arrays(file: Path) -> dict[str, np.ndarray]:
     return arrays
 
 
+def _head(file: Path) -> bytes:
+    with open(file, "rb") as opened:
+        return opened.read(2)
+
+
 def _check_names(file: Path, arrays: dict[str, np.ndarray]) -> None:
     """A name that is misspelt would otherwise be left out without a word."""
-    known = {f"{kind}_{split}" for kind in ("x", "y", "lengths", "subject") for split in SPLITS} | {"channels"}
+    known = {f"{kind}_{split}" for kind in ("x", "y", "lengths", "subject") for split in SPLITS} | {
+        "channels"
+    }
     if extra := sorted(set(arrays) - known):
         raise InputError(f"{file}: unknown array {extra[0]!r}; choose from {', '.join(sorted(known))}")
     for name in sorted(arrays):
@@ -86,7 +97,9 @@ def _part(file: Path, arrays: dict[str, np.ndarray], split: str) -> Part:
             f"{file}: lengths_{split} must be integers ({len(x)},), not {lengths.dtype} {lengths.shape}"
         )
     for i in np.flatnonzero((lengths < 0) | (lengths > x.shape[2]))[:1]:
-        raise InputError(f"{file}: lengths_{split}[{i}] must lie between 0 and {x.shape[2]}, not {lengths[i]}")
+        raise InputError(
+            f"{file}: lengths_{split}[{i}] must lie between 0 and {x.shape[2]}, not {lengths[i]}"
+        )
     with np.errstate(over="ignore"):  # what does not fit is told as infinite
         x = x.astype(np.float32, copy=False)
     subject = f"subject_{split}"

@@ -36,7 +36,9 @@ FORMATS: dict[str, Format] = {
             read=ucihar.read,
         ),
         Format(name="ts", about="NAME for NAME_TRAIN.ts and NAME_TEST.ts", find=ts.find, read=ts.read),
-        Format(name="csv", about="a .csv file with a row for each step", find=long_csv.find, read=long_csv.read),
+        Format(
+            name="csv", about="a .csv file with a row for each step", find=long_csv.find, read=long_csv.read
+        ),
         Format(name="npz", about="an .npz file with x_train and y_train", find=npz.find, read=npz.read),
     )
 }
@@ -44,7 +46,10 @@ FORMATS: dict[str, Format] = {
 
 @dataclass(frozen=True, kw_only=True)
 class Source:
-    """A dataset that can be named. address: where it is downloaded from, of this SHA-256; None for one's own."""
+    """A dataset that can be named.
+
+    address: where it is downloaded from, as an archive of this SHA-256; None for data of one's own.
+    """
 
     name: str
     about: str
@@ -89,7 +94,9 @@ def opened(source: str, path: str | Path | None) -> Cache:
     if path is not None:
         form, files = _located(Path(path))
         if source == "ucihar" and form.name != "ucihar":
-            raise InputError(f"{path} must be {FORMATS['ucihar'].about}; for data of your own the source is 'series'")
+            raise InputError(
+                f"{path} must be {FORMATS['ucihar'].about}; for data of your own the source is 'series'"
+            )
     elif known.address is None or known.sha256 is None:
         raise InputError(f"{source} needs the path of your data; pass --data PATH: {_choices()}")
     else:

@@ -27,8 +27,8 @@ def hold_out(
 ) -> tuple[np.ndarray, np.ndarray]:
     """The sorted indices of the `split` "test" or "validation" and those of the rest, int64.
 
-    labels: (N,), indices of `classes`. contents: keys, uint8 (N, 32). subjects: (N,), None where unknown; then of
-    each class about a `share` is held out, else a share of the subjects, at least one.
+    labels: (N,), indices of `classes`. contents: keys, uint8 (N, 32). subjects: (N,), None where unknown;
+    then of each class about a `share` is held out, else a share of the subjects, at least one.
 
     Raises InputError when nothing can be held out, or nothing would be left of a class to train on.
     """
@@ -37,7 +37,8 @@ def hold_out(
             return carve(labels, contents, share, split)
         except InputError:
             raise InputError(
-                f"a {split} split needs a class of two different sequences or more; there is none; add sequences"
+                f"a {split} split needs a class of two different sequences or more; there is none; add "
+                f"sequences"
             ) from None
     names, of = np.unique(np.array(subjects, dtype=str), return_inverse=True)
     out = chosen_subjects(names.tolist(), share, split)[of]
@@ -45,7 +46,8 @@ def hold_out(
     for label in np.flatnonzero((kept == 0) & (np.bincount(labels[out], minlength=len(classes)) > 0))[:1]:
         raise InputError(
             f"of class {classes[label]!r} nothing would be left to train on: a {split} split is of whole "
-            f"subjects, and it has all that have this class; leave the subjects out, or give the splits yourself"
+            f"subjects, and it has all that have this class; leave the subjects out, or give the splits "
+            f"yourself"
         )
     return np.flatnonzero(out), np.flatnonzero(~out)
 

@@ -17,12 +17,17 @@ class NotANumber(ValueError):
     """A field that is none of 32 bits, in the text with this index."""
 
     def __init__(self, index: int, field: str, why: str = "is not a number") -> None:
-        super().__init__(f"{field!r} {why}")
+        super().__init__(f"{shown(field)} {why}")
         self.index, self.field, self.why = index, field, why
 
 
+def shown(field: str) -> str:
+    """A field in a message, which it must not fill."""
+    return repr(field if len(field) <= 40 else f"{field[:37]}...")
+
+
 def read_text(path: Path) -> str:
-    """A file's text, with what is no UTF-8 replaced. Raises InputError for one that is empty or unreadable."""
+    """A file's text, with what is no UTF-8 replaced. Raises InputError where there is none to be read."""
     try:
         text = path.read_bytes().decode("utf-8-sig", "replace")
     except OSError as error:

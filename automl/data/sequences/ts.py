@@ -15,7 +15,7 @@ import numpy as np
 
 from attention.errors import InputError
 from automl.data.sequences.recording import Part, Recording, recording
-from automl.data.sequences.text import NANS, NotANumber, numbers, read_text
+from automl.data.sequences.text import NANS, NotANumber, numbers, read_text, shown
 
 SUFFIX, TRAIN, TEST = ".ts", "_TRAIN", "_TEST"
 MISSING = ("?", *NANS)
@@ -126,7 +126,7 @@ def _header(file: Path, stated: Mapping[str, tuple[int, list[str]]]) -> _Header:
             return None
         place, words = found
         if words[0].lower() not in TRUTH:
-            raise InputError(f"{place} must be true or false, not {words[0]!r}")
+            raise InputError(f"{place} must be true or false, not {shown(words[0])}")
         return TRUTH[words[0].lower()]
 
     def count(*keys: str) -> int | None:
@@ -134,13 +134,13 @@ def _header(file: Path, stated: Mapping[str, tuple[int, list[str]]]) -> _Header:
             return None
         place, words = found
         if not words[0].isdecimal() or int(words[0]) < 1:
-            raise InputError(f"{place} must be a whole number above 0, not {words[0]!r}")
+            raise InputError(f"{place} must be a whole number above 0, not {shown(words[0])}")
         return int(words[0])
 
     if flag("timestamps"):
         raise InputError(
-            f"{file}:{stated['timestamps'][0]}: time stamps (@timeStamps true) are not read; write the values at "
-            f"equal steps, with '?' where one is missing, or the dataset as CSV with a column of times"
+            f"{file}:{stated['timestamps'][0]}: time stamps (@timeStamps true) are not read; write the "
+            f"values at equal steps, with '?' where one is missing, or a CSV file with a column of times"
         )
     if "targetlabel" in stated and flag("targetlabel"):
         raise InputError(
@@ -148,7 +148,9 @@ def _header(file: Path, stated: Mapping[str, tuple[int, list[str]]]) -> _Header:
             f"classes are learned"
         )
     if not flag("classlabel"):
-        raise InputError(f"{file} must have '@classLabel true' and the names of its classes; it has no classes")
+        raise InputError(
+            f"{file} must have '@classLabel true' and the names of its classes; it has no classes"
+        )
     classes = stated["classlabel"][1][1:]
     if len(set(classes)) != len(classes) or len(classes) < 2:
         raise InputError(
@@ -157,7 +159,9 @@ def _header(file: Path, stated: Mapping[str, tuple[int, list[str]]]) -> _Header:
         )
     channels, univariate = count("dimensions", "dimension"), flag("univariate")
     if univariate and channels not in (None, 1):
-        raise InputError(f"{file}:{stated['univariate'][0]}: @univariate true, and @dimensions says {channels}")
+        raise InputError(
+            f"{file}:{stated['univariate'][0]}: @univariate true, and @dimensions says {channels}"
+        )
     return _Header(
         classes=classes,
         channels=1 if univariate else channels,
@@ -177,11 +181,12 @@ def _body(file: Path, header: _Header, at: list[int], lines: list[str]) -> _File
         if len(dimensions) != channels:
             says = "@dimensions says" if header.channels else "the first has"
             raise InputError(
-                f"{file}:{number}: a sequence of {len(dimensions)} dimensions and a label, and {says} {channels}"
+                f"{file}:{number}: a sequence of {len(dimensions)} dimensions and a label, and {says} "
+                f"{channels}"
             )
         if label.strip() not in known:
             raise InputError(
-                f"{file}:{number}: the label {label.strip()[:40]!r} must be among those of @classLabel: "
+                f"{file}:{number}: the label {shown(label.strip())} must be among those of @classLabel: "
                 f"{', '.join(header.classes[:20])}"
             )
         if header.missing is False and "?" in values:

@@ -8,7 +8,8 @@ folder `UCI HAR Dataset`, each part has one text file a signal, one line a windo
     train/y_train.txt, train/subject_train.txt            a number of an activity, of a person
     train/Inertial Signals/body_acc_x_train.txt, ...      128 numbers
 
-Source: Anguita et al., "A Public Domain Dataset for Human Activity Recognition Using Smartphones", ESANN 2013.
+Source: Anguita et al., "A Public Domain Dataset for Human Activity Recognition Using Smartphones", ESANN
+2013; https://archive.ics.uci.edu/dataset/240 (CC BY 4.0)
 """
 
 from collections.abc import Sequence
@@ -19,7 +20,7 @@ import numpy as np
 from attention.errors import InputError
 from automl.data.archive import extracted
 from automl.data.sequences.recording import Part, Recording, recording
-from automl.data.sequences.text import NotANumber, numbers, read_text
+from automl.data.sequences.text import NotANumber, numbers, read_text, shown
 from automl.data.store import cache_root
 
 # The archive that the "Download" button of https://archive.ics.uci.edu/dataset/240 gives: another archive in
@@ -73,11 +74,13 @@ def read(files: Sequence[Path]) -> Recording:
         for i, label in enumerate(numbered):
             if label not in activities:
                 raise InputError(
-                    f"{file}:{i + 1}: {label[:40]!r} must be a number in {LABELS}: {', '.join(activities)}"
+                    f"{file}:{i + 1}: {shown(label)} must be a number in {LABELS}: {', '.join(activities)}"
                 )
         signals = []
         for signal in SIGNALS:
-            values = _signal(named[f"{split}/Inertial Signals/{signal}_{split}.txt"], len(numbered), file, steps)
+            values = _signal(
+                named[f"{split}/Inertial Signals/{signal}_{split}.txt"], len(numbered), file, steps
+            )
             steps = values.shape[1]
             signals.append(values)
         parts[split] = _part(split, signals, [activities[label] for label in numbered], subjects)
@@ -87,7 +90,9 @@ def read(files: Sequence[Path]) -> Recording:
 def _part(split: str, signals: list[np.ndarray], labels: list[str], subjects: Path) -> Part:
     people = _lines(subjects)
     if len(people) != len(labels):
-        raise InputError(f"{subjects} has {len(people)} lines and y_{split}.txt has {len(labels)}; fetch UCI HAR again")
+        raise InputError(
+            f"{subjects} has {len(people)} lines and y_{split}.txt has {len(labels)}; fetch UCI HAR again"
+        )
     signals_of = subjects.parent / "Inertial Signals" / f"*_{split}.txt"
     return Part(
         values=list(np.stack(signals, axis=1)),  # of (N, 9, 128)
@@ -104,7 +109,7 @@ def _activities(file: Path) -> dict[str, str]:
     for i, line in enumerate(_lines(file)):
         number, _, name = line.partition(" ")
         if not name or number in found:
-            raise InputError(f"{file}:{i + 1}: a line must be a new number and a name, not {line[:40]!r}")
+            raise InputError(f"{file}:{i + 1}: a line must be a new number and a name, not {shown(line)}")
         found[number] = name.strip()
     return found
 
@@ -117,7 +122,9 @@ def _signal(file: Path, windows: int, labels: Path, steps: int | None) -> np.nda
     """Float32 (windows, steps). steps: those of the signals before, if any."""
     lines = _lines(file)
     if len(lines) != windows:
-        raise InputError(f"{file} has {len(lines)} windows and {labels.name} has {windows}; fetch UCI HAR again")
+        raise InputError(
+            f"{file} has {len(lines)} windows and {labels.name} has {windows}; fetch UCI HAR again"
+        )
     try:
         flat, counts = numbers(lines)
     except NotANumber as error:

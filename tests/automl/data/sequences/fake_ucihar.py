@@ -1,4 +1,4 @@
-"""An archive in the layout of UCI HAR, of made-up windows: what a test needs of the 61 MB that UCI publishes."""
+"""An archive in the layout of UCI HAR, of made-up windows: what a test needs of the published 61 MB."""
 
 import zipfile
 from collections.abc import Sequence

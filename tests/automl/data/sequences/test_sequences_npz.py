@@ -72,10 +72,16 @@ def test_lengths_subjects_and_names(tmp_path: Path) -> None:
         ({"lengths_train": np.full(20, 8.0)}, r"lengths_train must be integers \(20,\), not float64"),
         ({"subject_train": np.arange(5)}, r"subject_train must be integers or strings \(20,\)"),
         ({"channels": np.array(["x"])}, r"channels must be integers or strings \(3,\)"),
-        ({"lenghts_train": np.full(20, 8)}, "unknown array 'lenghts_train'; choose from channels, lengths_test"),
+        (
+            {"lenghts_train": np.full(20, 8)},
+            "unknown array 'lenghts_train'; choose from channels, lengths_test",
+        ),
         ({"lengths_validation": np.full(20, 8)}, "lengths_validation without x_validation"),
         ({"x_train": np.full_like(X, np.nan)}, r"x_train\[0\]: all values of the sequence are missing"),
-        ({"x_train": X * np.where(np.arange(20) == 7, 1e300, 1)[:, None, None]}, r"x_train\[7\]: values must be finite"),
+        (
+            {"x_train": X * np.where(np.arange(20) == 7, 1e300, 1)[:, None, None]},
+            r"x_train\[7\]: values must be finite",
+        ),
         (
             {"x_train": np.array([[1], [2, 3]] * 10, dtype=object)},
             "x_train is an array of objects, which are not read since they can run code; pad",
@@ -92,5 +98,5 @@ def test_what_is_wrong_is_named(change: dict[str, Any], why: str, tmp_path: Path
 def test_truncated_file(share: float, tmp_path: Path) -> None:
     path = save(tmp_path / "d.npz")
     path.write_bytes(path.read_bytes()[: int(share * path.stat().st_size)])
-    with pytest.raises(InputError, match="d.npz is damaged or not an NPZ file"):
+    with pytest.raises(InputError, match=r"d.npz is damaged or not an NPZ file"):
         open_sequences("series", "train", path=path)

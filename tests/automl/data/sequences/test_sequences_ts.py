@@ -30,7 +30,9 @@ def header(equal: bool = True, missing: bool = False, steps: int | None = 3) -> 
 
 def rows(count: int, start: int = 0) -> str:
     """Sequences of 2 dimensions and 3 steps, each another one."""
-    return "".join(f"{i},{i + 1},{i + 2}:0,{i},0:{('up', 'down')[i % 2]}\n" for i in range(start, start + count))
+    return "".join(
+        f"{i},{i + 1},{i + 2}:0,{i},0:{('up', 'down')[i % 2]}\n" for i in range(start, start + count)
+    )
 
 
 @pytest.fixture
@@ -83,13 +85,19 @@ def test_each_way_to_name_it(name: str, toy: Callable[..., Path]) -> None:
 @pytest.mark.parametrize("missing", [False, True])
 @pytest.mark.parametrize("equal", [False, True])
 @pytest.mark.parametrize("univariate", [False, True])
-def test_lengths_and_missing_values(missing: bool, equal: bool, univariate: bool, write: Callable[..., Path]) -> None:
+def test_lengths_and_missing_values(
+    missing: bool, equal: bool, univariate: bool, write: Callable[..., Path]
+) -> None:
     first = "1,?,3" if missing else "1,2,3"
     second = "4,5,6" if equal else "4,5"
     dimensions = 1 if univariate else 2
     says = "@univariate true" if univariate else "@univariate false\n@dimensions 2"
-    head = f"@equalLength {equal}\n@missing {missing}\n@timestamps false\n{says}\n@classLabel true a b\n\n@data\n"
-    two = [f"{':'.join([values] * dimensions)}:{label}\r\n" for values, label in ((first, "a"), (second, "b"))]
+    head = (
+        f"@equalLength {equal}\n@missing {missing}\n@timestamps false\n{says}\n@classLabel true a b\n@data\n"
+    )
+    two = [
+        f"{':'.join([values] * dimensions)}:{label}\r\n" for values, label in ((first, "a"), (second, "b"))
+    ]
     more = [line.replace("4", "5").replace("1", "0") for line in two]
     write("X_TRAIN.ts", head.lower() + "".join(two + more))
     path = write("X_TEST.ts", head + "".join(two))
@@ -134,10 +142,22 @@ GOOD = header() + rows(4)
         (header().replace("@data\n", ""), "no line '@data'"),
         (header(), "no sequences after @data"),
         ("1,2,3:up\n", "Toy_TRAIN.ts:1: a header has lines of '@key value'"),
-        (GOOD.replace("@timeStamps false", "@timeStamps true"), r"Toy_TRAIN.ts:3: time stamps .* are not read"),
-        (GOOD.replace("@missing false", "@missing perhaps"), "TRAIN.ts:4: @missing must be true or false, not 'perh"),
-        (GOOD.replace("@dimensions 2", "@dimensions two"), "TRAIN.ts:6: @dimensions must be a whole number above 0"),
-        (GOOD.replace("@univariate false", "@univariate true"), "TRAIN.ts:5: @univariate true, and @dimensions says 2"),
+        (
+            GOOD.replace("@timeStamps false", "@timeStamps true"),
+            r"Toy_TRAIN.ts:3: time stamps .* are not read",
+        ),
+        (
+            GOOD.replace("@missing false", "@missing perhaps"),
+            "TRAIN.ts:4: @missing must be true or false, not 'perh",
+        ),
+        (
+            GOOD.replace("@dimensions 2", "@dimensions two"),
+            "TRAIN.ts:6: @dimensions must be a whole number above 0",
+        ),
+        (
+            GOOD.replace("@univariate false", "@univariate true"),
+            "TRAIN.ts:5: @univariate true, and @dimensions says 2",
+        ),
         (GOOD.replace("@classLabel true up down", "@targetLabel true"), "TRAIN.ts:9: .* numbers to predict"),
         (GOOD.replace("true up down", "false"), "must have '@classLabel true'"),
         (GOOD.replace("true up down", "true up up"), "TRAIN.ts:9: @classLabel must name two classes or more"),
@@ -156,8 +176,14 @@ GOOD = header() + rows(4)
         (GOOD + "1,2,3:1,,3:up\n", "TRAIN.ts:15: dimension 1: '' is not a number"),
         (GOOD + "1,2,3:1,inf,3:up\n", "TRAIN.ts:15: dimension 1: 'inf' is not finite"),
         (GOOD + "1,2,3:1,1e40,3:up\n", "TRAIN.ts:15: dimension 1: '1e40' is not finite in 32 bits"),
-        (header(missing=True) + rows(4) + "?,?,?:?,?,?:up\n", "TRAIN.ts:15: all values of the sequence are missing"),
-        (header(equal=False, steps=None) + rows(4) + "1:2:up\n", "TRAIN.ts:14: a sequence needs 2 steps or more, not 1"),
+        (
+            header(missing=True) + rows(4) + "?,?,?:?,?,?:up\n",
+            "TRAIN.ts:15: all values of the sequence are missing",
+        ),
+        (
+            header(equal=False, steps=None) + rows(4) + "1:2:up\n",
+            "TRAIN.ts:14: a sequence needs 2 steps or more, not 1",
+        ),
         (header() + rows(1), "two classes to train on; there are 1 in all, of 'up', from .*TRAIN.ts:11 on"),
     ],
 )
@@ -171,7 +197,10 @@ def test_what_is_wrong_is_named(train: str, why: str, toy: Callable[..., Path]) 
     ("test", "why"),
     [
         (
-            (header() + rows(2)).replace("@dimensions 2", "@dimensions 1").replace(":0,0,0", "").replace(":0,1,0", ""),
+            (header() + rows(2))
+            .replace("@dimensions 2", "@dimensions 1")
+            .replace(":0,0,0", "")
+            .replace(":0,1,0", ""),
             "TEST.ts has 1 dimensions, and .*TRAIN.ts has 2",
         ),
         (
@@ -188,7 +217,9 @@ def test_what_does_not_fit_training_is_named(test: str, why: str, toy: Callable[
 def test_paths_that_are_no_dataset(tmp_path: Path, write: Callable[..., Path]) -> None:
     with pytest.raises(InputError, match=r"there is no \S+None and no \S+None_TRAIN.ts"):
         source_of(tmp_path / "None")
-    with pytest.raises(InputError, match=r"has no sequences that can be read; pass the folder 'UCI HAR Dataset'"):
+    with pytest.raises(
+        InputError, match=r"has no sequences that can be read; pass the folder 'UCI HAR Dataset'"
+    ):
         source_of(tmp_path)
     write("B_TEST.ts", GOOD)
     with pytest.raises(InputError, match=r"B_TEST.ts has nothing to train on; put B_TRAIN.ts beside it"):

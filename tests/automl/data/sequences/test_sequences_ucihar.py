@@ -128,10 +128,14 @@ def drop(folder: Path, name: str) -> None:
             lambda f: line(f, SIGNAL, 70, lambda text: text[:-3] + "x"),
             r"body_gyro_y_train.txt:70: '\S+x' is not a number",
         ),
-        (lambda f: line(f, SIGNAL, 4, lambda text: text.rsplit("e", 1)[0] + "e+99"), r"y_train.txt:4: '\S+e\+99' is not finite in 32 bits"),
+        (
+            lambda f: line(f, SIGNAL, 4, lambda text: text.rsplit("e", 1)[0] + "e+99"),
+            r"y_train.txt:4: '\S+e\+99' is not finite in 32 bits",
+        ),
         (
             lambda f: [
-                line(f, f"test/Inertial Signals/{signal}_test.txt", 9, lambda _: " NaN" * 128) for signal in SIGNALS
+                line(f, f"test/Inertial Signals/{signal}_test.txt", 9, lambda _: " NaN" * 128)
+                for signal in SIGNALS
             ],
             r"\*_test.txt:9: all values of the sequence are missing",
         ),
