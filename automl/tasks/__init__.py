@@ -6,10 +6,14 @@ from attention import InputError
 from automl.config.runtime import Runtime
 from automl.tasks.base import Batch, Inputs, Part, Split, Task
 from automl.tasks.image_classification import ImageClassification
+from automl.tasks.sequence_classification import SequenceClassification
 from search.config import TrialConfig
 from search.loading import load_object
 
-TASKS: Mapping[str, type[Task]] = {"image-classification": ImageClassification}
+TASKS: Mapping[str, type[Task]] = {
+    "image-classification": ImageClassification,
+    "sequence-classification": SequenceClassification,
+}
 
 
 def task_of(config: TrialConfig) -> type[Task]:
