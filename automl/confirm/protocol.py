@@ -14,8 +14,8 @@ from optuna.study import StudyDirection
 
 from attention import InputError
 from automl.confirm.arms import ArmSet
+from automl.confirm.question import Question
 from automl.confirm.statistics import ALPHA, least_pairs
-from automl.confirm.verdict import Question
 from automl.storage.folder import SearchMetadata
 from search.metric import Metric
 from search.record import Role, State, TrialRecord
@@ -55,7 +55,7 @@ class Options:
 class Confirmation:
     """What `confirm.json` holds: fixed before the first trial, so that nobody chooses after seeing scores.
 
-    number: 1 for a search's first. seeds: of each arm, in order. field: who takes part.
+    number: 1 for a search's first. seeds: of each arm, in order. arm_set: who takes part.
     inputs, chance: of the test split, as in `Question`.
     """
 
@@ -72,7 +72,7 @@ class Confirmation:
             "format": 1,
             **vars(self),
             "options": asdict(self.options),
-            "field": self.arm_set.to_json(),
+            "arm_set": self.arm_set.to_json(),
         }
 
     @classmethod
@@ -82,7 +82,7 @@ class Confirmation:
             value = json.loads((folder / FILE).read_text())
             if value.pop("format") != 1:
                 raise KeyError("format")
-            options, arm_set = Options(**value.pop("options")), ArmSet.from_json(value.pop("field"))
+            options, arm_set = Options(**value.pop("options")), ArmSet.from_json(value.pop("arm_set"))
             return cls(**value, options=options, arm_set=arm_set)
         except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
             raise InputError(f"{folder / FILE} is damaged or not one of ours ({error!r})") from error

@@ -252,7 +252,7 @@ class _ArmRetention(CheckpointRetention):
         self.metric = metric
 
     def staying(self) -> list[TrialRecord]:
-        sign = 1 if self.plan.metric.maximize else -1
+        sign = self.plan.metric.sign
         best: dict[str, TrialRecord] = {}
         for record in sorted(
             self.held.values(), key=lambda r: r.number

@@ -1,4 +1,4 @@
-"""Who judges a confirmation as its scores come in, and says what is still to be trained."""
+"""What a confirmation still has to train, decided anew whenever a score comes in."""
 
 from collections.abc import Iterable, Mapping
 from dataclasses import replace
@@ -8,8 +8,11 @@ from typing import Any
 import numpy as np
 
 from automl.confirm.arms import Arm, ablations
+from automl.confirm.judge import judge
 from automl.confirm.protocol import VERDICT, Confirmation, best_of_arm, write
-from automl.confirm.verdict import Question, Scores, Verdict, collect, judge
+from automl.confirm.question import Question
+from automl.confirm.scores import Scores, collect
+from automl.confirm.verdict import Verdict
 from automl.storage.storage import Storage
 from automl.trials import hits
 from search.fixed_scheduler import FixedScheduler, PlannedTrial

@@ -2,7 +2,6 @@
 
 from collections.abc import Iterator, Sequence
 from functools import lru_cache
-from typing import Any
 
 import torch
 import torch.nn.functional as F
@@ -11,7 +10,7 @@ from torch import Tensor, nn
 from attention import InputError
 from automl.config.runtime import Runtime
 from automl.data.manifest import Manifest
-from automl.data.sequences import Sequences, describe_splits, make_manifest, normalise, open_sequences
+from automl.data.sequences import Sequences, describe_splits, make_manifest, open_sequences
 from automl.tasks.base import Inputs, Part, Split, Task
 from automl.tasks.evaluator import ClassificationEvaluator
 from backbones import build, call, insert

@@ -12,7 +12,8 @@ from optuna.study import StudyDirection
 from attention import Spec
 from automl.config.settings import Settings
 from automl.confirm.arms import Arm
-from automl.confirm.verdict import Cost, Question, Scores
+from automl.confirm.question import Question
+from automl.confirm.scores import Cost, Scores
 from automl.storage.folder import new_folder
 from automl.storage.storage import Storage
 from automl.tasks import task_of

@@ -8,7 +8,8 @@ import pytest
 from confirm_cases import ARMS, answered, question, scores, without
 from scipy import stats
 
-from automl.confirm.verdict import Cost, collect, cost, judge
+from automl.confirm.judge import judge
+from automl.confirm.scores import Cost, collect, cost
 from search.record import Role, State, TrialRecord
 
 BETTER = scores(ssa=0.02)

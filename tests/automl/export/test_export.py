@@ -20,6 +20,7 @@ from safetensors.torch import load_file
 from services import ObjectStore
 
 from attention import InputError
+from automl.export import parity
 from automl.export import run as export
 from automl.export.chosen import Chosen
 from automl.export.onnx_session import open_onnx
@@ -175,9 +176,9 @@ def snapshot(folder: Path) -> dict[str, bytes]:
 def test_a_form_that_differs_is_not_exported(
     trained: TrainResult, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(export, "_save_mlflow", lambda *args: None)
+    monkeypatch.setattr(export, "save_mlflow", lambda *args: None)
     monkeypatch.setattr(
-        export, "_runtimes", lambda folder: {"model.onnx": lambda inputs: np.full((len(inputs), 10), 0.1)}
+        parity, "_forms", lambda folder: {"model.onnx": lambda inputs: np.full((len(inputs), 10), 0.1)}
     )
     with pytest.raises(RuntimeError, match=r"model.onnx differs from the trained model by 0\.\d+, more than"):
         run_export(tmp_path / "out", run=trained.run_id)

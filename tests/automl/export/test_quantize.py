@@ -11,6 +11,7 @@ from automl_cases import opened
 
 from automl.data.images import open_split
 from automl.data.images.augment import centre_crop
+from automl.export import parity
 from automl.export import run as export
 from automl.export.quantize import left_alone, quantize_int8
 from automl.export.run import ExportResult, run_export
@@ -106,8 +107,8 @@ def test_calibrated_on_training_images_alone(
 
     monkeypatch.setattr(export, "quantize_int8", quantize)
     monkeypatch.setattr(ImageClassification, "raw", spy)
-    monkeypatch.setattr(export, "_save_mlflow", lambda *args: None)
-    monkeypatch.setattr(export, "_runtimes", lambda folder: {})
+    monkeypatch.setattr(export, "save_mlflow", lambda *args: None)
+    monkeypatch.setattr(parity, "_forms", lambda folder: {})
     with pytest.raises(ValueError, match="enough"):
         run_export(tmp_path / "out", run=trained.run_id, quantize="int8")
     assert not (tmp_path / "out").exists()
@@ -132,8 +133,8 @@ def test_a_task_without_labels(
     monkeypatch: pytest.MonkeyPatch, trained: TrainResult, at_work: Path, tmp_path: Path
 ) -> None:
     monkeypatch.setattr(ImageClassification, "answers", lambda self, split: iter(()))
-    monkeypatch.setattr(export, "_save_mlflow", lambda *args: None)
-    monkeypatch.setattr(export, "_runtimes", lambda folder: {})
+    monkeypatch.setattr(export, "save_mlflow", lambda *args: None)
+    monkeypatch.setattr(parity, "_forms", lambda folder: {})
     with pytest.raises(
         ValueError, match="--quantize states what it costs in accuracy, which the task classif"
     ):

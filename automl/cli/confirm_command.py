@@ -1,0 +1,95 @@
+"""`automl confirm` and `automl compare`."""
+
+import json
+import sys
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from automl.cli.options import Json, StorageOption
+
+if TYPE_CHECKING:
+    from automl.confirm.run import ConfirmResult
+
+
+def confirm(
+    search: Annotated[str | None, typer.Option(help="Its name; the latest search if not given.")] = None,
+    top: Annotated[int | None, typer.Option(help="Finalists.", show_default="3")] = None,
+    seeds: Annotated[int | None, typer.Option(help="Of each arm.", show_default="10")] = None,
+    margin: Annotated[
+        float | None, typer.Option(help="Least difference that matters, in points.", show_default="0.5")
+    ] = None,
+    sequential: Annotated[
+        bool | None, typer.Option("--sequential", help="Stop adding seeds when the question is decided.")
+    ] = None,
+    ablate: Annotated[
+        bool, typer.Option("--ablate", help="Train the winner without each of its modules, too.")
+    ] = False,
+    again: Annotated[
+        bool, typer.Option("--again", help="A new confirmation, on seeds that none has used.")
+    ] = False,
+    storage: StorageOption = "searches",
+    as_json: Json = False,
+) -> None:
+    """Train finalists and the tuned baseline with fresh seeds, and say whether they are better."""
+    from automl.confirm.run import run_confirm
+
+    result = run_confirm(
+        search,
+        top=top,
+        seeds=seeds,
+        margin=margin,
+        sequential=sequential,
+        ablate=ablate,
+        again=again,
+        storage=storage,
+    )
+    _print_confirm(result, storage)
+    if as_json:
+        print(json.dumps(result.value))
+    if not result.verdict.complete:
+        sys.exit(1)
+
+
+def _print_confirm(result: "ConfirmResult", storage: str) -> None:
+    from automl.config.settings import command
+
+    verdict = result.verdict
+    which = f" (confirmation {result.number})" if result.number > 1 else ""
+    print(f"confirmed {result.search}{which}: {verdict.said or 'no verdict'}")
+    print(f"verdict   {verdict.sentence}")
+    for comparison in result.value["comparisons"]:
+        print(f"          {comparison['sentence']}")
+    for remark in verdict.remarks:
+        print(f"          {remark}")
+    for warning in result.value["warnings"]:
+        print(f"warning   {warning}")
+    if result.untracked:
+        sync = command("sync", result.search, storage)
+        print(f"warning   MLflow lacks a part of this; when it answers again: {sync}")
+    if not verdict.complete:
+        go_on = command("confirm --search", result.search, storage)
+        print(f"go on     {go_on}  (what went wrong is in {result.folder})")
+    print(f"next      {command('report --search', result.search, storage)}")
+
+
+def compare(
+    names: Annotated[
+        list[str],
+        typer.Argument(
+            help="Searches, SEARCH:ARM, or MLflow run ids with commas; the first is the reference, and if it "
+            "is alone, the latest search is compared with it."
+        ),
+    ],
+    margin: Annotated[float, typer.Option(help="Least difference that matters, in points.")] = 0.5,
+    storage: StorageOption = "searches",
+    as_json: Json = False,
+) -> None:
+    """Compare trained models with the first of them, with the statistics of a confirmation."""
+    from automl.confirm.compare import run_compare
+
+    found = run_compare(names, margin=margin, storage=storage)
+    for one in found:
+        print(one.sentence)
+    if as_json:
+        print(json.dumps({"reference": names[0], "comparisons": [one.to_json() for one in found]}))

@@ -1,0 +1,72 @@
+"""`automl export` and `automl predict`."""
+
+import json
+from dataclasses import asdict
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from automl.cli.options import Json, StorageOption
+
+
+def export(
+    out: Annotated[str, typer.Option(help="Folder for the exported model, or its address in a store.")],
+    best: Annotated[
+        bool, typer.Option("--best", help="The confirmed winner of a search, or else its best trial.")
+    ] = False,
+    search: Annotated[str | None, typer.Option(help="Its name; the latest search if not given.")] = None,
+    run: Annotated[str | None, typer.Option(help="An MLflow run's id instead.")] = None,
+    storage: StorageOption = "searches",
+    quantize: Annotated[
+        str | None, typer.Option(help="int8: a quantised ONNX model too, with what it costs in accuracy.")
+    ] = None,
+    register: Annotated[str | None, typer.Option(help="Name in MLflow's model registry.")] = None,
+    alias: Annotated[
+        str | None, typer.Option(help="The registered model's alias.", show_default="champion")
+    ] = None,
+) -> None:
+    """Export a trained model as ONNX, torch.export, safetensors and an MLflow model, each checked."""
+    from automl.export.run import run_export
+
+    result = run_export(
+        out,
+        best=best,
+        search=search,
+        run=run,
+        storage=storage,
+        quantize=quantize,
+        register_as=register,
+        alias=alias,
+    )
+    print(f"exported  {result.folder} from {result.chosen.origin}")
+    print(f"chosen    {result.chosen.choice}")
+    print("test      " + ", ".join(f"{key} {value:.4f}" for key, value in result.test.items()))
+    print("checked   " + ", ".join(f"{key} {value:.1e}" for key, value in result.differences.items()))
+    for name, speed in result.speeds.items():
+        print(
+            f"speed     {name} {speed.latency:.3g} ms an input, {speed.throughput:,.0f} inputs/s in batches "
+            f"of {speed.batch}"
+        )
+    print(f"          on {result.machine}")
+    if result.quantized:
+        print(f"{result.quantized.kind:9} {result.quantized}")
+    if result.registered:
+        print(f"registry  {result.registered.uri} is version {result.registered.version}")
+    if isinstance(result.folder, Path):
+        print(f"next      automl predict {out} IMAGE...")
+
+
+def predict(
+    folder: Annotated[Path, typer.Argument(help="A folder that automl export made.")],
+    images: Annotated[list[Path], typer.Argument(help="Image files of any size.")],
+    as_json: Json = False,
+) -> None:
+    """Classify images with an exported model."""
+    from automl.export.predict import run_predict
+
+    predictions = run_predict(folder, images)
+    for prediction in predictions:
+        print(f"{prediction.image}: {prediction.label} ({prediction.probability:.1%})")
+    if as_json:
+        print(json.dumps([asdict(prediction) for prediction in predictions]))

@@ -1,0 +1,69 @@
+"""`automl status`, `searches`, `remove` and `sync`: what is done with the folders of searches."""
+
+import json
+import sys
+from dataclasses import asdict
+from typing import Annotated
+
+import typer
+
+from attention import InputError
+from automl.cli.options import Json, StorageOption
+
+
+def status(
+    name: Annotated[str | None, typer.Argument(help="A search; the latest one if not given.")] = None,
+    storage: StorageOption = "searches",
+    as_json: Json = False,
+) -> None:
+    """Say how a search stands, from any terminal or machine that sees its folder."""
+    from automl.cli.status import read_status
+
+    found = read_status(name, storage)
+    for line in found.lines():
+        print(line)
+    if as_json:
+        print(json.dumps(found.to_json()))
+
+
+def searches(storage: StorageOption = "searches", as_json: Json = False) -> None:
+    """List the searches of a storage, the one that was worked on last first."""
+    from automl.cli.searches import list_searches, searches_table
+
+    found = list_searches(storage)
+    for line in searches_table(found):
+        print(line)
+    if as_json:
+        print(json.dumps([asdict(one) for one in found]))
+
+
+def remove(
+    name: Annotated[str, typer.Argument(help="A search.")],
+    storage: StorageOption = "searches",
+    yes: Annotated[bool, typer.Option("--yes", help="Don't ask.")] = False,
+) -> None:
+    """Delete a search: its study, its checkpoints, its confirmations and its report."""
+    from automl.cli.remove import find_removable, run_remove
+
+    found = find_removable(name, storage)
+    if not yes:
+        if not sys.stdin.isatty():
+            raise InputError(
+                f"automl remove asks on a terminal, and there is none; give --yes to delete {name}"
+            )
+        if not typer.confirm(f"Delete {found.said}?", err=True):
+            print("nothing was deleted")
+            return
+    found = run_remove(name, storage)
+    print(f"removed   {found.said}")
+    print(f"stays     {found.stays}")
+
+
+def sync(
+    name: Annotated[str, typer.Argument(help="A search.")],
+    storage: StorageOption = "searches",
+) -> None:
+    """Bring MLflow to where a search stands, after it could not be reached."""
+    from automl.cli.sync import run_sync
+
+    print(f"search {name}: {run_sync(name, storage)} trials are in MLflow")

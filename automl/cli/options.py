@@ -1,0 +1,15 @@
+"""The options that several commands share."""
+
+from typing import Annotated
+
+import typer
+
+Json = Annotated[bool, typer.Option("--json", help="End standard output with one JSON object.")]
+DataPath = Annotated[
+    str | None, typer.Option(help="A folder or archive of images to read instead of downloading.")
+]
+StorageOption = Annotated[
+    str, typer.Option(help="Folder of the searches' folders, or its address: s3://, gs://, ...")
+]
+PrecisionOption = Annotated[str, typer.Option(help="auto, bf16, fp16 or fp32.")]
+CompileOption = Annotated[str, typer.Option(help="How steps are run: auto, off, graphs or inductor.")]

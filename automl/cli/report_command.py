@@ -1,0 +1,23 @@
+"""`automl report`."""
+
+from typing import Annotated
+
+import typer
+
+from automl.cli.options import StorageOption
+
+
+def report(
+    search: Annotated[str | None, typer.Option(help="Its name; the latest search if not given.")] = None,
+    out: Annotated[
+        str | None, typer.Option(help="Folder for the page and its plots.", show_default="in the search's")
+    ] = None,
+    storage: StorageOption = "searches",
+) -> None:
+    """Make one page of what a search found: the verdict, plots, trials, and how to repeat it."""
+    from automl.report import run_report
+
+    result = run_report(search, out=out, storage=storage)
+    print(f"report    {result.index} ({result.index.stat().st_size / 1e6:.1f} MB, {len(result.plots)} plots)")
+    if result.run_id is not None:
+        print(f"MLflow    run {result.run_id}, artifacts in report/")

@@ -1,0 +1,175 @@
+"""`automl search`."""
+
+import json
+import sys
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from attention import InputError
+from automl.cli.options import CompileOption, DataPath, Json, PrecisionOption, StorageOption
+
+if TYPE_CHECKING:
+    from automl.search.result import SearchResult, TrialResult
+
+
+def search(
+    context: typer.Context,
+    space: Annotated[
+        str | None, typer.Option(help="digits, nette, woof, file.py:function or module:function.")
+    ] = None,
+    data: DataPath = None,
+    trials: Annotated[
+        str | None, typer.Option(help="How many configurations to try; 16 if there is no --budget.")
+    ] = None,
+    budget: Annotated[str | None, typer.Option(help="Time to search for, such as 30m or 2h.")] = None,
+    epochs: Annotated[
+        int | None, typer.Option(help="Epochs of a trial that is not cut, in the baseline's time.")
+    ] = None,
+    size: Annotated[int | None, typer.Option(help="Side of the images in pixels.")] = None,
+    subset: Annotated[float, typer.Option(help="Stratified fraction of the images.")] = 1.0,
+    name: Annotated[str | None, typer.Option(help="Name of the search.")] = None,
+    resume: Annotated[
+        str | None, typer.Option(help="Go on with the search of this name; auto: of --name, or begin it.")
+    ] = None,
+    warm_start: Annotated[
+        str | None, typer.Option(help="Know the results of this search from the start.")
+    ] = None,
+    seed: Annotated[int, typer.Option(help="Of the sampler and of every trial.")] = 0,
+    equal: Annotated[str, typer.Option(help="What trials get the same of: time or epochs.")] = "time",
+    sampler: Annotated[
+        str, typer.Option(help="tpe, random, gp, nsga2, cmaes, grid or module:Sampler.")
+    ] = "tpe",
+    objective: Annotated[
+        str | None, typer.Option(help="One to three of the metric, latency, params, macs, with commas.")
+    ] = None,
+    baseline_share: Annotated[
+        float, typer.Option(help="Part of the trials that tunes the plain backbone.")
+    ] = 0.2,
+    max_params: Annotated[str | None, typer.Option(help="Most parameters, such as 5M.")] = None,
+    max_macs: Annotated[str | None, typer.Option(help="Most multiply-adds of one image, such as 2G.")] = None,
+    max_memory: Annotated[str | None, typer.Option(help="Most memory of a step, such as 4GB.")] = None,
+    max_latency_ms: Annotated[
+        float | None, typer.Option(help="Longest forward pass of one image, in ms.")
+    ] = None,
+    keep: Annotated[int, typer.Option(help="Of how many of the best trials to keep the checkpoints.")] = 3,
+    cpus_per_trial: Annotated[float, typer.Option(help="CPU cores of a trial.")] = 1,
+    gpus_per_trial: Annotated[
+        float | None, typer.Option(help="GPUs of a trial; 1 if there are any.", show_default=False)
+    ] = None,
+    workers_per_trial: Annotated[int, typer.Option(help="Processes that train one trial together.")] = 1,
+    resource: Annotated[
+        list[str] | None,
+        typer.Option(help="The cluster's own, NAME=AMOUNT of each worker; may be repeated."),
+    ] = None,
+    label: Annotated[
+        list[str] | None, typer.Option(help="Of nodes to train on, KEY=VALUE; may be repeated.")
+    ] = None,
+    concurrent: Annotated[
+        int | None,
+        typer.Option(
+            help="Trials at once at most, waiting for nodes to run them.", show_default="as there is room"
+        ),
+    ] = None,
+    precision: PrecisionOption = "auto",
+    compile: CompileOption = "auto",
+    storage: StorageOption = "searches",
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Say what it would cost, and stop.")] = False,
+    as_json: Json = False,
+) -> None:
+    """Search a space: which attention, how many modules, where, with which hyperparameters."""
+    from automl.config.settings import SCHEDULING_OPTIONS, Settings
+
+    auto = resume == "auto"
+    if resume is not None and not auto:
+        _only(context, "resume", "space", "trials", "budget", "storage", "as_json", *SCHEDULING_OPTIONS)
+        from automl.search.run import resume_search
+
+        scheduling = {
+            key: value for key in SCHEDULING_OPTIONS if (value := context.params[key]) not in (None, ())
+        }
+        result = resume_search(
+            resume, storage=storage, space=space, trials=trials, budget=budget, scheduling=scheduling
+        )
+    else:
+        if space is None:
+            raise InputError("say what to search: --space digits, or --resume NAME to go on with a search")
+        if trials is not None and not trials.isdecimal():
+            raise InputError(f"--trials must be a number; got {trials!r} (+N goes with --resume)")
+        given = {
+            key: value
+            for key, value in context.params.items()
+            if key not in ("trials", "resume", "dry_run", "as_json")
+        }
+        settings = Settings(**given, trials=None if trials is None else int(trials))
+        if dry_run:
+            from automl.cli.preview import preview
+
+            forecast = preview(settings)
+            for line in forecast.lines():
+                print(line)
+            if as_json:
+                print(json.dumps(forecast.to_json()))
+            return
+        from automl.search.run import run_search, start_or_resume
+
+        result = start_or_resume(settings) if auto else run_search(settings)
+    _print_search(result, storage)
+    if as_json:
+        print(json.dumps(result.to_json()))
+    if result.best is None:
+        sys.exit(1)
+
+
+def _only(context: typer.Context, option: str, *allowed: str) -> None:
+    """Refuses what was given beside `option` and cannot go with it."""
+    for parameter, value in context.params.items():
+        given = context.get_parameter_source(parameter)
+        if given is not None and given.name == "COMMANDLINE" and parameter not in (option, *allowed):
+            flag = parameter.replace("_", "-")
+            raise InputError(
+                f"--{flag} {value} cannot go with --{option}: a search keeps the settings it was made with. "
+                f"Only --{', --'.join(a for a in allowed if a not in ('as_json', 'space'))} can be given."
+            )
+
+
+def _print_search(result: "SearchResult", storage: str) -> None:
+    from automl.config.settings import command
+
+    print(
+        f"search {result.search}: {result.completed} trials complete, {result.pruned} pruned, "
+        f"{result.infeasible} infeasible, {result.errors} errors, {result.seconds:.0f} s"
+    )
+    for title, trial in (("best", result.best), ("baseline", result.baseline)):
+        if trial is None:
+            print(f"{title:9} none was trained to its end")
+        else:
+            run = trial.run_id or "not in MLflow yet"
+            print(f"{title:9} {trial.metric} {trial.value:.4f}  {_about(trial)}  (run {run})")
+    if result.front:
+        print(f"front     {len(result.front)} trials that no other one beats in everything")
+        for trial in result.front:
+            values = "  ".join(f"{name} {value:.4g}" for name, value in trial.objectives.items())
+            print(f"          {values}  {_about(trial)}")
+    for warning in result.warnings:
+        print(f"warning: {warning}")
+    if result.failure:
+        print(f"error     {result.failure}; more in {result.folder}")
+    if result.stopped:
+        go_on = command("search --resume", result.search, storage)
+        print(f"stopped   {result.running} trials are unfinished; {go_on}")
+    if result.untracked:
+        print(
+            f"warning   MLflow lacks {result.untracked} trials or parts of them; when it answers again: "
+            f"{command('sync', result.search, storage)}  (why is in {result.folder}/log.txt)"
+        )
+    if result.best is not None:
+        print("next      mlflow ui")
+        export = command("export --best --search", result.search, storage)
+        print(f"          {export} --out exports/{result.search}")
+
+
+def _about(trial: "TrialResult") -> str:
+    model = trial.config["model"]
+    where = ", ".join(f"{spec['type']} at {site}" for site, spec in model["placement"].items())
+    return f"{model['backbone']}, {where or 'no attention'}"

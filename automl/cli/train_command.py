@@ -1,0 +1,106 @@
+"""`automl train`."""
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from attention import ATTENTIONS, InputError, Spec
+from automl.cli.options import CompileOption, DataPath, PrecisionOption
+
+if TYPE_CHECKING:
+    from automl.tasks import Task
+    from search.record import Metrics
+
+
+def train(
+    dataset: Annotated[str, typer.Option(help="digits, nette, woof or folder.")] = "woof",
+    data: DataPath = None,
+    size: Annotated[int, typer.Option(help="Side of the images in pixels.")] = 128,
+    subset: Annotated[float, typer.Option(help="Stratified fraction of the images.")] = 1.0,
+    backbone: Annotated[str, typer.Option(help="xresnet18, 34, 50, 101 or 152.")] = "xresnet18",
+    width: Annotated[float, typer.Option(help="Multiplies the channels of the stages.")] = 1.0,
+    attention: Annotated[str | None, typer.Option(help=f"{', '.join(ATTENTIONS)}.")] = None,
+    symmetric: Annotated[bool, typer.Option("--symmetric", help="ssa-sym instead of ssa.")] = False,
+    where: Annotated[
+        str | None, typer.Option(help="Its site; see automl sites.", show_default="end of stage 1")
+    ] = None,
+    option: Annotated[list[str] | None, typer.Option(help="Of the attention, as NAME=VALUE.")] = None,
+    epochs: int = 5,
+    batch_size: int = 64,
+    learning_rate: Annotated[float, typer.Option("--learning-rate", "--lr")] = 3e-3,
+    weight_decay: float = 1e-2,
+    optimizer: Annotated[str, typer.Option(help="adamw or sgd.")] = "adamw",
+    schedule: Annotated[str, typer.Option(help="one-cycle or flat-cosine.")] = "one-cycle",
+    mixup: Annotated[float, typer.Option(help="Alpha of mixup; 0 is off.")] = 0.0,
+    label_smoothing: float = 0.1,
+    seed: int = 0,
+    device: Annotated[str, typer.Option(help="auto, cpu, cuda or cuda:N.")] = "auto",
+    precision: PrecisionOption = "auto",
+    compile: CompileOption = "auto",
+    lr_find: Annotated[bool, typer.Option("--lr-find", help="Suggest a learning rate; don't train.")] = False,
+    dump: Annotated[bool, typer.Option("--dump", help="Print the model; don't train.")] = False,
+    log: Annotated[str | None, typer.Option(help="CSV file that gets one line an epoch.")] = None,
+    storage: Annotated[str, typer.Option(help="Folder for the checkpoint's folder.")] = "searches",
+) -> None:
+    """Train one configuration without a search."""
+    from automl.config.runtime import Runtime, find_device
+    from automl.tasks import open_task
+    from automl.training.lr_find import find_learning_rate, plot
+    from automl.trials.train import place, run_train
+    from search.config import TrialConfig
+
+    config = TrialConfig.from_json(
+        {
+            "data": {
+                "source": dataset,
+                "path": data and str(Path(data).expanduser().resolve()),
+                "size": size,
+                "subset": subset,
+            },
+            "model": {"backbone": backbone, "options": {"width": width}},
+            "training": {
+                "epochs": epochs,
+                "batch_size": batch_size,
+                "learning_rate": learning_rate,
+                "weight_decay": weight_decay,
+                "optimizer": optimizer,
+                "schedule": schedule,
+                "mixup": mixup,
+                "label_smoothing": label_smoothing,
+            },
+            "seed": seed,
+        }
+    )
+    if symmetric and attention != "ssa":
+        raise InputError("--symmetric goes with --attention ssa alone")
+    if attention is None and (where or option):
+        raise InputError("--where and --option need an --attention")
+    if attention is not None:
+        spec = Spec("ssa-sym" if symmetric else attention, dict(_option(text) for text in option or []))
+        config = place(config, spec, where)
+    runtime = Runtime(device=find_device(device), precision=precision, compile=compile)  # type: ignore[arg-type]
+    if dump:
+        print(open_task(config, runtime).model())
+    elif lr_find:
+        test = find_learning_rate(open_task(config, runtime))
+        plot(test, Path("lr_find.png"))
+        print(f"suggested learning rate {test.suggestion:g}; the plot is lr_find.png")
+    else:
+        result = run_train(config, runtime=runtime, log=log, storage=storage, tell=_print_epoch)
+        print(f"checkpoint {result.checkpoint}")
+        print(f"next       automl export --run {result.run_id} --out exports/{result.checkpoint.parent.name}")
+
+
+def _option(text: str) -> tuple[str, int | str]:
+    name, equals, value = text.partition("=")
+    if not equals:
+        raise InputError(f"--option takes NAME=VALUE; got {text!r}")
+    return name, int(value) if value.isdigit() else value
+
+
+def _print_epoch(task: "Task", metrics: "Metrics") -> None:
+    shown = [name for name in ("train_loss", "loss", task.metric.name) if name in metrics]
+    numbers = "  ".join(f"{name} {metrics[name]:.4f}" for name in shown)
+    epoch = f"epoch {metrics['epoch']:.0f}/{task.config.training.epochs}"
+    print(f"{epoch}  {numbers}  {metrics['seconds']:.1f} s", flush=True)

@@ -1,0 +1,274 @@
+"""The verdict on the finalists of a confirmation, from the scores there are."""
+
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from automl.confirm import statistics
+from automl.confirm.arms import Arm
+from automl.confirm.question import Question
+from automl.confirm.scores import Scores
+from automl.confirm.statistics import (
+    ALPHA,
+    EQUAL,
+    WORDS,
+    Difference,
+    Ratio,
+    Word,
+    holm,
+    least_pairs,
+    paired,
+    pairs_needed,
+)
+from automl.confirm.verdict import Comparison, Verdict
+from search.record import Role
+
+# What it may come from that a finalist differs which has not trained equally long, or that none does.
+_UNEVEN = {
+    "better": "the gain may be of a longer training",
+    "worse": "the loss may be of a shorter training",
+    "equivalent": "the finalists are not shown to have trained as long as the baseline",
+}
+
+
+@dataclass(frozen=True, kw_only=True)
+class _Look:
+    """What is said after some seeds. lead: the leading finalist. used: seeds at which all are compared.
+
+    reason: why one cannot tell. times: of those that stand, to the baseline's.
+    """
+
+    word: Word
+    reason: str
+    lead: int
+    standing: Sequence[Arm]
+    differences: Sequence[Difference]
+    times: Sequence[Ratio | None]
+    used: Sequence[int]
+    level: float | None
+
+
+def judge(question: Question, arms: Sequence[Arm], scores: Mapping[str, Scores]) -> Verdict:
+    """The verdict on the finalists among `arms` against the first one, the baseline, from what there is.
+
+    A seed counts once it has ended for the baseline and all finalists. A finalist that cannot be trained
+    with one of them drops out: it cannot win, and takes nothing from the others. What comes in after a
+    sequential confirmation has been decided changes nothing.
+    """
+    baseline, *others = arms
+    finalists = [arm for arm in others if arm.role is Role.FINALIST]
+    first = min(least_pairs(ALPHA / len(finalists)), len(question.seeds))
+    looks = tuple(range(first, len(question.seeds) + 1))
+    seen: list[int] = []
+    found: _Look | None = None
+    decided = False
+    for seed in question.seeds:
+        if not all(scores[arm.name].ended(seed) for arm in (baseline, *finalists)):
+            break
+        seen.append(seed)
+        decided = len(seen) == len(question.seeds)
+        if decided or (question.sequential and len(seen) in looks):
+            found = _look(question, baseline, finalists, scores, seen, looks if question.sequential else ())
+            if question.sequential and found is not None and found.word in ("better", "worse", "equivalent"):
+                decided = True
+                break
+    if not decided:  # how it stands; no look is spent on it
+        found = _look(question, baseline, finalists, scores, seen, ())
+    warnings = [
+        f"{arm.name} failed with seed {seed}: {reason}"
+        for arm in arms
+        for seed, reason in {**scores[arm.name].failed, **scores[arm.name].errors}.items()
+    ]
+    unlike = [
+        seed for seed in seen if len({s.devices[seed] for s in scores.values() if seed in s.devices}) > 1
+    ]
+    if unlike:
+        names = sorted({device for s in scores.values() for device in s.devices.values()})
+        warnings.append(
+            f"the arms of {len(unlike)} seeds trained on unlike devices ({', '.join(names)}), whose times do "
+            f"not compare; a --label of the search keeps its trials on nodes of one kind"
+        )
+    counted = [arm.name for arm in arms if scores[arm.name].counted]
+    if counted and question.equal == "time":
+        warnings.append(
+            f"the ratio of times could not be measured precisely for every training, and counted work helped "
+            f"out: {', '.join(counted)}"
+        )
+    if found is None:
+        return Verdict(question=question, complete=decided, warnings=warnings)
+    least = least_pairs(ALPHA / len(finalists))
+    undecided = decided and found.word == "undecided"
+    if undecided and len(found.used) < least:
+        warnings.append(
+            f"{len(found.used)} seeds with {len(finalists)} finalists can show no difference, however large; "
+            f"it takes {least}"
+        )
+    ps = holm([d.p for d in found.differences], family=len(finalists))
+    comparisons = [
+        Comparison(
+            arm=arm,
+            difference=d,
+            p_holm=p,
+            images=_images(question, d, scores[arm.name], scores[baseline.name], found.used),
+            time=time,
+        )
+        for arm, d, p, time in zip(found.standing, found.differences, ps, found.times, strict=True)
+    ]
+    lead = comparisons[found.lead]
+    for arm in others:
+        both = [seed for seed in found.used if seed in scores[arm.name].scores]
+        if arm.role is not Role.FINALIST and len(both) >= 2:
+            d = _difference(question, scores, arm, baseline, both)
+            comparisons.append(
+                Comparison(
+                    arm=arm,
+                    difference=d,
+                    lead=_difference(question, scores, lead.arm, arm, both),
+                    images=_images(question, d, scores[arm.name], scores[baseline.name], both),
+                    time=time_ratio(scores[arm.name], scores[baseline.name], both),
+                )
+            )
+    return Verdict(
+        question=question,
+        word=found.word,
+        reason=found.reason,
+        complete=decided,
+        lead=lead,
+        comparisons=comparisons,
+        used=found.used,
+        level=found.level,
+        needed=_needed(question, lead.difference, len(finalists), looks) if undecided else None,
+        warnings=warnings,
+    )
+
+
+def _look(
+    question: Question,
+    baseline: Arm,
+    finalists: Sequence[Arm],
+    scores: Mapping[str, Scores],
+    seen: Sequence[int],
+    looks: tuple[int, ...],
+) -> _Look | None:
+    """What can be said from the seeds `seen`. looks: at how many seeds one looks, if more than once.
+
+    None when fewer than two seeds are left to compare.
+    """
+    standing = [arm for arm in finalists if not any(seed in scores[arm.name].failed for seed in seen)]
+    competing = [baseline, *standing]
+    used = [seed for seed in seen if all(seed in scores[arm.name].scores for arm in competing)]
+    if not standing or len(used) < 2:
+        return None
+
+    def level(alpha: float) -> float:
+        return statistics.nominal_levels(looks, alpha)[looks.index(len(seen))] if looks else alpha
+
+    differences = [_difference(question, scores, arm, baseline, used, alpha=level(ALPHA)) for arm in standing]
+    times = [time_ratio(scores[arm.name], scores[baseline.name], used) for arm in standing]
+    fair = [_fair(time) if question.equal == "time" else WORDS for time in times]
+    word, lead = statistics.verdict(differences, level=level, family=len(finalists), fair=fair)
+    reason = ""
+    if word == "cannot tell":
+        would, _ = statistics.verdict(differences, level=level, family=len(finalists))
+        reason = _UNEVEN[would]
+        if None in times:
+            reason = f"training times were not measured, and {reason}"
+    if nothing := _guessing(question, [scores[arm.name] for arm in competing], used):
+        word, reason = "cannot tell", nothing
+    elif 0 < question.margin < question.resolution and word in ("equivalent", "undecided"):
+        word = "cannot tell"
+        reason = (
+            f"the margin of {question.margin:g} {question.unit} is less than one of the {question.inputs} "
+            f"test images is worth, {question.resolution:.2g} {question.unit}"
+        )
+    return _Look(
+        word=word,
+        reason=reason,
+        lead=lead,
+        standing=standing,
+        differences=differences,
+        times=times,
+        used=used,
+        # Of p as Holm adjusts it, which multiplies where the levels divide.
+        level=len(finalists) * level(ALPHA / len(finalists)) if looks else None,
+    )
+
+
+def time_ratio(ours: Scores, theirs: Scores, seeds: Sequence[int]) -> Ratio | None:
+    """How many times longer an arm trained than another with the same seeds; None where it is not known.
+
+    The processor's time counts where all trainings have it, which a busy machine hardly changes.
+    """
+    for name in ("processor_seconds", "seconds"):
+        first, second = (
+            [getattr(arm.costs.get(seed), name, None) or 0.0 for seed in seeds] for arm in (ours, theirs)
+        )
+        if len(seeds) >= 2 and all(seconds > 0 for seconds in first + second):
+            return statistics.paired_ratio(first, second)
+    return None
+
+
+def _fair(time: Ratio | None) -> Collection[Word]:
+    """What may be said of an arm, as its time was to be the baseline's."""
+    if time is None:
+        return ()
+    fair: list[Word] = []
+    if time.high <= 1 + EQUAL:
+        fair.append("better")
+    if time.low >= 1 - EQUAL:
+        fair.append("worse")
+    return [*fair, "equivalent"] if time.equal else fair
+
+
+def _guessing(question: Question, arms: Iterable[Scores], seeds: Sequence[int]) -> str:
+    """Whether all arms may be guessing, in words; empty where one is not, or there is no telling."""
+    chance = question.chance
+    if chance is None or any(
+        statistics.above_chance([arm.scores[seed] for seed in seeds], chance, question.inputs) for arm in arms
+    ):
+        return ""
+    return (
+        f"no arm is shown to do better than the one answer that is right for most of the test images, "
+        f"{100 * chance:.1f} % of them"
+    )
+
+
+def _images(
+    question: Question, d: Difference, ours: Scores, theirs: Scores, seeds: Sequence[int]
+) -> tuple[float, float] | None:
+    """The interval of a difference over seeds and test images; None without the answers to each image."""
+    answers = [[arm.hits.get(seed) for seed in seeds] for arm in (ours, theirs)]
+    if any(hits is None or len(hits) != question.inputs for arm in answers for hits in arm):
+        return None
+    first, second = (np.array(arm, np.int8) for arm in answers)
+    reach = question.scale * statistics.reach_of_images(first - second)
+    return min(d.low, d.mean - reach), max(d.high, d.mean + reach)
+
+
+def _difference(
+    question: Question,
+    scores: Mapping[str, Scores],
+    arm: Arm,
+    other: Arm,
+    seeds: Sequence[int],
+    alpha: float = ALPHA,
+) -> Difference:
+    sign = question.scale if question.maximize else -question.scale
+    ours, theirs = scores[arm.name].scores, scores[other.name].scores
+    return paired(
+        [sign * (ours[s] - theirs[s]) for s in seeds],
+        margin=question.margin,
+        resolution=question.resolution,
+        alpha=alpha,
+    )
+
+
+def _needed(question: Question, d: Difference, finalists: int, looks: tuple[int, ...]) -> int | None:
+    """Seeds that show the margin in four of five cases, tested as the last look of this confirmation was."""
+    if question.margin <= 0 or d.sd is None:
+        return None
+    alpha = ALPHA / finalists
+    if question.sequential:
+        alpha = statistics.nominal_levels(looks, alpha)[-1]
+    return pairs_needed(question.margin, d.sd, alpha)

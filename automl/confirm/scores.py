@@ -1,0 +1,105 @@
+"""What the trainings of a confirmation came to: each arm's score at each seed, and what it cost."""
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from automl.confirm.arms import Arm
+from search.record import State, TrialRecord
+
+
+@dataclass(frozen=True, kw_only=True)
+class Cost:
+    """What a training took: steps, and seconds of its epochs by the clock and of the processor.
+
+    Each is None where it was not recorded for the whole training; the processor's is that on a GPU, too.
+    """
+
+    steps: float | None = None
+    seconds: float | None = None
+    processor_seconds: float | None = None
+
+
+@dataclass(frozen=True, kw_only=True)
+class Scores:
+    """Of an arm: the score at each seed, or why there is none.
+
+    failed: it cannot be trained with that seed, such as when its loss diverges. errors: something broke,
+    which says nothing of the arm.
+    costs: of the trainings that have a score. hits: which test inputs were answered right, bool `(inputs,)`,
+    where that is kept. devices: names of those that trained, where they are known. counted: for one of them
+    at least the ratio of times was not measured precisely.
+    """
+
+    scores: Mapping[int, float] = field(default_factory=dict)
+    failed: Mapping[int, str] = field(default_factory=dict)
+    errors: Mapping[int, str] = field(default_factory=dict)
+    costs: Mapping[int, Cost] = field(default_factory=dict)
+    hits: Mapping[int, np.ndarray] = field(default_factory=dict)
+    devices: Mapping[int, str] = field(default_factory=dict)
+    counted: bool = False
+
+    def ended(self, seed: int) -> bool:
+        return seed in self.scores or seed in self.failed or seed in self.errors
+
+
+def cost(record: TrialRecord) -> Cost:
+    """What a training took, from the records of its epochs."""
+
+    def total(name: str) -> float | None:
+        if not record.history or any(name not in metrics for metrics in record.history):
+            return None
+        return sum(metrics[name] for metrics in record.history)
+
+    steps = record.history[-1].get("steps") if record.history else None
+    return Cost(steps=steps, seconds=total("seconds"), processor_seconds=total("processor_seconds"))
+
+
+def collect(
+    arms: Iterable[Arm],
+    records: Iterable[TrialRecord],
+    metric: str,
+    seeds: Sequence[int],
+    hits: Callable[[TrialRecord], np.ndarray | None] = lambda record: None,
+) -> dict[str, Scores]:
+    """The scores of each arm at these seeds, from the trials that have ended.
+
+    hits: which test inputs a finished trial has answered right, None where that is not known.
+    """
+    scores: dict[str, dict[int, float]] = {arm.name: {} for arm in arms}
+    failed: dict[str, dict[int, str]] = {name: {} for name in scores}
+    errors: dict[str, dict[int, str]] = {name: {} for name in scores}
+    costs: dict[str, dict[int, Cost]] = {name: {} for name in scores}
+    right: dict[str, dict[int, np.ndarray]] = {name: {} for name in scores}
+    devices: dict[str, dict[int, str]] = {name: {} for name in scores}
+    counted = set()
+    for record in records:
+        seed = record.config.seed
+        if record.arm not in scores or seed not in seeds:
+            continue
+        if record.state is State.COMPLETE:
+            scores[record.arm][seed] = record.value(metric)
+            costs[record.arm][seed] = cost(record)
+            if record.device:
+                devices[record.arm][seed] = record.device
+            if (answers := hits(record)) is not None:
+                right[record.arm][seed] = answers
+            if record.profile.get("time_ratio_counted"):
+                counted.add(record.arm)
+        elif record.state is State.INFEASIBLE:
+            failed[record.arm][seed] = record.reason or "it cannot be trained"
+        elif record.state is State.ERROR:
+            errors[record.arm][seed] = record.reason or "an error"
+    return {
+        name: Scores(
+            scores=scores[name],
+            failed=failed[name],
+            errors={seed: why for seed, why in errors[name].items() if seed not in scores[name]},
+            costs=costs[name],
+            hits=right[name],
+            devices=devices[name],
+            counted=name in counted,
+        )
+        for name in scores
+    }

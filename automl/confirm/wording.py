@@ -1,0 +1,111 @@
+"""A verdict in words."""
+
+from typing import TYPE_CHECKING
+
+from automl.confirm.statistics import Ratio
+from search.record import Role
+
+if TYPE_CHECKING:
+    from automl.confirm.verdict import Comparison, Verdict
+
+FEW = 10  # seeds below which a sentence says how few they are
+
+# What it means when the winner is not better than such an arm.
+_EXPLAINS = {
+    Role.CONTROL: "the gain is not shown to come from attention",
+    Role.RANDOM: "its type and place are not shown to matter",
+}
+
+
+def sentence(verdict: "Verdict") -> str:
+    """The verdict in words."""
+    if verdict.word is None or verdict.lead is None:
+        return "No verdict: fewer than two seeds are there of the baseline and all finalists."
+    question, name, d = verdict.question, verdict.lead.arm.name, verdict.lead.difference
+    unit, margin = question.unit, question.margin
+    details = (
+        f"{_sure(verdict.lead, verdict.level)}, {_seeds(d.count)}{_time(verdict.lead.time, question.equal)}"
+    )
+    differs = f"{name} differs from the tuned baseline by {d.mean:+.2f} {unit} ({details}"
+    if verdict.said is None:
+        return f"No verdict yet, with {d.count} of {len(verdict.question.seeds)} seeds. So far {differs}."
+    if verdict.said == "better":
+        small = f" That is less than the margin of {margin:g} {unit}." if d.mean < margin else ""
+        return f"{name} is better than the tuned baseline by {d.mean:.2f} {unit} ({details}.{small}"
+    if verdict.said == "worse":
+        return f"No finalist is better. The best of them, {differs}, and is worse."
+    if verdict.said == "equivalent":
+        return f"No difference that matters: {differs}, and no finalist by as much as {margin:g} {unit}."
+    if verdict.said == "cannot tell":
+        return f"Cannot tell: {verdict.reason}. {differs}."
+    more = ""
+    if verdict.needed is not None and verdict.needed > d.count:
+        more = (
+            f"; {verdict.needed} fresh seeds would be needed to see {margin:g} {unit} in four of five cases"
+        )
+    elif verdict.needed is not None:
+        more = f"; one of {margin:g} {unit} would have been seen in four of five cases"
+    return f"No detectable difference: {differs}{more}."
+
+
+def _sure(lead: "Comparison", level: float | None) -> str:
+    """How sure the leading finalist's difference is."""
+    d, images = lead.difference, lead.images
+    sure = f"95 % CI {d.low:.2f} to {d.high:.2f}"
+    if images is not None:
+        sure += f", over test images too {images[0]:.2f} to {images[1]:.2f}"
+    sure += f", p = {lead.p_holm:.2g}"
+    return sure if level is None else f"{sure} held to {level:.2g} at this look"
+
+
+def remarks(verdict: "Verdict") -> list[str]:
+    """What the other arms tell of the leading finalist, a sentence each."""
+    if verdict.lead is None:
+        return []
+    unit, made = verdict.question.unit, []
+    images = verdict.lead.images
+    if verdict.winner is not None and images is not None and images[0] <= 0:
+        made.append(
+            f"It is better on these {verdict.question.inputs} test images. They are too few to show it for "
+            f"others like them: the interval over test images too has 0 in it."
+        )
+    for comparison in verdict.comparisons:
+        d = comparison.lead
+        if d is None:
+            continue
+        text = f"{verdict.lead.arm.name} against {comparison.arm.name}: {d.mean:+.2f} {unit}"
+        text += f" (95 % CI {d.low:.2f} to {d.high:.2f})"
+        if verdict.winner is not None and d.low <= 0 and comparison.arm.role in _EXPLAINS:
+            text += f", so that {_EXPLAINS[comparison.arm.role]}"
+        made.append(text + ".")
+    return made
+
+
+def against_baseline(comparison: "Comparison", unit: str) -> str:
+    """An arm's difference from the baseline."""
+    d, images, time = comparison.difference, comparison.images, comparison.time
+    also = "" if images is None else f" (over test images too {images[0]:.2f} to {images[1]:.2f})"
+    spent = "time not measured" if time is None else f"{time.mean:.2f} times its training time"
+    return (
+        f"{comparison.arm.name}: {d.mean:+.2f} {unit} to the baseline, "
+        f"95 % CI {d.low:.2f} to {d.high:.2f}{also}, {spent}"
+    )
+
+
+def _seeds(count: int) -> str:
+    return f"with only {count} seeds" if count < FEW else f"{count} paired seeds"
+
+
+def _time(time: Ratio | None, equal: str) -> str:
+    """The end of what is in brackets, and what comes after it: of the time, what was measured."""
+    if time is None:
+        return f"{', equal epochs' if equal == 'epochs' else ''}, time not measured)"
+    if equal == "epochs":
+        return f", equal epochs, at {time.mean:.2f} times the baseline's training time)"
+    return ", equal time)" if time.equal else f") {_spent(time)}"
+
+
+def _spent(time: Ratio) -> str:
+    return (
+        f"at {time.mean:.2f} times the baseline's training time (95 % CI {time.low:.2f} to {time.high:.2f})"
+    )

@@ -1,0 +1,81 @@
+"""Where an export goes: a new folder or an earlier export's, on a disk or in an object store."""
+
+import errno
+import os
+from collections.abc import Collection
+from pathlib import Path
+
+from attention import InputError
+from automl.export.formats import CARD, CONFIG, INT8, MLFLOW_MODEL, ONNX, PT2, WEIGHTS
+from automl.export.model_card import CONFUSION
+from automl.storage.disk import free, no_room
+from automl.storage.storage import Storage, is_address
+
+LEAST = 1e6  # bytes; a disk with fewer is full
+
+
+def destination(out: str | Path) -> Path | Storage:
+    """Where the export goes, if it may."""
+    if not is_address(str(out)):
+        return _folder(out)
+    there = Storage(str(out))
+    if there.local is not None:
+        return _folder(there.local)
+    _check_store(there)
+    return there
+
+
+def _folder(out: str | Path) -> Path:
+    """`out` as an absolute path, if an export may go there."""
+    try:
+        folder = Path(out).expanduser().resolve()
+        if folder.exists() and not _replaceable(folder):
+            raise InputError(f"--out {folder} holds something else; name a new folder")
+    except (OSError, RuntimeError) as error:  # a name too long, a home that nobody has, no right to look
+        raise InputError(f"--out {out} cannot be written ({error})") from error
+    return folder
+
+
+def _check_store(there: Storage) -> None:
+    """Raises InputError where an export may not go."""
+    try:
+        held = {name.partition("/")[0] for name in there.files()}
+    except OSError as error:
+        raise InputError(f"--out {there} cannot be reached ({error})") from error
+    if not _is_ours(held):
+        raise InputError(f"--out {there} holds something else; name a new folder")
+
+
+def send(folder: Path, there: Storage) -> None:
+    """Put an export into a store; of an earlier one there nothing stays."""
+    names = {file.relative_to(folder).as_posix() for file in folder.rglob("*") if file.is_file()}
+    try:
+        for name in sorted(names, key=lambda name: name == CONFIG):  # which says that it is all there
+            there.send(folder / name, name)
+        for name in there.files().keys() - names:
+            there.remove(name)
+    except OSError as error:
+        raise InputError(f"--out {there} cannot be written ({error})") from error
+
+
+def _replaceable(folder: Path) -> bool:
+    """Whether `folder` is empty or what `run_export` leaves, with nothing of anybody else's in it."""
+    return _is_ours({file.name for file in folder.iterdir()} if folder.is_dir() else {""})
+
+
+def _is_ours(held: Collection[str]) -> bool:
+    ours = {ONNX, INT8, PT2, WEIGHTS, CONFIG, CARD, CONFUSION, MLFLOW_MODEL}
+    return not held or {CONFIG, ONNX} <= set(held) <= ours
+
+
+def open_up(folder: Path) -> None:
+    """Let whoever may read the folder read all in it: some libraries write for the owner alone."""
+    mode = folder.stat().st_mode & 0o777
+    for path in folder.rglob("*"):
+        path.chmod(mode if path.is_dir() else mode & 0o666)
+
+
+def is_full(error: BaseException, folder: Path) -> bool:
+    """Whether it is for want of room, which what writes the weights does not always say."""
+    reason = os.strerror(errno.ENOSPC) in str(error)
+    return no_room(error) is not None or reason or (folder.exists() and free(folder) < LEAST)
