@@ -9,8 +9,7 @@ from automl_cases import HERE, TINY, opened, tiny
 from torch import nn
 
 from attention import Spec
-from automl.costs import profile
-from automl.costs import step_time as time_ratio
+from automl.costs import profile, time_ratio
 from automl.costs.profile import CostProfile, count_macs, measure, step_memory
 from automl.costs.time_ratio import TimeRatio, Timings
 from automl.tasks import Task

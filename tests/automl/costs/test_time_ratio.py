@@ -8,7 +8,7 @@ import pytest
 from automl_cases import Regression, opened
 
 from attention import Spec
-from automl.costs import step_time as time_ratio
+from automl.costs import time_ratio
 from automl.costs.time_ratio import (
     BELIEVED,
     LEAST,
