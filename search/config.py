@@ -16,7 +16,7 @@ from backbones import BACKBONES, Placement, check_options
 from search.loading import absolute, load_object
 
 Optimizer = Literal["adamw", "sgd"]
-Schedule = Literal["one-cycle", "flat-cosine"]
+Schedule = Literal["one-cycle", "flat-cosine", "step-6", "step-12", "step-25", "step-50"]
 
 
 @dataclass(frozen=True, kw_only=True)
