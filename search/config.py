@@ -75,7 +75,7 @@ class Model:
         except InputError as error:
             yield str(error)
         width = self.options.get("width")
-        if width is not None and not (isinstance(width, int | float) and 1 / 16 <= width <= 16):
+        if isinstance(width, int | float) and not 1 / 16 <= width <= 16:
             yield f"model.options.width must lie between 1/16 and 16; got {width}"
 
 
@@ -145,7 +145,7 @@ def configs_of(task: str) -> TaskConfigs:
     """The types of the configuration of `task`. Raises InputError when there is no such task."""
     if task in TASK_CONFIGS:
         return TASK_CONFIGS[task]
-    found = getattr(load_object("task", task, TASK_CONFIGS), "configs", None)
+    found = getattr(load_object("task", "Class", task, TASK_CONFIGS), "configs", None)
     if not isinstance(found, TaskConfigs):
         raise InputError(f"task {task!r} must have an attribute `configs`, a search.config.TaskConfigs")
     return found
@@ -168,7 +168,10 @@ class TrialConfig:
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "task", absolute(self.task))
-        configs, problems = configs_of(self.task), []
+        try:
+            configs, problems = configs_of(self.task), []
+        except InputError as error:
+            raise InputError(_together([str(error)])) from None
         for name, kind in (("data", configs.data), ("training", configs.training)):
             value = getattr(self, name)
             if value is None:
@@ -241,7 +244,12 @@ def _read(kind: Any, value: object, where: str, problems: list[str]) -> Any:
                 problems.append(f"unknown key {where + str(key)!r}; known: {', '.join(known)}.{hint}")
         hints, read = get_type_hints(kind), {}
         if kind is TrialConfig:
-            configs = configs_of(str(value.get("task", TrialConfig.task)))
+            task = value.get("task", TrialConfig.task)
+            try:
+                configs = configs_of(task if isinstance(task, str) else TrialConfig.task)
+            except InputError as error:
+                problems.append(str(error))
+                configs = configs_of(TrialConfig.task)
             hints |= {"data": configs.data, "training": configs.training}
         for key in known:
             if key in value:

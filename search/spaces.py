@@ -187,11 +187,9 @@ def load(name: str) -> Space:
     """
     if name in SPACES:
         return SPACES[name]
-    draw = load_object("space", name, SPACES)
+    draw = load_object("space", "function", name, SPACES)
     if isinstance(draw, Space):
         return draw
-    if not callable(draw):
-        raise InputError(f"space {name!r} must be a function of an Optuna trial; got {draw!r}")
     plain = getattr(draw, "plain", {"modules": 0})
     return Space(
         name=name,

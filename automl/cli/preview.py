@@ -14,7 +14,7 @@ from scipy.stats import t as student
 from automl.config.settings import Settings, draw_baseline
 from automl.config.units import duration, short
 from automl.costs.forecast import cost
-from automl.costs.time_ratio import ALLOWED, SHARE, own_pace
+from automl.costs.time_ratio import ALLOWED, SHARE, own_time_ratio
 from automl.search.run import make_plan
 from automl.tasks import open_task
 from automl.trials.trial import granted
@@ -162,7 +162,7 @@ def _epoch(baseline: TrialConfig, settings: Settings, shape: TrialResources) -> 
     """Seconds of an epoch of the baseline."""
     torch.set_num_threads(max(1, int(shape.cpus)))
     runtime = replace(settings.runtime, device=granted(shape.gpus), share=min(1, shape.gpus) or 1)
-    return own_pace(open_task(baseline, runtime)).epoch
+    return own_time_ratio(open_task(baseline, runtime)).epoch
 
 
 def expected_resource(budget: float) -> float:
