@@ -36,5 +36,7 @@ def current_mask(batch: int, spatial: Sequence[int]) -> Tensor | None:
     if mask is None:
         return None
     if tuple(mask.shape) != (batch, *spatial):
-        raise ValueError(f"the padding mask is of shape {tuple(mask.shape)}; the features have {(batch, *spatial)}")
+        raise ValueError(
+            f"the padding mask is of shape {tuple(mask.shape)}; the features have {(batch, *spatial)}"
+        )
     return mask.flatten(1)
