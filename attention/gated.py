@@ -9,7 +9,7 @@ from torch import Tensor, nn
 
 from attention.padding import current_mask
 
-# Where the channels are: `(B, C, *spatial)`, as convolutions have them, or `(B, *spatial, C)`, as linear layers do.
+# Where channels are: `(B, C, *spatial)`, as convolutions have it, or `(B, *spatial, C)`, as linear layers.
 Layout = Literal["BC*", "B*C"]
 
 
@@ -31,12 +31,12 @@ class Cost:
 class Gated(nn.Module, ABC):
     """A residual update of a feature map, behind one scalar gate that starts at zero.
 
-    Shape: `(B, C, *spatial)` with one, two or three spatial dimensions, or `(B, *spatial, C)` where `layout` is
-    `B*C` -> the same shape, dtype and memory format. A new module is exactly the identity, so it can enter a
-    trained network.
+    Shape: `(B, C, *spatial)` with one, two or three spatial dimensions, or `(B, *spatial, C)` where `layout`
+    is `B*C` -> the same shape, dtype and memory format. A new module is exactly the identity, so it can
+    enter a trained network.
 
-    Inside `attention.padding.padding(mask)` real positions look at real ones alone, whatever stands in the others,
-    and those are returned as they are.
+    Inside `attention.padding.padding(mask)` real positions look at real ones alone, whatever stands in the
+    others, and those are returned as they are.
     """
 
     site = ""  # where it sits in a model
@@ -55,17 +55,18 @@ class Gated(nn.Module, ABC):
     def attend(self, x: Tensor, mask: Tensor | None) -> Tensor:
         """The update of every position from all of them: `(B, N, C)` -> `(B, N, C)`.
 
-        mask: bool `(B, N)`, True at the positions that may be looked at, one at least in every row; None where all
-            may be. `x` is zero at the others, and what is returned for them does not matter if it is finite.
+        mask: bool `(B, N)`, True at the positions that may be looked at, one at least in every row; None
+            where all may be. `x` is zero at the others, and what is returned for them does not matter if it
+            is finite.
         """
 
     def forward(self, x: Tensor) -> Tensor:
         last = self.layout == "B*C"
         if not 3 <= x.ndim <= 5 or x.shape[-1 if last else 1] != self.channels:
-            C = self.channels
+            taken = f"(B, *spatial, {self.channels})" if last else f"(B, {self.channels}, *spatial)"
             raise ValueError(
-                f"{type(self).__name__}({C}) takes {f'(B, *spatial, {C})' if last else f'(B, {C}, *spatial)'} with "
-                f"one to three spatial dimensions; got {tuple(x.shape)}"
+                f"{type(self).__name__}({self.channels}) takes {taken} with one to three spatial dimensions; "
+                f"got {tuple(x.shape)}"
             )
         spatial = x.shape[1:-1] if last else x.shape[2:]
         # Positions first: a view of the input, whether it is contiguous or channels_last.
