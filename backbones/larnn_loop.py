@@ -12,7 +12,7 @@ For t = 0 .. T - 1, with h_0 = c_0 = 0 and the memory m_j = memory c_j + bias of
 tested against. `run` computes the same. What makes it quick: nothing for autograd to record; the input's part is
 one product for all steps; the memory of a state is computed once, when it is written, not again at each of the
 `window` steps that look at it, and lies where the next steps find their window as one slice; the backward pass is
-written out, and the gradient of each weight is one product after the loop. The softmax, `window` x heads values a
+written out. The softmax, `window` x heads values a
 step, is computed again in the backward pass and not kept. Features come before the batch, (H, B): what is split
 or summed is features, in rows of B neighbours, of which a processor takes many at a time.
 
@@ -138,7 +138,11 @@ def run(x: Tensor, weights: Weights, kind: Kind, norm: Norm | None = None) -> Re
 
 
 class _Run(torch.autograd.Function):
-    """(T, C, B) -> (T, H, B), and the statistics where normed."""
+    """(T, C, B) -> (T, H, B), and the statistics where normed.
+
+    All that one step computes stays in a processor's cache: so the backward pass has no arrays of all steps
+    beside the memory's gradient, and adds up those of the weights as it goes.
+    """
 
     @staticmethod
     def forward(
@@ -160,129 +164,173 @@ class _Run(torch.autograd.Function):
         T, _, B = x.shape
         H = hidden.shape[1]
         z = torch.baddbmm(input_bias.unsqueeze(1), input.expand(T, -1, -1), x)  # (T, 5H, B): gates, query
-        c = x.new_zeros(T + 1, H, B)
-        h, a, m = (x.new_empty(T, rows, B) for rows in (H, H, 2 * H))
+        c, h = x.new_zeros(T + 1, H, B), x.new_zeros(T + 1, H, B)
+        a, m = x.new_empty(T, H, B), x.new_empty(T, 2 * H, B)
+        look = _Look(m, places, kind)
         normed = None if seen is None else _Windows(m, seen, kind.window, eps)
         column = bias.unsqueeze(1)
-        for t in range(T):
-            gates, query = z[t].split([4 * H, H])
-            torch.addmm(column, memory, c[t], out=m[t])
+        for t, (now, found, c_t, c_next, h_t, h_next, m_t) in enumerate(
+            zip(z, a, c[:-1], c[1:], h[:-1], h[1:], m, strict=True)
+        ):
+            gates, query = now[: 4 * H], now[4 * H :]
+            torch.addmm(column, memory, c_t, out=m_t)
             if kind.activation:
-                F.elu_(m[t])
-            if t:
-                z[t].addmm_(hidden, h[t - 1])
-            there = _window(m, places, t, kind.window)
+                F.elu_(m_t)
+            now.addmm_(hidden, h_t)
             if normed is None:
-                found = a[t]
-                found.copy_(attend(query, there, kind.heads))
+                look.attend(t, query, found)
             else:
-                normed.look(t)
+                normed.write(t)
                 by = (normed.inverse[t] * scale).unsqueeze(1)
-                torch.sub(attend(query * by[:H], there, kind.heads), normed.mean[t, H:, None], out=a[t])
-                found = torch.addcmul(shift.unsqueeze(1), a[t], by[H:])
+                look.attend(t, query * by[:H], found)
+                found -= normed.mean[t, H:, None]
+                found = torch.addcmul(shift.unsqueeze(1), found, by[H:])
             gates.addmm_(attention, found)
             gates[: 3 * H].sigmoid_()
             gates[3 * H :].tanh_()
             o, i, f, g = gates.chunk(4)
-            torch.mul(f, c[t], out=c[t + 1]).addcmul_(i, g)
-            torch.mul(o, F.elu(c[t + 1]) if kind.elu else c[t + 1].tanh(), out=h[t])
+            torch.mul(f, c_t, out=c_next).addcmul_(i, g)
+            torch.mul(o, F.elu(c_next) if kind.elu else c_next.tanh(), out=h_next)
         ctx.kind = kind
-        kept = (None,) * 4 if normed is None else (normed.mean, normed.inverse, normed.share, seen)
-        ctx.save_for_backward(
-            x, z, c, h, a, m, input, hidden, attention, memory, places, scale, shift, *kept
-        )
+        statistics = (None,) * 4 if normed is None else (normed.mean, normed.inverse, normed.share, seen)
+        weights = (input, hidden, attention, memory, places, scale, shift)
+        ctx.save_for_backward(x, z, c, h, a, m, *weights, *statistics)
         if normed is None:
-            return h
+            return h[1:]
         mean, variance = normed.mean.clone(), normed.inverse.pow(-2) - eps
         ctx.mark_non_differentiable(mean, variance)
-        return h, mean, variance
+        return h[1:], mean, variance
 
     @staticmethod
     @once_differentiable
     def backward(ctx: Any, grad: Tensor, *_: Tensor) -> tuple[Tensor | None, ...]:
-        x, z, c, h, a, m, input, hidden, attention, memory, places, scale, shift, *kept = ctx.saved_tensors
-        mean, inverse, share, seen = kept
+        x, z, c, h, a, m, *saved = ctx.saved_tensors
+        input, hidden, attention, memory, places, scale, shift, mean, inverse, share, seen = saved
         kind: Kind = ctx.kind
-        T, H, B = h.shape
-        heads, k = kind.heads, kind.window
-        o, i, f, g = z[:, : 4 * H].chunk(4, 1)
-        if kind.elu:
-            out = F.elu(c[1:])
-            slope = torch.where(out > 0, 1.0, out + 1).mul_(o)
-        else:
-            out = c[1:].tanh()
-            slope = (1 - out * out).mul_(o)
-        # What dh and dc are multiplied by to become the gradients of the gates before their sigmoids.
-        by_dh = out * o * (1 - o)
-        by_dc = torch.stack([g * i * (1 - i), c[:-1] * f * (1 - f), i * (1 - g * g)], 1)  # (T, 3, H, B)
-        dz = torch.empty_like(z)
-        dm = torch.zeros_like(m)
-        dplaces = None if places is None else torch.zeros_like(places)
-        dfound = torch.empty_like(a)
-        dby = None if mean is None else torch.empty_like(mean)
-        dsums = None if mean is None else mean.new_zeros(T, 2, 2 * H)
-        dh, dc = torch.zeros_like(h[0]), torch.zeros_like(h[0])
-        hidden_t, attention_t, memory_t = hidden.t(), attention.t(), memory.t()
-        for t in reversed(range(T)):
-            dh += grad[t]
-            dc.addcmul_(dh, slope[t])
-            dgates, dquery = dz[t].split([4 * H, H])
-            torch.mul(by_dh[t], dh, out=dgates[:H])
-            torch.mul(by_dc[t], dc, out=dgates[H:].unflatten(0, (3, H)))
-            torch.mm(attention_t, dgates, out=dfound[t])
-            da, query = dfound[t], z[t, 4 * H :]
-            if mean is not None:
-                by = (inverse[t] * scale).unsqueeze(1)
-                da, query = da * by[H:], query * by[:H]
-            # The attention again, and its gradients.
-            first = max(0, t + 1 - k)
-            keys, values = _window(m, places, t, k).unflatten(1, (2, heads, -1)).unbind(1)  # (n, heads, d, B)
-            query, da = query.view(heads, -1, B), da.view(heads, -1, B)
-            p = (keys * query).sum(2).softmax(0)  # (n, heads, B)
-            ds = torch._softmax_backward_data((values * da).sum(2), p, 0, p.dtype)
-            torch.sum(keys * ds.unsqueeze(2), 0, out=dquery.view(heads, -1, B))
-            dkeys, dvalues = dm[first : t + 1].unflatten(1, (2, heads, -1)).unbind(1)
-            dkeys.addcmul_(ds.unsqueeze(2), query)
-            dvalues.addcmul_(p.unsqueeze(2), da)
-            if dplaces is not None:
-                there = dplaces[first - t - 1 :].unflatten(1, (2, heads, -1))
-                there[:, 0] += torch.einsum("nhb,hdb->nhd", ds, query)
-                there[:, 1] += torch.einsum("nhb,hdb->nhd", p, da)
-            if mean is not None:
-                torch.sum(dquery * z[t, 4 * H :], 1, out=dby[t, :H])
-                torch.sum(dfound[t] * a[t], 1, out=dby[t, H:])
-                dquery *= by[:H]
-                dvariance = -0.5 * dby[t] * scale * inverse[t] ** 3
-                dmean = -2 * mean[t] * dvariance
-                dmean[H:] -= da.flatten(0, 1).sum(1)
-                dsums[first : t + 1] += torch.stack([dmean, dvariance]) * share[t]
-                dm[t] += seen[t] * (dsums[t, 0, :, None] + 2 * m[t] * dsums[t, 1, :, None])
-            if kind.activation:
-                dm[t] *= torch.where(m[t] > 0, 1.0, m[t] + 1)
-            torch.mm(hidden_t, dz[t], out=dh)
-            dc.mul_(f[t]).addmm_(memory_t, dm[t])
-        flat = _flat(dz)
-        dgates = flat[:, : 4 * H]
-        found, dscale, dshift = a, None, None
+        T, H, B = a.shape
+        dm, dplaces = torch.zeros_like(m), None if places is None else torch.zeros_like(places).unsqueeze(2)
+        look = _Look(m, places, kind)
+        look.gradients_of(dm, dplaces)
+        dx = torch.empty_like(x) if ctx.needs_input_grad[0] else None
+        dinput, dhidden, dattention, dmemory = map(torch.zeros_like, (input, hidden, attention, memory))
+        dz, dz_sum, dh, dc = z.new_empty(5 * H, B), z.new_zeros(5 * H, B), z.new_zeros(H, B), z.new_zeros(H, B)
+        dgates, dquery, da = dz[: 4 * H], dz[4 * H :], z.new_empty(H, B)
+        do, di, df, dg = dgates.chunk(4)
         if mean is not None:
-            found = torch.addcmul(shift.unsqueeze(1), a, (inverse * scale)[:, H:].unsqueeze(2))
-            dscale, dshift = (dby * inverse).sum(0), dfound.sum((0, 2))
-        flat_dm = _flat(dm)
-        return (
-            torch.matmul(input.t(), dz) if ctx.needs_input_grad[0] else None,
-            flat.t() @ _flat(x),
-            flat.sum(0),
-            flat[B:].t() @ _flat(h[:-1]),
-            dgates.t() @ _flat(found),
-            flat_dm.t() @ _flat(c[:-1]),
-            flat_dm.sum(0),
-            dplaces,
-            dscale,
-            dshift,
-            None,
-            None,
-            None,
-        )
+            dscale, dshift = torch.zeros_like(scale), torch.zeros_like(shift)
+            dsums = mean.new_zeros(T, 2, 2 * H)
+        for t in reversed(range(T)):
+            now, c_t, c_next, m_t, dm_t = z[t], c[t], c[t + 1], m[t], dm[t]
+            o, i, f, g = now[: 4 * H].chunk(4)
+            query, found = now[4 * H :], a[t]
+            dh += grad[t]
+            # h = o elu(c), c_next = f c + i g
+            if kind.elu:
+                out = F.elu(c_next)
+                dc += torch.ops.aten.elu_backward(dh * o, 1.0, 1.0, 1.0, True, out)
+            else:
+                out = c_next.tanh()
+                dc += torch.ops.aten.tanh_backward(dh * o, out)
+            torch.mul(dh, out, out=do)
+            torch.mul(dc, g, out=di)
+            torch.mul(dc, c_t, out=df)
+            torch.mul(dc, i, out=dg)
+            inner = dgates[: 3 * H]
+            torch.ops.aten.sigmoid_backward.grad_input(inner, now[: 3 * H], grad_input=inner)
+            torch.ops.aten.tanh_backward.grad_input(dg, g, grad_input=dg)
+            torch.mm(attention.t(), dgates, out=da)
+            if mean is None:
+                look.backward(t, query, da, dquery)
+            else:
+                by = (inverse[t] * scale).unsqueeze(1)
+                dshift += da.sum(1)
+                dby = torch.cat([query, da * found]).view(2, H, B)
+                found = torch.addcmul(shift.unsqueeze(1), found, by[H:])
+                da *= by[H:]
+                look.backward(t, query * by[:H], da, dquery)
+                dby[0] *= dquery
+                dquery *= by[:H]
+                dby = dby.sum(2).flatten()
+                dscale += dby * inverse[t]
+                dvariance = -0.5 * dby * scale * inverse[t] ** 3
+                dmean = -2 * mean[t] * dvariance
+                dmean[H:] -= da.sum(1)
+                dsums[max(0, t + 1 - kind.window) : t + 1] += torch.stack([dmean, dvariance]) * share[t]
+                dm_t += seen[t] * (dsums[t, 0, :, None] + 2 * m_t * dsums[t, 1, :, None])
+            if kind.activation:
+                torch.ops.aten.elu_backward.grad_input(dm_t, 1.0, 1.0, 1.0, True, m_t, grad_input=dm_t)
+            dinput.addmm_(dz, x[t].t())
+            dhidden.addmm_(dz, h[t].t())
+            dattention.addmm_(dgates, found.t())
+            dmemory.addmm_(dm_t, c_t.t())
+            dz_sum += dz
+            if dx is not None:
+                torch.mm(input.t(), dz, out=dx[t])
+            torch.mm(hidden.t(), dz, out=dh)
+            dc.mul_(f).addmm_(memory.t(), dm_t)
+        weights = (dinput, dz_sum.sum(1), dhidden, dattention, dmemory, dm.sum((0, 2)))
+        norm = (None, None) if mean is None else (dscale, dshift)
+        return dx, *weights, None if dplaces is None else dplaces.squeeze(2), *norm, None, None, None
+
+
+class _Look:
+    """The attention of one step after the other to the memory `m`, (T, 2H, B), as far as it is written."""
+
+    def __init__(self, m: Tensor, places: Tensor | None, kind: Kind) -> None:
+        self.window, self.shape = kind.window, (kind.heads, -1, m.shape[2])
+        self.keys, self.values = self._parts(m)
+        self.places = None if places is None else self._parts(places.unsqueeze(2))
+        n = min(kind.window, len(m))
+        self.products = m.new_empty(n, *self.keys.shape[1:])
+        self.scores = m.new_empty(n, kind.heads, m.shape[2])
+
+    def gradients_of(self, m: Tensor, places: Tensor | None) -> None:
+        """Where `backward` adds: (T, 2H, B) and (window, 2H, 1)."""
+        self.dkeys, self.dvalues = self._parts(m)
+        self.dplaces = None if places is None else self._parts(places)
+
+    def attend(self, t: int, query: Tensor, out: Tensor) -> None:
+        """Both (H, B)."""
+        keys, values = self._window(t)
+        p = self._softmax(keys, query.view(self.shape))
+        products = torch.mul(values, p.unsqueeze(2), out=self.products[: len(p)])
+        torch.sum(products, 0, out=out.view(self.shape))
+
+    def backward(self, t: int, query: Tensor, dout: Tensor, dquery: Tensor) -> None:
+        """Writes the gradient of the query, and adds those of the memory and the places."""
+        keys, values = self._window(t)
+        query, dout = query.view(self.shape), dout.view(self.shape)
+        p = self._softmax(keys, query)  # (n, heads, B)
+        products = self.products[: len(p)]
+        dp = torch.sum(torch.mul(values, dout, out=products), 2, out=self.scores[: len(p)])
+        ds = torch._softmax_backward_data(dp, p, 0, p.dtype)
+        torch.mul(keys, ds.unsqueeze(2), out=products)
+        torch.sum(products, 0, out=dquery.view(self.shape))
+        here = slice(t + 1 - len(p), t + 1)
+        self.dkeys[here].addcmul_(ds.unsqueeze(2), query)
+        self.dvalues[here].addcmul_(p.unsqueeze(2), dout)
+        if self.dplaces is not None:
+            for gradient, by, what in zip(self.dplaces, (ds, p), (query, dout), strict=True):
+                gradient[-len(p) :] += torch.einsum("nhb,hdb->nhd", by, what).unsqueeze(-1)
+
+    def _softmax(self, keys: Tensor, query: Tensor) -> Tensor:
+        n = len(keys)
+        products = torch.mul(keys, query, out=self.products[:n])
+        return torch.sum(products, 2, out=self.scores[:n]).softmax(0)
+
+    def _window(self, t: int) -> tuple[Tensor, Tensor]:
+        """Keys and values of the states up to that of step `t`, each (n, heads, d, B)."""
+        first = max(0, t + 1 - self.window)
+        keys, values = self.keys[first : t + 1], self.values[first : t + 1]
+        if self.places is None:
+            return keys, values
+        n = len(keys)
+        return keys + self.places[0][-n:], values + self.places[1][-n:]
+
+    def _parts(self, memory: Tensor) -> tuple[Tensor, Tensor]:
+        heads = self.shape[0]
+        keys, values = memory.unflatten(1, (2, heads, -1)).unbind(1)
+        return keys, values
 
 
 class _Windows:
@@ -295,7 +343,7 @@ class _Windows:
         count = F.pad(seen.sum(1).cumsum(0), (window, 0))
         self.share = 1 / (count[window:] - count[:-window]).clamp(min=1)  # (T)
 
-    def look(self, t: int) -> None:
+    def write(self, t: int) -> None:
         now = self.m[t]
         torch.mv(now, self.seen[t], out=self.sums[t, 0])
         torch.mv(now * now, self.seen[t], out=self.sums[t, 1])
@@ -303,14 +351,3 @@ class _Windows:
         self.mean[t] = mean
         torch.addcmul(square, mean, mean, value=-1, out=self.inverse[t])
         self.inverse[t].clamp_(min=0).add_(self.eps).rsqrt_()
-
-
-def _window(memory: Tensor, places: Tensor | None, t: int, window: int) -> Tensor:
-    """The memory that step `t` looks at, of the states up to its own, with what their places add."""
-    there = memory[max(0, t + 1 - window) : t + 1]
-    return there if places is None else there + places[-len(there) :].unsqueeze(2)
-
-
-def _flat(x: Tensor) -> Tensor:
-    """(T, F, B) -> (T B, F), in the order that a product over all steps reads it."""
-    return x.transpose(1, 2).reshape(-1, x.shape[1])
