@@ -120,6 +120,11 @@ class _Recorder(TorchFunctionMode):
             if isinstance(output, Tensor):
                 self.trace.outputs.setdefault(path, output)
                 self.maker[id(output)] = path
+                # What is computed out of sight, as a recurrence is, has the module's own layer behind it.
+                weighted = any(p.ndim > 1 for p in module.parameters())
+                behind = self.depth.get(id(args[0]), 0) if args else 0
+                self.depth[id(output)] = max(behind + weighted, self.depth.get(id(output), 0))
+                self.alive.append(output)
 
         return hook
 
