@@ -9,7 +9,7 @@ from automl.export.speed import Speed
 from automl.tasks import Task
 from automl.tasks.base import Split
 
-MOST = 20  # labels whose confusion matrix a page has room for, and lines of confusions where it has not
+MOST_LABELS = 20  # of the confusion matrix on the page; of more labels, as many lines of confusions
 CONFUSION = "confusion.csv"  # has the matrix where the page has not
 SPLITS: tuple[Split, ...] = ("train", "validation", "test")
 
@@ -154,7 +154,7 @@ def _scores(scores: ScoreCard) -> str:
             ),
         ),
     ]
-    if len(scores.labels) <= MOST:
+    if len(scores.labels) <= MOST_LABELS:
         parts += [
             "The confusion matrix: a line for each true label, a column for each answer.",
             table(
@@ -165,7 +165,7 @@ def _scores(scores: ScoreCard) -> str:
     else:
         parts += [
             f"The most frequent confusions; `{CONFUSION}` has the whole matrix, a line for each true label.",
-            table(["true", "answered", "times"], scores.confusions()[:MOST]),
+            table(["true", "answered", "times"], scores.confusions()[:MOST_LABELS]),
         ]
     return "\n\n".join(parts)
 
