@@ -127,11 +127,15 @@ class ImageTraining(ClassificationTraining):
 
 @dataclass(frozen=True, kw_only=True)
 class TaskConfigs:
-    """The types of a task's configuration, and `dimensions`: of the inputs of backbones that fit it."""
+    """The types of a task's configuration.
+
+    dimensions: of the inputs of backbones that fit the task; None for a task that makes its models by itself,
+        to which `model.backbone` and `model.options` say what it likes.
+    """
 
     data: type[Data]
     training: type[Training]
-    dimensions: int
+    dimensions: int | None
 
 
 # A task of one's own, `file.py:Class`, has such a value as its attribute `configs`.
@@ -179,9 +183,10 @@ class TrialConfig:
             elif not isinstance(value, kind):
                 problems.append(f"{name} of task {self.task} must be a {kind.__name__}; got {value!r}")
         if not problems:
-            problems += [p for part in (self.data, self.model, self.training) for p in part.problems()]
+            parts = (self.data, self.training, *((self.model,) if configs.dimensions is not None else ()))
+            problems += [problem for part in parts for problem in part.problems()]
         backbone = BACKBONES.get(self.model.backbone)
-        if backbone is not None and backbone.dimensions != configs.dimensions:
+        if backbone is not None and configs.dimensions is not None and backbone.dimensions != configs.dimensions:
             fit = [name for name, other in BACKBONES.items() if other.dimensions == configs.dimensions]
             problems.append(
                 f"backbone {self.model.backbone} takes inputs with {backbone.dimensions} spatial dimensions, "

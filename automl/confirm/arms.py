@@ -69,8 +69,8 @@ def choose_arms(
 
     The best `top` different trials that are neither a baseline nor a control are the finalists. The control
     is the best trial of 1x1 convolutions alone, or the first finalist with its attentions replaced by them
-    where no such trial was completed. One arm has the first finalist's hyperparameters and number of modules, and
-    types and places by chance. Where attention is no matter of placement there are no such two arms.
+    where no such trial was completed. One arm has the first finalist's hyperparameters and number of modules,
+    and types and places by chance. Where attention is no matter of placement there are no such two arms.
 
     Raises InputError when the search has no finished baseline or no other finished trial.
     """

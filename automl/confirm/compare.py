@@ -8,7 +8,7 @@ from typing import Any
 
 from attention import InputError, unknown
 from automl.config.settings import command
-from automl.confirm.protocol import VERDICT, confirmations
+from automl.confirm.protocol import VERDICT_FILE, confirmations
 from automl.confirm.statistics import ALPHA, Difference, Word, holm, paired, step_down, unpaired
 from automl.data.manifest import Manifest
 from automl.storage.folder import SearchMetadata, exists, find_search, named
@@ -174,12 +174,12 @@ def _find(name: str, storage: str) -> Sample:
 def _of_search(name: str, folder: Path, metadata: SearchMetadata, wanted: str | None) -> Sample:
     there = confirmations(folder)
     confirm = command("confirm --search", metadata.name, metadata.settings.storage)
-    if not there or not (there[-1] / VERDICT).is_file():
+    if not there or not (there[-1] / VERDICT_FILE).is_file():
         raise InputError(
             f"search {metadata.name!r} has not been confirmed, and one seed a trial says nothing of how far "
             f"seeds differ; run: {confirm}"
         )
-    file = there[-1] / VERDICT
+    file = there[-1] / VERDICT_FILE
     try:
         verdict = json.loads(file.read_text())
         complete, arms = verdict["complete"], {arm["name"]: arm for arm in verdict["arms"]}

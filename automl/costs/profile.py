@@ -153,7 +153,7 @@ def _key(*parts: Any) -> str:
     *what, runtime = parts
     cuda = runtime.device.type == "cuda"
     name = torch.cuda.get_device_name(runtime.device) if cuda else processor()
-    ways = [str(runtime.dtype), choose(runtime, 10**9), runtime.share]
+    ways = [str(runtime.dtype), choose(runtime, 10**9), runtime.memory_fraction]
     here = [name, torch.get_num_threads(), torch.__version__, code_digest()]
     return hashlib.sha256(json.dumps([*what, ways, here], sort_keys=True).encode()).hexdigest()[:32]
 

@@ -34,7 +34,7 @@ PRECISE = 0.02  # half the width of the interval, as a part of the ratio, at whi
 BELIEVED = 0.03  # and up to which the ratio is used
 LEAST, ROUND = 8, 4  # pairs before the first look at the interval, and from one look to the next
 VALIDATIONS = 5  # pairs of validation passes at first, and then one a round: a small part of an epoch
-SHARE = 0.05  # of the training's own time that measuring may take
+MEASURING_FRACTION = 0.05  # of the training's own time that measuring may take
 ALLOWED = 1.0  # seconds that it may take in any case
 ERROR = 0.1  # of the logarithm of a ratio of counted work: the standard deviation
 BLOCK = 0.01  # seconds that a timing on a GPU takes at least, by repeating the step
@@ -143,7 +143,9 @@ def measure_time_ratio(
         for _ in range(1 if again else VALIDATIONS):
             timings.validations.append(_in_turn(ours, theirs, "validate", len(timings.validations)))
         found = _ratio(ours, theirs, timings, floor=1.0 if at_least_one else 0.0)
-        allowed = max(ALLOWED, SHARE * baseline.config.training.epochs * found.epoch / found.ratio)
+        allowed = max(
+            ALLOWED, MEASURING_FRACTION * baseline.config.training.epochs * found.epoch / found.ratio
+        )
         if _width(found) <= PRECISE or elapsed(task.runtime) - begun > allowed:
             break
     return found if _width(found) <= BELIEVED else _with_counted(found, ours, theirs)

@@ -12,7 +12,7 @@ from automl.tasks import Task
 from automl.tasks.base import Split
 
 ELSEWHERE = ("source", "path", "subset")  # of the data, told in other places or nobody's business
-MOST = 20  # labels whose confusion matrix a page has room for, and lines of confusions where it has not
+MOST_LABELS = 20  # of the confusion matrix on the page; of more labels, as many lines of confusions
 CONFUSION = "confusion.csv"  # has the matrix where the page has not
 SPLITS: tuple[Split, ...] = ("train", "validation", "test")
 
@@ -157,7 +157,7 @@ def _scores(scores: ScoreCard) -> str:
             ),
         ),
     ]
-    if len(scores.labels) <= MOST:
+    if len(scores.labels) <= MOST_LABELS:
         parts += [
             "The confusion matrix: a line for each true label, a column for each answer.",
             table(
@@ -168,7 +168,7 @@ def _scores(scores: ScoreCard) -> str:
     else:
         parts += [
             f"The most frequent confusions; `{CONFUSION}` has the whole matrix, a line for each true label.",
-            table(["true", "answered", "times"], scores.confusions()[:MOST]),
+            table(["true", "answered", "times"], scores.confusions()[:MOST_LABELS]),
         ]
     return "\n\n".join(parts)
 

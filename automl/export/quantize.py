@@ -28,7 +28,7 @@ import onnx
 from onnxruntime.quantization import CalibrationDataReader, QuantFormat, QuantType, quantize_static
 from onnxruntime.quantization.shape_inference import quant_pre_process
 
-IMAGES = 256  # training inputs that the ranges are taken from
+CALIBRATION_INPUTS = 256  # training inputs that the ranges are taken from
 BATCH = 32
 KINDS = ("int8",)
 QUANTIZED = ("Conv", "Gemm", "Add", "MaxPool", "Relu")

@@ -137,7 +137,7 @@ class Task(ABC):
     def artifact(self, model: nn.Module) -> tuple[nn.Module, Tensor]:
         """What is deployed: a module from raw inputs to answers, and an example batch of raw inputs."""
 
-    def share(self, storage: Storage, folder: Path, splits: Sequence[Split]) -> dict[str, Any] | None:
+    def share_data(self, storage: Storage, folder: Path, splits: Sequence[Split]) -> dict[str, Any] | None:
         """Put what trials on other machines need of these splits into the storage, once for all of them.
 
         folder: of the search, which remembers it. Returns what `automl.data.shared.use` takes there; None

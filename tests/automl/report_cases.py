@@ -12,8 +12,7 @@ from optuna.study import StudyDirection
 from optuna.trial import FrozenTrial, TrialState, create_trial
 
 from automl.config.settings import Settings
-from automl.storage.folder import FILE as ABOUT
-from automl.storage.folder import FORMAT
+from automl.storage.folder import FORMAT, SEARCH_FILE
 from search.config import TrialConfig
 from search.halving import Rungs
 from search.metric import ACCURACY
@@ -205,7 +204,7 @@ def save_search(
             "versions": {"torch": "2.15.0", "optuna": "5.0.0"},
         },
     }
-    (folder / ABOUT).write_text(json.dumps(metadata))
+    (folder / SEARCH_FILE).write_text(json.dumps(metadata))
     ways = [
         StudyDirection.MAXIMIZE if plan.better(o) > 0 else StudyDirection.MINIMIZE for o in plan.objectives
     ]

@@ -14,7 +14,7 @@ import pytest
 from attention import InputError
 from automl.config.settings import Settings
 from automl.storage.folder import (
-    FILE,
+    SEARCH_FILE,
     SearchMetadata,
     find_latest,
     find_search,
@@ -207,7 +207,7 @@ DAMAGES: dict[str, Callable[[str], str]] = {
 @pytest.mark.parametrize("damage", DAMAGES)
 def test_damage_is_told(damage: str, tmp_path: Path) -> None:
     folder, _ = make(tmp_path)
-    file = folder / FILE
+    file = folder / SEARCH_FILE
     file.write_text(DAMAGES[damage](file.read_text()))
     with pytest.raises(InputError) as error, old_folder("mine", str(tmp_path)):
         pass
