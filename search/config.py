@@ -53,9 +53,9 @@ class ImageData(Data):
 
 @dataclass(frozen=True, kw_only=True)
 class SequenceData(Data):
-    """Series of sensor readings. source: `ucihar`, or `series` for files of one's own."""
+    """Sequences of sensor readings. source: `ucihar`, which is downloaded where there is no path."""
 
-    source: str = "series"
+    source: str = "ucihar"
 
 
 @dataclass(frozen=True, kw_only=True)

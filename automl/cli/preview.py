@@ -68,7 +68,7 @@ class Preview:
     slots: int
     hours: float | None
     disk: float
-    detectable: float
+    detectable: float | None
 
     def to_json(self) -> dict[str, Any]:
         return asdict(self)
@@ -97,10 +97,11 @@ class Preview:
                 f"{duration(3600 * self.hours)}, {self.hours * self.slots:.2g} device hours"
             )
         yield f"disk        {self.disk / 1e6:.0f} MB of checkpoints at most"
-        yield (
-            f"confirm     {SEEDS} seeds would show {100 * self.detectable:.1f} points of difference, 4 times "
-            f"in 5, on a test split of the validation split's size"
-        )
+        if self.detectable is not None:
+            yield (
+                f"confirm     {SEEDS} seeds would show {100 * self.detectable:.1f} points of difference, 4 "
+                f"times in 5, on a test split of the validation split's size"
+            )
 
 
 def preview(settings: Settings) -> Preview:
@@ -154,7 +155,7 @@ def preview(settings: Settings) -> Preview:
         slots=at_once,
         hours=hours,
         disk=checkpoint * (settings.keep + 1 + 2 * at_once),
-        detectable=detectable(task.size("validation"), SEEDS),
+        detectable=detectable(task.size("validation"), SEEDS) if task.metric.noise == "binomial" else None,
     )
 
 

@@ -10,7 +10,7 @@ from torch import Tensor, nn
 from attention import InputError
 from automl.config.runtime import Runtime
 from automl.data.manifest import Manifest
-from automl.data.sequences import Sequences, describe_splits, make_manifest, open_sequences
+from automl.data.sequences import Sequences, describe_splits, make_manifest, open_sequences, source_of
 from automl.tasks.base import Inputs, Part, Split, Task
 from automl.tasks.evaluator import ClassificationEvaluator
 from backbones import build, call, insert
@@ -21,10 +21,15 @@ SPLITS: Sequence[Split] = ("train", "validation", "test")
 ANSWERED = 64  # raw sequences in a batch of `answers`
 
 
+def source(data: SequenceData) -> str:
+    """Where the sequences are from: what lies at a path says it by itself."""
+    return data.source if data.path is None else source_of(data.path)
+
+
 @lru_cache(maxsize=4)
 def sequences(data: SequenceData, split: Split) -> Sequences:
     """The sequences of a split. Opened once in a process, however many trials run in it."""
-    return open_sequences(data.source, split, path=data.path, subset=data.subset)
+    return open_sequences(source(data), split, path=data.path, subset=data.subset)
 
 
 @lru_cache(maxsize=4)
@@ -67,7 +72,7 @@ class SequenceClassification(Task):
     @classmethod
     def manifest(cls, config: TrialConfig) -> Manifest:
         data, _ = _typed(config)
-        return make_manifest(data.source, path=data.path, subset=data.subset)
+        return make_manifest(source(data), path=data.path, subset=data.subset)
 
     @property
     def labels(self) -> list[str]:
@@ -116,7 +121,7 @@ class SequenceClassification(Task):
         return labels.bincount().max().item() / len(labels)
 
     def describe_splits(self) -> dict[str, str]:
-        return describe_splits(self.data.source, path=self.data.path, subset=self.data.subset)
+        return describe_splits(source(self.data), path=self.data.path, subset=self.data.subset)
 
     def _with_mask(self, values: Tensor, mask: Tensor) -> Inputs:
         return (values, mask) if self.padded else values

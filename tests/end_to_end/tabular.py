@@ -7,12 +7,12 @@ from pathlib import Path
 import numpy as np
 import optuna
 import torch
+from automl.tasks.deployment import Deployment
 from torch import Tensor, nn
 
 from automl.config.runtime import Runtime
 from automl.data.manifest import Manifest
 from automl.tasks import Part, Split, Task
-from automl.tasks.deployment import Deployment
 from automl.tasks.evaluator import Evaluator
 from search.config import Data, Model, TaskConfigs, Training, TrialConfig
 from search.metric import Metric
