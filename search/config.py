@@ -183,10 +183,10 @@ class TrialConfig:
             elif not isinstance(value, kind):
                 problems.append(f"{name} of task {self.task} must be a {kind.__name__}; got {value!r}")
         if not problems:
-            parts = (self.data, self.training, *((self.model,) if configs.dimensions is not None else ()))
-            problems += [problem for part in parts for problem in part.problems()]
+            problems += [p for part in (self.data, self.training) for p in part.problems()]
+            problems += self.model.problems() if configs.dimensions is not None else []
         backbone = BACKBONES.get(self.model.backbone)
-        if backbone is not None and configs.dimensions is not None and backbone.dimensions != configs.dimensions:
+        if backbone is not None and configs.dimensions not in (None, backbone.dimensions):
             fit = [name for name, other in BACKBONES.items() if other.dimensions == configs.dimensions]
             problems.append(
                 f"backbone {self.model.backbone} takes inputs with {backbone.dimensions} spatial dimensions, "

@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from hashlib import sha256
 from pathlib import Path
 
 import numpy as np
@@ -80,7 +81,9 @@ class Weights(Task):
         for split in ROWS:
             x, y = rows(split, config.data)
             table = torch.cat([x, y], dim=1).numpy()
-            splits[split] = [(f"{split}/{i}", "", row.tobytes()) for i, row in enumerate(table)]
+            splits[split] = [
+                (f"{split}/{i}", "", sha256(row.tobytes()).digest()) for i, row in enumerate(table)
+            ]
         return Manifest.of(splits)
 
     def model(self) -> nn.Module:
@@ -122,7 +125,9 @@ class Weights(Task):
         return {"measures": self.table(split)[0][:count]}
 
     @classmethod
-    def read_inputs(cls, paths: Sequence[Path], config: TrialConfig) -> Iterator[tuple[str, dict[str, np.ndarray]]]:
+    def read_inputs(
+        cls, paths: Sequence[Path], config: TrialConfig
+    ) -> Iterator[tuple[str, dict[str, np.ndarray]]]:
         for path in paths:
             for i, row in enumerate(np.loadtxt(path, delimiter=",", dtype=np.float32, ndmin=2)):
                 yield f"{path.name}:{i + 1}", {"measures": row[None]}
