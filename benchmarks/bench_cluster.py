@@ -40,6 +40,7 @@ from automl.tracking.process import MlflowProcess
 from automl.tracking.run_spec import RunSpec, below
 from automl.tracking.tracker import Tracker
 from cluster import ClusterCapacity, TrialResources
+from search.metric import ACCURACY
 from search.record import Report
 from search.samplers import load_sampler
 from search.search_scheduler import SearchScheduler
@@ -186,9 +187,7 @@ def main() -> None:
     with tempfile.TemporaryDirectory() as scratch, capture_library_logs(Path(scratch) / "log.txt"):
         os.chdir(scratch)
         folder = Path(scratch)
-        plan = Plan(
-            trials=options.trials, budget=EPOCHS, metric="accuracy", maximize=True, objectives=["accuracy"]
-        )
+        plan = Plan(trials=options.trials, budget=EPOCHS, metric=ACCURACY, objectives=["accuracy"])
         run_spec = RunSpec(
             experiment="cluster",
             name="cluster",

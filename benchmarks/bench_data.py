@@ -18,7 +18,7 @@ from torchvision import datasets, transforms
 from automl.config.runtime import Runtime
 from automl.data.images.augment import MEAN, STD
 from automl.tasks import open_task
-from search.config import Data, Training, TrialConfig
+from search.config import ImageData, ImageTraining, TrialConfig
 
 DEVICE = find_device()
 ON_GPU = DEVICE.type == "cuda"
@@ -67,8 +67,8 @@ def main() -> None:
         folder = make_pictures(Path(scratch) / "pictures", train=IMAGES * 5 // 4, test=40)
         for size in (64, 128):
             config = TrialConfig(
-                data=Data(source="folder", path=str(folder), size=size),
-                training=Training(batch_size=BATCH, epochs=1),
+                data=ImageData(source="folder", path=str(folder), size=size),
+                training=ImageTraining(batch_size=BATCH, epochs=1),
             )
             task = open_task(config, Runtime(device=DEVICE))
             check(next(iter(task.batches(0)))[0], size)

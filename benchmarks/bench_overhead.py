@@ -21,7 +21,7 @@ from automl.config.settings import Settings
 from automl.search.run import run_search
 from automl.tasks import open_task
 from automl.training.loop import fit, start
-from search.config import Data, Model, Training, TrialConfig
+from search.config import ImageData, ImageTraining, Model, TrialConfig
 from search.study import open_study, read_history
 
 TRIALS = 100
@@ -31,9 +31,9 @@ SLOTS = 2
 
 def config(seed: int, rate: float = 1e-3) -> TrialConfig:
     return TrialConfig(
-        data=Data(source="digits", size=32, subset=0.05),
-        model=Model(backbone="xresnet18", width=0.25),
-        training=Training(epochs=1, batch_size=16, learning_rate=rate),
+        data=ImageData(source="digits", size=32, subset=0.05),
+        model=Model(backbone="xresnet18", options={"width": 0.25}),
+        training=ImageTraining(epochs=1, batch_size=16, learning_rate=rate),
         seed=seed,
     )
 

@@ -20,7 +20,7 @@ from attention import Spec
 from automl.config.runtime import Runtime
 from automl.tasks import open_task
 from automl.training.loop import fit, start
-from search.config import Data, Model, Training, TrialConfig
+from search.config import ImageData, ImageTraining, Model, TrialConfig
 
 TRIALS = 8
 IMAGES = 4096
@@ -28,9 +28,9 @@ IMAGES = 4096
 
 def trials(folder: str, device: str, epochs: int, share: float, count: int, ready, go) -> None:
     config = TrialConfig(
-        data=Data(source="folder", path=folder, size=64),
+        data=ImageData(source="folder", path=folder, size=64),
         model=Model(backbone="xresnet18", placement={"stage1.block2.branch": Spec("ssa")}),
-        training=Training(epochs=epochs),
+        training=ImageTraining(epochs=epochs),
     )
     runtime = Runtime(device=torch.device(device), memory_fraction=share)
     task = open_task(config, runtime)

@@ -25,7 +25,7 @@ from automl.data.archive import extracted
 from automl.tasks import Task, open_task
 from automl.tasks.image_classification import images
 from automl.training.loop import evaluate, fit, start
-from search.config import Data, Model, Training, TrialConfig
+from search.config import ImageData, ImageTraining, Model, TrialConfig
 
 DEVICE = find_device()
 SEEDS = (0, 1, 2)
@@ -35,9 +35,9 @@ ARCHIVE = DATA / "imagenette2-128.tgz"
 
 def config(seed: int) -> TrialConfig:
     return TrialConfig(
-        data=Data(source="nette", path=str(ARCHIVE), size=64, subset=0.1),
+        data=ImageData(source="nette", path=str(ARCHIVE), size=64, subset=0.1),
         model=Model(backbone="xresnet18", placement={"stage1.block2.branch": Spec("ssa")}),
-        training=Training(epochs=5, batch_size=64, learning_rate=3e-3, weight_decay=1e-2),
+        training=ImageTraining(epochs=5, batch_size=64, learning_rate=3e-3, weight_decay=1e-2),
         seed=seed,
     )
 

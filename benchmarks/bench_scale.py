@@ -21,7 +21,7 @@ from harness import Row, show, write
 from automl.config.settings import Settings
 from automl.search.run import run_search
 from search import choices
-from search.config import Data, Model, TrialConfig
+from search.config import ImageData, Model, TrialConfig
 from search.study import open_study
 
 
@@ -29,7 +29,9 @@ def trivial(trial: optuna.Trial) -> TrialConfig:
     """The space."""
     training = choices.training(trial, epochs=1)
     return TrialConfig(
-        data=Data(source="digits", size=32, subset=0.12), model=Model(width=0.25), training=training
+        data=ImageData(source="digits", size=32, subset=0.12),
+        model=Model(options={"width": 0.25}),
+        training=training,
     )
 
 

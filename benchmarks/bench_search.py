@@ -24,6 +24,7 @@ from curves import EPOCHS, FILE, SEEDS, name_of, space
 from harness import Row, show, write
 from scipy.stats import spearmanr
 
+from search.metric import ACCURACY
 from search.record import Report
 from search.samplers import load_sampler
 from search.search_scheduler import SearchScheduler
@@ -77,7 +78,7 @@ def run(goal: Goal, ask: Callable[[], object], step: Callable[[object, int], boo
 
 def ours(goal: Goal, seed: int) -> None:
     study = optuna.create_study(direction="maximize")
-    plan = Plan(trials=None, budget=EPOCHS, metric="accuracy", maximize=True, objectives=["accuracy"])
+    plan = Plan(trials=None, budget=EPOCHS, metric=ACCURACY, objectives=["accuracy"])
     scheduler = SearchScheduler(
         study,
         Space(name="curves", draw=space, baseline={"modules": 0}, summary=""),

@@ -28,7 +28,7 @@ from automl.tasks import open_task
 from automl.training.graphs import record
 from automl.training.loop import start, total_steps, train_epoch
 from automl.training.step import GraphedStep, Step, make_step
-from search.config import Data, Model, Training, TrialConfig
+from search.config import ImageData, ImageTraining, Model, TrialConfig
 
 DEVICE = find_device()
 ON_GPU = DEVICE.type == "cuda"
@@ -206,9 +206,9 @@ def main() -> None:
             folder = make_pictures(Path(scratch) / f"pictures{count}", train=count, test=40)
             site = "stage1.block2.branch" if backbone == "xresnet18" else "stage1.block3.branch"
             config = TrialConfig(
-                data=Data(source="folder", path=str(folder), size=size),
+                data=ImageData(source="folder", path=str(folder), size=size),
                 model=Model(backbone=backbone, placement={site: Spec(attention)} if attention else {}),
-                training=Training(batch_size=BATCH, epochs=1),
+                training=ImageTraining(batch_size=BATCH, epochs=1),
             )
             case = f"{backbone}{'+' + attention if attention else ''} {size}px"
             if ON_GPU:

@@ -28,7 +28,7 @@ from automl.config.runtime import Runtime
 from automl.costs.time_ratio import TimeRatio, Timings, measure_time_ratio
 from automl.tasks import open_task
 from automl.training.clock import processor_time
-from search.config import Data, Model, Training, TrialConfig
+from search.config import ImageData, ImageTraining, Model, TrialConfig
 
 RUNTIME = Runtime(device=torch.device("cpu"))
 TRUTH = 12  # measurements on the quiet machine whose timings make up a truth
@@ -37,9 +37,9 @@ BRANCH = "stage1.block2.branch"
 
 def config(batch_size: int = 64, **model: Any) -> TrialConfig:
     return TrialConfig(
-        data=Data(source="digits", size=32),
-        model=Model(**{"backbone": "xresnet18", "width": 0.25, **model}),
-        training=Training(epochs=6, batch_size=batch_size),
+        data=ImageData(source="digits", size=32),
+        model=Model(**{"backbone": "xresnet18", "options": {"width": 0.25}, **model}),
+        training=ImageTraining(epochs=6, batch_size=batch_size),
     )
 
 

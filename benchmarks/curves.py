@@ -21,7 +21,7 @@ from attention import ATTENTIONS, Spec
 from automl.config.runtime import Runtime
 from automl.tasks import open_task
 from automl.training.loop import fit, start
-from search.config import Data, Model, Training, TrialConfig
+from search.config import ImageData, ImageTraining, Model, TrialConfig
 
 FILE = Path(__file__).parent / "data" / "curves.parquet"
 SITES = [f"stage{stage}.block{block}.branch" for stage in (1, 2) for block in (1, 2)]
@@ -32,9 +32,9 @@ SEEDS = 3
 
 def configure(placement: dict[str, Spec], seed: int = 0) -> TrialConfig:
     return TrialConfig(
-        data=Data(source="digits", size=24, subset=0.1),
-        model=Model(backbone="xresnet18", width=0.125, placement=placement),
-        training=Training(epochs=EPOCHS, batch_size=16, learning_rate=3e-3),
+        data=ImageData(source="digits", size=24, subset=0.1),
+        model=Model(backbone="xresnet18", options={"width": 0.125}, placement=placement),
+        training=ImageTraining(epochs=EPOCHS, batch_size=16, learning_rate=3e-3),
         seed=seed,
     )
 

@@ -8,7 +8,7 @@ import optuna
 from attention import ATTENTIONS, Spec
 from attention.spec import Option
 from backbones import Placement, Site
-from search.config import Optimizer, Training
+from search.config import ImageTraining, Optimizer
 
 # Parameters that make `training` return the published defaults of SimpleSelfAttention.
 PUBLISHED: Mapping[str, Any] = {
@@ -85,7 +85,7 @@ def attention(trial: optuna.Trial, i: int, channels: int) -> Spec:
     return Spec(kind, options)
 
 
-def training(trial: optuna.Trial, *, epochs: int) -> Training:
+def training(trial: optuna.Trial, *, epochs: int) -> ImageTraining:
     """Optimiser, schedule and regularisation for `epochs` epochs."""
     optimizer: Optimizer = trial.suggest_categorical("optimizer", ["adamw", "sgd"])  # type: ignore[assignment]
     # The two optimisers' scales are orders of magnitude apart, so each has parameters of its own.
@@ -95,7 +95,7 @@ def training(trial: optuna.Trial, *, epochs: int) -> Training:
     else:
         learning_rate = trial.suggest_float("sgd.learning_rate", 1e-2, 1.0, log=True)
         weight_decay = trial.suggest_float("sgd.weight_decay", 1e-5, 1e-2, log=True)
-    return Training(
+    return ImageTraining(
         epochs=epochs,
         optimizer=optimizer,
         learning_rate=learning_rate,

@@ -12,7 +12,8 @@ from math import isfinite
 from typing import Any, Literal, Union, get_args, get_origin, get_type_hints
 
 from attention import InputError, Spec, unknown
-from backbones import BACKBONES, Placement
+from backbones import BACKBONES, Placement, check_options
+from search.loading import absolute, load_object
 
 Optimizer = Literal["adamw", "sgd"]
 Schedule = Literal["one-cycle", "flat-cosine"]
@@ -20,49 +21,67 @@ Schedule = Literal["one-cycle", "flat-cosine"]
 
 @dataclass(frozen=True, kw_only=True)
 class Data:
-    """What is learned from.
+    """What is learned from, whatever kind of data it is.
 
-    source: a name of `automl.data`'s table, `folder` for images of one's own.
-    path: a folder or archive that is read instead of downloading the source.
-    size: side of the square images in pixels.
-    subset: stratified fraction of the training and validation images that is used.
+    source: a name of the task's sources. path: what is read instead of downloading the source.
+    subset: stratified fraction of the training and validation inputs that is used.
     """
 
-    source: str = "digits"
+    source: str = ""
     path: str | None = None
-    size: int = 32
     subset: float = 1.0
+
+    def problems(self) -> Iterator[str]:
+        if not 0 < self.subset <= 1:
+            yield f"data.subset must be above 0 and at most 1; got {self.subset}"
+
+
+@dataclass(frozen=True, kw_only=True)
+class ImageData(Data):
+    """Images. size: side of the squares in pixels. source: `folder` for images of one's own."""
+
+    source: str = "digits"
+    size: int = 32
 
     def problems(self) -> Iterator[str]:
         # Backbones halve five times; with less than one position left to halve, oneDNN's bfloat16
         # gradients of a strided convolution are not even initialised (torch 2.15).
         if not 24 <= self.size <= 1024:
             yield f"data.size must lie between 24 and 1024 pixels; got {self.size}"
-        if not 0 < self.subset <= 1:
-            yield f"data.subset must be above 0 and at most 1; got {self.subset}"
+        yield from super().problems()
+
+
+@dataclass(frozen=True, kw_only=True)
+class SequenceData(Data):
+    """Series of sensor readings. source: `ucihar`, or `series` for files of one's own."""
+
+    source: str = "series"
 
 
 @dataclass(frozen=True, kw_only=True)
 class Model:
-    """A backbone of the table, its width, and the attention at each site."""
+    """A backbone of the table, its options, and the attention at each site."""
 
     backbone: str = "xresnet18"
-    width: float = 1.0
+    options: Mapping[str, Any] = field(default_factory=dict)
     placement: Placement = field(default_factory=dict)
 
     def problems(self) -> Iterator[str]:
         if self.backbone not in BACKBONES:
             yield str(unknown("backbone", self.backbone, BACKBONES))
-        if not 1 / 16 <= self.width <= 16:
-            yield f"model.width must lie between 1/16 and 16; got {self.width}"
+            return
+        try:
+            check_options(self.backbone, self.options)
+        except InputError as error:
+            yield str(error)
+        width = self.options.get("width")
+        if width is not None and not (isinstance(width, int | float) and 1 / 16 <= width <= 16):
+            yield f"model.options.width must lie between 1/16 and 16; got {width}"
 
 
 @dataclass(frozen=True, kw_only=True)
 class Training:
-    """How it is learned. The defaults are the published ones of SimpleSelfAttention.
-
-    mixup: alpha of the beta distribution that mixing weights are drawn from; 0 is off.
-    """
+    """How it is learned, whatever the task. The defaults are the published ones of SimpleSelfAttention."""
 
     epochs: int = 5
     batch_size: int = 64
@@ -70,8 +89,6 @@ class Training:
     learning_rate: float = 3e-3
     weight_decay: float = 1e-2
     schedule: Schedule = "one-cycle"
-    mixup: float = 0.0
-    label_smoothing: float = 0.1
 
     def problems(self) -> Iterator[str]:
         if self.epochs < 1:
@@ -82,27 +99,91 @@ class Training:
             yield f"training.learning_rate must be above 0; got {self.learning_rate}"
         if not (isfinite(self.weight_decay) and self.weight_decay >= 0):
             yield f"training.weight_decay must be 0 or more; got {self.weight_decay}"
-        if not (isfinite(self.mixup) and self.mixup >= 0):
-            yield f"training.mixup must be 0 or more; got {self.mixup}"
+
+
+@dataclass(frozen=True, kw_only=True)
+class ClassificationTraining(Training):
+    """With cross-entropy."""
+
+    label_smoothing: float = 0.1
+
+    def problems(self) -> Iterator[str]:
+        yield from super().problems()
         if not 0 <= self.label_smoothing < 1:
             yield f"training.label_smoothing must be at least 0 and below 1; got {self.label_smoothing}"
+
+
+@dataclass(frozen=True, kw_only=True)
+class ImageTraining(ClassificationTraining):
+    """mixup: alpha of the beta distribution that mixing weights are drawn from; 0 is off."""
+
+    mixup: float = 0.0
+
+    def problems(self) -> Iterator[str]:
+        yield from super().problems()
+        if not (isfinite(self.mixup) and self.mixup >= 0):
+            yield f"training.mixup must be 0 or more; got {self.mixup}"
+
+
+@dataclass(frozen=True, kw_only=True)
+class TaskConfigs:
+    """The types of a task's configuration, and `dimensions`: of the inputs of backbones that fit it."""
+
+    data: type[Data]
+    training: type[Training]
+    dimensions: int
+
+
+# A task of one's own, `file.py:Class`, has such a value as its attribute `configs`.
+TASK_CONFIGS: Mapping[str, TaskConfigs] = {
+    "image-classification": TaskConfigs(data=ImageData, training=ImageTraining, dimensions=2),
+    "sequence-classification": TaskConfigs(data=SequenceData, training=ClassificationTraining, dimensions=1),
+}
+
+
+def configs_of(task: str) -> TaskConfigs:
+    """The types of the configuration of `task`. Raises InputError when there is no such task."""
+    if task in TASK_CONFIGS:
+        return TASK_CONFIGS[task]
+    found = getattr(load_object("task", task, TASK_CONFIGS), "configs", None)
+    if not isinstance(found, TaskConfigs):
+        raise InputError(f"task {task!r} must have an attribute `configs`, a search.config.TaskConfigs")
+    return found
 
 
 @dataclass(frozen=True, kw_only=True)
 class TrialConfig:
     """One trial. Raises InputError, naming every problem, when a value cannot work.
 
+    task: `image-classification`, `sequence-classification`, `file.py:Class` or `package.module:Class`. It
+        decides which types `data` and `training` are of, whose defaults stand where they are not given.
     seed: decides initial weights, data order and augmentation.
     """
 
-    task: str = "classification"
-    data: Data = field(default_factory=Data)
+    task: str = "image-classification"
+    data: Data = None  # type: ignore[assignment]
     model: Model = field(default_factory=Model)
-    training: Training = field(default_factory=Training)
+    training: Training = None  # type: ignore[assignment]
     seed: int = 0
 
     def __post_init__(self) -> None:
-        problems = [p for part in (self.data, self.model, self.training) for p in part.problems()]
+        object.__setattr__(self, "task", absolute(self.task))
+        configs, problems = configs_of(self.task), []
+        for name, kind in (("data", configs.data), ("training", configs.training)):
+            value = getattr(self, name)
+            if value is None:
+                object.__setattr__(self, name, kind())
+            elif not isinstance(value, kind):
+                problems.append(f"{name} of task {self.task} must be a {kind.__name__}; got {value!r}")
+        if not problems:
+            problems += [p for part in (self.data, self.model, self.training) for p in part.problems()]
+        backbone = BACKBONES.get(self.model.backbone)
+        if backbone is not None and backbone.dimensions != configs.dimensions:
+            fit = [name for name, other in BACKBONES.items() if other.dimensions == configs.dimensions]
+            problems.append(
+                f"backbone {self.model.backbone} takes inputs with {backbone.dimensions} spatial dimensions, "
+                f"and those of task {self.task} have {configs.dimensions}; choose from {', '.join(fit)}"
+            )
         if not 0 <= self.seed < 2**32:
             problems.append(f"seed must lie between 0 and 2^32 - 1; got {self.seed}")
         if problems:
@@ -126,10 +207,17 @@ class TrialConfig:
 
     def change(self, **parts: Mapping[str, Any] | Any) -> "TrialConfig":
         """A copy with some values changed: `config.change(data={"size": 64}, seed=1)`."""
-        new = {
-            name: replace(getattr(self, name), **value) if isinstance(value, Mapping) else value
-            for name, value in parts.items()
-        }
+        new = {}
+        for name, value in parts.items():
+            part = getattr(self, name)
+            if not isinstance(value, Mapping):
+                new[name] = value
+                continue
+            known = [f.name for f in fields(part)]
+            for key in value:
+                if key not in known:
+                    raise unknown(f"key of the {name} of task {self.task}", key, known)
+            new[name] = replace(part, **value)
         return replace(self, **new)
 
 
@@ -152,6 +240,9 @@ def _read(kind: Any, value: object, where: str, problems: list[str]) -> Any:
                 hint = f" Did you mean {near[0]!r}?" if near else ""
                 problems.append(f"unknown key {where + str(key)!r}; known: {', '.join(known)}.{hint}")
         hints, read = get_type_hints(kind), {}
+        if kind is TrialConfig:
+            configs = configs_of(str(value.get("task", TrialConfig.task)))
+            hints |= {"data": configs.data, "training": configs.training}
         for key in known:
             if key in value:
                 before = len(problems)
@@ -166,6 +257,11 @@ def _read(kind: Any, value: object, where: str, problems: list[str]) -> Any:
     name = where.rstrip(".")
     if name == "model.placement":
         return _read_placement(value, problems)
+    if name == "model.options":
+        if not isinstance(value, Mapping):
+            problems.append(f"model.options must be an object of name: value; got {value!r}")
+            return {}
+        return dict(value)
     if get_origin(kind) is Literal:
         if value not in get_args(kind):
             problems.append(f"{name} must be one of {', '.join(get_args(kind))}; got {value!r}")

@@ -8,7 +8,8 @@ from optuna.study import Study
 from optuna.trial import FrozenTrial, TrialState
 
 from attention import InputError, unknown
-from search.spaces import Space, load_module, random_draws
+from search.loading import load_module
+from search.spaces import Space, random_draws
 
 
 class Grid(optuna.samplers.BruteForceSampler):

@@ -1,10 +1,7 @@
 """Search spaces: pure functions from an Optuna trial to a TrialConfig, built in or a person's own."""
 
 import hashlib
-import importlib
-import importlib.util
 import json
-import sys
 import traceback
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -17,10 +14,11 @@ import optuna
 import torch
 from optuna.distributions import distribution_to_json
 
-from attention import InputError, unknown
+from attention import InputError
 from backbones import Site, build, sites
 from search import choices
-from search.config import Data, Model, TrialConfig
+from search.config import ImageData, Model, TrialConfig
+from search.loading import load_object
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -97,7 +95,7 @@ def fingerprint(space: Space) -> str:
         parts |= {(name, distribution_to_json(kind)) for name, kind in trial.distributions.items()}
     # Ranges that depend on an earlier choice have many forms; of those the names alone.
     names = Counter(name for name, _ in parts)
-    location = sorted((name, kind if names[name] == 1 else "") for name, kind in set(parts))
+    distributions = {(name, kind if names[name] == 1 else "") for name, kind in parts}
     made, twice = (
         [(_rounded(trial.params), _rounded(_essence(config))) for trial, config in draws]
         for draws in (drawn, again)
@@ -107,7 +105,7 @@ def fingerprint(space: Space) -> str:
             f"space {space.name!r} makes another configuration of the same parameters each time; draw "
             f"whatever varies with the trial's suggest_ methods"
         )
-    return f"{_hash(sorted(set(location)))}-{_hash(made)}"
+    return f"{_hash(sorted(distributions))}-{_hash(made)}"
 
 
 def same_parameters(one: str, other: str) -> bool:
@@ -144,8 +142,10 @@ def _places() -> list[Site]:
 
 def digits(trial: optuna.Trial) -> TrialConfig:
     return TrialConfig(
-        data=Data(source="digits", size=32),
-        model=Model(backbone="xresnet18", width=0.25, placement=choices.placement(trial, _places())),
+        data=ImageData(source="digits", size=32),
+        model=Model(
+            backbone="xresnet18", options={"width": 0.25}, placement=choices.placement(trial, _places())
+        ),
         training=choices.training(trial, epochs=6),
     )
 
@@ -155,7 +155,7 @@ def _photographs(source: str) -> Callable[[optuna.Trial], TrialConfig]:
         backbone = trial.suggest_categorical("backbone", ["xresnet18", "xresnet34", "xresnet50"])
         places = choices.placement(trial, _sites(backbone, 1.0), prefix=f"{backbone}.")
         return TrialConfig(
-            data=Data(source=source, size=128),
+            data=ImageData(source=source, size=128),
             model=Model(backbone=backbone, placement=places),
             training=choices.training(trial, epochs=5),
         )
@@ -207,23 +207,11 @@ def load(name: str) -> Space:
     """
     if name in SPACES:
         return SPACES[name]
-    module_name, colon, attribute = name.rpartition(":")
-    if not colon:
-        raise InputError(f"{unknown('space', name, SPACES)} Or name your own as file.py:function.")
-    try:
-        module = _load_file(module_name) if module_name.endswith(".py") else load_module(module_name)
-    except InputError:
-        raise
-    except Exception as error:
-        raise InputError(
-            f"space {name!r}: {module_name} cannot be imported: {type(error).__name__}: {error}"
-        ) from error
-    draw = getattr(module, attribute, None)
+    draw = load_object("space", name, SPACES)
     if isinstance(draw, Space):
         return draw
     if not callable(draw):
-        functions = [key for key, value in vars(module).items() if callable(value) and key[0] != "_"]
-        raise unknown(f"function in {module_name}", attribute, functions)
+        raise InputError(f"space {name!r} must be a function of an Optuna trial; got {draw!r}")
     plain = getattr(draw, "plain", {"modules": 0})
     return Space(
         name=name,
@@ -231,25 +219,5 @@ def load(name: str) -> Space:
         baseline=getattr(draw, "baseline", plain),
         published=lambda: getattr(draw, "published", ()),
         plain=plain,
-        summary=module_name,
+        summary=name,
     )
-
-
-def _load_file(path: str) -> Any:
-    file = Path(path).expanduser().resolve()
-    if not file.is_file():
-        raise InputError(f"there is no file {path} to read a space from")
-    spec = importlib.util.spec_from_file_location(f"space_{file.stem}", file)
-    assert spec is not None
-    assert spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    sys.modules[spec.name] = module
-    spec.loader.exec_module(module)
-    return module
-
-
-def load_module(name: str) -> Any:
-    """A module of a person's own, which may lie in the current folder."""
-    if str(Path.cwd()) not in sys.path:
-        sys.path.insert(0, str(Path.cwd()))
-    return importlib.import_module(name)

@@ -21,6 +21,7 @@ from optuna.trial import FrozenTrial, TrialState, create_trial
 from search.config import TrialConfig
 from search.halving import Score
 from search.journal import at_once
+from search.metric import Metric
 from search.record import Listener, Report, Role, State, TrialRecord
 from search.study import (
     ARM,
@@ -48,7 +49,7 @@ class Plan:
 
     trials: how many; None for as many as there is time for.
     budget: the resource of a trial that is not cut.
-    metric: the task's primary metric, one of a record's metrics. maximize: whether more of it is better.
+    metric: the task's primary metric, one of a record's metrics.
     objectives: what is searched for: the metric, and costs of which less is better.
     baseline_share: part of the trials that tune the plain backbone.
     guessing: a score of the metric that a model which has learned nothing may come to; None where that has
@@ -57,15 +58,14 @@ class Plan:
 
     trials: int | None
     budget: float
-    metric: str
-    maximize: bool
+    metric: Metric
     objectives: Sequence[str]
     baseline_share: float = 0.2
     guessing: float | None = None
 
     def better(self, name: str) -> int:
         """1 where more of an objective is better, -1 where less is."""
-        return 1 if name == self.metric and self.maximize else -1
+        return self.metric.sign if name == self.metric.name else -1
 
     def score(self, trial: TrialRecord) -> Score:
         """The objectives at the trial's last epoch, each the larger the better."""
@@ -75,7 +75,12 @@ class Plan:
         """Whether a finished trial may have learned nothing."""
         if self.guessing is None:
             return False
-        return self.better(self.metric) * (trial.value(self.metric) - self.guessing) <= 0
+        return self.metric.sign * (trial.value(self.metric.name) - self.guessing) <= 0
+
+    @classmethod
+    def from_json(cls, value: Mapping[str, Any]) -> "Plan":
+        """The inverse of `dataclasses.asdict`."""
+        return cls(**{**value, "metric": Metric(**value["metric"])})
 
 
 class TrialScheduler(ABC):

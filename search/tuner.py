@@ -189,7 +189,7 @@ class _Searcher(_InDriver, tune.search.Searcher):
         stop: Callable[[], bool],
     ) -> None:
         plan = bridge.scheduler.plan
-        super().__init__(metric=plan.metric, mode="max" if plan.maximize else "min")
+        super().__init__(metric=plan.metric.name, mode=plan.metric.mode)
         self.bridge, self.assign, self.stop = bridge, assign, stop
 
     def suggest(self, trial_id: str) -> dict[str, Any] | str | None:

@@ -96,7 +96,7 @@ def read_status(name: str | None = None, storage: str = "searches") -> Status:
     Raises InputError when there is none, or when one of its files is damaged.
     """
     folder, metadata = find_search(named(name, storage), storage)
-    plan = Plan(**metadata.plan)
+    plan = Plan.from_json(metadata.plan)
     records = read_records(folder, metadata.name)
     counts = Counter(str(record.state) for record in records)
     best, baseline = leaders(records, plan)

@@ -23,7 +23,7 @@ def run_sync(name: str, storage: str = "searches") -> int:
     Raises InputError when there is no such search, when it is running, or when MLflow does not take it.
     """
     with old_folder(name, storage) as (folder, metadata):
-        plan = Plan(**metadata.plan)
+        plan = Plan.from_json(metadata.plan)
         records = read_records(folder, metadata.name)
         trials = len(records)
         tracker = Tracker(MlflowWriter(search_run_spec(metadata.location, metadata)))
@@ -33,7 +33,7 @@ def run_sync(name: str, storage: str = "searches") -> int:
         best, _ = leaders(records, plan)
         stopped = counts[State.RUNNING] > 0
         missing = tracker.finish(
-            best=best, metric=plan.metric, counts=counts, stopped=stopped, patience=PATIENCE
+            best=best, metric=plan.metric.name, counts=counts, stopped=stopped, patience=PATIENCE
         )
         for place in confirmations(folder):
             confirmation = Confirmation.read(place)

@@ -58,7 +58,7 @@ def train(
                 "size": size,
                 "subset": subset,
             },
-            "model": {"backbone": backbone, "width": width},
+            "model": {"backbone": backbone, "options": {"width": width}},
             "training": {
                 "epochs": epochs,
                 "batch_size": batch_size,
@@ -100,7 +100,7 @@ def _option(text: str) -> tuple[str, int | str]:
 
 
 def _print_epoch(task: "Task", metrics: "Metrics") -> None:
-    shown = ("train_loss", "loss", task.metric)
+    shown = [name for name in ("train_loss", "loss", task.metric.name) if name in metrics]
     numbers = "  ".join(f"{name} {metrics[name]:.4f}" for name in shown)
     epoch = f"epoch {metrics['epoch']:.0f}/{task.config.training.epochs}"
     print(f"{epoch}  {numbers}  {metrics['seconds']:.1f} s", flush=True)

@@ -8,7 +8,7 @@ import logging
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from functools import cache
-from typing import Literal, get_args
+from typing import Any, Literal, TypeVar, get_args
 
 import torch
 import torch.distributed as dist
@@ -16,6 +16,7 @@ from torch import Tensor
 
 from attention import InputError, unknown
 
+T = TypeVar("T")
 Precision = Literal["auto", "bf16", "fp16", "fp32"]
 Compile = Literal["auto", "off", "graphs", "inductor"]
 
@@ -82,6 +83,14 @@ class Runtime:
         if self.workers > 1:
             dist.all_reduce(values)
         return values
+
+    def gather(self, value: T) -> list[T]:
+        """The `value` of each worker, which may be any object that can be pickled."""
+        if self.workers == 1:
+            return [value]
+        found: list[Any] = [None] * self.workers
+        dist.all_gather_object(found, value)
+        return found
 
 
 @cache

@@ -74,7 +74,7 @@ def choose_arms(
 
     Raises InputError when the search has no finished baseline or no finished trial with attention.
     """
-    metric = plan.metric
+    metric = plan.metric.name
     done = sorted(
         (r for r in records if r.state is State.COMPLETE),
         key=lambda r: plan.better(metric) * r.value(metric),
@@ -160,7 +160,7 @@ def _by_chance(
         if drawn is None:
             continue
         model = drawn.model
-        if (model.backbone, model.width) != (first.model.backbone, first.model.width):
+        if (model.backbone, model.options) != (first.model.backbone, first.model.options):
             continue
         if len(model.placement) != len(first.model.placement) or _types(drawn) <= {CONTROL}:
             continue

@@ -2,7 +2,7 @@
 
 import json
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
@@ -12,7 +12,7 @@ from automl.confirm.protocol import VERDICT_FILE, confirmations
 from automl.confirm.statistics import ALPHA, Difference, Word, holm, paired, step_down, unpaired
 from automl.data.manifest import Manifest
 from automl.storage.folder import SearchMetadata, exists, find_search, named
-from automl.tasks import TASKS
+from automl.tasks import task_of
 from automl.tasks.same_data import check_alike, read_manifest
 from search.config import TrialConfig
 
@@ -96,8 +96,8 @@ def run_compare(names: Sequence[str], *, margin: float = 0.5, storage: str = "se
 
 
 def _compare(samples: Sequence[Sample], split: str, margin: float) -> list[Compared]:
-    task, first = TASKS[samples[0].config.task], samples[0]
-    sign = task.scale if task.direction == "maximize" else -task.scale
+    metric, first = task_of(samples[0].config).metric, samples[0]
+    sign = metric.sign * metric.scale
     resolution = max(sample.resolution for sample in samples) if split == "test" else 0.0
     differences: list[tuple[Difference, bool]] = []
     for other in samples[1:]:
@@ -128,8 +128,8 @@ def _compare(samples: Sequence[Sample], split: str, margin: float) -> list[Compa
             word = "cannot tell"  # no spread is known, or less than one image is asked for
         seeds = f"{d.count} paired seeds" if is_paired else f"{d.count} or more seeds each, not paired"
         sentence = (
-            f"{sample.name} against {first.name}: {word}, {d.mean:+.2f} {task.unit} (95 % CI {d.low:.2f} to "
-            f"{d.high:.2f}, p = {d.p:.2g}, {seeds}, {split} split)"
+            f"{sample.name} against {first.name}: {word}, {d.mean:+.2f} {metric.gap_unit} (95 % CI "
+            f"{d.low:.2f} to {d.high:.2f}, p = {d.p:.2g}, {seeds}, {split} split)"
         )
         made.append(
             Compared(name=sample.name, word=word, paired=is_paired, difference=d, p_holm=p, sentence=sentence)
@@ -146,12 +146,13 @@ def _comparable(one: Sample, other: Sample) -> None:
     # The size of images is a choice of the model's; which images there are is not.
     listed = one.images is not None and other.images is not None  # then where they lie does not matter
     data = [
-        replace(d, size=32, path=None if listed else d.path) for d in (one.config.data, other.config.data)
+        {**asdict(d), "size": None, "path": None if listed else d.path}
+        for d in (one.config.data, other.config.data)
     ]
     if data[0] != data[1]:
         raise InputError(
             f"{one.name} and {other.name} have other images in their splits: "
-            + " and ".join(json.dumps({k: v for k, v in asdict(d).items() if k != "size"}) for d in data)
+            + " and ".join(json.dumps({k: v for k, v in d.items() if k != "size"}) for d in data)
         )
     if one.images is not None and other.images is not None:
         check_alike(one.images, other.images, (one.name, other.name))
@@ -213,7 +214,7 @@ def _of_runs(name: str, storage: str) -> Sample:
         except InputError as error:
             raise InputError(f"{name!r} is neither a search in {storage} nor a run: {error}") from error
     config = runs[0].config
-    metric = TASKS[config.task].metric
+    metric = task_of(config).metric.name
     scores: dict[str, dict[int, float]] = {}
     for run in runs:
         if run.config.change(seed=0) != config.change(seed=0):

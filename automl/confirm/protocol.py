@@ -5,7 +5,7 @@ import os
 import re
 from collections.abc import Iterable
 from contextlib import suppress
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +17,7 @@ from automl.confirm.arms import ArmSet
 from automl.confirm.question import Question
 from automl.confirm.statistics import ALPHA, least_pairs
 from automl.storage.folder import SearchMetadata
-from automl.tasks import Task
+from search.metric import Metric
 from search.record import Role, State, TrialRecord
 from search.study import STUDY_FILE, create_study, resume_study
 from search.trial_scheduler import Plan
@@ -91,30 +91,29 @@ class Confirmation:
         """Seeds below which nothing can be shown."""
         return least_pairs(ALPHA / sum(arm.role is Role.FINALIST for arm in self.arm_set.arms))
 
-    def question(self, task: type[Task], equal: str) -> Question:
+    def question(self, metric: Metric, equal: str) -> Question:
         """What is asked. equal: what all arms have the same of, time or epochs."""
         return Question(
             seeds=self.seeds,
             equal=equal,
             margin=self.options.margin,
             sequential=self.options.sequential,
-            metric=task.metric,
-            maximize=task.direction == "maximize",
-            scale=task.scale,
-            unit=task.unit,
+            metric=metric.name,
+            maximize=metric.maximize,
+            scale=metric.scale,
+            unit=metric.gap_unit,
             inputs=self.inputs,
             chance=self.chance,
         )
 
-    def plan(self, task: type[Task], budget: float) -> Plan:
-        """Of its trials, each scored on the test split."""
-        metric = f"test_{task.metric}"
+    def plan(self, search: Plan) -> Plan:
+        """Of its trials, each scored on the test split. search: the plan of the search."""
+        metric = replace(search.metric, name=f"test_{search.metric.name}")
         return Plan(
             trials=len(self.seeds) * len(self.arm_set.arms) + len(self.arm_set.baseline_candidates),
-            budget=budget,
+            budget=search.budget,
             metric=metric,
-            maximize=task.direction == "maximize",
-            objectives=[metric],
+            objectives=[metric.name],
             baseline_share=0,
         )
 

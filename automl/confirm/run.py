@@ -33,7 +33,7 @@ from automl.storage.folder import SearchMetadata, named, old_folder, provenance
 from automl.storage.logs import capture_library_logs
 from automl.storage.storage import Storage
 from automl.storage.working_dir import check_not_temporary
-from automl.tasks import TASKS, Task, open_task
+from automl.tasks import Task, open_task
 from automl.tasks.same_data import check_same
 from automl.tracking.process import MlflowProcess
 from automl.tracking.tracker import Tracker
@@ -113,7 +113,7 @@ def _begin(
             )
         return there[-1], confirmation
     options = Options(**chosen)
-    plan = Plan(**metadata.plan)
+    plan = Plan.from_json(metadata.plan)
     arm_set = choose_arms(records, plan, load(metadata.settings.space), metadata.settings, top=options.top)
     used = {record.config.seed for record in records}
     used |= {seed for path in there for seed in Confirmation.read(path).seeds}
@@ -215,10 +215,10 @@ def open_scheduler(
 
     retry: begin anew what ended in an error.
     """
-    task = TASKS[confirmation.arm_set.arms[0].config.task]
-    question = confirmation.question(task, metadata.settings.equal)
+    plan = Plan.from_json(metadata.plan)
+    question = confirmation.question(plan.metric, metadata.settings.equal)
     study = study_in(place, metadata, maximize=question.maximize)
-    planned = FixedScheduler(study, confirmation.plan(task, metadata.plan["budget"]), [], retry=retry)
+    planned = FixedScheduler(study, confirmation.plan(plan), [], retry=retry)
     return ConfirmationScheduler(
         place, metadata.name, confirmation, question, planned, location=metadata.location / place.name
     )
@@ -262,7 +262,7 @@ class _ArmRetention(CheckpointRetention):
         self.metric = metric
 
     def staying(self) -> list[TrialRecord]:
-        sign = 1 if self.plan.maximize else -1
+        sign = self.plan.metric.sign
         best: dict[str, TrialRecord] = {}
         for record in sorted(
             self.held.values(), key=lambda r: r.number

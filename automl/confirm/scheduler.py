@@ -98,7 +98,7 @@ class ConfirmationScheduler(Listener):
         self.verdict = judge(self.question, self.arms, self._scores())
 
     def _scores(self) -> dict[str, Scores]:
-        metric, seeds = self.planned.plan.metric, self.question.seeds
+        metric, seeds = self.planned.plan.metric.name, self.question.seeds
         return collect(self.arms, self.planned.standing, metric, seeds, hits=self._hits_of)
 
     def _hits_of(self, record: TrialRecord) -> np.ndarray | None:

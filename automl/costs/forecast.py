@@ -17,7 +17,7 @@ from automl.config.units import short
 from automl.costs.profile import count_macs
 from automl.tasks import open_task
 from backbones import sites
-from search.config import Training, TrialConfig
+from search.config import TrialConfig
 from search.record import Listener, TrialRecord
 
 LEARNED = 4  # trials from which a line is drawn
@@ -38,7 +38,8 @@ class ModelCost:
 def model_cost(config: TrialConfig, runtime: Runtime) -> ModelCost:
     """The cost of a configuration's model."""
     # Of training and seed the model does not depend.
-    plain = replace(config, model=replace(config.model, placement={}), training=Training(), seed=0)
+    training = type(config.training)()
+    plain = replace(config, model=replace(config.model, placement={}), training=training, seed=0)
     params, macs, places = _counted(json.dumps(plain.to_json(), sort_keys=True), runtime)
     costs = [spec.cost(*places[site]) for site, spec in config.model.placement.items()]
     return ModelCost(
@@ -87,7 +88,7 @@ class Forecast(Listener):
         same = [
             (other, profile[name])
             for other, profile in self._measured.values()
-            if (other.model.backbone, other.model.width) == (model.backbone, model.width)
+            if (other.model.backbone, other.model.options) == (model.backbone, model.options)
         ]
         if len(same) < LEARNED:
             return None

@@ -16,16 +16,18 @@ from typing import Any
 
 import torch
 from torch import Tensor, nn
+from torch.utils._pytree import tree_leaves
 from torch.utils.flop_counter import FlopCounterMode
 
 import attention
 from automl.config.runtime import Runtime
 from automl.costs.time_ratio import Timings, measure_time_ratio, own_pace
 from automl.storage.cache import cache_root, once
-from automl.tasks import Task, open_task
+from automl.tasks import Inputs, Task, open_task
 from automl.training.clock import quick_quarter
 from automl.training.loop import start
 from automl.training.step import choose
+from backbones import call
 from search.config import TrialConfig
 
 FORWARDS = 40  # passes that a latency is measured by
@@ -135,12 +137,14 @@ def _with_modules(ours: Mapping[str, Any], theirs: Mapping[str, Any]) -> bool:
 
 def _about(config: TrialConfig) -> dict[str, Any]:
     """What decides how large a model and how long an epoch of it is."""
-    training = config.training
+    training = asdict(config.training)
+    # A mixup of 0.1 takes as long as one of 0.4, and another time than none.
+    decides = {key: value > 0 if isinstance(value, float) else value for key, value in training.items()}
     return {
         "task": config.task,
         "data": config.to_json()["data"],
         "model": config.to_json()["model"],
-        "training": [training.batch_size, training.optimizer, training.mixup > 0],
+        "training": {key: value for key, value in decides.items() if key not in ("epochs", "schedule")},
     }
 
 
@@ -165,10 +169,12 @@ def code_digest() -> str:
     return found.hexdigest()
 
 
-def _latency(task: Task, model: nn.Module, one: Tensor) -> float:
+def _latency(task: Task, model: nn.Module, one: Inputs) -> float:
     """Measured once for an architecture, however it is trained."""
     config = task.config
-    architecture = [config.task, config.data.size, len(task.labels), config.to_json()["model"]]
+    shapes = [list(leaf.shape) for leaf in tree_leaves(one)]
+    params = sum(p.numel() for p in model.parameters())  # which tells how many classes there are
+    architecture = [config.task, shapes, params, config.to_json()["model"]]
     file = cache_root() / "profile" / f"latency-{_key(architecture, task.runtime)}.json"
 
     def make(path: Path) -> None:
@@ -186,21 +192,21 @@ def processor() -> str:
         return "cpu"
 
 
-def count_macs(model: nn.Module, one: Tensor) -> int:
+def count_macs(model: nn.Module, one: Inputs) -> int:
     """Multiply-adds of one forward pass: matrix products, convolutions and attention."""
     # The counter and parametrised weights do not go together in inference mode.
     with torch.no_grad(), FlopCounterMode(display=False) as counter:
-        model(one)
+        call(model, one)
     return int(counter.get_total_flops()) // 2
 
 
-def measure_latency(model: nn.Module, one: Tensor, runtime: Runtime) -> float:
+def measure_latency(model: nn.Module, one: Inputs, runtime: Runtime) -> float:
     """The time of a forward pass in ms, of the quicker ones."""
 
     @torch.inference_mode()
     def forward() -> None:
         with runtime.autocast():
-            model(one)
+            call(model, one)
 
     for _ in range(3):
         forward()
@@ -240,7 +246,7 @@ def step_memory(task: Task, model: nn.Module | None = None) -> int:
     state.optimizer.zero_grad(set_to_none=True)
     if cuda:
         with torch.inference_mode(), runtime.autocast():
-            state.model.eval()(task.example(2 * task.config.training.batch_size))
+            call(state.model.eval(), task.example(2 * task.config.training.batch_size))
         peak = torch.cuda.max_memory_allocated(runtime.device) - before
         del state, loss
         _release(runtime)

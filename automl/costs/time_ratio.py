@@ -24,10 +24,11 @@ from scipy.stats import binom
 from torch import nn
 
 from automl.costs.work import Work, count_work, prices
-from automl.tasks import Task
+from automl.tasks import Batch, Task
 from automl.training.clock import elapsed, seconds
 from automl.training.loop import start
 from automl.training.step import WARM_UP, Step, make_step
+from backbones import call
 
 PRECISE = 0.02  # half the width of the interval, as a part of the ratio, at which measuring ends
 BELIEVED = 0.03  # and up to which the ratio is used
@@ -77,7 +78,7 @@ class Epoch:
         self.validate()
         self.repeats = max(1, round(BLOCK / seconds(self.step, self.runtime))) if cuda else 1
 
-    def _endless(self) -> Iterator[tuple[torch.Tensor, ...]]:
+    def _endless(self) -> Iterator[Batch]:
         for epoch in count():
             yield from self.task.batches(epoch)
 
@@ -91,7 +92,7 @@ class Epoch:
         """The model's part of a validation pass."""
         self.state.model.eval()
         with self.runtime.autocast():
-            self.state.model(self._example)
+            call(self.state.model, self._example)
 
     def seconds_of(self, part: Callable[[], object]) -> float:
         """Of `step` or `validate`."""

@@ -1,13 +1,15 @@
-"""Fetches an archive of images and unpacks it, once.
+"""Fetches an archive and unpacks it, once.
 
-`AUTOML_MIRROR=http://host/folder` takes archives from there instead of from fastai's address, on a
+`AUTOML_MIRROR=http://host/folder` takes archives from there instead of from their own address, on a
 network that is closed to the outside. The name of the file stays the same.
 """
 
+import hashlib
 import os
 import shutil
 import sys
 import urllib.request
+from collections.abc import Callable
 from http.client import HTTPException
 from pathlib import Path
 from urllib.parse import urlsplit
@@ -30,26 +32,54 @@ def downloaded(dataset: str, cache: Path) -> Path:
     Raises InputError when it cannot be fetched; nothing of it is left then.
     """
 
+    def address() -> str:
+        from fastai.data.external import URLs  # takes a second
+
+        found: str = getattr(URLs, dataset)
+        return found
+
+    return _downloaded(address, dataset, cache, None)
+
+
+def downloaded_from(address: str, name: str, cache: Path, sha256: str) -> Path:
+    """The folder with the content of the archive at `address`, kept under `name`.
+
+    Raises InputError when it cannot be fetched or has another hash than `sha256`, in hexadecimal; nothing of
+    it is left then.
+    """
+    return _downloaded(lambda: address, name, cache, sha256)
+
+
+def _downloaded(original: Callable[[], str], name: str, cache: Path, sha256: str | None) -> Path:
     def fetch(temporary: Path) -> None:
-        archive = temporary.with_name(f"{temporary.name}.archive")
-        address = _address(dataset)
+        address = _mirrored(original())
+        archive = temporary.with_name(f"{temporary.name}.{address.rpartition('/')[2]}")
         _fetch(address, archive)
+        if sha256 is not None:
+            _check(archive, address, sha256)
         try:  # an answer that was cut short shows here: the archive's checksum comes last
             unpack(archive, temporary)
         except InputError as error:
             raise InputError(f"{address} was not received whole ({error}); {REMEDY}") from error
 
-    return descend(once(cache / "downloads" / dataset, fetch))
+    return descend(once(cache / "downloads" / name, fetch))
 
 
-def _address(dataset: str) -> str:
-    from fastai.data.external import URLs  # takes a second
+def _check(archive: Path, address: str, sha256: str) -> None:
+    with open(archive, "rb") as file:
+        came = hashlib.file_digest(file, "sha256").hexdigest()
+    if came != sha256:
+        raise InputError(
+            f"{address} is not the archive that is known: its {archive.stat().st_size} bytes have the "
+            f"SHA-256 {came}, not {sha256}; {REMEDY}"
+        )
 
-    address: str = getattr(URLs, dataset)
-    writer = os.environ.get("AUTOML_MIRROR")
-    if writer and "@" in urlsplit(writer).netloc:
-        raise InputError(f"AUTOML_MIRROR={public(writer)} may not hold a user or password; they are not sent")
-    return f"{writer.rstrip('/')}/{address.rpartition('/')[2]}" if writer else address
+
+def _mirrored(address: str) -> str:
+    mirror = os.environ.get("AUTOML_MIRROR")
+    if mirror and "@" in urlsplit(mirror).netloc:
+        raise InputError(f"AUTOML_MIRROR={public(mirror)} may not hold a user or password; they are not sent")
+    return f"{mirror.rstrip('/')}/{address.rpartition('/')[2]}" if mirror else address
 
 
 def _fetch(address: str, to: Path) -> None:

@@ -13,7 +13,6 @@ from automl.confirm.protocol import Confirmation, best_of_arm, latest_verdict, s
 from automl.confirm.run_spec import confirmation_run_spec
 from automl.storage.folder import SearchMetadata, find_search
 from automl.storage.storage import Storage
-from automl.tasks import TASKS
 from automl.tracking.runs import find_run
 from search.record import CHECKPOINT_FILE, State, TrialRecord
 from search.study import read_records
@@ -69,7 +68,7 @@ def choose(search: str, storage: str) -> Chosen:
     found = latest_verdict(folder)
     if found is not None and found[1]["complete"] and found[1]["winner"] is not None:
         return _winner(metadata, *found)
-    plan = Plan(**metadata.plan)
+    plan = Plan.from_json(metadata.plan)
     done = [record for record in read_records(folder, metadata.name) if record.state is State.COMPLETE]
     done.sort(key=lambda record: -plan.score(record)[0])  # of equals the first, as `leaders` has it
     if not done:
@@ -110,9 +109,9 @@ def choose_run(run_id: str) -> Chosen:
 def _winner(metadata: SearchMetadata, place: Path, verdict: dict[str, str]) -> Chosen:
     """The training of the winning arm with the best validation, of the confirmation in `place`."""
     confirmation = Confirmation.read(place)
-    task = TASKS[confirmation.arm_set.arms[0].config.task]
+    metric = Plan.from_json(metadata.plan).metric
     records = read_records(place, study_name(place, metadata))
-    best = best_of_arm(records, verdict["winner"], confirmation.question(task, metadata.settings.equal))
+    best = best_of_arm(records, verdict["winner"], confirmation.question(metric, metadata.settings.equal))
     if best is None:
         raise InputError(
             f"{place} tells of the winner {verdict['winner']!r}, and its study has no training of that; is a "

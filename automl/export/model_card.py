@@ -1,6 +1,8 @@
 """The page that goes with an exported model: what it is, how good and how fast it is, how to use it."""
 
 from collections.abc import Iterable, Mapping
+from dataclasses import asdict
+from typing import Any
 
 from automl.export.chosen import Chosen
 from automl.export.quantize import Quantized
@@ -9,6 +11,7 @@ from automl.export.speed import Speed
 from automl.tasks import Task
 from automl.tasks.base import Split
 
+ELSEWHERE = ("source", "path", "subset")  # of the data, told in other places or nobody's business
 MOST_LABELS = 20  # of the confusion matrix on the page; of more labels, as many lines of confusions
 CONFUSION = "confusion.csv"  # has the matrix where the page has not
 SPLITS: tuple[Split, ...] = ("train", "validation", "test")
@@ -89,9 +92,9 @@ def model_card(
     """
     model, training, data = task.config.model, task.config.training, task.config.data
     about = {
-        "backbone": f"{model.backbone}, width {model.width:g}",
+        "backbone": _with_options(model.backbone, model.options),
         "attention": ", ".join(f"{spec} at {site}" for site, spec in model.placement.items()) or "none",
-        "data": f"{data.source}, {data.size} px",
+        "data": _with_options(data.source, {k: v for k, v in asdict(data).items() if k not in ELSEWHERE}),
         "training": f"{training.epochs} epochs, {training.optimizer}, learning rate "
         f"{training.learning_rate:.3g}, batch size {training.batch_size}",
         "test split": _metrics(test),
@@ -201,3 +204,8 @@ inputs. It is another model with other answers, and is not held to the check bel
 A CPU without VNNI instructions adds 8-bit products in 16 bits, which can overflow: measure again there.
 
 """
+
+
+def _with_options(name: str, options: Mapping[str, Any]) -> str:
+    """`xresnet18, width 0.25`."""
+    return ", ".join([name, *(f"{key} {value}" for key, value in options.items())])

@@ -85,8 +85,8 @@ class Progress(Listener):
         if trial.history:
             last = trial.history[-1]
             text += f" at epoch {last['epoch']:.0f}"
-            if self.plan.metric in last:
-                text += f", {self.plan.metric} {last[self.plan.metric]:.4f}"
+            if self.plan.metric.name in last:
+                text += f", {self.plan.metric.name} {last[self.plan.metric.name]:.4f}"
         if trial.reason:
             text += f" ({trial.reason})"
         if self.said - self.summed < SUMMED:
@@ -123,7 +123,7 @@ class Progress(Listener):
             return
         self.drawn = now
         table = Table(box=None, pad_edge=False)
-        for heading in ("trial", "state", "epoch", "time_ratio", self.plan.metric):
+        for heading in ("trial", "state", "epoch", "time_ratio", self.plan.metric.name):
             table.add_column(heading)
         for record in sorted(self.records.values(), key=lambda r: r.number)[-ROWS:]:
             last = record.history[-1] if record.history else None
@@ -135,7 +135,7 @@ class Progress(Listener):
                 str(record.state),
                 f"{last['resource']:.3g}/{self.plan.budget:g}" if last else "",
                 f"{about}{time_ratio:.2f}" if time_ratio else "",
-                f"{last[self.plan.metric]:.4f}" if last and self.plan.metric in last else "",
+                f"{last[self.plan.metric.name]:.4f}" if last and self.plan.metric.name in last else "",
             )
         self.live.update(Group(table, Text(self._summary())), refresh=True)
 

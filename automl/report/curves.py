@@ -68,7 +68,7 @@ def curves(search: Search) -> Plot:
         for milestone in search.milestones:
             axes.axvline(milestone, color=style.INK, linewidth=0.8, linestyle=":", zorder=1)
         axes.autoscale_view()
-        low, high = _window(seen, best_high=search.plan.maximize)
+        low, high = _window(seen, best_high=search.plan.metric.maximize)
         axes.set_ylim(low, high)
         axes.set_xlim(left=0)
         style.few_ticks(axes, x=6, y=5)

@@ -144,7 +144,7 @@ def _ask(
     optuna.logging.set_verbosity(optuna.logging.ERROR)
     try:
         # One metric, whatever the objectives; both evaluators then need no target of their own.
-        study = optuna.create_study(direction="maximize" if search.plan.maximize else "minimize")
+        study = optuna.create_study(direction="maximize" if search.plan.metric.maximize else "minimize")
         for trial in trials:
             params = {key: value for key, value in trial.params.items() if key in names}
             study.add_trial(

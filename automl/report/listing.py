@@ -3,7 +3,7 @@
 import json
 import shlex
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from typing import Any
 
 from automl.report.plot import Cell, Table
@@ -16,10 +16,11 @@ WORDS = 200  # letters of a reason in a row; the groups and `error.txt` have all
 def listing(search: Search) -> Table:
     """The trials by number."""
     costs = {"time_ratio": "time ratio", "latency": "latency, ms", "params": "parameters", "macs": "MACs"}
+    kind = search.trials[0].record.config.training
+    learned = [field.name for field in fields(kind) if field.name != "epochs"]
     columns = [
         "trial", "role", "state", "kind", "what", "backbone", search.label, "epochs", *costs.values(),
-        "time ratio by", "optimizer", "learning rate", "weight decay", "batch", "schedule", "mixup",
-        "smoothing", "seed",
+        "time ratio by", *(name.replace("_", " ") for name in learned), "seed",
     ]  # fmt: skip
     rows: list[list[Cell]] = []
     for trial in search.trials:
@@ -30,9 +31,7 @@ def listing(search: Search) -> Table:
         rows.append([
             trial.number, str(record.role), state, trial.kind, trial.where, record.config.model.backbone,
             search.final(trial), trial.resource or None, *(record.profile.get(cost) for cost in costs),
-            _by(record.profile), training.optimizer, training.learning_rate, training.weight_decay,
-            training.batch_size, training.schedule, training.mixup, training.label_smoothing,
-            record.config.seed,
+            _by(record.profile), *(getattr(training, name) for name in learned), record.config.seed,
         ])  # fmt: skip
     return Table(columns=columns, rows=rows)
 

@@ -76,35 +76,36 @@ class Search:
 
     @cached_property
     def plan(self) -> Plan:
-        return Plan(**self.metadata.plan)
+        return Plan.from_json(self.metadata.plan)
 
     @property
     def metric(self) -> str:
-        return self.plan.metric
+        return self.plan.metric.name
 
     @property
     def sign(self) -> int:
         """1 where more of the metric is better, -1 where less is."""
-        return 1 if self.plan.maximize else -1
+        return self.plan.metric.sign
 
     @property
     def factor(self) -> float:
         """What the metric is multiplied with to be shown: an accuracy is shown in percent."""
-        return 100.0 if self.metric == "accuracy" else 1.0
+        return self.plan.metric.scale
 
     @property
     def label(self) -> str:
         """Of an axis with the metric."""
-        return f"{self.metric}, %" if self.factor == 100 else self.metric
+        return self.plan.metric.label
 
     def show(self, trial: Trial) -> str:
         """The final score of a trial that is done, with its unit."""
-        return f"{self.score(trial):.4g}{' %' if self.factor == 100 else ''}"
+        value = self.score(trial)
+        return f"{value:.4g} {self.plan.metric.unit}".rstrip()
 
     @property
     def unit(self) -> str:
         """Of a difference of the metric."""
-        return "points" if self.factor == 100 else self.metric
+        return self.plan.metric.gap_unit
 
     @cached_property
     def counts(self) -> Counter[State]:
@@ -156,7 +157,8 @@ class Search:
 
     def gap(self, difference: float) -> str:
         """A difference of the metric with its sign and unit."""
-        return f"{difference:+.2f} points" if self.factor == 100 else f"{difference:+.3g} {self.metric}"
+        digits = ".2f" if self.plan.metric.noise == "binomial" else ".3g"
+        return f"{difference:+{digits}} {self.unit}"
 
     def final(self, trial: Trial) -> float | None:
         """The metric at the trial's last epoch, as it is shown; None where it has none."""

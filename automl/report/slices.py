@@ -109,7 +109,7 @@ def pairs(search: Search, found: Sequence[Importance]) -> Plot:
             having = sorted(having, key=lambda trial: search.sign * search.score(trial))
             points = axes.scatter(
                 [across(t) for t in having], [up(t) for t in having], c=[search.score(t) for t in having],
-                cmap=style.MAP if search.plan.maximize else f"{style.MAP}_r", vmin=low, vmax=high, s=15,
+                cmap=style.MAP if search.sign > 0 else f"{style.MAP}_r", vmin=low, vmax=high, s=15,
                 edgecolors="white", linewidths=0.3, rasterized=len(having) > style.MANY, zorder=3,
             )  # fmt: skip
             axes.set_xlabel(style.brief(a, 24))
@@ -160,7 +160,7 @@ def _range(search: Search) -> tuple[float, float]:
     """Of the finished trials' scores; the worst twentieth may leave the picture where there are many."""
     scores = [search.score(trial) for trial in search.done]
     part = 0.05 if len(scores) >= 40 else 0.0
-    low, high = np.quantile(scores, [part, 1.0] if search.plan.maximize else [0.0, 1 - part])
+    low, high = np.quantile(scores, [part, 1.0] if search.plan.metric.maximize else [0.0, 1 - part])
     capacity = 0.08 * (high - low) or 0.5 * search.factor / 100
     return float(low - capacity), float(high + capacity)
 

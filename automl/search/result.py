@@ -89,8 +89,8 @@ def make_result(
         return TrialResult(
             number=trial.number,
             run_id=runs.get(trial.number),
-            metric=plan.metric,
-            value=trial.value(plan.metric),
+            metric=plan.metric.name,
+            value=trial.value(plan.metric.name),
             objectives={name: trial.value(name) for name in plan.objectives},
             profile=trial.profile,
             config=trial.config.to_json(),
@@ -122,8 +122,9 @@ def _warnings(records: list[TrialRecord], plan: Plan) -> list[str]:
     done = [record for record in records if record.state is State.COMPLETE]
     if not done or not all(plan.guesses(record) for record in done):
         return []
-    best = max((record.value(plan.metric) for record in done), key=lambda v: plan.better(plan.metric) * v)
+    metric = plan.metric
+    best = max((record.value(metric.name) for record in done), key=lambda value: metric.sign * value)
     return [
-        f"no trial beats chance (the best validation {plan.metric} is {best:.3f}, and one that guesses may "
+        f"no trial beats chance (the best validation {metric.name} is {best:.3f}, and one that guesses may "
         f"come to {plan.guessing:.3f}): which is best says nothing; train for longer (--epochs)"
     ]

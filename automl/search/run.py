@@ -146,7 +146,7 @@ def _run(folder: Path, metadata: SearchMetadata, space: Space, task: Task, begun
     from automl.trials.run import run_scheduler, share_data
     from automl.trials.session import delete_tune_files, open_workers
 
-    settings, plan = metadata.settings, Plan(**metadata.plan)
+    settings, plan = metadata.settings, Plan.from_json(metadata.plan)
     advice = f"go on with: {command('search --resume', metadata.name, settings.storage)}"
     with (
         MlflowProcess(search_run_spec(metadata.location, metadata)) as writer,
@@ -200,7 +200,7 @@ def _run(folder: Path, metadata: SearchMetadata, space: Space, task: Task, begun
             best, _ = leaders(scheduler.records.values(), plan)
             counts = Counter(record.state for record in scheduler.records.values())
             open_trials = counts[State.RUNNING] > 0
-            missing = tracker.finish(best=best, metric=plan.metric, counts=counts, stopped=open_trials)
+            missing = tracker.finish(best=best, metric=plan.metric.name, counts=counts, stopped=open_trials)
             delete_tune_files(folder)
     result = make_result(
         folder,
@@ -226,8 +226,7 @@ def make_plan(settings: Settings, baseline: TrialConfig, task: Task) -> Plan:
         trials=settings.most,
         budget=float(baseline.training.epochs),
         metric=task.metric,
-        maximize=task.direction == "maximize",
-        objectives=settings.objectives(task.metric),
+        objectives=settings.objectives(task.metric.name),
         baseline_share=settings.baseline_share,
         guessing=None if chance is None else guessing(chance, task.size("validation")),
     )

@@ -2,20 +2,28 @@
 
 from collections.abc import Mapping
 
-from attention import unknown
+from attention import InputError
 from automl.config.runtime import Runtime
-from automl.tasks.base import Split, Task
+from automl.tasks.base import Batch, Inputs, Part, Split, Task
 from automl.tasks.image_classification import ImageClassification
+from automl.tasks.sequence_classification import SequenceClassification
 from search.config import TrialConfig
+from search.loading import load_object
 
-TASKS: Mapping[str, type[Task]] = {"classification": ImageClassification}
+TASKS: Mapping[str, type[Task]] = {
+    "image-classification": ImageClassification,
+    "sequence-classification": SequenceClassification,
+}
 
 
 def task_of(config: TrialConfig) -> type[Task]:
     """The kind of task that `config` names. Raises InputError for an unknown one."""
-    if config.task not in TASKS:
-        raise unknown("task", config.task, TASKS)
-    return TASKS[config.task]
+    if config.task in TASKS:
+        return TASKS[config.task]
+    found = load_object("task", config.task, TASKS)
+    if not (isinstance(found, type) and issubclass(found, Task)):
+        raise InputError(f"task {config.task!r} must be a subclass of automl.tasks.Task; got {found!r}")
+    return found
 
 
 def open_task(config: TrialConfig, runtime: Runtime) -> Task:
@@ -23,4 +31,4 @@ def open_task(config: TrialConfig, runtime: Runtime) -> Task:
     return task_of(config)(config, runtime)
 
 
-__all__ = ["TASKS", "Split", "Task", "open_task", "task_of"]
+__all__ = ["TASKS", "Batch", "Inputs", "Part", "Split", "Task", "open_task", "task_of"]

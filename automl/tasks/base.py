@@ -1,20 +1,33 @@
 """What a task is: everything that the loop, the search and the tracking need to know of what is learned."""
 
 from abc import ABC, abstractmethod
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, ClassVar, Literal
 
 from torch import Tensor, nn
 
 from automl.config.runtime import Runtime
 from automl.data.manifest import Manifest
 from automl.storage.storage import Storage
-from search.config import TrialConfig
+from automl.tasks.evaluator import Evaluator
+from backbones import call
+from search.config import TaskConfigs, TrialConfig
+from search.metric import Metric
 
-Batch = tuple[Tensor, ...]  # whatever the task's own `loss` takes
+Inputs = Any  # of a model: a tensor, a tuple of positional or a dictionary of keyword arguments
+Batch = Any  # a pytree of tensors: whatever the task's own `loss` takes
 Split = Literal["train", "validation", "test"]
-Direction = Literal["maximize", "minimize"]
+
+
+@dataclass(frozen=True)
+class Part:
+    """Some inputs of a split. index: int64 `(B,)`, their numbers in it. targets: what the evaluator takes."""
+
+    index: Tensor
+    inputs: Inputs
+    targets: Any
 
 
 class Task(ABC):
@@ -23,16 +36,17 @@ class Task(ABC):
     With several workers each has a task of its own: `batches` gives its part of every global batch, and
     `evaluate` scores its part of the split and adds the parts up.
 
-    metric, direction: the primary metric, one of the keys that `evaluate` returns, and which way is better.
-    scale, unit: make a difference of the metric a number that people tell each other.
-    counts_hits: the metric is the share of inputs that are answered right.
+    configs: the types of `data` and `training` in its configurations, and which backbones fit.
+    metric: the primary metric, one of the keys that `evaluate` returns.
+    noun: what its inputs are called, in the plural.
+    may_be_nan: other metrics that a model which learns well may not have, such as the precision of a class
+        that no input is of.
     """
 
-    metric: str
-    direction: Direction
-    scale: float = 1.0
-    unit: str = ""
-    counts_hits: bool = False
+    configs: ClassVar[TaskConfigs]
+    metric: Metric
+    noun: str = "inputs"
+    may_be_nan: Collection[str] = ()
 
     def __init__(self, config: TrialConfig, runtime: Runtime) -> None:
         self.config = config
@@ -50,11 +64,11 @@ class Task(ABC):
     def batches(self, epoch: int) -> Iterator[Batch]:
         """The training batches of an epoch, on the device: a function of the seed and the epoch alone.
 
-        Each is a tuple of tensors, of the same shapes in every batch.
+        Each is a pytree of tensors, of the same shapes in every batch.
         """
 
     @abstractmethod
-    def example(self, count: int) -> Tensor:
+    def example(self, count: int) -> Inputs:
         """A batch of `count` of the model's inputs, on the device; what is in it does not matter."""
 
     @abstractmethod
@@ -62,14 +76,27 @@ class Task(ABC):
         """The training loss of a batch, a scalar."""
 
     @abstractmethod
+    def parts(self, split: Split) -> Iterator[Part]:
+        """This worker's inputs of a whole split in batches, on the device."""
+
+    @abstractmethod
+    def evaluator(self, split: Split) -> Evaluator:
+        """What turns a model's outputs for the parts of a split into metrics."""
+
     def evaluate(self, model: nn.Module, split: Split, hits: Tensor | None = None) -> dict[str, Tensor]:
         """The metrics of a whole split, numbers that are still on the device.
 
         The search asks for validation; test is for the final word.
 
         hits: zeros `(inputs,)` on the device, which become 1 where this worker finds an input answered right;
-            for tasks that count hits alone.
+            for tasks whose metric is a share of right answers.
         """
+        evaluator = self.evaluator(split)
+        for part in self.parts(split):
+            right = evaluator.update(call(model, part.inputs), part.targets)
+            if hits is not None:
+                hits[part.index.to(hits.device)] = right.to(hits.dtype)
+        return evaluator.compute(self.runtime)
 
     @abstractmethod
     def size(self, split: Split) -> int:

@@ -18,9 +18,11 @@ from automl.data.images.decode import cache_side
 from automl.data.images.feed import Feed
 from automl.data.manifest import Manifest
 from automl.storage.storage import Storage
-from automl.tasks.base import Split, Task
+from automl.tasks.base import Part, Split, Task
+from automl.tasks.evaluator import ClassificationEvaluator
 from backbones import build, insert
-from search.config import Data, TrialConfig
+from search.config import TASK_CONFIGS, ImageData, ImageTraining, TrialConfig
+from search.metric import ACCURACY
 
 ANSWERED = 64  # raw images in a batch of `answers`
 
@@ -42,8 +44,13 @@ print(labels[probabilities.argmax()], probabilities.max())
 """
 
 
+def image_data(config: TrialConfig) -> ImageData:
+    assert isinstance(config.data, ImageData)
+    return config.data
+
+
 @lru_cache(maxsize=8)
-def images(data: Data, split: Split) -> Images:
+def images(data: ImageData, split: Split) -> Images:
     """The images of a split. Opened once in a process, however many trials run in it."""
     return open_split(
         data.source, split, path=data.path, size=data.size, side=cache_side(data.size), subset=data.subset
@@ -51,12 +58,12 @@ def images(data: Data, split: Split) -> Images:
 
 
 @lru_cache(maxsize=1)
-def feeds(data: Data, device: torch.device, memory_fraction: float) -> dict[Split, Feed]:
+def feeds(data: ImageData, device: torch.device, memory_fraction: float) -> dict[Split, Feed]:
     """The splits of one dataset at one size, as far as they were asked for; those of the last one go."""
     return {}
 
 
-def feed(data: Data, split: Split, device: torch.device, memory_fraction: float) -> Feed:
+def feed(data: ImageData, split: Split, device: torch.device, memory_fraction: float) -> Feed:
     """The split on its way to the device; all trials of a process with these data have one copy there."""
     there = feeds(data, device, memory_fraction)
     if split not in there:
@@ -67,17 +74,17 @@ def feed(data: Data, split: Split, device: torch.device, memory_fraction: float)
 class ImageClassification(Task):
     """Classes of images, by the primary metric `accuracy`. Also reports the cross-entropy `loss`."""
 
-    metric = "accuracy"
-    direction = "maximize"
-    scale = 100.0
-    unit = "points"
-    counts_hits = True
+    configs = TASK_CONFIGS["image-classification"]
+    metric = ACCURACY
+    noun = "images"
 
     def __init__(self, config: TrialConfig, runtime: Runtime) -> None:
         super().__init__(config, runtime)
-        feeds(
-            config.data, runtime.device, runtime.memory_fraction
-        )  # before anything asks how much memory is free
+        assert isinstance(config.data, ImageData)
+        assert isinstance(config.training, ImageTraining)
+        self.data, self.training = config.data, config.training
+        # Before anything asks how much memory is free.
+        feeds(config.data, runtime.device, runtime.memory_fraction)
         self.train = images(config.data, "train")
         size = config.training.batch_size
         if len(self.train) < size:
@@ -93,16 +100,16 @@ class ImageClassification(Task):
         self.photographs = SOURCES[config.data.source].flip
 
     def size(self, split: Split) -> int:
-        return len(images(self.config.data, split))
+        return len(images(self.data, split))
 
     @classmethod
     def manifest(cls, config: TrialConfig) -> Manifest:
-        data = config.data
+        data = image_data(config)
         return make_manifest(data.source, path=data.path, size=data.size, subset=data.subset)
 
     @classmethod
     def is_shared(cls, config: TrialConfig, splits: Sequence[Split]) -> bool:
-        data = config.data
+        data = image_data(config)
         name = shared.name_of(data.source, data.path, data.size, cache_side(data.size))
         return all(shared.find(name, split) is not None for split in splits)
 
@@ -113,20 +120,20 @@ class ImageClassification(Task):
     def model(self) -> nn.Module:
         config = self.config
         torch.manual_seed(config.seed)
-        model = build(config.model.backbone, classes=len(self.labels), width=config.model.width)
-        example = torch.empty(2, 3, config.data.size, config.data.size)
+        model = build(config.model.backbone, classes=len(self.labels), **config.model.options)
+        example = torch.empty(2, 3, self.data.size, self.data.size)
         model = insert(model, config.model.placement, example).to(self.runtime.device)
         return model.to(memory_format=torch.channels_last)
 
     def steps(self) -> int:
-        return len(self.train) // self.config.training.batch_size
+        return len(self.train) // self.training.batch_size
 
     def batches(self, epoch: int) -> Iterator[tuple[Tensor, ...]]:
         """`(x, y)`, or with mixup `(x, y, z, weight)`: mixed images, both labels, the first one's share.
 
         All numbers are drawn for the global batch, by every worker alike; each then makes its own rows.
         """
-        training, runtime = self.config.training, self.runtime
+        training, runtime = self.training, self.runtime
         steps, batch = self.steps(), training.batch_size
         generator = torch.Generator().manual_seed((self.config.seed << 20) + epoch)
         order = torch.randperm(len(self.train), generator=generator)[: steps * batch]
@@ -150,19 +157,19 @@ class ImageClassification(Task):
         picked = order.view(steps, batch).gather(1, rows)  # (steps, rows)
         labels = self.train.labels[picked].to(runtime.device)
         boxes = boxes.view(steps, batch, 4)[torch.arange(steps)[:, None], rows].to(runtime.device)
-        source = feed(self.config.data, "train", runtime.device, runtime.memory_fraction)
+        source = feed(self.data, "train", runtime.device, runtime.memory_fraction)
         for i, raw in enumerate(source(picked.unbind())):
-            x, y = cut(raw, boxes[i], self.config.data.size), labels[i]
+            x, y = cut(raw, boxes[i], self.data.size), labels[i]
             yield mixup(x, y, *(part[i] for part in mix)) if mix else (x, y)
 
     def example(self, count: int) -> Tensor:
-        side = self.config.data.size
+        side = self.data.size
         x = torch.zeros(count, 3, side, side, device=self.runtime.device)
         return x.to(memory_format=torch.channels_last)
 
     def loss(self, model: nn.Module, batch: tuple[Tensor, ...]) -> Tensor:
         logits = model(batch[0]).float()
-        smooth = self.config.training.label_smoothing
+        smooth = self.training.label_smoothing
         if len(batch) == 2:
             return F.cross_entropy(logits, batch[1], label_smoothing=smooth)
         _, y, z, weight = batch
@@ -171,57 +178,53 @@ class ImageClassification(Task):
         )
         return (weight * first + (1 - weight) * second).mean()
 
-    def evaluate(self, model: nn.Module, split: Split, hits: Tensor | None = None) -> dict[str, Tensor]:
-        data, runtime = images(self.config.data, split), self.runtime
-        sums = torch.zeros(2, device=runtime.device)
-        order = runtime.shard(torch.arange(len(data))).split(2 * self.config.training.batch_size)
-        source = feed(self.config.data, split, runtime.device, runtime.memory_fraction)
+    def parts(self, split: Split) -> Iterator[Part]:
+        data, runtime = images(self.data, split), self.runtime
+        order = runtime.shard(torch.arange(len(data))).split(2 * self.training.batch_size)
+        source = feed(self.data, split, runtime.device, runtime.memory_fraction)
         for index, raw in zip(order, source(order), strict=True):
-            x = centre_crop(raw, data.aspect[index], self.config.data.size)
-            y = data.labels[index].to(runtime.device, non_blocking=True)
-            logits = model(normalise(x)).float()
-            correct = logits.argmax(1) == y
-            if hits is not None:
-                hits[index.to(hits.device)] = correct.to(hits.dtype)
-            sums += torch.stack([correct.sum().float(), F.cross_entropy(logits, y, reduction="sum")])
-        accuracy, loss = runtime.total(sums) / len(data)
-        return {"accuracy": accuracy, "loss": loss}
+            x = centre_crop(raw, data.aspect[index], self.data.size)
+            labels = data.labels[index].to(runtime.device, non_blocking=True)
+            yield Part(index, normalise(x), labels)
+
+    def evaluator(self, split: Split) -> ClassificationEvaluator:
+        return ClassificationEvaluator(self.size(split), self.runtime.device)
 
     def chance(self, split: Split) -> float:
         """The share of the largest class."""
-        labels = images(self.config.data, split).labels
+        labels = images(self.data, split).labels
         return labels.bincount().max().item() / len(labels)
 
     def raw(self, split: Split, count: int) -> Tensor:
         """Centre crops as bytes, `(count, size, size, 3)`: what the deployed model takes."""
-        data = images(self.config.data, split)
+        data = images(self.data, split)
         index = torch.linspace(0, len(data) - 1, min(count, len(data))).round().long()
-        crops = centre_crop(data.gather(index), data.aspect[index], self.config.data.size)
+        crops = centre_crop(data.gather(index), data.aspect[index], self.data.size)
         return crops.to(self.runtime.device)
 
     def artifact(self, model: nn.Module) -> tuple[nn.Module, Tensor]:
         """Bytes `(N, size, size, 3)` to probabilities `(N, classes)`."""
-        size = self.config.data.size
+        size = self.data.size
         return Probabilities(model), torch.zeros(
             2, size, size, 3, dtype=torch.uint8, device=self.runtime.device
         )
 
     def answers(self, split: Split) -> Iterator[tuple[Tensor, Tensor]]:
-        data, runtime = images(self.config.data, split), self.runtime
+        data, runtime = images(self.data, split), self.runtime
         for index in torch.arange(len(data)).split(ANSWERED):
-            crops = centre_crop(data.gather(index), data.aspect[index], self.config.data.size)
+            crops = centre_crop(data.gather(index), data.aspect[index], self.data.size)
             yield crops.to(runtime.device), data.labels[index].to(runtime.device)
 
     def share_data(self, storage: Storage, folder: Path, splits: Sequence[Split]) -> dict[str, Any]:
-        data = self.config.data
+        data = self.data
         return share_splits(storage, splits, folder, source=data.source, path=data.path, size=data.size)
 
     def describe_splits(self) -> dict[str, str]:
-        data = self.config.data
+        data = self.data
         return describe_splits(data.source, path=data.path, size=data.size, subset=data.subset)
 
     def usage(self) -> str:
-        return USAGE.format(size=self.config.data.size, classes=len(self.labels))
+        return USAGE.format(size=self.data.size, classes=len(self.labels))
 
 
 class Probabilities(nn.Module):

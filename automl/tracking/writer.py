@@ -5,7 +5,7 @@ When something is written is the tracker's affair.
 """
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from typing import Any
 
 from mlflow.entities import Metric, Param, RunTag
@@ -36,15 +36,8 @@ def flat(config: TrialConfig) -> dict[str, Any]:
         "modules": len(model.placement),
         "types": " + ".join(spec.type for spec in model.placement.values()) or "none",
         "sites": " + ".join(model.placement) or "none",
-        "optimizer": training.optimizer,
-        "learning_rate": training.learning_rate,
-        "weight_decay": training.weight_decay,
-        "batch_size": training.batch_size,
-        "schedule": training.schedule,
-        "mixup": training.mixup,
-        "label_smoothing": training.label_smoothing,
-        "epochs": training.epochs,
-        "size": config.data.size,
+        **asdict(training),
+        **{key: value for key, value in asdict(config.data).items() if key not in ("path", "subset")},
         "seed": config.seed,
     }
 

@@ -19,13 +19,16 @@ from typing import Protocol
 
 import torch
 from torch import Tensor, nn
+from torch.utils._pytree import tree_leaves, tree_map
+
+from automl.tasks import Batch
 
 MEASURED = Path(__file__).with_name("graphs_measured.json")
 
 LOSS = 0.01  # by which part the loss of a replay may differ
 WAY = 0.05  # by which part of the way that the weights have gone they may be apart
 
-Run = Callable[[tuple[Tensor, ...]], Tensor]  # a step on a batch, which returns the loss
+Run = Callable[[Batch], Tensor]  # a step on a batch, which returns the loss
 
 
 class Capture(Protocol):
@@ -34,7 +37,7 @@ class Capture(Protocol):
     def aside(self) -> AbstractContextManager[None]:
         """Inside the block runs as usual what is to be captured later."""
 
-    def capture(self, run: Run, batch: tuple[Tensor, ...]) -> Run:
+    def capture(self, run: Run, batch: Batch) -> Run:
         """What does the same as `run` on any batch shaped like `batch`. Nothing is computed yet."""
 
 
@@ -55,14 +58,14 @@ class CudaGraphs:
             yield
         torch.cuda.current_stream().wait_stream(self.stream)
 
-    def capture(self, run: Run, batch: tuple[Tensor, ...]) -> Run:
-        inputs = tuple(tensor.clone() for tensor in batch)
+    def capture(self, run: Run, batch: Batch) -> Run:
+        inputs = tree_map(torch.clone, batch)
         graph = torch.cuda.CUDAGraph()
         with torch.cuda.graph(graph, stream=self.stream):
             loss = run(inputs)
 
-        def replay(batch: tuple[Tensor, ...]) -> Tensor:
-            for buffer, tensor in zip(inputs, batch, strict=True):
+        def replay(batch: Batch) -> Tensor:
+            for buffer, tensor in zip(tree_leaves(inputs), tree_leaves(batch), strict=True):
                 buffer.copy_(tensor, non_blocking=True)
             graph.replay()
             return loss

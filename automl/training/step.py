@@ -17,9 +17,10 @@ from typing import Any, Literal
 
 import torch
 from torch import Tensor, nn
+from torch.utils._pytree import tree_map
 
 from automl.config.runtime import Runtime, log
-from automl.tasks.base import Task
+from automl.tasks.base import Batch, Task
 from automl.training.graphs import Capture, CudaGraphs, Run, Snapshot, disagreement, pays
 
 Way = Literal["off", "graphs", "inductor"]
@@ -75,13 +76,13 @@ class Step:
     ) -> None:
         self.task, self.forward, self.optimizer, self.scaler = task, forward, optimizer, scaler
 
-    def __call__(self, batch: Any, rate: float) -> Tensor:
+    def __call__(self, batch: Batch, rate: float) -> Tensor:
         """Takes one step at the learning rate `rate` and returns the loss, still on the device."""
         for group in self.optimizer.param_groups:
             _set(group, rate)
         return self._run(batch)
 
-    def _run(self, batch: Any) -> Tensor:
+    def _run(self, batch: Batch) -> Tensor:
         with self.task.runtime.autocast():
             loss = self.task.loss(self.forward, batch)
         self.scaler.scale(loss).backward()
@@ -104,14 +105,14 @@ class GraphedStep(Step):
         self.replay: Run | None = None
         self.seen = 0
         self.begin: Snapshot | None = None  # before the steps that are to be repeated
-        self.done: list[tuple[Any, float, Tensor]] = []  # these: batch, rate and loss
+        self.done: list[tuple[Batch, float, Tensor]] = []  # these: batch, rate and loss
         for group in self.optimizer.param_groups:
             # A replay reads what lies in memory, so the rate must lie there too.
             group["lr"] = torch.tensor(float(group["lr"]), device=device)
             if "capturable" in group:
                 group["capturable"] = True
 
-    def __call__(self, batch: Any, rate: float) -> Tensor:
+    def __call__(self, batch: Batch, rate: float) -> Tensor:
         self.seen += 1
         if self.seen <= WARM_UP:
             return self._rehearse(batch, rate)
@@ -119,19 +120,19 @@ class GraphedStep(Step):
             self._capture(batch)
         return super().__call__(batch, rate)
 
-    def _run(self, batch: tuple[Tensor, ...]) -> Tensor:
+    def _run(self, batch: Batch) -> Tensor:
         return super()._run(batch) if self.replay is None else self.replay(batch)
 
-    def _rehearse(self, batch: tuple[Tensor, ...], rate: float) -> Tensor:
+    def _rehearse(self, batch: Batch, rate: float) -> Tensor:
         if self.seen == WARM_UP - CHECKED + 1:
             self.begin = self._snapshot()
         with self.graphs.aside():
             loss = super().__call__(batch, rate)
         if self.begin is not None:
-            self.done.append((tuple(tensor.clone() for tensor in batch), rate, loss))
+            self.done.append((tree_map(torch.clone, batch), rate, loss))
         return loss
 
-    def _capture(self, batch: tuple[Tensor, ...]) -> None:
+    def _capture(self, batch: Batch) -> None:
         """Sets `replay` if that does what the last steps did; the training's state stays as it is."""
         assert self.begin is not None
         end = self._snapshot()

@@ -19,7 +19,7 @@ from automl.tracking.tracker import Tracker
 from automl.tracking.writer import MlflowWriter
 from automl.training import checkpoint
 from automl.training.loop import Diverged, fit, start
-from backbones import build, sites
+from backbones import sites
 from search import record
 from search.config import TrialConfig
 from search.record import CHECKPOINT_FILE, Metrics
@@ -36,8 +36,8 @@ class TrainResult:
 
 def default_site(config: TrialConfig) -> str:
     """Where SimpleSelfAttention puts its module: the last branch of the first stage."""
-    model, size = config.model, config.data.size
-    found = sites(build(model.backbone, classes=2, width=model.width), torch.empty(2, 3, size, size))
+    task = open_task(config, Runtime(device=torch.device("cpu")))
+    found = sites(task.model(), task.example(2))
     return [site.name for site in found if site.name.startswith("stage1.") and "branch" in site.name][-1]
 
 

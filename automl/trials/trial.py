@@ -131,7 +131,8 @@ def reports(config: Mapping[str, Any], runtime: Runtime) -> Iterator[Report]:
         for metrics in fit(task, state, *equal):
             history = [*history, {**metrics, "time": time.time()}]
             if config["test"] and _spent(history, trial):
-                right = torch.zeros(task.size("test"), device=runtime.device) if task.counts_hits else None
+                counts = task.metric.noise == "binomial"
+                right = torch.zeros(task.size("test"), device=runtime.device) if counts else None
                 scores = evaluate(task, state.model, "test", right)
                 history[-1] |= {f"test_{name}": float(value) for name, value in scores.items()}
                 if right is not None:

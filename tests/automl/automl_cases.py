@@ -12,7 +12,7 @@ from automl.config.runtime import Runtime
 from automl.data.manifest import Manifest
 from automl.tasks import Task, open_task
 from automl.tasks.base import Split
-from search.config import Data, Model, Training, TrialConfig
+from search.config import ImageData, ImageTraining, Model, TrialConfig
 from search.record import Metrics
 
 CPU = torch.device("cpu")
@@ -20,9 +20,9 @@ HERE = Runtime(device=CPU)
 
 # 241 digits at 24 px: seven steps an epoch, below a second.
 TINY = TrialConfig(
-    data=Data(source="digits", size=24, subset=0.2),
-    model=Model(backbone="xresnet18", width=0.25),
-    training=Training(epochs=1, batch_size=32),
+    data=ImageData(source="digits", size=24, subset=0.2),
+    model=Model(backbone="xresnet18", options={"width": 0.25}),
+    training=ImageTraining(epochs=1, batch_size=32),
 )
 
 # Every attention in one model, each at a site of its own.
@@ -53,7 +53,7 @@ class Regression(Task):
     direction = "minimize"
 
     def __init__(self, **training: Any) -> None:
-        super().__init__(TrialConfig(training=Training(**{"batch_size": 8} | training)), HERE)
+        super().__init__(TrialConfig(training=ImageTraining(**{"batch_size": 8} | training)), HERE)
         generator = torch.Generator().manual_seed(1)
         self.x = torch.randn(80, 3, generator=generator)
         self.y = self.x @ torch.tensor([[1.0], [-2.0], [0.5]])

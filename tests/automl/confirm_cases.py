@@ -21,8 +21,9 @@ from automl.tasks.same_data import keep_manifest
 from automl.trials import hits
 from automl.trials.interrupt import Interrupt
 from cluster import ClusterCapacity, TrialResources
-from search.config import Data, Model, Training, TrialConfig
+from search.config import ImageData, ImageTraining, Model, TrialConfig
 from search.fixed_scheduler import FixedScheduler
+from search.metric import ACCURACY
 from search.record import Report, Role, State, TrialRecord
 from search.spaces import fingerprint, load
 from search.study import create_study
@@ -34,9 +35,9 @@ CONV = {"stage1.block1": Spec("conv1x1")}
 
 
 def config(placement: Mapping[str, Spec] | None = None, **training: Any) -> TrialConfig:
-    data = Data(source="digits", size=32)
-    model = Model(backbone="xresnet18", width=0.25, placement=placement or {})
-    return TrialConfig(data=data, model=model, training=Training(**{"epochs": 1} | training))
+    data = ImageData(source="digits", size=32)
+    model = Model(backbone="xresnet18", options={"width": 0.25}, placement=placement or {})
+    return TrialConfig(data=data, model=model, training=ImageTraining(**{"epochs": 1} | training))
 
 
 def record(
@@ -124,7 +125,7 @@ def without(
     return {**made, name: replace(made[name], scores=left, failed=failed)}
 
 
-PLAN = Plan(trials=6, budget=1, metric="accuracy", maximize=True, objectives=["accuracy"])
+PLAN = Plan(trials=6, budget=1, metric=ACCURACY, objectives=["accuracy"])
 
 FOUND = [
     record(0, 0.80),

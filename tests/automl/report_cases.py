@@ -78,8 +78,10 @@ def made_up(
                 if state is State.RUNNING and epoch == 2:
                     break
                 group = "baseline" if plain else "candidate"
-                better = 1 if plan.maximize else -1
-                goes_on = rungs.enter(number, group, metrics["resource"], [better * metrics[plan.metric]])
+                better = 1 if plan.metric.maximize else -1
+                goes_on = rungs.enter(
+                    number, group, metrics["resource"], [better * metrics[plan.metric.name]]
+                )
                 if cuts and goes_on is False and epoch < EPOCHS:
                     state = State.PRUNED
                     break
@@ -158,8 +160,8 @@ def _epoch(
     accuracy += chance.gauss(0, 0.01) if epoch < EPOCHS else 0.0
     found = {"epoch": epoch, "resource": float(epoch), "train_loss": 1 / epoch, "accuracy": accuracy}
     found |= {"loss": 1 - accuracy, "learning_rate": 1e-3, "seconds": 1.2, "time": 1.79e9 + epoch}
-    if plan.metric not in found:
-        found[plan.metric] = 1.2 - accuracy  # one of which less is better
+    if plan.metric.name not in found:
+        found[plan.metric.name] = 1.2 - accuracy  # one of which less is better
     if gates:
         sites = config.model.placement.items()
         found |= {

@@ -17,16 +17,16 @@ NODES = 3
 # Half of the trials have images of another size than the baseline, which nobody has shared.
 SPACE = """
 from attention import Spec
-from search.config import Data, Model, Training, TrialConfig
+from search.config import ImageData, Model, ImageTraining, TrialConfig
 
 
 def two_sizes(trial):
     size = 24 if trial.number % 2 else 32
     trial.suggest_float("x", 0, 1)
     return TrialConfig(
-        data=Data(source="digits", size=size, subset=0.1),
-        model=Model(backbone="xresnet18", width=0.25),
-        training=Training(epochs=1, batch_size=32),
+        data=ImageData(source="digits", size=size, subset=0.1),
+        model=Model(backbone="xresnet18", options={"width": 0.25}),
+        training=ImageTraining(epochs=1, batch_size=32),
     )
 """
 

@@ -20,7 +20,7 @@ from automl.storage.storage import Storage
 from automl.trials.multi_worker import multi_worker_trial
 from automl.trials.trial import assignment
 from cluster import TrialResources, connect
-from search.config import Data, Model, Training, TrialConfig
+from search.config import ImageData, ImageTraining, Model, TrialConfig
 
 AUTOML = Path(sys.executable).parent / "automl"
 EPOCHS = 10  # enough that one can be lost half-way
@@ -73,9 +73,9 @@ def test_a_trial_survives_the_death_of_a_worker(tmp_path):
 @pytest.mark.long
 def test_stopped_trials_give_everything_back(tmp_path):
     trial = TrialConfig(
-        data=Data(source="digits", size=32, subset=0.2),
-        model=Model(backbone="xresnet18", width=0.25),
-        training=Training(epochs=1000, batch_size=32),
+        data=ImageData(source="digits", size=32, subset=0.2),
+        model=Model(backbone="xresnet18", options={"width": 0.25}),
+        training=ImageTraining(epochs=1000, batch_size=32),
     )
     shape = TrialResources(cpus=1, workers=2)
     with connect(dashboard=True):

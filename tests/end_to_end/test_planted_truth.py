@@ -22,7 +22,7 @@ AUTOML = Path(sys.executable).parent / "automl"
 
 SPACE = """
 from attention import Spec
-from search.config import Data, Model, Training, TrialConfig
+from search.config import ImageData, Model, ImageTraining, TrialConfig
 
 SITES, TYPES = ["stage1.block2.branch", "stage2.block2.branch"], ["sagan", "ssa"]
 
@@ -34,9 +34,9 @@ def little(trial):
         placement = {site: Spec(kind)}
     rate = trial.suggest_float("learning_rate", 1e-3, 1e-2, log=True)
     return TrialConfig(
-        data=Data(source="digits", size=24, subset=0.2),
-        model=Model(backbone="xresnet18", width=0.25, placement=placement),
-        training=Training(epochs=1, batch_size=32, learning_rate=rate),
+        data=ImageData(source="digits", size=24, subset=0.2),
+        model=Model(backbone="xresnet18", options={"width": 0.25}, placement=placement),
+        training=ImageTraining(epochs=1, batch_size=32, learning_rate=rate),
     )
 
 

@@ -28,7 +28,8 @@ from automl.search.run import resume_search, run_search
 from automl.storage.folder import old_folder
 from automl.trials.trial import TrialActor, assignment
 from cluster import ClusterCapacity, TrialResources, connect
-from search.config import Data, Model, Training, TrialConfig
+from search.config import ImageData, ImageTraining, Model, TrialConfig
+from search.metric import ACCURACY
 from search.samplers import load_sampler
 from search.search_scheduler import SearchScheduler
 from search.spaces import Space, load, random_draws
@@ -42,14 +43,14 @@ STOPS = int(os.environ.get("AUTOML_STOPPED_TRIALS", "100"))
 # A space of one's own: small and quick, with a choice that matters to memory.
 SPACE = """
 from search import choices
-from search.config import Data, Model, TrialConfig
+from search.config import ImageData, Data, Model, TrialConfig
 from search.spaces import _places
 
 def draw(trial):
     places = [site for site in _places() if not site.name.startswith("stem")]
     return TrialConfig(
-        data=Data(source="digits", size=32, subset=0.2),
-        model=Model(width=0.25, placement=choices.placement(trial, places, most=2)),
+        data=ImageData(source="digits", size=32, subset=0.2),
+        model=Model(options={"width": 0.25}, placement=choices.placement(trial, places, most=2)),
         training=choices.training(trial, epochs=4),
     )
 """
@@ -123,14 +124,14 @@ def test_trials_stopped_half_way_give_everything_back(tmp_path):
     def draw(trial):
         trial.suggest_int("number", 0, 10**6)
         return TrialConfig(
-            data=Data(source="digits", size=24, subset=0.2),
-            model=Model(backbone="xresnet18", width=0.25),
-            training=Training(epochs=50, batch_size=32),
+            data=ImageData(source="digits", size=24, subset=0.2),
+            model=Model(backbone="xresnet18", options={"width": 0.25}),
+            training=ImageTraining(epochs=50, batch_size=32),
         )
 
     space = Space(name="small", draw=draw, baseline={}, summary="")
     study = create_study(tmp_path, name="stopped", directions=[optuna.study.StudyDirection.MAXIMIZE])
-    plan = Plan(trials=STOPS, budget=50.0, metric="accuracy", maximize=True, objectives=["accuracy"])
+    plan = Plan(trials=STOPS, budget=50.0, metric=ACCURACY, objectives=["accuracy"])
     scheduler = SearchScheduler(study, space, plan, load_sampler("random", seed=0))
     scheduler.rungs.enter = lambda *arguments: False  # every trial is cut after its first epoch
     with connect(dashboard=True):  # of which the states of actors are asked
@@ -247,8 +248,8 @@ def test_only_the_final_word_reads_the_test_split(place):
         "from search.config import *\n"
         "def draw(trial):\n"
         "    rate = trial.suggest_float('rate', 1e-4, 1e-2, log=True)\n"
-        "    return TrialConfig(data=Data(source='folder', size=24), model=Model(width=0.25),\n"
-        "        training=Training(epochs=2, batch_size=16, learning_rate=rate))\n"
+        "    return TrialConfig(data=ImageData(source='folder', size=24), model=Model(options={'width': 0.25}),\n"
+        "        training=ImageTraining(epochs=2, batch_size=16, learning_rate=rate))\n"
     )
     result = run_search(Settings(space="folder.py:draw", data=str(data), trials=4, name="blind"))
     assert (result.trials, result.errors) == (4, 0)

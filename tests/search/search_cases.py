@@ -9,7 +9,8 @@ from optuna.study import StudyDirection
 
 from attention import Spec
 from cluster.connect import node_of
-from search.config import Data, Model, Training, TrialConfig
+from search.config import ImageData, ImageTraining, Model, TrialConfig
+from search.metric import ACCURACY
 from search.record import Metrics, Report, TrialRecord
 from search.search_scheduler import SearchScheduler
 from search.spaces import Space
@@ -27,7 +28,9 @@ def draw(trial: optuna.Trial) -> TrialConfig:
         placement["stage1.block1"] = Spec(trial.suggest_categorical("first", ["ssa", "sagan"]))
     if modules == 2:
         placement["stage2.block1"] = Spec("multihead", {"heads": trial.suggest_int("heads", 1, 3)})
-    return TrialConfig(data=Data(size=32), model=Model(placement=placement), training=Training(epochs=EPOCHS))
+    return TrialConfig(
+        data=ImageData(size=32), model=Model(placement=placement), training=ImageTraining(epochs=EPOCHS)
+    )
 
 
 PUBLISHED: list[dict[str, Any]] = [{"modules": 1, "first": "ssa"}, {"modules": 1, "first": "sagan"}]
@@ -45,7 +48,7 @@ TWO = ("accuracy", "macs")
 
 
 def make_plan(trials: int | None = 100, objectives: tuple[str, ...] = ONE, **more: Any) -> Plan:
-    return Plan(trials=trials, budget=EPOCHS, metric="accuracy", maximize=True, objectives=objectives, **more)
+    return Plan(trials=trials, budget=EPOCHS, metric=ACCURACY, objectives=objectives, **more)
 
 
 def make_study(folder: Path, *, objectives: tuple[str, ...] = ONE) -> optuna.Study:

@@ -12,11 +12,11 @@ from search.given import check_given
 from search.spaces import SPACES, Space, load
 
 GOOD = """
-from search.config import Training, TrialConfig
+from search.config import ImageTraining, TrialConfig
 from search.spaces import Space
 
 def space(trial):
-    return TrialConfig(training=Training(epochs=trial.suggest_int("epochs", 1, 9)))
+    return TrialConfig(training=ImageTraining(epochs=trial.suggest_int("epochs", 1, 9)))
 
 space.baseline = {"epochs": 3}
 
@@ -33,7 +33,7 @@ def returns_a_dict(trial):
     return {"epochs": 3}
 
 def misconfigures(trial):
-    return TrialConfig(training=Training(epochs=0))
+    return TrialConfig(training=ImageTraining(epochs=0))
 
 def attends(trial):
     return TrialConfig.from_json({"model": {"placement": {"stage1.block1": "ssa"}}})

@@ -66,7 +66,7 @@ def test_every_sample_trains(space: Space) -> None:
     images = torch.randn(2, 3, 32, 32, generator=torch.Generator().manual_seed(0))
     labels = torch.tensor([3, 7])
     for params, config in _samples(space.name)[:12]:
-        trunk = copy.deepcopy(_trunk(config.model.backbone, config.model.width))
+        trunk = copy.deepcopy(_trunk(config.model.backbone, config.model.options.get("width", 1.0)))
         model = insert(trunk, config.model.placement).train()
         optimizer = torch.optim.SGD(model.parameters(), lr=config.training.learning_rate)
         loss = nn.functional.cross_entropy(
@@ -188,7 +188,7 @@ def making(**parts: Any) -> Space:
         {"data": {"size": 48}},
         {"data": {"subset": 0.5}},
         {"model": {"backbone": "xresnet34"}},
-        {"model": {"width": 0.5}},
+        {"model": {"options": {"width": 0.5}}},
         {"training": {"epochs": 7}},
         {"training": {"learning_rate": 1e-3}},
     ],
@@ -228,7 +228,7 @@ def test_a_fingerprint_is_the_same_in_every_process() -> None:
 
 def test_a_space_that_throws_dice_of_its_own() -> None:
     def draw(trial: optuna.Trial) -> TrialConfig:
-        return TrialConfig(model=Model(width=random.uniform(0.5, 1)))
+        return TrialConfig(model=Model(options={"width": random.uniform(0.5, 1)}))
 
     with pytest.raises(InputError, match="space 'dice' makes another configuration of the same parameters"):
         fingerprint(Space(name="dice", draw=draw, baseline={}, summary=""))

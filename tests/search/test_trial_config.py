@@ -9,16 +9,16 @@ from hypothesis import strategies as st
 
 from attention import ATTENTIONS, InputError, Spec
 from backbones import BACKBONES
-from search.config import Data, Model, Training, TrialConfig
+from search.config import ImageData, ImageTraining, Model, TrialConfig
 
 # Runs, studies and exported models hold this text: what it says today must be read for ever.
 LITERAL = """
 {
-  "task": "classification",
+  "task": "image-classification",
   "data": {"source": "woof", "path": "/data/imagewoof2", "size": 128, "subset": 0.5},
   "model": {
     "backbone": "xresnet50",
-    "width": 0.25,
+    "options": {"width": 0.25},
     "placement": {
       "stem": {"type": "sagan"},
       "stage1.block2.branch": {"type": "ssa", "ks": 3, "order": "xxt-first"},
@@ -40,17 +40,17 @@ LITERAL = """
 """
 
 CONFIG = TrialConfig(
-    data=Data(source="woof", path="/data/imagewoof2", size=128, subset=0.5),
+    data=ImageData(source="woof", path="/data/imagewoof2", size=128, subset=0.5),
     model=Model(
         backbone="xresnet50",
-        width=0.25,
+        options={"width": 0.25},
         placement={
             "stem": Spec("sagan"),
             "stage1.block2.branch": Spec("ssa", {"ks": 3, "order": "xxt-first"}),
             "stage3.block1": Spec("decomposed", {"key_channels": None, "heads": 2}),
         },
     ),
-    training=Training(
+    training=ImageTraining(
         epochs=7,
         batch_size=32,
         optimizer="sgd",
@@ -74,11 +74,13 @@ def test_reads_the_format() -> None:
 
 def test_what_is_left_out_takes_its_default() -> None:
     assert TrialConfig.from_json({}) == TrialConfig()
-    assert TrialConfig.from_json({"model": {"width": 0.5}}) == TrialConfig(model=Model(width=0.5))
+    assert TrialConfig.from_json({"model": {"options": {"width": 0.5}}}) == TrialConfig(
+        model=Model(options={"width": 0.5})
+    )
     assert TrialConfig().to_json() == {
-        "task": "classification",
+        "task": "image-classification",
         "data": {"source": "digits", "path": None, "size": 32, "subset": 1.0},
-        "model": {"backbone": "xresnet18", "width": 1.0, "placement": {}},
+        "model": {"backbone": "xresnet18", "options": {}, "placement": {}},
         "training": {
             "epochs": 5,
             "batch_size": 64,
@@ -103,9 +105,9 @@ SPECS = st.sampled_from(
 )
 CONFIGS = st.builds(
     TrialConfig,
-    task=st.text(),
+    task=st.just("image-classification"),
     data=st.builds(
-        Data,
+        ImageData,
         source=st.text(),
         path=st.none() | st.text(),
         size=st.integers(24, 1024),
@@ -113,12 +115,12 @@ CONFIGS = st.builds(
     ),
     model=st.builds(
         Model,
-        backbone=st.sampled_from(list(BACKBONES)),
-        width=_from(1 / 16, 16),
+        backbone=st.sampled_from([name for name, b in BACKBONES.items() if b.dimensions == 2]),
+        options=st.dictionaries(st.just("width"), _from(1 / 16, 16)),
         placement=st.dictionaries(st.text(), SPECS, max_size=4),
     ),
     training=st.builds(
-        Training,
+        ImageTraining,
         epochs=st.integers(1),
         batch_size=st.integers(2),
         optimizer=st.sampled_from(["adamw", "sgd"]),
@@ -153,11 +155,19 @@ PROBLEMS: list[tuple[Any, str]] = [
     ({"sed": 1}, "unknown key 'sed'; known: task, data, model, training, seed. Did you mean 'seed'?"),
     (
         {"data": {"sise": 1}},
-        "unknown key 'data.sise'; known: source, path, size, subset. Did you mean 'size'?",
+        "unknown key 'data.sise'; known: source, path, subset, size. Did you mean 'size'?",
     ),
     ({"training": {"zzz": 1}}, "unknown key 'training.zzz'; known: epochs, "),
     ({"data": 3}, "data. must be an object; got 3"),
     ({"task": 3}, "task must be str; got 3"),
+    ({"task": "image-clasification"}, "unknown task 'image-clasification'; choose from image-classification"),
+    ({"model": {"backbone": "larnn"}}, "backbone larnn takes inputs with 1 spatial dimensions, and those of"),
+    ({"model": {"options": {"wide": 1.0}}}, "unknown option of backbone 'xresnet18' 'wide'"),
+    ({"model": {"options": 3}}, "model.options must be an object of name: value; got 3"),
+    (
+        {"task": "sequence-classification", "model": {"backbone": "larnn"}, "training": {"mixup": 0.1}},
+        "unknown key 'training.mixup'; known: epochs",
+    ),
     ({"seed": -1}, "seed must lie between 0 and 2^32 - 1; got -1"),
     ({"seed": 1.5}, "seed must be int; got 1.5"),
     ({"seed": True}, "seed must be int; got True"),
@@ -172,8 +182,11 @@ PROBLEMS: list[tuple[Any, str]] = [
     ({"data": {"subset": False}}, "data.subset must be float; got False"),
     ({"model": {"backbone": "xresnet19"}}, "unknown backbone 'xresnet19'; choose from "),
     ({"model": {"backbone": None}}, "model.backbone must be str; got None"),
-    ({"model": {"width": 17}}, "model.width must lie between 1/16 and 16; got 17.0"),
-    ({"model": {"width": "wide"}}, "model.width must be float; got 'wide'"),
+    ({"model": {"options": {"width": 17}}}, "model.options.width must lie between 1/16 and 16; got 17"),
+    (
+        {"model": {"options": {"width": "wide"}}},
+        "option 'width' of backbone 'xresnet18' must be float; got 'wide'",
+    ),
     (
         {"model": {"placement": ["stem"]}},
         "model.placement must be an object of site: attention; got ['stem']",
@@ -237,7 +250,7 @@ def test_reports_all_problems_at_once() -> None:
 
 def test_is_checked_when_it_is_made_in_code_too() -> None:
     with pytest.raises(InputError, match=r"configuration: 2 problems\n  data.size .*\n  training.epochs"):
-        TrialConfig(data=Data(size=1), training=Training(epochs=0))
+        TrialConfig(data=ImageData(size=1), training=ImageTraining(epochs=0))
 
 
 def test_change() -> None:

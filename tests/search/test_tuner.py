@@ -132,7 +132,7 @@ def run(
     heard = Heard()
     scheduler = make_engine(study, SPACES["digits"], make_plan(trials), listeners=[heard])
     stop = more.pop("stop", lambda scheduler: False)
-    capacity = more.pop("places", Slots(2))
+    capacity = more.pop("capacity", Slots(2))
     run_trials(
         trainable,
         scheduler,

@@ -14,6 +14,7 @@ from attention import ATTENTIONS, InputError
 from automl.config.settings import Settings
 from automl.search import run as search
 from automl.storage.folder import new_folder
+from search.metric import ACCURACY
 from search.spaces import SPACES, fingerprint
 from search.trial_scheduler import Plan
 
@@ -257,7 +258,7 @@ def test_an_mlflow_server_that_is_not_there(
 def earlier(place: Path) -> str:
     """A search that never came to a trial."""
     settings = Settings(space="digits", name="older", trials=3)
-    plan = Plan(trials=3, budget=6, metric="accuracy", maximize=True, objectives=["accuracy"])
+    plan = Plan(trials=3, budget=6, metric=ACCURACY, objectives=["accuracy"])
     with new_folder(settings, plan, fingerprint=fingerprint(SPACES["digits"]), data="d"):
         return "older"
 

@@ -176,7 +176,7 @@ def test_the_baseline_is_what_trial_0_will_be() -> None:
     assert (config.model.placement, config.training.epochs, config.seed) == ({}, 2, 3)
     assert config.training.learning_rate == 3e-3
     assert draw_baseline(SPACES["digits"], settings) == config
-    assert config.model == Model(backbone="xresnet18", width=0.25)
+    assert config.model == Model(backbone="xresnet18", options={"width": 0.25})
 
 
 def test_a_space_that_refuses_its_baseline() -> None:

@@ -1,5 +1,7 @@
 """Who takes part in a confirmation."""
 
+from dataclasses import replace
+
 import pytest
 from confirm_cases import CONV, SAGAN, SSA, record
 
@@ -7,11 +9,12 @@ from attention import InputError, Spec
 from automl.config.settings import Settings
 from automl.confirm.arms import ablations, choose_arms
 from search.config import Model, TrialConfig
+from search.metric import ACCURACY
 from search.record import Role, State
 from search.spaces import Space
 from search.trial_scheduler import Plan
 
-PLAN = Plan(trials=9, budget=1, metric="accuracy", maximize=True, objectives=["accuracy"])
+PLAN = Plan(trials=9, budget=1, metric=ACCURACY, objectives=["accuracy"])
 TWO = {**SSA, **SAGAN}
 
 
@@ -19,7 +22,7 @@ def draw(trial):
     sites = ["stage1.block1", "stage1.block2", "stage2.block1"][: trial.suggest_int("modules", 0, 2)]
     kinds = [trial.suggest_categorical(f"type{i}", ["ssa", "conv1x1", "sagan"]) for i in range(len(sites))]
     placement = {site: Spec(kind) for site, kind in zip(sites, kinds, strict=True)}
-    return TrialConfig(model=Model(backbone="xresnet18", width=0.25, placement=placement))
+    return TrialConfig(model=Model(backbone="xresnet18", options={"width": 0.25}, placement=placement))
 
 
 SPACE = Space(name="mine", draw=draw, baseline={"modules": 0}, summary="")
@@ -122,5 +125,5 @@ def test_ablations_leave_one_out():
 
 
 def test_less_is_better():
-    plan = Plan(trials=9, budget=1, metric="accuracy", maximize=False, objectives=["accuracy"])
+    plan = Plan(trials=9, budget=1, metric=replace(ACCURACY, maximize=False), objectives=["accuracy"])
     assert [arm.trial for arm in choose(*FOUND, plan=plan).arms if arm.role is Role.FINALIST] == [2, 4]

@@ -165,7 +165,9 @@ def test_mistakes_are_told(confirmed, store, cli, names, said) -> None:
 def test_what_cannot_be_compared(store, monkeypatch, one, other, said) -> None:
     from automl.confirm import compare
 
-    monkeypatch.setattr(compare, "TASKS", {**compare.TASKS, "detection": compare.TASKS["classification"]})
+    monkeypatch.setattr(
+        compare, "TASKS", {**compare.TASKS, "detection": compare.TASKS["image-classification"]}
+    )
     runs = [training(place, values(0.9, seeds, 1)) for place, seeds in (one, other)]
     with pytest.raises(InputError, match=said):
         run_compare(runs)

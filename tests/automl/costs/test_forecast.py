@@ -68,7 +68,7 @@ def test_what_is_measured_is_foretold_once_some_were_measured() -> None:
     assert foretold["latency"] > 0
     assert foretold["memory"] > 0
     assert forecast(configs[0])["latency"] < 0
-    assert forecast(tiny(model={"width": 0.5})) == {}, "of another backbone nothing was measured"
+    assert forecast(tiny(model={"options": {"width": 0.5}})) == {}, "of another backbone nothing was measured"
 
 
 def test_limits_that_nothing_meets() -> None:

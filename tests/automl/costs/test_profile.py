@@ -9,8 +9,7 @@ from automl_cases import HERE, TINY, opened, tiny
 from torch import nn
 
 from attention import Spec
-from automl.costs import profile
-from automl.costs import step_time as time_ratio
+from automl.costs import profile, time_ratio
 from automl.costs.profile import CostProfile, count_macs, measure, step_memory
 from automl.costs.time_ratio import TimeRatio, Timings
 from automl.tasks import Task
@@ -70,7 +69,7 @@ def test_what_was_measured_is_not_measured_again(monkeypatch: pytest.MonkeyPatch
         (config.change(training={"mixup": 0.2}), TINY),
         (config.change(data={"size": 32}), TINY),
         (config.change(model={"placement": {"stage2.block2": Spec("ssa")}}), TINY),
-        (config, tiny(model={"width": 0.5})),
+        (config, tiny(model={"options": {"width": 0.5}})),
         (config, tiny(training={"batch_size": 16})),
     ]
     for other, baseline in others:
@@ -112,7 +111,7 @@ def test_one_architecture_has_one_latency() -> None:
     [
         ({"model": {"placement": {"stage1.block1": Spec("ssa")}}}, True),
         ({"model": {"placement": {"stage1.block1": Spec("ssa")}}, "training": {"batch_size": 16}}, False),
-        ({"model": {"placement": {"stage1.block1": Spec("ssa")}, "width": 0.5}}, False),
+        ({"model": {"placement": {"stage1.block1": Spec("ssa")}, "options": {"width": 0.5}}}, False),
         ({"model": {"backbone": "xresnet34"}}, False),
     ],
 )

@@ -8,7 +8,7 @@ import pytest
 from automl_cases import Regression, opened
 
 from attention import Spec
-from automl.costs import step_time as time_ratio
+from automl.costs import time_ratio
 from automl.costs.time_ratio import (
     BELIEVED,
     LEAST,
@@ -127,7 +127,7 @@ SSA = {"stage2.block1": Spec("ssa")}
 def test_a_model_of_far_more_work_has_a_pace_far_above_one(monkeypatch: pytest.MonkeyPatch) -> None:
     """Four times the width is some ten times the work; a loaded machine slows both."""
     monkeypatch.setattr(time_ratio, "ALLOWED", 0.0)
-    wide, narrow = (opened(model={"width": width}, data={"size": 32}) for width in (1.0, 0.25))
+    wide, narrow = (opened(model={"options": {"width": width}}, data={"size": 32}) for width in (1.0, 0.25))
     found = measure_time_ratio(wide, narrow, Timings())
     assert found.ratio > 1.4
     assert found.low <= found.ratio <= found.high

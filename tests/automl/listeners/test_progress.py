@@ -12,6 +12,7 @@ from attention import Spec
 from automl.listeners.progress import Progress, search_summary
 from search.config import Model, TrialConfig
 from search.halving import Rungs
+from search.metric import ACCURACY
 from search.record import State, TrialRecord
 from search.trial_scheduler import Plan
 
@@ -48,7 +49,7 @@ def tell(
     progress.records[number] = trial  # type: ignore[index]
     progress.started(trial)
     if value is not None:
-        metrics = {"epoch": 3, "resource": 2.5, progress.plan.metric: value, "seconds": 36.0}
+        metrics = {"epoch": 3, "resource": 2.5, progress.plan.metric.name: value, "seconds": 36.0}
         trial.history.append(metrics)
         progress.rungs.enter(number, "all", 2.5, [value])
         progress.reported(trial)
@@ -166,7 +167,7 @@ def test_how_long_it_will_take(
 ) -> None:
     now = 1000.0
     monkeypatch.setattr(time, "monotonic", lambda: now)
-    plan = Plan(trials=trials, budget=9, metric="accuracy", maximize=True, objectives=["accuracy"])
+    plan = Plan(trials=trials, budget=9, metric=ACCURACY, objectives=["accuracy"])
     records = {i: TrialRecord(i, TrialConfig(), state=State.PRUNED) for i in range(known)}
     progress = Shown(plan, records, budget=budget)
     now += passed

@@ -1,15 +1,13 @@
 """Gauges of a search that nobody collects. tests/end_to_end/test_ray_job.py reads their values."""
 
-from automl.config.settings import Settings
 from automl.listeners.prometheus import PrometheusGauges
-from automl.trials.interrupt import Interrupt
-from automl.trials.session import Workers
 from cluster import ClusterCapacity, TrialResources
 from search.config import TrialConfig
+from search.metric import ACCURACY
 from search.record import Role, State, TrialRecord
 from search.trial_scheduler import Plan
 
-PLAN = Plan(trials=4, budget=2.0, metric="accuracy", maximize=True, objectives=["accuracy"])
+PLAN = Plan(trials=4, budget=2.0, metric=ACCURACY, objectives=["accuracy"])
 
 
 def trial(number: int, state: State) -> TrialRecord:
@@ -21,10 +19,9 @@ def test_without_an_agent_a_search_counts_on() -> None:
     records = {0: trial(0, State.COMPLETE), 1: trial(1, State.RUNNING)}
     shape = TrialResources(cpus=2)
     capacity = ClusterCapacity(shape, most=3, look=lambda labels: {})
-    workers = Workers(
-        settings=Settings(space="digits"), shape=shape, capacity=capacity, interrupt=Interrupt(), advice=""
+    gauges = PrometheusGauges(
+        "mine", records, PLAN, slots=capacity.slots, devices=shape.workers, device="core"
     )
-    gauges = PrometheusGauges("mine", records, workers, PLAN)
     assert gauges.running == set(), "the other one ran in an earlier process"
     gauges.started(records[1])
     gauges.started(records[1])  # its process died

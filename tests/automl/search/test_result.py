@@ -11,12 +11,13 @@ from automl.confirm.statistics import guessing
 from automl.search.result import SearchResult, make_result
 from automl.search.run import make_plan
 from search.config import TrialConfig
+from search.metric import ACCURACY
 from search.record import Role, State, TrialRecord
 from search.trial_scheduler import Plan
 
 
 def result(values: list[float], guess: float | None, state: State = State.COMPLETE) -> SearchResult:
-    plan = Plan(trials=9, budget=1, metric="accuracy", maximize=True, objectives=["accuracy"], guessing=guess)
+    plan = Plan(trials=9, budget=1, metric=ACCURACY, objectives=["accuracy"], guessing=guess)
     records = {
         i: TrialRecord(
             i, TrialConfig(), Role.BASELINE, state, [{"epoch": 1, "accuracy": value, "seconds": 1.0}]

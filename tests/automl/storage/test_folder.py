@@ -25,10 +25,11 @@ from automl.storage.folder import (
     write_metadata,
 )
 from automl.storage.storage import Storage
-from search.record import TRIALS
+from search.metric import ACCURACY
+from search.record import TRIALS_FOLDER
 from search.trial_scheduler import Plan
 
-PLAN = Plan(trials=3, budget=2.0, metric="accuracy", maximize=True, objectives=["accuracy", "macs"])
+PLAN = Plan(trials=3, budget=2.0, metric=ACCURACY, objectives=["accuracy", "macs"])
 
 
 def make(storage: Path | Storage, name: str | None = "mine", **more: Any) -> tuple[Path, SearchMetadata]:
@@ -41,7 +42,7 @@ def test_what_was_asked_can_be_read_again(tmp_path: Path) -> None:
     folder, metadata = make(tmp_path, trials=3, max_params="5M")
     assert folder == tmp_path / "mine"
     assert read_metadata(folder, str(tmp_path)) == metadata
-    assert Plan(**metadata.plan) == PLAN
+    assert Plan.from_json(metadata.plan) == PLAN
     assert (metadata.name, metadata.fingerprint, metadata.data) == ("mine", "f", "d")
     assert metadata.settings.max_params == "5M"
     assert metadata.provenance.keys() >= {"command", "commit", "versions", "gpus", "cores", "started"}
@@ -77,7 +78,7 @@ def test_a_mistake_before_the_first_trial_leaves_nothing(trained: bool, stays: b
         with new_folder(settings, PLAN, fingerprint="f", data="d") as (folder, _):
             (folder / "study.journal").touch()
             if trained:
-                (folder / TRIALS).mkdir()
+                (folder / TRIALS_FOLDER).mkdir()
             raise InputError("no room")
 
     with pytest.raises(InputError, match="no room"):

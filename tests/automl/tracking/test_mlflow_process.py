@@ -103,11 +103,11 @@ DRIVER = """
 import sys, time
 from pathlib import Path
 sys.path.insert(0, {tests!r})
-from test_apart import subject
-from automl.tracking.process import Apart
-mirror = Apart(subject(Path({folder!r})))
-mirror.runs()
-print(mirror.process.pid, flush=True)
+from test_mlflow_process import run_spec
+from automl.tracking.process import MlflowProcess
+writer = MlflowProcess(run_spec(Path({folder!r})))
+writer.runs()
+print(writer.process.pid, flush=True)
 time.sleep(600)
 """
 
@@ -116,7 +116,7 @@ time.sleep(600)
 def test_it_ends_with_the_driver_and_not_before(
     how: signal.Signals, store: MlflowClient, tmp_path: Path
 ) -> None:
-    script = DRIVER.format(tests=str(Path(__file__).parents[1]), folder=str(tmp_path))
+    script = DRIVER.format(tests=str(Path(__file__).parent), folder=str(tmp_path))
     with subprocess.Popen([sys.executable, "-c", script], stdout=subprocess.PIPE, text=True) as driver:
         assert driver.stdout is not None
         writer = psutil.Process(int(driver.stdout.readline()))

@@ -22,6 +22,7 @@ from automl.tracking.tags import BEST, CHECKPOINT, SEARCH, TRIAL
 from automl.tracking.tracker import Tracker
 from automl.tracking.writer import _ENDS, MlflowWriter, flat
 from search.config import Model, TrialConfig
+from search.metric import ACCURACY
 from search.record import CHECKPOINT_FILE, Report, State, TrialRecord
 from search.search_scheduler import SearchScheduler
 from search.spaces import SPACES
@@ -363,7 +364,7 @@ def test_training_never_waits_for_mlflow(store: MlflowClient, monkeypatch: pytes
 
 
 def test_sync_brings_mlflow_to_where_the_study_stands(store: MlflowClient, tmp_path: Path) -> None:
-    plan = Plan(trials=3, budget=2, metric="accuracy", maximize=True, objectives=["accuracy"])
+    plan = Plan(trials=3, budget=2, metric=ACCURACY, objectives=["accuracy"])
     settings = Settings(space="digits", name="mine", storage=str(tmp_path))
     with new_folder(settings, plan, fingerprint="f", data="d") as (folder, metadata):
         study = create_study(folder, name="mine", directions=[StudyDirection.MAXIMIZE])

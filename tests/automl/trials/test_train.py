@@ -12,7 +12,7 @@ from attention import InputError, Spec
 from automl.storage.storage import Storage
 from automl.training import checkpoint
 from automl.trials.train import default_site, place, run_train
-from search.config import Data, Model, TrialConfig
+from search.config import ImageData, Model, TrialConfig
 
 Cli = Callable[..., tuple[int, str, str]]
 
@@ -93,7 +93,7 @@ def test_what_cannot_be_written_is_told_first(option: str, store: MlflowClient, 
     ],
 )
 def test_default_site_is_the_last_branch_of_the_first_stage(backbone: str, site: str) -> None:
-    config = TrialConfig(data=Data(size=64), model=Model(backbone=backbone, width=0.25))
+    config = TrialConfig(data=ImageData(size=64), model=Model(backbone=backbone, options={"width": 0.25}))
     assert default_site(config) == site
 
 

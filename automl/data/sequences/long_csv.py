@@ -1,0 +1,187 @@
+"""CSV files in the long format: a row for each step, a column for each channel.
+
+    series,time,x,y,label,subject,split
+    walk-1,0.00,0.1,0.9,walking,anna,train
+    walk-1,0.02,0.2,,walking,anna,train
+
+`series` tells the sequences apart, `time` puts their steps in order: numbers or ISO 8601 times. `label` is
+the same in all rows of a sequence. `subject` (of whom it is) and `split` (`train`, `validation` or `test`)
+may be left out. Each other column is a channel; an empty field, `?` or NaN is a missing value. Steps are
+taken as equally spaced: resample what is not.
+"""
+
+import csv
+import io
+import re
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.csv
+
+from attention.errors import InputError
+from automl.data.sequences.recording import Part, Recording, in_order, recording
+from automl.data.sequences.splits import SPLITS
+from automl.data.sequences.text import NANS, NotANumber, converted, first_bad, read_text, shown
+
+SUFFIX = ".csv"
+NEEDED, OPTIONAL = ("series", "time", "label"), ("subject", "split")
+MISSING = ("", "?", *NANS)
+HEADER = 1  # lines before the first row
+
+
+def find(path: Path) -> tuple[Path, ...] | None:
+    """The file, if it is one by its name."""
+    return (path,) if path.suffix.lower() == SUFFIX and path.is_file() else None
+
+
+def read(files: Sequence[Path]) -> Recording:
+    """The dataset of one CSV file. Raises InputError with file and line for what is wrong."""
+    (file,) = files
+    table = _table(file)
+    channels = [name for name in table.column_names if name not in (*NEEDED, *OPTIONAL)]
+    if not channels:
+        raise InputError(f"{file} has no channels: columns beside {', '.join((*NEEDED, *OPTIONAL))}")
+    codes, names = _coded(file, table["series"], "series")
+    order = _order(file, codes, table["time"])
+    values = np.empty((len(channels), len(codes)), np.float32)
+    for row, name in zip(values, channels, strict=True):
+        try:
+            row[:] = converted(table[name].combine_chunks(), MISSING)[order]
+        except NotANumber as error:
+            raise InputError(f"{file}:{_line(error.index)}: {name}: {error}") from None
+    ends = np.cumsum(np.bincount(codes, minlength=len(names)))
+    pieces = np.split(values, ends[:-1], axis=1)
+    first = order[np.append(0, ends[:-1])]  # the row of each sequence's first step
+    told = {
+        name: _of_series(file, table[name], name, codes, order, first)
+        for name in ("label", *OPTIONAL)
+        if name in table.column_names
+    }
+    splits = told.get("split", ["train"] * len(names))
+    for row, split in zip(first.tolist(), splits, strict=True):
+        if split not in SPLITS:
+            raise InputError(
+                f"{file}:{_line(row)}: split must be one of {', '.join(SPLITS)}, not {shown(split)}"
+            )
+    if "train" not in splits:
+        raise InputError(f"{file} has nothing to train on: no row where split is train")
+    parts = {}
+    for split in sorted(set(splits)):
+        mine = [i for i, other in enumerate(splits) if other == split]
+        parts[split] = Part(
+            values=[pieces[i] for i in mine],
+            labels=[told["label"][i] for i in mine],
+            names=[names[i] for i in mine],
+            place=_places(file, first[mine]),
+            subjects=[told["subject"][i] for i in mine] if "subject" in told else None,
+        )
+    return recording(channels, in_order(parts["train"].labels), parts)
+
+
+def _table(file: Path) -> pa.Table:
+    """All columns as strings."""
+    content = read_text(file)
+    names = next(csv.reader(re.split("[\r\n]", content, maxsplit=1)[:1]), [])
+    if lacking := [name for name in NEEDED if name not in names]:
+        raise InputError(
+            f"{file}:1: a column {lacking[0]!r} is needed; the columns are {', '.join(names[:20])}"
+        )
+    if len(set(names)) != len(names) or "" in names:
+        raise InputError(f"{file}:1: each column needs a name of its own; they are {', '.join(names[:20])}")
+    try:
+        table = pa.csv.read_csv(
+            io.BytesIO(content.encode()),
+            pa.csv.ReadOptions(use_threads=False),  # with threads an error does not tell its row
+            parse_options=pa.csv.ParseOptions(ignore_empty_lines=False),
+            convert_options=pa.csv.ConvertOptions(
+                column_types=dict.fromkeys(names, pa.string()), strings_can_be_null=False
+            ),
+        )
+    except pa.ArrowInvalid as error:
+        raise _no_row(file, str(error)) from error
+    if not len(table):
+        raise InputError(f"{file} has a header and no rows; write a row for each step")
+    return table
+
+
+def _no_row(file: Path, error: str) -> InputError:
+    """Of an error such as `CSV parse error: Row #3: Expected 5 columns, got 4: a,1,`."""
+    row = re.search(r"Row #(\d+): ", error)
+    where, why = (f":{row[1]}", error[row.end() :]) if row else ("", error)
+    return InputError(f"{file}{where}: {' '.join(why.split())[:200]}")
+
+
+def _coded(file: Path, column: pa.ChunkedArray, name: str) -> tuple[np.ndarray, list[str]]:
+    """The number of each row's text, counted in the order in which they first appear; and the texts."""
+    coded = pc.dictionary_encode(column.combine_chunks())
+    names = coded.dictionary.to_pylist()
+    codes = np.asarray(coded.indices)
+    if "" in names:
+        raise InputError(f"{file}:{_line(int(np.argmax(codes == names.index(''))))}: {name} is empty")
+    return codes, names
+
+
+def _order(file: Path, codes: np.ndarray, column: pa.ChunkedArray) -> np.ndarray:
+    """The rows by sequence and time."""
+    times = _times(file, column.combine_chunks())
+    order = np.lexsort((times, codes))
+    same = (np.diff(codes[order]) == 0) & (np.diff(times[order]) == 0)
+    for at in np.flatnonzero(same)[:1]:
+        one, other = sorted((order[at], order[at + 1]))
+        raise InputError(
+            f"{file}:{_line(other)}: the time {column[int(other)].as_py()} is that of line {_line(one)} "
+            f"already, in the same series"
+        )
+    return order
+
+
+def _times(file: Path, column: pa.Array) -> np.ndarray:
+    """Of whole numbers all digits count: nanoseconds since 1970 differ in their last."""
+    for kind in (pa.int64(), pa.float64(), pa.timestamp("ns")):
+        try:
+            times = pc.cast(column, kind)
+        except pa.ArrowInvalid:
+            continue
+        if kind != pa.float64():
+            return np.asarray(pc.cast(times, pa.int64()))
+        if np.isfinite(numbers := np.asarray(times)).all():
+            return numbers
+        raise _no_time(file, column, int(np.argmin(np.isfinite(numbers))))
+    try:
+        pc.cast(column[:1], pa.timestamp("ns"))
+    except pa.ArrowInvalid:
+        kind = pa.float64()
+    raise _no_time(file, column, first_bad(column, kind))
+
+
+def _no_time(file: Path, column: pa.Array, row: int) -> InputError:
+    return InputError(
+        f"{file}:{_line(row)}: time must be a number in all rows, or in all of them an ISO 8601 time such as "
+        f"2024-05-01T12:00:00, not {shown(column[row].as_py())}"
+    )
+
+
+def _of_series(
+    file: Path, column: pa.ChunkedArray, name: str, codes: np.ndarray, order: np.ndarray, first: np.ndarray
+) -> list[str]:
+    """What all rows of a sequence say, for each sequence."""
+    said, texts = _coded(file, column, name)
+    same = said == said[first][codes]
+    for row in np.flatnonzero(~same)[:1]:
+        own, before = texts[said[row]], texts[said[first[codes[row]]]]
+        raise InputError(
+            f"{file}:{_line(row)}: {name} must be the same in all rows of a series: {shown(own)}, not "
+            f"{shown(before)}"
+        )
+    return [texts[i] for i in said[first].tolist()]
+
+
+def _places(file: Path, rows: np.ndarray) -> Callable[[int], str]:
+    return lambda i: f"{file}:{_line(rows[i])}"
+
+
+def _line(row: int) -> int:
+    return int(row) + HEADER + 1

@@ -1,0 +1,120 @@
+"""Where sequences come from: one table of sources, one of file formats, and which of them a path is."""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from attention.errors import InputError, unknown
+from automl.data.archive import extracted, is_archive
+from automl.data.download import downloaded_from
+from automl.data.sequences import long_csv, npz, ts, ucihar
+from automl.data.sequences.cache import Cache, cached
+from automl.data.sequences.recording import Recording
+from automl.storage.cache import cache_root
+
+
+@dataclass(frozen=True, kw_only=True)
+class Format:
+    """A way to write sequences down.
+
+    find: the files of a dataset that a path names, None where it names none. read: what is in them.
+    """
+
+    name: str
+    about: str
+    find: Callable[[Path], tuple[Path, ...] | None]
+    read: Callable[[Sequence[Path]], Recording]
+
+
+FORMATS: dict[str, Format] = {
+    form.name: form
+    for form in (
+        Format(
+            name="ucihar",
+            about="the folder 'UCI HAR Dataset' or a zip of it",
+            find=ucihar.find,
+            read=ucihar.read,
+        ),
+        Format(name="ts", about="NAME for NAME_TRAIN.ts and NAME_TEST.ts", find=ts.find, read=ts.read),
+        Format(
+            name="csv", about="a .csv file with a row for each step", find=long_csv.find, read=long_csv.read
+        ),
+        Format(name="npz", about="an .npz file with x_train and y_train", find=npz.find, read=npz.read),
+    )
+}
+
+
+@dataclass(frozen=True, kw_only=True)
+class Source:
+    """A dataset that can be named.
+
+    address: where it is downloaded from, as an archive of this SHA-256; None for data of one's own.
+    """
+
+    name: str
+    about: str
+    address: str | None = None
+    sha256: str | None = None
+
+
+SOURCES: dict[str, Source] = {
+    source.name: source
+    for source in (
+        Source(
+            name="ucihar",
+            about="UCI HAR: 10,299 windows of a phone's sensors, 30 people in 6 activities",
+            address=ucihar.ADDRESS,
+            sha256=ucihar.SHA256,
+        ),
+        Source(name="series", about="sequences of your own: .ts, CSV or NPZ"),
+    )
+}
+
+
+def source_of(path: str | Path) -> str:
+    """The name of the source that a path is of: "ucihar" for that dataset, else "series".
+
+    Raises InputError where there is nothing, or nothing that is a dataset of sequences.
+    """
+    form, _ = _located(Path(path))
+    return "ucihar" if form.name == "ucihar" else "series"
+
+
+def opened(source: str, path: str | Path | None) -> Cache:
+    """The whole dataset of a source, read the first time that it is asked for.
+
+    `path` names files (see `FORMATS`); without it `ucihar` is downloaded.
+
+    Raises InputError for an unknown source, a path that is missing or of something else, a download that
+    fails, and for everything that is wrong in the files, with file and line.
+    """
+    if source not in SOURCES:
+        raise unknown("data source", source, SOURCES)
+    known = SOURCES[source]
+    if path is not None:
+        form, files = _located(Path(path))
+        if source == "ucihar" and form.name != "ucihar":
+            raise InputError(
+                f"{path} must be {FORMATS['ucihar'].about}; for data of your own the source is 'series'"
+            )
+    elif known.address is None or known.sha256 is None:
+        raise InputError(f"{source} needs the path of your data; pass --data PATH: {_choices()}")
+    else:
+        folder = downloaded_from(known.address, source, cache_root(), known.sha256)
+        form, files = _located(folder)
+    return cached(form.name, files, form.read)
+
+
+def _located(path: Path) -> tuple[Format, tuple[Path, ...]]:
+    path = path.expanduser()
+    place = extracted(path, cache_root()) if path.is_file() and is_archive(path) else path
+    for form in FORMATS.values():
+        if (files := form.find(place)) is not None:
+            return form, files
+    if not path.exists():
+        raise InputError(f"there is no {path} and no {path}_TRAIN.ts; pass --data PATH with one that exists")
+    raise InputError(f"{path} has no sequences that can be read; pass {_choices()}")
+
+
+def _choices() -> str:
+    return "; ".join(form.about for form in FORMATS.values())

@@ -1,0 +1,66 @@
+"""Which sequence is in which split: whole subjects where they are known, by content where they are not.
+
+What one person does in two recordings is alike; with one of them in training and the other held out, a model
+that knows the person would look like one that knows the activity. So all of a subject is on one side. Like
+images (`automl.data.splits`), each subject and each sequence decides by itself, by a hash: nothing else that
+is added, removed or changed moves it.
+"""
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from attention.errors import InputError
+from automl.data.splits import TEST, VALIDATION, carve, keys_of, numbers
+
+SPLITS = ("train", "validation", "test")
+SHARE = 0.2  # of what a test or validation split is carved from
+
+
+def hold_out(
+    labels: np.ndarray,
+    classes: Sequence[str],
+    contents: np.ndarray,
+    subjects: Sequence[str | None],
+    share: float,
+    split: str,
+) -> tuple[np.ndarray, np.ndarray]:
+    """The sorted indices of the `split` "test" or "validation" and those of the rest, int64.
+
+    labels: (N,), indices of `classes`. contents: keys, uint8 (N, 32). subjects: (N,), None where unknown;
+    then of each class about a `share` is held out, else a share of the subjects, at least one.
+
+    Raises InputError when nothing can be held out, or nothing would be left of a class to train on.
+    """
+    if any(subject is None for subject in subjects):
+        try:
+            return carve(labels, contents, share, split)
+        except InputError:
+            raise InputError(
+                f"a {split} split needs a class of two different sequences or more; there is none; add "
+                f"sequences"
+            ) from None
+    names, of = np.unique(np.array(subjects, dtype=str), return_inverse=True)
+    out = chosen_subjects(names.tolist(), share, split)[of]
+    kept = np.bincount(labels[~out], minlength=len(classes))
+    for label in np.flatnonzero((kept == 0) & (np.bincount(labels[out], minlength=len(classes)) > 0))[:1]:
+        raise InputError(
+            f"of class {classes[label]!r} nothing would be left to train on: a {split} split is of whole "
+            f"subjects, and it has all that have this class; leave the subjects out, or give the splits "
+            f"yourself"
+        )
+    return np.flatnonzero(out), np.flatnonzero(~out)
+
+
+def chosen_subjects(names: Sequence[str], share: float, split: str) -> np.ndarray:
+    """Which of the subjects are held out, bool (N,): about a `share` of them, at least one and not all."""
+    if len(names) < 2:
+        raise InputError(
+            f"a {split} split of whole subjects needs two or more; there is one, {names[0]!r}; leave the "
+            f"subjects out, or give the splits yourself"
+        )
+    at = numbers(keys_of(names), TEST if split == "test" else VALIDATION)
+    out: np.ndarray = at < share
+    out[at.argmin()] = True
+    out[at.argmax()] = False
+    return out

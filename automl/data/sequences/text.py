@@ -1,0 +1,104 @@
+"""Numbers out of text, millions of them: Arrow splits and converts, Python sees one string a line."""
+
+from collections.abc import Sequence
+from pathlib import Path
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from attention.errors import InputError
+
+BLOCK = 1 << 25  # characters that are split at once: what they are split into takes several times as much
+NANS = ("NaN", "nan", "NAN")
+
+
+class NotANumber(ValueError):
+    """A field that is none of 32 bits, in the text with this index."""
+
+    def __init__(self, index: int, field: str, why: str = "is not a number") -> None:
+        super().__init__(f"{shown(field)} {why}")
+        self.index, self.field, self.why = index, field, why
+
+
+def shown(field: str) -> str:
+    """A field in a message, which it must not fill."""
+    return repr(field if len(field) <= 40 else f"{field[:37]}...")
+
+
+def read_text(path: Path) -> str:
+    """A file's text, with what is no UTF-8 replaced. Raises InputError where there is none to be read."""
+    try:
+        text = path.read_bytes().decode("utf-8-sig", "replace")
+    except OSError as error:
+        raise InputError(f"{path} cannot be read ({error.strerror}); make it readable") from error
+    if not text.strip():
+        raise InputError(f"{path} is empty; fetch or write it again")
+    return text
+
+
+def numbers(
+    texts: Sequence[str], separator: str | None = None, missing: Sequence[str] = NANS
+) -> tuple[np.ndarray, np.ndarray]:
+    """The numbers in all `texts`, float32 and one after another, and how many each text has, int64.
+
+    separator: one character; None for any white space. missing: the fields that become NaN.
+
+    Raises NotANumber for any other field that is no number.
+    """
+    values, counts = [np.empty(0, np.float32)], [np.empty(0, np.int64)]
+    start = 0
+    while start < len(texts):
+        stop, size = start, 0
+        while stop < len(texts) and (size == 0 or size + len(texts[stop]) < BLOCK):
+            size += len(texts[stop]) + 1
+            stop += 1
+        fields = _split(texts[start:stop], separator)
+        try:
+            values.append(converted(fields.flatten(), missing))
+        except NotANumber as error:
+            ends = fields.offsets.to_numpy()[1:] - fields.offsets[0].as_py()
+            index = start + int(np.searchsorted(ends, error.index, side="right"))
+            raise NotANumber(index, error.field, error.why) from None
+        counts.append(pc.list_value_length(fields).to_numpy(zero_copy_only=False).astype(np.int64))
+        start = stop
+    return np.concatenate(values), np.concatenate(counts)
+
+
+def converted(fields: pa.Array, missing: Sequence[str] = NANS) -> np.ndarray:
+    """Float32 (N,) for N strings; a null or one of `missing` becomes NaN. Raises NotANumber."""
+    try:  # most data are numbers all over, and looking for what is not takes as long as the rest
+        found = pc.cast(fields, pa.float32())
+    except pa.ArrowInvalid:
+        fields = pc.ascii_trim_whitespace(fields)
+        fields = pc.if_else(pc.is_in(fields, pa.array(missing, pa.string())), None, fields)
+        try:
+            found = pc.cast(fields, pa.float32())
+        except pa.ArrowInvalid:
+            index = first_bad(fields, pa.float32())
+            raise NotANumber(index, fields[index].as_py()) from None
+    values = np.asarray(pc.fill_null(found, float("nan")))
+    for index in np.flatnonzero(np.isinf(values))[:1]:
+        raise NotANumber(int(index), fields[int(index)].as_py(), "is not finite in 32 bits")
+    return values
+
+
+def _split(texts: Sequence[str], separator: str | None) -> pa.Array:
+    strings = pc.ascii_trim_whitespace(pa.array(texts, pa.string()))
+    if separator is None:
+        return pc.ascii_split_whitespace(strings)
+    return pc.split_pattern(strings, separator)
+
+
+def first_bad(fields: pa.Array, kind: pa.DataType) -> int:
+    """The index of the first of some strings that cannot become a `kind`, by halving: there is one."""
+    low, high = 0, len(fields)
+    while high - low > 1:
+        middle = (low + high) // 2
+        try:
+            pc.cast(fields[low:middle], kind)
+        except pa.ArrowInvalid:
+            high = middle
+        else:
+            low = middle
+    return low

@@ -1,0 +1,135 @@
+"""UCI HAR: accelerometer and gyroscope of a phone at the waist of 30 people in 6 activities.
+
+10,299 windows of 2.56 s at 50 Hz, nine signals of 128 steps, which overlap by half. So windows of one person
+must not be on both sides of a split: the published test split is of 9 people, training is of 21 others. In a
+folder `UCI HAR Dataset`, each part has one text file a signal, one line a window:
+
+    activity_labels.txt                                   1 WALKING
+    train/y_train.txt, train/subject_train.txt            a number of an activity, of a person
+    train/Inertial Signals/body_acc_x_train.txt, ...      128 numbers
+
+Source: Anguita et al., "A Public Domain Dataset for Human Activity Recognition Using Smartphones", ESANN
+2013; https://archive.ics.uci.edu/dataset/240 (CC BY 4.0)
+"""
+
+from collections.abc import Sequence
+from pathlib import Path
+
+import numpy as np
+
+from attention.errors import InputError
+from automl.data.archive import extracted
+from automl.data.sequences.recording import Part, Recording, recording
+from automl.data.sequences.text import NotANumber, numbers, read_text, shown
+from automl.storage.cache import cache_root
+
+# The archive that the "Download" button of https://archive.ics.uci.edu/dataset/240 gives: another archive in
+# it, INNER, is the data. UCI publishes no checksum; these 61,005,872 bytes are what many others have pinned.
+ADDRESS = "https://archive.ics.uci.edu/static/public/240/human+activity+recognition+using+smartphones.zip"
+SHA256 = "c00b803081a5c797cd5e4b83700a9810b38d53d9d84e01917e090e1fdbc81031"
+
+FOLDER = "UCI HAR Dataset"
+INNER = f"{FOLDER}.zip"
+LABELS = "activity_labels.txt"
+SIGNALS = tuple(f"{kind}_{axis}" for kind in ("body_acc", "body_gyro", "total_acc") for axis in "xyz")
+SPLITS = ("train", "test")
+
+
+def find(path: Path) -> tuple[Path, ...] | None:
+    """The files of the dataset in the folder `path`, or in the folder or archive in it; None if it has none.
+
+    Raises InputError, with its name, for a file that is missing.
+    """
+    if not path.is_dir():
+        return None
+    if (path / INNER).is_file() and not (path / FOLDER).exists():
+        path = extracted(path / INNER, cache_root())
+    if (path / FOLDER).is_dir():
+        path = path / FOLDER
+    if not any((path / split / "Inertial Signals").is_dir() for split in SPLITS):
+        return None
+    files = tuple(path / name for name in _names())
+    if lacking := [file for file in files if not file.is_file()]:
+        raise InputError(f"{lacking[0]} is missing ({len(lacking)} files in all); fetch UCI HAR again")
+    return files
+
+
+def _names() -> list[str]:
+    names = [LABELS]
+    for split in SPLITS:
+        names += [f"{split}/y_{split}.txt", f"{split}/subject_{split}.txt"]
+        names += [f"{split}/Inertial Signals/{signal}_{split}.txt" for signal in SIGNALS]
+    return names
+
+
+def read(files: Sequence[Path]) -> Recording:
+    """The dataset of the files that `find` found. Raises InputError with file and line for what is wrong."""
+    named = dict(zip(_names(), files, strict=True))
+    activities = _activities(named[LABELS])
+    parts: dict[str, Part] = {}
+    steps = None
+    for split in SPLITS:
+        file, subjects = named[f"{split}/y_{split}.txt"], named[f"{split}/subject_{split}.txt"]
+        numbered = _lines(file)
+        for i, label in enumerate(numbered):
+            if label not in activities:
+                raise InputError(
+                    f"{file}:{i + 1}: {shown(label)} must be a number in {LABELS}: {', '.join(activities)}"
+                )
+        signals = []
+        for signal in SIGNALS:
+            values = _signal(
+                named[f"{split}/Inertial Signals/{signal}_{split}.txt"], len(numbered), file, steps
+            )
+            steps = values.shape[1]
+            signals.append(values)
+        parts[split] = _part(split, signals, [activities[label] for label in numbered], subjects)
+    return recording(SIGNALS, activities.values(), parts)
+
+
+def _part(split: str, signals: list[np.ndarray], labels: list[str], subjects: Path) -> Part:
+    people = _lines(subjects)
+    if len(people) != len(labels):
+        raise InputError(
+            f"{subjects} has {len(people)} lines and y_{split}.txt has {len(labels)}; fetch UCI HAR again"
+        )
+    signals_of = subjects.parent / "Inertial Signals" / f"*_{split}.txt"
+    return Part(
+        values=list(np.stack(signals, axis=1)),  # of (N, 9, 128)
+        labels=labels,
+        names=[f"{split}/{i}" for i in range(len(labels))],
+        place=lambda i: f"{signals_of}:{i + 1}",
+        subjects=people,
+    )
+
+
+def _activities(file: Path) -> dict[str, str]:
+    """Names by number, as it is written, in the file's order."""
+    found: dict[str, str] = {}
+    for i, line in enumerate(_lines(file)):
+        number, _, name = line.partition(" ")
+        if not name or number in found:
+            raise InputError(f"{file}:{i + 1}: a line must be a new number and a name, not {shown(line)}")
+        found[number] = name.strip()
+    return found
+
+
+def _lines(file: Path) -> list[str]:
+    return [line.strip() for line in read_text(file).rstrip().split("\n")]
+
+
+def _signal(file: Path, windows: int, labels: Path, steps: int | None) -> np.ndarray:
+    """Float32 (windows, steps). steps: those of the signals before, if any."""
+    lines = _lines(file)
+    if len(lines) != windows:
+        raise InputError(
+            f"{file} has {len(lines)} windows and {labels.name} has {windows}; fetch UCI HAR again"
+        )
+    try:
+        flat, counts = numbers(lines)
+    except NotANumber as error:
+        raise InputError(f"{file}:{error.index + 1}: {error}") from None
+    steps = int(counts[0]) if steps is None else steps
+    for row in np.flatnonzero(counts != steps)[:1]:
+        raise InputError(f"{file}:{row + 1}: {counts[row]} values in a window, where others have {steps}")
+    return flat.reshape(windows, steps)

@@ -1,0 +1,51 @@
+"""Sequences of different lengths in one batch: what is needed at their ends. Padding is at the end, `mask` tells it."""
+
+import torch
+from torch import Tensor
+
+from attention import InputError
+
+
+def check(x: Tensor, mask: Tensor | None, channels: int) -> None:
+    """Raises InputError unless `x` is `(B, channels, T)` and `mask`, where there is one, bool `(B, T)`."""
+    if x.ndim != 3 or x.shape[1] != channels:
+        raise InputError(f"a sequence model takes (B, {channels}, T); got {tuple(x.shape)}")
+    if mask is not None and (mask.dtype != torch.bool or mask.shape != (x.shape[0], x.shape[2])):
+        raise InputError(
+            f"a mask is bool (B, T) = {(x.shape[0], x.shape[2])}, True where a position is real; got "
+            f"{str(mask.dtype).removeprefix('torch.')} {tuple(mask.shape)}"
+        )
+
+
+def without_padding(x: Tensor, mask: Tensor | None) -> Tensor:
+    """`x`, `(B, C, T)`, with zeros in place of whatever the padding holds, be it not a number."""
+    return x if mask is None else x.masked_fill(~mask.unsqueeze(1), 0.0)
+
+
+def last(x: Tensor, mask: Tensor | None) -> Tensor:
+    """`x`, `(B, C, T)`, at the last real position of each sequence, `(B, C)`.
+
+    Of what looks at the past alone this is the state that stops changing where padding begins. A sequence
+    without a real position counts as one of length 1.
+    """
+    if mask is None:
+        return x[:, :, -1]
+    at = (mask.sum(1) - 1).clamp(min=0)  # (B,)
+    return x.gather(2, at.view(-1, 1, 1).expand(-1, x.shape[1], 1)).squeeze(2)
+
+
+def mean(x: Tensor, mask: Tensor | None) -> Tensor:
+    """The mean of `x`, `(B, C, T)`, over the real positions, `(B, C)`."""
+    if mask is None:
+        return x.mean(2)
+    return without_padding(x, mask).sum(2) / mask.sum(1, keepdim=True).clamp(min=1).to(x.dtype)
+
+
+def reverse(x: Tensor, mask: Tensor | None) -> Tensor:
+    """`x`, `(B, C, T)`, with the real positions in reverse order and the padding where it was."""
+    if mask is None:
+        return x.flip(2)
+    at = torch.arange(x.shape[2], device=x.device)
+    lengths = mask.sum(1, keepdim=True)  # (B, 1)
+    index = torch.where(at < lengths, lengths - 1 - at, at)  # (B, T)
+    return x.gather(2, index.unsqueeze(1).expand(-1, x.shape[1], -1))

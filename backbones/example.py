@@ -1,0 +1,69 @@
+"""What a model is tried with: an example of its inputs.
+
+It is a tuple of positional arguments, a mapping of keyword arguments or, as most models take one input, that
+input itself: a tensor, or a list of images for a detector.
+"""
+
+from collections.abc import Mapping
+from typing import Any, TypeAlias
+
+from torch import Tensor, nn
+from torch.utils._pytree import tree_leaves
+
+from attention import InputError
+
+Example: TypeAlias = Tensor | list[Any] | tuple[Any, ...] | Mapping[str, Any]
+
+
+def call(model: nn.Module, example: Example) -> Any:
+    """What `model` returns for `example`. Give a tuple or a mapping that is one argument as `(argument,)`."""
+    args, kwargs = arguments(example)
+    return model(*args, **kwargs)
+
+
+def arguments(example: Example) -> tuple[tuple[Any, ...], dict[str, Any]]:
+    """The positional and the keyword arguments that `example` stands for."""
+    if isinstance(example, Mapping):
+        return (), dict(example)
+    return (example if isinstance(example, tuple) else (example,)), {}
+
+
+def first_tensor(example: Example) -> Tensor:
+    """The first tensor of `example` that has dimensions. Raises InputError where there is none."""
+    return _first(example)[0]
+
+
+def batch_size(example: Example) -> int:
+    """The first dimension of the first tensor, or the length of a list of images `(C, H, W)`."""
+    tensor, argument = _first(example)
+    return len(argument) if isinstance(argument, list) and tensor.ndim == 3 else tensor.shape[0]
+
+
+def describe(example: Example) -> str:
+    """The shapes of the tensors in `example`, for messages."""
+    if isinstance(example, Tensor):
+        return f"an input of shape {tuple(example.shape)}"
+    args, kwargs = arguments(example)
+    shapes = [_shapes(value) for value in args] + [
+        f"{name}={_shapes(value)}" for name, value in kwargs.items()
+    ]
+    return f"inputs of shapes {', '.join(shapes)}"
+
+
+def _first(example: Example) -> tuple[Tensor, Any]:
+    """The first tensor, and the argument that it is in."""
+    args, kwargs = arguments(example)
+    for argument in (*args, *kwargs.values()):
+        for leaf in tree_leaves(argument):
+            if isinstance(leaf, Tensor) and leaf.ndim:
+                return leaf, argument
+    raise InputError(
+        f"an example of a model's input is a tensor, a tuple of positional arguments or a mapping of keyword "
+        f"arguments with a tensor among them; got {example!r}"
+    )
+
+
+def _shapes(value: Any) -> str:
+    if isinstance(value, Tensor):
+        return str(tuple(value.shape))
+    return f"[{', '.join(_shapes(v) for v in value)}]" if isinstance(value, list | tuple) else repr(value)

@@ -1,0 +1,280 @@
+"""LARNN, the Linear Attention Recurrent Neural Network: an LSTM whose cell attends to its own latest states.
+
+Source: G. Chevalier, LARNN: Linear Attention Recurrent Neural Network (2018), arXiv 1808.05578, and its code. At
+each step one query, a linear map of input and hidden state, attends with several heads to the `window` latest
+cell states, of which the keys and the values are linear maps, optionally with the places of the states in the
+window concatenated to them, and optionally through a batch norm of ELU. What it finds joins the input and the
+hidden state before the gates. The equations are in backbones.larnn_loop.
+
+At step 0 there is one state to attend to, the initial one of zeros, as in the paper's code; before step
+`window - 1` the states there are. All layers have the same width, after a linear map of the input.
+
+Departures from the paper's code, which never registered its cells and so never trained them, and ran the first
+one in the place of each: every layer is itself and learns. No output projection of the heads, as the linear map
+to the gates follows at once; ELU and batch norm of keys and values alone, not of the cell, the hidden state and
+what the attention finds; no dropout inside of the attention. The norm's statistics for evaluation are the mean
+over all steps, and its mean and shift are not there for keys, nor is the keys' bias without activation: each would
+add the same to all scores of a query, which a softmax ignores.
+"""
+
+import math
+from contextlib import AbstractContextManager, nullcontext
+from dataclasses import replace
+from typing import Any, Literal
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from attention import InputError
+from attention.padding import padding
+from backbones import ends, larnn_loop
+from backbones.larnn_loop import Kind, Norm, Result, Weights, is_quick
+from backbones.lstm import check_sizes
+
+Mode = Literal["residual", "layer"]
+Activation = Literal["elu", "tanh"]
+
+
+class Layer(nn.Module):
+    """One layer of hidden states: `(B, C, T)` and `mask`, bool `(B, T)` -> `(B, hidden, T)`.
+
+    mode: `residual` adds one map each of input, hidden state and attention, `layer` maps the three
+    concatenated. Of their weights both are the same function; they start from other ones.
+    """
+
+    places: Tensor
+
+    def __init__(
+        self,
+        channels: int,
+        hidden: int,
+        *,
+        heads: int,
+        window: int,
+        mode: Mode,
+        positional: bool,
+        activation_on_keys_and_values: bool,
+        cell_activation: Activation,
+        dropout: float,
+    ) -> None:
+        super().__init__()
+        self.channels, self.hidden, self.mode, self.dropout = channels, hidden, mode, dropout
+        self.kind = Kind(
+            heads=heads,
+            window=window,
+            elu=cell_activation == "elu",
+            activation=activation_on_keys_and_values,
+        )
+        self.query = nn.Linear(channels + hidden, hidden)
+        if mode == "residual":
+            self.from_input = nn.Linear(channels, 4 * hidden)
+            self.from_hidden = nn.Linear(hidden, 4 * hidden, bias=False)
+            self.from_attention = nn.Linear(hidden, 4 * hidden, bias=False)
+        else:
+            self.from_all = nn.Linear(channels + 2 * hidden, 4 * hidden)
+        places = encode(window) if positional else torch.empty(window, 0)
+        self.register_buffer("places", places, persistent=False)
+        features = hidden + places.shape[1]
+        self.keys = nn.Linear(features, hidden, bias=activation_on_keys_and_values)
+        self.values = nn.Linear(features, hidden)
+        self.norm = WindowNorm(hidden) if activation_on_keys_and_values else None
+
+    def forward(self, x: Tensor, mask: Tensor | None = None) -> Tensor:
+        with _full_precision(x):
+            y = self._states(x.to(self.query.weight.dtype), mask)
+        return F.dropout(y, self.dropout, self.training)
+
+    def _states(self, x: Tensor, mask: Tensor | None) -> Tensor:
+        weights, norm = self._weights(), None
+        if self.norm is not None and self.training:
+            norm = self.norm.of_windows(x, mask)
+        elif self.norm is not None:
+            weights = self.norm.fold(weights)
+        exported = torch.compiler.is_compiling() or torch.jit.is_tracing()
+        loop = larnn_loop.run if is_quick(weights, self.kind) and not exported else larnn_loop.steps
+        result = loop(x, weights, self.kind, norm)
+        if self.norm is not None and self.training:
+            self.norm.track(result, mask)
+        return result.states
+
+    def _weights(self) -> Weights:
+        C, H = self.channels, self.hidden
+        if self.mode == "layer":
+            x, h, a = self.from_all.weight.split([C, H, H], 1)
+            bias = self.from_all.bias
+        else:
+            x, h, a = (m.weight for m in (self.from_input, self.from_hidden, self.from_attention))
+            bias = self.from_input.bias
+        scale = math.sqrt(self.kind.heads / H)
+        query_x, query_h = (self.query.weight * scale).split([C, H], 1)
+        maps = torch.cat([self.keys.weight, self.values.weight])  # (2H, H + P)
+        key_bias = torch.zeros_like(self.values.bias) if self.keys.bias is None else self.keys.bias
+        return Weights(
+            input=torch.cat([x, query_x]),
+            input_bias=torch.cat([bias, self.query.bias * scale]),
+            hidden=torch.cat([h, query_h]),
+            attention=a,
+            memory=maps[:, :H],
+            bias=torch.cat([key_bias, self.values.bias]),
+            places=self.places @ maps[:, H:].t() if self.places.shape[1] else None,
+        )
+
+
+def macs(layer: Layer, x: Tensor) -> int:
+    """Multiply-adds of `layer(x)`; each step looks at as many states as there are, `window` at most."""
+    (B, C, T), H = x.shape, layer.hidden
+    k = min(layer.kind.window, T)
+    looks = k * (k + 1) // 2 + (T - k) * k
+    places = layer.kind.window * layer.places.shape[1] * 2 * H
+    return B * (T * (5 * H * C + 5 * H * H + 4 * H * H + 2 * H * H) + looks * 2 * H) + places
+
+
+class WindowNorm(nn.Module):
+    """Batch norm of the keys and values in a window, over its states and the batch."""
+
+    running_mean: Tensor
+    running_var: Tensor
+
+    def __init__(self, hidden: int, eps: float = 1e-5, momentum: float = 0.1) -> None:
+        super().__init__()
+        self.eps, self.momentum = eps, momentum
+        self.weight = nn.Parameter(torch.ones(2 * hidden))
+        self.bias = nn.Parameter(torch.zeros(hidden))  # of the values
+        self.register_buffer("running_mean", torch.zeros(2 * hidden))
+        self.register_buffer("running_var", torch.ones(2 * hidden))
+
+    def of_windows(self, x: Tensor, mask: Tensor | None) -> Norm:
+        """For training on `x`, (B, C, T). The initial state counts, and each that a real input led to."""
+        seen = x.new_ones(x.shape[2], x.shape[0])
+        if mask is not None:
+            seen[1:] = mask.t()[:-1]
+        return Norm(weight=self.weight, bias=self.bias, seen=seen, eps=self.eps)
+
+    @torch.no_grad()
+    def track(self, result: Result, mask: Tensor | None) -> None:
+        """Moves the statistics towards the mean of those of all steps at which there is a real input."""
+        assert result.mean is not None
+        assert result.variance is not None
+        steps = len(result.mean)
+        real = result.mean.new_ones(steps) if mask is None else mask.any(0).to(result.mean.dtype)
+        share = real / real.sum().clamp(min=1)
+        self.running_mean.lerp_(share @ result.mean, self.momentum)
+        self.running_var.lerp_(share @ result.variance, self.momentum)
+
+    def fold(self, weights: Weights) -> Weights:
+        """The weights of a layer with this norm in them, for evaluation."""
+        H = len(self.bias)
+        scale = self.weight * (self.running_var + self.eps).rsqrt()  # (2H)
+        shift = self.bias - self.running_mean[H:] * scale[H:]
+        rows = F.pad(scale[:H], (4 * H, 0), value=1.0)
+        added = F.pad(weights.attention @ shift, (0, H))
+        return replace(
+            weights,
+            input=weights.input * rows.unsqueeze(1),
+            input_bias=weights.input_bias * rows + added,
+            hidden=weights.hidden * rows.unsqueeze(1),
+            attention=weights.attention * scale[H:],
+        )
+
+
+class Residual(nn.Module):
+    """A layer with a connection around it."""
+
+    def __init__(self, layer: Layer) -> None:
+        super().__init__()
+        self.branch = layer
+
+    def forward(self, x: Tensor, mask: Tensor | None = None) -> Tensor:
+        y: Tensor = x + self.branch(x, mask)
+        return y
+
+
+class LARNN(nn.Module):
+    """A linear map of the input and layers of equal width; the logits see the last real hidden state."""
+
+    def __init__(
+        self, *, classes: int, in_channels: int, hidden: int, layers: int, residual: bool, **options: Any
+    ) -> None:
+        super().__init__()
+        self.in_channels = in_channels
+        self.stem = nn.Conv1d(in_channels, hidden, 1)
+        stack = (Layer(hidden, hidden, **options) for _ in range(layers))
+        self.layers = nn.ModuleList(Residual(layer) if residual else layer for layer in stack)
+        self.head = nn.Linear(hidden, classes)
+
+    def forward(self, x: Tensor, mask: Tensor | None = None) -> Tensor:
+        """`(B, C, T)` and bool `(B, T)` -> logits. Raises InputError for a bad shape."""
+        ends.check(x, mask, self.in_channels)
+        x = self.stem(ends.without_padding(x, mask))
+        with padding(mask):
+            for layer in self.layers:
+                x = layer(x, mask)
+        return self.head(ends.last(x, mask))
+
+
+def build(
+    *,
+    classes: int,
+    in_channels: int,
+    hidden: int = 81,
+    heads: int = 27,
+    window: int = 38,
+    layers: int = 3,
+    residual: bool = True,
+    mode: Mode = "residual",
+    positional: bool = False,
+    activation_on_keys_and_values: bool = True,
+    cell_activation: Activation = "elu",
+    dropout: float = 0.09,
+) -> nn.Module:
+    """A new network. The defaults are the best that the search of the paper's code found for UCI HAR.
+
+    hidden: units of each layer, a multiple of heads. window: how many of its latest states a layer attends to.
+    residual: connections around the layers. positional: places of the states are part of keys and values.
+    activation_on_keys_and_values: a batch norm of their ELU. cell_activation: of the state on its way out.
+    Raises InputError for sizes that cannot be built.
+    """
+    check_sizes(hidden=hidden, layers=layers, dropout=dropout)
+    if not 1 <= window <= 4096:
+        raise InputError(f"window, the states attended to, must lie between 1 and 4096; got {window}")
+    if not 1 <= heads <= hidden or hidden % heads:
+        near = [n for n in range(1, hidden + 1) if hidden % n == 0]
+        raise InputError(
+            f"hidden must be a multiple of heads; got hidden={hidden} and heads={heads}. "
+            f"{hidden} has the divisors {', '.join(map(str, near))}; or take hidden={-(-hidden // max(1, heads)) * max(1, heads)}"
+        )
+    return LARNN(
+        classes=classes,
+        in_channels=in_channels,
+        hidden=hidden,
+        heads=heads,
+        window=window,
+        layers=layers,
+        residual=residual,
+        mode=mode,
+        positional=positional,
+        activation_on_keys_and_values=activation_on_keys_and_values,
+        cell_activation=cell_activation,
+        dropout=dropout,
+    )
+
+
+def encode(window: int) -> Tensor:
+    """Places in the window, the latest last, as cosines and sines of their distance: (window, features).
+
+    Wave lengths are powers of two, the longest sine so long that the window is a quarter of it.
+    """
+    waves = math.ceil(math.log2(4 * window))
+    distance = torch.arange(window, 0, -1, dtype=torch.float64).unsqueeze(1)
+    cosines = torch.cos(2 * math.pi * distance * 0.5 ** torch.arange(1, waves + 1))
+    sines = torch.sin(2 * math.pi * distance * 0.5 ** torch.arange(2, waves + 2))
+    return torch.cat([cosines, sines], 1).float()
+
+
+def _full_precision(x: Tensor) -> AbstractContextManager[Any]:
+    """Where autocast would take the loop's products to another dtype, it is off."""
+    device = x.device.type
+    if torch.amp.is_autocast_available(device) and torch.is_autocast_enabled(device):
+        return torch.autocast(device, enabled=False)
+    return nullcontext()

@@ -1,0 +1,96 @@
+"""A residual network for time series, in which attention is placed as it is in the image networks.
+
+Source: Z. Wang, W. Yan, T. Oates, Time Series Classification from Scratch with Deep Neural Networks: A Strong
+Baseline (2017), arXiv 1611.06455: three stages of blocks of three convolutions, then the mean over time.
+
+Departures: kernels of 7, 5 and 3 instead of 8, 5 and 3, so that a position has a middle; a stem; each stage
+after the first halves the resolution, so that attention over its positions is affordable; two blocks a stage;
+the last norm of a branch starts at zero, as in backbones.xresnet.
+
+Padding: it holds zeros wherever a convolution looks at it, as beyond the end of a sequence that is not padded,
+and neither the norms' statistics nor the final mean count it. A position at half the resolution is real where
+the one in its middle is.
+"""
+
+import torch
+from torch import Tensor, nn
+
+from attention import InputError
+from attention.padding import padding
+from backbones import ends
+from backbones.norm import MaskedBatchNorm1d
+
+KERNELS = (7, 5, 3)
+STAGES = ((1, 1), (2, 2), (2, 2))  # channels, as multiples of the stem's, and stride
+
+
+def convolution(inputs: int, outputs: int, kernel: int, stride: int = 1) -> list[nn.Module]:
+    """A convolution that keeps the length, but for its stride, and a norm."""
+    return [
+        nn.Conv1d(inputs, outputs, kernel, stride, padding=kernel // 2, bias=False),
+        MaskedBatchNorm1d(outputs),
+    ]
+
+
+class Block(nn.Module):
+    """Three convolutions beside a shortcut: `(B, C, N)` -> `(B, D, N / stride)`."""
+
+    def __init__(self, inputs: int, outputs: int, stride: int) -> None:
+        super().__init__()
+        layers: list[nn.Module] = []
+        for i, kernel in enumerate(KERNELS):
+            layers += [nn.ReLU()] if i else []
+            layers += convolution(outputs if i else inputs, outputs, kernel, 1 if i else stride)
+        nn.init.zeros_(layers[-1].weight)  # type: ignore[arg-type]  # the block starts as its shortcut
+        self.stride = stride
+        self.branch = nn.Sequential(*layers)
+        same = stride == 1 and inputs == outputs
+        self.shortcut = nn.Identity() if same else nn.Sequential(*convolution(inputs, outputs, 1, stride))
+
+    def forward(self, x: Tensor) -> Tensor:
+        return torch.relu(self.branch(x) + self.shortcut(x))
+
+
+class ResNet1d(nn.Module):
+    """`(B, C, T)` and `mask`, bool `(B, T)` -> logits `(B, classes)`."""
+
+    def __init__(self, *, classes: int, in_channels: int, width: int, blocks: int) -> None:
+        super().__init__()
+        self.in_channels = in_channels
+        self.stem = nn.Sequential(*convolution(in_channels, width, KERNELS[0]), nn.ReLU())
+        self.stages = nn.ModuleList()
+        inputs = width
+        for multiple, stride in STAGES:
+            outputs = width * multiple
+            firsts = [(inputs, stride), *[(outputs, 1)] * (blocks - 1)]
+            self.stages.append(nn.ModuleList(Block(c, outputs, s) for c, s in firsts))
+            inputs = outputs
+        self.head = nn.Linear(inputs, classes)
+
+    def forward(self, x: Tensor, mask: Tensor | None = None) -> Tensor:
+        """Logits. mask: True where a position is real; padding is at the end. Raises InputError for a bad shape."""
+        ends.check(x, mask, self.in_channels)
+        x = ends.without_padding(x, mask)
+        with padding(mask):
+            x = self.stem(x)
+        for stage in self.stages:
+            for block in stage:
+                x = ends.without_padding(x, mask)  # an attention may have left something there
+                if mask is not None:
+                    mask = mask[:, :: block.stride]
+                with padding(mask):
+                    x = block(x)
+        return self.head(ends.mean(x, mask))
+
+
+def build(*, classes: int, in_channels: int, width: float = 1.0, blocks: int = 2) -> nn.Module:
+    """A new network.
+
+    width: multiplies the 64, 128 and 128 channels of the stages. blocks: of each stage.
+    Raises InputError where they leave nothing or cannot be built.
+    """
+    if not 1 / 16 <= width <= 16:
+        raise InputError(f"a backbone's width must lie between 1/16 and 16; got {width}")
+    if not 1 <= blocks <= 64:
+        raise InputError(f"a stage of resnet1d has 1 to 64 blocks; got blocks={blocks}")
+    return ResNet1d(classes=classes, in_channels=in_channels, width=round(64 * width), blocks=blocks)

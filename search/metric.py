@@ -1,0 +1,60 @@
+"""What a score is: which way is better, and how people tell it."""
+
+from dataclasses import dataclass
+from typing import Literal
+
+Noise = Literal["binomial", "unknown"]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Metric:
+    """The metric by which a task's models are compared.
+
+    name: its key in a record of metrics. maximize: whether more of it is better.
+    scale: what a value is multiplied with before it is told. unit: of such a value, `%`. gap: of a difference
+        of two, `points`; the unit where not given.
+    margin: the least difference that matters where nobody names one, in the unit of a difference.
+    noise: `binomial` where it is the share of inputs that are answered right, so that it is known how far a
+        finite test set may mislead; `unknown` where only repetitions tell.
+    """
+
+    name: str
+    maximize: bool
+    scale: float = 1.0
+    unit: str = ""
+    gap: str = ""
+    margin: float = 0.5
+    noise: Noise = "unknown"
+
+    @property
+    def sign(self) -> int:
+        """1 where more is better, -1 where less is."""
+        return 1 if self.maximize else -1
+
+    @property
+    def mode(self) -> Literal["max", "min"]:
+        """As Ray Tune has it."""
+        return "max" if self.maximize else "min"
+
+    @property
+    def label(self) -> str:
+        """Of an axis or a column."""
+        return f"{self.name}, {self.unit}" if self.unit else self.name
+
+    @property
+    def gap_unit(self) -> str:
+        """Of a difference of two values."""
+        return self.gap or self.unit or self.name
+
+    def show(self, value: float) -> str:
+        """A value as people read it: `82.13 %`."""
+        return f"{self.scale * value:.4g}{f' {self.unit}' if self.unit else ''}"
+
+    def show_gap(self, difference: float) -> str:
+        """A difference of two values with its sign: `+1.25 points`."""
+        return f"{self.scale * difference:+.3g} {self.gap_unit}"
+
+
+ACCURACY = Metric(
+    name="accuracy", maximize=True, scale=100.0, unit="%", gap="points", margin=0.5, noise="binomial"
+)

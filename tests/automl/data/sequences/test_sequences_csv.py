@@ -1,0 +1,164 @@
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from attention import InputError
+from automl.data.sequences import describe_splits, open_sequences, source_of
+
+HEAD = "series,time,x,y,label,subject,split\n"
+
+
+def rows(
+    name: str = "s",
+    times: tuple[object, ...] = (0, 1, 2),
+    label: str = "a",
+    subject: str = "anna",
+    split: str = "train",
+) -> str:
+    return "".join(f"{name},{time},{i},{i * 10},{label},{subject},{split}\n" for i, time in enumerate(times))
+
+
+def dataset(more: str = "") -> str:
+    """Twelve sequences of four subjects, two of which are for test: lines 2 to 37."""
+    text = HEAD
+    for i in range(12):
+        subject = ("anna", "ben", "cleo", "dan")[i // 3]
+        text += rows(f"s{i}", label="ab"[i % 2], subject=subject, split="test" if i > 8 else "train")
+    return text + more
+
+
+def test_splits_subjects_and_channels(write: Callable[..., Path]) -> None:
+    path = write("d.csv", dataset())
+    assert source_of(path) == "series"
+    splits = {split: open_sequences("series", split, path=path) for split in ("train", "validation", "test")}
+    assert len(splits["train"]) + len(splits["validation"]) == 9
+    assert splits["test"].names() == ["s9", "s10", "s11"]
+    assert splits["test"].subjects == ["dan"] * 3
+    for one in splits.values():
+        assert (one.classes, one.channels, one.steps) == (("a", "b"), ("x", "y"), 3)
+        assert one.values(0).tolist() == [[0, 1, 2], [0, 10, 20]]
+    assert not set(splits["train"].subjects or []) & set(splits["validation"].subjects or [])
+
+
+def test_rows_come_in_any_order(write: Callable[..., Path]) -> None:
+    lines = dataset().splitlines()
+    mixed = [lines[0], *sorted(lines[1:], key=lambda line: line[::-1])]
+    path = write("d.csv", "\n".join(mixed))
+    test = open_sequences("series", "test", path=path)
+    assert sorted(test.names()) == ["s10", "s11", "s9"]
+    assert all(test.values(i).tolist() == [[0, 1, 2], [0, 10, 20]] for i in range(3))
+
+
+@pytest.mark.parametrize(
+    "times",
+    [
+        ("1.5", "2.5", "10.25"),
+        ("9", "10", "100"),
+        (
+            "1700000000000000001",
+            "1700000000000000002",
+            "1700000000000000003",
+        ),  # not the same as numbers of 64 bits
+        ("2024-05-01T12:00:00", "2024-05-01T12:00:00.5", "2024-05-02"),
+        ("2024-05-01 12:00:00", "2024-05-01 12:00:01", "2024-05-01 12:00:02"),
+    ],
+)
+def test_kinds_of_time(times: tuple[str, ...], write: Callable[..., Path]) -> None:
+    text = "series,time,x,y,label,split\n"
+    for i in range(8):
+        for step in (2, 0, 1):
+            text += f"s{i},{times[step]},{step},{i},{'ab'[i % 2]},{'test' if i == 7 else 'train'}\n"
+    test = open_sequences("series", "test", path=write("d.csv", text))
+    assert test.values(0).tolist() == [[0, 1, 2], [7, 7, 7]]
+
+
+def test_without_subject_and_split(write: Callable[..., Path]) -> None:
+    """Labels that are numbers are in their order; an empty field is a missing value."""
+    text = "time,series,label,temperature\n"
+    for i in range(60):
+        text += f"0,{i},{9 + i % 2},{i}\n1,{i},{9 + i % 2},\n2,{i},{9 + i % 2},{i + 2}\n"
+    path = write("d.csv", text)
+    train = open_sequences("series", "train", path=path)
+    assert (train.classes, train.channels, train.subjects) == (("9", "10"), ("temperature",), None)
+    assert (train.values(0)[0, 1] - train.values(0)[0, 0]).item() == 1
+    assert "about 20% of all sequences" in describe_splits("series", path=path)["test"]
+
+
+def test_the_test_split_is_of_whole_subjects_too(write: Callable[..., Path]) -> None:
+    text = HEAD.replace(",split", "")
+    for i in range(60):
+        text += rows(f"s{i}", label="ab"[i % 2], subject=f"p{i // 4}").replace(",train", "")
+    path = write("d.csv", text)
+    splits = [open_sequences("series", split, path=path) for split in ("train", "validation", "test")]
+    people = [set(one.subjects or []) for one in splits]
+    assert sum(map(len, people)) == len(set.union(*people)) == 15
+    assert describe_splits("series", path=path)["test"] == (
+        f"the sequences of {len(people[2])} of the 15 subjects, chosen by their names"
+    )
+
+
+def test_a_validation_split_of_its_own(write: Callable[..., Path]) -> None:
+    path = write("d.csv", dataset(rows("v1", split="validation") + rows("v2", label="b", split="validation")))
+    assert open_sequences("series", "validation", path=path).names() == ["v1", "v2"]
+    assert len(open_sequences("series", "train", path=path)) == 9
+    assert set(describe_splits("series", path=path).values()) == {"the dataset's own"}
+
+
+@pytest.mark.parametrize(
+    ("text", "why"),
+    [
+        ("", "d.csv is empty"),
+        (HEAD, "d.csv has a header and no rows"),
+        (
+            "series,when,x,label\na,0,1,u\n",
+            "d.csv:1: a column 'time' is needed; the columns are series, when",
+        ),
+        ("series,time,label\na,0,u\n", "d.csv has no channels"),
+        ("series,time,x,x,label\na,0,1,1,u\n", "d.csv:1: each column needs a name of its own"),
+        (dataset("s,0,1\n"), "d.csv:38: Expected 7 columns, got 3: s,0,1"),
+        (dataset("s,0,1,1,a,anna,train,more\n"), "d.csv:38: Expected 7 columns, got 8"),
+        (dataset("s,0,one,1,a,anna,train\n"), "d.csv:38: x: 'one' is not a number"),
+        (dataset("s,0,1,1e39,a,anna,train\n"), "d.csv:38: y: '1e39' is not finite in 32 bits"),
+        (
+            dataset(rows(times=(0, 1, 1))),
+            "d.csv:40: the time 1 is that of line 39 already, in the same series",
+        ),
+        (dataset(rows("s0", times=(2,))), "d.csv:38: the time 2 is that of line 4 already"),
+        (dataset(rows(times=(0, "late", 2))), "d.csv:39: time must be a number in all rows.*not 'late'"),
+        (dataset(rows(times=(0, "", 2))), "d.csv:39: time must be a number"),
+        (dataset(rows(times=(0, "nan", 2))), "d.csv:39: time must be a number"),
+        (dataset(rows(times=(0, "2024-05-01", 2))), "d.csv:39: time must be a number in all rows"),
+        (dataset(rows(times=(9,))), "d.csv:38: a sequence needs 2 steps or more, not 1"),
+        (
+            dataset("s,0,,,a,anna,train\ns,1,,NaN,a,anna,train\n"),
+            "d.csv:38: all values of the sequence are missing",
+        ),
+        (
+            dataset(rows("s0", (7,), label="b")),
+            "d.csv:38: label must be the same in all rows of a series: 'b', not 'a'",
+        ),
+        (dataset(rows("s0", (7,), subject="ben")), "d.csv:38: subject must be the same in all rows"),
+        (dataset(rows("s0", (7,), split="test")), "d.csv:38: split must be the same in all rows"),
+        (dataset(rows(label="")), "d.csv:38: label is empty"),
+        (dataset(rows("")), "d.csv:38: series is empty"),
+        (dataset(rows(split="valid")), "d.csv:38: split must be one of train, validation, test, not 'valid'"),
+        (dataset().replace("train", "test"), "nothing to train on: no row where split is train"),
+        (
+            dataset(rows(label="c", split="test")),
+            "d.csv:38: the test label 'c' must be among those to train on: a, b",
+        ),
+        (
+            HEAD + rows("s0") + rows("s1", label="b"),
+            "a test split of whole subjects needs two or more; there is one, 'anna'",
+        ),
+        (
+            HEAD + rows("s0") + rows("s1", label="b", subject="ben"),
+            "of class '[ab]' nothing would be left to train on: a test split is of whole subjects",
+        ),
+    ],
+)
+def test_what_is_wrong_is_named(text: str, why: str, write: Callable[..., Path]) -> None:
+    with pytest.raises(InputError, match=why) as raised:
+        open_sequences("series", "train", path=write("d.csv", text))
+    assert "\n" not in str(raised.value)

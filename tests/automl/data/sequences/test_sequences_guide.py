@@ -1,0 +1,33 @@
+"""The examples of docs/sequences.md are read as it says."""
+
+import re
+from pathlib import Path
+
+import pytest
+
+from automl.data.sequences import sources
+
+TEXT = (Path(__file__).parents[4] / "docs" / "sequences.md").read_text()
+
+
+def example(kind: str) -> str:
+    (code,) = re.findall(rf"```{kind}\n(.*?)```", TEXT, re.S)
+    return str(code)
+
+
+@pytest.mark.parametrize(
+    ("kind", "name", "channels"), [("ts", "Toy_TRAIN.ts", ("dim0", "dim1")), ("csv", "d.csv", ("x", "y"))]
+)
+def test_files(kind: str, name: str, channels: tuple[str, ...], tmp_path: Path) -> None:
+    (tmp_path / name).write_text(example(kind))
+    cache = sources.opened("series", tmp_path / name)
+    assert cache.channels == channels
+    assert set(cache.classes) == {"walking", "resting"}
+    assert sorted(cache.lengths.tolist()) == ([3, 4] if kind == "ts" else [2, 3])
+
+
+def test_arrays(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    exec(example("python"), {})
+    cache = sources.opened("series", "data.npz")
+    assert (cache.channels, len(cache.labels), cache.steps) == (("x", "y", "z"), 100, 50)

@@ -1,0 +1,102 @@
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from attention import InputError
+from automl.data.sequences import open_sequences, source_of
+
+X = np.random.default_rng(0).normal(size=(20, 3, 8))
+GOOD: dict[str, Any] = {
+    "x_train": X,
+    "y_train": np.arange(20) % 2 + 9,
+    "x_test": X[:4] + 1,
+    "y_test": np.array([9, 9, 10, 10]),
+}
+
+
+def save(path: Path, without: str = "", **more: Any) -> Path:
+    arrays = {name: array for name, array in (GOOD | more).items() if name != without}
+    np.savez_compressed(path, **arrays)
+    return path
+
+
+def test_arrays(tmp_path: Path) -> None:
+    path = save(tmp_path / "d.npz")
+    assert source_of(path) == "series"
+    test = open_sequences("series", "test", path=path)
+    assert (test.classes, test.channels, test.subjects) == (("9", "10"), ("dim0", "dim1", "dim2"), None)
+    assert test.labels.tolist() == [0, 0, 1, 1]
+    assert (test.values(2) == (X[2] + 1).astype(np.float32)).all()
+    assert test.names() == [f"test/{i}" for i in range(4)]
+
+
+def test_lengths_subjects_and_names(tmp_path: Path) -> None:
+    lengths = np.full(20, 8)
+    lengths[3] = 2
+    people = np.repeat(["p1", "p2", "p3", "p4", "p5"], 4)
+    x = X.copy()
+    x[3, :, 2:] = np.nan  # padding that nobody looks at
+    path = save(
+        tmp_path / "d.npz",
+        x_train=x,
+        lengths_train=lengths,
+        subject_train=people,
+        channels=np.array(["x", "y", "z"]),
+        y_train=np.tile(["up", "down"], 10),
+        y_test=np.array(["up"] * 4),
+    )
+    train, validation = (open_sequences("series", split, path=path) for split in ("train", "validation"))
+    assert train.channels == ("x", "y", "z")
+    assert train.classes == ("down", "up")
+    assert not set(train.subjects or []) & set(validation.subjects or [])
+    assert sorted([*train.lengths.tolist(), *validation.lengths.tolist()]) == [2] + [8] * 19
+
+
+@pytest.mark.parametrize(
+    ("change", "why"),
+    [
+        ({"without": "x_train"}, "must have the arrays x_train and y_train; it has x_test, y_test, y_train"),
+        ({"without": "y_test"}, "x_test has no y_test"),
+        ({"x_train": X[0]}, r"x_train must be numbers \(N, C, T\), not float64 \(3, 8\)"),
+        ({"x_train": X.astype(str)}, r"x_train must be numbers \(N, C, T\), not <U"),
+        ({"x_train": X[:0]}, r"x_train is empty: \(0, 3, 8\)"),
+        ({"x_test": X[:4, :2]}, "x_test has 2 channels and x_train has 3"),
+        ({"y_train": np.arange(19)}, r"y_train must be integers or strings \(20,\), not int64 \(19,\)"),
+        ({"y_train": np.zeros(20)}, r"y_train must be integers or strings \(20,\), not float64"),
+        ({"y_train": np.zeros(20, int)}, "two classes to train on; there are 20 in all, of '0'"),
+        ({"y_test": np.array([9, 9, 9, 3])}, r"d.npz: x_test\[3\]: the test label '3' must be among"),
+        ({"lengths_train": np.full(20, 9)}, r"lengths_train\[0\] must lie between 0 and 8, not 9"),
+        ({"lengths_train": np.full(20, 1)}, r"x_train\[0\]: a sequence needs 2 steps or more, not 1"),
+        ({"lengths_train": np.full(20, 8.0)}, r"lengths_train must be integers \(20,\), not float64"),
+        ({"subject_train": np.arange(5)}, r"subject_train must be integers or strings \(20,\)"),
+        ({"channels": np.array(["x"])}, r"channels must be integers or strings \(3,\)"),
+        (
+            {"lenghts_train": np.full(20, 8)},
+            "unknown array 'lenghts_train'; choose from channels, lengths_test",
+        ),
+        ({"lengths_validation": np.full(20, 8)}, "lengths_validation without x_validation"),
+        ({"x_train": np.full_like(X, np.nan)}, r"x_train\[0\]: all values of the sequence are missing"),
+        (
+            {"x_train": X * np.where(np.arange(20) == 7, 1e300, 1)[:, None, None]},
+            r"x_train\[7\]: values must be finite",
+        ),
+        (
+            {"x_train": np.array([[1], [2, 3]] * 10, dtype=object)},
+            "x_train is an array of objects, which are not read since they can run code; pad",
+        ),
+    ],
+)
+def test_what_is_wrong_is_named(change: dict[str, Any], why: str, tmp_path: Path) -> None:
+    with pytest.raises(InputError, match=why) as raised:
+        open_sequences("series", "train", path=save(tmp_path / "d.npz", **change))
+    assert str(raised.value).startswith(f"{tmp_path}") or "from" in str(raised.value)
+
+
+@pytest.mark.parametrize("share", [0.0, 0.5, 0.95])
+def test_truncated_file(share: float, tmp_path: Path) -> None:
+    path = save(tmp_path / "d.npz")
+    path.write_bytes(path.read_bytes()[: int(share * path.stat().st_size)])
+    with pytest.raises(InputError, match=r"d.npz is damaged or not an NPZ file"):
+        open_sequences("series", "train", path=path)

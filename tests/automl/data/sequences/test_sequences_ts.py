@@ -1,0 +1,236 @@
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+
+from attention import InputError
+from automl.data.sequences import Sequences, describe_splits, open_sequences, source_of
+
+HEADER = """# A description.
+@problemName Toy
+@timeStamps false
+@missing {missing}
+@univariate false
+@dimensions 2
+@equalLength {equal}
+{steps}@classLabel true up down
+@data
+"""
+
+
+def header(equal: bool = True, missing: bool = False, steps: int | None = 3) -> str:
+    return HEADER.format(
+        equal=str(equal).lower(),
+        missing=str(missing).lower(),
+        steps="" if steps is None else f"@seriesLength {steps}\n",
+    )
+
+
+def rows(count: int, start: int = 0) -> str:
+    """Sequences of 2 dimensions and 3 steps, each another one."""
+    return "".join(
+        f"{i},{i + 1},{i + 2}:0,{i},0:{('up', 'down')[i % 2]}\n" for i in range(start, start + count)
+    )
+
+
+@pytest.fixture
+def toy(write: Callable[..., Path]) -> Callable[..., Path]:
+    """A dataset whose training file is given, beside a good test file unless that is given too."""
+
+    def make(train: str, test: str | None = header() + rows(2, 100)) -> Path:
+        path = write("Toy_TRAIN.ts", train)
+        if test is not None:
+            write("Toy_TEST.ts", test)
+        return path.with_name("Toy")
+
+    return make
+
+
+def opened(path: Path) -> dict[str, Sequences]:
+    return {split: open_sequences("series", split, path=path) for split in ("train", "validation", "test")}
+
+
+def test_real_recordings(basic_motions: Path) -> None:
+    splits = opened(basic_motions)
+    assert len(splits["train"]) + len(splits["validation"]) == len(splits["test"]) == 40
+    for one in splits.values():
+        assert one.classes == ("Standing", "Running", "Walking", "Badminton")
+        assert one.channels == tuple(f"dim{i}" for i in range(6))
+        assert (one.steps, one.subjects) == (100, None)
+        assert (one.labels.bincount(minlength=4) > 0).all()
+    assert splits["test"].labels.bincount().tolist() == [10] * 4
+    lines = Path(f"{basic_motions}_TEST.ts").read_text().splitlines()
+    lines = lines[lines.index("@data") + 1 :]
+    for i in (0, 17, 39):
+        *dimensions, label = lines[i].split(":")
+        expected = np.array([[float(x) for x in values.split(",")] for values in dimensions], np.float32)
+        assert (splits["test"].values(i) == expected).all()
+        assert splits["test"].classes[splits["test"].labels[i]] == label
+    assert describe_splits("series", path=basic_motions) == {
+        "train": "the training sequences, less those for validation",
+        "validation": "about 20% of the training sequences, of each class, chosen by their content",
+        "test": "the dataset's own",
+    }
+
+
+@pytest.mark.parametrize("name", ["Toy", "Toy_TRAIN.ts", "Toy_TEST.ts", "."])
+def test_each_way_to_name_it(name: str, toy: Callable[..., Path]) -> None:
+    path = toy(header() + rows(20)).parent / name
+    assert source_of(path) == "series"
+    assert len(open_sequences("series", "test", path=str(path))) == 2
+
+
+@pytest.mark.parametrize("missing", [False, True])
+@pytest.mark.parametrize("equal", [False, True])
+@pytest.mark.parametrize("univariate", [False, True])
+def test_lengths_and_missing_values(
+    missing: bool, equal: bool, univariate: bool, write: Callable[..., Path]
+) -> None:
+    first = "1,?,3" if missing else "1,2,3"
+    second = "4,5,6" if equal else "4,5"
+    dimensions = 1 if univariate else 2
+    says = "@univariate true" if univariate else "@univariate false\n@dimensions 2"
+    head = (
+        f"@equalLength {equal}\n@missing {missing}\n@timestamps false\n{says}\n@classLabel true a b\n@data\n"
+    )
+    two = [
+        f"{':'.join([values] * dimensions)}:{label}\r\n" for values, label in ((first, "a"), (second, "b"))
+    ]
+    more = [line.replace("4", "5").replace("1", "0") for line in two]
+    write("X_TRAIN.ts", head.lower() + "".join(two + more))
+    path = write("X_TEST.ts", head + "".join(two))
+    test = open_sequences("series", "test", path=path)
+    assert test.lengths.tolist() == [3, 3 if equal else 2]
+    assert test.values(0)[0].tolist() == [1, 2, 3], "the gap is filled"
+    x, mask = test.gather(torch.arange(2))
+    assert x.shape == (2, dimensions, 3)
+    assert mask[1].tolist() == [True, True, equal]
+    assert bool((x[1, :, 2] == 0).all()) == (not equal)
+
+
+@pytest.mark.parametrize("name", ["Toy_TRAIN.ts", "Toy.ts"])
+def test_a_test_split_is_carved_where_there_is_none(name: str, write: Callable[..., Path]) -> None:
+    path = write(name, header() + rows(60))
+    splits = opened(path)
+    assert sum(len(one) for one in splits.values()) == 60
+    assert len({name for one in splits.values() for name in one.names()}) == 60
+    assert all((one.labels.bincount(minlength=2) > 0).all() for one in splits.values())
+    told = describe_splits("series", path=path)
+    assert told["test"] == "about 20% of all sequences, of each class, chosen by their content"
+    write(name, header() + rows(60, start=5))  # the first five gone, five more at the end
+    where = {tuple(one.values(i)[0]): split for split, one in splits.items() for i in range(len(one))}
+    after = {tuple(one.values(i)[0]): split for split, one in opened(path).items() for i in range(len(one))}
+    assert len(where.keys() & after.keys()) == 55
+    assert all(after[values] == split for values, split in where.items() if values in after)
+
+
+def test_a_class_without_training_data_is_no_class(toy: Callable[..., Path]) -> None:
+    path = toy((header() + rows(20)).replace("true up down", "true up sideways down"))
+    assert open_sequences("series", "train", path=path).classes == ("up", "down")
+
+
+GOOD = header() + rows(4)
+
+
+@pytest.mark.parametrize(
+    ("train", "why"),
+    [
+        ("", "Toy_TRAIN.ts is empty"),
+        ("\n \n", "Toy_TRAIN.ts is empty"),
+        (header().replace("@data\n", ""), "no line '@data'"),
+        (header(), "no sequences after @data"),
+        ("1,2,3:up\n", "Toy_TRAIN.ts:1: a header has lines of '@key value'"),
+        (
+            GOOD.replace("@timeStamps false", "@timeStamps true"),
+            r"Toy_TRAIN.ts:3: time stamps .* are not read",
+        ),
+        (
+            GOOD.replace("@missing false", "@missing perhaps"),
+            "TRAIN.ts:4: @missing must be true or false, not 'perh",
+        ),
+        (
+            GOOD.replace("@dimensions 2", "@dimensions two"),
+            "TRAIN.ts:6: @dimensions must be a whole number above 0",
+        ),
+        (
+            GOOD.replace("@univariate false", "@univariate true"),
+            "TRAIN.ts:5: @univariate true, and @dimensions says 2",
+        ),
+        (GOOD.replace("@classLabel true up down", "@targetLabel true"), "TRAIN.ts:9: .* numbers to predict"),
+        (GOOD.replace("true up down", "false"), "must have '@classLabel true'"),
+        (GOOD.replace("true up down", "true up up"), "TRAIN.ts:9: @classLabel must name two classes or more"),
+        # headers that lie
+        (GOOD.replace("@dimensions 2", "@dimensions 3"), "TRAIN.ts:11: a sequence of 2 dimensions .* says 3"),
+        (GOOD + "1,2,3:up\n", "TRAIN.ts:15: a sequence of 1 dimensions and a label, and @dimensions says 2"),
+        (GOOD.replace("@dimensions 2\n", "") + "1,2,3:up\n", "TRAIN.ts:14: .*the first has 2"),
+        (GOOD.replace("@seriesLength 3", "@seriesLength 4"), "TRAIN.ts:11: a sequence of 3 steps, .* says 4"),
+        (GOOD + "1,2:3,4:up\n", "TRAIN.ts:15: a sequence of 2 steps, and @seriesLength says 3"),
+        (GOOD.replace("@seriesLength 3\n", "") + "1,2:3,4:up\n", "TRAIN.ts:14: .*the first has 3"),
+        (GOOD.replace("true up down", "true up across"), "TRAIN.ts:12: the label 'down' must be among"),
+        (GOOD + "1,?,3:1,2,3:up\n", "TRAIN.ts:15: a missing value, and the header says '@missing false'"),
+        # sequences that cannot be used
+        (GOOD + "1,2,3:1,2:up\n", "TRAIN.ts:15: dimension 1 has 2 values and dimension 0 has 3"),
+        (GOOD + "1,2,3:1,x2,3:up\n", "TRAIN.ts:15: dimension 1: 'x2' is not a number; '\\?' is"),
+        (GOOD + "1,2,3:1,,3:up\n", "TRAIN.ts:15: dimension 1: '' is not a number"),
+        (GOOD + "1,2,3:1,inf,3:up\n", "TRAIN.ts:15: dimension 1: 'inf' is not finite"),
+        (GOOD + "1,2,3:1,1e40,3:up\n", "TRAIN.ts:15: dimension 1: '1e40' is not finite in 32 bits"),
+        (
+            header(missing=True) + rows(4) + "?,?,?:?,?,?:up\n",
+            "TRAIN.ts:15: all values of the sequence are missing",
+        ),
+        (
+            header(equal=False, steps=None) + rows(4) + "1:2:up\n",
+            "TRAIN.ts:14: a sequence needs 2 steps or more, not 1",
+        ),
+        (header() + rows(1), "two classes to train on; there are 1 in all, of 'up', from .*TRAIN.ts:11 on"),
+    ],
+)
+def test_what_is_wrong_is_named(train: str, why: str, toy: Callable[..., Path]) -> None:
+    with pytest.raises(InputError, match=why) as raised:
+        open_sequences("series", "train", path=toy(train))
+    assert "\n" not in str(raised.value)
+
+
+@pytest.mark.parametrize(
+    ("test", "why"),
+    [
+        (
+            (header() + rows(2))
+            .replace("@dimensions 2", "@dimensions 1")
+            .replace(":0,0,0", "")
+            .replace(":0,1,0", ""),
+            "TEST.ts has 1 dimensions, and .*TRAIN.ts has 2",
+        ),
+        (
+            (header() + rows(2)).replace("down", "across"),
+            "TEST.ts:12: the test label 'across' must be among those to train on: up, down",
+        ),
+    ],
+)
+def test_what_does_not_fit_training_is_named(test: str, why: str, toy: Callable[..., Path]) -> None:
+    with pytest.raises(InputError, match=why):
+        open_sequences("series", "train", path=toy(GOOD, test))
+
+
+def test_paths_that_are_no_dataset(tmp_path: Path, write: Callable[..., Path]) -> None:
+    with pytest.raises(InputError, match=r"there is no \S+None and no \S+None_TRAIN.ts"):
+        source_of(tmp_path / "None")
+    with pytest.raises(
+        InputError, match=r"has no sequences that can be read; pass the folder 'UCI HAR Dataset'"
+    ):
+        source_of(tmp_path)
+    write("B_TEST.ts", GOOD)
+    with pytest.raises(InputError, match=r"B_TEST.ts has nothing to train on; put B_TRAIN.ts beside it"):
+        source_of(tmp_path / "B")
+    write("C_TRAIN.ts", GOOD)
+    write("D_TRAIN.ts", GOOD)
+    with pytest.raises(InputError, match=r"has 2 datasets; pass \S+/NAME, with a NAME of C, D"):
+        source_of(tmp_path)
+    with pytest.raises(InputError, match=r"C must be the folder 'UCI HAR Dataset' or a zip of it"):
+        open_sequences("ucihar", "train", path=tmp_path / "C")
+    with pytest.raises(InputError, match=r"series needs the path of your data; pass --data PATH"):
+        open_sequences("series", "train")
+    with pytest.raises(InputError, match=r"unknown data source 'serie'.*Did you mean 'series'"):
+        open_sequences("serie", "train")

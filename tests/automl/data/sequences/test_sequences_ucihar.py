@@ -1,0 +1,165 @@
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import pytest
+from fake_ucihar import ACTIVITIES, TEST_SUBJECTS, TRAIN_SUBJECTS, windows, write_folder, write_zip
+
+from attention import InputError
+from automl.data.sequences import Sequences, describe_splits, make_manifest, open_sequences, source_of
+from automl.data.sequences.splits import SHARE, chosen_subjects
+from automl.data.sequences.ucihar import INNER, SIGNALS
+
+PLACES: dict[str, Callable[[Path], Path]] = {
+    "folder": write_folder,
+    "folder above it": lambda root: write_folder(root).parent,
+    "zip": lambda root: write_zip(root / "har.zip"),
+    "zip in a zip": lambda root: write_zip(root / "har.zip", nested=True),
+    "zip in a folder": lambda root: write_zip(root / INNER).parent,
+}
+
+
+def subjects(sequences: Sequences) -> set[str]:
+    assert sequences.subjects is not None
+    return set(sequences.subjects)
+
+
+@pytest.fixture(params=PLACES)
+def path(request: pytest.FixtureRequest, tmp_path: Path) -> Path:
+    (tmp_path / "data").mkdir()
+    place = PLACES[request.param](tmp_path / "data")
+    if request.param == "zip in a folder":
+        shutil.rmtree(place / INNER.removesuffix(".zip"))
+    return place
+
+
+@pytest.mark.parametrize("source", ["ucihar", "series"])
+def test_splits_are_by_subject(path: Path, source: str) -> None:
+    assert source_of(path) == "ucihar"
+    splits = {split: open_sequences(source, split, path=path) for split in ("train", "validation", "test")}
+    assert {split: len(one) for split, one in splits.items()} == {"train": 60, "validation": 12, "test": 24}
+    assert subjects(splits["test"]) == {str(i) for i in TEST_SUBJECTS[:2]}
+    assert subjects(splits["train"]) | subjects(splits["validation"]) == {str(i) for i in TRAIN_SUBJECTS[:6]}
+    assert not subjects(splits["train"]) & subjects(splits["validation"])
+    for one in splits.values():
+        assert one.classes == ACTIVITIES
+        assert one.channels == SIGNALS
+        assert (one.steps, set(one.lengths.tolist())) == (128, {128})
+        assert one.labels.bincount().tolist() == [len(one) // 6] * 6
+
+
+def test_each_value_is_where_it_belongs(tmp_path: Path) -> None:
+    test = open_sequences("ucihar", "test", path=write_folder(tmp_path))
+    expected, activity, who = windows(TEST_SUBJECTS[:2], 12, len("test"))
+    for i in range(len(test)):
+        np.testing.assert_allclose(test.values(i), expected[i], rtol=1e-6)
+    assert test.labels.tolist() == (activity - 1).tolist()
+    assert test.subjects == [str(i) for i in who]
+    assert test.names()[5] == "test/5"
+
+
+def test_more_subjects_move_none(tmp_path: Path) -> None:
+    held = []
+    for count in (6, 12, 21):
+        root = write_folder(tmp_path / str(count), each=6, train=TRAIN_SUBJECTS[:count])
+        held.append(subjects(open_sequences("ucihar", "validation", path=root)))
+    assert held[0] < held[1] < held[2]
+    assert held[2] == {"8", "17", "27"}, "of the published 21"
+
+
+@pytest.mark.parametrize("count", [2, 3, 7, 50])
+@pytest.mark.parametrize("split", ["validation", "test"])
+def test_at_least_one_subject_and_not_all(count: int, split: str) -> None:
+    for start in range(0, 2000, count):
+        out = chosen_subjects([f"person {i}" for i in range(start, start + count)], SHARE, split)
+        assert 1 <= out.sum() < count
+    assert abs(chosen_subjects([str(i) for i in range(3000)], SHARE, split).mean() - SHARE) < 0.03
+
+
+def test_splits_in_words(tmp_path: Path) -> None:
+    path = write_folder(tmp_path)
+    told = describe_splits("ucihar", path=path)
+    assert told == {
+        "train": "the training sequences, less those for validation",
+        "validation": "the sequences of 1 of the 6 training subjects, chosen by their names",
+        "test": "the dataset's own",
+    }
+    told = describe_splits("ucihar", path=path, subset=0.5)
+    assert told["validation"].startswith("about 0.5 of each class of the sequences of 1")
+
+
+def test_manifest(tmp_path: Path) -> None:
+    path = write_folder(tmp_path)
+    rows = list(make_manifest("ucihar", path=path).rows())
+    assert len(rows) == 96
+    assert {row[2] for row in rows} == set(ACTIVITIES)
+    assert len({row[3] for row in rows}) == 96
+
+
+SIGNAL = "train/Inertial Signals/body_gyro_y_train.txt"
+
+
+def line(folder: Path, name: str, number: int, change: Callable[[str], str]) -> None:
+    lines = (folder / name).read_text().split("\n")
+    lines[number - 1] = change(lines[number - 1])
+    (folder / name).write_text("\n".join(lines))
+
+
+def drop(folder: Path, name: str) -> None:
+    content = (folder / name).read_text().split("\n")
+    (folder / name).write_text("\n".join(content[1:]))
+
+
+@pytest.mark.parametrize(
+    ("damage", "why"),
+    [
+        (lambda f: (f / SIGNAL).unlink(), r"body_gyro_y_train.txt is missing \(1 files in all\)"),
+        (lambda f: (f / "activity_labels.txt").unlink(), r"activity_labels.txt is missing"),
+        (lambda f: shutil.rmtree(f / "test"), r"y_test.txt is missing \(11 files in all\)"),
+        (lambda f: (f / SIGNAL).write_text(""), "body_gyro_y_train.txt is empty"),
+        (lambda f: drop(f, SIGNAL), "body_gyro_y_train.txt has 71 windows and y_train.txt has 72"),
+        (lambda f: drop(f, "test/subject_test.txt"), "subject_test.txt has 23 lines and y_test.txt has 24"),
+        (
+            lambda f: line(f, SIGNAL, 3, lambda text: text.rsplit(" ", 1)[0]),
+            "body_gyro_y_train.txt:3: 127 values in a window, where others have 128",
+        ),
+        (
+            lambda f: line(f, SIGNAL, 70, lambda text: text[:-3] + "x"),
+            r"body_gyro_y_train.txt:70: '\S+x' is not a number",
+        ),
+        (
+            lambda f: line(f, SIGNAL, 4, lambda text: text.rsplit("e", 1)[0] + "e+99"),
+            r"y_train.txt:4: '\S+e\+99' is not finite in 32 bits",
+        ),
+        (
+            lambda f: [
+                line(f, f"test/Inertial Signals/{signal}_test.txt", 9, lambda _: " NaN" * 128)
+                for signal in SIGNALS
+            ],
+            r"\*_test.txt:9: all values of the sequence are missing",
+        ),
+        (
+            lambda f: line(f, "test/y_test.txt", 2, lambda _: "7"),
+            "y_test.txt:2: '7' must be a number in activity_labels.txt: 1, 2, 3",
+        ),
+        (
+            lambda f: line(f, "activity_labels.txt", 2, lambda _: "1 AGAIN"),
+            "activity_labels.txt:2: a line must be a new number and a name, not '1 AGAIN'",
+        ),
+    ],
+)
+def test_what_is_wrong_is_named(damage: Callable[[Path], object], why: str, tmp_path: Path) -> None:
+    folder = write_folder(tmp_path)
+    damage(folder)
+    with pytest.raises(InputError, match=why):
+        open_sequences("ucihar", "train", path=folder)
+
+
+@pytest.mark.parametrize("share", [0.0, 0.3, 0.99])
+@pytest.mark.parametrize("nested", [False, True])
+def test_truncated_archive(share: float, nested: bool, tmp_path: Path) -> None:
+    archive = write_zip(tmp_path / "har.zip", nested)
+    archive.write_bytes(archive.read_bytes()[: int(share * archive.stat().st_size)])
+    with pytest.raises(InputError, match=r"har.zip is damaged or not an archive"):
+        open_sequences("ucihar", "train", path=archive)

@@ -1,0 +1,75 @@
+"""The LARNN cell as the paper and its code describe it, one module call a step, for the tests and the benchmark.
+
+Slow on purpose: keys and values of all states in the window are computed at each step, with the places
+concatenated to the states, as in `nn.MultiheadAttention`. It reads the weights of a `backbones.larnn.Layer`.
+"""
+
+import math
+from collections import deque
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from backbones.larnn import Layer
+
+
+def places_of(window: int) -> Tensor:
+    """As in the paper's code: rows of cosines, then of sines, of which the latest state has the last column."""
+    b = math.ceil(math.log(window * 4, 2))
+    rows = [[math.cos(0.5**i * x * 2 * math.pi) for x in range(window, 0, -1)] for i in range(1, b + 1)]
+    rows += [[math.sin(0.5**i * x * 2 * math.pi) for x in range(window, 0, -1)] for i in range(2, b + 2)]
+    return torch.tensor(rows, dtype=torch.float64).T
+
+
+class Restated(nn.Module):
+    """`(B, C, T)` -> hidden states `(B, H, T)` by the weights of `layer`."""
+
+    def __init__(self, layer: Layer, *, positional: bool = False) -> None:
+        super().__init__()
+        self.layer = layer
+        encoded = places_of(layer.kind.window).float().to(layer.query.weight.dtype)  # as a module keeps it
+        self.places = encoded if positional else None
+
+    def forward(self, x: Tensor) -> Tensor:
+        B, _, T = x.shape
+        h = c = x.new_zeros(B, self.layer.hidden)
+        states: deque[Tensor] = deque([c], maxlen=self.layer.kind.window)
+        outputs = []
+        for t in range(T):
+            h, c = self.step(x[:, :, t], h, c, states)
+            states.append(c)
+            outputs.append(h)
+        return torch.stack(outputs, 2)
+
+    def step(self, x: Tensor, h: Tensor, c: Tensor, states: deque[Tensor]) -> tuple[Tensor, Tensor]:
+        layer, H = self.layer, self.layer.hidden
+        B, n, heads = len(x), len(states), layer.kind.heads
+        past = torch.stack(list(states), 1)  # (B, n, H)
+        if self.places is not None:
+            past = torch.cat([past, self.places[-n:].expand(B, -1, -1)], 2)
+        keys, values = layer.keys(past), layer.values(past)
+        if layer.norm is not None:
+            keys, values = (
+                self.normalise(F.elu(y), part) for y, part in ((keys, slice(0, H)), (values, slice(H, 2 * H)))
+            )
+        query = layer.query(torch.cat([x, h], 1)).view(B, 1, heads, -1)
+        keys, values = (y.view(B, n, heads, -1) for y in (keys, values))
+        query, keys, values = (y.transpose(1, 2) for y in (query, keys, values))
+        scores = query @ keys.mT / math.sqrt(H // heads)
+        a = (scores.softmax(-1) @ values).transpose(1, 2).reshape(B, H)
+        if layer.mode == "layer":
+            gates = layer.from_all(torch.cat([x, h, a], 1))
+        else:
+            gates = layer.from_input(x) + layer.from_hidden(h) + layer.from_attention(a)
+        o, i, f, g = gates.chunk(4, 1)
+        c = f.sigmoid() * c + i.sigmoid() * g.tanh()
+        return o.sigmoid() * (F.elu(c) if layer.kind.elu else c.tanh()), c
+
+    def normalise(self, y: Tensor, part: slice) -> Tensor:
+        norm, H = self.layer.norm, y.shape[-1]
+        bias = norm.bias if part.start else torch.zeros_like(norm.bias)
+        flat = y.reshape(-1, H)
+        training = norm.training
+        running = (None, None) if training else (norm.running_mean[part], norm.running_var[part])
+        return F.batch_norm(flat, *running, norm.weight[part], bias, training, 0.0, norm.eps).view(y.shape)
