@@ -29,6 +29,17 @@ class TableData(Data):
     noise: float = 0.1
 
 
+@dataclass(frozen=True, kw_only=True)
+class Network(Model):
+    """options: hidden, the units of the only layer, and products, whether it looks at products of columns."""
+
+    backbone: str = "mlp"
+
+    def problems(self) -> Iterator[str]:
+        if self.options.get("hidden", 0) < 1:
+            yield f"model.options.hidden must be 1 or more; got {self.options.get('hidden')}"
+
+
 class SquaredError(Evaluator):
     """`rmse` over all workers; each keeps its errors until the end."""
 
@@ -63,7 +74,7 @@ class Products(nn.Module):
 class Weights(Task):
     """The weight of a thing in kg from four measures, by the root of the mean squared error."""
 
-    configs = TaskConfigs(data=TableData, training=Training, dimensions=None)
+    configs = TaskConfigs(data=TableData, training=Training, dimensions=None, model=Network)
     metric = Metric(name="rmse", maximize=False, unit="kg", margin=0.02)
     noun = "things"
 
@@ -145,8 +156,7 @@ def draw(trial: optuna.Trial) -> TrialConfig:
     return TrialConfig(
         task=f"{__file__}:Weights",
         data=TableData(),
-        model=Model(
-            backbone="mlp",
+        model=Network(
             options={
                 "hidden": trial.suggest_int("hidden", 4, 32),
                 "products": trial.suggest_categorical("products", [False, True]),

@@ -158,12 +158,12 @@ PROBLEMS: list[tuple[Any, str]] = [
         "unknown key 'data.sise'; known: source, path, subset, size. Did you mean 'size'?",
     ),
     ({"training": {"zzz": 1}}, "unknown key 'training.zzz'; known: epochs, "),
-    ({"data": 3}, "data. must be an object; got 3"),
+    ({"data": 3}, "data must be an object; got 3"),
     ({"task": 3}, "task must be str; got 3"),
     ({"task": "image-clasification"}, "unknown task 'image-clasification'; choose from image-classification"),
     ({"model": {"backbone": "larnn"}}, "backbone larnn takes inputs with 1 spatial dimensions, and those of"),
     ({"model": {"options": {"wide": 1.0}}}, "unknown option of backbone 'xresnet18' 'wide'"),
-    ({"model": {"options": 3}}, "model.options must be an object of name: value; got 3"),
+    ({"model": {"options": 3}}, "model.options must be an object; got 3"),
     (
         {"task": "sequence-classification", "model": {"backbone": "larnn"}, "training": {"mixup": 0.1}},
         "unknown key 'training.mixup'; known: epochs",
@@ -189,7 +189,7 @@ PROBLEMS: list[tuple[Any, str]] = [
     ),
     (
         {"model": {"placement": ["stem"]}},
-        "model.placement must be an object of site: attention; got ['stem']",
+        "model.placement must be an object; got ['stem']",
     ),
     ({"model": {"placement": {"stem": "sagn"}}}, "model.placement at 'stem': unknown attention 'sagn'"),
     ({"model": {"placement": {"stem": 3}}}, "model.placement at 'stem': an attention is a name or "),

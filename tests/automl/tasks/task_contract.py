@@ -1,4 +1,4 @@
-"""What every task promises, as tests that a new one runs with one line: `class TestMine(TaskTestCase): ...`."""
+"""What every task promises, as tests that a new one runs with a line: `class TestMine(TaskTestCase): ...`."""
 
 from collections import Counter
 from collections.abc import Callable

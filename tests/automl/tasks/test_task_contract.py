@@ -34,7 +34,8 @@ class TestSequences(TaskTestCase):
         for part, count in (("train", 60), ("test", 20)):
             y = np.arange(count) % 3
             x = draw.normal(size=(count, 2, 12)).astype(np.float32) + y[:, None, None]
-            arrays |= {f"x_{part}": x, f"y_{part}": y, f"lengths_{part}": draw.integers(self.shortest, 13, count)}
+            lengths = draw.integers(self.shortest, 13, count)
+            arrays |= {f"x_{part}": x, f"y_{part}": y, f"lengths_{part}": lengths}
         self.path = tmp_path / "made.npz"
         np.savez(self.path, **arrays)
 
