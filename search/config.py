@@ -159,7 +159,8 @@ class TrialConfig:
     """One trial. Raises InputError, naming every problem, when a value cannot work.
 
     task: `image-classification`, `sequence-classification`, `file.py:Class` or `package.module:Class`. It
-        decides which types `data`, `model` and `training` are of, whose defaults stand where they are not given.
+        decides which types `data`, `model` and `training` are of, whose defaults stand where they are not
+        given.
     seed: decides initial weights, data order and augmentation.
     """
 

@@ -1,19 +1,20 @@
 """A task that nobody else has thought of: regression on a table, with a model and a space of its own."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from hashlib import sha256
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import optuna
 import torch
-from automl.tasks.deployment import Deployment
 from torch import Tensor, nn
 
 from automl.config.runtime import Runtime
 from automl.data.manifest import Manifest
 from automl.tasks import Part, Split, Task
+from automl.tasks.deployment import Deployment
 from automl.tasks.evaluator import Evaluator
 from search.config import Data, Model, TaskConfigs, Training, TrialConfig
 from search.metric import Metric
@@ -137,11 +138,11 @@ class Weights(Task):
 
     @classmethod
     def read_inputs(
-        cls, paths: Sequence[Path], config: TrialConfig
+        cls, exported: Mapping[str, Any], paths: Sequence[str | Path]
     ) -> Iterator[tuple[str, dict[str, np.ndarray]]]:
         for path in paths:
             for i, row in enumerate(np.loadtxt(path, delimiter=",", dtype=np.float32, ndmin=2)):
-                yield f"{path.name}:{i + 1}", {"measures": row[None]}
+                yield f"{path}:{i + 1}", {"measures": row[None]}
 
 
 def rows(split: str, data: TableData) -> tuple[Tensor, Tensor]:

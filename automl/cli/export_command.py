@@ -1,7 +1,6 @@
 """`automl export` and `automl predict`."""
 
 import json
-from dataclasses import asdict
 from pathlib import Path
 from typing import Annotated
 
@@ -54,19 +53,21 @@ def export(
     if result.registered:
         print(f"registry  {result.registered.uri} is version {result.registered.version}")
     if isinstance(result.folder, Path):
-        print(f"next      automl predict {out} IMAGE...")
+        print(f"next      automl predict {out} FILE...")
 
 
 def predict(
     folder: Annotated[Path, typer.Argument(help="A folder that automl export made.")],
-    images: Annotated[list[Path], typer.Argument(help="Image files of any size.")],
+    files: Annotated[
+        list[Path], typer.Argument(help="What to predict: images; .ts, CSV or NPZ files of sequences.")
+    ],
     as_json: Json = False,
 ) -> None:
-    """Classify images with an exported model."""
+    """Predict with an exported model."""
     from automl.export.predict import run_predict
 
-    predictions = run_predict(folder, images)
+    predictions = run_predict(folder, files)
     for prediction in predictions:
-        print(f"{prediction.image}: {prediction.label} ({prediction.probability:.1%})")
+        print(f"{prediction.input}: {prediction.text}")
     if as_json:
-        print(json.dumps([asdict(prediction) for prediction in predictions]))
+        print(json.dumps([{"input": prediction.input, **prediction.values} for prediction in predictions]))
