@@ -28,8 +28,8 @@ from automl.search.run import resume_search, run_search
 from automl.storage.folder import old_folder
 from automl.trials.trial import TrialActor, assignment
 from cluster import ClusterCapacity, TrialResources, connect
-from search.halving import Rungs
 from search.config import ImageData, ImageTraining, Model, TrialConfig
+from search.halving import Rungs
 from search.metric import ACCURACY
 from search.samplers import load_sampler
 from search.search_scheduler import SearchScheduler
@@ -44,12 +44,11 @@ STOPS = int(os.environ.get("AUTOML_STOPPED_TRIALS", "30"))
 # A space of one's own: small and quick, with a choice that matters to memory.
 SPACE = """
 from search import choices
-from search.halving import Rungs
-from search.config import ImageData, Data, Model, TrialConfig
-from search.spaces import _places
+from search.config import ImageData, Model, TrialConfig
+from search.image_spaces import digits_sites
 
 def draw(trial):
-    places = [site for site in _places() if not site.name.startswith("stem")]
+    places = [site for site in digits_sites() if not site.name.startswith("stem")]
     return TrialConfig(
         data=ImageData(source="digits", size=32, subset=0.2),
         model=Model(options={"width": 0.25}, placement=choices.placement(trial, places, most=2)),
@@ -249,8 +248,7 @@ def test_only_the_final_word_reads_the_test_split(place):
     with pytest.raises(InputError):
         open_split("folder", "test", path=str(data), size=24, side=24)
     (place / "folder.py").write_text(
-        "from search.halving import Rungs
-from search.config import *\n"
+        "from search.config import *\n"
         "def draw(trial):\n"
         "    rate = trial.suggest_float('rate', 1e-4, 1e-2, log=True)\n"
         "    data = ImageData(source='folder', size=24)\n"
