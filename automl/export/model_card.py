@@ -76,9 +76,7 @@ _LIMITS = (
 
 
 # What it makes of inputs that are none of its own.
-_LABELLED = (
-    "whatever else it is given gets one of these labels too, and how sure it is\nthen means nothing"
-)
+_LABELLED = "whatever else it is given gets one of these labels too, and how sure it is\nthen means nothing"
 _UNLABELLED = "what it answers to anything else means nothing"
 
 _USAGE = """{inputs}
