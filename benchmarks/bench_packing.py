@@ -32,7 +32,7 @@ def trials(folder: str, device: str, epochs: int, share: float, count: int, read
         model=Model(backbone="xresnet18", placement={"stage1.block2.branch": Spec("ssa")}),
         training=ImageTraining(epochs=epochs),
     )
-    runtime = Runtime(device=torch.device(device), share=share)
+    runtime = Runtime(device=torch.device(device), memory_fraction=share)
     task = open_task(config, runtime)
     next(fit(task, start(task)))
     ready.release()

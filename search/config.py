@@ -1,22 +1,20 @@
 """The configuration of one trial: everything that decides what a training computes.
 
-Frozen dataclasses that round-trip through JSON. Reading refuses unknown keys and reports all that is
-wrong at once, because a person who mends one mistake at a time mends them after one long wait each.
+Frozen dataclasses that round-trip through JSON.
 """
 
-import types
 from collections.abc import Iterator, Mapping
-from dataclasses import asdict, dataclass, field, fields, is_dataclass, replace
-from difflib import get_close_matches
+from dataclasses import dataclass, field, fields, replace
 from math import isfinite
-from typing import Any, Literal, Union, get_args, get_origin, get_type_hints
+from typing import Any, Literal
 
-from attention import InputError, Spec, unknown
+from attention import InputError, unknown
 from backbones import BACKBONES, Placement, check_options
 from search.loading import absolute, load_object
+from search.serialise import fields_to_json, from_json, together
 
 Optimizer = Literal["adamw", "sgd"]
-Schedule = Literal["one-cycle", "flat-cosine"]
+Schedule = Literal["one-cycle", "flat-cosine", "step-6", "step-12", "step-25", "step-50"]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -53,9 +51,9 @@ class ImageData(Data):
 
 @dataclass(frozen=True, kw_only=True)
 class SequenceData(Data):
-    """Series of sensor readings. source: `ucihar`, or `series` for files of one's own."""
+    """Sequences of sensor readings. source: `ucihar`, which is downloaded where there is no path."""
 
-    source: str = "series"
+    source: str = "ucihar"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -75,7 +73,7 @@ class Model:
         except InputError as error:
             yield str(error)
         width = self.options.get("width")
-        if width is not None and not (isinstance(width, int | float) and 1 / 16 <= width <= 16):
+        if isinstance(width, int | float) and not 1 / 16 <= width <= 16:
             yield f"model.options.width must lie between 1/16 and 16; got {width}"
 
 
@@ -127,11 +125,16 @@ class ImageTraining(ClassificationTraining):
 
 @dataclass(frozen=True, kw_only=True)
 class TaskConfigs:
-    """The types of a task's configuration, and `dimensions`: of the inputs of backbones that fit it."""
+    """The types of a task's configuration.
+
+    dimensions: of the inputs of backbones that fit the task; None for a task that makes its models by itself,
+        with a `model` of its own type, whose `problems` know what may stand there.
+    """
 
     data: type[Data]
     training: type[Training]
-    dimensions: int
+    dimensions: int | None
+    model: type[Model] = Model
 
 
 # A task of one's own, `file.py:Class`, has such a value as its attribute `configs`.
@@ -145,7 +148,7 @@ def configs_of(task: str) -> TaskConfigs:
     """The types of the configuration of `task`. Raises InputError when there is no such task."""
     if task in TASK_CONFIGS:
         return TASK_CONFIGS[task]
-    found = getattr(load_object("task", task, TASK_CONFIGS), "configs", None)
+    found = getattr(load_object("task", "Class", task, TASK_CONFIGS), "configs", None)
     if not isinstance(found, TaskConfigs):
         raise InputError(f"task {task!r} must have an attribute `configs`, a search.config.TaskConfigs")
     return found
@@ -156,20 +159,24 @@ class TrialConfig:
     """One trial. Raises InputError, naming every problem, when a value cannot work.
 
     task: `image-classification`, `sequence-classification`, `file.py:Class` or `package.module:Class`. It
-        decides which types `data` and `training` are of, whose defaults stand where they are not given.
+        decides which types `data`, `model` and `training` are of, whose defaults stand where they are not
+        given.
     seed: decides initial weights, data order and augmentation.
     """
 
     task: str = "image-classification"
     data: Data = None  # type: ignore[assignment]
-    model: Model = field(default_factory=Model)
+    model: Model = None  # type: ignore[assignment]
     training: Training = None  # type: ignore[assignment]
     seed: int = 0
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "task", absolute(self.task))
-        configs, problems = configs_of(self.task), []
-        for name, kind in (("data", configs.data), ("training", configs.training)):
+        try:
+            configs, problems = configs_of(self.task), []
+        except InputError as error:
+            raise InputError(together("configuration", [str(error)])) from None
+        for name, kind in self._types(configs).items():
             value = getattr(self, name)
             if value is None:
                 object.__setattr__(self, name, kind())
@@ -178,7 +185,7 @@ class TrialConfig:
         if not problems:
             problems += [p for part in (self.data, self.model, self.training) for p in part.problems()]
         backbone = BACKBONES.get(self.model.backbone)
-        if backbone is not None and backbone.dimensions != configs.dimensions:
+        if backbone is not None and configs.dimensions not in (None, backbone.dimensions):
             fit = [name for name, other in BACKBONES.items() if other.dimensions == configs.dimensions]
             problems.append(
                 f"backbone {self.model.backbone} takes inputs with {backbone.dimensions} spatial dimensions, "
@@ -187,23 +194,27 @@ class TrialConfig:
         if not 0 <= self.seed < 2**32:
             problems.append(f"seed must lie between 0 and 2^32 - 1; got {self.seed}")
         if problems:
-            raise InputError(_together(problems))
+            raise InputError(together("configuration", problems))
+
+    @classmethod
+    def json_types(cls, value: Mapping[str, Any]) -> dict[str, type]:
+        """The types that the task decides on. Raises InputError when there is no such task."""
+        task = value.get("task", cls.task)
+        configs = configs_of(task if isinstance(task, str) else cls.task)
+        return cls._types(configs)
+
+    @staticmethod
+    def _types(configs: TaskConfigs) -> dict[str, type]:
+        return {"data": configs.data, "model": configs.model, "training": configs.training}
 
     def to_json(self) -> dict[str, Any]:
         """Plain dictionaries, lists, strings and numbers."""
-        value = asdict(self)
-        value["model"]["placement"] = {s: spec.to_json() for s, spec in self.model.placement.items()}
-        return value
+        return fields_to_json(self)
 
     @classmethod
     def from_json(cls, value: object) -> "TrialConfig":
         """The inverse of `to_json`; what is left out takes its default."""
-        problems: list[str] = []
-        config = _read(cls, value, "", problems)
-        if problems:
-            raise InputError(_together(problems))
-        assert isinstance(config, TrialConfig)
-        return config
+        return from_json(cls, value, "configuration")
 
     def change(self, **parts: Mapping[str, Any] | Any) -> "TrialConfig":
         """A copy with some values changed: `config.change(data={"size": 64}, seed=1)`."""
@@ -219,71 +230,3 @@ class TrialConfig:
                     raise unknown(f"key of the {name} of task {self.task}", key, known)
             new[name] = replace(part, **value)
         return replace(self, **new)
-
-
-def _together(problems: list[str]) -> str:
-    if len(problems) == 1:
-        return f"configuration: {problems[0]}"
-    return "\n  ".join([f"configuration: {len(problems)} problems", *problems])
-
-
-def _read(kind: Any, value: object, where: str, problems: list[str]) -> Any:
-    """`value` as `kind`, or None with what is wrong with it added to `problems`."""
-    if isinstance(kind, type) and is_dataclass(kind):
-        if not isinstance(value, Mapping):
-            problems.append(f"{where or 'the whole'} must be an object; got {value!r}")
-            return None
-        known = [f.name for f in fields(kind)]
-        for key in value:
-            if key not in known:
-                near = get_close_matches(str(key), known, n=1)
-                hint = f" Did you mean {near[0]!r}?" if near else ""
-                problems.append(f"unknown key {where + str(key)!r}; known: {', '.join(known)}.{hint}")
-        hints, read = get_type_hints(kind), {}
-        if kind is TrialConfig:
-            configs = configs_of(str(value.get("task", TrialConfig.task)))
-            hints |= {"data": configs.data, "training": configs.training}
-        for key in known:
-            if key in value:
-                before = len(problems)
-                item = _read(hints[key], value[key], f"{where}{key}.", problems)
-                if len(problems) == before:
-                    read[key] = item
-        if not where:  # the whole checks itself, which repeats what its parts have said
-            return None if problems else kind(**read)
-        part: Any = kind(**read)  # a value of the wrong type stands aside, so that the others are checked
-        problems += part.problems()
-        return part
-    name = where.rstrip(".")
-    if name == "model.placement":
-        return _read_placement(value, problems)
-    if name == "model.options":
-        if not isinstance(value, Mapping):
-            problems.append(f"model.options must be an object of name: value; got {value!r}")
-            return {}
-        return dict(value)
-    if get_origin(kind) is Literal:
-        if value not in get_args(kind):
-            problems.append(f"{name} must be one of {', '.join(get_args(kind))}; got {value!r}")
-        return value
-    optional = get_origin(kind) in (Union, types.UnionType)
-    allowed = get_args(kind) if optional else (kind,)
-    if float in allowed and type(value) is int:
-        return float(value)
-    if type(value) not in allowed:
-        expected = " or ".join("null" if a is type(None) else a.__name__ for a in allowed)
-        problems.append(f"{name} must be {expected}; got {value!r}")
-    return value
-
-
-def _read_placement(value: object, problems: list[str]) -> Placement:
-    if not isinstance(value, Mapping):
-        problems.append(f"model.placement must be an object of site: attention; got {value!r}")
-        return {}
-    placement = {}
-    for site, spec in value.items():
-        try:
-            placement[site] = Spec.from_json(spec)
-        except InputError as error:
-            problems.append(f"model.placement at {site!r}: {error}")
-    return placement

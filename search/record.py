@@ -6,8 +6,8 @@ from enum import StrEnum
 
 from search.config import TrialConfig
 
-TRIALS = "trials"  # the folder of the trials' folders, in the search's folder
-CHECKPOINT = "checkpoint.pt"  # in a trial's folder
+TRIALS_FOLDER = "trials"  # the folder of the trials' folders, in the search's folder
+CHECKPOINT_FILE = "checkpoint.pt"  # in a trial's folder
 
 Metrics = dict[str, float]
 
@@ -101,7 +101,7 @@ class TrialRecord:
     @property
     def folder(self) -> str:
         """Where its checkpoint lies, below the search's folder."""
-        return f"{TRIALS}/{self.number:04d}"
+        return f"{TRIALS_FOLDER}/{self.number:04d}"
 
     def has(self, name: str) -> bool:
         """Whether there is such a metric of the last epoch, or such a fact."""

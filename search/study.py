@@ -21,7 +21,7 @@ from search.config import TrialConfig
 from search.journal import Journal, mend
 from search.record import Metrics, Role, State, TrialRecord
 
-FILE = "study.journal"
+STUDY_FILE = "study.journal"
 
 # User attributes of a trial. LIKE marks trials of another search that this one learns from; of the study
 # itself, it holds the parameters that are tried first.
@@ -53,7 +53,7 @@ def resume_study(folder: Path, *, name: str) -> optuna.Study:
 
     Raises KeyError when the file has none.
     """
-    mend(folder / FILE)
+    mend(folder / STUDY_FILE)
     return open_study(folder, name=name)
 
 
@@ -83,7 +83,7 @@ def open_trial(study: optuna.Study, number: int) -> optuna.Trial:
 
 
 def _storage(folder: Path) -> optuna.storages.JournalStorage:
-    return optuna.storages.JournalStorage(Journal(folder / FILE))
+    return optuna.storages.JournalStorage(Journal(folder / STUDY_FILE))
 
 
 def learn(study: optuna.Study, other: optuna.Study, *, name: str, comparable: bool) -> None:
@@ -138,7 +138,7 @@ def read_record(trial: FrozenTrial) -> TrialRecord | None:
 
 def read_records(folder: Path, name: str) -> list[TrialRecord]:
     """The trials of the study called `name` in `folder`, none where there is no study yet."""
-    if not (folder / FILE).exists():
+    if not (folder / STUDY_FILE).exists():
         return []
     try:
         study = open_study(folder, name=name)

@@ -13,8 +13,8 @@ from scipy.stats import t as student
 
 from automl.config.settings import Settings, draw_baseline
 from automl.config.units import duration, short
-from automl.costs.forecast import cost
-from automl.costs.time_ratio import ALLOWED, SHARE, own_pace
+from automl.costs.forecast import model_cost
+from automl.costs.time_ratio import ALLOWED, MEASURING_FRACTION, own_time_ratio
 from automl.search.run import make_plan
 from automl.tasks import open_task
 from automl.trials.trial import granted
@@ -34,7 +34,7 @@ NOISE = 1.8
 
 
 @dataclass(frozen=True, kw_only=True)
-class Model:
+class ExampleModel:
     """A model of the space: what it is, its parameters and its MACs for one input."""
 
     what: str
@@ -57,8 +57,8 @@ class Preview:
 
     space: str
     size: Size
-    smallest: Model
-    largest: Model
+    smallest: ExampleModel
+    largest: ExampleModel
     startup: float
     measuring: float
     epoch: float
@@ -68,7 +68,7 @@ class Preview:
     slots: int
     hours: float | None
     disk: float
-    detectable: float
+    detectable: float | None
 
     def to_json(self) -> dict[str, Any]:
         return asdict(self)
@@ -97,10 +97,11 @@ class Preview:
                 f"{duration(3600 * self.hours)}, {self.hours * self.slots:.2g} device hours"
             )
         yield f"disk        {self.disk / 1e6:.0f} MB of checkpoints at most"
-        yield (
-            f"confirm     {SEEDS} seeds would show {100 * self.detectable:.1f} points of difference, 4 times "
-            f"in 5, on a test split of the validation split's size"
-        )
+        if self.detectable is not None:
+            yield (
+                f"confirm     {SEEDS} seeds would show {100 * self.detectable:.1f} points of difference, 4 "
+                f"times in 5, on a test split of the validation split's size"
+            )
 
 
 def preview(settings: Settings) -> Preview:
@@ -133,7 +134,7 @@ def preview(settings: Settings) -> Preview:
     small = min(models, key=lambda model: model.macs)
     large = max(models, key=lambda model: model.macs)
     resource = expected_resource(plan.budget)
-    measuring = max(ALLOWED, SHARE * plan.budget * epoch)
+    measuring = max(ALLOWED, MEASURING_FRACTION * plan.budget * epoch)
     at_once = settings.concurrent or capacity
     hours = None
     if plan.trials is not None:
@@ -154,15 +155,15 @@ def preview(settings: Settings) -> Preview:
         slots=at_once,
         hours=hours,
         disk=checkpoint * (settings.keep + 1 + 2 * at_once),
-        detectable=detectable(task.size("validation"), SEEDS),
+        detectable=detectable(task.size("validation"), SEEDS) if task.metric.noise == "binomial" else None,
     )
 
 
 def _epoch(baseline: TrialConfig, settings: Settings, shape: TrialResources) -> float:
     """Seconds of an epoch of the baseline."""
     torch.set_num_threads(max(1, int(shape.cpus)))
-    runtime = replace(settings.runtime, device=granted(shape.gpus), share=min(1, shape.gpus) or 1)
-    return own_pace(open_task(baseline, runtime)).epoch
+    runtime = replace(settings.runtime, device=granted(shape.gpus), memory_fraction=min(1, shape.gpus) or 1)
+    return own_time_ratio(open_task(baseline, runtime)).epoch
 
 
 def expected_resource(budget: float) -> float:
@@ -178,8 +179,8 @@ def detectable(inputs: int, seeds: int, accuracy: float = 0.9) -> float:
     return float((student.ppf(0.975, degrees) + student.ppf(0.8, degrees)) * spread / sqrt(seeds))
 
 
-def _model(config: TrialConfig, settings: Settings) -> Model:
-    expected = cost(config, settings.runtime)
+def _model(config: TrialConfig, settings: Settings) -> ExampleModel:
+    expected = model_cost(config, settings.runtime)
     placement = config.model.placement
     where = " + ".join(f"{spec} at {site}" for site, spec in placement.items()) or "no attention"
-    return Model(what=f"{config.model.backbone}, {where}", params=expected.params, macs=expected.macs)
+    return ExampleModel(what=f"{config.model.backbone}, {where}", params=expected.params, macs=expected.macs)

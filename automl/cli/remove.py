@@ -7,7 +7,7 @@ from pathlib import Path
 from attention import InputError
 from automl.config.settings import short_name
 from automl.storage import working_copy
-from automl.storage.folder import FILE, LOCK, find_search, is_running, locked, no_search, reached
+from automl.storage.folder import LOCK, SEARCH_FILE, find_search, is_running, locked, no_search, reached
 from automl.storage.storage import Storage
 
 
@@ -38,7 +38,9 @@ def find_removable(name: str, storage: str = "searches") -> Removable:
     """
     root = Storage(storage)
     with reached(root):
-        if name not in root.folders() or not (root / name).exists(FILE):  # and no way to another folder
+        if name not in root.folders() or not (root / name).exists(
+            SEARCH_FILE
+        ):  # and no way to another folder
             raise no_search(name, storage)
         location = root / name
         if is_running(location.local or working_copy.folder_of(location), location):
@@ -65,7 +67,7 @@ def run_remove(name: str, storage: str = "searches") -> Removable:
                 _empty(found.location.local)
             shutil.rmtree(found.location.local)
         else:
-            for file in sorted(found.location.files(), key=lambda file: file == FILE):
+            for file in sorted(found.location.files(), key=lambda file: file == SEARCH_FILE):
                 found.location.remove(file)
             found.location.clear()
             shutil.rmtree(working_copy.folder_of(found.location), ignore_errors=True)
@@ -78,7 +80,7 @@ def run_remove(name: str, storage: str = "searches") -> Removable:
 
 def _empty(folder: Path) -> None:
     """Delete all but the lock, `search.json` last: with it, it can be called again."""
-    for path in sorted(folder.iterdir(), key=lambda path: path.name == FILE):
+    for path in sorted(folder.iterdir(), key=lambda path: path.name == SEARCH_FILE):
         if path.is_dir() and not path.is_symlink():
             shutil.rmtree(path)
         elif path.name != LOCK:

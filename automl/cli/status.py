@@ -11,9 +11,8 @@ from automl.config.settings import command
 from automl.config.units import duration
 from automl.confirm.protocol import confirmations, latest_verdict
 from automl.storage.folder import SearchMetadata, find_search, is_running, named
-from search.record import TRIALS, State, TrialRecord
-from search.study import FILE as STUDY
-from search.study import read_records
+from search.record import TRIALS_FOLDER, State, TrialRecord
+from search.study import STUDY_FILE, read_records
 from search.trial_scheduler import Plan, leaders
 
 INTERRUPTED = "interrupted"  # a trial that has not ended, where no process is at it
@@ -69,8 +68,8 @@ class Status:
         if self.state == "lost":
             return [
                 *lines,
-                f"trials    unknown: {STUDY} is gone or empty, and there were trials",
-                f"next      bring {STUDY} back from a copy, or {self.resume}",
+                f"trials    unknown: {STUDY_FILE} is gone or empty, and there were trials",
+                f"next      bring {STUDY_FILE} back from a copy, or {self.resume}",
             ]
         of = f" of {self.trials}" if self.trials else ""
         parts = [f"{count} {state}" for state, count in self.states.items() if count]
@@ -165,7 +164,7 @@ def _seconds(record: TrialRecord) -> float:
 
 def _is_lost(folder: Path, metadata: SearchMetadata) -> bool:
     """There were trials, and the study that tells of them is gone."""
-    study = folder / STUDY
+    study = folder / STUDY_FILE
     if study.exists() and study.stat().st_size > 0:
         return False
-    return (folder / TRIALS).exists() or bool((metadata.location / TRIALS).files())
+    return (folder / TRIALS_FOLDER).exists() or bool((metadata.location / TRIALS_FOLDER).files())

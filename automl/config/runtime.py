@@ -32,14 +32,14 @@ class Runtime:
     precision: of the forward pass; weights stay in float32. `auto` is bfloat16 where the device computes
         in it, float16 with a scaled loss on older GPUs, float32 elsewhere.
     compile: how a step is run; see `automl.training.step`.
-    share: the part of the device's memory that this process may take.
+    memory_fraction: the part of the device's memory that this process may take.
     rank, workers: which of how many processes train the same model together.
     """
 
     device: torch.device
     precision: Precision = "auto"
     compile: Compile = "auto"
-    share: float = 1.0
+    memory_fraction: float = 1.0
     rank: int = 0
     workers: int = 1
 
@@ -53,9 +53,9 @@ class Runtime:
         if self.device.type == "cuda":
             torch.backends.cuda.matmul.allow_tf32 = True
             torch.backends.cudnn.allow_tf32 = True
-            if self.share < 1:
+            if self.memory_fraction < 1:
                 # Whoever asks for more than its share runs out of memory alone.
-                torch.cuda.set_per_process_memory_fraction(self.share, self.device)
+                torch.cuda.set_per_process_memory_fraction(self.memory_fraction, self.device)
         else:
             keep_freed_memory()
 

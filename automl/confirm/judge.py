@@ -11,7 +11,7 @@ from automl.confirm.question import Question
 from automl.confirm.scores import Scores
 from automl.confirm.statistics import (
     ALPHA,
-    EQUAL,
+    EQUAL_TIME,
     WORDS,
     Difference,
     Ratio,
@@ -214,9 +214,9 @@ def _fair(time: Ratio | None) -> Collection[Word]:
     if time is None:
         return ()
     fair: list[Word] = []
-    if time.high <= 1 + EQUAL:
+    if time.high <= 1 + EQUAL_TIME:
         fair.append("better")
-    if time.low >= 1 - EQUAL:
+    if time.low >= 1 - EQUAL_TIME:
         fair.append("worse")
     return [*fair, "equivalent"] if time.equal else fair
 

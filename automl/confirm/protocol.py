@@ -19,24 +19,24 @@ from automl.confirm.statistics import ALPHA, least_pairs
 from automl.storage.folder import SearchMetadata
 from search.metric import Metric
 from search.record import Role, State, TrialRecord
-from search.study import FILE as STUDY
-from search.study import create_study, resume_study
+from search.study import STUDY_FILE, create_study, resume_study
 from search.trial_scheduler import Plan
 
-FOLDER, FILE, VERDICT = "confirm", "confirm.json", "verdict.json"
+CONFIRM_FOLDER, CONFIRM_FILE, VERDICT_FILE = "confirm", "confirm.json", "verdict.json"
 
 
 @dataclass(frozen=True, kw_only=True)
 class Options:
     """What may be chosen. Raises InputError for what cannot work.
 
-    top: finalists. seeds: of each arm. margin: the least difference that matters, in the metric's unit, such
-    as points. sequential: stop adding seeds as soon as the question is decided.
+    top: finalists. seeds: of each arm. margin: the least difference that matters, in the unit of the metric's
+    differences; the metric's own where not given. sequential: stop adding seeds as soon as the question is
+    decided.
     """
 
     top: int = 3
     seeds: int = 10
-    margin: float = 0.5
+    margin: float | None = None
     sequential: bool = False
 
     def __post_init__(self) -> None:
@@ -47,8 +47,8 @@ class Options:
                 f"--seeds must be 2 or more, and {least_pairs(ALPHA / self.top)} or more to show anything: "
                 f"one seed says nothing of how far seeds differ; got {self.seeds}"
             )
-        if not self.margin >= 0:
-            raise InputError(f"--margin must be 0 or more, in points; got {self.margin:g}")
+        if self.margin is not None and not self.margin >= 0:
+            raise InputError(f"--margin must be 0 or more; got {self.margin:g}")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -79,13 +79,13 @@ class Confirmation:
     def read(cls, folder: Path) -> "Confirmation":
         """Raises InputError when the file is damaged."""
         try:
-            value = json.loads((folder / FILE).read_text())
+            value = json.loads((folder / CONFIRM_FILE).read_text())
             if value.pop("format") != 1:
                 raise KeyError("format")
             options, arm_set = Options(**value.pop("options")), ArmSet.from_json(value.pop("arm_set"))
             return cls(**value, options=options, arm_set=arm_set)
         except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
-            raise InputError(f"{folder / FILE} is damaged or not one of ours ({error!r})") from error
+            raise InputError(f"{folder / CONFIRM_FILE} is damaged or not one of ours ({error!r})") from error
 
     @property
     def least(self) -> int:
@@ -97,7 +97,7 @@ class Confirmation:
         return Question(
             seeds=self.seeds,
             equal=equal,
-            margin=self.options.margin,
+            margin=metric.margin if self.options.margin is None else self.options.margin,
             sequential=self.options.sequential,
             metric=metric.name,
             maximize=metric.maximize,
@@ -121,8 +121,8 @@ class Confirmation:
 
 def confirmations(folder: Path) -> list[Path]:
     """The folders of a search's confirmations, the first one first."""
-    files = folder.glob(f"{FOLDER}*/{FILE}")
-    found = [file.parent for file in files if re.fullmatch(rf"{FOLDER}(-\d+)?", file.parent.name)]
+    files = folder.glob(f"{CONFIRM_FOLDER}*/{CONFIRM_FILE}")
+    found = [file.parent for file in files if re.fullmatch(rf"{CONFIRM_FOLDER}(-\d+)?", file.parent.name)]
     return sorted(found, key=lambda path: Confirmation.read(path).number)
 
 
@@ -136,10 +136,10 @@ def latest_verdict(folder: Path) -> tuple[Path, dict[str, Any]] | None:
 
     Raises InputError when the file is damaged.
     """
-    places = [place for place in confirmations(folder) if (place / VERDICT).exists()]
+    places = [place for place in confirmations(folder) if (place / VERDICT_FILE).exists()]
     if not places:
         return None
-    file = places[-1] / VERDICT
+    file = places[-1] / VERDICT_FILE
     try:
         value: dict[str, Any] = json.loads(file.read_text())
         _ = value["complete"], value["verdict"], value["sentence"], value["winner"]
@@ -158,7 +158,7 @@ def best_of_arm(records: Iterable[TrialRecord], arm: str, question: Question) ->
 def study_in(folder: Path, metadata: SearchMetadata, *, maximize: bool) -> optuna.Study:
     """The study of the confirmation in `folder`, made where there is none yet."""
     name = study_name(folder, metadata)
-    if (folder / STUDY).exists():
+    if (folder / STUDY_FILE).exists():
         with suppress(KeyError):  # killed between the file and the study in it
             return resume_study(folder, name=name)
     direction = StudyDirection.MAXIMIZE if maximize else StudyDirection.MINIMIZE

@@ -15,7 +15,15 @@ from typing import Any
 from attention import InputError
 from automl.config.settings import command, draw_baseline
 from automl.confirm.arms import choose_arms
-from automl.confirm.protocol import FILE, FOLDER, Confirmation, Options, confirmations, study_in, write
+from automl.confirm.protocol import (
+    CONFIRM_FILE,
+    CONFIRM_FOLDER,
+    Confirmation,
+    Options,
+    confirmations,
+    study_in,
+    write,
+)
 from automl.confirm.run_spec import confirmation_run_spec
 from automl.confirm.scheduler import ConfirmationScheduler
 from automl.confirm.verdict import Verdict
@@ -120,9 +128,11 @@ def _begin(
         inputs=task.size("test"),
         chance=task.chance("test"),
     )
-    place = folder / (FOLDER if confirmation.number == 1 else f"{FOLDER}-{confirmation.number}")
+    place = folder / (
+        CONFIRM_FOLDER if confirmation.number == 1 else f"{CONFIRM_FOLDER}-{confirmation.number}"
+    )
     place.mkdir(exist_ok=True)
-    write(place / FILE, confirmation.to_json())
+    write(place / CONFIRM_FILE, confirmation.to_json())
     return place, confirmation
 
 

@@ -9,7 +9,7 @@ import numpy as np
 
 from automl.confirm.arms import Arm, ablations
 from automl.confirm.judge import judge
-from automl.confirm.protocol import VERDICT, Confirmation, best_of_arm, write
+from automl.confirm.protocol import VERDICT_FILE, Confirmation, best_of_arm, write
 from automl.confirm.question import Question
 from automl.confirm.scores import Scores, collect
 from automl.confirm.verdict import Verdict
@@ -78,7 +78,7 @@ class ConfirmationScheduler(Listener):
                 self.arms += made
                 planned.planned_trials += _planned_trials(made, seeds)
                 self._judge()
-        write(self.place / VERDICT, self.value())
+        write(self.place / VERDICT_FILE, self.value())
 
     def _baseline(self, ended: Mapping[tuple[str, int], TrialRecord]) -> Arm:
         """The best by validation of the search's own baseline and the baseline candidates."""

@@ -10,7 +10,7 @@ from search.record import State, TrialRecord
 
 
 @dataclass(frozen=True, kw_only=True)
-class Cost:
+class TrainingCost:
     """What a training took: steps, and seconds of its epochs by the clock and of the processor.
 
     Each is None where it was not recorded for the whole training; the processor's is that on a GPU, too.
@@ -35,7 +35,7 @@ class Scores:
     scores: Mapping[int, float] = field(default_factory=dict)
     failed: Mapping[int, str] = field(default_factory=dict)
     errors: Mapping[int, str] = field(default_factory=dict)
-    costs: Mapping[int, Cost] = field(default_factory=dict)
+    costs: Mapping[int, TrainingCost] = field(default_factory=dict)
     hits: Mapping[int, np.ndarray] = field(default_factory=dict)
     devices: Mapping[int, str] = field(default_factory=dict)
     counted: bool = False
@@ -44,7 +44,7 @@ class Scores:
         return seed in self.scores or seed in self.failed or seed in self.errors
 
 
-def cost(record: TrialRecord) -> Cost:
+def training_cost(record: TrialRecord) -> TrainingCost:
     """What a training took, from the records of its epochs."""
 
     def total(name: str) -> float | None:
@@ -53,7 +53,7 @@ def cost(record: TrialRecord) -> Cost:
         return sum(metrics[name] for metrics in record.history)
 
     steps = record.history[-1].get("steps") if record.history else None
-    return Cost(steps=steps, seconds=total("seconds"), processor_seconds=total("processor_seconds"))
+    return TrainingCost(steps=steps, seconds=total("seconds"), processor_seconds=total("processor_seconds"))
 
 
 def collect(
@@ -70,7 +70,7 @@ def collect(
     scores: dict[str, dict[int, float]] = {arm.name: {} for arm in arms}
     failed: dict[str, dict[int, str]] = {name: {} for name in scores}
     errors: dict[str, dict[int, str]] = {name: {} for name in scores}
-    costs: dict[str, dict[int, Cost]] = {name: {} for name in scores}
+    costs: dict[str, dict[int, TrainingCost]] = {name: {} for name in scores}
     right: dict[str, dict[int, np.ndarray]] = {name: {} for name in scores}
     devices: dict[str, dict[int, str]] = {name: {} for name in scores}
     counted = set()
@@ -80,7 +80,7 @@ def collect(
             continue
         if record.state is State.COMPLETE:
             scores[record.arm][seed] = record.value(metric)
-            costs[record.arm][seed] = cost(record)
+            costs[record.arm][seed] = training_cost(record)
             if record.device:
                 devices[record.arm][seed] = record.device
             if (answers := hits(record)) is not None:

@@ -31,7 +31,7 @@ POWER = 0.8  # the rate at which one is found that is there
 DRAWS = 20_000  # of a permutation test; up to 14 pairs it is exact
 MOST = 100_000  # seeds beyond which nobody needs a number
 SKEWED = 2  # pairs that the test takes more than t's, for being right with skewed differences, too
-EQUAL = 0.05  # a ratio of times is one of equal times if its interval is as near to 1
+EQUAL_TIME = 0.05  # a ratio of times is one of equal times if its interval is as near to 1
 GUESSED = 0.001  # the rate at which one that guesses comes above `guessing`
 
 Word = Literal["better", "worse", "equivalent", "undecided", "cannot tell"]
@@ -187,7 +187,7 @@ class Ratio:
     @property
     def equal(self) -> bool:
         """It is shown to lie near 1."""
-        return self.low >= 1 - EQUAL and self.high <= 1 + EQUAL
+        return self.low >= 1 - EQUAL_TIME and self.high <= 1 + EQUAL_TIME
 
 
 def paired_ratio(ours: Sequence[float], theirs: Sequence[float], alpha: float = ALPHA) -> Ratio:

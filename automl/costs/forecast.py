@@ -27,7 +27,7 @@ MARGIN = (
 
 
 @dataclass(frozen=True, kw_only=True)
-class Cost:
+class ModelCost:
     """Of a whole model: parameters, MACs of one input, and values that the attentions keep for an input."""
 
     params: int
@@ -35,14 +35,14 @@ class Cost:
     saved: int
 
 
-def cost(config: TrialConfig, runtime: Runtime) -> Cost:
+def model_cost(config: TrialConfig, runtime: Runtime) -> ModelCost:
     """The cost of a configuration's model."""
     # Of training and seed the model does not depend.
     training = type(config.training)()
     plain = replace(config, model=replace(config.model, placement={}), training=training, seed=0)
     params, macs, places = _counted(json.dumps(plain.to_json(), sort_keys=True), runtime)
     costs = [spec.cost(*places[site]) for site, spec in config.model.placement.items()]
-    return Cost(
+    return ModelCost(
         params=params + sum(cost.parameters for cost in costs),
         macs=macs + sum(cost.macs for cost in costs),
         saved=sum(cost.memory for cost in costs),
@@ -71,7 +71,7 @@ class Forecast(Listener):
         limits = self.limits
         if limits.nothing:
             return {}
-        expected = cost(config, self.runtime)
+        expected = model_cost(config, self.runtime)
         known: dict[str, float] = {}
         if limits.params is not None:
             known["params"] = expected.params / limits.params - 1
@@ -98,7 +98,7 @@ class Forecast(Listener):
         return float(np.array(self._features(name, config)) / scale @ weights)
 
     def _features(self, name: str, config: TrialConfig) -> list[float]:
-        expected = cost(config, self.runtime)
+        expected = model_cost(config, self.runtime)
         if name == "latency":
             return [1.0, float(len(config.model.placement)), float(expected.macs)]
         batch = config.training.batch_size
@@ -117,7 +117,7 @@ def check_limits(configs: list[TrialConfig], settings: Settings) -> None:
     limits = settings.limits
     if limits.params is None and limits.macs is None:
         return
-    costs = [cost(config, settings.runtime) for config in configs]
+    costs = [model_cost(config, settings.runtime) for config in configs]
     for name, limit in (("params", limits.params), ("macs", limits.macs)):
         least = min(getattr(c, name) for c in costs)
         if limit is not None and least > limit:

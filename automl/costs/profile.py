@@ -21,7 +21,7 @@ from torch.utils.flop_counter import FlopCounterMode
 
 import attention
 from automl.config.runtime import Runtime
-from automl.costs.time_ratio import Timings, measure_time_ratio, own_pace
+from automl.costs.time_ratio import Timings, measure_time_ratio, own_time_ratio
 from automl.storage.cache import cache_root, once
 from automl.tasks import Inputs, Task, open_task
 from automl.training.clock import quick_quarter
@@ -101,7 +101,7 @@ def _measure(config: TrialConfig, baseline: TrialConfig, runtime: Runtime, timin
     latency = _latency(task, model, one)
     ours, theirs = _about(config), _about(baseline)
     if ours == theirs:
-        time_ratio = own_pace(task, model)
+        time_ratio = own_time_ratio(task, model)
     else:
         other = open_task(baseline, runtime)
         time_ratio = measure_time_ratio(
@@ -153,7 +153,7 @@ def _key(*parts: Any) -> str:
     *what, runtime = parts
     cuda = runtime.device.type == "cuda"
     name = torch.cuda.get_device_name(runtime.device) if cuda else processor()
-    ways = [str(runtime.dtype), choose(runtime, 10**9), runtime.share]
+    ways = [str(runtime.dtype), choose(runtime, 10**9), runtime.memory_fraction]
     here = [name, torch.get_num_threads(), torch.__version__, code_digest()]
     return hashlib.sha256(json.dumps([*what, ways, here], sort_keys=True).encode()).hexdigest()[:32]
 

@@ -34,7 +34,7 @@ PRECISE = 0.02  # half the width of the interval, as a part of the ratio, at whi
 BELIEVED = 0.03  # and up to which the ratio is used
 LEAST, ROUND = 8, 4  # pairs before the first look at the interval, and from one look to the next
 VALIDATIONS = 5  # pairs of validation passes at first, and then one a round: a small part of an epoch
-SHARE = 0.05  # of the training's own time that measuring may take
+MEASURING_FRACTION = 0.05  # of the training's own time that measuring may take
 ALLOWED = 1.0  # seconds that it may take in any case
 ERROR = 0.1  # of the logarithm of a ratio of counted work: the standard deviation
 BLOCK = 0.01  # seconds that a timing on a GPU takes at least, by repeating the step
@@ -142,8 +142,10 @@ def measure_time_ratio(
             timings.steps.append(_in_turn(ours, theirs, "step", len(timings.steps)))
         for _ in range(1 if again else VALIDATIONS):
             timings.validations.append(_in_turn(ours, theirs, "validate", len(timings.validations)))
-        found = _pace(ours, theirs, timings, floor=1.0 if at_least_one else 0.0)
-        allowed = max(ALLOWED, SHARE * baseline.config.training.epochs * found.epoch / found.ratio)
+        found = _ratio(ours, theirs, timings, floor=1.0 if at_least_one else 0.0)
+        allowed = max(
+            ALLOWED, MEASURING_FRACTION * baseline.config.training.epochs * found.epoch / found.ratio
+        )
         if _width(found) <= PRECISE or elapsed(task.runtime) - begun > allowed:
             break
     return found if _width(found) <= BELIEVED else _with_counted(found, ours, theirs)
@@ -156,7 +158,7 @@ def _in_turn(ours: Epoch, theirs: Epoch, part: str, turn: int) -> tuple[float, f
     return (other, one) if turn % 2 else (one, other)
 
 
-def _pace(ours: Epoch, theirs: Epoch, timings: Timings, *, floor: float) -> TimeRatio:
+def _ratio(ours: Epoch, theirs: Epoch, timings: Timings, *, floor: float) -> TimeRatio:
     """What the timings so far come to."""
     training, validation = (
         times * statistics.median(second for _, second in pairs)
@@ -190,8 +192,8 @@ def _with_counted(found: TimeRatio, ours: Epoch, theirs: Epoch) -> TimeRatio:
     return replace(found, ratio=min(max(ratio, found.low), found.high), counted=True)
 
 
-def own_pace(task: Task, model: nn.Module | None = None) -> TimeRatio:
-    """Of the baseline itself: 1, with the time that its epoch takes. model: as in `measure_pace`."""
+def own_time_ratio(task: Task, model: nn.Module | None = None) -> TimeRatio:
+    """Of the baseline itself: 1, with the time that its epoch takes. model: as in `measure_time_ratio`."""
     one = Epoch(task, model)
     training, validation = (
         times * statistics.median(one.seconds_of(part) for _ in range(VALIDATIONS))

@@ -13,7 +13,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.feather
 
-FILE = "images.arrow"  # in a search's folder
+MANIFEST_FILE = "images.arrow"  # in a search's folder
 HASH = 16  # bytes of each content's hash: what differs does so in these, too
 EXAMPLES = 3  # named of each kind of difference
 ARCHIVE = b"archive"

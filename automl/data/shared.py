@@ -17,8 +17,8 @@ from automl.data.images.cache import Cache, is_sound
 from automl.storage.cache import cache_root, once
 from automl.storage.storage import Storage
 
-FOLDER = ".data"  # in the storage, for all searches there
-FILE = "data.json"  # in a search's folder
+SHARED_FOLDER = ".data"  # in the storage, for all searches there
+SHARED_FILE = "data.json"  # in a search's folder
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -48,11 +48,11 @@ def use(shared: Mapping[str, Any] | None) -> None:
 def recall(folder: Path, storage: Storage) -> None:
     """`use` what the search in `folder` has in its storage, if anything."""
     try:
-        sets = json.loads((folder / FILE).read_text())
+        sets = json.loads((folder / SHARED_FILE).read_text())
     except FileNotFoundError:
         use(None)
     else:
-        use(Shared(address=str(storage / FOLDER), sets=sets).to_json())
+        use(Shared(address=str(storage / SHARED_FOLDER), sets=sets).to_json())
 
 
 def name_of(source: str, path: str | Path | None, size: int, side: int) -> str:
@@ -100,7 +100,7 @@ def publish(
 
     Returns what `use` takes. Raises InputError when the storage does not take them.
     """
-    there = storage / FOLDER
+    there = storage / SHARED_FOLDER
     described = {}
     for split, path in files.items():
         size = path.stat().st_size
@@ -110,10 +110,10 @@ def publish(
                 there.send(path, path.name)
         except OSError as error:
             raise InputError(f"--storage {storage} does not take the decoded images ({error})") from error
-    before = json.loads((folder / FILE).read_text()) if (folder / FILE).exists() else {}
+    before = json.loads((folder / SHARED_FILE).read_text()) if (folder / SHARED_FILE).exists() else {}
     known = before.get(name, {"files": {}})
     sets = {**before, name: {"own": sorted(own), "files": {**known["files"], **described}}}
-    new = folder / f"{FILE}.{os.getpid()}"
+    new = folder / f"{SHARED_FILE}.{os.getpid()}"
     new.write_text(json.dumps(sets, indent=2))
-    os.replace(new, folder / FILE)
+    os.replace(new, folder / SHARED_FILE)
     return Shared(address=str(there), sets=sets).to_json()

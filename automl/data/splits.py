@@ -35,18 +35,18 @@ def keys_of(names: Iterable[str]) -> np.ndarray:
     return as_keys(hashlib.sha256(name.encode("utf-8", "surrogateescape")).digest() for name in names)
 
 
-def carve(labels: np.ndarray, keys: np.ndarray, share: float, split: str) -> tuple[np.ndarray, np.ndarray]:
+def carve(labels: np.ndarray, keys: np.ndarray, fraction: float, split: str) -> tuple[np.ndarray, np.ndarray]:
     """The sorted indices of the `split` "test" or "validation" and those of the rest, int64.
 
-    `labels` (N,) are integers from 0, `keys` (N, 32) uint8, 0 < `share` < 1. A class of two different images
-    or more has one on either side; one that has no two is kept whole.
+    `labels` (N,) are integers from 0, `keys` (N, 32) uint8, 0 < `fraction` < 1. A class of two different
+    images or more has one on either side; one that has no two is kept whole.
 
     Raises InputError when no class has an image to spare.
     """
-    assert 0 < share < 1, share
+    assert 0 < fraction < 1, fraction
     at = numbers(keys, TEST if split == "test" else VALIDATION)
     low, high = _ends(labels, at)
-    held = at < share
+    held = at < fraction
     held |= (_count(labels, held) == 0)[labels] & (at == low[labels])
     held &= ~((_count(labels, ~held) == 0)[labels] & (at == high[labels]))
     held &= (low < high)[labels]
@@ -57,18 +57,18 @@ def carve(labels: np.ndarray, keys: np.ndarray, share: float, split: str) -> tup
     return np.flatnonzero(held), np.flatnonzero(~held)
 
 
-def thinned(labels: np.ndarray, keys: np.ndarray, share: float) -> np.ndarray:
-    """The sorted indices of a share 0 < `share` <= 1 of each class, at least one image of each.
+def thinned(labels: np.ndarray, keys: np.ndarray, fraction: float) -> np.ndarray:
+    """The sorted indices of a fraction 0 < `fraction` <= 1 of each class, at least one image of each.
 
-    A larger share has the same images and more.
+    A larger fraction has the same images and more.
     """
-    if share == 1:
+    if fraction == 1:
         return np.arange(len(labels))
     at = numbers(keys, SUBSET)
     low, _ = _ends(labels, at)
-    location = at < share
-    location |= (_count(labels, location) == 0)[labels] & (at == low[labels])
-    return np.flatnonzero(location)
+    chosen = at < fraction
+    chosen |= (_count(labels, chosen) == 0)[labels] & (at == low[labels])
+    return np.flatnonzero(chosen)
 
 
 def _ends(labels: np.ndarray, at: np.ndarray) -> tuple[np.ndarray, np.ndarray]:

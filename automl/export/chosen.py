@@ -14,7 +14,7 @@ from automl.confirm.run_spec import confirmation_run_spec
 from automl.storage.folder import SearchMetadata, find_search
 from automl.storage.storage import Storage
 from automl.tracking.runs import find_run
-from search.record import CHECKPOINT, State, TrialRecord
+from search.record import CHECKPOINT_FILE, State, TrialRecord
 from search.study import read_records
 from search.trial_scheduler import Plan
 
@@ -131,4 +131,4 @@ def _winner(metadata: SearchMetadata, place: Path, verdict: dict[str, str]) -> C
 
 
 def _first_kept(location: Storage, records: Iterable[TrialRecord]) -> TrialRecord | None:
-    return next((record for record in records if (location / record.folder).exists(CHECKPOINT)), None)
+    return next((record for record in records if (location / record.folder).exists(CHECKPOINT_FILE)), None)

@@ -14,7 +14,7 @@ from automl.tasks.deployment import Signature
 from search.metric import Metric
 
 ELSEWHERE = ("source", "path", "subset")  # of the data, told in other places or nobody's business
-MOST = 20  # labels whose confusion matrix a page has room for, and lines of confusions where it has not
+MOST_LABELS = 20  # of the confusion matrix on the page; of more labels, as many lines of confusions
 CONFUSION = "confusion.csv"  # has the matrix where the page has not
 SPLITS: tuple[Split, ...] = ("train", "validation", "test")
 
@@ -41,7 +41,7 @@ This model: {what}.
 The search ranks on the validation split. The test split was read for this page, and by a confirmation if
 there was one.
 
-## {metric} on the test split
+## Scores on the test split
 
 {scores}
 
@@ -129,7 +129,6 @@ def model_card(
         task=task.config.task,
         origin=text(chosen.origin) if chosen.run_id is None else f"MLflow run `{chosen.run_id}`",
         labels=f" with {len(labels)} labels" if labels else "",
-        metric=task.metric.name.capitalize(),
         else_given=_LABELLED if labels else _UNLABELLED,
         about="\n".join(f"| {key} | {text(value)} |" for key, value in about.items()),
         verdict=text(chosen.verdict or "Not confirmed on fresh seeds."),
@@ -196,7 +195,7 @@ def _scores(scores: ScoreCard) -> str:
             ),
         ),
     ]
-    if len(scores.labels) <= MOST:
+    if len(scores.labels) <= MOST_LABELS:
         parts += [
             "The confusion matrix: a line for each true label, a column for each answer.",
             table(
@@ -207,7 +206,7 @@ def _scores(scores: ScoreCard) -> str:
     else:
         parts += [
             f"The most frequent confusions; `{CONFUSION}` has the whole matrix, a line for each true label.",
-            table(["true", "answered", "times"], scores.confusions()[:MOST]),
+            table(["true", "answered", "times"], scores.confusions()[:MOST_LABELS]),
         ]
     return "\n\n".join(parts)
 

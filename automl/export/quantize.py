@@ -29,7 +29,7 @@ from onnxruntime.quantization.shape_inference import quant_pre_process
 from attention import InputError
 from automl.tasks.deployment import Arrays, batches
 
-INPUTS = 256  # training inputs that the ranges are taken from
+CALIBRATION_INPUTS = 256  # training inputs that the ranges are taken from
 BATCH = 32
 KINDS = ("int8",)
 QUANTIZED = ("Conv", "Gemm", "Add", "MaxPool", "Relu")

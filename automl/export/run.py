@@ -28,11 +28,10 @@ from automl.export.formats import (
     save_programs,
     save_weights,
 )
-from automl.export.model_card import CONFUSION, MOST, model_card
+from automl.export.model_card import CONFUSION, MOST_LABELS, model_card
 from automl.export.onnx_session import open_onnx
 from automl.export.parity import check_parity
-from automl.export.quantize import INPUTS as CALIBRATED
-from automl.export.quantize import KINDS, Quantized, quantize_int8
+from automl.export.quantize import CALIBRATION_INPUTS, KINDS, Quantized, quantize_int8
 from automl.export.score_card import Answers, ScoreCard, answers
 from automl.export.speed import BATCH, Speed, machine, measure_speed
 from automl.storage.disk import disk_full
@@ -266,7 +265,7 @@ def _write(
         quantized=quantized,
     )
     (folder / CARD).write_text(card, encoding="utf-8")
-    if scores and len(scores.labels) > MOST:
+    if scores and len(scores.labels) > MOST_LABELS:
         scores.write_csv(folder / CONFUSION)
     return ExportResult(
         folder=out,
@@ -282,7 +281,7 @@ def _write(
 
 def _quantize(folder: Path, task: Task) -> int:
     """Write the quantised model. Returns how many training inputs it was calibrated on."""
-    inputs = as_arrays(task.model_inputs("train", CALIBRATED))
+    inputs = as_arrays(task.model_inputs("train", CALIBRATION_INPUTS))
     quantize_int8(folder / ONNX, folder / INT8, inputs)
     return count(inputs)
 

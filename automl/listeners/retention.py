@@ -6,7 +6,7 @@ from concurrent.futures import ThreadPoolExecutor
 
 from automl.storage.storage import Storage
 from search.halving import dominates
-from search.record import CHECKPOINT, Listener, State, TrialRecord
+from search.record import CHECKPOINT_FILE, Listener, State, TrialRecord
 from search.trial_scheduler import Plan, leaders
 
 log = logging.getLogger("automl")
@@ -50,7 +50,7 @@ class CheckpointRetention(Listener):
 
     def _remove(self, record: TrialRecord, ended: TrialRecord) -> None:
         try:
-            (self.location / record.folder).remove(CHECKPOINT)
+            (self.location / record.folder).remove(CHECKPOINT_FILE)
         except FileNotFoundError:
             return
         except OSError as error:

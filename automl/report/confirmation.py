@@ -9,12 +9,12 @@ from statistics import fmean
 from typing import Any
 
 from attention import InputError
-from automl.confirm.protocol import FOLDER, VERDICT
+from automl.confirm.protocol import CONFIRM_FOLDER, VERDICT_FILE
 from automl.confirm.statistics import WORDS
 
 
 @dataclass(frozen=True, kw_only=True)
-class Comparison:
+class ReportedComparison:
     """An arm against the baseline. `p_holm` is None for those that are no finalists.
 
     interval_images: over seeds and test images. time: its training time, as times of the baseline's.
@@ -32,7 +32,7 @@ class Comparison:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Arm:
+class ReportedArm:
     """One configuration that was trained on every seed.
 
     trial: its number in the search. scores: from 0 to 1 by seed. failed: why there is none.
@@ -55,7 +55,7 @@ class Arm:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Verdict:
+class ReportedVerdict:
     """A confirmation, finished or not; differences and `margin` are in `unit`.
 
     verdict: None until there is one, which is never where the trainings of too many seeds failed.
@@ -71,32 +71,32 @@ class Verdict:
     unit: str
     metric: str
     split: str
-    comparisons: Sequence[Comparison]
-    arms: Sequence[Arm]
+    comparisons: Sequence[ReportedComparison]
+    arms: Sequence[ReportedArm]
     sequential: bool = False
     remarks: Sequence[str] = ()
     warnings: Sequence[str] = ()
 
 
-def read_verdicts(folder: Path) -> list[Verdict]:
+def read_verdicts(folder: Path) -> list[ReportedVerdict]:
     """The confirmations of the search in `folder`, the latest last. Raises InputError for a damaged one."""
     found = {}
-    for file in folder.glob(f"{FOLDER}*/{VERDICT}"):
-        if match := re.fullmatch(rf"{FOLDER}(?:-(\d+))?", file.parent.name):
+    for file in folder.glob(f"{CONFIRM_FOLDER}*/{VERDICT_FILE}"):
+        if match := re.fullmatch(rf"{CONFIRM_FOLDER}(?:-(\d+))?", file.parent.name):
             found[int(match[1] or 1)] = file
     return [_read(found[number], number) for number in sorted(found)]
 
 
-def _read(file: Path, number: int) -> Verdict:
+def _read(file: Path, number: int) -> ReportedVerdict:
     try:
         value = json.loads(file.read_text())
         parts = {
-            **_known(Verdict, value),
+            **_known(ReportedVerdict, value),
             "confirmation": number,
             "comparisons": [_comparison(item) for item in value["comparisons"]],
-            "arms": [Arm(**_known(Arm, item)) for item in value["arms"]],
+            "arms": [ReportedArm(**_known(ReportedArm, item)) for item in value["arms"]],
         }
-        verdict = Verdict(**parts)
+        verdict = ReportedVerdict(**parts)
         if verdict.verdict not in (*WORDS, None):
             raise ValueError(f"verdict {verdict.verdict!r}")
         for arm in verdict.arms:
@@ -116,11 +116,11 @@ def _known(kind: type, value: Mapping[str, Any]) -> dict[str, Any]:
     return {key: item for key, item in value.items() if key in names}
 
 
-def _comparison(value: Mapping[str, Any]) -> Comparison:
+def _comparison(value: Mapping[str, Any]) -> ReportedComparison:
     intervals = {key: _interval(value.get(key)) for key in ("interval", "interval_images")}
     time = value.get("time")
     ratio = None if time is None else float(time["ratio"])
-    return Comparison(**{**_known(Comparison, value), **intervals, "time": ratio})
+    return ReportedComparison(**{**_known(ReportedComparison, value), **intervals, "time": ratio})
 
 
 def _interval(value: Sequence[float] | None) -> tuple[float, float] | None:

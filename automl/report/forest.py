@@ -5,7 +5,7 @@ from statistics import mean, stdev
 from matplotlib.figure import Figure
 
 from automl.report import style
-from automl.report.confirmation import Arm, Comparison, Verdict
+from automl.report.confirmation import ReportedArm, ReportedComparison, ReportedVerdict
 from automl.report.plot import Cell, Plot, Table, absent
 
 TITLE = "Difference from the tuned baseline"
@@ -14,7 +14,7 @@ TITLE = "Difference from the tuned baseline"
 _ABOVE, _BELOW, _AROUND = (style.BLUE, "o"), (style.RED, "v"), (style.GREY, "D")
 
 
-def forest(verdict: Verdict) -> Plot:
+def forest(verdict: ReportedVerdict) -> Plot:
     """Of the arms of a confirmation that have an interval yet."""
     shown = [c for c in verdict.comparisons if c.difference is not None and c.interval is not None]
     table = _table(verdict)
@@ -37,7 +37,7 @@ def forest(verdict: Verdict) -> Plot:
     )
 
 
-def _table(verdict: Verdict) -> Table:
+def _table(verdict: ReportedVerdict) -> Table:
     """The baseline, then each arm against it. Columns that nobody has anything for are left out."""
     columns = ["arm", verdict.unit, "95 % interval", "over images too", "p"]
     columns += [f"{verdict.split} {verdict.metric}", "steps", "time", "time ratio"]
@@ -64,7 +64,7 @@ def _table(verdict: Verdict) -> Table:
     return Table(columns=[columns[i] for i in there], rows=[[row[i] for i in there] for row in rows])
 
 
-def _measured(arm: Arm) -> list[Cell]:
+def _measured(arm: ReportedArm) -> list[Cell]:
     """Its score with the spread over seeds, its steps and the time of a training, by the clock."""
     scores = list(arm.scores.values())
     score = None
@@ -78,30 +78,30 @@ def _span(interval: tuple[float, float] | None) -> str | None:
     return None if interval is None else f"{interval[0]:+.2f} to {interval[1]:+.2f}"
 
 
-def _sentence(c: Comparison, unit: str) -> str:
+def _sentence(c: ReportedComparison, unit: str) -> str:
     assert c.interval is not None
     return f"{_named(c)} {c.difference:+.2f} {unit}, {c.interval[0]:+.2f} to {c.interval[1]:+.2f}"
 
 
-def _named(c: Comparison) -> str:
+def _named(c: ReportedComparison) -> str:
     """The arm with its role, unless its name says that already."""
     return c.arm if c.role == "ablation" or ":" in c.arm else f"{c.role}: {c.arm}"
 
 
-def _p(c: Comparison) -> str | None:
+def _p(c: ReportedComparison) -> str | None:
     """Of a finalist, Holm's: it is one of several that could have won."""
     if c.p_holm is not None:
         return f"{c.p_holm:.2g} (Holm)"
     return None if c.p is None else f"{c.p:.2g}"
 
 
-def _look(c: Comparison) -> tuple[str, str]:
+def _look(c: ReportedComparison) -> tuple[str, str]:
     assert c.interval is not None
     low, high = c.interval
     return _ABOVE if low > 0 else _BELOW if high < 0 else _AROUND
 
 
-def _draw(shown: list[Comparison], verdict: Verdict) -> Figure:
+def _draw(shown: list[ReportedComparison], verdict: ReportedVerdict) -> Figure:
     figure = style.new(0.6 + 0.42 * len(shown))
     axes = figure.subplots()
     axes.axvspan(-verdict.margin, verdict.margin, color="#eeeeee", zorder=0)

@@ -9,7 +9,7 @@ from markupsafe import Markup, escape
 
 from automl.config.settings import command
 from automl.config.units import duration, short
-from automl.report.confirmation import Verdict
+from automl.report.confirmation import ReportedVerdict
 from automl.report.failures import failures, reasons
 from automl.report.listing import listing, repeat
 from automl.report.plot import Cell, Plot, Table
@@ -230,7 +230,7 @@ def _open(search: Search, command: str) -> Headline:
     )
 
 
-def _line(verdict: Verdict) -> str:
+def _line(verdict: ReportedVerdict) -> str:
     if not verdict.complete:
         return f"Confirmation {verdict.confirmation}, not finished: {verdict.seeds} seeds."
     return (

@@ -16,11 +16,11 @@ from optuna.distributions import BaseDistribution
 
 from attention import InputError
 from automl.config.settings import command
-from automl.report.confirmation import Verdict, read_verdicts
+from automl.report.confirmation import ReportedVerdict, read_verdicts
 from automl.storage.folder import SearchMetadata, find_search, named
 from search.halving import Rungs
 from search.record import State, TrialRecord
-from search.study import FILE, open_study, own_trials, read_record
+from search.study import STUDY_FILE, open_study, own_trials, read_record
 from search.trial_scheduler import RESOURCE, Plan, leaders
 
 PLAIN, MIXED = "plain", "mixed"  # kinds of a trial that are no attention's name
@@ -71,7 +71,7 @@ class Search:
     folder: Path
     metadata: SearchMetadata
     trials: Sequence[Trial]
-    verdicts: Sequence[Verdict] = ()
+    verdicts: Sequence[ReportedVerdict] = ()
     made: float = field(default_factory=time.time)
 
     @cached_property
@@ -201,7 +201,7 @@ def read_search(name: str | None, storage: str) -> Search:
 
 
 def _read_trials(folder: Path, name: str) -> list[Trial]:
-    if not (folder / FILE).exists():  # opening it would make it
+    if not (folder / STUDY_FILE).exists():  # opening it would make it
         return []
     try:
         study = open_study(folder, name=name)

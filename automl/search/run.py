@@ -34,7 +34,7 @@ from search.record import State
 from search.samplers import check_sampler, load_sampler
 from search.search_scheduler import SearchScheduler
 from search.spaces import Space, fingerprint, load, random_draws, same_parameters
-from search.study import FILE, create_study, learn, open_study, read_records, resume_study
+from search.study import STUDY_FILE, create_study, learn, open_study, read_records, resume_study
 from search.trial_scheduler import Plan, leaders
 
 
@@ -153,7 +153,7 @@ def _run(folder: Path, metadata: SearchMetadata, space: Space, task: Task, begun
         open_workers(settings, folder / "log.txt", advice) as workers,
     ):
         tracker = Tracker(writer)
-        fresh = not (folder / FILE).exists()
+        fresh = not (folder / STUDY_FILE).exists()
         study = _open_study(folder, metadata, plan)
         if fresh and settings.warm_start is not None:
             _learn(study, folder, metadata)
@@ -239,7 +239,7 @@ def _check_sampler(settings: Settings, space: Space) -> None:
 
 def _open_study(folder: Path, metadata: SearchMetadata, plan: Plan) -> optuna.Study:
     """The search's study, made where there is none yet."""
-    if (folder / FILE).exists():
+    if (folder / STUDY_FILE).exists():
         with suppress(KeyError):  # killed between the file and the study in it
             return resume_study(folder, name=metadata.name)
     directions = [

@@ -27,11 +27,11 @@ from automl.storage import working_copy
 from automl.storage.addresses import public
 from automl.storage.disk import STUDY_ROOM, disk_full, no_room
 from automl.storage.storage import Storage
-from search.record import TRIALS
-from search.study import FILE as STUDY
+from search.record import TRIALS_FOLDER
+from search.study import STUDY_FILE
 from search.trial_scheduler import Plan
 
-FILE = "search.json"
+SEARCH_FILE = "search.json"
 LOCK = ".lock"
 FORMAT = 1
 
@@ -100,7 +100,7 @@ def new_folder(
     folder = _folder(location)
     try:
         if location.local is None:
-            if location.exists(FILE):
+            if location.exists(SEARCH_FILE):
                 raise FileExistsError
             shutil.rmtree(folder, ignore_errors=True)  # of another search of that name, which has gone
         folder.mkdir(parents=True, exist_ok=_is_void(folder))
@@ -119,7 +119,7 @@ def new_folder(
                 raise _not_written(settings, folder, error) from error
             yield folder, metadata
     except InputError:
-        if not (folder / TRIALS).exists():
+        if not (folder / TRIALS_FOLDER).exists():
             shutil.rmtree(folder, ignore_errors=True)
             with suppress(OSError):
                 location.clear()
@@ -135,7 +135,7 @@ def _not_written(settings: Settings, folder: Path, error: OSError) -> InputError
 def _is_void(folder: Path) -> bool:
     """Whether a search was killed here before it had written anything."""
     return folder.is_dir() and all(
-        file.name == LOCK or file.name.startswith(f"{FILE}.") for file in folder.iterdir()
+        file.name == LOCK or file.name.startswith(f"{SEARCH_FILE}.") for file in folder.iterdir()
     )
 
 
@@ -153,7 +153,7 @@ def find_search(name: str, storage: str) -> tuple[Path, SearchMetadata]:
     location = root / name
     folder = _folder(location)
     with reached(root):
-        if not location.exists(FILE):
+        if not location.exists(SEARCH_FILE):
             raise no_search(name, storage)
         if location.local is None:
             working_copy.update(location, folder)
@@ -163,7 +163,7 @@ def find_search(name: str, storage: str) -> tuple[Path, SearchMetadata]:
 def no_search(name: str, storage: str) -> InputError:
     """What to raise where there is no search called `name`; it tells which ones there are."""
     root = Storage(storage)
-    names = [other for other in root.folders() if (root / other).exists(FILE)]
+    names = [other for other in root.folders() if (root / other).exists(SEARCH_FILE)]
     there = f"there are {', '.join(names[-10:])}" if names else "there is none"
     return InputError(f"no search called {name!r} in {storage}; {there}. Is --storage right?")
 
@@ -172,7 +172,7 @@ def exists(name: str, storage: str) -> bool:
     """Whether there is a search called `name`. Raises InputError when the store does not answer."""
     root = Storage(storage)
     with reached(root):
-        return (root / name).exists(FILE)
+        return (root / name).exists(SEARCH_FILE)
 
 
 def named(name: str | None, storage: str) -> str:
@@ -203,15 +203,15 @@ def last_worked(storage: str) -> dict[str, float]:
     """
     root = Storage(storage)
     with reached(root):
-        places = {name: root / name for name in root.folders() if (root / name).exists(FILE)}
+        places = {name: root / name for name in root.folders() if (root / name).exists(SEARCH_FILE)}
         return {name: _last_worked(location) for name, location in places.items()}
 
 
 def _last_worked(location: Storage) -> float:
     if location.local is None:
         told = working_copy.last_written(location)
-        return location.changed(FILE) / 1e9 if told is None else told
-    files = (FILE, STUDY, f"*/{STUDY}")
+        return location.changed(SEARCH_FILE) / 1e9 if told is None else told
+    files = (SEARCH_FILE, STUDY_FILE, f"*/{STUDY_FILE}")
     times = [file.stat().st_mtime for name in files for file in location.local.glob(name)]
     return max(times, default=0.0)  # none where it is being deleted
 
@@ -219,20 +219,20 @@ def _last_worked(location: Storage) -> float:
 def read_metadata(folder: Path, storage: str) -> SearchMetadata:
     """What `search.json` holds, of a search now in `storage`. Raises InputError when it is damaged."""
     try:
-        value = json.loads((folder / FILE).read_text())
+        value = json.loads((folder / SEARCH_FILE).read_text())
         if value.pop("format") != FORMAT:
             raise KeyError("format")
         settings = replace(Settings.from_json(value["settings"]), storage=storage)
         return SearchMetadata(**{**value, "settings": settings})
     except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
-        raise InputError(f"{folder / FILE} is damaged or not one of ours ({error!r})") from error
+        raise InputError(f"{folder / SEARCH_FILE} is damaged or not one of ours ({error!r})") from error
 
 
 def write_metadata(folder: Path, metadata: SearchMetadata) -> None:
     """Write `search.json`, atomically."""
-    new = folder / f"{FILE}.{os.getpid()}"
+    new = folder / f"{SEARCH_FILE}.{os.getpid()}"
     new.write_text(json.dumps(metadata.to_json(), indent=2))
-    os.replace(new, folder / FILE)
+    os.replace(new, folder / SEARCH_FILE)
 
 
 def is_running(folder: Path, location: Storage) -> bool:
@@ -268,7 +268,7 @@ def _mark(folder: Path) -> None:
     """Note that somebody is at the search, for `last_worked`."""
     with suppress(OSError):  # it is not written yet, or it was given up
         now = time.time_ns()  # what the file system takes for now may be some milliseconds old
-        os.utime(folder / FILE, ns=(now, now))
+        os.utime(folder / SEARCH_FILE, ns=(now, now))
 
 
 @contextmanager

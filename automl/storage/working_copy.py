@@ -28,8 +28,8 @@ from filelock import FileLock
 from attention import InputError
 from automl.storage.cache import cache_root
 from automl.storage.storage import Storage
-from search.record import CHECKPOINT
-from search.study import FILE as STUDY
+from search.record import CHECKPOINT_FILE
+from search.study import STUDY_FILE
 
 log = logging.getLogger("automl")
 
@@ -159,7 +159,7 @@ class _Writer:
         Returns whether there was anything.
         """
         before = dict(self.sent)
-        names = sorted(_copied_files(self.folder), key=lambda name: name.endswith(STUDY))
+        names = sorted(_copied_files(self.folder), key=lambda name: name.endswith(STUDY_FILE))
         for name in names:
             stamp = _stamp(self.folder / name)
             if self.sent.get(name) != stamp:
@@ -274,7 +274,7 @@ def _is_copied(name: str) -> bool:
     return not (
         "ray" in folders
         or folders[:1] == ["report"]  # whoever makes it puts it there
-        or file in (NOTE, CHECKPOINT)
+        or file in (NOTE, CHECKPOINT_FILE)
         or file.startswith(".")
         or re.search(r"\.\d+$|\.lock$", file)
     )

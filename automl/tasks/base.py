@@ -180,7 +180,7 @@ class Task(ABC):
         told = {"label": label, "probability": probabilities[label], "probabilities": probabilities}
         return f"{label} ({probabilities[label]:.1%})", told
 
-    def share(self, storage: Storage, folder: Path, splits: Sequence[Split]) -> dict[str, Any] | None:
+    def share_data(self, storage: Storage, folder: Path, splits: Sequence[Split]) -> dict[str, Any] | None:
         """Put what trials on other machines need of these splits into the storage, once for all of them.
 
         folder: of the search, which remembers it. Returns what `automl.data.shared.use` takes there; None

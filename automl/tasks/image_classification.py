@@ -13,7 +13,7 @@ from torch import Tensor, nn
 from attention import InputError
 from automl.config.runtime import Runtime
 from automl.data import shared
-from automl.data.images import SOURCES, Images, describe_splits, make_manifest, open_split, share
+from automl.data.images import SOURCES, Images, describe_splits, make_manifest, open_split, share_splits
 from automl.data.images.augment import centre_crop, cut, draw_boxes, normalise
 from automl.data.images.decode import cache_side, decode
 from automl.data.images.feed import Feed
@@ -60,16 +60,16 @@ def images(data: ImageData, split: Split) -> Images:
 
 
 @lru_cache(maxsize=1)
-def feeds(data: ImageData, device: torch.device, share: float) -> dict[Split, Feed]:
+def feeds(data: ImageData, device: torch.device, memory_fraction: float) -> dict[Split, Feed]:
     """The splits of one dataset at one size, as far as they were asked for; those of the last one go."""
     return {}
 
 
-def feed(data: ImageData, split: Split, device: torch.device, share: float) -> Feed:
+def feed(data: ImageData, split: Split, device: torch.device, memory_fraction: float) -> Feed:
     """The split on its way to the device; all trials of a process with these data have one copy there."""
-    there = feeds(data, device, share)
+    there = feeds(data, device, memory_fraction)
     if split not in there:
-        there[split] = Feed(images(data, split), device, share)
+        there[split] = Feed(images(data, split), device, memory_fraction)
     return there[split]
 
 
@@ -85,7 +85,8 @@ class ImageClassification(Task):
         assert isinstance(config.data, ImageData)
         assert isinstance(config.training, ImageTraining)
         self.data, self.training = config.data, config.training
-        feeds(config.data, runtime.device, runtime.share)  # before anything asks how much memory is free
+        # Before anything asks how much memory is free.
+        feeds(config.data, runtime.device, runtime.memory_fraction)
         self.train = images(config.data, "train")
         size = config.training.batch_size
         if len(self.train) < size:
@@ -158,7 +159,7 @@ class ImageClassification(Task):
         picked = order.view(steps, batch).gather(1, rows)  # (steps, rows)
         labels = self.train.labels[picked].to(runtime.device)
         boxes = boxes.view(steps, batch, 4)[torch.arange(steps)[:, None], rows].to(runtime.device)
-        source = feed(self.data, "train", runtime.device, runtime.share)
+        source = feed(self.data, "train", runtime.device, runtime.memory_fraction)
         for i, raw in enumerate(source(picked.unbind())):
             x, y = cut(raw, boxes[i], self.data.size), labels[i]
             yield mixup(x, y, *(part[i] for part in mix)) if mix else (x, y)
@@ -182,7 +183,7 @@ class ImageClassification(Task):
     def parts(self, split: Split) -> Iterator[Part]:
         data, runtime = images(self.data, split), self.runtime
         order = runtime.shard(torch.arange(len(data))).split(2 * self.training.batch_size)
-        source = feed(self.data, split, runtime.device, runtime.share)
+        source = feed(self.data, split, runtime.device, runtime.memory_fraction)
         for index, raw in zip(order, source(order), strict=True):
             x = centre_crop(raw, data.aspect[index], self.data.size)
             labels = data.labels[index].to(runtime.device, non_blocking=True)
@@ -230,9 +231,9 @@ class ImageClassification(Task):
         for path in paths:
             yield str(path), {"images": read_image(path, size)}
 
-    def share(self, storage: Storage, folder: Path, splits: Sequence[Split]) -> dict[str, Any]:
+    def share_data(self, storage: Storage, folder: Path, splits: Sequence[Split]) -> dict[str, Any]:
         data = self.data
-        return share(storage, splits, folder, source=data.source, path=data.path, size=data.size)
+        return share_splits(storage, splits, folder, source=data.source, path=data.path, size=data.size)
 
     def describe_splits(self) -> dict[str, str]:
         data = self.data

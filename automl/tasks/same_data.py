@@ -9,9 +9,8 @@ from pathlib import Path
 import pyarrow as pa
 
 from attention import InputError
-from automl.data.manifest import FILE, Manifest, differences
-from automl.storage.folder import FILE as SEARCH
-from automl.storage.folder import SearchMetadata
+from automl.data.manifest import MANIFEST_FILE, Manifest, differences
+from automl.storage.folder import SEARCH_FILE, SearchMetadata
 from automl.storage.storage import Storage
 from automl.tasks import Split, task_of
 from search.config import TrialConfig
@@ -21,12 +20,12 @@ SPLITS: tuple[Split, ...] = ("train", "validation", "test")
 
 def keep_manifest(folder: Path, manifest: Manifest) -> None:
     """Put the list of a search's images into its folder."""
-    Storage(str(folder)).write(FILE, manifest.to_bytes())
+    Storage(str(folder)).write(MANIFEST_FILE, manifest.to_bytes())
 
 
 def mend_manifest(folder: Path, metadata: SearchMetadata, config: TrialConfig) -> None:
     """Write the list of a search that was killed before that, if its data still have its digest."""
-    if not (folder / FILE).exists():
+    if not (folder / MANIFEST_FILE).exists():
         manifest = task_of(config).manifest(config)
         if manifest.digest == metadata.data:
             keep_manifest(folder, manifest)
@@ -36,11 +35,11 @@ def read_manifest(location: Storage | Path) -> Manifest:
     """The list of a search's images. Raises InputError when it is missing or damaged."""
     place = location if isinstance(location, Storage) else Storage(str(location))
     try:
-        return Manifest.from_bytes(place.read(FILE))
+        return Manifest.from_bytes(place.read(MANIFEST_FILE))
     except (OSError, ValueError, pa.ArrowException) as error:
         raise InputError(
-            f"{place}/{FILE}, the list of the search's images, is damaged or missing ({error}); without it "
-            f"nobody can tell whether they are the same"
+            f"{place}/{MANIFEST_FILE}, the list of the search's images, is damaged or missing ({error}); "
+            f"without it nobody can tell whether they are the same"
         ) from error
 
 
@@ -75,7 +74,7 @@ def search_of(checkpoint: Storage) -> Storage | None:
     for _ in range(3):
         place = place.parent
         try:
-            if place.exists(SEARCH):
+            if place.exists(SEARCH_FILE):
                 return place
         except OSError as error:
             raise InputError(f"{place} cannot be reached ({error})") from error

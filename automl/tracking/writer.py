@@ -15,8 +15,7 @@ from automl.tracking.client import artifact_location, open_client
 from automl.tracking.run_spec import RunSpec
 from automl.tracking.tags import BEST, CHECKPOINT, CONFIRMED, IDENTITY, TRIAL, VERDICT
 from search.config import TrialConfig
-from search.record import CHECKPOINT as FILE
-from search.record import State, TrialRecord
+from search.record import CHECKPOINT_FILE, State, TrialRecord
 
 NONE: Mapping[str, str] = {}
 EPOCHS = 50  # that are written at once; MLflow takes no more than 1000 numbers
@@ -161,7 +160,7 @@ class MlflowWriter:
     def _end(self, run: _Run, trial: TrialRecord) -> dict[str, str]:
         """The tags of a trial's end that are not there yet."""
         place = self.run_spec.checkpoint(trial)
-        checkpoint = str(place) if place.exists(FILE) else ""
+        checkpoint = str(place) if place.exists(CHECKPOINT_FILE) else ""
         tags = {CHECKPOINT: checkpoint} if run.checkpoint != checkpoint else {}
         if run.state != str(trial.state):
             tags["state"] = str(trial.state)

@@ -10,11 +10,9 @@ from attention import InputError
 from automl.storage.cache import cache_root
 from automl.storage.disk import room_for
 from automl.storage.storage import Storage
-from automl.training.loop import State
+from automl.training.loop import TrainingState
 from search.config import TrialConfig
-from search.record import CHECKPOINT, Metrics
-
-NAME = CHECKPOINT
+from search.record import CHECKPOINT_FILE, Metrics
 
 _CONTENT = {
     "config": dict,
@@ -31,7 +29,7 @@ _CONTENT = {
 def save(
     folder: Storage,
     config: TrialConfig,
-    state: State,
+    state: TrainingState,
     history: Sequence[Metrics],
     profile: Mapping[str, float] | None = None,
 ) -> None:
@@ -52,15 +50,15 @@ def save(
         "generators": _generators(),
     }
     where = folder.local or cache_root()
-    with room_for(where, _size(content)), folder.writing(NAME) as file:
+    with room_for(where, _size(content)), folder.writing(CHECKPOINT_FILE) as file:
         torch.save(content, file)
 
 
 def read(folder: Storage, device: torch.device) -> dict[str, Any]:
     """The content of the checkpoint in `folder`. Raises InputError when there is none, or no good one."""
-    path = f"{folder}/{NAME}"
+    path = f"{folder}/{CHECKPOINT_FILE}"
     try:
-        with folder.open(NAME) as file:
+        with folder.open(CHECKPOINT_FILE) as file:
             content: dict[str, Any] = torch.load(file, map_location=device, weights_only=True)
         if not isinstance(content, dict):
             raise TypeError(f"it holds a {type(content).__name__}")
@@ -82,7 +80,7 @@ def read(folder: Storage, device: torch.device) -> dict[str, Any]:
     return content
 
 
-def restore(state: State, content: dict[str, Any]) -> None:
+def restore(state: TrainingState, content: dict[str, Any]) -> None:
     """Put what `read` returned into a newly started training of the same configuration."""
     state.model.load_state_dict(content["model"])
     state.optimizer.load_state_dict(content["optimizer"])

@@ -27,7 +27,7 @@ class Diverged(ArithmeticError):
 
 
 @dataclass
-class State:
+class TrainingState:
     """A training between two epochs.
 
     scaler: keeps float16 gradients in range; it does nothing in other precisions.
@@ -39,17 +39,19 @@ class State:
     epoch: int = 0
 
 
-def start(task: Task, model: nn.Module | None = None) -> State:
+def start(task: Task, model: nn.Module | None = None) -> TrainingState:
     """A new training of the task's model. model: that one, where it has been made."""
     runtime = task.runtime
     model = model or task.model()
     if runtime.workers > 1:
         synchronise(model)
     scaler = torch.amp.GradScaler(runtime.device.type, enabled=runtime.dtype == torch.float16)
-    return State(model, build_optimizer(model, task.config.training), scaler)
+    return TrainingState(model, build_optimizer(model, task.config.training), scaler)
 
 
-def fit(task: Task, state: State, time_ratio: float = 1.0, validation: float = 0.0) -> Iterator[Metrics]:
+def fit(
+    task: Task, state: TrainingState, time_ratio: float = 1.0, validation: float = 0.0
+) -> Iterator[Metrics]:
     """Train from `state` until the configuration's epochs are spent, and yield the metrics of each epoch.
 
     time_ratio: how many times longer an epoch takes than the baseline's. The configuration's epochs are the
@@ -107,7 +109,7 @@ def total_steps(task: Task, time_ratio: float = 1.0, validation: float = 0.0) ->
     return max(1, round((whole + max(0.0, rest)) * task.steps()))
 
 
-def train_epoch(task: Task, state: State, step: Step, total: int) -> Tensor:
+def train_epoch(task: Task, state: TrainingState, step: Step, total: int) -> Tensor:
     """The next epoch of a training of `total` steps, or what is left of it.
 
     Returns the loss of each step, over all workers, as a tensor that is still on the device.

@@ -11,7 +11,7 @@ import numpy as np
 
 from automl.storage.storage import Storage
 
-NAME = "hits.npz"
+HITS_FILE = "hits.npz"
 
 log = logging.getLogger("automl")
 
@@ -20,16 +20,16 @@ def save(folder: Storage, hits: np.ndarray) -> None:
     """Write them, bool `(inputs,)` in the order of the split. Raises OSError."""
     buffer = io.BytesIO()
     np.savez(buffer, bits=np.packbits(hits.astype(bool)), count=len(hits))
-    folder.write(NAME, buffer.getvalue())
+    folder.write(HITS_FILE, buffer.getvalue())
 
 
 def read(folder: Storage) -> np.ndarray | None:
     """Those of a training, bool `(inputs,)`; None where there are none that can be read."""
     try:
-        with np.load(io.BytesIO(folder.read(NAME))) as file:
+        with np.load(io.BytesIO(folder.read(HITS_FILE))) as file:
             return np.unpackbits(file["bits"], count=int(file["count"])).astype(bool)
     except FileNotFoundError:
         return None
     except (OSError, ValueError, KeyError, zipfile.BadZipFile) as error:
-        log.warning("%s of %s cannot be read: %s", NAME, folder, error)
+        log.warning("%s of %s cannot be read: %s", HITS_FILE, folder, error)
         return None

@@ -71,7 +71,7 @@ def worker(config: dict[str, Any]) -> None:
     device = granted(config["gpus"])
     runtime = Runtime(
         device=ray.train.torch.get_device() if device.type == "cuda" else device,
-        share=min(1, config["gpus"]) or 1,
+        memory_fraction=min(1, config["gpus"]) or 1,
         rank=context.get_world_rank(),
         workers=context.get_world_size(),
         **config["runtime"],

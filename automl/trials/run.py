@@ -78,4 +78,4 @@ def share_data(task: Task, folder: Path, metadata: SearchMetadata, *splits: Spli
     """What trials are to know of the data, where they may run on machines that do not have them."""
     if metadata.location.local is not None and not joins():
         return None
-    return task.share(Storage(metadata.settings.storage), folder, splits)
+    return task.share_data(Storage(metadata.settings.storage), folder, splits)

@@ -18,8 +18,8 @@ from automl.trials.multi_worker import multi_worker_trial
 from automl.trials.trial import TrialActor, assignment
 from cluster import ClusterCapacity, TrialResources, connect, nodes, slots, wait_for_capacity
 from search.config import TrialConfig
-from search.record import TRIALS
-from search.study import FILE as STUDY
+from search.record import TRIALS_FOLDER
+from search.study import STUDY_FILE
 from search.trial_scheduler import TrialScheduler
 from search.tuner import run_trials
 
@@ -69,7 +69,7 @@ class Workers:
         Raises InputError when the study cannot be written, and when there is no more room for a trial.
         """
         alone = self.shape.workers == 1
-        (folder / TRIALS).mkdir(exist_ok=True)
+        (folder / TRIALS_FOLDER).mkdir(exist_ok=True)
         try:
             run_trials(
                 TrialActor if alone else multi_worker_trial(self.shape, location / RAY / "train"),
@@ -138,7 +138,7 @@ def delete_tune_files(folder: Path) -> None:
 
 def _is_study(error: BaseException) -> bool:
     """The study could not be written."""
-    if isinstance(error, OSError) and str(error.filename).endswith(STUDY):
+    if isinstance(error, OSError) and str(error.filename).endswith(STUDY_FILE):
         return True
     return error.__cause__ is not None and _is_study(error.__cause__)
 

@@ -22,7 +22,7 @@ from automl.training.loop import Diverged, fit, start
 from backbones import sites
 from search import record
 from search.config import TrialConfig
-from search.record import Metrics
+from search.record import CHECKPOINT_FILE, Metrics
 
 
 @dataclass(frozen=True)
@@ -90,7 +90,7 @@ def run_train(
         finally:
             tracker.ended(trial)
             tracker.close()
-    return TrainResult(tracker.runs.get(0), folder / checkpoint.NAME, trial.history)
+    return TrainResult(tracker.runs.get(0), folder / CHECKPOINT_FILE, trial.history)
 
 
 @contextmanager

@@ -24,7 +24,7 @@ from automl.training.loop import Diverged, evaluate, fit, start
 from automl.trials import hits
 from automl.trials.failure import failure
 from search.config import TrialConfig
-from search.record import Metrics, Report
+from search.record import CHECKPOINT_FILE, Metrics, Report
 from search.tuner import NODE, REPORT
 
 
@@ -45,7 +45,7 @@ def assignment(
     folder: where its checkpoint is written, and found again by whoever goes on with it.
     baseline: the configuration whose epochs are the unit of time. equal: `time`, or `epochs` for raw epochs.
     test: score the test split after the last epoch, as `test_NAME` for each of the task's metrics.
-    data: what `Task.share` returned, where the data come from the storage.
+    data: what `Task.share_data` returned, where the data come from the storage.
     """
     return {
         "trial": config.to_json(),
@@ -76,7 +76,7 @@ class TrialActor(tune.Trainable):
         torch.set_num_threads(max(1, int(resources.get("CPU", 1))))
         gpus = resources.get("GPU", 0)
         try:
-            runtime = Runtime(device=granted(gpus), share=min(1, gpus) or 1, **config["runtime"])
+            runtime = Runtime(device=granted(gpus), memory_fraction=min(1, gpus) or 1, **config["runtime"])
             yield from reports(config, runtime)
         except Exception as error:
             yield failure(error, Storage(config["folder"]))
@@ -98,7 +98,7 @@ def reports(config: Mapping[str, Any], runtime: Runtime) -> Iterator[Report]:
     violations: dict[str, float] = {}
     shared.use(config["data"])
     try:
-        content = checkpoint.read(folder, runtime.device) if folder.exists(checkpoint.NAME) else None
+        content = checkpoint.read(folder, runtime.device) if folder.exists(CHECKPOINT_FILE) else None
         if content is not None and content["config"] != config["trial"]:
             content = (
                 None  # of a trial that the study had lost, when its driver died before the study was copied

@@ -13,7 +13,7 @@ from attention import Spec
 from automl.config.settings import Settings
 from automl.confirm.arms import Arm
 from automl.confirm.question import Question
-from automl.confirm.scores import Cost, Scores
+from automl.confirm.scores import Scores, TrainingCost
 from automl.storage.folder import new_folder
 from automl.storage.storage import Storage
 from automl.tasks import task_of
@@ -94,7 +94,8 @@ def scores(
         made[arm.name] = Scores(
             scores=dict(enumerate(values.tolist(), start=1)),
             costs={
-                seed: Cost(steps=100, seconds=seconds) for seed, seconds in enumerate(spent.tolist(), start=1)
+                seed: TrainingCost(steps=100, seconds=seconds)
+                for seed, seconds in enumerate(spent.tolist(), start=1)
             },
         )
     return made

@@ -12,10 +12,10 @@ from optuna.study import StudyDirection
 from optuna.trial import FrozenTrial, TrialState, create_trial
 
 from automl.config.settings import Settings
-from automl.storage.folder import FILE as ABOUT
-from automl.storage.folder import FORMAT
+from automl.storage.folder import FORMAT, SEARCH_FILE
 from search.config import TrialConfig
 from search.halving import Rungs
+from search.metric import ACCURACY
 from search.record import State
 from search.spaces import SPACES, random_draws
 from search.study import CONFIG, EPOCH, PROFILE, REASON, ROLE, TRAINABLE, create_study
@@ -31,7 +31,7 @@ CHANCE = "by chance: multihead@stage2.block2"
 
 
 def plan_of(**changes: Any) -> Plan:
-    whole: dict[str, Any] = {"trials": 60, "budget": float(EPOCHS), "metric": "accuracy", "maximize": True}
+    whole: dict[str, Any] = {"trials": 60, "budget": float(EPOCHS), "metric": ACCURACY}
     return Plan(**{**whole, "objectives": ["accuracy"], **changes})
 
 
@@ -204,7 +204,7 @@ def save_search(
             "versions": {"torch": "2.15.0", "optuna": "5.0.0"},
         },
     }
-    (folder / ABOUT).write_text(json.dumps(metadata))
+    (folder / SEARCH_FILE).write_text(json.dumps(metadata))
     ways = [
         StudyDirection.MAXIMIZE if plan.better(o) > 0 else StudyDirection.MINIMIZE for o in plan.objectives
     ]

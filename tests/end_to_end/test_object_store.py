@@ -22,7 +22,7 @@ import pytest
 import sqlalchemy
 from pyarrow.fs import FileSelector, FileSystem
 
-from search.record import CHECKPOINT
+from search.record import CHECKPOINT_FILE
 from search.study import open_study
 
 AUTOML = Path(sys.executable).parent / "automl"
@@ -146,13 +146,13 @@ def test_the_store_has_all_of_the_search(machines, objects, mlflow_server, searc
     result, _ = searched
     assert (result["trials"], result["errors"]) == (TRIALS, 0)
     location = objects(f"searches/{NAME}")
-    best = f"trials/{result['best']['number']:04d}/{CHECKPOINT}"
+    best = f"trials/{result['best']['number']:04d}/{CHECKPOINT_FILE}"
     assert {"study.journal", "search.json", "result.json", best} <= location.keys()
     (tmp_path / "study.journal").write_bytes(location["study.journal"])
     study = open_study(tmp_path, name=NAME)
     assert len(study.trials) == TRIALS
     for machine in machines:
-        assert not machine.files(CHECKPOINT), "trials write theirs to the store alone"
+        assert not machine.files(CHECKPOINT_FILE), "trials write theirs to the store alone"
     client = mlflow.MlflowClient(mlflow_server.uri)
     run = client.get_run(result["best"]["run_id"])
     assert run.data.metrics["accuracy"] == pytest.approx(result["best"]["value"])

@@ -31,7 +31,7 @@ from search.record import Report, Role, State, TrialRecord
 from search.samplers import load_sampler
 from search.search_scheduler import ALL_INFEASIBLE, REFUSED, SearchScheduler
 from search.spaces import SPACES, Space
-from search.study import CONFIG, FILE, ROLE, WARM_START, learn, open_study, resume_study
+from search.study import CONFIG, ROLE, STUDY_FILE, WARM_START, learn, open_study, resume_study
 from search.trial_scheduler import REPEATED_FAILURES, Plan
 
 DONE = report(0.5, finished=True)
@@ -314,9 +314,9 @@ def test_the_sampler_goes_on_after_every_kind_of_end(tmp_path: Path) -> None:
 
 def test_the_study_is_one_file_that_optuna_opens(scheduler: SearchScheduler, tmp_path: Path) -> None:
     scheduler.end(asked(scheduler).number, report(0.4, finished=True))
-    assert [file.name for file in tmp_path.iterdir()] == [FILE]
+    assert [file.name for file in tmp_path.iterdir()] == [STUDY_FILE]
     study = optuna.load_study(
-        study_name="s", storage=JournalStorage(JournalFileBackend(str(tmp_path / FILE)))
+        study_name="s", storage=JournalStorage(JournalFileBackend(str(tmp_path / STUDY_FILE)))
     )
     assert study.best_value == 0.4
 
@@ -326,7 +326,7 @@ def test_a_write_that_was_cut_short_is_mended(
     half: bytes, scheduler: SearchScheduler, tmp_path: Path
 ) -> None:
     scheduler.end(asked(scheduler).number, report(0.4, finished=True))
-    with open(tmp_path / FILE, "ab") as file:
+    with open(tmp_path / STUDY_FILE, "ab") as file:
         file.write(half)
     assert len(open_study(tmp_path, name="s").trials) == 1, "to read, it is as good"
     again = make_engine(resume_study(tmp_path, name="s"))

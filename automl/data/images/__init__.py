@@ -1,6 +1,6 @@
 """Image data: sources, decoded once into memory-mapped caches, read as uint8 batches."""
 
-from automl.data.images.dataset import Images, describe_splits, make_manifest, open_split, share
+from automl.data.images.dataset import Images, describe_splits, make_manifest, open_split, share_splits
 from automl.data.images.decode import cache_side, decode
 from automl.data.images.sources import SOURCES, Source
 from automl.storage.cache import cache_root
@@ -15,5 +15,5 @@ __all__ = [
     "describe_splits",
     "make_manifest",
     "open_split",
-    "share",
+    "share_splits",
 ]

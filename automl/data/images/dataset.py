@@ -163,7 +163,7 @@ def _stored(
     return everything.splits.keys(), cache
 
 
-def share(
+def share_splits(
     storage: Storage,
     splits: Sequence[str],
     folder: Path,

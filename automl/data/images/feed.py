@@ -17,18 +17,18 @@ AHEAD = 3  # batches that wait for the device
 class Feed:
     """Batches of the rows of `images` on `device`, as uint8 `(B, side, side, 3)`.
 
-    On a GPU the rows are copied there once if they fit into 40 % of the free memory of `share`; otherwise a
-    thread gathers them into pinned memory ahead of time, and the copies overlap with computation. On a
-    CPU the memory map is the data's place already.
+    On a GPU the rows are copied there once if they fit into 40 % of the free memory, of which
+    `memory_fraction` is this process's; otherwise a thread gathers them into pinned memory ahead of time, and
+    the copies overlap with computation. On a CPU the memory map is the data's place already.
     """
 
-    def __init__(self, images: Images, device: torch.device, share: float = 1.0) -> None:
+    def __init__(self, images: Images, device: torch.device, memory_fraction: float = 1.0) -> None:
         self.images, self.device = images, device
         self.rows: Tensor | None = None
         if device.type == "cuda":
             torch.cuda.empty_cache()  # what torch keeps of images that were freed is not free to the driver
             free, _ = torch.cuda.mem_get_info(device)
-            if len(images) * images.side**2 * 3 <= RESIDENT * share * free:
+            if len(images) * images.side**2 * 3 <= RESIDENT * memory_fraction * free:
                 self.rows = resident(images, device)
 
     def __call__(self, order: Sequence[Tensor]) -> Iterator[Tensor]:

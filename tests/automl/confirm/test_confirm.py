@@ -196,12 +196,12 @@ def test_only_the_best_of_each_arm_keeps_its_checkpoint(search, at_work):
     at_work(FakeWorkers(gain, valid=lambda arm, seed: seed / 100 if seed != 8 else 0))
     result = run_confirm("mine", top=1, seeds=8)
     study = open_study(result.folder, name="mine-confirm")
-    location = {
+    with_checkpoint = {
         (trial.user_attrs["arm"], trial.user_attrs["config"]["seed"])
         for trial in own_trials(study)
         if (result.folder / "trials" / f"{trial.number:04d}" / "checkpoint.pt").exists()
     }
-    assert location == {(RIVAL, 0), *((arm["name"], 7) for arm in result.value["arms"])}
+    assert with_checkpoint == {(RIVAL, 0), *((arm["name"], 7) for arm in result.value["arms"])}
 
 
 def test_mlflow_learns_of_the_winner(tracked, at_work, store):

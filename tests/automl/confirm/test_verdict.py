@@ -9,7 +9,7 @@ from confirm_cases import ARMS, answered, question, scores, without
 from scipy import stats
 
 from automl.confirm.judge import judge
-from automl.confirm.scores import Cost, collect, cost
+from automl.confirm.scores import TrainingCost, collect, training_cost
 from search.record import Role, State, TrialRecord
 
 BETTER = scores(ssa=0.02)
@@ -221,7 +221,7 @@ def test_a_second_finalist_may_win_in_equal_time():
 
 def test_time_that_varies_is_not_equal_time():
     made = scores(ssa=0.02)
-    shaky = {seed: Cost(seconds=60 * (1.3 if seed % 3 else 0.6)) for seed in made["ssa"].scores}
+    shaky = {seed: TrainingCost(seconds=60 * (1.3 if seed % 3 else 0.6)) for seed in made["ssa"].scores}
     found = judge(question(), ARMS, {**made, "ssa": replace(made["ssa"], costs=shaky)})
     assert found.said == "cannot tell"
     assert found.lead is not None
@@ -245,7 +245,8 @@ def test_time_that_was_not_measured_is_not_equal():
 def test_the_processors_time_counts_where_all_have_it():
     def costs(clock, processor):
         return {
-            seed: Cost(seconds=clock * (1 + seed % 3), processor_seconds=processor) for seed in range(1, 11)
+            seed: TrainingCost(seconds=clock * (1 + seed % 3), processor_seconds=processor)
+            for seed in range(1, 11)
         }
 
     made = {**BETTER, "baseline": replace(BETTER["baseline"], costs=costs(50, 60.0))}
@@ -254,7 +255,7 @@ def test_the_processors_time_counts_where_all_have_it():
     assert found.lead is not None
     assert found.lead.time is not None
     assert found.lead.time.mean == pytest.approx(60.5 / 60)
-    made["ssa"] = replace(made["ssa"], costs=costs(90, 60.5) | {4: Cost(seconds=90 * 2)})
+    made["ssa"] = replace(made["ssa"], costs=costs(90, 60.5) | {4: TrainingCost(seconds=90 * 2)})
     again = judge(question(), ARMS, made)
     assert again.lead is not None
     assert again.lead.time is not None
@@ -266,10 +267,10 @@ def test_what_a_training_took_is_in_its_epochs():
         return {"epoch": number, "resource": number, "seconds": 2.5, "steps": 7 * number, **more}
 
     trial = TrialRecord(0, ARMS[0].config, history=[epoch(1, processor_seconds=2.0), epoch(2)])
-    assert cost(trial) == Cost(steps=14, seconds=5.0)
+    assert training_cost(trial) == TrainingCost(steps=14, seconds=5.0)
     trial.history[1]["processor_seconds"] = 2.25
-    assert cost(trial) == Cost(steps=14, seconds=5.0, processor_seconds=4.25)
-    assert cost(TrialRecord(0, ARMS[0].config)) == Cost()
+    assert training_cost(trial) == TrainingCost(steps=14, seconds=5.0, processor_seconds=4.25)
+    assert training_cost(TrialRecord(0, ARMS[0].config)) == TrainingCost()
 
 
 def test_warnings_about_time():

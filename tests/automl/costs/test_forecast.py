@@ -6,7 +6,7 @@ from automl_cases import EVERY_ATTENTION, HERE, SITES, opened, tiny
 
 from attention import ATTENTIONS, InputError, Spec
 from automl.config.settings import Settings
-from automl.costs.forecast import LEARNED, Forecast, check_limits, cost
+from automl.costs.forecast import LEARNED, Forecast, check_limits, model_cost
 from automl.costs.profile import count_macs
 from search.config import TrialConfig
 from search.record import TrialRecord
@@ -23,7 +23,7 @@ def test_parameters_and_macs_are_exact(case: str) -> None:
     config = tiny(model={"placement": PLACEMENTS[case]})
     task = opened(model={"placement": PLACEMENTS[case]})
     model = task.model().eval()
-    known = cost(config, HERE)
+    known = model_cost(config, HERE)
     assert known.params == sum(parameter.numel() for parameter in model.parameters())
     with torch.no_grad():
         assert known.macs == count_macs(model, task.example(1))
@@ -34,7 +34,7 @@ def test_without_limits_nothing_is_foretold() -> None:
 
 
 def test_limits_on_what_is_known_are_foretold_at_once() -> None:
-    known = cost(tiny(), HERE)
+    known = model_cost(tiny(), HERE)
     forecast = Forecast(Settings(space="digits", max_params=str(2 * known.params), max_macs=str(known.macs)))
     assert forecast(tiny()) == pytest.approx({"params": -0.5, "macs": 0.0})
     assert forecast(tiny(model={"placement": EVERY_ATTENTION}))["macs"] > 0
@@ -72,7 +72,7 @@ def test_what_is_measured_is_foretold_once_some_were_measured() -> None:
 
 
 def test_limits_that_nothing_meets() -> None:
-    least = cost(tiny(), HERE).params
+    least = model_cost(tiny(), HERE).params
     configs = [tiny(model={"placement": EVERY_ATTENTION}), tiny()]
     check_limits(configs, Settings(space="digits", max_params=str(least)))
     check_limits(configs, Settings(space="digits", max_latency_ms=0.001))

@@ -11,7 +11,7 @@ from automl.data import download
 from automl.data.images.sources import items
 
 
-class MlflowWriter(BaseHTTPRequestHandler):
+class Mirror(BaseHTTPRequestHandler):
     """Serves one archive, of which it may send a part only."""
 
     content = b""
@@ -33,41 +33,45 @@ class MlflowWriter(BaseHTTPRequestHandler):
 
 
 @pytest.fixture
-def writer(
+def mirror(
     tmp_path: Path, make_folder: Callable[..., Path], monkeypatch: pytest.MonkeyPatch
-) -> Iterator[type[MlflowWriter]]:
+) -> Iterator[type[Mirror]]:
     root = make_folder(tmp_path / "d", {"train/n02086240": 2, "train/n02111889": 2, "val/n02111889": 1})
     with tarfile.open(tmp_path / "w.tgz", "w:gz") as file:
         file.add(root, "imagewoof2-160")
-    MlflowWriter.content, MlflowWriter.share, MlflowWriter.asked = (tmp_path / "w.tgz").read_bytes(), 1.0, []
-    server = ThreadingHTTPServer(("127.0.0.1", 0), MlflowWriter)
+    Mirror.content, Mirror.share, Mirror.asked = (
+        (tmp_path / "w.tgz").read_bytes(),
+        1.0,
+        [],
+    )
+    server = ThreadingHTTPServer(("127.0.0.1", 0), Mirror)
     Thread(target=server.serve_forever, daemon=True).start()
     monkeypatch.setenv("AUTOML_MIRROR", f"http://127.0.0.1:{server.server_port}/mirror/")
-    yield MlflowWriter
+    yield Mirror
     server.shutdown()
     server.server_close()
 
 
-def test_downloaded_once(writer: type[MlflowWriter]) -> None:
+def test_downloaded_once(mirror: type[Mirror]) -> None:
     for _ in range(2):
         found = items("woof", None, 128)
         assert found.classes == ("Shih-Tzu", "Samoyed")
         assert (len(found.splits["train"]), len(found.splits["test"])) == (4, 1)
-    assert writer.asked == ["/mirror/imagewoof2-160.tgz"]
+    assert mirror.asked == ["/mirror/imagewoof2-160.tgz"]
 
 
 @pytest.mark.parametrize("share", [0.0, 0.5, 0.99])
-def test_interrupted_download_leaves_nothing(writer: type[MlflowWriter], share: float, cache: Path) -> None:
-    writer.share = share
+def test_interrupted_download_leaves_nothing(mirror: type[Mirror], share: float, cache: Path) -> None:
+    mirror.share = share
     with pytest.raises(InputError, match=r"not received whole.*--data PATH"):
         items("woof", None, 128)
     assert [path.name for path in (cache / "downloads").iterdir()] == ["IMAGEWOOF_160.lock"]
-    writer.share = 1.0
+    mirror.share = 1.0
     assert len(items("woof", None, 128).splits["train"]) == 4
 
 
 def test_more_than_there_is_room_for(
-    writer: type[MlflowWriter], cache: Path, monkeypatch: pytest.MonkeyPatch
+    mirror: type[Mirror], cache: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(download, "MAX_SHARE_OF_DISK", 0.0)
     with pytest.raises(InputError, match=r"larger than what may be used .*AUTOML_CACHE"):
@@ -92,12 +96,10 @@ def test_credentials_of_a_mirror_are_refused(monkeypatch: pytest.MonkeyPatch) ->
         ("nette", 256, "imagenette2.tgz"),
     ],
 )
-def test_the_size_decides_which_archive(
-    writer: type[MlflowWriter], source: str, size: int, name: str
-) -> None:
+def test_the_size_decides_which_archive(mirror: type[Mirror], source: str, size: int, name: str) -> None:
     with pytest.raises(InputError, match=rf"{name} cannot be downloaded .*404.*--data PATH"):
         items(source, None, size)
-    assert writer.asked == [f"/mirror/{name}"]
+    assert mirror.asked == [f"/mirror/{name}"]
 
 
 @pytest.mark.parametrize("address", ["http://127.0.0.1:1", "nonsense"])

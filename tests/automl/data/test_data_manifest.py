@@ -190,4 +190,4 @@ def test_the_split_of_a_downloaded_photograph_is_that_of_its_name(
     if not (root / "a").exists():  # a split that is carved out of a plain folder is not one of an archive
         assert where(after) == where(before)
         assert not differences(before, after)
-    assert manifests.FILE.endswith(".arrow")
+    assert manifests.MANIFEST_FILE.endswith(".arrow")

@@ -9,7 +9,7 @@ import torch
 
 from attention import InputError
 from automl.data import shared
-from automl.data.images import cache, open_split, share
+from automl.data.images import cache, open_split, share_splits
 from automl.storage.storage import Storage
 
 
@@ -56,7 +56,9 @@ def test_one_decodes_and_the_others_fetch(
 ) -> None:
     path = pictures(tmp_path / "pictures")
     node("head", tmp_path, monkeypatch)
-    told = share(storage, ("train", "validation", "test"), tmp_path, source="folder", path=path, size=32)
+    told = share_splits(
+        storage, ("train", "validation", "test"), tmp_path, source="folder", path=path, size=32
+    )
     assert decoded == ["folder train", "folder test"]
     here = {
         split: open_split("folder", split, path=path, size=32) for split in ("train", "validation", "test")
@@ -74,7 +76,7 @@ def test_one_decodes_and_the_others_fetch(
         assert len(list(place.glob("*.arrow"))) == 2
     assert len(decoded) == 2, "once in all"
     # What a node has it does not fetch again, and whoever goes on elsewhere finds it.
-    (storage / shared.FOLDER).clear()
+    (storage / shared.SHARED_FOLDER).clear()
     shared.use(None)
     with pytest.raises(InputError, match="there is no file or folder"):
         open_split("folder", "train", path=path, size=32)
@@ -88,7 +90,7 @@ def test_what_was_not_shared_is_decoded_on_the_node(
     path = pictures(tmp_path / "pictures")
     storage = Storage(str(tmp_path / "searches"))
     node("head", tmp_path, monkeypatch)
-    shared.use(share(storage, ("train",), tmp_path, source="folder", path=path, size=32))
+    shared.use(share_splits(storage, ("train",), tmp_path, source="folder", path=path, size=32))
     node("other", tmp_path, monkeypatch)
     for size, split in ((32, "train"), (24, "train"), (24, "validation"), (32, "test"), (32, "test")):
         open_split("folder", split, path=path, size=size)
@@ -108,17 +110,19 @@ def test_a_second_search_sends_nothing_twice(
     monkeypatch.setattr(Storage, "send", count)
     for name in ("one", "two"):
         (tmp_path / name).mkdir()
-        share(storage, ("train", "validation"), tmp_path / name, source="digits", path=None, size=32)
+        share_splits(storage, ("train", "validation"), tmp_path / name, source="digits", path=None, size=32)
     assert len(sent) == 1
-    assert (tmp_path / "one" / shared.FILE).read_text() == (tmp_path / "two" / shared.FILE).read_text()
+    assert (tmp_path / "one" / shared.SHARED_FILE).read_text() == (
+        tmp_path / "two" / shared.SHARED_FILE
+    ).read_text()
 
 
 @pytest.mark.parametrize("damage", ["cut", "changed", "gone"])
 def test_what_comes_damaged_is_told(damage: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     storage = Storage(str(tmp_path / "searches"))
     node("head", tmp_path, monkeypatch)
-    shared.use(share(storage, ("train",), tmp_path, source="digits", path=None, size=32))
-    (file,) = (tmp_path / "searches" / shared.FOLDER).iterdir()
+    shared.use(share_splits(storage, ("train",), tmp_path, source="digits", path=None, size=32))
+    (file,) = (tmp_path / "searches" / shared.SHARED_FOLDER).iterdir()
     content = file.read_bytes()
     if damage == "gone":
         file.unlink()

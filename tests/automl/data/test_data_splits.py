@@ -21,8 +21,8 @@ def keys(numbers: list[int]) -> np.ndarray:
 
 def held_of(labels: list[int], numbers: list[int], share: float, split: str) -> set[int]:
     """The content of what is held out."""
-    held, location = carve(np.array(labels), keys(numbers), share, split)
-    assert sorted([*held, *location]) == list(range(len(labels)))
+    held, rest = carve(np.array(labels), keys(numbers), share, split)
+    assert sorted([*held, *rest]) == list(range(len(labels)))
     return {numbers[i] for i in held}
 
 
@@ -43,8 +43,8 @@ def test_classes_have_about_their_share(split: str, share: float) -> None:
     held, _ = carve(labels, keys(list(range(40_000))), share, split)
     bound = 4 * (share * (1 - share) / 10_000) ** 0.5
     assert np.abs(np.bincount(labels[held]) / 10_000 - share).max() < bound
-    location = thinned(labels, keys(list(range(40_000))), share)
-    assert np.abs(np.bincount(labels[location]) / 10_000 - share).max() < bound
+    chosen = thinned(labels, keys(list(range(40_000))), share)
+    assert np.abs(np.bincount(labels[chosen]) / 10_000 - share).max() < bound
 
 
 @given(st.integers(0, 10**6), st.integers(20, 60), st.integers(0, 59), CHANGE, st.sampled_from(HELD))

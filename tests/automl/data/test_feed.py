@@ -21,11 +21,11 @@ ORDER = torch.randperm(200, generator=torch.Generator().manual_seed(0)).split(32
 
 
 def feeders(digits):
-    location = Feed(digits, CPU)
-    location.rows = resident(digits, CPU)
+    resident_feed = Feed(digits, CPU)
+    resident_feed.rows = resident(digits, CPU)
     return {
         "memory map": Feed(digits, CPU),
-        "resident": location,
+        "resident": resident_feed,
         "prefetched": lambda order: prefetched(digits, order, CPU),
     }
 
@@ -91,8 +91,8 @@ def test_feeds_of_other_images_are_freed_when_a_trial_begins(change):
 
 
 def test_what_torch_keeps_of_freed_images_is_free(digits, monkeypatch):
-    location = [10**9]
-    monkeypatch.setattr(torch.cuda, "mem_get_info", lambda device: (10**9 - sum(location), 10**9))
-    monkeypatch.setattr(torch.cuda, "empty_cache", location.clear)
+    taken = [10**9]
+    monkeypatch.setattr(torch.cuda, "mem_get_info", lambda device: (10**9 - sum(taken), 10**9))
+    monkeypatch.setattr(torch.cuda, "empty_cache", taken.clear)
     monkeypatch.setattr("automl.data.images.feed.resident", lambda images, device: torch.zeros(1))
     assert Feed(digits, torch.device("cuda")).rows is not None

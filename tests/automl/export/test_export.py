@@ -137,8 +137,8 @@ def test_weights_and_config_rebuild_the_model(exported: ExportResult, trained: T
     assert config == tiny(model={"placement": EVERY_ATTENTION})
     model = open_task(config, HERE).model()
     model.load_state_dict(load_file(exported.folder / "model.safetensors"))
-    location = checkpoint.read(Storage(trained.checkpoint.parent), CPU)["model"]
-    assert all(torch.equal(value, location[name]) for name, value in model.state_dict().items())
+    trained_weights = checkpoint.read(Storage(trained.checkpoint.parent), CPU)["model"]
+    assert all(torch.equal(value, trained_weights[name]) for name, value in model.state_dict().items())
 
 
 def test_test_metrics_are_of_the_test_split(exported: ExportResult, trained: TrainResult) -> None:
@@ -317,7 +317,7 @@ def search(trained: TrainResult, store: MlflowClient, tmp_path: Path) -> Path:
     keep_manifest(folder, opened().manifest(tiny()))
     for one in FOUND:
         (folder / one.folder).mkdir(parents=True)
-        shutil.copy(trained.checkpoint, folder / one.folder / checkpoint.NAME)
+        shutil.copy(trained.checkpoint, folder / one.folder / checkpoint.CHECKPOINT_FILE)
     return folder
 
 
@@ -382,11 +382,11 @@ def test_the_winner_by_its_runs_id(trained: TrainResult, store: MlflowClient, tm
 
 
 def test_a_damaged_checkpoint(search: Path, tmp_path: Path) -> None:
-    (search / FOUND[1].folder / checkpoint.NAME).write_bytes(b"not a checkpoint")
+    (search / FOUND[1].folder / checkpoint.CHECKPOINT_FILE).write_bytes(b"not a checkpoint")
     with pytest.raises(InputError, match="is damaged or not one of ours"):
         run_export(tmp_path / "out", best=True, search="mine")
     for one in FOUND:
-        (search / one.folder / checkpoint.NAME).unlink()
+        (search / one.folder / checkpoint.CHECKPOINT_FILE).unlink()
     with pytest.raises(
         InputError, match=r"no trial of search 'mine' has a checkpoint in .*; were they deleted"
     ):
@@ -395,7 +395,7 @@ def test_a_damaged_checkpoint(search: Path, tmp_path: Path) -> None:
 
 
 def test_weights_that_do_not_fit_the_model(search: Path, tmp_path: Path) -> None:
-    file = search / FOUND[1].folder / checkpoint.NAME
+    file = search / FOUND[1].folder / checkpoint.CHECKPOINT_FILE
     content = torch.load(file, weights_only=True)
     content["model"].popitem()
     torch.save(content, file)

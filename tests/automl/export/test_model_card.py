@@ -152,7 +152,7 @@ def test_many_labels() -> None:
 
 def test_a_task_that_is_not_classification() -> None:
     page = card(Regression(), test={"error": 0.25})
-    assert "## Error on the test split\n\nerror 0.2500\n" in page
+    assert "## Scores on the test split\n\nerror 0.2500\n" in page
     assert "label" not in page
     assert "Input `x`: float32, shape `(N, 3)`." in page
     assert "Output `y`: float32, shape `(N, 1)`." in page

@@ -115,13 +115,13 @@ def test_calibrated_on_training_images_alone(
         run_export(tmp_path / "out", run=trained.run_id, quantize="int8")
     assert not (tmp_path / "out").exists()
     assert asked == ["test", "train"]  # what the exported forms are compared on, and what is calibrated on
-    location = {
+    training_images = {
         image.tobytes()
         for (image,) in zip(as_arrays(opened().model_inputs("train", 241))["images"], strict=True)
     }
     (inputs,) = given
-    assert len(inputs) == len(location) == 241
-    assert {image.tobytes() for image in inputs} == location
+    assert len(inputs) == len(training_images) == 241
+    assert {image.tobytes() for image in inputs} == training_images
 
 
 def test_nothing_is_left_beside_it(quantized: ExportResult, tmp_path: Path) -> None:

@@ -2,6 +2,7 @@
 
 import errno
 import os
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -9,7 +10,8 @@ import pytest
 from automl.listeners.retention import CheckpointRetention, front
 from automl.storage.storage import Storage
 from search.config import TrialConfig
-from search.record import CHECKPOINT, Role, State, TrialRecord
+from search.metric import ACCURACY
+from search.record import CHECKPOINT_FILE, Role, State, TrialRecord
 from search.trial_scheduler import Plan, leaders
 
 
@@ -17,8 +19,7 @@ def plan(*objectives: str, maximize: bool = True, guessing: float | None = None)
     return Plan(
         trials=None,
         budget=1,
-        metric="accuracy",
-        maximize=maximize,
+        metric=replace(ACCURACY, maximize=maximize),
         objectives=objectives or ("accuracy",),
         guessing=guessing,
     )
@@ -32,12 +33,12 @@ def trial(
     history = [{"epoch": 1, "resource": 1, "accuracy": value}]
     record = TrialRecord(number, TrialConfig(), role, state, history, profile={"macs": macs})
     (folder / record.folder).mkdir(parents=True)
-    (folder / record.folder / CHECKPOINT).touch()
+    (folder / record.folder / CHECKPOINT_FILE).touch()
     return record
 
 
-def location(folder: Path) -> list[int]:
-    return sorted(int(file.parent.name) for file in folder.glob(f"trials/*/{CHECKPOINT}"))
+def checkpoints(folder: Path) -> list[int]:
+    return sorted(int(file.parent.name) for file in folder.glob(f"trials/*/{CHECKPOINT_FILE}"))
 
 
 @pytest.mark.parametrize(
@@ -60,9 +61,9 @@ def test_the_best_few_and_the_best_baseline_stay(
     for number, value in enumerate([0.5, 0.7, 0.95, 0.9, 0.1, 0.6, 0.99]):
         state = State.PRUNED if number in pruned else State.COMPLETE
         retention.ended(trial(tmp_path, number, value, state))
-        if number not in location(tmp_path):
+        if number not in checkpoints(tmp_path):
             gone_at_once.add(number)
-    assert location(tmp_path) == stay
+    assert checkpoints(tmp_path) == stay
     assert set(pruned) <= gone_at_once
     # Whoever lost it later than at its own end is told of again, once.
     assert sorted(told) == sorted(set(range(7)) - set(stay) - gone_at_once)
@@ -73,7 +74,7 @@ def test_the_best_few_and_the_best_baseline_stay(
 def test_of_what_was_not_trained_to_its_end_nothing_stays(state: State, tmp_path: Path) -> None:
     retention = CheckpointRetention(Storage(tmp_path), plan(), [], keep=3)
     retention.ended(trial(tmp_path, 1, 0.9, state))
-    assert location(tmp_path) == []
+    assert checkpoints(tmp_path) == []
 
 
 def test_a_running_trials_checkpoint_is_left_alone(tmp_path: Path) -> None:
@@ -82,7 +83,7 @@ def test_a_running_trials_checkpoint_is_left_alone(tmp_path: Path) -> None:
     retention.started(running)
     retention.reported(running)
     retention.ended(trial(tmp_path, 3, 0.9))
-    assert location(tmp_path) == [1, 3]
+    assert checkpoints(tmp_path) == [1, 3]
 
 
 def test_trials_of_an_earlier_run_count(tmp_path: Path) -> None:
@@ -90,7 +91,7 @@ def test_trials_of_an_earlier_run_count(tmp_path: Path) -> None:
         Storage(tmp_path), plan(), [trial(tmp_path, i, value) for i, value in ((1, 0.9), (2, 0.8))], keep=1
     )
     retention.ended(trial(tmp_path, 3, 0.5))
-    assert location(tmp_path) == [1]
+    assert checkpoints(tmp_path) == [1]
 
 
 @pytest.mark.parametrize("code", [errno.EACCES, errno.EBUSY, errno.EIO])
@@ -105,7 +106,7 @@ def test_a_checkpoint_that_cannot_be_deleted_ends_no_search(
     monkeypatch.setattr(Storage, "remove", refuse)
     for number, value in ((1, 0.5), (2, 0.9)):
         retention.ended(trial(tmp_path, number, value))
-    assert location(tmp_path) == [1, 2]
+    assert checkpoints(tmp_path) == [1, 2]
     assert told == [], "MLflow still names it"
     assert f"trials/0001 stays: [Errno {code}]" in caplog.text
 
@@ -127,7 +128,7 @@ def test_with_several_objectives_the_front_stays(tmp_path: Path) -> None:
     for record in records:
         retention.ended(record)
     assert [record.number for record in front(reversed(records), both)] == [0, 1, 3, 4, 5]
-    assert location(tmp_path) == [0, 1, 3, 4, 5]
+    assert checkpoints(tmp_path) == [0, 1, 3, 4, 5]
     records[3].state = State.PRUNED
     assert [record.number for record in front(records, both)] == [0, 1, 4, 5]
 
@@ -162,4 +163,4 @@ def test_where_all_guess_the_one_that_is_named_stays(tmp_path: Path) -> None:
     retention = CheckpointRetention(Storage(tmp_path), plan("accuracy", "macs", guessing=0.15), [], keep=3)
     for number, value in ((1, 0.1), (2, 0.12), (3, 0.11)):
         retention.ended(trial(tmp_path, number, value))
-    assert location(tmp_path) == [2]
+    assert checkpoints(tmp_path) == [2]

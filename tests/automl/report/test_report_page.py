@@ -345,8 +345,8 @@ def test_the_report_is_with_the_searchs_run_in_mlflow(
     result = run_report("made-up", storage=str(small), out="out")
     assert result.run_id == parent
     assert capsys.readouterr().err == ""
-    location = {file.path for file in store.list_artifacts(parent, "report")}
-    assert location == {"report/index.html", "report/report.json", "report/plots"}
+    artifacts = {file.path for file in store.list_artifacts(parent, "report")}
+    assert artifacts == {"report/index.html", "report/report.json", "report/plots"}
     plots = {Path(file.path).name for file in store.list_artifacts(parent, "report/plots")}
     assert plots == {f"{name}.{kind}" for name in result.plots for kind in ("svg", "png")}
     copy = store.download_artifacts(parent, "report/index.html")

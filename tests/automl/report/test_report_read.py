@@ -14,8 +14,9 @@ from attention import InputError
 from automl.report import run_report
 from automl.report.read import read_search
 from automl.storage.folder import old_folder
+from search.metric import Metric
 from search.record import State
-from search.study import FILE, read_history
+from search.study import STUDY_FILE, read_history
 
 Cli = Callable[..., tuple[int, str, str]]
 
@@ -42,7 +43,7 @@ def test_a_search_is_read_as_its_study_has_it(tmp_path: Path, few: list[FrozenTr
 
 
 def test_less_can_be_better(tmp_path: Path) -> None:
-    plan = plan_of(metric="error", maximize=False, objectives=["error"])
+    plan = plan_of(metric=Metric(name="error", maximize=False), objectives=["error"])
     trials = made_up(20, plan=plan)
     save_search(tmp_path, trials, plan=plan)
     search = read_search("made-up", str(tmp_path))
@@ -71,7 +72,7 @@ def test_confirmations_are_read_in_their_order(tmp_path: Path, few: list[FrozenT
 def test_a_search_that_is_being_written_is_read(tmp_path: Path, few: list[FrozenTrial]) -> None:
     folder = save_search(tmp_path, few)
     with old_folder("made-up", str(tmp_path)):  # as the process that runs it has it
-        with open(folder / FILE, "ab") as study:
+        with open(folder / STUDY_FILE, "ab") as study:
             study.write(b'{"op_code":4,"worker_')  # half of a write
         assert len(read_search("made-up", str(tmp_path)).trials) == len(few)
 
@@ -104,8 +105,8 @@ def place(tmp_path: Path, few: list[FrozenTrial], monkeypatch: pytest.MonkeyPatc
     monkeypatch.chdir(tmp_path)
     save_search(tmp_path / "searches", few[:3], name="good")
     save_search(tmp_path / "searches", [], name="empty")
-    (save_search(tmp_path / "searches", [], name="bare") / FILE).unlink()
-    (save_search(tmp_path / "searches", [], name="hollow") / FILE).write_bytes(b"")
+    (save_search(tmp_path / "searches", [], name="bare") / STUDY_FILE).unlink()
+    (save_search(tmp_path / "searches", [], name="hollow") / STUDY_FILE).write_bytes(b"")
     (save_search(tmp_path / "searches", few[:3], name="damaged") / "search.json").write_text("{")
     save_verdict(save_search(tmp_path / "searches", few[:3], name="torn"), {})
     (tmp_path / "file").write_text("text")
@@ -145,7 +146,7 @@ def test_a_mistake_is_told_once(arguments: tuple[str, ...], fragments: list[str]
 def test_no_study_is_made_by_looking_for_one(place: Path) -> None:
     with pytest.raises(InputError):
         run_report("bare")
-    assert not (place / "searches" / "bare" / FILE).exists()
+    assert not (place / "searches" / "bare" / STUDY_FILE).exists()
 
 
 def test_the_command_says_where_the_report_is(place: Path, cli: Cli) -> None:

@@ -14,7 +14,7 @@ import pytest
 from attention import InputError
 from automl.config.settings import Settings
 from automl.storage.folder import (
-    FILE,
+    SEARCH_FILE,
     SearchMetadata,
     find_latest,
     find_search,
@@ -26,7 +26,7 @@ from automl.storage.folder import (
 )
 from automl.storage.storage import Storage
 from search.metric import ACCURACY
-from search.record import TRIALS
+from search.record import TRIALS_FOLDER
 from search.trial_scheduler import Plan
 
 PLAN = Plan(trials=3, budget=2.0, metric=ACCURACY, objectives=["accuracy", "macs"])
@@ -78,7 +78,7 @@ def test_a_mistake_before_the_first_trial_leaves_nothing(trained: bool, stays: b
         with new_folder(settings, PLAN, fingerprint="f", data="d") as (folder, _):
             (folder / "study.journal").touch()
             if trained:
-                (folder / TRIALS).mkdir()
+                (folder / TRIALS_FOLDER).mkdir()
             raise InputError("no room")
 
     with pytest.raises(InputError, match="no room"):
@@ -207,7 +207,7 @@ DAMAGES: dict[str, Callable[[str], str]] = {
 @pytest.mark.parametrize("damage", DAMAGES)
 def test_damage_is_told(damage: str, tmp_path: Path) -> None:
     folder, _ = make(tmp_path)
-    file = folder / FILE
+    file = folder / SEARCH_FILE
     file.write_text(DAMAGES[damage](file.read_text()))
     with pytest.raises(InputError) as error, old_folder("mine", str(tmp_path)):
         pass

@@ -18,7 +18,7 @@ from automl.export.chosen import choose
 from automl.export.predict import run_predict
 from automl.report import run_report
 from automl.search.run import resume_search
-from automl.storage.folder import FILE
+from automl.storage.folder import SEARCH_FILE
 
 HOSTILE = """
 from pathlib import Path
@@ -33,9 +33,9 @@ def search(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.setenv("MLFLOW_TRACKING_URI", "http://127.0.0.1:1")  # nobody answers
     folder = fake_search(tmp_path / "searches", FOUND)
     (folder / "space.py").write_text(HOSTILE)
-    metadata = json.loads((folder / FILE).read_text())
+    metadata = json.loads((folder / SEARCH_FILE).read_text())
     metadata["settings"]["space"] = f"{folder / 'space.py'}:draw"
-    (folder / FILE).write_text(json.dumps(metadata))
+    (folder / SEARCH_FILE).write_text(json.dumps(metadata))
     return folder
 
 

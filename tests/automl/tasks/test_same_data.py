@@ -21,7 +21,7 @@ from automl.confirm.compare import run_compare
 from automl.confirm.run import run_confirm
 from automl.data import shared
 from automl.data.images import make_manifest
-from automl.data.manifest import FILE
+from automl.data.manifest import MANIFEST_FILE
 from automl.export import run as export
 from automl.export.chosen import Chosen
 from automl.export.run import run_export
@@ -169,10 +169,12 @@ def test_the_same_data_are_not(photos: Path) -> None:
 
 def test_a_list_that_is_missing_or_damaged(photos: Path) -> None:
     folder = searched(photos)
-    (folder / FILE).write_bytes(b"x")
-    with pytest.raises(InputError, match=f"{FILE}, the list of the search's images, is damaged or missing"):
+    (folder / MANIFEST_FILE).write_bytes(b"x")
+    with pytest.raises(
+        InputError, match=f"{MANIFEST_FILE}, the list of the search's images, is damaged or missing"
+    ):
         check_same(plain(photos), folder, "mine")
-    (folder / FILE).unlink()
+    (folder / MANIFEST_FILE).unlink()
     with pytest.raises(InputError, match="damaged or missing"):
         check_same(plain(photos), folder, "mine")
 
@@ -181,7 +183,7 @@ def test_a_list_that_is_missing_or_damaged(photos: Path) -> None:
 def test_a_search_that_was_killed_before_its_list_was_written(changed: bool, photos: Path) -> None:
     folder = searched(photos)
     _, metadata = find_search("mine", "searches")
-    (folder / FILE).unlink()
+    (folder / MANIFEST_FILE).unlink()
     if changed:
         change(photos, "changed", "train")
     mend_manifest(folder, metadata, plain(photos))
@@ -212,7 +214,7 @@ def test_where_the_storage_has_the_images_nothing_can_have_changed(photos: Path)
     _, metadata = find_search("mine", "searches")
     task = open_task(plain(photos), HERE)
     try:
-        shared.use(task.share(Storage("searches"), folder, ("train", "validation")))
+        shared.use(task.share_data(Storage("searches"), folder, ("train", "validation")))
         change(photos, "changed", "train")
         shared.recall(folder, Storage("searches"))
         check_same(plain(photos), folder, "mine", ("train", "validation"))

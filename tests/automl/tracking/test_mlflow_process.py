@@ -16,7 +16,7 @@ from automl.tracking.run_spec import RunSpec, below
 from automl.tracking.tags import BEST, SEARCH, TRIAL
 from automl.tracking.tracker import Tracker
 from search.config import TrialConfig
-from search.record import CHECKPOINT, State, TrialRecord
+from search.record import CHECKPOINT_FILE, State, TrialRecord
 
 
 def run_spec(folder: Path) -> RunSpec:
@@ -32,7 +32,7 @@ def run_spec(folder: Path) -> RunSpec:
 def trained(number: int, folder: Path) -> TrialRecord:
     made = TrialRecord(number, TrialConfig(), state=State.COMPLETE)
     made.history = [{"epoch": 1.0, "accuracy": 0.5}, {"epoch": 2.0, "accuracy": 0.75}]
-    Storage(folder / made.folder).write(CHECKPOINT, b"")
+    Storage(folder / made.folder).write(CHECKPOINT_FILE, b"")
     return made
 
 

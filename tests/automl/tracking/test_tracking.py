@@ -23,8 +23,7 @@ from automl.tracking.tracker import Tracker
 from automl.tracking.writer import _ENDS, MlflowWriter, flat
 from search.config import Model, TrialConfig
 from search.metric import ACCURACY
-from search.record import CHECKPOINT as FILE
-from search.record import Report, State, TrialRecord
+from search.record import CHECKPOINT_FILE, Report, State, TrialRecord
 from search.search_scheduler import SearchScheduler
 from search.spaces import SPACES
 from search.study import create_study
@@ -70,7 +69,7 @@ def learn(tracker: Tracker, record: TrialRecord, values: list[float]) -> None:
     for value in values:
         step = len(record.history) + 1
         record.history.append({"epoch": step, "accuracy": value, "loss": 1 - value, "time": 1e9 + step})
-        tracker.writer.run_spec.checkpoint(record).write(FILE, b"")
+        tracker.writer.run_spec.checkpoint(record).write(CHECKPOINT_FILE, b"")
         tracker.reported(record)
 
 
@@ -331,7 +330,7 @@ def test_a_checkpoint_that_went_is_no_longer_there(store: MlflowClient, tmp_path
     live(tracker, record, State.COMPLETE, [0.5])
     assert tracker.drain() == 0
     assert find_run(tracker.runs[0]).checkpoint == Storage(tmp_path / "0")
-    (tmp_path / "0" / FILE).unlink()
+    (tmp_path / "0" / CHECKPOINT_FILE).unlink()
     tracker.update(record)
     assert tracker.drain() == 0
     with pytest.raises(InputError, match=r"has no checkpoint: .*--keep"):

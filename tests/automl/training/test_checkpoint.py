@@ -13,12 +13,12 @@ from hypothesis import strategies as st
 from attention import InputError
 from automl.storage.storage import Storage
 from automl.training import checkpoint
-from automl.training.loop import State, fit, start
+from automl.training.loop import TrainingState, fit, start
 from search.config import TrialConfig
 
 
 @pytest.fixture(scope="module")
-def state() -> State:
+def state() -> TrainingState:
     task = Regression(epochs=1)
     state = start(task)
     list(fit(task, state))
@@ -31,12 +31,12 @@ PROFILE = {"params": 4, "time_ratio": 1.25}
 
 
 @pytest.fixture
-def saved(tmp_path: Path, state: State) -> Path:
+def saved(tmp_path: Path, state: TrainingState) -> Path:
     checkpoint.save(Storage(tmp_path), CONFIG, state, HISTORY, PROFILE)
-    return tmp_path / checkpoint.NAME
+    return tmp_path / checkpoint.CHECKPOINT_FILE
 
 
-def test_round_trip(saved: Path, state: State) -> None:
+def test_round_trip(saved: Path, state: TrainingState) -> None:
     content = checkpoint.read(Storage(saved.parent), CPU)
     assert TrialConfig.from_json(content["config"]) == CONFIG
     assert (content["history"], content["profile"]) == (HISTORY, PROFILE)
@@ -50,12 +50,12 @@ def test_round_trip(saved: Path, state: State) -> None:
     assert all(torch.equal(ours[i][key], theirs[i][key]) for i in ours for key in ours[i])
 
 
-def test_a_later_one_replaces_an_earlier_one(saved: Path, state: State) -> None:
+def test_a_later_one_replaces_an_earlier_one(saved: Path, state: TrainingState) -> None:
     history = [*HISTORY, {"epoch": 2, "error": 0.125}]
     checkpoint.save(Storage(saved.parent), CONFIG, state, history)
     content = checkpoint.read(Storage(saved.parent), CPU)
     assert (content["history"], content["profile"]) == (history, {})
-    assert [file.name for file in saved.parent.iterdir()] == [checkpoint.NAME]
+    assert [file.name for file in saved.parent.iterdir()] == [checkpoint.CHECKPOINT_FILE]
 
 
 class Dangerous:
@@ -129,7 +129,7 @@ def test_any_flipped_byte_is_told_or_harmless(data: st.DataObject, saved: Path) 
     changed[position] ^= data.draw(st.integers(1, 255))
     damaged = saved.parent / "damaged"
     damaged.mkdir(exist_ok=True)
-    (damaged / checkpoint.NAME).write_bytes(changed)
+    (damaged / checkpoint.CHECKPOINT_FILE).write_bytes(changed)
     try:
         content = checkpoint.read(Storage(damaged), CPU)
     except InputError:
@@ -138,7 +138,7 @@ def test_any_flipped_byte_is_told_or_harmless(data: st.DataObject, saved: Path) 
 
 
 def test_a_writer_that_dies_leaves_the_old_file(
-    saved: Path, state: State, monkeypatch: pytest.MonkeyPatch
+    saved: Path, state: TrainingState, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     before = saved.read_bytes()
 

@@ -66,8 +66,8 @@ def test_a_person_who_stops_a_training_keeps_what_there_is(store: MlflowClient) 
         run_train(tiny(training={"epochs": 3}), runtime=HERE, tell=stop)
     run = only_run(store)
     assert run.info.status == "FAILED"
-    location = Path(run.data.tags["automl.training.checkpoint"]) / checkpoint.NAME
-    assert checkpoint.read(Storage(location.parent), CPU)["epoch"] == 1
+    file = Path(run.data.tags["automl.training.checkpoint"]) / checkpoint.CHECKPOINT_FILE
+    assert checkpoint.read(Storage(file.parent), CPU)["epoch"] == 1
 
 
 def test_trainings_of_one_second_do_not_meet(store: MlflowClient, monkeypatch: pytest.MonkeyPatch) -> None:

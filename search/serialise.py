@@ -1,0 +1,203 @@
+"""Dataclasses as JSON, and back.
+
+Reading refuses unknown keys and reports all that is wrong at once, because a person who mends one mistake at
+a time mends them after one long wait each. A class may have a form of its own, as methods `to_json` and
+`from_json`; a part may have `problems()`, which yields what is wrong with its values; and a class method
+`json_types(value)` gives the types of fields that depend on other ones.
+"""
+
+import json
+import os
+import types
+from collections.abc import Mapping, Sequence
+from dataclasses import MISSING, fields, is_dataclass
+from difflib import get_close_matches
+from enum import Enum
+from pathlib import Path
+from typing import Any, Literal, TypeVar, Union, get_args, get_origin, get_type_hints
+
+from attention import InputError
+
+T = TypeVar("T")
+
+
+def to_json(value: Any) -> Any:
+    """Plain dictionaries, lists, strings, numbers, true, false and null."""
+    if hasattr(value, "to_json"):
+        return value.to_json()
+    if is_dataclass(value):
+        return fields_to_json(value)
+    if isinstance(value, Enum):
+        return value.value
+    if isinstance(value, Mapping):
+        return {str(key): to_json(item) for key, item in value.items()}
+    if isinstance(value, list | tuple):
+        return [to_json(item) for item in value]
+    return value
+
+
+def fields_to_json(value: Any) -> dict[str, Any]:
+    """Of a dataclass, whether or not it has a form of its own."""
+    return {field.name: to_json(getattr(value, field.name)) for field in fields(value)}
+
+
+def from_json(kind: type[T], value: object, name: str, *, strict: bool = True) -> T:
+    """The inverse of `to_json`, as the dataclass `kind`; what is left out takes its default.
+
+    name: of the whole, in messages. strict: refuse unknown keys.
+    Raises InputError that names every problem.
+    """
+    problems: list[str] = []
+    read = _object(kind, value, "", problems, strict)
+    if problems:
+        raise InputError(together(name, problems))
+    assert isinstance(read, kind)
+    return read
+
+
+def read_json(kind: type[T], file: Path, *, format: int | None = None, strict: bool = True) -> T:
+    """The dataclass that `write_json` has written. Raises InputError for what it cannot have written."""
+    try:
+        value = json.loads(file.read_text())
+        if format is not None and (not isinstance(value, dict) or value.pop("format", None) != format):
+            raise InputError(f"its format is not {format}")
+        return from_json(kind, value, "content", strict=strict)
+    except (OSError, ValueError) as error:  # InputError is a ValueError
+        raise InputError(f"{file} is corrupt or in an unsupported format ({error})") from error
+
+
+def write_json(file: Path, value: Any, *, format: int | None = None) -> None:
+    """Write a value as JSON, atomically."""
+    content = to_json(value)
+    if format is not None:
+        content = {"format": format, **content}
+    new = file.with_name(f"{file.name}.{os.getpid()}")
+    new.write_text(json.dumps(content, indent=2))
+    os.replace(new, file)
+
+
+def together(name: str, problems: Sequence[str]) -> str:
+    """One message of all problems."""
+    if len(problems) == 1:
+        return f"{name}: {problems[0]}"
+    return "\n  ".join([f"{name}: {len(problems)} problems", *problems])
+
+
+def _object(kind: Any, value: object, where: str, problems: list[str], strict: bool) -> Any:
+    """`value` as the dataclass `kind`, or None with what is wrong with it added to `problems`."""
+    if not isinstance(value, Mapping):
+        problems.append(f"{where.rstrip('.') or 'the whole'} must be an object; got {value!r}")
+        return None
+    begun = len(problems)
+    known = {field.name: field for field in fields(kind)}
+    for key in value if strict else ():
+        if key not in known:
+            near = get_close_matches(str(key), known, n=1)
+            hint = f" Did you mean {near[0]!r}?" if near else ""
+            problems.append(f"unknown key {where + str(key)!r}; known: {', '.join(known)}.{hint}")
+    hints, read = get_type_hints(kind), {}
+    if hasattr(kind, "json_types"):
+        try:
+            hints |= kind.json_types(value)
+        except InputError as error:
+            problems.append(str(error))
+            return None
+    whole = True
+    for key, field in known.items():
+        if key in value:
+            before = len(problems)
+            item = _value(hints[key], value[key], f"{where}{key}", problems, strict)
+            if len(problems) == before:
+                read[key] = item
+        elif field.default is MISSING and field.default_factory is MISSING:
+            problems.append(f"{where}{key} is missing")
+            whole = False
+    if hasattr(kind, "problems"):
+        if not whole:
+            return None
+        part = kind(**read)  # a value of the wrong type stands aside, so that the others are checked
+        problems += part.problems()
+        return part
+    if len(problems) > begun:
+        return None
+    try:
+        return kind(**read)
+    except InputError as error:
+        if not where:
+            raise
+        problems.append(f"{where.rstrip('.')}: {error}")
+        return None
+
+
+def _value(kind: Any, value: object, name: str, problems: list[str], strict: bool) -> Any:
+    """`value` as `kind`, or anything with what is wrong with it added to `problems`."""
+    origin, arguments = get_origin(kind), get_args(kind)
+    if kind is Any:
+        return value
+    if origin in (Union, types.UnionType):
+        rest = [argument for argument in arguments if argument is not type(None)]
+        if len(rest) < len(arguments) and value is None:
+            return None
+        if len(rest) == 1 and not (isinstance(rest[0], type) and not is_dataclass(rest[0])):
+            return _value(rest[0], value, name, problems, strict)
+        return _plain(arguments, value, name, problems)
+    if origin is Literal:
+        if value not in arguments:
+            problems.append(f"{name} must be one of {', '.join(map(str, arguments))}; got {value!r}")
+        return value
+    if isinstance(origin or kind, type):
+        if issubclass(origin or kind, Mapping):
+            return _mapping(arguments, value, name, problems, strict)
+        if issubclass(origin or kind, Sequence) and kind is not str:
+            return _sequence(origin or kind, arguments, value, name, problems, strict)
+        if issubclass(kind, Enum):
+            choices = [choice.value for choice in kind]
+            if value not in choices:
+                problems.append(f"{name} must be one of {', '.join(map(str, choices))}; got {value!r}")
+                return None
+            return kind(value)
+        if hasattr(kind, "from_json"):
+            try:
+                return kind.from_json(value)
+            except InputError as error:
+                problems.append(f"{name}: {error}")
+                return None
+        if is_dataclass(kind):
+            return _object(kind, value, f"{name}.", problems, strict)
+    return _plain((kind,), value, name, problems)
+
+
+def _mapping(kinds: Any, value: object, name: str, problems: list[str], strict: bool) -> Any:
+    if not isinstance(value, Mapping):
+        problems.append(f"{name} must be an object; got {value!r}")
+        return None
+    if not kinds:
+        return dict(value)
+    return {
+        key: _value(kinds[1], item, f"{name} at {key!r}", problems, strict) for key, item in value.items()
+    }
+
+
+def _sequence(kind: Any, kinds: Any, value: object, name: str, problems: list[str], strict: bool) -> Any:
+    if not isinstance(value, list | tuple):
+        problems.append(f"{name} must be a list; got {value!r}")
+        return None
+    fixed = kind is tuple and ... not in kinds
+    if fixed and len(value) != len(kinds):
+        problems.append(f"{name} must have {len(kinds)} values; got {value!r}")
+        return None
+    each = kinds if fixed else [kinds[0] if kinds else Any] * len(value)
+    read = [
+        _value(one, item, f"{name}[{i}]", problems, strict)
+        for i, (one, item) in enumerate(zip(each, value, strict=True))
+    ]
+    return tuple(read) if kind is tuple else read
+
+
+def _plain(allowed: Sequence[Any], value: object, name: str, problems: list[str]) -> Any:
+    if float in allowed and type(value) is int:
+        return float(value)
+    if type(value) not in allowed:
+        expected = " or ".join("null" if a is type(None) else a.__name__ for a in allowed)
+        problems.append(f"{name} must be {expected}; got {value!r}")
+    return value
