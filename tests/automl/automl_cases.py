@@ -12,6 +12,7 @@ from automl.config.runtime import Runtime
 from automl.data.manifest import Manifest
 from automl.tasks import Task, open_task
 from automl.tasks.base import Part, Split
+from automl.tasks.deployment import Deployment
 from automl.tasks.evaluator import Evaluator
 from search.config import ImageData, ImageTraining, Model, TrialConfig
 from search.metric import Metric
@@ -106,12 +107,8 @@ class Regression(Task):
     def manifest(cls, config: TrialConfig) -> Manifest:
         return Manifest.of({"train": [("line", "y", bytes(16))]})
 
-    @property
-    def labels(self) -> list[str]:
-        return ["y"]
+    def deployment(self, model: nn.Module) -> Deployment:
+        return Deployment(module=model, inputs={"x": self.x[:2]}, outputs=["y"])
 
-    def raw(self, split: Split, count: int) -> Tensor:
-        return self.x[:count]
-
-    def artifact(self, model: nn.Module) -> tuple[nn.Module, Tensor]:
-        return model, self.x[:2]
+    def model_inputs(self, split: Split, count: int) -> dict[str, Tensor]:
+        return {"x": self.x[:count]}
