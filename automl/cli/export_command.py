@@ -1,13 +1,13 @@
 """`automl export` and `automl predict`."""
 
 import json
-from dataclasses import asdict
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
 from automl.cli.options import Json, StorageOption
+from search.serialise import to_json
 
 
 def export(
@@ -69,4 +69,4 @@ def predict(
     for prediction in predictions:
         print(f"{prediction.image}: {prediction.label} ({prediction.probability:.1%})")
     if as_json:
-        print(json.dumps([asdict(prediction) for prediction in predictions]))
+        print(json.dumps(to_json(predictions)))
