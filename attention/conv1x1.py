@@ -16,7 +16,7 @@ class GatedConv1x1(Gated):
         super().__init__(channels)
         self.conv = nn.Linear(channels, channels, bias=False)
 
-    def attend(self, x: Tensor) -> Tensor:
+    def attend(self, x: Tensor, mask: Tensor | None) -> Tensor:
         return project(self.conv, x)  # (B, N, C)
 
 

@@ -55,12 +55,15 @@ class DecomposedAttention(Gated):
         self.value = nn.Linear(channels, values)
         self.reprojection = nn.Linear(values, channels)
 
-    def attend(self, x: Tensor) -> Tensor:
+    def attend(self, x: Tensor, mask: Tensor | None) -> Tensor:
         q, k, v = (self._heads(project(layer, x)) for layer in (self.query, self.key, self.value))
+        if mask is not None:  # a key that adds nothing to the context
+            nothing = float("-inf") if self.normalisation == "softmax" else 0.0
+            k = k.masked_fill(~mask[:, None, :, None], nothing)
         if self.normalisation == "softmax":
             q, k = q.softmax(dim=-1), k.softmax(dim=-2)
         elif self.normalisation == "scaling":
-            root = x.shape[1] ** 0.5
+            root = x.shape[1] ** 0.5 if mask is None else mask.sum(1).to(x.dtype).sqrt().view(-1, 1, 1, 1)
             q, k = q / root, k / root
         update = q @ (k.mT @ v)  # (B, heads, N, d_v)
         return project(self.reprojection, update.transpose(1, 2).flatten(2))  # (B, N, C)

@@ -2,9 +2,15 @@
 
 from abc import ABC, abstractmethod
 from dataclasses import dataclass
+from typing import Literal
 
 import torch
 from torch import Tensor, nn
+
+from attention.padding import current_mask
+
+# Where channels are: `(B, C, *spatial)`, as convolutions have it, or `(B, *spatial, C)`, as linear layers.
+Layout = Literal["BC*", "B*C"]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -25,11 +31,16 @@ class Cost:
 class Gated(nn.Module, ABC):
     """A residual update of a feature map, behind one scalar gate that starts at zero.
 
-    Shape: `(B, C, *spatial)` with one, two or three spatial dimensions -> the same shape, dtype and
-    memory format. A new module is exactly the identity, so it can enter a trained network.
+    Shape: `(B, C, *spatial)` with one, two or three spatial dimensions, or `(B, *spatial, C)` where `layout`
+    is `B*C` -> the same shape, dtype and memory format. A new module is exactly the identity, so it can
+    enter a trained network.
+
+    Inside `attention.padding.padding(mask)` real positions look at real ones alone, whatever stands in the
+    others, and those are returned as they are.
     """
 
     site = ""  # where it sits in a model
+    layout: Layout = "BC*"  # of the features there
 
     # True where products are summed over all positions: N squares of features overflow float16, so
     # such a module works in float32 wherever float16 is asked for. bfloat16 has the range.
@@ -41,26 +52,42 @@ class Gated(nn.Module, ABC):
         self.gamma = nn.Parameter(torch.zeros(1))
 
     @abstractmethod
-    def attend(self, x: Tensor) -> Tensor:
-        """The update of every position from all of them: `(B, N, C)` -> `(B, N, C)`."""
+    def attend(self, x: Tensor, mask: Tensor | None) -> Tensor:
+        """The update of every position from all of them: `(B, N, C)` -> `(B, N, C)`.
+
+        mask: bool `(B, N)`, True at the positions that may be looked at, one at least in every row; None
+            where all may be. `x` is zero at the others, and what is returned for them does not matter if it
+            is finite.
+        """
 
     def forward(self, x: Tensor) -> Tensor:
-        if not 3 <= x.ndim <= 5 or x.shape[1] != self.channels:
+        last = self.layout == "B*C"
+        if not 3 <= x.ndim <= 5 or x.shape[-1 if last else 1] != self.channels:
+            taken = f"(B, *spatial, {self.channels})" if last else f"(B, {self.channels}, *spatial)"
             raise ValueError(
-                f"{type(self).__name__}({self.channels}) takes (B, {self.channels}, *spatial) with one to "
-                f"three spatial dimensions; got {tuple(x.shape)}"
+                f"{type(self).__name__}({self.channels}) takes {taken} with one to three spatial dimensions; "
+                f"got {tuple(x.shape)}"
             )
+        spatial = x.shape[1:-1] if last else x.shape[2:]
         # Positions first: a view of the input, whether it is contiguous or channels_last.
-        tokens = x.flatten(2).transpose(1, 2)  # (B, N, C)
+        tokens = x.flatten(1, -2) if last else x.flatten(2).transpose(1, 2)  # (B, N, C)
+        mask, visible = current_mask(x.shape[0], spatial), None
+        if mask is not None:
+            tokens = tokens.masked_fill(~mask.unsqueeze(2), 0)
+            visible = mask | ~mask.any(1, keepdim=True)  # a softmax over nothing would be NaN
         if self.sums_over_positions and _is_half(x):
             with torch.autocast(x.device.type, enabled=False):
-                update = self.attend(tokens.float())
+                update = self.attend(tokens.float(), visible)
         else:
-            update = self.attend(tokens)
+            update = self.attend(tokens, visible)
         if update.dtype == torch.float16:
             update = update.float()  # the gate's gradient is a sum over the whole batch
-        update = self.gamma.to(update.dtype) * update
-        y: Tensor = x + update.to(x.dtype).transpose(1, 2).unflatten(2, x.shape[2:])
+        if mask is not None:
+            update = update.masked_fill(~mask.unsqueeze(2), 0)
+        update = (self.gamma.to(update.dtype) * update).to(x.dtype)
+        y: Tensor = x + (
+            update.unflatten(1, spatial) if last else update.transpose(1, 2).unflatten(2, spatial)
+        )
         return y
 
     def extra_repr(self) -> str:

@@ -27,10 +27,11 @@ class MultiHeadAttention(Gated):
         nn.init.zeros_(self.in_proj.bias)
         nn.init.zeros_(self.out_proj.bias)
 
-    def attend(self, x: Tensor) -> Tensor:
+    def attend(self, x: Tensor, mask: Tensor | None) -> Tensor:
         qkv = project(self.in_proj, x)  # (B, N, 3C)
         q, k, v = qkv.unflatten(2, (3, self.heads, -1)).permute(2, 0, 3, 1, 4).unbind()  # (B, heads, N, d)
-        update = F.scaled_dot_product_attention(q, k, v)
+        keys = None if mask is None else mask[:, None, None]  # (B, 1, 1, N)
+        update = F.scaled_dot_product_attention(q, k, v, attn_mask=keys)
         return project(self.out_proj, update.transpose(1, 2).flatten(2))  # (B, N, C)
 
 

@@ -8,6 +8,7 @@ The softmax runs over the positions of f for each position of g, so g asks and f
 `scaled_dot_product_attention` with query g, key f, value h and scale 1.
 """
 
+import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 from torch.nn.utils.parametrizations import spectral_norm
@@ -30,13 +31,15 @@ class SelfAttention(Gated):
         for layer in (self.f, self.g, self.h):
             spectral_norm(layer)
 
-    def attend(self, x: Tensor) -> Tensor:
+    def attend(self, x: Tensor, mask: Tensor | None) -> Tensor:
         f, g, h = (project(layer, x).unsqueeze(1) for layer in (self.f, self.g, self.h))  # (B, 1, N, d)
-        if x.device.type == "cpu" and x.shape[1] >= FUSED_FROM:
+        N = x.shape[1]  # a symbol in an export for any length
+        if x.device.type == "cpu" and not isinstance(N, torch.SymInt) and N >= FUSED_FROM:
             # The fused kernel for CPUs wants one width. Zeros change no product, and spare the N x N
             # weights: 305 ms instead of 1073 at N = 4096, C = 64 in bfloat16 on two cores.
             f, g = (F.pad(t, (0, h.shape[-1] - t.shape[-1])) for t in (f, g))
-        return F.scaled_dot_product_attention(g, f, h, scale=1.0).squeeze(1)  # (B, N, C)
+        keys = None if mask is None else mask[:, None, None]  # (B, 1, 1, N): those that f answers for
+        return F.scaled_dot_product_attention(g, f, h, attn_mask=keys, scale=1.0).squeeze(1)  # (B, N, C)
 
 
 def inner_channels(channels: int) -> int:

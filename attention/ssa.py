@@ -14,6 +14,7 @@ has no effect, since spectral normalisation recomputes the weight from its own c
 
 from typing import Literal, get_args
 
+import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 from torch.nn.utils import parametrize
@@ -48,16 +49,26 @@ class SimpleSelfAttention(Gated):
     def _parametrize(self) -> None:
         spectral_norm(self.conv)
 
-    def attend(self, x: Tensor) -> Tensor:
+    def attend(self, x: Tensor, mask: Tensor | None) -> Tensor:
         weight = self.conv.weight.to(x.dtype)  # (C, C, ks)
         if weight.shape[-1] == 1:
             h = F.linear(x, weight.squeeze(-1))  # (B, N, C)
+        elif mask is None:
+            h = _along_positions(weight, x)
         else:
-            h = F.conv1d(x.mT, weight, padding=weight.shape[-1] // 2).mT
+            # Neighbours are the next real positions, wherever padding stands: these move together and back.
+            place = (mask.long().cumsum(1) - 1).clamp(min=0).unsqueeze(2).expand_as(x)
+            together = torch.zeros_like(x).scatter_add(1, place, x)  # of the others, zeros are added
+            h = _along_positions(weight, together).gather(1, place)
         # Rows are positions here, so every product of the equation appears transposed.
         if resolve(self.order, channels=self.channels, positions=x.shape[1]) == "xxt-first":
             return h @ (x.mT @ x)  # (B, N, C) @ (B, C, C)
         return (h @ x.mT) @ x  # (B, N, N) @ (B, N, C)
+
+
+def _along_positions(weight: Tensor, x: Tensor) -> Tensor:
+    """The convolution of `(B, N, C)` along N, zeros beyond its ends."""
+    return F.conv1d(x.mT, weight, padding=weight.shape[-1] // 2).mT
 
 
 class SymmetricSelfAttention(SimpleSelfAttention):
@@ -74,10 +85,13 @@ class _Symmetric(nn.Module):
 
 
 def resolve(order: Order, *, channels: int, positions: int) -> Order:
-    """The order that is meant by `order` for N = `positions` and C = `channels`."""
+    """The order that is meant by `order` for N = `positions` and C = `channels`.
+
+    Where N is a symbol, as of an export for any length, it is the one whose cost grows with N alone.
+    """
     if order != "auto":
         return order
-    return "xxt-first" if positions >= channels else "conv-first"
+    return "xxt-first" if isinstance(positions, torch.SymInt) or positions >= channels else "conv-first"
 
 
 def cost(channels: int, positions: int, *, ks: int = 1, order: Order = "auto") -> Cost:

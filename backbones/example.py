@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from typing import Any, TypeAlias
 
 from torch import Tensor, nn
-from torch.utils._pytree import tree_leaves
+from torch.utils._pytree import tree_leaves, tree_map_only
 
 from attention import InputError
 
@@ -64,6 +64,4 @@ def _first(example: Example) -> tuple[Tensor, Any]:
 
 
 def _shapes(value: Any) -> str:
-    if isinstance(value, Tensor):
-        return str(tuple(value.shape))
-    return f"[{', '.join(_shapes(v) for v in value)}]" if isinstance(value, list | tuple) else repr(value)
+    return repr(tree_map_only(Tensor, lambda tensor: tuple(tensor.shape), value))

@@ -7,6 +7,8 @@ import torch
 from torch import Tensor, nn
 
 from attention import Gated, InputError, Spec, unknown
+from backbones.example import Example
+from backbones.output import feature_map, with_feature_map
 from backbones.sites import sites
 
 Placement = Mapping[str, Spec]
@@ -16,13 +18,17 @@ Placement = Mapping[str, Spec]
 NAME = "site_attention"
 
 
-def insert(model: nn.Module, placement: Placement, example: Tensor | None = None) -> nn.Module:
+def insert(model: nn.Module, placement: Placement, example: Example | None = None) -> nn.Module:
     """Put one module at each site of `placement`, in place, and return `model`.
 
     New modules are the identity and draw their weights apart, so neither the model's output nor the
-    state of torch's generator changes. `example` is an input the model can take, `(B, C, *spatial)`;
-    where it is not given it is made from the model's first convolution, with 128 positions along each
+    state of torch's generator changes. `example` is what the model can take, as for `sites`; where it
+    is not given it is an input made from the model's first convolution, with 128 positions along each
     dimension. Sites hold for every input size; the example only serves to find them.
+
+    A `nn.TransformerEncoderLayer` with a module in it runs without torch's fused evaluation path, as it does
+    in training, and so does the `nn.TransformerEncoder` around it, whose outputs at masked positions are then
+    no zeros.
 
     Raises InputError for a site that the model lacks, one that is taken already, and options that do
     not fit the channels of their site.
@@ -45,8 +51,11 @@ def insert(model: nn.Module, placement: Placement, example: Tensor | None = None
                 raise InputError(f"{spec} at site {name!r}: {error}") from None
             modules[name] = module.to(like.device, like.dtype).train(model.training)
     for name, module in modules.items():
-        module.site = name
+        module.site, module.layout = name, found[name].layout
         _attach(model.get_submodule(found[name].path), module)
+    for encoder in (m for m in model.modules() if isinstance(m, nn.TransformerEncoder)):
+        if any(isinstance(module, Gated) for module in encoder.layers.modules()):
+            encoder.use_nested_tensor = False  # nested tensors are for the fused layers alone
     return model
 
 
@@ -61,8 +70,10 @@ def _attach(host: nn.Module, attention: nn.Module) -> None:
         host.register_forward_hook(_apply)
 
 
-def _apply(host: nn.Module, args: Any, output: Tensor) -> Any:
-    return getattr(host, NAME)(output)
+def _apply(host: nn.Module, args: Any, output: Any) -> Any:
+    found = feature_map(output)
+    assert found is not None, "a site returns a feature map"
+    return with_feature_map(output, getattr(host, NAME)(found))
 
 
 def _default(model: nn.Module) -> Tensor:

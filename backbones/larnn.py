@@ -107,16 +107,14 @@ class Layer(nn.Module):
             x, h, a = (m.weight for m in (self.from_input, self.from_hidden, self.from_attention))
             bias = self.from_input.bias
         scale = math.sqrt(self.kind.heads / H)
-        query_x, query_h = (self.query.weight * scale).split([C, H], 1)
+        query = torch.cat([self.query.weight, self.query.bias.unsqueeze(1)], 1) * scale
         maps = torch.cat([self.keys.weight, self.values.weight])  # (2H, H + P)
         key_bias = torch.zeros_like(self.values.bias) if self.keys.bias is None else self.keys.bias
+        map_bias = torch.cat([key_bias, self.values.bias]).unsqueeze(1)
         return Weights(
-            input=torch.cat([x, query_x]),
-            input_bias=torch.cat([bias, self.query.bias * scale]),
-            hidden=torch.cat([h, query_h]),
+            inputs=torch.cat([torch.cat([x, h, bias.unsqueeze(1)], 1), query]),
             attention=a,
-            memory=maps[:, :H],
-            bias=torch.cat([key_bias, self.values.bias]),
+            memory=torch.cat([maps[:, :H], map_bias], 1),
             places=self.places @ maps[:, H:].t() if self.places.shape[1] else None,
         )
 
@@ -169,11 +167,10 @@ class WindowNorm(nn.Module):
         shift = self.bias - self.running_mean[H:] * scale[H:]
         rows = F.pad(scale[:H], (4 * H, 0), value=1.0)
         added = F.pad(weights.attention @ shift, (0, H))
+        inputs = weights.inputs * rows.unsqueeze(1)
         return replace(
             weights,
-            input=weights.input * rows.unsqueeze(1),
-            input_bias=weights.input_bias * rows + added,
-            hidden=weights.hidden * rows.unsqueeze(1),
+            inputs=inputs + F.pad(added.unsqueeze(1), (inputs.shape[1] - 1, 0)),
             attention=weights.attention * scale[H:],
         )
 

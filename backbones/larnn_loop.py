@@ -1,18 +1,17 @@
 """The loop over time of a LARNN layer, twice: as it reads, and as it is quick.
 
-For t = 0 .. T - 1, with h_0 = c_0 = 0 and the memory m_j = memory c_j + bias of each state c_j:
+For t = 0 .. T - 1, with h_0 = c_0 = 0 and the memory m_j = memory (c_j, 1) of each state c_j:
 
-    o, i, f, g, q = input x_t + input_bias + hidden h_t
+    o, i, f, g, q = inputs (x_t, h_t, 1)
     a = sum over j of softmax_j(q . keys of m_j) values of m_j   over the `window` latest states c_j, j <= t
     o, i, f, g += attention a
     c_t+1 = sigmoid(f) c_t + sigmoid(i) tanh(g)
     h_t+1 = sigmoid(o) elu(c_t+1)                              or tanh
 
 `steps` runs this with torch's operations, one after the other: it is what is exported, and what the quick one is
-tested against. `run` computes the same. What makes it quick: nothing for autograd to record; the input's part is
-one product for all steps; the memory of a state is computed once, when it is written, not again at each of the
+tested against. `run` computes the same. What makes it quick: nothing for autograd to record; the memory of a state is computed once, when it is written, not again at each of the
 `window` steps that look at it, and lies where the next steps find their window as one slice; the backward pass is
-written out, and the gradient of each weight is one product after the loop. The softmax, `window` x heads values a
+written out. The softmax, `window` x heads values a
 step, is computed again in the backward pass and not kept. Features come before the batch, (H, B): what is split
 or summed is features, in rows of B neighbours, of which a processor takes many at a time.
 
@@ -29,23 +28,29 @@ import torch.nn.functional as F
 from torch import Tensor
 from torch.autograd.function import once_differentiable
 
+elu_backward = torch.ops.aten.elu_backward.grad_input
+sigmoid_backward = torch.ops.aten.sigmoid_backward.grad_input
+softmax_backward = torch.ops.aten._softmax_backward_data.out
+tanh_backward = torch.ops.aten.tanh_backward.grad_input
+
 
 @dataclass(frozen=True, kw_only=True)
 class Weights:
     """What one layer of H units multiplies by, for an input of C channels.
 
-    input: (5H, C) and input_bias: (5H), to the gates and the query. hidden: (5H, H). attention: (4H, H).
-    memory: (2H, H) and bias: (2H), to keys and values. places: (window, 2H), what its place in the window, the
-    latest last, adds to a state's memory; or None.
+    inputs: (5H, C + H + 1), from input, hidden state and a one to the gates and the query.
+    attention: (4H, H), from what was found to the gates. memory: (2H, H + 1), from a state and a one to its keys
+    and values. places: (window, 2H), what its place in the window, the latest last, adds to them; or None.
     """
 
-    input: Tensor
-    input_bias: Tensor
-    hidden: Tensor
+    inputs: Tensor
     attention: Tensor
     memory: Tensor
-    bias: Tensor
     places: Tensor | None
+
+    @property
+    def hidden(self) -> int:
+        return self.attention.shape[1]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -89,12 +94,12 @@ def attend(query: Tensor, memory: Tensor, heads: int) -> Tensor:
 
 def steps(x: Tensor, weights: Weights, kind: Kind, norm: Norm | None = None) -> Result:
     """One step after the other. x: (B, C, T)."""
-    H = weights.hidden.shape[1]
-    inputs = F.linear(x.permute(2, 0, 1), weights.input, weights.input_bias).transpose(1, 2)  # (T, 5H, B)
+    H = weights.hidden
     h = c = x.new_zeros(H, x.shape[0])
+    one = torch.ones_like(h[:1])
     memories, states, means, variances = [], [], [], []
     for t in range(x.shape[2]):
-        memories.append(weights.memory @ c + weights.bias.unsqueeze(1))
+        memories.append(weights.memory @ torch.cat([c, one]))
         memory = torch.stack(memories[-kind.window :])  # (n, 2H, B)
         if weights.places is not None:
             memory = memory + weights.places[-len(memory) :].unsqueeze(2)
@@ -109,7 +114,7 @@ def steps(x: Tensor, weights: Weights, kind: Kind, norm: Norm | None = None) -> 
             memory = memory + F.pad(norm.bias, (H, 0)).unsqueeze(1)
             means.append(mean.detach().flatten())
             variances.append(variance.detach().flatten())
-        gates, query = (inputs[t] + weights.hidden @ h).split([4 * H, H])
+        gates, query = (weights.inputs @ torch.cat([x[:, :, t].t(), h, one])).split([4 * H, H])
         o, i, f, g = (gates + weights.attention @ attend(query, memory, kind.heads)).chunk(4)
         c = f.sigmoid() * c + i.sigmoid() * g.tanh()
         h = o.sigmoid() * (F.elu(c) if kind.elu else c.tanh())
@@ -128,9 +133,8 @@ def is_quick(weights: Weights, kind: Kind) -> bool:
 def run(x: Tensor, weights: Weights, kind: Kind, norm: Norm | None = None) -> Result:
     """What `steps` computes, quickly, where `is_quick`."""
     assert is_quick(weights, kind)
-    w = weights
-    x = x.permute(2, 1, 0).contiguous()  # (T, C, B)
-    arguments = (x, w.input, w.input_bias, w.hidden, w.attention, w.memory, w.bias, w.places)
+    x = x.permute(2, 1, 0)  # (T, C, B)
+    arguments = (x, weights.inputs, weights.attention, weights.memory, weights.places)
     if norm is None:
         return Result(states=_Run.apply(*arguments, None, None, None, 0.0, kind).permute(2, 1, 0))
     states, mean, variance = _Run.apply(*arguments, norm.weight, norm.bias, norm.seen, norm.eps, kind)
@@ -138,18 +142,19 @@ def run(x: Tensor, weights: Weights, kind: Kind, norm: Norm | None = None) -> Re
 
 
 class _Run(torch.autograd.Function):
-    """(T, C, B) -> (T, H, B), and the statistics where normed."""
+    """(T, C, B) -> (T, H, B), and the statistics where normed.
+
+    What one step computes stays in a processor's cache: the backward pass has no arrays of all steps but those
+    that it returns and the memory's gradient, and adds up the gradients of the weights as it goes.
+    """
 
     @staticmethod
     def forward(
         ctx: Any,
         x: Tensor,
-        input: Tensor,
-        input_bias: Tensor,
-        hidden: Tensor,
+        inputs: Tensor,
         attention: Tensor,
         memory: Tensor,
-        bias: Tensor,
         places: Tensor | None,
         scale: Tensor | None,
         shift: Tensor | None,
@@ -157,132 +162,172 @@ class _Run(torch.autograd.Function):
         eps: float,
         kind: Kind,
     ) -> Any:
-        T, _, B = x.shape
-        H = hidden.shape[1]
-        z = torch.baddbmm(input_bias.unsqueeze(1), input.expand(T, -1, -1), x)  # (T, 5H, B): gates, query
-        c = x.new_zeros(T + 1, H, B)
-        h, a, m = (x.new_empty(T, rows, B) for rows in (H, H, 2 * H))
+        T, C, B = x.shape
+        H = attention.shape[1]
+        z, a, m = (x.new_empty(T, rows, B) for rows in (5 * H, H, 2 * H))
+        # What the weights are multiplied with, each with a last row of ones: input and hidden state, and cell.
+        u, c = x.new_zeros(T + 1, C + H + 1, B), x.new_zeros(T + 1, H + 1, B)
+        u[:-1, :C] = x
+        u[:, -1], c[:, -1] = 1, 1
+        h = u[:, C:-1]
+        look = _Look(m, places, kind)
         normed = None if seen is None else _Windows(m, seen, kind.window, eps)
-        column = bias.unsqueeze(1)
-        for t in range(T):
-            gates, query = z[t].split([4 * H, H])
-            torch.addmm(column, memory, c[t], out=m[t])
+        parts = (z, z[:, : 4 * H], z[:, : 3 * H], *z.unflatten(1, (5, H)).unbind(1))
+        rows = zip(*parts, a, m, u[:-1], c[:-1], c[:-1, :H], c[1:, :H], h[1:], strict=True)
+        for t, row in enumerate(rows):
+            now, gates, sigmoids, o, i, f, g, query, found, m_t, u_t, c_one, c_t, c_next, h_next = row
+            torch.mm(memory, c_one, out=m_t)
             if kind.activation:
-                F.elu_(m[t])
-            if t:
-                z[t].addmm_(hidden, h[t - 1])
-            there = _window(m, places, t, kind.window)
+                F.elu_(m_t)
+            torch.mm(inputs, u_t, out=now)
             if normed is None:
-                found = a[t]
-                found.copy_(attend(query, there, kind.heads))
+                look.attend(t, query, found)
             else:
-                normed.look(t)
+                normed.write(t)
                 by = (normed.inverse[t] * scale).unsqueeze(1)
-                torch.sub(attend(query * by[:H], there, kind.heads), normed.mean[t, H:, None], out=a[t])
-                found = torch.addcmul(shift.unsqueeze(1), a[t], by[H:])
+                look.attend(t, query * by[:H], found)
+                found -= normed.mean[t, H:, None]
+                found = torch.addcmul(shift.unsqueeze(1), found, by[H:])
             gates.addmm_(attention, found)
-            gates[: 3 * H].sigmoid_()
-            gates[3 * H :].tanh_()
-            o, i, f, g = gates.chunk(4)
-            torch.mul(f, c[t], out=c[t + 1]).addcmul_(i, g)
-            torch.mul(o, F.elu(c[t + 1]) if kind.elu else c[t + 1].tanh(), out=h[t])
+            sigmoids.sigmoid_()
+            g.tanh_()
+            torch.mul(f, c_t, out=c_next).addcmul_(i, g)
+            torch.mul(o, F.elu(c_next) if kind.elu else c_next.tanh(), out=h_next)
         ctx.kind = kind
-        kept = (None,) * 4 if normed is None else (normed.mean, normed.inverse, normed.share, seen)
-        ctx.save_for_backward(
-            x, z, c, h, a, m, input, hidden, attention, memory, places, scale, shift, *kept
-        )
+        statistics = (None,) * 4 if normed is None else (normed.mean, normed.inverse, normed.share, seen)
+        ctx.save_for_backward(u, z, c, a, m, inputs, attention, memory, places, scale, shift, *statistics)
         if normed is None:
-            return h
+            return h[1:]
         mean, variance = normed.mean.clone(), normed.inverse.pow(-2) - eps
         ctx.mark_non_differentiable(mean, variance)
-        return h, mean, variance
+        return h[1:], mean, variance
 
     @staticmethod
     @once_differentiable
     def backward(ctx: Any, grad: Tensor, *_: Tensor) -> tuple[Tensor | None, ...]:
-        x, z, c, h, a, m, input, hidden, attention, memory, places, scale, shift, *kept = ctx.saved_tensors
-        mean, inverse, share, seen = kept
+        u, z, c, a, m, *saved = ctx.saved_tensors
+        inputs, attention, memory, places, scale, shift, mean, inverse, share, seen = saved
         kind: Kind = ctx.kind
-        T, H, B = h.shape
-        heads, k = kind.heads, kind.window
-        o, i, f, g = z[:, : 4 * H].chunk(4, 1)
-        if kind.elu:
-            out = F.elu(c[1:])
-            slope = torch.where(out > 0, 1.0, out + 1).mul_(o)
-        else:
-            out = c[1:].tanh()
-            slope = (1 - out * out).mul_(o)
-        # What dh and dc are multiplied by to become the gradients of the gates before their sigmoids.
-        by_dh = out * o * (1 - o)
-        by_dc = torch.stack([g * i * (1 - i), c[:-1] * f * (1 - f), i * (1 - g * g)], 1)  # (T, 3, H, B)
-        dz = torch.empty_like(z)
-        dm = torch.zeros_like(m)
-        dplaces = None if places is None else torch.zeros_like(places)
-        dfound = torch.empty_like(a)
-        dby = None if mean is None else torch.empty_like(mean)
-        dsums = None if mean is None else mean.new_zeros(T, 2, 2 * H)
-        dh, dc = torch.zeros_like(h[0]), torch.zeros_like(h[0])
-        hidden_t, attention_t, memory_t = hidden.t(), attention.t(), memory.t()
-        for t in reversed(range(T)):
-            dh += grad[t]
-            dc.addcmul_(dh, slope[t])
-            dgates, dquery = dz[t].split([4 * H, H])
-            torch.mul(by_dh[t], dh, out=dgates[:H])
-            torch.mul(by_dc[t], dc, out=dgates[H:].unflatten(0, (3, H)))
-            torch.mm(attention_t, dgates, out=dfound[t])
-            da, query = dfound[t], z[t, 4 * H :]
-            if mean is not None:
-                by = (inverse[t] * scale).unsqueeze(1)
-                da, query = da * by[H:], query * by[:H]
-            # The attention again, and its gradients.
-            first = max(0, t + 1 - k)
-            keys, values = _window(m, places, t, k).unflatten(1, (2, heads, -1)).unbind(1)  # (n, heads, d, B)
-            query, da = query.view(heads, -1, B), da.view(heads, -1, B)
-            p = (keys * query).sum(2).softmax(0)  # (n, heads, B)
-            ds = torch._softmax_backward_data((values * da).sum(2), p, 0, p.dtype)
-            torch.sum(keys * ds.unsqueeze(2), 0, out=dquery.view(heads, -1, B))
-            dkeys, dvalues = dm[first : t + 1].unflatten(1, (2, heads, -1)).unbind(1)
-            dkeys.addcmul_(ds.unsqueeze(2), query)
-            dvalues.addcmul_(p.unsqueeze(2), da)
-            if dplaces is not None:
-                there = dplaces[first - t - 1 :].unflatten(1, (2, heads, -1))
-                there[:, 0] += torch.einsum("nhb,hdb->nhd", ds, query)
-                there[:, 1] += torch.einsum("nhb,hdb->nhd", p, da)
-            if mean is not None:
-                torch.sum(dquery * z[t, 4 * H :], 1, out=dby[t, :H])
-                torch.sum(dfound[t] * a[t], 1, out=dby[t, H:])
-                dquery *= by[:H]
-                dvariance = -0.5 * dby[t] * scale * inverse[t] ** 3
-                dmean = -2 * mean[t] * dvariance
-                dmean[H:] -= da.flatten(0, 1).sum(1)
-                dsums[first : t + 1] += torch.stack([dmean, dvariance]) * share[t]
-                dm[t] += seen[t] * (dsums[t, 0, :, None] + 2 * m[t] * dsums[t, 1, :, None])
-            if kind.activation:
-                dm[t] *= torch.where(m[t] > 0, 1.0, m[t] + 1)
-            torch.mm(hidden_t, dz[t], out=dh)
-            dc.mul_(f[t]).addmm_(memory_t, dm[t])
-        flat = _flat(dz)
-        dgates = flat[:, : 4 * H]
-        found, dscale, dshift = a, None, None
+        T, H, B = a.shape
+        C = u.shape[1] - H - 1
+        dm, dplaces = torch.zeros_like(m), None if places is None else torch.zeros_like(places).unsqueeze(2)
+        look = _Look(m, places, kind)
+        look.prepare(dm, dplaces)
+        du = u.new_empty(T + 1, C + H, B)
+        du[-1] = 0
+        dinputs, dattention, dmemory = map(torch.zeros_like, (inputs, attention, memory))
+        dz, dc, part = z.new_empty(5 * H, B), z.new_zeros(H, B), z.new_empty(H, B)
+        dgates, inner, dquery = dz[: 4 * H], dz[: 3 * H], dz[4 * H :]
+        do, di, df, dg = dgates.chunk(4)
         if mean is not None:
-            found = torch.addcmul(shift.unsqueeze(1), a, (inverse * scale)[:, H:].unsqueeze(2))
-            dscale, dshift = (dby * inverse).sum(0), dfound.sum((0, 2))
-        flat_dm = _flat(dm)
-        return (
-            torch.matmul(input.t(), dz) if ctx.needs_input_grad[0] else None,
-            flat.t() @ _flat(x),
-            flat.sum(0),
-            flat[B:].t() @ _flat(h[:-1]),
-            dgates.t() @ _flat(found),
-            flat_dm.t() @ _flat(c[:-1]),
-            flat_dm.sum(0),
-            dplaces,
-            dscale,
-            dshift,
-            None,
-            None,
-            None,
-        )
+            dscale, dshift = torch.zeros_like(scale), torch.zeros_like(shift)
+            dsums = mean.new_zeros(T, 2, 2 * H)
+        inputs_t, attention_t, memory_t = inputs[:, :-1].t(), attention.t(), memory[:, :-1].t()
+        parts = (z[:, : 3 * H], *z.unflatten(1, (5, H)).unbind(1))
+        cells = (c[:-1, :H], c[1:, :H], c[:-1].mT)
+        rows = zip(*parts, *cells, u[:-1].mT, a, m, dm, du[:-1], du[1:, C:], grad, strict=True)
+        for t, row in reversed(list(enumerate(rows))):
+            sigmoids, o, i, f, g, query, c_t, c_next, c_one, u_t, found, m_t, dm_t, du_t, dh, dh_t = row
+            dh += dh_t
+            # h = o elu(c_next), c_next = f c_t + i g
+            torch.mul(dh, o, out=part)
+            if kind.elu:
+                out = F.elu(c_next)
+                elu_backward(part, 1.0, 1.0, 1.0, True, out, grad_input=part)
+            else:
+                out = c_next.tanh()
+                tanh_backward(part, out, grad_input=part)
+            dc += part
+            torch.mul(dh, out, out=do)
+            torch.mul(dc, g, out=di)
+            torch.mul(dc, c_t, out=df)
+            torch.mul(dc, i, out=dg)
+            sigmoid_backward(inner, sigmoids, grad_input=inner)
+            tanh_backward(dg, g, grad_input=dg)
+            da = torch.mm(attention_t, dgates, out=look.dout)
+            if mean is None:
+                look.query.copy_(query)
+                look.backward(t, dquery)
+            else:
+                by = (inverse[t] * scale).unsqueeze(1)
+                dshift += da.sum(1)
+                dby = torch.cat([query, da * found]).view(2, H, B)
+                found = torch.addcmul(shift.unsqueeze(1), found, by[H:])
+                da *= by[H:]
+                torch.mul(query, by[:H], out=look.query)
+                look.backward(t, dquery)
+                dby[0] *= dquery
+                dquery *= by[:H]
+                dby = dby.sum(2).flatten()
+                dscale += dby * inverse[t]
+                dvariance = -0.5 * dby * scale * inverse[t] ** 3
+                dmean = -2 * mean[t] * dvariance
+                dmean[H:] -= da.sum(1)
+                dsums[max(0, t + 1 - kind.window) : t + 1] += torch.stack([dmean, dvariance]) * share[t]
+                dm_t += seen[t] * (dsums[t, 0, :, None] + 2 * m_t * dsums[t, 1, :, None])
+            if kind.activation:
+                elu_backward(dm_t, 1.0, 1.0, 1.0, True, m_t, grad_input=dm_t)
+            dinputs.addmm_(dz, u_t)
+            dattention.addmm_(dgates, found.t())
+            dmemory.addmm_(dm_t, c_one)
+            torch.mm(inputs_t, dz, out=du_t)
+            dc.mul_(f).addmm_(memory_t, dm_t)
+        weights = (dinputs, dattention, dmemory, None if dplaces is None else dplaces.squeeze(2))
+        norm = (None, None) if mean is None else (dscale, dshift)
+        return du[:-1, :C], *weights, *norm, None, None, None
+
+
+class _Look:
+    """The attention of one step after the other to the memory `m`, (T, 2H, B), as far as it is written."""
+
+    def __init__(self, m: Tensor, places: Tensor | None, kind: Kind) -> None:
+        self.window, self.heads = kind.window, kind.heads
+        self.m = self._by_head(m)  # (2, T, heads, d, B)
+        self.places = None if places is None else self._by_head(places.unsqueeze(2))
+        self.shape = self.m.shape[2:]
+        n = min(kind.window, len(m))
+        self.products = m.new_empty(n, *self.shape)
+
+    def attend(self, t: int, query: Tensor, out: Tensor) -> None:
+        """Both (H, B)."""
+        keys, values = self._window(t)
+        products = torch.mul(keys, query.view(self.shape), out=self.products[: len(keys)])
+        p = products.sum(2).softmax(0)  # (n, heads, B)
+        torch.mul(values, p.unsqueeze(2), out=products)
+        torch.sum(products, 0, out=out.view(self.shape))
+
+    def prepare(self, dm: Tensor, dplaces: Tensor | None) -> None:
+        """For `backward`, which adds to `dm`, (T, 2H, B), and `dplaces`, (window, 2H, 1)."""
+        self.dm, self.dplaces = self._by_head(dm), None if dplaces is None else self._by_head(dplaces)
+        # Keys meet the query where values meet the gradient of what was found, so both are done at once.
+        self.both = dm.new_empty(2, 1, *self.shape)
+        self.query, self.dout = self.both.view(2, -1, dm.shape[2])
+        n = len(self.products)
+        self.product_pairs = dm.new_empty(2, n, *self.shape)
+        self.pairs = dm.new_empty(2, n, self.heads, dm.shape[2])
+
+    def backward(self, t: int, dquery: Tensor) -> None:
+        """Writes the gradient of `query` by that in `dout`, and adds those of the memory and the places."""
+        window = self._window(t)
+        n = window.shape[1]
+        scores, dp = torch.mul(window, self.both, out=self.product_pairs[:, :n]).sum(3)  # (n, heads, B)
+        pairs = self.pairs[:, :n]
+        ds, p = pairs
+        torch.softmax(scores, 0, out=p)
+        softmax_backward(dp, p, 0, p.dtype, grad_input=ds)
+        products = torch.mul(window[0], ds.unsqueeze(2), out=self.products[:n])
+        torch.sum(products, 0, out=dquery.view(self.shape))
+        self.dm[:, t + 1 - n : t + 1].addcmul_(pairs.unsqueeze(3), self.both)
+        if self.dplaces is not None:
+            self.dplaces[:, -n:] += torch.einsum("knhb,khdb->knhd", pairs, self.both.squeeze(1)).unsqueeze(-1)
+
+    def _window(self, t: int) -> Tensor:
+        """Keys and values of the states up to that of step `t`: (2, n, heads, d, B)."""
+        there = self.m[:, max(0, t + 1 - self.window) : t + 1]
+        return there if self.places is None else there + self.places[:, -there.shape[1] :]
+
+    def _by_head(self, memory: Tensor) -> Tensor:
+        return memory.unflatten(1, (2, self.heads, -1)).transpose(0, 1)
 
 
 class _Windows:
@@ -295,7 +340,7 @@ class _Windows:
         count = F.pad(seen.sum(1).cumsum(0), (window, 0))
         self.share = 1 / (count[window:] - count[:-window]).clamp(min=1)  # (T)
 
-    def look(self, t: int) -> None:
+    def write(self, t: int) -> None:
         now = self.m[t]
         torch.mv(now, self.seen[t], out=self.sums[t, 0])
         torch.mv(now * now, self.seen[t], out=self.sums[t, 1])
@@ -303,14 +348,3 @@ class _Windows:
         self.mean[t] = mean
         torch.addcmul(square, mean, mean, value=-1, out=self.inverse[t])
         self.inverse[t].clamp_(min=0).add_(self.eps).rsqrt_()
-
-
-def _window(memory: Tensor, places: Tensor | None, t: int, window: int) -> Tensor:
-    """The memory that step `t` looks at, of the states up to its own, with what their places add."""
-    there = memory[max(0, t + 1 - window) : t + 1]
-    return there if places is None else there + places[-len(there) :].unsqueeze(2)
-
-
-def _flat(x: Tensor) -> Tensor:
-    """(T, F, B) -> (T B, F), in the order that a product over all steps reads it."""
-    return x.transpose(1, 2).reshape(-1, x.shape[1])

@@ -5,16 +5,22 @@ maps; its branch is the operand with more layers behind it. Blocks that share a 
 form a stage. So `stage1.block2.branch` means the same place in an xresnet, in torchvision's ResNet and
 in a model that nobody here has seen. A model without residual blocks has a site at every submodule
 that returns a feature map, named by its path.
+
+A feature map is a floating-point tensor with one to three dimensions of positions, whose first dimension is
+the batch and whose channels are in dimension 1 or in the last one (`backbones.channels`). It is what a
+submodule returns, or the first of what it returns.
 """
 
-from collections import Counter
+from collections.abc import Mapping
 from dataclasses import dataclass
 from itertools import groupby
 from math import prod
 
-from torch import Tensor, nn
+from torch import nn
 
-from backbones.trace import Trace, trace
+from attention import Gated, InputError, Layout
+from backbones.example import Example, batch_size
+from backbones.trace import Output, Trace, trace
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -23,7 +29,9 @@ class Site:
 
     path: the submodule whose output is the feature map.
     channels, resolution: of that feature map, for the example that the sites were found with.
-    stride: how many input positions one of its positions stands for, along the first dimension.
+    stride: how many input positions one of its positions stands for, along the first dimension that both
+        have; along each on average where the feature map has fewer, as the tokens of an image.
+    layout: where its channels are.
     """
 
     name: str
@@ -31,69 +39,132 @@ class Site:
     channels: int
     stride: int
     resolution: tuple[int, ...]
+    layout: Layout = "BC*"
 
     @property
     def positions(self) -> int:
         return prod(self.resolution)
 
 
-def sites(model: nn.Module, example: Tensor) -> list[Site]:
-    """All sites of `model` in order of execution, for inputs like `example`, `(B, C, *spatial)`.
+def sites(model: nn.Module, example: Example) -> list[Site]:
+    """All sites of `model` in order of execution, for inputs like `example`.
 
-    Only the shape of `example` matters. Raises InputError where the model cannot take it.
+    example: a tensor `(B, ...)`, a tuple of positional arguments or a mapping of keyword arguments, as for
+        `backbones.call`. Only the shapes of tensors matter. The batch is the first dimension of the first
+        tensor, or the length of a list of images `(C, H, W)`.
+
+    Where a model goes on by the values of its tensors, as a detector does with the boxes that it has
+    proposed, its sites are those before that.
+
+    Raises InputError where the model cannot take the example, has positions before the batch, or goes by
+    values before its first site.
     """
-    run = trace(model, example)
-    maps = {
-        path: output
-        for path, output in run.outputs.items()
-        if output.ndim == example.ndim and path not in run.repeated and _takes_insertion(model, path)
-    }
+    run, batch = trace(model, example), batch_size(example)
+    for path, size in run.positions_first.items():
+        if size == batch:
+            raise InputError(
+                f"{path!r} of {type(model).__name__} has batch_first=False and takes {size} positions, as "
+                f"many as the example's first dimension: build it with batch_first=True, or, where the model "
+                f"itself moves the batch, give an example of another batch size"
+            )
+    maps = _feature_maps(model, run, batch)
     paths = _residual_names(run, maps) or {path: path for path in maps}
+    if run.stopped and not paths:
+        raise InputError(
+            f"no sites can be found on {type(model).__name__}: before its first feature map it goes by the "
+            f"values of its tensors ({run.stopped}); find them on a part of it that does not, such as its "
+            f"backbone"
+        )
+    told = run.example.channels
+    given = _positions(run.example.shape, 1 if told is None and run.example.floating else told)
     return [
         Site(
             name=name,
             path=path,
-            channels=maps[path].shape[1],
-            stride=max(1, round(example.shape[2] / maps[path].shape[2])),
-            resolution=tuple(maps[path].shape[2:]),
+            channels=maps[path].channels,
+            stride=_stride(given, maps[path].resolution),
+            resolution=maps[path].resolution,
+            layout=maps[path].layout,
         )
         for name, path in paths.items()
     ]
 
 
-def _residual_names(run: Trace, maps: dict[str, Tensor]) -> dict[str, str]:
+@dataclass(frozen=True)
+class _Map:
+    channels: int
+    layout: Layout
+    resolution: tuple[int, ...]
+
+
+def _feature_maps(model: nn.Module, run: Trace, batch: int) -> dict[str, _Map]:
+    """The feature maps that can be transformed, by the path of the submodule that returns them."""
+    inserted = [f"{path}." for path, m in model.named_modules() if isinstance(m, Gated) and m.site]
+    maps = {}
+    for path, output in run.outputs.items():
+        shape, channels = output.shape, output.channels
+        is_map = output.floating and 3 <= len(shape) <= 5 and shape[0] == batch
+        if not is_map or channels not in (1, len(shape) - 1) or path in run.repeated:
+            continue
+        if _takes_insertion(model, path, output) and not f"{path}.".startswith(tuple(inserted)):
+            layout: Layout = "BC*" if channels == 1 else "B*C"
+            maps[path] = _Map(shape[channels], layout, _positions(shape, channels))
+    return maps
+
+
+def _positions(shape: tuple[int, ...], channels: int | None) -> tuple[int, ...]:
+    """The dimensions between batch and channels, or after both."""
+    return tuple(size for d, size in enumerate(shape) if d not in (0, channels))
+
+
+def _stride(given: tuple[int, ...], resolution: tuple[int, ...]) -> int:
+    if not given or 0 in resolution:
+        return 1
+    if len(resolution) < len(given):
+        ratio = float((prod(given) / prod(resolution)) ** (1 / len(given)))
+    else:  # dimensions that are new, as the disparities of a cost volume, come first
+        ratio = given[0] / resolution[len(resolution) - len(given)]
+    return max(1, round(ratio))
+
+
+def _residual_names(run: Trace, maps: Mapping[str, _Map]) -> dict[str, str]:
     """Name -> path: `stem`, and for each residual block its branches and its own output."""
     branches: dict[str, list[str]] = {}
     for addition in run.additions:
         block = addition.path
         deepest = max(addition.operands, key=lambda operand: operand.depth)
-        if block in maps and deepest.path and deepest.path.startswith(f"{block}."):
-            branches.setdefault(block, []).append(deepest.path)
+        inside = [path for path in deepest.makers if path.startswith(f"{block}.")]
+        if block in maps and inside:
+            # The outermost that ran once: a block may have one dropout for all its branches.
+            branches.setdefault(block, []).extend([path for path in inside if path in maps][-1:])
     names: dict[str, str] = {}
     if branches:
         stem = run.sources.get(next(iter(branches)))
-        if stem in maps:
+        if stem is not None and stem in maps:
             names["stem"] = stem
 
     def stage(block: str) -> tuple[str, tuple[int, ...]]:
-        return block.rpartition(".")[0], tuple(maps[block].shape[2:])
+        return block.rpartition(".")[0], maps[block].resolution
 
     for i, (_, blocks) in enumerate(groupby(branches, key=stage), start=1):
         for j, block in enumerate(blocks, start=1):
             name = f"stage{i}.block{j}"
-            inner = [path for path in branches[block] if path in maps]
+            inner = branches[block]
             for k, path in enumerate(inner, start=1):
                 names[f"{name}.branch{k if len(inner) > 1 else ''}"] = path
             names[name] = block
-    # A chain of modules can return one and the same tensor under several names; the last word counts.
-    assert all(count == 1 for count in Counter(names.values()).values()), names
-    return names
+    # A block may be another one's branch, and a branch may be added twice: a place has one name, its first.
+    first = {path: name for name, path in reversed(names.items())}
+    return {name: path for name, path in names.items() if first[path] == name}
 
 
-def _takes_insertion(model: nn.Module, path: str) -> bool:
+def _takes_insertion(model: nn.Module, path: str, output: Output) -> bool:
     """Whether a child can be added to the submodule without changing what it computes.
 
-    A Sequential with a forward of its own may run its children in any way it likes.
+    A Sequential with a forward of its own may run its children in any way it likes; one that returns several
+    things would give them all to the child.
     """
     module = model.get_submodule(path)
-    return not isinstance(module, nn.Sequential) or type(module).forward is nn.Sequential.forward
+    return not isinstance(module, nn.Sequential) or (
+        type(module).forward is nn.Sequential.forward and output.alone
+    )

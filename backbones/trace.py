@@ -6,25 +6,56 @@ input, a cached bias) is kept by the copy. Additions are noted because they are 
 """
 
 import copy
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+import logging
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
 from typing import Any
 
 import torch
 from torch import Tensor, nn
-from torch._subclasses.fake_tensor import FakeCopyMode, FakeTensorMode
+from torch._subclasses.fake_tensor import (
+    DataDependentOutputException,
+    DynamicOutputShapeException,
+    FakeCopyMode,
+    FakeTensorMode,
+    UnsupportedOperatorException,
+)
 from torch.overrides import TorchFunctionMode
+from torch.utils._pytree import tree_map_only
 
 from attention import InputError
+from backbones.channels import ADDITIONS, Channels
+from backbones.example import Example, arguments, describe, first_tensor
+from backbones.output import feature_map
 
-_ADDITIONS = {"add", "add_", "__add__", "__iadd__", "__radd__"}
+# What fake tensors cannot do: tell values, take shapes from values, pass an operator unknown to torch.
+_BLIND = (DataDependentOutputException, DynamicOutputShapeException, UnsupportedOperatorException)
+
+
+@dataclass(frozen=True)
+class Output:
+    """What a submodule returned.
+
+    shape, floating: of the tensor that it is or begins with.
+    channels: the dimension of that tensor's channels, None where it is not known.
+    alone: it is the tensor itself, and not the first of several.
+    """
+
+    shape: tuple[int, ...]
+    floating: bool
+    channels: int | None
+    alone: bool
 
 
 @dataclass(frozen=True)
 class Operand:
-    """One side of an addition: the submodule that made it, if one did, and the layers behind it."""
+    """One side of an addition.
 
-    path: str | None
+    makers: the submodules that returned it as it is, innermost first. depth: the layers behind it.
+    """
+
+    makers: Sequence[str]
     depth: int
 
 
@@ -36,24 +67,29 @@ class Addition:
     operands: tuple[Operand, Operand]
 
 
-@dataclass
+@dataclass(frozen=True)
 class Trace:
     """What happened, in order of first execution.
 
-    outputs: the tensor that each submodule returned, by path. Submodules that return something else
-        are absent.
-    sources: the submodule that made the first argument of each submodule, by path.
+    outputs: what each submodule returned, by path. Submodules that return no tensor first are absent.
+    sources: the submodule that made the first tensor that each submodule took, by path.
     repeated: paths that ran more than once.
+    example: the shape of the example's first tensor, and the dimension of its channels as for outputs.
+    positions_first: modules with `batch_first=False` that took `(T, B, C)`, and T, by path.
+    stopped: why the pass ended before the model did, None if it did not: what comes next goes by values.
     """
 
-    outputs: dict[str, Tensor] = field(default_factory=dict)
-    sources: dict[str, str] = field(default_factory=dict)
-    additions: list[Addition] = field(default_factory=list)
-    repeated: set[str] = field(default_factory=set)
+    outputs: Mapping[str, Output]
+    sources: Mapping[str, str]
+    additions: Sequence[Addition]
+    repeated: frozenset[str]
+    example: Output
+    positions_first: Mapping[str, int]
+    stopped: str | None
 
 
-def trace(model: nn.Module, example: Tensor) -> Trace:
-    """Run a copy of `model` in evaluation mode on a fake tensor shaped like `example`.
+def trace(model: nn.Module, example: Example) -> Trace:
+    """Run a copy of `model` in evaluation mode on fake tensors shaped like those of `example`.
 
     Raises InputError where the model cannot be copied or cannot take such an input.
     """
@@ -61,18 +97,49 @@ def trace(model: nn.Module, example: Tensor) -> Trace:
     twin = _copy(model, fake).eval()
     for path, module in twin.named_modules():
         if path:
-            module.register_forward_pre_hook(recorder.entering(path))
+            module.register_forward_pre_hook(recorder.entering(path), with_kwargs=True)
             module.register_forward_hook(recorder.leaving(path))
-    like = next(model.parameters(), example)
-    dtype = like.dtype if example.is_floating_point() else example.dtype
+    like = next(model.parameters(), first_tensor(example))
+
+    def blank(tensor: Tensor) -> Tensor:
+        dtype = like.dtype if tensor.is_floating_point() else tensor.dtype
+        return torch.empty(tensor.shape, dtype=dtype, device=like.device)
+
+    stopped = None
     try:
-        with fake, torch.no_grad(), recorder:
-            twin(torch.empty(example.shape, dtype=dtype, device=like.device))
+        with fake, torch.no_grad(), _plain_transformers(), _silent():
+            args, kwargs = tree_map_only(Tensor, blank, arguments(example))
+            with recorder:
+                twin(*args, **kwargs)
+    except _BLIND as error:
+        stopped = _reason(error)
     except Exception as error:
         raise InputError(
-            f"{type(model).__name__} cannot take an input of shape {tuple(example.shape)}: {_reason(error)}"
+            f"{type(model).__name__} cannot take {describe(example)}: {_reason(error)}"
         ) from error
-    return recorder.trace
+    return recorder.found(first_tensor((*args, *kwargs.values())), stopped)
+
+
+@contextmanager
+def _plain_transformers() -> Iterator[None]:
+    """Without torch's fused layers of transformers, which call no submodules and look at a mask's values."""
+    before = torch.backends.mha.get_fastpath_enabled()
+    torch.backends.mha.set_fastpath_enabled(False)
+    try:
+        yield
+    finally:
+        torch.backends.mha.set_fastpath_enabled(before)
+
+
+@contextmanager
+def _silent() -> Iterator[None]:
+    """Without what torch logs of an operation that fails, which the error says too."""
+    log = logging.getLogger("torch._subclasses.fake_tensor")
+    before, log.disabled = log.disabled, True
+    try:
+        yield
+    finally:
+        log.disabled = before
 
 
 def _copy(model: nn.Module, fake: FakeTensorMode) -> nn.Module:
@@ -98,28 +165,63 @@ class _Recorder(TorchFunctionMode):
 
     def __init__(self) -> None:
         super().__init__()
-        self.trace = Trace()
+        self.outputs: dict[str, tuple[Tensor, bool]] = {}
+        self.sources: dict[str, str] = {}
+        self.additions: list[Addition] = []
+        self.repeated: set[str] = set()
+        self.positions_first: dict[str, int] = {}
         self.running = [""]
-        self.maker: dict[int, str] = {}
+        self.taken: list[Tensor | None] = []
+        self.makers: dict[int, list[tuple[str, int]]] = {}  # with what has been done in place until then
         self.depth: dict[int, int] = {}
+        self.channels = Channels()
         self.alive: list[Tensor] = []  # an id stands for one tensor as long as the tensor lives
 
+    def found(self, example: Tensor, stopped: str | None) -> Trace:
+        return Trace(
+            outputs={path: self._output(tensor, alone) for path, (tensor, alone) in self.outputs.items()},
+            sources=self.sources,
+            additions=self.additions,
+            repeated=frozenset(self.repeated),
+            example=self._output(example, True),
+            positions_first=self.positions_first,
+            stopped=stopped,
+        )
+
+    def _output(self, tensor: Tensor, alone: bool) -> Output:
+        return Output(tuple(tensor.shape), tensor.is_floating_point(), self.channels.of(tensor), alone)
+
+    def _operand(self, tensor: Tensor) -> Operand:
+        makers = self.makers.get(id(tensor), [])
+        return Operand([path for path, at in makers if at == makers[-1][1]], self.depth.get(id(tensor), 0))
+
     def entering(self, path: str) -> Any:
-        def hook(module: nn.Module, args: tuple[Any, ...]) -> None:
+        def hook(module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+            taken = feature_map([*args, *kwargs.values()])
             self.running.append(path)
-            if args and id(args[0]) in self.maker:
-                self.trace.sources.setdefault(path, self.maker[id(args[0])])
+            self.taken.append(taken)
+            if taken is None:
+                return
+            if taken.ndim == 3 and not getattr(module, "batch_first", True):
+                self.positions_first[path] = taken.shape[0]
+            if id(taken) in self.makers:
+                self.sources.setdefault(path, self.makers[id(taken)][-1][0])
 
         return hook
 
     def leaving(self, path: str) -> Any:
         def hook(module: nn.Module, args: tuple[Any, ...], output: Any) -> None:
             self.running.pop()
-            if path in self.trace.outputs:
-                self.trace.repeated.add(path)
-            if isinstance(output, Tensor):
-                self.trace.outputs.setdefault(path, output)
-                self.maker[id(output)] = path
+            taken, returned = self.taken.pop(), feature_map(output)
+            if path in self.outputs:
+                self.repeated.add(path)
+            if returned is None:
+                return
+            self.alive.append(returned)
+            self.outputs.setdefault(path, (returned, returned is output))
+            self.makers.setdefault(id(returned), []).append((path, returned._version))
+            if taken is not None:
+                self.channels.carry(taken, returned)
 
         return hook
 
@@ -131,15 +233,30 @@ class _Recorder(TorchFunctionMode):
         kwargs: Mapping[str, Any] | None = None,
     ) -> Any:
         kwargs = kwargs or {}
-        inputs = [a for a in (*args, *kwargs.values()) if isinstance(a, Tensor)]
-        if getattr(func, "__name__", "") in _ADDITIONS and len(inputs) == 2:
-            a, b = (Operand(self.maker.get(id(t)), self.depth.get(id(t), 0)) for t in inputs)
-            self.trace.additions.append(Addition(self.running[-1], (a, b)))
+        inputs = _tensors([*args, *kwargs.values()])
+        if getattr(func, "__name__", "") in ADDITIONS and len(inputs) == 2:
+            self.additions.append(
+                Addition(self.running[-1], (self._operand(inputs[0]), self._operand(inputs[1])))
+            )
         output = func(*args, **kwargs)
+        outputs = _tensors([output])
         weighted = any(isinstance(t, nn.Parameter) and t.ndim > 1 for t in inputs)
         behind = max((self.depth.get(id(t), 0) for t in inputs), default=0) + weighted
-        for t in output if isinstance(output, Iterable) and not isinstance(output, Tensor) else [output]:
-            if isinstance(t, Tensor):
-                self.alive.append(t)
-                self.depth[id(t)] = max(behind, self.depth.get(id(t), 0))
+        self.channels.follow(
+            func, args, kwargs, sorted(inputs, key=lambda t: self.depth.get(id(t), 0)), outputs
+        )
+        for t in outputs:
+            self.alive.append(t)
+            self.depth[id(t)] = max(behind, self.depth.get(id(t), 0))
         return output
+
+
+def _tensors(values: Sequence[Any]) -> list[Tensor]:
+    """The tensors among `values` and in the tuples and lists among them."""
+    found: list[Tensor] = []
+    for value in values:
+        if isinstance(value, Tensor):
+            found.append(value)
+        elif isinstance(value, list | tuple):
+            found += [v for v in value if isinstance(v, Tensor)]
+    return found

@@ -14,7 +14,7 @@ from search.loading import absolute, load_object
 from search.serialise import fields_to_json, from_json, together
 
 Optimizer = Literal["adamw", "sgd"]
-Schedule = Literal["one-cycle", "flat-cosine"]
+Schedule = Literal["one-cycle", "flat-cosine", "step-6", "step-12", "step-25", "step-50"]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -51,9 +51,9 @@ class ImageData(Data):
 
 @dataclass(frozen=True, kw_only=True)
 class SequenceData(Data):
-    """Series of sensor readings. source: `ucihar`, or `series` for files of one's own."""
+    """Sequences of sensor readings. source: `ucihar`, which is downloaded where there is no path."""
 
-    source: str = "series"
+    source: str = "ucihar"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -73,7 +73,7 @@ class Model:
         except InputError as error:
             yield str(error)
         width = self.options.get("width")
-        if width is not None and not (isinstance(width, int | float) and 1 / 16 <= width <= 16):
+        if isinstance(width, int | float) and not 1 / 16 <= width <= 16:
             yield f"model.options.width must lie between 1/16 and 16; got {width}"
 
 
@@ -125,11 +125,16 @@ class ImageTraining(ClassificationTraining):
 
 @dataclass(frozen=True, kw_only=True)
 class TaskConfigs:
-    """The types of a task's configuration, and `dimensions`: of the inputs of backbones that fit it."""
+    """The types of a task's configuration.
+
+    dimensions: of the inputs of backbones that fit the task; None for a task that makes its models by itself,
+        with a `model` of its own type, whose `problems` know what may stand there.
+    """
 
     data: type[Data]
     training: type[Training]
-    dimensions: int
+    dimensions: int | None
+    model: type[Model] = Model
 
 
 # A task of one's own, `file.py:Class`, has such a value as its attribute `configs`.
@@ -143,7 +148,7 @@ def configs_of(task: str) -> TaskConfigs:
     """The types of the configuration of `task`. Raises InputError when there is no such task."""
     if task in TASK_CONFIGS:
         return TASK_CONFIGS[task]
-    found = getattr(load_object("task", task, TASK_CONFIGS), "configs", None)
+    found = getattr(load_object("task", "Class", task, TASK_CONFIGS), "configs", None)
     if not isinstance(found, TaskConfigs):
         raise InputError(f"task {task!r} must have an attribute `configs`, a search.config.TaskConfigs")
     return found
@@ -154,20 +159,24 @@ class TrialConfig:
     """One trial. Raises InputError, naming every problem, when a value cannot work.
 
     task: `image-classification`, `sequence-classification`, `file.py:Class` or `package.module:Class`. It
-        decides which types `data` and `training` are of, whose defaults stand where they are not given.
+        decides which types `data`, `model` and `training` are of, whose defaults stand where they are not
+        given.
     seed: decides initial weights, data order and augmentation.
     """
 
     task: str = "image-classification"
     data: Data = None  # type: ignore[assignment]
-    model: Model = field(default_factory=Model)
+    model: Model = None  # type: ignore[assignment]
     training: Training = None  # type: ignore[assignment]
     seed: int = 0
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "task", absolute(self.task))
-        configs, problems = configs_of(self.task), []
-        for name, kind in (("data", configs.data), ("training", configs.training)):
+        try:
+            configs, problems = configs_of(self.task), []
+        except InputError as error:
+            raise InputError(together("configuration", [str(error)])) from None
+        for name, kind in self._types(configs).items():
             value = getattr(self, name)
             if value is None:
                 object.__setattr__(self, name, kind())
@@ -176,7 +185,7 @@ class TrialConfig:
         if not problems:
             problems += [p for part in (self.data, self.model, self.training) for p in part.problems()]
         backbone = BACKBONES.get(self.model.backbone)
-        if backbone is not None and backbone.dimensions != configs.dimensions:
+        if backbone is not None and configs.dimensions not in (None, backbone.dimensions):
             fit = [name for name, other in BACKBONES.items() if other.dimensions == configs.dimensions]
             problems.append(
                 f"backbone {self.model.backbone} takes inputs with {backbone.dimensions} spatial dimensions, "
@@ -192,7 +201,11 @@ class TrialConfig:
         """The types that the task decides on. Raises InputError when there is no such task."""
         task = value.get("task", cls.task)
         configs = configs_of(task if isinstance(task, str) else cls.task)
-        return {"data": configs.data, "training": configs.training}
+        return cls._types(configs)
+
+    @staticmethod
+    def _types(configs: TaskConfigs) -> dict[str, type]:
+        return {"data": configs.data, "model": configs.model, "training": configs.training}
 
     def to_json(self) -> dict[str, Any]:
         """Plain dictionaries, lists, strings and numbers."""

@@ -24,7 +24,7 @@ def check_given(space: Space) -> None:
     """
     for what, params in (("baseline", space.baseline), ("plain", space.plain)):
         for config in _configs(space, what, params):
-            if config.model.placement:
+            if space.as_baseline(config) != config:
                 raise InputError(
                     f"`{what}` of space {space.name!r}, {dict(params)}, comes out with attention in it "
                     f"({where(config)}); set FUNCTION.{what} to the parameters that make a trial the plain "

@@ -11,14 +11,15 @@ from typing import Any
 from attention import InputError, unknown
 
 
-def load_object(what: str, name: str, known: Iterable[str]) -> Any:
+def load_object(what: str, kind: str, name: str, known: Iterable[str]) -> Any:
     """What is called `name`, where that is none of the `known` names of our own.
 
-    what: a space, a task, ..., for messages. Raises InputError when there is none or it cannot be imported.
+    what, kind: a space that is a function, a task that is a class, for messages.
+    Raises InputError when there is none, or it cannot be imported.
     """
     module_name, colon, attribute = name.rpartition(":")
     if not colon:
-        raise InputError(f"{unknown(what, name, known)} Or name your own as file.py:name.")
+        raise InputError(f"{unknown(what, name, known)} Or name your own as file.py:{kind}.")
     try:
         module = load_file(module_name) if module_name.endswith(".py") else load_module(module_name)
     except InputError:
@@ -28,9 +29,9 @@ def load_object(what: str, name: str, known: Iterable[str]) -> Any:
             f"{what} {name!r}: {module_name} cannot be imported: {type(error).__name__}: {error}"
         ) from error
     found = getattr(module, attribute, None)
-    if found is None:
+    if not callable(found):
         there = [key for key, value in vars(module).items() if callable(value) and key[0] != "_"]
-        raise unknown(f"{what} in {module_name}", attribute, there)
+        raise unknown(f"{kind} in {module_name}", attribute, there)
     return found
 
 
@@ -44,7 +45,7 @@ def load_file(path: str) -> Any:
     """The module in a file, which is run once as long as it stays as it is."""
     file = Path(path).expanduser().resolve()
     if not file.is_file():
-        raise InputError(f"there is no file {path}")
+        raise InputError(f"there is no file {path} to read it from")
     status = file.stat()
     return _run(file, status.st_mtime_ns, status.st_size)
 

@@ -149,7 +149,7 @@ class SearchScheduler(TrialScheduler):
         again = self._seen[key]
         self._seen[key] += 1
         config = config.change(seed=(config.seed + again) % 2**32)
-        if not config.model.placement:
+        if self.space.as_baseline(config) == config:
             self._tuned &= role is not Role.BASELINE or not again
             role = Role.BASELINE  # whoever chose it
         elif role is Role.BASELINE:

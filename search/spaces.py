@@ -6,19 +6,21 @@ import traceback
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from functools import cache
 from pathlib import Path
 from typing import Any
 
 import optuna
-import torch
 from optuna.distributions import distribution_to_json
 
 from attention import InputError
-from backbones import Site, build, sites
-from search import choices
-from search.config import ImageData, Model, TrialConfig
+from search import image_spaces, sensor_spaces
+from search.config import TrialConfig
 from search.loading import load_object
+
+
+def without_attention(config: TrialConfig) -> TrialConfig:
+    """The plain backbone, with all else the same."""
+    return config.change(model={"placement": {}})
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -30,6 +32,8 @@ class Space:
         Parameters that are not named are drawn.
     published: gives the parameters of the next trials: what papers propose.
     plain: parameters that make a trial plain, for those that tune the baseline.
+    as_baseline: a configuration with the baseline's model and its own hyperparameters. What it leaves as it
+        is is a baseline.
     summary: one line for `automl spaces`.
     """
 
@@ -39,6 +43,7 @@ class Space:
     summary: str
     published: Callable[[], Sequence[Mapping[str, Any]]] = tuple
     plain: Mapping[str, Any] = field(default_factory=lambda: {"modules": 0})
+    as_baseline: Callable[[TrialConfig], TrialConfig] = without_attention
 
     def __call__(self, trial: optuna.Trial) -> TrialConfig:
         """`draw`, with what a person's own function can get wrong as an InputError."""
@@ -129,70 +134,44 @@ def _hash(value: object) -> str:
     return hashlib.sha256(json.dumps(value).encode()).hexdigest()[:16]
 
 
-@cache
-def _sites(backbone: str, width: float) -> list[Site]:
-    """Sites by name and channels. The last stages of a 128-pixel image still have several positions."""
-    return sites(build(backbone, classes=2, width=width), torch.empty(1, 3, 128, 128))
-
-
-def _places() -> list[Site]:
-    # At 32 pixels the last stage is a single position, where there is nothing to attend to.
-    return [site for site in _sites("xresnet18", 0.25) if not site.name.startswith("stage4")]
-
-
-def digits(trial: optuna.Trial) -> TrialConfig:
-    return TrialConfig(
-        data=ImageData(source="digits", size=32),
-        model=Model(
-            backbone="xresnet18", options={"width": 0.25}, placement=choices.placement(trial, _places())
-        ),
-        training=choices.training(trial, epochs=6),
-    )
-
-
-def _photographs(source: str) -> Callable[[optuna.Trial], TrialConfig]:
-    def draw(trial: optuna.Trial) -> TrialConfig:
-        backbone = trial.suggest_categorical("backbone", ["xresnet18", "xresnet34", "xresnet50"])
-        places = choices.placement(trial, _sites(backbone, 1.0), prefix=f"{backbone}.")
-        return TrialConfig(
-            data=ImageData(source=source, size=128),
-            model=Model(backbone=backbone, placement=places),
-            training=choices.training(trial, epochs=5),
-        )
-
-    return draw
-
-
-_PLAIN = {"modules": 0, **choices.PUBLISHED}
-
-
-def _xresnet18_papers() -> list[dict[str, Any]]:
-    return [{"backbone": "xresnet18", **p} for p in choices.papers(_sites("xresnet18", 1.0), "xresnet18.")]
-
-
 SPACES: Mapping[str, Space] = {
     space.name: space
     for space in (
         Space(
             name="digits",
-            draw=digits,
-            baseline=_PLAIN,
-            published=lambda: choices.papers(_places()),
+            draw=image_spaces.digits,
+            baseline=image_spaces.PLAIN,
+            published=image_spaces.digits_papers,
             summary="8x8 handwritten digits at 32 px, quarter-width xresnet18; seconds an epoch on a CPU",
         ),
         Space(
             name="nette",
-            draw=_photographs("nette"),
-            baseline={"backbone": "xresnet18", **_PLAIN},
-            published=_xresnet18_papers,
+            draw=image_spaces.photographs("nette"),
+            baseline={"backbone": "xresnet18", **image_spaces.PLAIN},
+            published=image_spaces.xresnet18_papers,
             summary="Imagenette at 128 px, xresnet18/34/50",
         ),
         Space(
             name="woof",
-            draw=_photographs("woof"),
-            baseline={"backbone": "xresnet18", **_PLAIN},
-            published=_xresnet18_papers,
+            draw=image_spaces.photographs("woof"),
+            baseline={"backbone": "xresnet18", **image_spaces.PLAIN},
+            published=image_spaces.xresnet18_papers,
             summary="Imagewoof at 128 px, xresnet18/34/50",
+        ),
+        Space(
+            name="ucihar",
+            draw=sensor_spaces.ucihar,
+            baseline=sensor_spaces.LSTM,
+            published=lambda: [sensor_spaces.LARNN],
+            plain={"backbone": "bilstm"},
+            as_baseline=sensor_spaces.as_lstm,
+            summary="LARNN and its published ranges against a bidirectional LSTM; UCI HAR or --data",
+        ),
+        Space(
+            name="sensors",
+            draw=sensor_spaces.sensors,
+            baseline=sensor_spaces.PLAIN,
+            summary="attention in a residual 1-D CNN on sequences of sensors; UCI HAR or --data",
         ),
     )
 }
@@ -201,17 +180,16 @@ SPACES: Mapping[str, Space] = {
 def load(name: str) -> Space:
     """The space called `name`: one of the table, `file.py:function` or `package.module:function`.
 
-    A function of one's own may carry attributes of a Space: `baseline`, `published` (a list) and `plain`;
+    A function of one's own may carry attributes of a Space: `baseline`, `published` (a list), `plain` and
+    `as_baseline`;
     without them trial 0 and the trials that tune the baseline draw with `modules` = 0. Raises InputError
     when there is no such space or it cannot be loaded.
     """
     if name in SPACES:
         return SPACES[name]
-    draw = load_object("space", name, SPACES)
+    draw = load_object("space", "function", name, SPACES)
     if isinstance(draw, Space):
         return draw
-    if not callable(draw):
-        raise InputError(f"space {name!r} must be a function of an Optuna trial; got {draw!r}")
     plain = getattr(draw, "plain", {"modules": 0})
     return Space(
         name=name,
@@ -219,5 +197,6 @@ def load(name: str) -> Space:
         baseline=getattr(draw, "baseline", plain),
         published=lambda: getattr(draw, "published", ()),
         plain=plain,
+        as_baseline=getattr(draw, "as_baseline", without_attention),
         summary=name,
     )

@@ -17,7 +17,8 @@ def confirm(
     top: Annotated[int | None, typer.Option(help="Finalists.", show_default="3")] = None,
     seeds: Annotated[int | None, typer.Option(help="Of each arm.", show_default="10")] = None,
     margin: Annotated[
-        float | None, typer.Option(help="Least difference that matters, in points.", show_default="0.5")
+        float | None,
+        typer.Option(help="Least difference that matters, in the metric's unit.", show_default="the task's"),
     ] = None,
     sequential: Annotated[
         bool | None, typer.Option("--sequential", help="Stop adding seeds when the question is decided.")
@@ -81,7 +82,10 @@ def compare(
             "is alone, the latest search is compared with it."
         ),
     ],
-    margin: Annotated[float, typer.Option(help="Least difference that matters, in points.")] = 0.5,
+    margin: Annotated[
+        float | None,
+        typer.Option(help="Least difference that matters, in the metric's unit.", show_default="the task's"),
+    ] = None,
     storage: StorageOption = "searches",
     as_json: Json = False,
 ) -> None:

@@ -7,7 +7,6 @@ from typing import Annotated
 import typer
 
 from automl.cli.options import Json, StorageOption
-from search.serialise import to_json
 
 
 def export(
@@ -54,19 +53,21 @@ def export(
     if result.registered:
         print(f"registry  {result.registered.uri} is version {result.registered.version}")
     if isinstance(result.folder, Path):
-        print(f"next      automl predict {out} IMAGE...")
+        print(f"next      automl predict {out} FILE...")
 
 
 def predict(
     folder: Annotated[Path, typer.Argument(help="A folder that automl export made.")],
-    images: Annotated[list[Path], typer.Argument(help="Image files of any size.")],
+    files: Annotated[
+        list[Path], typer.Argument(help="What to predict: images; .ts, CSV or NPZ files of sequences.")
+    ],
     as_json: Json = False,
 ) -> None:
-    """Classify images with an exported model."""
+    """Predict with an exported model."""
     from automl.export.predict import run_predict
 
-    predictions = run_predict(folder, images)
+    predictions = run_predict(folder, files)
     for prediction in predictions:
-        print(f"{prediction.image}: {prediction.label} ({prediction.probability:.1%})")
+        print(f"{prediction.input}: {prediction.text}")
     if as_json:
-        print(json.dumps(to_json(predictions)))
+        print(json.dumps([{"input": prediction.input, **prediction.values} for prediction in predictions]))

@@ -13,7 +13,7 @@ from scipy.stats import t as student
 from automl.config.settings import Settings, draw_baseline
 from automl.config.units import duration, short
 from automl.costs.forecast import model_cost
-from automl.costs.time_ratio import ALLOWED, MEASURING_FRACTION, own_pace
+from automl.costs.time_ratio import ALLOWED, MEASURING_FRACTION, own_time_ratio
 from automl.search.run import make_plan
 from automl.tasks import open_task
 from automl.trials.trial import granted
@@ -67,7 +67,7 @@ class Preview:
     slots: int
     hours: float | None
     disk: float
-    detectable: float
+    detectable: float | None
 
     def lines(self) -> Iterator[str]:
         """The forecast as people read it."""
@@ -93,10 +93,11 @@ class Preview:
                 f"{duration(3600 * self.hours)}, {self.hours * self.slots:.2g} device hours"
             )
         yield f"disk        {self.disk / 1e6:.0f} MB of checkpoints at most"
-        yield (
-            f"confirm     {SEEDS} seeds would show {100 * self.detectable:.1f} points of difference, 4 times "
-            f"in 5, on a test split of the validation split's size"
-        )
+        if self.detectable is not None:
+            yield (
+                f"confirm     {SEEDS} seeds would show {100 * self.detectable:.1f} points of difference, 4 "
+                f"times in 5, on a test split of the validation split's size"
+            )
 
 
 def preview(settings: Settings) -> Preview:
@@ -150,7 +151,7 @@ def preview(settings: Settings) -> Preview:
         slots=at_once,
         hours=hours,
         disk=checkpoint * (settings.keep + 1 + 2 * at_once),
-        detectable=detectable(task.size("validation"), SEEDS),
+        detectable=detectable(task.size("validation"), SEEDS) if task.metric.noise == "binomial" else None,
     )
 
 
@@ -158,7 +159,7 @@ def _epoch(baseline: TrialConfig, settings: Settings, shape: TrialResources) -> 
     """Seconds of an epoch of the baseline."""
     torch.set_num_threads(max(1, int(shape.cpus)))
     runtime = replace(settings.runtime, device=granted(shape.gpus), memory_fraction=min(1, shape.gpus) or 1)
-    return own_pace(open_task(baseline, runtime)).epoch
+    return own_time_ratio(open_task(baseline, runtime)).epoch
 
 
 def expected_resource(budget: float) -> float:

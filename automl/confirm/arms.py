@@ -50,12 +50,12 @@ def choose_arms(
 ) -> ArmSet:
     """Who takes part in a search's confirmation.
 
-    The best `top` different trials with attention are the finalists. The control is the best trial of 1x1
-    convolutions alone, or the first finalist with its attentions replaced by them where no such trial was
-    trained to its end. One arm has the first finalist's hyperparameters and number of modules, and types and
-    places by chance.
+    The best `top` different trials that are neither a baseline nor a control are the finalists. The control
+    is the best trial of 1x1 convolutions alone, or the first finalist with its attentions replaced by them
+    where no such trial was completed. One arm has the first finalist's hyperparameters and number of modules,
+    and types and places by chance. Where attention is no matter of placement there are no such two arms.
 
-    Raises InputError when the search has no finished baseline or no finished trial with attention.
+    Raises InputError when the search has no finished baseline or no other finished trial.
     """
     metric = plan.metric.name
     done = sorted(
@@ -68,47 +68,52 @@ def choose_arms(
     for record in done:
         if all(record.config.change(seed=0) != other.config.change(seed=0) for other in different):
             different.append(record)
-    plain = [r for r in different if not r.config.model.placement]
+    plain = [r for r in different if space.as_baseline(r.config) == r.config]
     controls = [r for r in different if _types(r.config) == {CONTROL}]
-    finalists = [r for r in different if _types(r.config) - {CONTROL}][:top]
+    finalists = [r for r in different if r not in plain and r not in controls][:top]
     if not plain or not finalists:
-        what = "baseline" if not plain else "trial with attention"
+        what = "baseline" if not plain else "other trial"
         raise InputError(
             f"there is nothing to confirm: no {what} was trained to its end. Go on with the search: "
             f"{command('search --resume', str(settings.name), settings.storage)} --trials +10"
         )
     warnings = []
     if len(finalists) < top:
-        warnings.append(f"the search has {len(finalists)} finished trials with attention, not {top}")
+        warnings.append(
+            f"the search has {len(finalists)} finished trials beside baselines and controls, not {top}"
+        )
     arms = [Arm(name=f"baseline (trial {plain[0].number})", role=Role.BASELINE, **_of(plain[0]))]
     arms += [
-        Arm(name=f"{where(r.config)} (trial {r.number})", role=Role.FINALIST, **_of(r)) for r in finalists
+        Arm(name=f"{_name(r.config)} (trial {r.number})", role=Role.FINALIST, **_of(r)) for r in finalists
     ]
     first = finalists[0].config
     if controls:
         name = f"control: {where(controls[0].config)} (trial {controls[0].number})"
         arms.append(Arm(name=name, role=Role.CONTROL, **_of(controls[0])))
-    else:
+    elif first.model.placement:
         model = replace(first.model, placement={site: Spec(CONTROL) for site in first.model.placement})
         config = replace(first, model=model)
         arms.append(Arm(name=f"control: {where(config)}", role=Role.CONTROL, config=config))
-    chance = _by_chance(first, [f.config for f in finalists], space, settings)
-    if chance is None:
-        warnings.append("the space drew no other placement with as many modules, so no arm is one by chance")
-    else:
-        arms.append(Arm(name=f"by chance: {where(chance)}", role=Role.RANDOM, config=chance))
+    if first.model.placement:
+        chance = _by_chance(first, [f.config for f in finalists], space, settings)
+        if chance is None:
+            warnings.append(
+                "the space drew no other placement with as many modules, so no arm is one by chance"
+            )
+        else:
+            arms.append(Arm(name=f"by chance: {where(chance)}", role=Role.RANDOM, config=chance))
     return ArmSet(
         arms=arms,
         score=plain[0].value(metric),
-        baseline_candidates=_baseline_candidates(finalists, plain),
+        baseline_candidates=_baseline_candidates(finalists, plain, space),
         warnings=warnings,
     )
 
 
-def _baseline_candidates(finalists: list[TrialRecord], plain: list[TrialRecord]) -> list[Arm]:
+def _baseline_candidates(finalists: list[TrialRecord], plain: list[TrialRecord], space: Space) -> list[Arm]:
     baseline_candidates: list[Arm] = []
     for record in finalists:
-        config = replace(record.config, model=replace(record.config.model, placement={}))
+        config = space.as_baseline(record.config)
         taken = [*(r.config for r in plain), *(arm.config for arm in baseline_candidates)]
         if all(config.change(seed=0) != other.change(seed=0) for other in taken):
             baseline_candidates.append(
@@ -129,6 +134,10 @@ def ablations(arm: Arm) -> list[Arm]:
 
 def _of(record: TrialRecord) -> dict[str, Any]:
     return {"config": record.config, "trial": record.number}
+
+
+def _name(config: TrialConfig) -> str:
+    return where(config) if config.model.placement else config.model.backbone
 
 
 def _types(config: TrialConfig) -> set[str]:

@@ -59,13 +59,16 @@ class Compared:
         }
 
 
-def run_compare(names: Sequence[str], *, margin: float = 0.5, storage: str = "searches") -> list[Compared]:
+def run_compare(
+    names: Sequence[str], *, margin: float | None = None, storage: str = "searches"
+) -> list[Compared]:
     """Compare the second and further ones with the first.
 
     names: two or more, or one, with which the latest search is compared. Each is a search with a confirmation
         (its winner, or leading finalist), `SEARCH:ARM` for another arm of it by a part of its name, or ids of
         MLflow runs of one configuration, with commas between.
-    margin: the least difference that matters, in the metric's unit.
+    margin: the least difference that matters, in the unit of the metric's differences; the metric's own where
+        not given.
 
     Scores are of the test split where all have them, of the validation split otherwise. With two or more
     seeds in common they are compared pair by pair.
@@ -82,8 +85,8 @@ def run_compare(names: Sequence[str], *, margin: float = 0.5, storage: str = "se
         if names[0] == latest:
             raise InputError(f"{latest!r} is the latest search itself; say two or more to compare")
         names = [*names, latest]
-    if not margin >= 0:
-        raise InputError(f"--margin must be 0 or more, in points; got {margin:g}")
+    if margin is not None and not margin >= 0:
+        raise InputError(f"--margin must be 0 or more; got {margin:g}")
     samples = [_find(name, storage) for name in names]
     first = samples[0]
     for other in samples[1:]:
@@ -95,9 +98,10 @@ def run_compare(names: Sequence[str], *, margin: float = 0.5, storage: str = "se
     return _compare(samples, split, margin)
 
 
-def _compare(samples: Sequence[Sample], split: str, margin: float) -> list[Compared]:
+def _compare(samples: Sequence[Sample], split: str, margin: float | None) -> list[Compared]:
     metric, first = task_of(samples[0].config).metric, samples[0]
     sign = metric.sign * metric.scale
+    margin = metric.margin if margin is None else margin
     resolution = max(sample.resolution for sample in samples) if split == "test" else 0.0
     differences: list[tuple[Difference, bool]] = []
     for other in samples[1:]:

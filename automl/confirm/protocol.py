@@ -30,13 +30,14 @@ FORMAT = 1  # of confirm.json
 class Options:
     """What may be chosen. Raises InputError for what cannot work.
 
-    top: finalists. seeds: of each arm. margin: the least difference that matters, in the metric's unit, such
-    as points. sequential: stop adding seeds as soon as the question is decided.
+    top: finalists. seeds: of each arm. margin: the least difference that matters, in the unit of the metric's
+    differences; the metric's own where not given. sequential: stop adding seeds as soon as the question is
+    decided.
     """
 
     top: int = 3
     seeds: int = 10
-    margin: float = 0.5
+    margin: float | None = None
     sequential: bool = False
 
     def __post_init__(self) -> None:
@@ -47,8 +48,8 @@ class Options:
                 f"--seeds must be 2 or more, and {least_pairs(ALPHA / self.top)} or more to show anything: "
                 f"one seed says nothing of how far seeds differ; got {self.seeds}"
             )
-        if not self.margin >= 0:
-            raise InputError(f"--margin must be 0 or more, in points; got {self.margin:g}")
+        if self.margin is not None and not self.margin >= 0:
+            raise InputError(f"--margin must be 0 or more; got {self.margin:g}")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -82,7 +83,7 @@ class Confirmation:
         return Question(
             seeds=self.seeds,
             equal=equal,
-            margin=self.options.margin,
+            margin=metric.margin if self.options.margin is None else self.options.margin,
             sequential=self.options.sequential,
             metric=metric.name,
             maximize=metric.maximize,

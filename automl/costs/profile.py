@@ -21,7 +21,7 @@ from torch.utils.flop_counter import FlopCounterMode
 
 import attention
 from automl.config.runtime import Runtime
-from automl.costs.time_ratio import Timings, measure_time_ratio, own_pace
+from automl.costs.time_ratio import Timings, measure_time_ratio, own_time_ratio
 from automl.storage.cache import cache_root, once
 from automl.tasks import Inputs, Task, open_task
 from automl.training.clock import quick_quarter
@@ -99,7 +99,7 @@ def _measure(config: TrialConfig, baseline: TrialConfig, runtime: Runtime, timin
     latency = _latency(task, model, one)
     ours, theirs = _about(config), _about(baseline)
     if ours == theirs:
-        time_ratio = own_pace(task, model)
+        time_ratio = own_time_ratio(task, model)
     else:
         other = open_task(baseline, runtime)
         time_ratio = measure_time_ratio(

@@ -142,7 +142,7 @@ def measure_time_ratio(
             timings.steps.append(_in_turn(ours, theirs, "step", len(timings.steps)))
         for _ in range(1 if again else VALIDATIONS):
             timings.validations.append(_in_turn(ours, theirs, "validate", len(timings.validations)))
-        found = _pace(ours, theirs, timings, floor=1.0 if at_least_one else 0.0)
+        found = _ratio(ours, theirs, timings, floor=1.0 if at_least_one else 0.0)
         allowed = max(
             ALLOWED, MEASURING_FRACTION * baseline.config.training.epochs * found.epoch / found.ratio
         )
@@ -158,7 +158,7 @@ def _in_turn(ours: Epoch, theirs: Epoch, part: str, turn: int) -> tuple[float, f
     return (other, one) if turn % 2 else (one, other)
 
 
-def _pace(ours: Epoch, theirs: Epoch, timings: Timings, *, floor: float) -> TimeRatio:
+def _ratio(ours: Epoch, theirs: Epoch, timings: Timings, *, floor: float) -> TimeRatio:
     """What the timings so far come to."""
     training, validation = (
         times * statistics.median(second for _, second in pairs)
@@ -192,8 +192,8 @@ def _with_counted(found: TimeRatio, ours: Epoch, theirs: Epoch) -> TimeRatio:
     return replace(found, ratio=min(max(ratio, found.low), found.high), counted=True)
 
 
-def own_pace(task: Task, model: nn.Module | None = None) -> TimeRatio:
-    """Of the baseline itself: 1, with the time that its epoch takes. model: as in `measure_pace`."""
+def own_time_ratio(task: Task, model: nn.Module | None = None) -> TimeRatio:
+    """Of the baseline itself: 1, with the time that its epoch takes. model: as in `measure_time_ratio`."""
     one = Epoch(task, model)
     training, validation = (
         times * statistics.median(one.seconds_of(part) for _ in range(VALIDATIONS))

@@ -1,17 +1,20 @@
 """The formats of an exported model, each written to its file in one folder."""
 
+from collections.abc import Sequence
 from importlib.metadata import version
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import torch
 from safetensors.torch import save_file
-from torch import Tensor, nn
+from torch import nn
 from torch.nn.utils import parametrize
+
+from automl.tasks.deployment import BATCH_AXIS, Deployment, Signature
 
 ONNX, INT8, PT2, WEIGHTS = "model.onnx", "model.int8.onnx", "model.pt2", "model.safetensors"
 CONFIG, CARD, MLFLOW_MODEL = "config.json", "MODEL_CARD.md", "mlflow-model"
-BATCH_AXIS = "N"
 
 
 def save_weights(folder: Path, model: nn.Module) -> None:
@@ -27,10 +30,16 @@ def bake(model: nn.Module) -> None:
                 parametrize.remove_parametrizations(module, name, leave_parametrized=True)
 
 
-def save_programs(folder: Path, module: nn.Module, example: Tensor) -> None:
-    """`model.pt2` and `model.onnx`. example: the raw inputs that the module is traced with, of any number."""
+def save_programs(folder: Path, deployment: Deployment) -> None:
+    """`model.pt2` and `model.onnx`."""
+    # An axis of one name is one dimension, wherever it is.
+    dims = {axis: torch.export.Dim(axis, min=2) for axes in deployment.dynamic.values() for axis in axes.values()}
+    dims[BATCH_AXIS] = torch.export.Dim(BATCH_AXIS, min=1)
+    shapes = tuple(
+        {i: dims[axis] for i, axis in deployment.axes(name).items()} for name in deployment.inputs
+    )
     program = torch.export.export(
-        module.eval(), (example,), dynamic_shapes=({0: torch.export.Dim(BATCH_AXIS, min=1)},)
+        deployment.module.eval(), tuple(deployment.inputs.values()), dynamic_shapes=shapes
     )
     torch.export.save(program, folder / PT2)
     torch.onnx.export(
@@ -39,23 +48,23 @@ def save_programs(folder: Path, module: nn.Module, example: Tensor) -> None:
         folder / ONNX,
         dynamo=True,
         external_data=False,
-        input_names=["images"],
-        output_names=["probabilities"],
+        input_names=list(deployment.inputs),
+        output_names=list(deployment.outputs),
         verbose=False,
     )
-    _name_batch(folder / ONNX)
+    _name_axes(folder / ONNX, deployment)
 
 
-def save_mlflow(folder: Path, example: Tensor, expected: np.ndarray) -> None:
+def save_mlflow(folder: Path, inputs: Sequence[Signature], outputs: Sequence[Signature]) -> None:
     """`mlflow-model`: the ONNX model with its signature and requirements."""
     import mlflow.onnx
     import onnx
     from mlflow.models import ModelSignature
-    from mlflow.types import Schema, TensorSpec
+    from mlflow.types import Schema
 
     signature = ModelSignature(
-        inputs=Schema([TensorSpec(np.dtype("uint8"), (-1, *example.shape[1:]), "images")]),
-        outputs=Schema([TensorSpec(np.dtype("float32"), (-1, *expected.shape[1:]), "probabilities")]),
+        inputs=Schema([_tensor_spec(value) for value in inputs]),
+        outputs=Schema([_tensor_spec(value) for value in outputs]),
     )
     requirements = [f"{name}=={version(name)}" for name in ("mlflow", "onnx", "onnxruntime", "numpy")]
     mlflow.onnx.save_model(
@@ -66,14 +75,24 @@ def save_mlflow(folder: Path, example: Tensor, expected: np.ndarray) -> None:
     )
 
 
-def _name_batch(file: Path) -> None:
-    """Call the batch's dimension `N` in the model's input and output: PyTorch makes up a name for it."""
+def _tensor_spec(value: Signature) -> Any:
+    from mlflow.types import TensorSpec
+
+    shape = tuple(-1 if isinstance(size, str) else size for size in value.shape)
+    return TensorSpec(np.dtype(value.dtype), shape, value.name)
+
+
+def _name_axes(file: Path, deployment: Deployment) -> None:
+    """Call the axes that vary by their names in the model's inputs and outputs: PyTorch makes some up."""
     import onnx
 
     model = onnx.load(file)
-    made_up = model.graph.input[0].type.tensor_type.shape.dim[0].dim_param
+    names = {}
+    for value in (*model.graph.input, *model.graph.output):
+        for axis, name in deployment.axes(value.name).items():
+            names[value.type.tensor_type.shape.dim[axis].dim_param] = name
     for value in (*model.graph.input, *model.graph.output, *model.graph.value_info):
         for dimension in value.type.tensor_type.shape.dim:
-            if dimension.dim_param == made_up:
-                dimension.dim_param = BATCH_AXIS
+            if dimension.dim_param in names and dimension.dim_param:
+                dimension.dim_param = names[dimension.dim_param]
     onnx.save(model, file)

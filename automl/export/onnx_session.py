@@ -7,22 +7,26 @@ import onnxruntime
 import torch
 
 from attention import InputError
-from automl.export.score_card import Run
+from automl.tasks.deployment import Arrays, Run
 
 
 def open_onnx(file: Path) -> Run:
-    """The model in `file`, as a function of its one input `(N, ...)`, with as many threads as torch has here.
+    """The model in `file`, from all its inputs to all its outputs, with as many threads as torch has here.
 
-    The function raises InputError for N = 0, which onnxruntime's kernels fail at, each in its own words.
+    The function raises InputError for no inputs, which onnxruntime's kernels fail at, each in its own words.
     """
     options = onnxruntime.SessionOptions()
     options.intra_op_num_threads = torch.get_num_threads()
     session = onnxruntime.InferenceSession(str(file), options, providers=["CPUExecutionProvider"])
-    name = session.get_inputs()[0].name
+    outputs = [output.name for output in session.get_outputs()]
 
-    def run(inputs: np.ndarray) -> np.ndarray:
-        if not len(inputs):
-            raise InputError(f"{file.name} takes one input or more; got an array of shape {inputs.shape}")
-        return np.asarray(session.run(None, {name: inputs})[0])
+    def run(inputs: Arrays) -> Arrays:
+        for name, value in inputs.items():
+            if not len(value):
+                raise InputError(
+                    f"{file.name} takes one input or more; got an array {name} of shape {value.shape}"
+                )
+        found = session.run(outputs, dict(inputs))
+        return {name: np.asarray(value) for name, value in zip(outputs, found, strict=True)}
 
     return run

@@ -9,40 +9,43 @@ import torch
 
 from automl.export.formats import MLFLOW_MODEL, ONNX, PT2
 from automl.export.onnx_session import open_onnx
-from automl.export.score_card import Run
+from automl.tasks import Task
+from automl.tasks.deployment import Arrays, Deployment, Run, count
 
-TOLERANCE = 1e-4  # the largest difference of a probability that two runtimes may have
 
+def check_parity(
+    folder: Path, task: Task, deployment: Deployment, inputs: Arrays, expected: Arrays
+) -> Mapping[str, float]:
+    """How far each form's outputs for the raw `inputs` are from what is `expected`, as the task compares them.
 
-def check_parity(folder: Path, inputs: np.ndarray, expected: np.ndarray) -> Mapping[str, float]:
-    """The largest absolute difference of each form's output from what is `expected` for the raw `inputs`.
-
-    Raises RuntimeError for one that is larger than TOLERANCE.
+    Raises RuntimeError for one that is further than the task's tolerance.
     """
-    differences = {name: float(np.abs(run(inputs) - expected).max()) for name, run in _forms(folder).items()}
+    differences = {
+        name: task.compare(expected, run(inputs)) for name, run in _forms(folder, deployment).items()
+    }
     for name, difference in differences.items():
-        if not difference <= TOLERANCE:
+        if not difference <= task.tolerance:
             raise RuntimeError(
-                f"{name} differs from the trained model by {difference:.2g}, more than {TOLERANCE:g}, on "
-                f"{len(inputs)} test inputs; nothing was exported"
+                f"{name} differs from the trained model by {difference:.2g}, more than {task.tolerance:g}, on "
+                f"{count(inputs)} test inputs; nothing was exported"
             )
     return differences
 
 
-def _forms(folder: Path) -> dict[str, Run]:
+def _forms(folder: Path, deployment: Deployment) -> dict[str, Run]:
     """Each exported form, read back from its file, as a function of raw inputs."""
     import mlflow.pyfunc
 
     program = torch.export.load(folder / PT2).module()
     served = mlflow.pyfunc.load_model(str(folder / MLFLOW_MODEL))
 
-    def torch_export(inputs: np.ndarray) -> np.ndarray:
+    def torch_export(inputs: Arrays) -> Arrays:
         with torch.inference_mode():
-            output: Any = program(torch.from_numpy(inputs))
-        return np.asarray(output)
+            found: Any = program(*(torch.from_numpy(inputs[name]) for name in deployment.inputs))
+        return deployment.named(found)
 
-    return {
-        ONNX: open_onnx(folder / ONNX),
-        PT2: torch_export,
-        MLFLOW_MODEL: lambda inputs: np.asarray(served.predict({"images": inputs})["probabilities"]),
-    }
+    def mlflow_model(inputs: Arrays) -> Arrays:
+        found = served.predict(dict(inputs))
+        return {name: np.asarray(found[name]) for name in deployment.outputs}
+
+    return {ONNX: open_onnx(folder / ONNX), PT2: torch_export, MLFLOW_MODEL: mlflow_model}

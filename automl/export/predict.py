@@ -1,70 +1,81 @@
-"""Predictions of an exported model for images of any size. Needs the exported folder and onnxruntime."""
+"""Predictions of an exported model for files. Needs the exported folder and onnxruntime, not the dataset."""
 
 import json
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import numpy as np
-import onnxruntime
-import torch
 
 from attention import InputError
-from automl.data.images import cache_side, decode
-from automl.data.images.augment import centre_crop
+from automl.export.onnx_session import open_onnx
+from automl.tasks import Task, task_of
+from automl.tasks.deployment import Arrays, Run
+from search.config import TrialConfig
 
 BATCH = 32
 
 
 @dataclass(frozen=True)
 class Prediction:
-    """The likeliest label of an image, and the probability of each."""
+    """What the model says of one input.
 
-    image: str
-    label: str
-    probability: float
-    probabilities: dict[str, float]
-
-
-def run_predict(folder: str | Path, images: Sequence[str | Path]) -> list[Prediction]:
-    """Classify image files with the model that `automl export` left in `folder`.
-
-    Raises InputError when the folder holds no export or a file is no image.
+    input: its file, or what else the task calls it. text: for people, in a line. values: for programs, of
+    JSON's types; of a classifier `label`, `probability` and `probabilities`.
     """
-    folder = Path(folder)
+
+    input: str
+    text: str
+    values: dict[str, Any]
+
+
+def run_predict(folder: str | Path, files: Sequence[str | Path]) -> list[Prediction]:
+    """What the model that `automl export` left in `folder` says of the inputs in `files`.
+
+    Raises InputError when the folder holds no export or a file cannot be read.
+    """
+    exported, task, run = _open(Path(folder))
+    if not files:
+        raise InputError(f"name at least one file of {task.noun}")
+    predictions = []
+    for names, inputs in _batches(task.read_inputs(exported, files)):
+        outputs = run(inputs)
+        for i, name in enumerate(names):
+            text, values = task.describe(exported, {key: value[i] for key, value in outputs.items()})
+            predictions.append(Prediction(input=name, text=text, values=values))
+    return predictions
+
+
+def _open(folder: Path) -> tuple[dict[str, Any], type[Task], Run]:
     try:
-        metadata = json.loads((folder / "config.json").read_text())
-        labels, size = metadata["labels"], metadata["config"]["data"]["size"]
-        session = onnxruntime.InferenceSession(str(folder / "model.onnx"), providers=["CPUExecutionProvider"])
+        exported = json.loads((folder / "config.json").read_text())
+        config, _, _ = TrialConfig.from_json(exported["config"]), exported["labels"], exported["inputs"]
+        run = open_onnx(folder / "model.onnx")
     except Exception as error:  # onnxruntime has an error of its own for each way a file can be damaged
         raise InputError(
             f"{folder} holds no exported model; make one with `automl export`. ({error})"
         ) from error
-    if not images:
-        raise InputError("name at least one image")
-    predictions = []
-    for begin in range(0, len(images), BATCH):
-        part = images[begin : begin + BATCH]
-        probabilities = session.run(None, {"images": np.concatenate([_read(path, size) for path in part])})[0]
-        for path, row in zip(part, probabilities, strict=True):
-            winner = int(row.argmax())
-            predictions.append(
-                Prediction(
-                    image=str(path),
-                    label=labels[winner],
-                    probability=float(row[winner]),
-                    probabilities={label: float(p) for label, p in zip(labels, row, strict=True)},
-                )
-            )
-    return predictions
+    return exported, task_of(config), run
 
 
-def _read(path: str | Path, size: int) -> np.ndarray:
-    """An image as the model takes it, `(1, size, size, 3)`, prepared as validation images are."""
-    try:
-        squashed, aspect = decode(path, cache_side(size))
-    except FileNotFoundError:
-        raise InputError(f"there is no image {path}") from None
-    except Exception as error:  # Pillow's decoders raise errors of every kind
-        raise InputError(f"{path} cannot be read as an image ({error})") from error
-    return centre_crop(torch.tensor(squashed)[None], torch.tensor([aspect]), size).numpy()
+def _batches(inputs: Iterator[tuple[str, dict[str, np.ndarray]]]) -> Iterator[tuple[list[str], Arrays]]:
+    """Inputs that follow each other and are of the same shapes, together."""
+    names: list[str] = []
+    parts: list[dict[str, np.ndarray]] = []
+    for name, arrays in inputs:
+        if parts and (len(parts) == BATCH or _shapes(arrays) != _shapes(parts[0])):
+            yield names, _together(parts)
+            names, parts = [], []
+        names.append(name)
+        parts.append(arrays)
+    if parts:
+        yield names, _together(parts)
+
+
+def _shapes(arrays: Arrays) -> dict[str, tuple[int, ...]]:
+    return {name: value.shape for name, value in arrays.items()}
+
+
+def _together(parts: Sequence[Arrays]) -> dict[str, np.ndarray]:
+    return {name: np.concatenate([part[name] for part in parts]) for name in parts[0]}

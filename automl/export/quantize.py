@@ -1,4 +1,4 @@
-"""A smaller ONNX model: 8-bit weights and activations, their ranges taken from training images.
+"""A smaller ONNX model: 8-bit weights and activations, their ranges taken from training inputs.
 
 Static post-training quantisation as onnxruntime does it: QDQ nodes, a scale for each output channel of the
 weights (one for all of them changed 1.1 % of the answers on digits, these 0.3 %), activations as uint8 by
@@ -18,15 +18,16 @@ What stays in float32, measured on xresnet18 at a quarter of its width with `ssa
 """
 
 import tempfile
-from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import onnx
 from onnxruntime.quantization import CalibrationDataReader, QuantFormat, QuantType, quantize_static
 from onnxruntime.quantization.shape_inference import quant_pre_process
+
+from attention import InputError
+from automl.tasks.deployment import Arrays, batches
 
 CALIBRATION_INPUTS = 256  # training inputs that the ranges are taken from
 BATCH = 32
@@ -60,34 +61,41 @@ class Quantized:
 
 
 class _Reader(CalibrationDataReader):
-    """`inputs` in batches, by the name of the model's input."""
+    """`inputs` in batches."""
 
-    def __init__(self, name: str, inputs: np.ndarray) -> None:
-        self.batches: Iterator[dict[str, Any]] = iter(
-            {name: inputs[begin : begin + BATCH]} for begin in range(0, len(inputs), BATCH)
-        )
+    def __init__(self, inputs: Arrays) -> None:
+        self.batches = batches(inputs, BATCH)
 
     def get_next(self) -> dict[str, Any] | None:
         return next(self.batches, None)
 
 
-def quantize_int8(source: Path, target: Path, inputs: np.ndarray) -> None:
-    """Write the ONNX model in `source` to `target` in 8 bits, calibrated on the raw `inputs` (N, ...)."""
+def quantize_int8(source: Path, target: Path, inputs: Arrays) -> None:
+    """Write the ONNX model in `source` to `target` in 8 bits, calibrated on the raw `inputs`.
+
+    Raises InputError for a model without convolutions that gain by it.
+    """
     with tempfile.TemporaryDirectory(dir=target.parent) as folder:
         # Shapes and folded constants; without this the file is a seventh to a third larger.
         prepared = Path(folder) / "prepared.onnx"
         quant_pre_process(source, prepared)
         graph = onnx.load(prepared).graph
+        alone = left_alone(graph)
+        if not any(node.op_type == "Conv" and node.name not in alone for node in graph.node):
+            raise InputError(
+                "--quantize int8 is for convolutional networks: only convolutions beyond the first gain by 8 "
+                "bits, and this model has none; export it without --quantize"
+            )
         quantize_static(
             prepared,
             target,
-            _Reader(graph.input[0].name, inputs),
+            _Reader(inputs),
             quant_format=QuantFormat.QDQ,
             per_channel=True,
             activation_type=QuantType.QUInt8,
             weight_type=QuantType.QInt8,
             op_types_to_quantize=list(QUANTIZED),
-            nodes_to_exclude=left_alone(graph),
+            nodes_to_exclude=alone,
         )
 
 

@@ -39,6 +39,7 @@ from automl.storage.folder import named
 from automl.storage.logs import capture_library_logs
 from automl.storage.storage import Storage
 from automl.tasks import Task, open_task
+from automl.tasks.deployment import as_arrays, batches, count, signatures
 from automl.tasks.same_data import check_source
 from automl.tracking.registry import Registered, check_registry, register
 from automl.tracking.runs import find_trial_run
@@ -46,7 +47,7 @@ from automl.tracking.tags import VERDICT
 from automl.training import checkpoint
 from search.config import TrialConfig
 
-IMAGES = 100  # test inputs that the exported forms are compared on
+INPUTS = 100  # test inputs that the exported forms are compared on
 COPIES = 5  # of the weights that are written: four forms, and what MLflow copies
 ALIAS = "champion"
 
@@ -58,7 +59,7 @@ class ExportResult:
     folder: holds model.onnx, model.pt2, model.safetensors, config.json, MODEL_CARD.md and mlflow-model; with
         quantisation model.int8.onnx too, and confusion.csv where there are more than 20 labels.
     chosen: the trial that it is of, and why it was chosen.
-    differences: largest absolute difference from the trained model's output, for each exported form.
+    differences: from the trained model's outputs, as the task compares them, for each exported form.
     test: the task's metrics on the test split.
     scores: the answers of model.onnx to the test split; None for a task whose answers are not labels.
     speeds: of each ONNX model, by the name of its file, on `machine`.
@@ -102,7 +103,7 @@ def run_export(
 
     Raises InputError for a search or run without a readable checkpoint, other data than its search had, a
     folder that holds something else, a full disk, a name that MLflow refuses, and RuntimeError when an
-    exported form differs from the model by more than 1e-4. `out` appears only when everything has been
+    exported form differs from the model by more than the task tolerates. `out` appears only when everything has been
     written and checked; an earlier export there is replaced. It is registered after that.
     """
     if best == (run is not None):
@@ -154,11 +155,11 @@ def _export(out: Path, chosen: Chosen, quantize: str | None) -> ExportResult:
     config = TrialConfig.from_json(content["config"])
     check_source(config, chosen.checkpoint)
     task = open_task(config, Runtime(device=torch.device("cpu"), precision="fp32"))
-    if quantize is not None and next(task.answers("test"), None) is None:
+    model = task.model()
+    if quantize is not None and not task.deployment(model).labels:
         raise InputError(
             f"--quantize states what it costs in accuracy, which the task {task.config.task} does not have"
         )
-    model = task.model()
     try:
         model.load_state_dict(content["model"])
     except RuntimeError as error:
@@ -217,29 +218,34 @@ def _write(
     folder: Path, task: Task, model: nn.Module, chosen: Chosen, out: Path, quantize: str | None
 ) -> ExportResult:
     save_weights(folder, model)
+    tensors = task.model_inputs("test", INPUTS)
+    inputs = as_arrays(tensors)
+    with torch.inference_mode():
+        test = {name: value.item() for name, value in task.evaluate(model, "test").items()}
+    expected = task.deployment(model).run(tensors)
+    bake(model)
+    deployment = task.deployment(model)
+    takes, gives = signatures(deployment, inputs), signatures(deployment, expected)
     metadata = {
-        "format": 1,
+        "format": 2,
         "run_id": chosen.run_id,
-        "labels": task.labels,
+        "labels": list(deployment.labels),
+        "inputs": [signature.to_json() for signature in takes],
+        "outputs": [signature.to_json() for signature in gives],
+        "details": dict(deployment.details),
         "config": task.config.to_json(),
     }
     (folder / CONFIG).write_text(json.dumps(metadata, indent=2))
-    inputs = task.raw("test", IMAGES)
-    with torch.inference_mode():
-        test = {name: value.item() for name, value in task.evaluate(model, "test").items()}
-        expected = task.artifact(model)[0].eval()(inputs).numpy()
-    bake(model)
-    module, example = task.artifact(model)
-    save_programs(folder, module, example)
-    save_mlflow(folder, example, expected)
-    differences = check_parity(folder, inputs.numpy(), expected)
+    save_programs(folder, deployment)
+    save_mlflow(folder, takes, gives)
+    differences = check_parity(folder, task, deployment, inputs, expected)
     models = {ONNX: open_onnx(folder / ONNX)}
     calibrated = 0
     if quantize:
         calibrated = _quantize(folder, task)
         models[INT8] = open_onnx(folder / INT8)
-    given = answers(task, "test", models)
-    speeds = measure_speed(models, inputs[:BATCH].numpy())
+    given = answers(task, deployment, "test", models)
+    speeds = measure_speed(models, next(batches(inputs, BATCH)))
     scores = given.card(ONNX) if given else None
     quantized = None
     if quantize:
@@ -247,6 +253,9 @@ def _write(
         quantized = _measured(quantize, folder, given, speeds, calibrated)
     card = model_card(
         task,
+        labels=deployment.labels,
+        takes=takes,
+        gives=gives,
         chosen=chosen,
         test=test,
         differences=differences,
@@ -272,9 +281,9 @@ def _write(
 
 def _quantize(folder: Path, task: Task) -> int:
     """Write the quantised model. Returns how many training inputs it was calibrated on."""
-    inputs = task.raw("train", CALIBRATION_INPUTS).numpy()
+    inputs = as_arrays(task.model_inputs("train", CALIBRATION_INPUTS))
     quantize_int8(folder / ONNX, folder / INT8, inputs)
-    return len(inputs)
+    return count(inputs)
 
 
 def _measured(

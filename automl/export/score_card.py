@@ -1,7 +1,7 @@
 """How often a deployed model is right: for each label, and which ones it takes for which."""
 
 import csv
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -10,8 +10,7 @@ from numpy.typing import NDArray
 
 from automl.tasks import Task
 from automl.tasks.base import Split
-
-Run = Callable[[np.ndarray], np.ndarray]  # from raw inputs (N, ...) to an output (N, labels)
+from automl.tasks.deployment import Deployment, Run, as_arrays
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -75,18 +74,24 @@ class Answers:
         return float((self.answered[one] == self.answered[other]).mean())
 
 
-def answers(task: Task, split: Split, models: Mapping[str, Run]) -> Answers | None:
+def answers(
+    task: Task, deployment: Deployment, split: Split, models: Mapping[str, Run]
+) -> Answers | None:
     """What each of `models` answers to a whole split. None for a task whose answers are not labels."""
+    if not deployment.labels:
+        return None
+    first = deployment.outputs[0]
     true: list[np.ndarray] = []
     answered: dict[str, list[np.ndarray]] = {name: [] for name in models}
-    for inputs, labels in task.answers(split):
+    for inputs, labels in task.labelled_inputs(split):
         true.append(labels.cpu().numpy())
+        arrays = as_arrays(inputs)
         for name, run in models.items():
-            answered[name].append(run(inputs.cpu().numpy()).argmax(axis=1))
+            answered[name].append(run(arrays)[first].argmax(axis=-1))
     if not true:
         return None
     return Answers(
-        labels=task.labels,
+        labels=deployment.labels,
         true=np.concatenate(true),
         answered={name: np.concatenate(parts) for name, parts in answered.items()},
     )

@@ -7,11 +7,10 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from importlib.metadata import version
 
-import numpy as np
 import torch
 
 from automl.costs.profile import processor
-from automl.export.score_card import Run
+from automl.tasks.deployment import Arrays, Run, batches, count
 
 BATCH = 32  # inputs at once when throughput is measured
 ROUNDS = (5, 60)  # of one timing of each model, at least and at most
@@ -32,23 +31,23 @@ class Speed:
     ratio: float
 
 
-def measure_speed(models: Mapping[str, Run], inputs: np.ndarray) -> dict[str, Speed]:
+def measure_speed(models: Mapping[str, Run], inputs: Arrays) -> dict[str, Speed]:
     """The speed of each of `models` for up to BATCH of the raw `inputs`."""
-    batch = inputs[:BATCH]
-    single, whole = _times(models, batch[:1]), _times(models, batch)
+    batch, one = next(batches(inputs, BATCH)), next(batches(inputs, 1))
+    single, whole = _times(models, one), _times(models, batch)
     first = next(iter(single.values()))
     return {
         name: Speed(
             latency=1e3 * statistics.median(single[name]),
-            throughput=len(batch) / statistics.median(whole[name]),
-            batch=len(batch),
+            throughput=count(batch) / statistics.median(whole[name]),
+            batch=count(batch),
             ratio=statistics.median(a / b for a, b in zip(single[name], first, strict=True)),
         )
         for name in models
     }
 
 
-def _times(models: Mapping[str, Run], inputs: np.ndarray) -> dict[str, list[float]]:
+def _times(models: Mapping[str, Run], inputs: Arrays) -> dict[str, list[float]]:
     for run in models.values():
         run(inputs)  # memory is taken and kernels are chosen the first time
     times: dict[str, list[float]] = {name: [] for name in models}

@@ -20,7 +20,7 @@ def task_of(config: TrialConfig) -> type[Task]:
     """The kind of task that `config` names. Raises InputError for an unknown one."""
     if config.task in TASKS:
         return TASKS[config.task]
-    found = load_object("task", config.task, TASKS)
+    found = load_object("task", "Class", config.task, TASKS)
     if not (isinstance(found, type) and issubclass(found, Task)):
         raise InputError(f"task {config.task!r} must be a subclass of automl.tasks.Task; got {found!r}")
     return found

@@ -1,16 +1,18 @@
 """What a task is: everything that the loop, the search and the tracking need to know of what is learned."""
 
 from abc import ABC, abstractmethod
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, ClassVar, Literal
 
+import numpy as np
 from torch import Tensor, nn
 
 from automl.config.runtime import Runtime
 from automl.data.manifest import Manifest
 from automl.storage.storage import Storage
+from automl.tasks.deployment import Arrays, Deployment, read_arrays
 from automl.tasks.evaluator import Evaluator
 from backbones import call
 from search.config import TaskConfigs, TrialConfig
@@ -39,6 +41,7 @@ class Task(ABC):
     configs: the types of `data` and `training` in its configurations, and which backbones fit.
     metric: the primary metric, one of the keys that `evaluate` returns.
     noun: what its inputs are called, in the plural.
+    tolerance: the most that an exported form may differ from the trained model by, as `compare` has it.
     may_be_nan: other metrics that a model which learns well may not have, such as the precision of a class
         that no input is of.
     """
@@ -46,6 +49,7 @@ class Task(ABC):
     configs: ClassVar[TaskConfigs]
     metric: Metric
     noun: str = "inputs"
+    tolerance: float = 1e-4
     may_be_nan: Collection[str] = ()
 
     def __init__(self, config: TrialConfig, runtime: Runtime) -> None:
@@ -124,18 +128,57 @@ class Task(ABC):
         """A hash of the data of all splits."""
         return self.manifest(self.config).digest
 
-    @property
-    @abstractmethod
-    def labels(self) -> list[str]:
-        """The names of what a deployed model's last dimension counts."""
+    # What is deployed of a model, and how it is used where there is no dataset.
 
     @abstractmethod
-    def raw(self, split: Split, count: int) -> Tensor:
-        """Up to `count` raw inputs spread over a split, as a deployed model takes them."""
+    def deployment(self, model: nn.Module) -> Deployment:
+        """What is deployed of `model`."""
 
     @abstractmethod
-    def artifact(self, model: nn.Module) -> tuple[nn.Module, Tensor]:
-        """What is deployed: a module from raw inputs to answers, and an example batch of raw inputs."""
+    def model_inputs(self, split: Split, count: int) -> dict[str, Tensor]:
+        """Up to `count` raw inputs spread over a split, as a deployed model takes them, by name."""
+
+    def labelled_inputs(self, split: Split) -> Iterator[tuple[dict[str, Tensor], Tensor]]:
+        """All raw inputs of a split, as a deployed model takes them, in batches with their true labels.
+
+        A label is an index of `Deployment.labels`, int64 `(N,)`. Nothing for a task without labels.
+        """
+        return iter(())
+
+    def compare(self, ours: Arrays, theirs: Arrays) -> float:
+        """How far an exported form's outputs are from the trained model's; above `tolerance` it is refused.
+
+        The largest absolute difference, where a task does not say otherwise. NaN is refused, too.
+        """
+        return max(float(np.abs(ours[name] - theirs[name]).max()) for name in ours)
+
+    @classmethod
+    def read_inputs(
+        cls, exported: Mapping[str, Any], paths: Sequence[str | Path]
+    ) -> Iterator[tuple[str, dict[str, np.ndarray]]]:
+        """The inputs in files: what each is called, and its arrays as a batch of one.
+
+        exported: the content of `config.json`; the dataset need not be there. Where a task does not say
+        otherwise a file is an NPZ with an array for each input of the model. Raises InputError for a file
+        that cannot be read.
+        """
+        names = [found["name"] for found in exported["inputs"]]
+        for path in paths:
+            arrays = read_arrays(path, names)
+            for i in range(len(arrays[names[0]])):
+                yield f"{path}[{i}]", {name: value[i : i + 1] for name, value in arrays.items()}
+
+    @classmethod
+    def describe(cls, exported: Mapping[str, Any], outputs: Arrays) -> tuple[str, dict[str, Any]]:
+        """What is told of the outputs for one input, without the batch's axis: a line, and values for JSON."""
+        labels = exported["labels"]
+        if not labels:
+            text = ", ".join(f"{name} {np.array2string(v, precision=6)}" for name, v in outputs.items())
+            return text, {name: value.tolist() for name, value in outputs.items()}
+        probabilities = dict(zip(labels, map(float, next(iter(outputs.values()))), strict=True))
+        label = max(probabilities, key=probabilities.__getitem__)
+        told = {"label": label, "probability": probabilities[label], "probabilities": probabilities}
+        return f"{label} ({probabilities[label]:.1%})", told
 
     def share_data(self, storage: Storage, folder: Path, splits: Sequence[Split]) -> dict[str, Any] | None:
         """Put what trials on other machines need of these splits into the storage, once for all of them.
@@ -147,17 +190,13 @@ class Task(ABC):
 
     # What a model card tells beyond the metrics. A task may leave each of these out.
 
-    def answers(self, split: Split) -> Iterator[tuple[Tensor, Tensor]]:
-        """All raw inputs of a split, as a deployed model takes them, in batches with their true labels.
-
-        A label is an index of `labels`, int64 `(N,)`. Nothing where an answer is not one of the labels.
-        """
-        return iter(())
-
     def describe_splits(self) -> dict[str, str]:
         """How each split came about, in words."""
         return {}
 
     def usage(self) -> str:
-        """In Markdown: what the deployed model takes and answers, and how to use it."""
+        """In Markdown: what the deployed model takes and answers, and how to use it.
+
+        Where it is left out the card tells names, types and shapes.
+        """
         return ""

@@ -1,10 +1,11 @@
 """Image classification: cross-entropy with label smoothing and mixup, scored by accuracy."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
@@ -14,17 +15,18 @@ from automl.config.runtime import Runtime
 from automl.data import shared
 from automl.data.images import SOURCES, Images, describe_splits, make_manifest, open_split, share_splits
 from automl.data.images.augment import centre_crop, cut, draw_boxes, normalise
-from automl.data.images.decode import cache_side
+from automl.data.images.decode import cache_side, decode
 from automl.data.images.feed import Feed
 from automl.data.manifest import Manifest
 from automl.storage.storage import Storage
 from automl.tasks.base import Part, Split, Task
+from automl.tasks.deployment import Deployment, spread
 from automl.tasks.evaluator import ClassificationEvaluator
 from backbones import build, insert
 from search.config import TASK_CONFIGS, ImageData, ImageTraining, TrialConfig
 from search.metric import ACCURACY
 
-ANSWERED = 64  # raw images in a batch of `answers`
+LABELLED = 64  # raw images in a batch of `labelled_inputs`
 
 USAGE = """Input `images`: uint8 RGB, shape `(N, {size}, {size}, 3)`, N from 1 on. Output `probabilities`:
 float32, shape `(N, {classes})`. Normalisation is inside. Images of other sizes: cut the largest centred
@@ -195,25 +197,39 @@ class ImageClassification(Task):
         labels = images(self.data, split).labels
         return labels.bincount().max().item() / len(labels)
 
-    def raw(self, split: Split, count: int) -> Tensor:
-        """Centre crops as bytes, `(count, size, size, 3)`: what the deployed model takes."""
+    def deployment(self, model: nn.Module) -> Deployment:
+        """Bytes `(N, size, size, 3)` to probabilities `(N, classes)`."""
+        size = self.data.size
+        example = torch.zeros(2, size, size, 3, dtype=torch.uint8, device=self.runtime.device)
+        return Deployment(
+            module=Probabilities(model),
+            inputs={"images": example},
+            outputs=["probabilities"],
+            labels=self.labels,
+        )
+
+    def model_inputs(self, split: Split, count: int) -> dict[str, Tensor]:
+        """Centre crops as bytes, `(count, size, size, 3)`."""
+        return {"images": self._crops(split, spread(self.size(split), count))}
+
+    def labelled_inputs(self, split: Split) -> Iterator[tuple[dict[str, Tensor], Tensor]]:
         data = images(self.data, split)
-        index = torch.linspace(0, len(data) - 1, min(count, len(data))).round().long()
+        for index in torch.arange(len(data)).split(LABELLED):
+            yield {"images": self._crops(split, index)}, data.labels[index].to(self.runtime.device)
+
+    def _crops(self, split: Split, index: Tensor) -> Tensor:
+        data = images(self.data, split)
         crops = centre_crop(data.gather(index), data.aspect[index], self.data.size)
         return crops.to(self.runtime.device)
 
-    def artifact(self, model: nn.Module) -> tuple[nn.Module, Tensor]:
-        """Bytes `(N, size, size, 3)` to probabilities `(N, classes)`."""
-        size = self.data.size
-        return Probabilities(model), torch.zeros(
-            2, size, size, 3, dtype=torch.uint8, device=self.runtime.device
-        )
-
-    def answers(self, split: Split) -> Iterator[tuple[Tensor, Tensor]]:
-        data, runtime = images(self.data, split), self.runtime
-        for index in torch.arange(len(data)).split(ANSWERED):
-            crops = centre_crop(data.gather(index), data.aspect[index], self.data.size)
-            yield crops.to(runtime.device), data.labels[index].to(runtime.device)
+    @classmethod
+    def read_inputs(
+        cls, exported: Mapping[str, Any], paths: Sequence[str | Path]
+    ) -> Iterator[tuple[str, dict[str, np.ndarray]]]:
+        """Image files of any size, prepared as validation images are."""
+        size = exported["config"]["data"]["size"]
+        for path in paths:
+            yield str(path), {"images": read_image(path, size)}
 
     def share_data(self, storage: Storage, folder: Path, splits: Sequence[Split]) -> dict[str, Any]:
         data = self.data
@@ -237,6 +253,17 @@ class Probabilities(nn.Module):
     def forward(self, images: Tensor) -> Tensor:
         probabilities: Tensor = self.classifier(normalise(images)).softmax(dim=1)
         return probabilities
+
+
+def read_image(path: str | Path, size: int) -> np.ndarray:
+    """An image as the deployed model takes it, `(1, size, size, 3)`. Raises InputError where it is none."""
+    try:
+        squashed, aspect = decode(path, cache_side(size))
+    except FileNotFoundError:
+        raise InputError(f"there is no image {path}") from None
+    except Exception as error:  # Pillow's decoders raise errors of every kind
+        raise InputError(f"{path} cannot be read as an image ({error})") from error
+    return centre_crop(torch.tensor(squashed)[None], torch.tensor([aspect]), size).numpy()
 
 
 def draw_mixup(count: int, alpha: float, generator: torch.Generator) -> tuple[Tensor, Tensor]:

@@ -10,7 +10,7 @@ from torch import Tensor, nn
 from attention import InputError
 from automl.config.runtime import Runtime
 from automl.data.manifest import Manifest
-from automl.data.sequences import Sequences, describe_splits, make_manifest, open_sequences
+from automl.data.sequences import Sequences, describe_splits, make_manifest, open_sequences, source_of
 from automl.tasks.base import Inputs, Part, Split, Task
 from automl.tasks.evaluator import ClassificationEvaluator
 from backbones import build, call, insert
@@ -21,10 +21,15 @@ SPLITS: Sequence[Split] = ("train", "validation", "test")
 ANSWERED = 64  # raw sequences in a batch of `answers`
 
 
+def source(data: SequenceData) -> str:
+    """Where the sequences are from: what lies at a path says it by itself."""
+    return data.source if data.path is None else source_of(data.path)
+
+
 @lru_cache(maxsize=4)
 def sequences(data: SequenceData, split: Split) -> Sequences:
     """The sequences of a split. Opened once in a process, however many trials run in it."""
-    return open_sequences(data.source, split, path=data.path, subset=data.subset)
+    return open_sequences(source(data), split, path=data.path, subset=data.subset)
 
 
 @lru_cache(maxsize=4)
@@ -38,8 +43,8 @@ def gathered(data: SequenceData, split: Split, device: torch.device) -> tuple[Te
 class SequenceClassification(Task):
     """Classes of sequences, by the primary metric `accuracy`. Also reports the cross-entropy `loss`.
 
-    A model takes the normalised values, float32 `(B, C, T)`, and where sequences differ in length a mask, bool
-    `(B, T)`, that is True at real steps. T is the same in all splits.
+    A model takes the normalised values, float32 `(B, C, T)`, and where sequences differ in length a mask,
+    bool `(B, T)`, that is True at real steps. T is the same in all splits.
     """
 
     configs = TASK_CONFIGS["sequence-classification"]
@@ -50,16 +55,13 @@ class SequenceClassification(Task):
         super().__init__(config, runtime)
         self.data, self.training = _typed(config)
         self.train = sequences(self.data, "train")
-        size = self.training.batch_size
-        if len(self.train) < size:
+        # Sensor datasets can be tiny: where all of one is less than a batch, an epoch is one step.
+        workers = runtime.workers
+        self.batch_size = min(self.training.batch_size, len(self.train) // workers * workers)
+        if self.batch_size < 2 or self.batch_size % workers:
             raise InputError(
-                f"batch_size must be at most the number of training sequences; got {size} with "
-                f"{len(self.train)} sequences. Use a larger --subset or a smaller batch size."
-            )
-        if size % runtime.workers:
-            raise InputError(
-                f"batch_size must be a multiple of the workers that share it; got {size} with "
-                f"{runtime.workers} workers"
+                f"batch_size must be a multiple of the workers that share it, with 2 or more sequences; got "
+                f"{self.batch_size} with {workers} workers and {len(self.train)} training sequences"
             )
         steps = self.train.steps
         self.padded = any(int(sequences(self.data, s).lengths.min()) < steps for s in SPLITS)
@@ -70,7 +72,7 @@ class SequenceClassification(Task):
     @classmethod
     def manifest(cls, config: TrialConfig) -> Manifest:
         data, _ = _typed(config)
-        return make_manifest(data.source, path=data.path, subset=data.subset)
+        return make_manifest(source(data), path=data.path, subset=data.subset)
 
     @property
     def labels(self) -> list[str]:
@@ -84,11 +86,11 @@ class SequenceClassification(Task):
         return insert(model, chosen.placement, self._inputs(2, "cpu")).to(self.runtime.device)
 
     def steps(self) -> int:
-        return len(self.train) // self.training.batch_size
+        return len(self.train) // self.batch_size
 
     def batches(self, epoch: int) -> Iterator[tuple[Inputs, Tensor]]:
         """The model's inputs and the labels. All workers draw one order; each takes its own rows."""
-        batch, runtime = self.training.batch_size, self.runtime
+        batch, runtime = self.batch_size, self.runtime
         values, mask, labels = gathered(self.data, "train", runtime.device)
         generator = torch.Generator().manual_seed((self.config.seed << 20) + epoch)
         order = torch.randperm(len(labels), generator=generator)[: self.steps() * batch]
@@ -119,7 +121,7 @@ class SequenceClassification(Task):
         return labels.bincount().max().item() / len(labels)
 
     def describe_splits(self) -> dict[str, str]:
-        return describe_splits(self.data.source, path=self.data.path, subset=self.data.subset)
+        return describe_splits(source(self.data), path=self.data.path, subset=self.data.subset)
 
     def _with_mask(self, values: Tensor, mask: Tensor) -> Inputs:
         return (values, mask) if self.padded else values

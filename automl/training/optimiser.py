@@ -29,7 +29,11 @@ def learning_rate(schedule: Schedule, progress: float) -> float:
     one-cycle: a cosine from a tenth up to the peak at 30 %, then down to nothing, as SimpleSelfAttention
         trains. Source: L. Smith, Super-Convergence (2017), arXiv 1708.07120.
     flat-cosine: the peak until 72 %, then a cosine down to nothing, as fastai's Imagenette examples.
+    step-N: three quarters of the rate after each N % of the training, as LARNN's training of 100 epochs has
+        it after each N epochs.
     """
+    if schedule.startswith("step-"):
+        return float(0.75 ** int(100 * progress / int(schedule.removeprefix("step-")) + 1e-9))
     if schedule == "flat-cosine":
         return _cosine(1.0, 0.0, max(0.0, progress - 0.72) / 0.28)
     if progress < 0.3:

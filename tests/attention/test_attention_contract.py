@@ -50,6 +50,18 @@ def test_layout_does_not_change_the_values(spec: Spec, shape: tuple[int, ...]) -
 
 
 @every_spec
+def test_channels_may_come_last(spec: Spec, shape: tuple[int, ...]) -> None:
+    """(B, N, C) and (B, H, W, C) are (B, C, N) and (B, C, H, W) with the channels elsewhere."""
+    module, x = new(spec, gate=1).double().eval(), features(*shape, dtype=torch.float64)
+    first, last = module(x), x.movedim(1, -1).contiguous()
+    module.layout = "B*C"
+    y = module(last)
+    torch.testing.assert_close(y, first.movedim(1, -1), rtol=1e-10, atol=1e-10)
+    assert (y.shape, y.stride()) == (last.shape, last.stride())
+    assert torch.equal(new(spec)(x), x)
+
+
+@every_spec
 def test_looks_at_positions_and_not_at_their_arrangement(spec: Spec) -> None:
     """A module sees a set of positions in order: (6, 5) and (30,) are the same input."""
     module, x = new(spec, gate=1).double().eval(), features(2, CHANNELS, 6, 5, dtype=torch.float64)
@@ -68,6 +80,10 @@ def test_images_of_a_batch_do_not_mix(spec: Spec) -> None:
 def test_refuses_other_channels_and_dimensions(spec: Spec, bad: tuple[int, ...]) -> None:
     with pytest.raises(ValueError, match=rf"\(B, {CHANNELS}, \*spatial\).*got \({bad[0]}, {bad[1]}"):
         new(spec)(torch.zeros(bad))
+    module = new(spec)
+    module.layout = "B*C"
+    with pytest.raises(ValueError, match=rf"\(B, \*spatial, {CHANNELS}\).*got \({bad[0]}, {bad[-1]}"):
+        module(torch.zeros(bad[0], *bad[:1:-1], bad[1]))
 
 
 @every_spec

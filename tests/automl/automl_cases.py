@@ -11,8 +11,10 @@ from attention import ATTENTIONS, Spec
 from automl.config.runtime import Runtime
 from automl.data.manifest import Manifest
 from automl.tasks import Task, open_task
-from automl.tasks.base import Split
+from automl.tasks.base import Part, Split
+from automl.tasks.evaluator import Evaluator
 from search.config import ImageData, ImageTraining, Model, TrialConfig
+from search.metric import Metric
 from search.record import Metrics
 
 CPU = torch.device("cpu")
@@ -46,11 +48,19 @@ def opened(**parts: Any) -> Task:
     return open_task(tiny(**parts), HERE)
 
 
+class AbsoluteError(Evaluator):
+    def update(self, outputs: Tensor, targets: Tensor) -> Tensor:
+        self.errors = (outputs.float() - targets).abs()
+        return self.errors
+
+    def compute(self, runtime: Runtime) -> dict[str, Tensor]:
+        return {"error": self.errors.mean()}
+
+
 class Regression(Task):
     """A line through noise-free points: not an image anywhere, and a metric of which less is better."""
 
-    metric = "error"
-    direction = "minimize"
+    metric = Metric(name="error", maximize=False)
 
     def __init__(self, **training: Any) -> None:
         super().__init__(TrialConfig(training=ImageTraining(**{"batch_size": 8} | training)), HERE)
@@ -79,9 +89,15 @@ class Regression(Task):
         self.modes.append(("loss", model.training))
         return F.mse_loss(model(batch[0]).float(), batch[1])
 
+    def parts(self, split: Split) -> Iterator[Part]:
+        yield Part(torch.arange(len(self.x)), self.x, self.y)
+
+    def evaluator(self, split: Split) -> Evaluator:
+        return AbsoluteError()
+
     def evaluate(self, model: nn.Module, split: Split, hits: Tensor | None = None) -> dict[str, Tensor]:
         self.modes.append(("evaluate", model.training or torch.is_grad_enabled()))
-        return {"error": (model(self.x).float() - self.y).abs().mean()}
+        return super().evaluate(model, split, hits)
 
     def size(self, split: Split) -> int:
         return len(self.x)

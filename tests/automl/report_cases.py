@@ -15,6 +15,7 @@ from automl.config.settings import Settings
 from automl.storage.folder import FORMAT, SEARCH_FILE
 from search.config import TrialConfig
 from search.halving import Rungs
+from search.metric import ACCURACY
 from search.record import State
 from search.spaces import SPACES, random_draws
 from search.study import CONFIG, EPOCH, PROFILE, REASON, ROLE, TRAINABLE, create_study
@@ -30,7 +31,7 @@ CHANCE = "by chance: multihead@stage2.block2"
 
 
 def plan_of(**changes: Any) -> Plan:
-    whole: dict[str, Any] = {"trials": 60, "budget": float(EPOCHS), "metric": "accuracy", "maximize": True}
+    whole: dict[str, Any] = {"trials": 60, "budget": float(EPOCHS), "metric": ACCURACY}
     return Plan(**{**whole, "objectives": ["accuracy"], **changes})
 
 

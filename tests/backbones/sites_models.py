@@ -3,6 +3,10 @@
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
+from torchvision.models.swin_transformer import SwinTransformer
+from torchvision.models.vision_transformer import VisionTransformer
+
+from attention.padding import padding
 
 CONVS = {1: nn.Conv1d, 2: nn.Conv2d, 3: nn.Conv3d}
 NORMS = {1: nn.BatchNorm1d, 2: nn.BatchNorm2d, 3: nn.BatchNorm3d}
@@ -107,6 +111,97 @@ class Plain(nn.Module):
 
     def forward(self, x: Tensor) -> Tensor:
         return self.head(self.own(self.features(x)))
+
+
+def vit() -> nn.Module:
+    """For images of 32 pixels, with 16 patches and the class token."""
+    model = VisionTransformer(
+        image_size=32, patch_size=8, num_layers=2, num_heads=2, hidden_dim=16, mlp_dim=24, num_classes=5
+    )
+    nn.init.normal_(model.heads.head.weight)  # zero when new
+    return model
+
+
+def swin() -> nn.Module:
+    return SwinTransformer(
+        patch_size=[4, 4],
+        embed_dim=16,
+        depths=[2, 2],
+        num_heads=[2, 2],
+        window_size=[4, 4],
+        stochastic_depth_prob=0.0,
+        num_classes=5,
+    )
+
+
+class Recurrent(nn.Module):
+    """A classifier of token ids (B, T) by an LSTM, whose output is a tuple."""
+
+    def __init__(self, *, batch_first: bool = True) -> None:
+        super().__init__()
+        self.embedding = nn.Embedding(11, 8)
+        self.lstm = nn.LSTM(8, 6, num_layers=2, batch_first=batch_first, bidirectional=True)
+        self.head = nn.Linear(12, 5)
+
+    def forward(self, ids: Tensor) -> Tensor:
+        outputs, (_, _) = self.lstm(self.embedding(ids))
+        return self.head(outputs.mean(1))
+
+
+class Text(nn.Module):
+    """A classifier of token ids (B, T) with a mask (B, T), which its attentions keep to as well."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.embedding = nn.Embedding(11, 8)
+        layer = nn.TransformerEncoderLayer(8, 2, 16, batch_first=True)
+        self.encoder = nn.TransformerEncoder(layer, 2)
+        self.head = nn.Linear(8, 5)
+
+    def forward(self, ids: Tensor, mask: Tensor) -> Tensor:
+        with padding(mask):
+            y = self.encoder(self.embedding(ids), src_key_padding_mask=~mask)
+        return self.head((y * mask.unsqueeze(2)).sum(1) / mask.sum(1, keepdim=True))
+
+
+class Stereo(nn.Module):
+    """Two images to disparities, by a cost volume (B, C, D, H, W)."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.features = nn.Conv2d(3, 4, 3, 4, 1)
+        self.volume = nn.Sequential(nn.Conv3d(8, 6, 3, padding=1), nn.ReLU())
+        self.scores = nn.Conv3d(6, 1, 1)
+
+    def forward(self, left: Tensor, right: Tensor) -> Tensor:
+        a, b = self.features(torch.cat([left, right])).chunk(2)
+        pairs = [torch.cat([a, b.roll(d, dims=-1)], dim=1) for d in range(5)]
+        return self.scores(self.volume(torch.stack(pairs, dim=2))).squeeze(1).softmax(dim=1)
+
+
+class Mixer(nn.Module):
+    """MLP-Mixer: its first branch's linear layers act along the positions."""
+
+    class Block(nn.Module):
+        def __init__(self, channels: int, positions: int) -> None:
+            super().__init__()
+            self.norm1, self.norm2 = nn.LayerNorm(channels), nn.LayerNorm(channels)
+            self.along, self.across = nn.Linear(positions, positions), nn.Linear(channels, channels)
+            self.drop = nn.Dropout(0.1)
+            self.drop2 = nn.Dropout(0.1)
+
+        def forward(self, x: Tensor) -> Tensor:
+            x = x + self.drop(self.along(self.norm1(x).mT).mT)
+            return x + self.drop2(self.across(self.norm2(x)))
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.patches = nn.Conv2d(3, 8, 8, 8)
+        self.block = self.Block(8, 16)
+        self.head = nn.Linear(8, 5)
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.head(self.block(self.patches(x).flatten(2).mT).mean(1))
 
 
 def wake(model: nn.Module) -> nn.Module:

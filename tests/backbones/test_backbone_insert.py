@@ -6,12 +6,12 @@ from collections.abc import Callable
 import pytest
 import torch
 import torchvision
-from sites_models import Net, Plain, PreActivation, wake
+from sites_models import Mixer, Net, Plain, PreActivation, Recurrent, Stereo, Text, swin, vit, wake
 from torch import Tensor, nn
 from torch.nn.utils import parametrize
 
 from attention import ATTENTIONS, InputError, Spec
-from backbones import build, insert, sites
+from backbones import Example, build, call, insert, sites
 
 EXAMPLE = (2, 3, 32, 32)
 
@@ -21,6 +21,9 @@ MODELS: dict[str, Callable[[], nn.Module]] = {
     "torchvision resnet50": lambda: torchvision.models.resnet50(num_classes=5),
     "post-activation": Net,
     "pre-activation": lambda: Net(PreActivation),
+    "vision transformer": vit,
+    "swin transformer": swin,
+    "mixer": Mixer,
 }
 
 
@@ -57,7 +60,7 @@ def _inserted(model: nn.Module) -> dict[str, nn.Module]:
 @torch.no_grad()
 def test_changes_no_output_until_it_learns(make: Callable[[], nn.Module]) -> None:
     plain, model = wake(make()), wake(make())
-    assert insert(model, _everywhere(model)) is model
+    assert insert(model, _everywhere(model), torch.empty(EXAMPLE)) is model
     assert torch.equal(model(_x()), plain(_x()))
 
 
@@ -65,7 +68,7 @@ def test_changes_neither_weights_nor_the_generator(make: Callable[[], nn.Module]
     plain = make().state_dict()
     model = make()
     state = torch.get_rng_state()
-    insert(model, _everywhere(model))
+    insert(model, _everywhere(model), torch.empty(EXAMPLE))
     assert torch.equal(torch.get_rng_state(), state)
     ours = model.state_dict()
     assert all(torch.equal(ours[name], value) for name, value in plain.items())
@@ -73,7 +76,7 @@ def test_changes_neither_weights_nor_the_generator(make: Callable[[], nn.Module]
 
 def test_a_trunks_checkpoint_loads(make: Callable[[], nn.Module]) -> None:
     trunk, model = make(), make()
-    inserted = insert(model, _everywhere(model))
+    inserted = insert(model, _everywhere(model), torch.empty(EXAMPLE))
     keys = inserted.load_state_dict(trunk.state_dict(), strict=False)
     assert keys.unexpected_keys == []
     assert keys.missing_keys
@@ -84,7 +87,7 @@ def test_a_trunks_checkpoint_loads(make: Callable[[], nn.Module]) -> None:
 def test_every_module_runs_once_and_matters(make: Callable[[], nn.Module]) -> None:
     model = wake(make())
     names = list(_everywhere(model))
-    insert(model, dict.fromkeys(names, Spec("conv1x1")))
+    insert(model, dict.fromkeys(names, Spec("conv1x1")), torch.empty(EXAMPLE))
     before, modules = model(_x()), _inserted(model)
     assert list(modules) == names
     for name, module in modules.items():
@@ -107,7 +110,7 @@ def test_acts_on_what_its_site_returned(make: Callable[[], nn.Module]) -> None:
         plain.get_submodule(site.path).register_forward_hook(
             lambda _, __, output, name=site.name: returned.update({name: output.clone()})
         )
-    insert(model, _everywhere(model))
+    insert(model, _everywhere(model), torch.empty(EXAMPLE))
     for name, module in _inserted(model).items():
         module.register_forward_pre_hook(lambda _, args, name=name: taken.update({name: args[0].clone()}))
     plain(_x())
@@ -120,10 +123,10 @@ def test_acts_on_what_its_site_returned(make: Callable[[], nn.Module]) -> None:
 def test_the_order_of_a_placement_does_not_matter(make: Callable[[], nn.Module]) -> None:
     forward, backward, one_by_one = wake(make()), wake(make()), wake(make())
     placement = {name: Spec("sagan") for name in list(_everywhere(forward))[1:3]}
-    insert(forward, placement)
-    insert(backward, dict(reversed(placement.items())))
+    insert(forward, placement, torch.empty(EXAMPLE))
+    insert(backward, dict(reversed(placement.items())), torch.empty(EXAMPLE))
     for name in placement:
-        insert(one_by_one, {name: placement[name]})
+        insert(one_by_one, {name: placement[name]}, torch.empty(EXAMPLE))
     for module in _inserted(forward).values():
         module.gamma.fill_(0.5)
     for model in (backward, one_by_one):
@@ -134,7 +137,7 @@ def test_the_order_of_a_placement_does_not_matter(make: Callable[[], nn.Module])
 @torch.no_grad()
 def test_a_copy_stands_on_its_own(make: Callable[[], nn.Module]) -> None:
     model = wake(make())
-    insert(model, _everywhere(model))
+    insert(model, _everywhere(model), torch.empty(EXAMPLE))
     twin, before = copy.deepcopy(model), model(_x())
     for module in _inserted(twin).values():
         module.gamma.fill_(1)
@@ -145,7 +148,7 @@ def test_a_copy_stands_on_its_own(make: Callable[[], nn.Module]) -> None:
 def test_trains(make: Callable[[], nn.Module]) -> None:
     """New modules are in training mode as their model is, and every gate is pulled at."""
     model = wake(make()).train()
-    insert(model, _everywhere(model))
+    insert(model, _everywhere(model), torch.empty(EXAMPLE))
     assert all(module.training for module in model.modules())
     nn.functional.cross_entropy(model(_x()), torch.tensor([0, 1])).backward()
     for name, module in _inserted(model).items():
@@ -162,6 +165,82 @@ def test_inserts_into_other_dimensions(dimensions: int) -> None:
     assert torch.equal(model(x), before)
     model.stem.site_attention.gamma.fill_(1)
     assert not torch.equal(model(x), before)
+
+
+IDS = torch.arange(21).view(3, 7) % 11
+MASK = torch.arange(7) < torch.tensor([[7], [4], [1]])
+LEFT, RIGHT = (torch.randn(EXAMPLE, generator=torch.Generator().manual_seed(i)) for i in (1, 2))
+
+# Models that take something else than one image.
+INPUTS: dict[str, tuple[Callable[[], nn.Module], Example]] = {
+    "lstm": (Recurrent, IDS),
+    "text": (Text, {"ids": IDS, "mask": MASK}),
+    "stereo": (Stereo, (LEFT, RIGHT)),
+}
+every_input = pytest.mark.parametrize(("make_it", "example"), INPUTS.values(), ids=INPUTS)
+
+
+@every_input
+def test_any_input(make_it: Callable[[], nn.Module], example: Example) -> None:
+    """Nothing changes until a gate opens, and then each one counts; what returns a tuple still does."""
+    model = wake(make_it())
+    before, state = call(model, example), torch.get_rng_state()
+    found = [site for site in sites(model, example) if site.channels > 1]
+    insert(model, {site.name: Spec("multihead", {"heads": 2}) for site in found}, example)
+    assert torch.equal(torch.get_rng_state(), state)
+    assert torch.equal(call(model, example), before)
+    assert found
+    for site in found:
+        module = model.get_submodule(site.path).site_attention
+        assert (module.site, module.layout, module.channels) == (site.name, site.layout, site.channels)
+        with torch.no_grad():
+            module.gamma.fill_(1)
+            assert not torch.equal(call(model, example), before), site.name
+            module.gamma.fill_(0)
+
+
+@torch.no_grad()
+def test_the_rest_of_a_tuple_stays() -> None:
+    model = Recurrent().eval()
+    x = torch.randn(3, 7, 8)
+    outputs, states = model.lstm(x)
+    insert(model, {"lstm": Spec("ssa")}, IDS).lstm.site_attention.gamma.fill_(1)
+    transformed, kept = model.lstm(x)
+    assert not torch.equal(transformed, outputs)
+    assert torch.equal(transformed, model.lstm.site_attention(outputs))
+    assert all(torch.equal(a, b) for a, b in zip(kept, states, strict=True))
+
+
+@pytest.mark.parametrize("name", ATTENTIONS)
+@torch.no_grad()
+def test_a_transformer_encoder_leaves_padding_out(name: str) -> None:
+    """In evaluation torch would run fused layers on nested tensors, past the modules in them."""
+    plain, model = Text().double().eval(), Text().double().eval()
+    model.load_state_dict(plain.state_dict())
+    example = {"ids": IDS, "mask": MASK}
+    insert(model, {site.name: Spec(name) for site in sites(model, example)}, example)
+    torch.testing.assert_close(model(IDS, MASK), plain(IDS, MASK), rtol=1e-10, atol=1e-10)
+    for parameter in (p for n, p in model.named_parameters() if n.endswith("gamma")):
+        parameter.fill_(0.5)
+    y = model(IDS, MASK)
+    assert not torch.allclose(y, plain(IDS, MASK))
+    longer = torch.nn.functional.pad(IDS, (0, 14), value=10), torch.nn.functional.pad(MASK, (0, 14))
+    torch.testing.assert_close(model(*longer), y, rtol=1e-10, atol=1e-10)
+
+
+def test_a_detectors_backbone() -> None:
+    """It returns a mapping; the sites are inside."""
+    torch.manual_seed(0)
+    made = torchvision.models.detection.backbone_utils.resnet_fpn_backbone
+    model, x = (
+        made(backbone_name="resnet18", weights=None, trainable_layers=5).eval(),
+        torch.randn(1, 3, 32, 32),
+    )
+    before = model(x)
+    insert(model, {"stage1.block1.branch": Spec("ssa"), "stage4.block2": Spec("sagan")}, x)
+    after = model(x)
+    assert list(after) == list(before)
+    assert all(torch.equal(after[name], before[name]) for name in before)
 
 
 def test_an_empty_placement_changes_nothing() -> None:

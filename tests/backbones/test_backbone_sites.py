@@ -2,17 +2,31 @@
 
 import copy
 import threading
+from collections.abc import Callable
 from typing import Any
 
 import pytest
 import torch
 import torchvision
-from sites_models import Keeping, Net, Plain, PreActivation, Shared
+from sites_models import (
+    Keeping,
+    Mixer,
+    Net,
+    Plain,
+    PostActivation,
+    PreActivation,
+    Recurrent,
+    Shared,
+    Stereo,
+    Text,
+    swin,
+    vit,
+)
 from torch import Tensor, nn
 from torch.utils._pytree import tree_leaves
 
 from attention import ATTENTIONS, InputError, Spec
-from backbones import BACKBONES, build, insert, sites
+from backbones import BACKBONES, Example, build, insert, sites
 
 
 def _names(model: nn.Module, *shape: int) -> list[str]:
@@ -55,9 +69,10 @@ BLOCKS = {
     "xresnet101": (3, 4, 23, 3),
     "xresnet152": (3, 8, 36, 3),
 }
+IMAGES = [name for name, record in BACKBONES.items() if record.dimensions == 2]
 
 
-@pytest.mark.parametrize("name", BACKBONES)
+@pytest.mark.parametrize("name", IMAGES)
 def test_every_block_of_a_backbone_has_its_two_sites(name: str) -> None:
     expected = ["stem"]
     for i, blocks in enumerate(BLOCKS[name], start=1):
@@ -66,7 +81,7 @@ def test_every_block_of_a_backbone_has_its_two_sites(name: str) -> None:
     assert _names(build(name, classes=3, width=0.25), 1, 3, 64, 64) == expected
 
 
-@pytest.mark.parametrize("name", BACKBONES)
+@pytest.mark.parametrize("name", IMAGES)
 def test_a_site_tells_the_truth(name: str) -> None:
     """Its channels, stride and resolution are those of what its submodule really returns."""
     model, seen = build(name, classes=3, width=0.25).eval(), {}
@@ -157,8 +172,149 @@ def test_a_block_that_runs_twice_is_no_site() -> None:
 
 
 def test_without_residual_blocks_sites_are_paths() -> None:
-    """`own` runs its children in its own way, and what comes after it are no feature maps."""
-    assert _names(Plain(), 1, 3, 8, 8) == ["features.0", "features.1", "features", "own.0", "own.1"]
+    """`own` runs its children in its own way; of the head, the last two have no positions."""
+    names = ["features.0", "features.1", "features", "own.0", "own.1", "head.0", "head.1"]
+    assert _names(Plain(), 1, 3, 8, 8) == names
+
+
+def _rows(model: nn.Module, example: Example) -> list[tuple[Any, ...]]:
+    return [(s.name, s.path, s.channels, s.stride, s.resolution, s.layout) for s in sites(model, example)]
+
+
+def test_the_tokens_of_a_vision_transformer() -> None:
+    layer = "encoder.layers.encoder_layer"
+    assert _rows(vit(), torch.empty(2, 3, 32, 32)) == [
+        ("stem", "encoder.dropout", 16, 8, (17,), "B*C"),
+        ("stage1.block1.branch1", f"{layer}_0.dropout", 16, 8, (17,), "B*C"),
+        ("stage1.block1.branch2", f"{layer}_0.mlp", 16, 8, (17,), "B*C"),
+        ("stage1.block1", f"{layer}_0", 16, 8, (17,), "B*C"),
+        ("stage1.block2.branch1", f"{layer}_1.dropout", 16, 8, (17,), "B*C"),
+        ("stage1.block2.branch2", f"{layer}_1.mlp", 16, 8, (17,), "B*C"),
+        ("stage1.block2", f"{layer}_1", 16, 8, (17,), "B*C"),
+    ]
+
+
+def test_a_swin_transformer_has_its_channels_last() -> None:
+    """Its stochastic depth runs twice a block and returns what it took: the branches are behind it."""
+    rows = _rows(swin(), torch.empty(2, 3, 32, 48))
+    assert rows[:4] == [
+        ("stem", "features.0", 16, 4, (8, 12), "B*C"),
+        ("stage1.block1.branch1", "features.1.0.attn", 16, 4, (8, 12), "B*C"),
+        ("stage1.block1.branch2", "features.1.0.mlp", 16, 4, (8, 12), "B*C"),
+        ("stage1.block1", "features.1.0", 16, 4, (8, 12), "B*C"),
+    ]
+    assert rows[-1] == ("stage2.block2", "features.3.1", 32, 8, (4, 6), "B*C")
+    assert len(rows) == 13
+
+
+def test_convnexts_channels_move_to_the_last_dimension_and_back() -> None:
+    with torch.device("meta"):
+        model = torchvision.models.convnext_tiny()
+    rows = _rows(model, torch.empty(2, 3, 64, 64))
+    assert rows[1] == ("stage1.block1.branch", "features.1.0.stochastic_depth", 96, 4, (16, 16), "BC*")
+    assert rows[-1] == ("stage4.block3", "features.7.2", 768, 32, (2, 2), "BC*")
+
+
+def test_the_sequence_that_an_lstm_returns() -> None:
+    assert _rows(Recurrent(), torch.zeros(3, 7, dtype=torch.int64)) == [
+        ("embedding", "embedding", 8, 1, (7,), "B*C"),
+        ("lstm", "lstm", 12, 1, (7,), "B*C"),
+    ]
+
+
+def test_positions_before_the_batch_are_refused() -> None:
+    """(T, B) looks like (B, T): only the layers tell."""
+    with pytest.raises(InputError, match=r"'lstm' of Recurrent has batch_first=False and takes 7 positions"):
+        sites(Recurrent(batch_first=False), torch.zeros(7, 3, dtype=torch.int64))
+
+
+IDS = torch.zeros(3, 7, dtype=torch.int64)
+
+
+@pytest.mark.parametrize(
+    "example", [(IDS, IDS > 0), {"ids": IDS, "mask": IDS > 0}, {"mask": IDS > 0, "ids": IDS}], ids=str
+)
+def test_a_text_encoder_with_a_mask(example: Example) -> None:
+    model = Text()
+    rows = _rows(model, example)
+    assert [row[:2] for row in rows] == [
+        ("stem", "embedding"),
+        ("stage1.block1.branch1", "encoder.layers.0.dropout1"),
+        ("stage1.block1.branch2", "encoder.layers.0.dropout2"),
+        ("stage1.block1", "encoder.layers.0"),
+        ("stage1.block2.branch1", "encoder.layers.1.dropout1"),
+        ("stage1.block2.branch2", "encoder.layers.1.dropout2"),
+        ("stage1.block2", "encoder.layers.1"),
+    ]
+    assert {row[2:] for row in rows} == {(8, 1, (7,), "B*C")}
+    assert torch.backends.mha.get_fastpath_enabled()
+
+
+def test_a_cost_volume_is_a_feature_map() -> None:
+    """Its positions are disparities, rows and columns; the stride is that of the rows."""
+    assert _rows(Stereo(), (torch.empty(2, 3, 32, 64), torch.empty(2, 3, 32, 64))) == [
+        ("volume.0", "volume.0", 6, 4, (5, 8, 16), "BC*"),
+        ("volume.1", "volume.1", 6, 4, (5, 8, 16), "BC*"),
+        ("volume", "volume", 6, 4, (5, 8, 16), "BC*"),
+        ("scores", "scores", 1, 4, (5, 8, 16), "BC*"),
+    ]
+
+
+def test_a_branch_has_its_channels_where_the_shortcut_has_them() -> None:
+    rows = _rows(Mixer(), torch.empty(2, 3, 32, 32))
+    assert [row[1] for row in rows] == ["block.drop", "block.drop2", "block"]
+    assert {row[2:] for row in rows} == {(8, 8, (16,), "B*C")}
+
+
+@pytest.fixture(scope="module")
+def detector() -> nn.Module:
+    return torchvision.models.detection.maskrcnn_resnet50_fpn(weights=None, weights_backbone=None)
+
+
+def test_a_detectors_sites_are_its_backbones(detector: nn.Module) -> None:
+    """It goes by the values of its proposals, which no pass without data knows."""
+    whole = sites(detector, [torch.empty(3, 64, 96), torch.empty(3, 80, 64)])
+    backbone = sites(detector.backbone, torch.empty(2, 3, 64, 96))
+    assert [s.name for s in whole] == [s.name for s in backbone]
+    assert [s.path for s in whole] == [f"backbone.{s.path}" for s in backbone]
+    assert len(whole) == 1 + 2 * 16
+
+
+def test_a_model_that_goes_by_values_at_once_is_refused() -> None:
+    class Wary(Net):
+        def forward(self, x: Tensor) -> Tensor:
+            return super().forward(x if x.sum() > 0 else -x)
+
+    with pytest.raises(InputError, match=r"no sites can be found on Wary: .*values .*such as its backbone"):
+        sites(Wary(), torch.empty(1, 3, 16, 16))
+
+
+def test_a_block_in_a_branch_has_one_name() -> None:
+    """Residual blocks in the branch of another, as in RCAN."""
+
+    class Outer(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.inner = PostActivation(8, 8, stride=1, dimensions=2)
+
+        def forward(self, x: Tensor) -> Tensor:
+            return x + self.inner(x)
+
+    model = nn.Sequential(nn.Conv2d(3, 8, 3), Outer())
+    found = {s.name: s.path for s in sites(model, torch.empty(1, 3, 8, 8))}
+    assert list(found.values()) == ["0", "1.inner.branch", "1.inner", "1"]
+    assert [name for name in found if "branch" in name] == ["stage1.block1.branch"]
+
+
+def test_an_example_without_a_tensor_is_refused() -> None:
+    with pytest.raises(InputError, match=r"a tuple of positional arguments or a mapping .*got \(3,\)"):
+        sites(Net(), (3,))
+
+
+def test_the_shapes_that_do_not_fit_are_told() -> None:
+    example = {"ids": torch.zeros(2, 7, dtype=torch.int64), "mask": torch.ones(2, 8, dtype=torch.bool)}
+    with pytest.raises(InputError, match=r"Text cannot take inputs of shapes ids=\(2, 7\), mask=\(2, 8\): "):
+        sites(Text(), example)
 
 
 def test_finding_sites_leaves_the_model_as_it_was() -> None:
@@ -198,12 +354,19 @@ def test_what_a_forward_keeps_is_not_kept() -> None:
 
 
 @pytest.mark.parametrize("name", ATTENTIONS)
-def test_sites_of_a_model_with_attention_are_the_same(name: str) -> None:
+@pytest.mark.parametrize(
+    ("make", "example"),
+    [(Net, torch.empty(1, 3, 16, 16)), (Plain, torch.empty(2, 3, 8, 8)), (vit, torch.empty(2, 3, 32, 32))],
+    ids=["net", "plain", "vit"],
+)
+def test_sites_of_a_model_with_attention_are_the_same(
+    name: str, make: Callable[[], nn.Module], example: Example
+) -> None:
     """Hooks and parametrised weights are copied with the model."""
-    plain, model = Net(), Net()
-    found = sites(plain, torch.empty(1, 3, 16, 16))
-    insert(model, {site.name: Spec(name) for site in found})
-    assert sites(model, torch.empty(1, 3, 16, 16)) == found
+    plain, model = make(), make()
+    found = sites(plain, example)
+    insert(model, {site.name: Spec(name) for site in found if site.channels > 1}, example)
+    assert sites(model, example) == found
 
 
 def test_finding_sites_copies_no_memory() -> None:

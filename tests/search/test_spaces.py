@@ -183,7 +183,6 @@ def making(**parts: Any) -> Space:
 @pytest.mark.parametrize(
     "parts",
     [
-        {"task": "detection"},
         {"data": {"source": "nette"}},
         {"data": {"size": 48}},
         {"data": {"subset": 0.5}},

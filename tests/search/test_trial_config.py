@@ -201,7 +201,10 @@ PROBLEMS: list[tuple[Any, str]] = [
     ({"training": {"batch_size": 1}}, "training.batch_size must be 2 or more, for batch norm; got 1"),
     ({"training": {"optimizer": "adam"}}, "training.optimizer must be one of adamw, sgd; got 'adam'"),
     ({"training": {"optimizer": ["sgd"]}}, "training.optimizer must be one of adamw, sgd; got ['sgd']"),
-    ({"training": {"schedule": "cosine"}}, "training.schedule must be one of one-cycle, flat-cosine; got"),
+    (
+        {"training": {"schedule": "cosine"}},
+        "training.schedule must be one of one-cycle, flat-cosine, step-6, ",
+    ),
     ({"training": {"learning_rate": 0}}, "training.learning_rate must be above 0; got 0.0"),
     ({"training": {"learning_rate": float("inf")}}, "training.learning_rate must be above 0; got inf"),
     ({"training": {"weight_decay": -1}}, "training.weight_decay must be 0 or more; got -1.0"),

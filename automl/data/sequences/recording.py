@@ -4,13 +4,16 @@ A reader (`ts`, `ucihar`, `long_csv`, `npz`) checks what is particular to its fo
 them is found here.
 """
 
+import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
 
 from attention.errors import InputError
+from automl.data.sequences.text import shown
 
+WHOLE = re.compile("-?[0-9]{1,18}")
 MIN_STEPS = 2  # one value has no course in time
 
 
@@ -59,7 +62,7 @@ def recording(channels: Iterable[str], classes: Iterable[str], parts: Mapping[st
         for i, label in enumerate(part.labels):
             if label not in there:
                 raise InputError(
-                    f"{part.place(i)}: the {split} label {label!r} must be among those to train on: "
+                    f"{part.place(i)}: the {split} label {shown(label)} must be among those to train on: "
                     f"{', '.join(known[:20])}"
                 )
     return Recording(channels=tuple(channels), classes=known, parts=parts)
@@ -67,8 +70,8 @@ def recording(channels: Iterable[str], classes: Iterable[str], parts: Mapping[st
 
 def in_order(labels: Iterable[str]) -> list[str]:
     """Each label once, sorted: as numbers where all are whole numbers."""
-    names = set(labels)
-    return sorted(names, key=int) if all(name.lstrip("-").isdecimal() for name in names) else sorted(names)
+    names = sorted(set(labels))
+    return sorted(names, key=int) if all(WHOLE.fullmatch(name) for name in names) else names
 
 
 def _check_values(part: Part) -> None:

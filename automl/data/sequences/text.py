@@ -14,7 +14,7 @@ NANS = ("NaN", "nan", "NAN")
 
 
 class NotANumber(ValueError):
-    """A field that is none of 32 bits, in the text with this index."""
+    """A field that is none, or none of 32 bits, in the text with this index."""
 
     def __init__(self, index: int, field: str, why: str = "is not a number") -> None:
         super().__init__(f"{shown(field)} {why}")

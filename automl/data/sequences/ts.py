@@ -2,7 +2,8 @@
 
 A header of `@key value` lines, `@data`, then a line for each sequence: the values of a channel separated by
 commas, the channels by colons, and the label last. `?` is a missing value. Channels of one sequence have the
-same length. Not read: time stamps, and numbers to predict in place of a class (`@targetLabel`).
+same length. A header that says something else than the lines is refused, but for `@missing`: a `?` speaks for
+itself. Not read: time stamps, and numbers to predict in place of a class (`@targetLabel`).
 
 Source: https://www.sktime.net/en/stable/api_reference/file_specifications/ts.html
 """
@@ -91,7 +92,6 @@ class _Header:
     channels: int | None
     steps: int | None
     equal: bool | None
-    missing: bool | None
 
 
 def _read(file: Path) -> _File:
@@ -157,6 +157,7 @@ def _header(file: Path, stated: Mapping[str, tuple[int, list[str]]]) -> _Header:
             f"{file}:{stated['classlabel'][0]}: @classLabel must name two classes or more, each once, not "
             f"{' '.join(classes)!r}"
         )
+    flag("missing")
     channels, univariate = count("dimensions", "dimension"), flag("univariate")
     if univariate and channels not in (None, 1):
         raise InputError(
@@ -167,13 +168,12 @@ def _header(file: Path, stated: Mapping[str, tuple[int, list[str]]]) -> _Header:
         channels=1 if univariate else channels,
         steps=count("serieslength"),
         equal=flag("equallength"),
-        missing=flag("missing"),
     )
 
 
 def _body(file: Path, header: _Header, at: list[int], lines: list[str]) -> _File:
     labels, fields = [], []
-    channels = header.channels or lines[0].count(":")
+    channels = header.channels or max(1, lines[0].count(":"))
     known = set(header.classes)
     for number, line in zip(at, lines, strict=True):
         values, _, label = line.rpartition(":")
@@ -189,8 +189,6 @@ def _body(file: Path, header: _Header, at: list[int], lines: list[str]) -> _File
                 f"{file}:{number}: the label {shown(label.strip())} must be among those of @classLabel: "
                 f"{', '.join(header.classes[:20])}"
             )
-        if header.missing is False and "?" in values:
-            raise InputError(f"{file}:{number}: a missing value, and the header says '@missing false'")
         labels.append(label.strip())
         fields += dimensions
     try:

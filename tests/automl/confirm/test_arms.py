@@ -99,7 +99,7 @@ def test_repetitions_are_one():
 
 def test_fewer_finalists_than_asked():
     arm_set = choose(*FOUND[:3], top=3)
-    assert arm_set.warnings[0] == "the search has 1 finished trials with attention, not 3"
+    assert arm_set.warnings[0] == "the search has 1 finished trials beside baselines and controls, not 3"
 
 
 def test_a_space_that_cannot_draw_by_chance():
@@ -110,7 +110,7 @@ def test_a_space_that_cannot_draw_by_chance():
 
 
 @pytest.mark.parametrize(
-    ("records", "missing"), [(FOUND[2:], "baseline"), (FOUND[:2], "trial with attention")]
+    ("records", "missing"), [(FOUND[2:], "baseline"), (FOUND[:2], "other trial")]
 )
 def test_nothing_to_confirm(records, missing):
     with pytest.raises(InputError, match=f"no {missing} was trained to its end.*--resume mine"):

@@ -91,7 +91,7 @@ def test_what_is_not_precise_is_not_kept_but_what_was_timed_is(monkeypatch: pyte
         taken.append(len(timings.steps))
         return measured(task, baseline, timings, **options)
 
-    monkeypatch.setattr(profile, "measure_pace", note)
+    monkeypatch.setattr(profile, "measure_time_ratio", note)
     config = tiny(model={"placement": {"stage3.block1": Spec("ssa")}})
     first, second = (measure(config, TINY, HERE) for _ in range(2))
     assert first.time_ratio_counted == second.time_ratio_counted == 1.0
@@ -115,7 +115,7 @@ def test_one_architecture_has_one_latency() -> None:
         ({"model": {"backbone": "xresnet34"}}, False),
     ],
 )
-def test_only_modules_that_are_added_bound_a_pace(
+def test_only_modules_that_are_added_bound_a_ratio(
     ours: dict[str, Any], expected: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     asked = []
@@ -124,7 +124,7 @@ def test_only_modules_that_are_added_bound_a_pace(
         asked.append(at_least_one)
         return TimeRatio(ratio=1.1, low=1.1, high=1.1, counted=True, validation=0.1, epoch=1.0)
 
-    monkeypatch.setattr(profile, "measure_pace", note)
+    monkeypatch.setattr(profile, "measure_time_ratio", note)
     monkeypatch.setenv("AUTOML_CACHE", str(tmp_path))
     measure(tiny(**ours), TINY, HERE)
     assert asked == [expected]

@@ -17,7 +17,7 @@ from automl.costs.time_ratio import (
     Timings,
     interval,
     measure_time_ratio,
-    own_pace,
+    own_time_ratio,
 )
 
 Clock = Callable[[float, float, float], None]
@@ -132,7 +132,7 @@ def test_a_model_of_far_more_work_has_a_pace_far_above_one(monkeypatch: pytest.M
     assert found.ratio > 1.4
     assert found.low <= found.ratio <= found.high
     assert 0 < found.validation < 1
-    assert found.epoch > own_pace(narrow).epoch > 0
+    assert found.epoch > own_time_ratio(narrow).epoch > 0
 
 
 def test_the_work_of_an_epoch_is_that_of_its_steps_and_passes() -> None:

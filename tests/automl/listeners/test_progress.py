@@ -12,7 +12,7 @@ from attention import Spec
 from automl.listeners.progress import Progress, search_summary
 from search.config import Model, TrialConfig
 from search.halving import Rungs
-from search.metric import ACCURACY
+from search.metric import ACCURACY, Metric
 from search.record import State, TrialRecord
 from search.trial_scheduler import Plan
 
@@ -31,7 +31,7 @@ class Shown(Progress):
 
 
 def make(trials: int | None, *, metric: str = "accuracy", maximize: bool = True, **more: Any) -> Shown:
-    plan = Plan(trials=trials, budget=9, metric=metric, maximize=maximize, objectives=[metric])
+    plan = Plan(trials=trials, budget=9, metric=Metric(name=metric, maximize=maximize), objectives=[metric])
     return Shown(plan, {}, **more)
 
 

@@ -2,6 +2,7 @@
 
 import errno
 import os
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -9,6 +10,7 @@ import pytest
 from automl.listeners.retention import CheckpointRetention, front
 from automl.storage.storage import Storage
 from search.config import TrialConfig
+from search.metric import ACCURACY
 from search.record import CHECKPOINT_FILE, Role, State, TrialRecord
 from search.trial_scheduler import Plan, leaders
 
@@ -17,8 +19,7 @@ def plan(*objectives: str, maximize: bool = True, guessing: float | None = None)
     return Plan(
         trials=None,
         budget=1,
-        metric="accuracy",
-        maximize=maximize,
+        metric=replace(ACCURACY, maximize=maximize),
         objectives=objectives or ("accuracy",),
         guessing=guessing,
     )

@@ -10,6 +10,7 @@ import pytest
 from report_cases import made_up, plan_of, save_search, save_verdict, verdict_of
 
 from automl.report import ReportResult, run_report
+from search.metric import Metric
 
 NAMES = ("chromium", "chromium-browser", "google-chrome", "google-chrome-stable")
 WIDTHS = (390, 1440)  # a phone and a desktop
@@ -85,7 +86,7 @@ def report(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFact
         folder = save_search(storage, made_up(40, running=2, gates=False, plan=plan), plan=plan)
         save_verdict(folder, verdict_of(None))
     elif request.param == "minimised, photographs":
-        plan = plan_of(metric="error", maximize=False, objectives=["error"])
+        plan = plan_of(metric=Metric(name="error", maximize=False), objectives=["error"])
         save_search(storage, made_up(150, plan=plan, space="nette", seed=1), plan=plan, space="nette")
     else:
         save_search(storage, made_up(1, running=1))

@@ -23,6 +23,7 @@ from automl.report.placement import effects, placement
 from automl.report.read import Search, read_search
 from automl.report.slices import PANELS, pairs, slices
 from search.config import Model, TrialConfig
+from search.metric import Metric
 from search.record import State
 from search.study import read_history
 
@@ -106,7 +107,7 @@ def test_a_backbone_is_compared_with_its_own_baseline(tmp_path: Path) -> None:
 
 
 def test_where_less_is_better_a_gain_is_above_zero(tmp_path: Path) -> None:
-    plan = {"metric": "error", "maximize": False, "objectives": ["error"]}
+    plan = {"metric": Metric(name="error", maximize=False), "objectives": ["error"]}
     trials = made_up(60, plan=plan_of(**plan))
     search = made(tmp_path, trials, **plan)
     baseline = min(t.values[0] for t in trials if t.values and not scheduling(t))

@@ -14,6 +14,7 @@ from attention import InputError
 from automl.report import run_report
 from automl.report.read import read_search
 from automl.storage.folder import old_folder
+from search.metric import Metric
 from search.record import State
 from search.study import STUDY_FILE, read_history
 
@@ -42,7 +43,7 @@ def test_a_search_is_read_as_its_study_has_it(tmp_path: Path, few: list[FrozenTr
 
 
 def test_less_can_be_better(tmp_path: Path) -> None:
-    plan = plan_of(metric="error", maximize=False, objectives=["error"])
+    plan = plan_of(metric=Metric(name="error", maximize=False), objectives=["error"])
     trials = made_up(20, plan=plan)
     save_search(tmp_path, trials, plan=plan)
     search = read_search("made-up", str(tmp_path))

@@ -95,13 +95,13 @@ def test_evaluate_counts_every_image_once(split: str) -> None:
 def test_chance_is_the_share_of_the_largest_class(split: str) -> None:
     labels = open_split("digits", split, size=24, subset=0.2).labels.tolist()
     task = opened()
-    assert task.counts_hits
+    assert task.metric.noise == "binomial"
     assert task.chance(split) == max(labels.count(y) for y in range(10)) / len(labels)  # type: ignore[arg-type]
 
 
 def test_another_task_has_no_chance() -> None:
     assert Regression().chance("test") is None
-    assert not Regression().counts_hits
+    assert Regression().metric.noise == "unknown"
 
 
 def test_workers_find_the_hits_of_all_inputs_together(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -15,6 +15,7 @@ from automl.data.manifest import Manifest, differences
 from automl.data.sequences import Sequences, imputed, make_manifest, normalise, open_sequences
 from automl.data.sequences import cache as caches
 from automl.data.sequences.normalise import statistics
+from automl.data.sequences.recording import in_order
 
 SPLITS = ("train", "validation", "test")
 LENGTHS = np.random.default_rng(1).integers(2, 12, 80)
@@ -123,6 +124,19 @@ def test_statistics(values: list[list[float]], mean: float, std: float) -> None:
     x = np.array(values, np.float64)
     got = statistics(np.full(2, 2), x.mean(axis=1)[:, None], x.var(axis=1)[:, None])
     assert [one.item() for one in got] == pytest.approx([mean, std], rel=1e-6)
+
+
+@pytest.mark.parametrize(
+    ("labels", "order"),
+    [
+        (["10", "9", "9", "-1"], ["-1", "9", "10"]),
+        (["1", "01"], ["01", "1"]),
+        (["10", "9", "b"], ["10", "9", "b"]),
+        (["--1", "-"], ["-", "--1"]),
+    ],
+)
+def test_order_of_classes(labels: list[str], order: list[str]) -> None:
+    assert in_order(labels) == order
 
 
 def test_subset_is_of_train_and_validation_alone(path: Path) -> None:

@@ -131,6 +131,11 @@ def test_a_class_without_training_data_is_no_class(toy: Callable[..., Path]) -> 
     assert open_sequences("series", "train", path=path).classes == ("up", "down")
 
 
+def test_a_gap_is_one_whatever_the_header_says(toy: Callable[..., Path]) -> None:
+    path = toy(header() + rows(20), header(missing=False) + "1,?,3:1,2,NaN:up\n")
+    assert open_sequences("series", "test", path=path).values(0).tolist() == [[1, 2, 3], [1, 2, 2]]
+
+
 GOOD = header() + rows(4)
 
 
@@ -169,7 +174,11 @@ GOOD = header() + rows(4)
         (GOOD + "1,2:3,4:up\n", "TRAIN.ts:15: a sequence of 2 steps, and @seriesLength says 3"),
         (GOOD.replace("@seriesLength 3\n", "") + "1,2:3,4:up\n", "TRAIN.ts:14: .*the first has 3"),
         (GOOD.replace("true up down", "true up across"), "TRAIN.ts:12: the label 'down' must be among"),
-        (GOOD + "1,?,3:1,2,3:up\n", "TRAIN.ts:15: a missing value, and the header says '@missing false'"),
+        (
+            (GOOD + "up\n").replace("@dimensions 2\n", "").replace(":0,0,0", "").replace(":0,1,0", ""),
+            "TRAIN.ts:12: .*first has 1",
+        ),
+        (header().replace("@dimensions 2\n", "") + "up\ndown\n", "TRAIN.ts:10: a sequence of 0 dimensions"),
         # sequences that cannot be used
         (GOOD + "1,2,3:1,2:up\n", "TRAIN.ts:15: dimension 1 has 2 values and dimension 0 has 3"),
         (GOOD + "1,2,3:1,x2,3:up\n", "TRAIN.ts:15: dimension 1: 'x2' is not a number; '\\?' is"),

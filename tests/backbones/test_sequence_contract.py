@@ -1,0 +1,151 @@
+"""What every sequence model promises, for every record of the table."""
+
+import copy
+from pathlib import Path
+
+import pytest
+import torch
+from contract import CHANNELS, CLASSES, LENGTH, SMALL, every_name, lengths, new, sequences
+from torch import Tensor, nn
+
+from attention import InputError
+from backbones import BACKBONES, build, insert
+
+
+@pytest.mark.parametrize("training", [True, False], ids=["train", "eval"])
+@every_name
+def test_takes_sequences_of_any_length(name: str, training: bool) -> None:
+    model = new(name).train(training)
+    for length in (1, 2, LENGTH):
+        assert model(sequences(length=length)).shape == (4, CLASSES)
+
+
+@every_name
+def test_builds_with_its_defaults(name: str) -> None:
+    assert build(name, classes=2, in_channels=9).eval()(torch.zeros(1, 9, 4)).shape == (1, 2)
+
+
+@pytest.mark.parametrize("masked", [False, True], ids=["whole", "masked"])
+@every_name
+def test_every_parameter_has_a_gradient(name: str, masked: bool) -> None:
+    model = new(name).double()
+    logits = model(sequences(dtype=torch.float64), lengths(16, 9, 5, 1) if masked else None)
+    (logits * logits.detach().cos()).sum().backward()
+    for parameter, value in model.named_parameters():
+        assert value.grad is not None, parameter
+        assert 1e-9 < value.grad.norm() < float("inf"), parameter
+
+
+@every_name
+def test_state_dict_round_trip(name: str) -> None:
+    model, x = new(name).eval(), sequences()
+    other = build(name, classes=CLASSES, in_channels=CHANNELS, **SMALL[name]).eval()
+    assert not torch.equal(other(x), model(x))
+    other.load_state_dict(model.state_dict())
+    assert torch.equal(other(x), model(x))
+    assert torch.equal(copy.deepcopy(model)(x), model(x))
+
+
+@pytest.mark.parametrize("times", [1.0, 1.5, 2.0, 3.0])
+@every_name
+def test_padding_changes_nothing(name: str, times: float) -> None:
+    """Neither how much there is nor what it holds, be it not a number."""
+    model, x = new(name).eval(), sequences(length=11)
+    longest = int(11 * times)
+    padded = torch.full((4, CHANNELS, longest), float("nan"))
+    padded[:, :, :11] = x
+    logits = model(padded, lengths(11, 11, 11, 11, longest=longest))
+    torch.testing.assert_close(logits, model(x), rtol=1e-5, atol=1e-5)
+
+
+@every_name
+def test_sequences_of_different_lengths_do_not_mix(name: str) -> None:
+    model, x, real = new(name).eval(), sequences(), (16, 9, 5, 1)
+    one_by_one = torch.cat([model(x[i : i + 1, :, :n]) for i, n in enumerate(real)])
+    torch.testing.assert_close(model(x, lengths(*real)), one_by_one, rtol=1e-5, atol=1e-5)
+
+
+@every_name
+def test_training_sees_nothing_of_the_padding(name: str) -> None:
+    """Neither in the gradients nor in the statistics of the norms."""
+    x, real = sequences(dtype=torch.float64), (12, 9, 5, 1)
+    found = []
+    for end in (12, 16):
+        model = new(name).double()
+        cut = x[:, :, :end].clone()
+        cut.masked_fill_(~lengths(*real, longest=end).unsqueeze(1), float(end))
+        model(cut, lengths(*real, longest=end)).square().sum().backward()
+        found.append([*(p.grad for p in model.parameters()), *model.buffers()])
+    for a, b in zip(*found, strict=True):
+        torch.testing.assert_close(a, b)
+
+
+@every_name
+def test_a_mask_of_ones_is_no_mask(name: str) -> None:
+    x, found = sequences(dtype=torch.float64), []
+    for mask in (None, torch.ones(4, LENGTH, dtype=torch.bool)):
+        model = new(name).double()
+        found.append([model(x, mask), *model.buffers()])
+    for a, b in zip(*found, strict=True):
+        torch.testing.assert_close(a, b)
+
+
+@pytest.mark.parametrize(
+    ("x", "mask", "said"),
+    [
+        (torch.zeros(2, CHANNELS + 1, 8), None, r"takes \(B, 3, T\); got \(2, 4, 8\)"),
+        (torch.zeros(2, CHANNELS), None, r"takes \(B, 3, T\); got \(2, 3\)"),
+        (torch.zeros(2, CHANNELS, 8), torch.ones(2, 7, dtype=torch.bool), r"bool \(B, T\) = \(2, 8\).*\(2, 7\)"),
+        (torch.zeros(2, CHANNELS, 8), torch.ones(2, 8), r"got float32 \(2, 8\)"),
+    ],
+)
+@every_name
+def test_refuses_other_shapes(name: str, x: Tensor, mask: Tensor | None, said: str) -> None:
+    with pytest.raises(InputError, match=said):
+        new(name)(x, mask)
+
+
+@every_name
+def test_refuses_an_unknown_option(name: str) -> None:
+    with pytest.raises(InputError, match=f"unknown option of backbone '{name}' 'layrs'; choose from"):
+        build(name, classes=2, layrs=3)
+
+
+@every_name
+def test_inserting_nothing_changes_nothing(name: str) -> None:
+    model, x = new(name).eval(), sequences()
+    before = model(x)
+    assert insert(model, {}) is model
+    assert torch.equal(model(x), before)
+
+
+@every_name
+def test_works_under_autocast(name: str) -> None:
+    model, x = new(name), sequences()
+    with torch.autocast("cpu", torch.bfloat16):
+        logits = model(x)
+    logits.float().sum().backward()
+    torch.testing.assert_close(new(name)(x), logits.float(), rtol=0.1, atol=0.2)
+
+
+@every_name
+def test_exports(name: str, tmp_path: Path) -> None:
+    """For any batch; the length is that of the example."""
+    onnxruntime = pytest.importorskip("onnxruntime")
+    model, x = new(name).eval(), sequences(length=7)
+    program = torch.export.export(model, (x[:2],), dynamic_shapes=({0: torch.export.Dim("N", min=1)},))
+    expected = model(x)
+    torch.testing.assert_close(program.module()(x), expected, rtol=1e-4, atol=1e-5)
+    torch.export.save(program, tmp_path / "model.pt2")
+    again = torch.export.load(tmp_path / "model.pt2").module()
+    torch.testing.assert_close(again(x), expected, rtol=1e-4, atol=1e-5)
+    file = tmp_path / "model.onnx"
+    torch.onnx.export(program, (), file, dynamo=True, external_data=False, input_names=["x"], verbose=False)
+    (logits,) = onnxruntime.InferenceSession(file).run(None, {"x": x.numpy()})
+    torch.testing.assert_close(torch.from_numpy(logits), expected, rtol=1e-4, atol=1e-5)
+
+
+def test_every_record_says_what_it_takes() -> None:
+    assert {record.dimensions for record in BACKBONES.values()} == {1, 2}
+    assert set(SMALL) == {name for name, record in BACKBONES.items() if record.dimensions == 1}
+    assert all(isinstance(new(name), nn.Module) for name in SMALL)
