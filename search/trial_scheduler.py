@@ -77,11 +77,6 @@ class Plan:
             return False
         return self.metric.sign * (trial.value(self.metric.name) - self.guessing) <= 0
 
-    @classmethod
-    def from_json(cls, value: Mapping[str, Any]) -> "Plan":
-        """The inverse of `dataclasses.asdict`."""
-        return cls(**{**value, "metric": Metric(**value["metric"])})
-
 
 class TrialScheduler(ABC):
     """The trials of a study, from where the study stands.

@@ -2,13 +2,13 @@
 
 import json
 import sys
-from dataclasses import asdict
 from typing import Annotated
 
 import typer
 
 from attention import InputError
 from automl.cli.options import Json, StorageOption
+from search.serialise import to_json
 
 
 def status(
@@ -34,7 +34,7 @@ def searches(storage: StorageOption = "searches", as_json: Json = False) -> None
     for line in searches_table(found):
         print(line)
     if as_json:
-        print(json.dumps([asdict(one) for one in found]))
+        print(json.dumps(to_json(found)))
 
 
 def remove(

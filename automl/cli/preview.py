@@ -1,11 +1,10 @@
 """What a search would cost and could find, before it is started: `automl search --dry-run`."""
 
 from collections.abc import Iterator
-from dataclasses import asdict, dataclass, replace
+from dataclasses import dataclass, replace
 from itertools import pairwise
 from math import sqrt
 from time import monotonic
-from typing import Any
 
 import ray
 import torch
@@ -69,9 +68,6 @@ class Preview:
     hours: float | None
     disk: float
     detectable: float | None
-
-    def to_json(self) -> dict[str, Any]:
-        return asdict(self)
 
     def lines(self) -> Iterator[str]:
         """The forecast as people read it."""

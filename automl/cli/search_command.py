@@ -8,6 +8,7 @@ import typer
 
 from attention import InputError
 from automl.cli.options import CompileOption, DataPath, Json, PrecisionOption, StorageOption
+from search.serialise import to_json
 
 if TYPE_CHECKING:
     from automl.search.result import SearchResult, TrialResult
@@ -109,14 +110,14 @@ def search(
             for line in forecast.lines():
                 print(line)
             if as_json:
-                print(json.dumps(forecast.to_json()))
+                print(json.dumps(to_json(forecast)))
             return
         from automl.search.run import run_search, start_or_resume
 
         result = start_or_resume(settings) if auto else run_search(settings)
     _print_search(result, storage)
     if as_json:
-        print(json.dumps(result.to_json()))
+        print(json.dumps(to_json(result)))
     if result.best is None:
         sys.exit(1)
 

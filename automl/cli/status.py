@@ -3,7 +3,7 @@
 import time
 from collections import Counter
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +12,7 @@ from automl.config.units import duration
 from automl.confirm.protocol import confirmations, latest_verdict
 from automl.storage.folder import SearchMetadata, find_search, is_running, named
 from search.record import TRIALS_FOLDER, State, TrialRecord
+from search.serialise import fields_to_json
 from search.study import STUDY_FILE, read_records
 from search.trial_scheduler import Plan, leaders
 
@@ -60,7 +61,7 @@ class Status:
         return sum(self.states.values()) - self.states[State.RUNNING] - self.states[INTERRUPTED]
 
     def to_json(self) -> dict[str, Any]:
-        return {**asdict(self), "running": self.running}
+        return {**fields_to_json(self), "running": self.running}
 
     def lines(self) -> list[str]:
         """For a terminal."""
@@ -96,7 +97,7 @@ def read_status(name: str | None = None, storage: str = "searches") -> Status:
     Raises InputError when there is none, or when one of its files is damaged.
     """
     folder, metadata = find_search(named(name, storage), storage)
-    plan = Plan.from_json(metadata.plan)
+    plan = metadata.plan
     records = read_records(folder, metadata.name)
     counts = Counter(str(record.state) for record in records)
     best, baseline = leaders(records, plan)

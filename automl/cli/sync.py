@@ -12,7 +12,7 @@ from automl.tracking.tracker import Tracker
 from automl.tracking.writer import MlflowWriter
 from search.record import State
 from search.study import read_records
-from search.trial_scheduler import Plan, leaders
+from search.trial_scheduler import leaders
 
 PATIENCE = 600.0  # seconds that MLflow may take
 
@@ -23,7 +23,7 @@ def run_sync(name: str, storage: str = "searches") -> int:
     Raises InputError when there is no such search, when it is running, or when MLflow does not take it.
     """
     with old_folder(name, storage) as (folder, metadata):
-        plan = Plan.from_json(metadata.plan)
+        plan = metadata.plan
         records = read_records(folder, metadata.name)
         trials = len(records)
         tracker = Tracker(MlflowWriter(search_run_spec(metadata.location, metadata)))

@@ -3,7 +3,7 @@
 import re
 import shlex
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, fields, replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -174,16 +174,6 @@ class Settings:
             data["size"] = self.size
         training = {} if self.epochs is None else {"epochs": self.epochs}
         return config.change(data=data, training=training, seed=self.seed)
-
-    def to_json(self) -> dict[str, Any]:
-        return asdict(self)
-
-    @classmethod
-    def from_json(cls, value: Mapping[str, Any]) -> "Settings":
-        known = {f.name for f in fields(cls)}
-        if unread := set(value) - known:
-            raise InputError(f"settings of a search hold {', '.join(sorted(unread))}, which is unknown here")
-        return cls(**value)
 
     def extended(
         self, trials: str | None, budget: str | None, ended: int, scheduling: Mapping[str, Any]

@@ -27,14 +27,6 @@ class Arm:
     config: TrialConfig
     trial: int | None = None
 
-    def to_json(self) -> dict[str, Any]:
-        return {**vars(self), "role": str(self.role), "config": self.config.to_json()}
-
-    @classmethod
-    def from_json(cls, value: dict[str, Any]) -> "Arm":
-        config = TrialConfig.from_json(value["config"])
-        return cls(**{**value, "role": Role(value["role"]), "config": config})
-
 
 @dataclass(frozen=True, kw_only=True)
 class ArmSet:
@@ -51,15 +43,6 @@ class ArmSet:
     score: float
     baseline_candidates: list[Arm]
     warnings: list[str]
-
-    def to_json(self) -> dict[str, Any]:
-        arms = {key: [arm.to_json() for arm in getattr(self, key)] for key in ("arms", "baseline_candidates")}
-        return {**vars(self), **arms}
-
-    @classmethod
-    def from_json(cls, value: dict[str, Any]) -> "ArmSet":
-        arms = {key: [Arm.from_json(arm) for arm in value[key]] for key in ("arms", "baseline_candidates")}
-        return cls(**{**value, **arms})
 
 
 def choose_arms(

@@ -1,11 +1,10 @@
 """What a confirmation is on disk: its plan, fixed before the first trial, its study and its verdict."""
 
 import json
-import os
 import re
 from collections.abc import Iterable
 from contextlib import suppress
-from dataclasses import asdict, dataclass, replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -19,10 +18,12 @@ from automl.confirm.statistics import ALPHA, least_pairs
 from automl.storage.folder import SearchMetadata
 from search.metric import Metric
 from search.record import Role, State, TrialRecord
+from search.serialise import read_json
 from search.study import STUDY_FILE, create_study, resume_study
 from search.trial_scheduler import Plan
 
 CONFIRM_FOLDER, CONFIRM_FILE, VERDICT_FILE = "confirm", "confirm.json", "verdict.json"
+FORMAT = 1  # of confirm.json
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -67,25 +68,10 @@ class Confirmation:
     inputs: int
     chance: float | None
 
-    def to_json(self) -> dict[str, Any]:
-        return {
-            "format": 1,
-            **vars(self),
-            "options": asdict(self.options),
-            "arm_set": self.arm_set.to_json(),
-        }
-
     @classmethod
     def read(cls, folder: Path) -> "Confirmation":
-        """Raises InputError when the file is damaged."""
-        try:
-            value = json.loads((folder / CONFIRM_FILE).read_text())
-            if value.pop("format") != 1:
-                raise KeyError("format")
-            options, arm_set = Options(**value.pop("options")), ArmSet.from_json(value.pop("arm_set"))
-            return cls(**value, options=options, arm_set=arm_set)
-        except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
-            raise InputError(f"{folder / CONFIRM_FILE} is damaged or not one of ours ({error!r})") from error
+        """Raises InputError when the file is corrupt."""
+        return read_json(cls, folder / CONFIRM_FILE, format=FORMAT)
 
     @property
     def least(self) -> int:
@@ -163,10 +149,3 @@ def study_in(folder: Path, metadata: SearchMetadata, *, maximize: bool) -> optun
             return resume_study(folder, name=name)
     direction = StudyDirection.MAXIMIZE if maximize else StudyDirection.MINIMIZE
     return create_study(folder, name=name, directions=[direction])
-
-
-def write(file: Path, value: dict[str, Any]) -> None:
-    """Write JSON, atomically."""
-    new = file.with_name(f"{file.name}.{os.getpid()}")
-    new.write_text(json.dumps(value, indent=2))
-    os.replace(new, file)

@@ -8,7 +8,7 @@ the same time, as in the search, and is scored once, after its last epoch, on th
 import sys
 from collections import Counter
 from collections.abc import Iterable
-from dataclasses import asdict, dataclass, replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -18,11 +18,11 @@ from automl.confirm.arms import choose_arms
 from automl.confirm.protocol import (
     CONFIRM_FILE,
     CONFIRM_FOLDER,
+    FORMAT,
     Confirmation,
     Options,
     confirmations,
     study_in,
-    write,
 )
 from automl.confirm.run_spec import confirmation_run_spec
 from automl.confirm.scheduler import ConfirmationScheduler
@@ -41,6 +41,7 @@ from automl.trials.interrupt import Stopped
 from search.config import TrialConfig
 from search.fixed_scheduler import FixedScheduler
 from search.record import State, TrialRecord
+from search.serialise import write_json
 from search.spaces import load
 from search.study import read_records
 from search.trial_scheduler import Plan
@@ -102,7 +103,7 @@ def _begin(
     there = confirmations(folder)
     if there and not again:
         confirmation = Confirmation.read(there[-1])
-        began = asdict(confirmation.options)
+        began = vars(confirmation.options)
         other = {key: value for key, value in chosen.items() if began[key] != value}
         if other:
             told = ", ".join(f"--{key} {began[key]}" for key in other)
@@ -113,7 +114,7 @@ def _begin(
             )
         return there[-1], confirmation
     options = Options(**chosen)
-    plan = Plan.from_json(metadata.plan)
+    plan = metadata.plan
     arm_set = choose_arms(records, plan, load(metadata.settings.space), metadata.settings, top=options.top)
     used = {record.config.seed for record in records}
     used |= {seed for path in there for seed in Confirmation.read(path).seeds}
@@ -132,7 +133,7 @@ def _begin(
         CONFIRM_FOLDER if confirmation.number == 1 else f"{CONFIRM_FOLDER}-{confirmation.number}"
     )
     place.mkdir(exist_ok=True)
-    write(place / CONFIRM_FILE, confirmation.to_json())
+    write_json(place / CONFIRM_FILE, confirmation, format=FORMAT)
     return place, confirmation
 
 
@@ -215,7 +216,7 @@ def open_scheduler(
 
     retry: begin anew what ended in an error.
     """
-    plan = Plan.from_json(metadata.plan)
+    plan = metadata.plan
     question = confirmation.question(plan.metric, metadata.settings.equal)
     study = study_in(place, metadata, maximize=question.maximize)
     planned = FixedScheduler(study, confirmation.plan(plan), [], retry=retry)

@@ -8,10 +8,11 @@ from automl.storage.folder import SearchMetadata
 from automl.storage.storage import Storage
 from automl.tracking.run_spec import RunSpec, below
 from automl.tracking.tags import CONFIRMS
+from search.serialise import to_json
 
 
 def confirmation_run_spec(location: Storage, metadata: SearchMetadata, confirmation: Confirmation) -> RunSpec:
-    """A search's confirmation kept at `kept`, below the search's run."""
+    """A search's confirmation that is kept at `location`, below the search's run."""
     number = confirmation.number
     return RunSpec(
         name=f"{metadata.name} confirm" + (f" {number}" if number > 1 else ""),
@@ -21,5 +22,5 @@ def confirmation_run_spec(location: Storage, metadata: SearchMetadata, confirmat
         experiment=short_name(metadata.settings.space),
         checkpoint=partial(below, location),
         params={**vars(confirmation.options), "first_seed": confirmation.seeds[0]},
-        settings=confirmation.to_json(),
+        settings=to_json(confirmation),
     )

@@ -9,7 +9,7 @@ import numpy as np
 
 from automl.confirm.arms import Arm, ablations
 from automl.confirm.judge import judge
-from automl.confirm.protocol import VERDICT_FILE, Confirmation, best_of_arm, write
+from automl.confirm.protocol import VERDICT_FILE, Confirmation, best_of_arm
 from automl.confirm.question import Question
 from automl.confirm.scores import Scores, collect
 from automl.confirm.verdict import Verdict
@@ -17,6 +17,7 @@ from automl.storage.storage import Storage
 from automl.trials import hits
 from search.fixed_scheduler import FixedScheduler, PlannedTrial
 from search.record import Listener, State, TrialRecord
+from search.serialise import write_json
 
 
 class ConfirmationScheduler(Listener):
@@ -78,7 +79,7 @@ class ConfirmationScheduler(Listener):
                 self.arms += made
                 planned.planned_trials += _planned_trials(made, seeds)
                 self._judge()
-        write(self.place / VERDICT_FILE, self.value())
+        write_json(self.place / VERDICT_FILE, self.value())
 
     def _baseline(self, ended: Mapping[tuple[str, int], TrialRecord]) -> Arm:
         """The best by validation of the search's own baseline and the baseline candidates."""

@@ -9,6 +9,7 @@ from automl.confirm.arms import Arm
 from automl.confirm.question import Question
 from automl.confirm.scores import Scores
 from automl.confirm.statistics import Difference, Ratio, Word
+from search.serialise import to_json
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -114,7 +115,7 @@ class Verdict:
             "comparisons": [comparison.to_json(question.unit) for comparison in self.comparisons],
             "arms": [
                 {
-                    **arm.to_json(),
+                    **to_json(arm),
                     "scores": {str(seed): value for seed, value in scores[arm.name].scores.items()},
                     "failed": {str(seed): reason for seed, reason in scores[arm.name].failed.items()},
                     "costs": {str(seed): vars(cost) for seed, cost in scores[arm.name].costs.items()},

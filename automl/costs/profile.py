@@ -29,6 +29,7 @@ from automl.training.loop import start
 from automl.training.step import choose
 from backbones import call
 from search.config import TrialConfig
+from search.serialise import read_json, to_json
 
 FORWARDS = 40  # passes that a latency is measured by
 
@@ -59,9 +60,6 @@ class CostProfile:
     validation: float
     epoch: float
 
-    def to_json(self) -> dict[str, float]:
-        return asdict(self)
-
 
 def measure(config: TrialConfig, baseline: TrialConfig, runtime: Runtime) -> CostProfile:
     """The cost profile of `config` on this device, beside `baseline`, whose epoch is the unit of time.
@@ -75,13 +73,13 @@ def measure(config: TrialConfig, baseline: TrialConfig, runtime: Runtime) -> Cos
     if file.exists():
         return _read(file)
     timed = file.with_suffix(".timings.json")
-    timings = Timings(**json.loads(timed.read_text())) if timed.exists() else Timings()
+    timings = read_json(Timings, timed) if timed.exists() else Timings()
     found = _measure(config, baseline, runtime, timings)
     if found.time_ratio_counted:
-        once(timed, lambda path: _write(path, asdict(timings)), lambda path: False)
+        once(timed, lambda path: _write(path, to_json(timings)), lambda path: False)
         return found
     # Another trial may have measured the same meanwhile; both go by what was there first.
-    return _read(once(file, lambda path: _write(path, found.to_json())))
+    return _read(once(file, lambda path: _write(path, to_json(found))))
 
 
 def _write(file: Path, value: Mapping[str, Any]) -> None:
@@ -89,7 +87,7 @@ def _write(file: Path, value: Mapping[str, Any]) -> None:
 
 
 def _read(file: Path) -> CostProfile:
-    return CostProfile(**json.loads(file.read_text()))
+    return read_json(CostProfile, file)
 
 
 def _measure(config: TrialConfig, baseline: TrialConfig, runtime: Runtime, timings: Timings) -> CostProfile:

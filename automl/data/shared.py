@@ -5,7 +5,6 @@ A process is told by `use` what there is. What it is not told of it lists and de
 
 import hashlib
 import json
-import os
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -16,6 +15,7 @@ from automl.data.digest import file_digest
 from automl.data.images.cache import Cache, is_sound
 from automl.storage.cache import cache_root, once
 from automl.storage.storage import Storage
+from search.serialise import from_json, to_json, write_json
 
 SHARED_FOLDER = ".data"  # in the storage, for all searches there
 SHARED_FILE = "data.json"  # in a search's folder
@@ -32,9 +32,6 @@ class Shared:
     address: str
     sets: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
 
-    def to_json(self) -> dict[str, Any]:
-        return {"address": self.address, "sets": dict(self.sets)}
-
 
 _told: Shared | None = None
 
@@ -42,7 +39,7 @@ _told: Shared | None = None
 def use(shared: Mapping[str, Any] | None) -> None:
     """Have this process look into a storage first; None for no storage."""
     global _told
-    _told = None if shared is None else Shared(**shared)
+    _told = None if shared is None else from_json(Shared, shared, "decoded images")
 
 
 def recall(folder: Path, storage: Storage) -> None:
@@ -52,7 +49,7 @@ def recall(folder: Path, storage: Storage) -> None:
     except FileNotFoundError:
         use(None)
     else:
-        use(Shared(address=str(storage / SHARED_FOLDER), sets=sets).to_json())
+        use(to_json(Shared(address=str(storage / SHARED_FOLDER), sets=sets)))
 
 
 def name_of(source: str, path: str | Path | None, size: int, side: int) -> str:
@@ -113,7 +110,6 @@ def publish(
     before = json.loads((folder / SHARED_FILE).read_text()) if (folder / SHARED_FILE).exists() else {}
     known = before.get(name, {"files": {}})
     sets = {**before, name: {"own": sorted(own), "files": {**known["files"], **described}}}
-    new = folder / f"{SHARED_FILE}.{os.getpid()}"
-    new.write_text(json.dumps(sets, indent=2))
-    os.replace(new, folder / SHARED_FILE)
-    return Shared(address=str(there), sets=sets).to_json()
+    write_json(folder / SHARED_FILE, sets)
+    value: dict[str, Any] = to_json(Shared(address=str(there), sets=sets))
+    return value

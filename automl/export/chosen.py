@@ -16,7 +16,6 @@ from automl.storage.storage import Storage
 from automl.tracking.runs import find_run
 from search.record import CHECKPOINT_FILE, State, TrialRecord
 from search.study import read_records
-from search.trial_scheduler import Plan
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -68,7 +67,7 @@ def choose(search: str, storage: str) -> Chosen:
     found = latest_verdict(folder)
     if found is not None and found[1]["complete"] and found[1]["winner"] is not None:
         return _winner(metadata, *found)
-    plan = Plan.from_json(metadata.plan)
+    plan = metadata.plan
     done = [record for record in read_records(folder, metadata.name) if record.state is State.COMPLETE]
     done.sort(key=lambda record: -plan.score(record)[0])  # of equals the first, as `leaders` has it
     if not done:
@@ -109,7 +108,7 @@ def choose_run(run_id: str) -> Chosen:
 def _winner(metadata: SearchMetadata, place: Path, verdict: dict[str, str]) -> Chosen:
     """The training of the winning arm with the best validation, of the confirmation in `place`."""
     confirmation = Confirmation.read(place)
-    metric = Plan.from_json(metadata.plan).metric
+    metric = metadata.plan.metric
     records = read_records(place, study_name(place, metadata))
     best = best_of_arm(records, verdict["winner"], confirmation.question(metric, metadata.settings.equal))
     if best is None:

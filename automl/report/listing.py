@@ -9,6 +9,7 @@ from typing import Any
 from automl.report.plot import Cell, Table
 from automl.report.read import Search, Trial
 from search.record import State
+from search.serialise import to_json
 
 WORDS = 200  # letters of a reason in a row; the groups and `error.txt` have all of it
 
@@ -73,7 +74,7 @@ def repeat(search: Search) -> Repeat:
             configs[f"{title}: {_name(trial)}"] = _json(trial.record.config.to_json())
     for arm in search.verdicts[-1].arms if search.verdicts else ():
         configs[f"confirmed, {arm.role}: {arm.name}"] = _json(arm.config)
-    configs["all settings of the search"] = _json(metadata.settings.to_json())
+    configs["all settings of the search"] = _json(to_json(metadata.settings))
     return Repeat(
         command=shlex.join(str(word) for word in source.get("command", [])),
         profile=profile,

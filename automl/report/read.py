@@ -76,7 +76,7 @@ class Search:
 
     @cached_property
     def plan(self) -> Plan:
-        return Plan.from_json(self.metadata.plan)
+        return self.metadata.plan
 
     @property
     def metric(self) -> str:

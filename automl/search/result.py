@@ -3,7 +3,7 @@
 import time
 from collections import Counter
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -60,9 +60,6 @@ class SearchResult:
     failure: str | None
     untracked: int
     warnings: list[str]
-
-    def to_json(self) -> dict[str, Any]:
-        return asdict(self)
 
 
 def make_result(

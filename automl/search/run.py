@@ -33,6 +33,7 @@ from search.config import TrialConfig
 from search.record import State
 from search.samplers import check_sampler, load_sampler
 from search.search_scheduler import SearchScheduler
+from search.serialise import to_json
 from search.spaces import Space, fingerprint, load, random_draws, same_parameters
 from search.study import STUDY_FILE, create_study, learn, open_study, read_records, resume_study
 from search.trial_scheduler import Plan, leaders
@@ -102,7 +103,7 @@ def resume_search(
             )
         known = len(read_records(folder, metadata.name))
         settings = settings.extended(trials, budget, known, scheduling or {})
-        metadata = replace(metadata, settings=settings, plan={**metadata.plan, "trials": settings.most})
+        metadata = replace(metadata, settings=settings, plan=replace(metadata.plan, trials=settings.most))
         baseline = draw_baseline(chosen, settings)
         shared.recall(folder, Storage(storage))
         mend_manifest(folder, metadata, baseline)
@@ -128,7 +129,7 @@ def start_or_resume(settings: Settings) -> SearchResult:
         made, trials=settings.trials, budget=settings.budget, storage=settings.storage, **scheduling
     )
     if same != settings:
-        other = [key for key, value in settings.to_json().items() if getattr(same, key) != value]
+        other = [key for key, value in vars(settings).items() if getattr(same, key) != value]
         told = ", ".join(f"--{key.replace('_', '-')} {getattr(made, key)}" for key in other)
         raise InputError(
             f"search {settings.name!r} was made with {told}; give it the same again, or another --name"
@@ -146,7 +147,7 @@ def _run(folder: Path, metadata: SearchMetadata, space: Space, task: Task, begun
     from automl.trials.run import run_scheduler, share_data
     from automl.trials.session import delete_tune_files, open_workers
 
-    settings, plan = metadata.settings, Plan.from_json(metadata.plan)
+    settings, plan = metadata.settings, metadata.plan
     advice = f"go on with: {command('search --resume', metadata.name, settings.storage)}"
     with (
         MlflowProcess(search_run_spec(metadata.location, metadata)) as writer,
@@ -213,7 +214,7 @@ def _run(folder: Path, metadata: SearchMetadata, space: Space, task: Task, begun
     )
     if scheduler.all_infeasible:
         raise InputError(f"{scheduler.all_infeasible}. Loosen the limits, or search another space")
-    (folder / "result.json").write_text(json.dumps(result.to_json(), indent=2))
+    (folder / "result.json").write_text(json.dumps(to_json(result), indent=2))
     if workers.interrupt.signal is not None:
         print(advice, file=sys.stderr)
         raise Stopped(workers.interrupt.signal)

@@ -4,7 +4,6 @@ A search that is kept in an object store has its folder here as a working copy, 
 `automl.storage.working_copy`.
 """
 
-import json
 import os
 import platform
 import shutil
@@ -14,7 +13,7 @@ import time
 import uuid
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
-from dataclasses import asdict, dataclass, replace
+from dataclasses import dataclass, replace
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any
@@ -28,6 +27,7 @@ from automl.storage.addresses import public
 from automl.storage.disk import STUDY_ROOM, disk_full, no_room
 from automl.storage.storage import Storage
 from search.record import TRIALS_FOLDER
+from search.serialise import read_json, write_json
 from search.study import STUDY_FILE
 from search.trial_scheduler import Plan
 
@@ -53,14 +53,14 @@ class SearchMetadata:
     """What `search.json` holds.
 
     identity: tells this search from any other of the same name.
-    plan: the fields of the search's Plan.
+    plan: how much is tried, and how it is judged.
     fingerprint: of the space's distributions and configurations. data: the digest of all splits.
     provenance: versions, hardware, the code's git commit and the command line.
     """
 
     identity: str
     settings: Settings
-    plan: dict[str, Any]
+    plan: Plan
     fingerprint: str
     data: str
     provenance: dict[str, Any]
@@ -75,9 +75,6 @@ class SearchMetadata:
         """Where the search is kept, with its trials' checkpoints."""
         return Storage(self.settings.storage) / self.name
 
-    def to_json(self) -> dict[str, Any]:
-        return {"format": FORMAT, **vars(self), "settings": self.settings.to_json()}
-
 
 @contextmanager
 def new_folder(
@@ -91,7 +88,7 @@ def new_folder(
     metadata = SearchMetadata(
         identity=uuid.uuid4().hex,
         settings=replace(settings, name=name),
-        plan=asdict(plan),
+        plan=plan,
         fingerprint=fingerprint,
         data=data,
         provenance=provenance(),
@@ -217,22 +214,14 @@ def _last_worked(location: Storage) -> float:
 
 
 def read_metadata(folder: Path, storage: str) -> SearchMetadata:
-    """What `search.json` holds, of a search now in `storage`. Raises InputError when it is damaged."""
-    try:
-        value = json.loads((folder / SEARCH_FILE).read_text())
-        if value.pop("format") != FORMAT:
-            raise KeyError("format")
-        settings = replace(Settings.from_json(value["settings"]), storage=storage)
-        return SearchMetadata(**{**value, "settings": settings})
-    except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
-        raise InputError(f"{folder / SEARCH_FILE} is damaged or not one of ours ({error!r})") from error
+    """What `search.json` holds, of a search now in `storage`. Raises InputError when it is corrupt."""
+    metadata = read_json(SearchMetadata, folder / SEARCH_FILE, format=FORMAT)
+    return replace(metadata, settings=replace(metadata.settings, storage=storage))
 
 
 def write_metadata(folder: Path, metadata: SearchMetadata) -> None:
     """Write `search.json`, atomically."""
-    new = folder / f"{SEARCH_FILE}.{os.getpid()}"
-    new.write_text(json.dumps(metadata.to_json(), indent=2))
-    os.replace(new, folder / SEARCH_FILE)
+    write_json(folder / SEARCH_FILE, metadata, format=FORMAT)
 
 
 def is_running(folder: Path, location: Storage) -> bool:

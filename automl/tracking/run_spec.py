@@ -10,6 +10,7 @@ from automl.storage.folder import SearchMetadata
 from automl.storage.storage import Storage
 from automl.tracking.tags import SEARCH
 from search.record import TrialRecord
+from search.serialise import to_json
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -35,7 +36,7 @@ class RunSpec:
 
 
 def search_run_spec(location: Storage, metadata: SearchMetadata) -> RunSpec:
-    """The search kept at `kept`."""
+    """The search that is kept at `location`."""
     settings, plan = metadata.settings, metadata.plan
     return RunSpec(
         name=metadata.name,
@@ -45,15 +46,15 @@ def search_run_spec(location: Storage, metadata: SearchMetadata) -> RunSpec:
         checkpoint=partial(below, location),
         params={
             "space": settings.space,
-            "trials": plan["trials"],
-            "epochs": f"{plan['budget']:g}",
+            "trials": plan.trials,
+            "epochs": f"{plan.budget:g}",
             "equal": settings.equal,
             "sampler": settings.sampler,
-            "objective": ",".join(plan["objectives"]),
+            "objective": ",".join(plan.objectives),
             "seed": settings.seed,
             "data": metadata.data[:16],
         },
-        settings=metadata.to_json(),
+        settings=to_json(metadata),
     )
 
 

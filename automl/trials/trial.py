@@ -25,6 +25,7 @@ from automl.trials import hits
 from automl.trials.failure import failure
 from search.config import TrialConfig
 from search.record import CHECKPOINT_FILE, Metrics, Report
+from search.serialise import to_json
 from search.tuner import NODE, REPORT
 
 
@@ -107,7 +108,7 @@ def reports(config: Mapping[str, Any], runtime: Runtime) -> Iterator[Report]:
             history, profile = content["history"], content["profile"]
         else:
             baseline = TrialConfig.from_json(config["baseline"])
-            profile = dict(measure(trial, baseline, runtime).to_json())
+            profile = to_json(measure(trial, baseline, runtime))
             if runtime.workers > 1:  # each has measured; they must agree on when the training ends
                 values = torch.tensor(list(profile.values()), dtype=torch.float64, device=runtime.device)
                 profile = dict(zip(profile, (runtime.total(values) / runtime.workers).tolist(), strict=True))

@@ -70,7 +70,7 @@ def test_all_act_on_the_one_that_was_worked_on_last(
             (storage / name / one.folder).write("checkpoint.pt", b"")
     assert [act(place) for act in (reported, told, listed, exported)] == ["newer"] * 4
     with old_folder("older", place) as (folder, metadata):  # as `--resume` does
-        write_metadata(folder, replace(metadata, plan={**metadata.plan, "trials": 8}))
+        write_metadata(folder, replace(metadata, plan=replace(metadata.plan, trials=8)))
     assert [act(place) for act in (reported, told, listed, exported)] == ["older"] * 4
     run_confirm("newer", top=1, seeds=6, storage=place)
     run_confirm("older", top=1, seeds=6, storage=place)

@@ -10,6 +10,7 @@ from attention import InputError, Spec
 from automl.config.limits import Limits
 from automl.config.settings import TRIALS, Settings, draw_baseline, short_name
 from search.config import Model, TrialConfig
+from search.serialise import from_json, to_json
 from search.spaces import SPACES, Space
 
 BAD: list[tuple[dict[str, Any], str]] = [
@@ -127,9 +128,10 @@ def test_json_and_back() -> None:
     )
     assert settings.shape.custom == {"accelerator_type:H200": 0.01}
     assert settings.shape.labels == {"zone": "a"}
-    assert Settings.from_json(json.loads(json.dumps(settings.to_json()))) == settings
-    with pytest.raises(InputError, match="settings of a search hold colour, which is unknown here"):
-        Settings.from_json({**settings.to_json(), "colour": "red"})
+    written = json.loads(json.dumps(to_json(settings)))
+    assert from_json(Settings, written, "settings") == settings
+    with pytest.raises(InputError, match="settings: unknown key 'colour'; known: space, "):
+        from_json(Settings, {**written, "colour": "red"}, "settings")
 
 
 @pytest.mark.parametrize(

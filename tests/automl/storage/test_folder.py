@@ -42,7 +42,7 @@ def test_what_was_asked_can_be_read_again(tmp_path: Path) -> None:
     folder, metadata = make(tmp_path, trials=3, max_params="5M")
     assert folder == tmp_path / "mine"
     assert read_metadata(folder, str(tmp_path)) == metadata
-    assert Plan.from_json(metadata.plan) == PLAN
+    assert metadata.plan == PLAN
     assert (metadata.name, metadata.fingerprint, metadata.data) == ("mine", "f", "d")
     assert metadata.settings.max_params == "5M"
     assert metadata.provenance.keys() >= {"command", "commit", "versions", "gpus", "cores", "started"}
@@ -211,7 +211,7 @@ def test_damage_is_told(damage: str, tmp_path: Path) -> None:
     file.write_text(DAMAGES[damage](file.read_text()))
     with pytest.raises(InputError) as error, old_folder("mine", str(tmp_path)):
         pass
-    assert f"{file} is damaged or not one of ours" in str(error.value)
+    assert f"{file} is corrupt or in an unsupported format" in str(error.value)
 
 
 def test_a_writer_that_dies_leaves_the_old_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
