@@ -148,7 +148,7 @@ def _value(kind: Any, value: object, name: str, problems: list[str], strict: boo
     if isinstance(origin or kind, type):
         if issubclass(origin or kind, Mapping):
             return _mapping(arguments, value, name, problems, strict)
-        if issubclass(origin or kind, Sequence) and kind is not str:
+        if issubclass(origin or kind, Sequence) and not issubclass(origin or kind, str):
             return _sequence(origin or kind, arguments, value, name, problems, strict)
         if issubclass(kind, Enum):
             choices = [choice.value for choice in kind]

@@ -159,8 +159,8 @@ def test_raw_inputs_and_what_takes_them() -> None:
 
 
 def test_unknown_task() -> None:
-    with pytest.raises(InputError, match=r"unknown task 'clasification'.*Did you mean 'classification'"):
-        open_task(tiny(task="clasification"), HERE)
+    with pytest.raises(InputError, match=r"unknown task 'image-clas'.*Did you mean 'image-classification'"):
+        open_task(tiny(task="image-clas"), HERE)
 
 
 def test_batch_larger_than_the_data() -> None:
