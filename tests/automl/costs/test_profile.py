@@ -83,7 +83,7 @@ def test_what_was_measured_is_not_measured_again(monkeypatch: pytest.MonkeyPatch
 def test_what_is_not_precise_is_not_kept_but_what_was_timed_is(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(time_ratio, "BELIEVED", 0.0)
     monkeypatch.setattr(time_ratio, "ALLOWED", 0.0)
-    monkeypatch.setattr(time_ratio, "SHARE", 0.0)
+    monkeypatch.setattr(time_ratio, "MEASURING_FRACTION", 0.0)
     taken = []
     measured = profile.measure_time_ratio
 
