@@ -138,7 +138,7 @@ def _value(kind: Any, value: object, name: str, problems: list[str], strict: boo
         rest = [argument for argument in arguments if argument is not type(None)]
         if len(rest) < len(arguments) and value is None:
             return None
-        if len(rest) == 1 and not (isinstance(rest[0], type) and not is_dataclass(rest[0])):
+        if len(rest) == 1 and rest[0] not in (str, int, float, bool):
             return _value(rest[0], value, name, problems, strict)
         return _plain(arguments, value, name, problems)
     if origin is Literal:
@@ -146,16 +146,16 @@ def _value(kind: Any, value: object, name: str, problems: list[str], strict: boo
             problems.append(f"{name} must be one of {', '.join(map(str, arguments))}; got {value!r}")
         return value
     if isinstance(origin or kind, type):
-        if issubclass(origin or kind, Mapping):
-            return _mapping(arguments, value, name, problems, strict)
-        if issubclass(origin or kind, Sequence) and not issubclass(origin or kind, str):
-            return _sequence(origin or kind, arguments, value, name, problems, strict)
-        if issubclass(kind, Enum):
+        if issubclass(origin or kind, Enum):
             choices = [choice.value for choice in kind]
             if value not in choices:
                 problems.append(f"{name} must be one of {', '.join(map(str, choices))}; got {value!r}")
                 return None
             return kind(value)
+        if issubclass(origin or kind, Mapping):
+            return _mapping(arguments, value, name, problems, strict)
+        if issubclass(origin or kind, Sequence) and kind is not str:
+            return _sequence(origin or kind, arguments, value, name, problems, strict)
         if hasattr(kind, "from_json"):
             try:
                 return kind.from_json(value)

@@ -189,7 +189,7 @@ def _of_search(name: str, folder: Path, metadata: SearchMetadata, wanted: str | 
         complete, arms = verdict["complete"], {arm["name"]: arm for arm in verdict["arms"]}
         resolution = float(verdict["resolution"])
     except (OSError, ValueError, KeyError, TypeError) as error:
-        raise InputError(f"{file} is damaged or not one of ours ({error!r})") from error
+        raise InputError(f"{file} is corrupt or in an unsupported format ({error!r})") from error
     if not complete:
         raise InputError(f"the confirmation of {metadata.name!r} has not ended; go on with it: {confirm}")
     part = wanted if wanted is not None else (verdict["winner"] or verdict["finalist"] or "")

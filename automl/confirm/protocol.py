@@ -130,7 +130,7 @@ def latest_verdict(folder: Path) -> tuple[Path, dict[str, Any]] | None:
         value: dict[str, Any] = json.loads(file.read_text())
         _ = value["complete"], value["verdict"], value["sentence"], value["winner"]
     except (OSError, ValueError, KeyError, TypeError) as error:
-        raise InputError(f"{file} is damaged or not one of ours ({error!r})") from error
+        raise InputError(f"{file} is corrupt or in an unsupported format ({error!r})") from error
     return places[-1], value
 
 

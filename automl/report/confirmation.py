@@ -104,7 +104,7 @@ def _read(file: Path, number: int) -> ReportedVerdict:
                 raise ValueError(f"scores of {arm.name!r}")
     except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
         raise InputError(
-            f"{file} is damaged or not one of ours ({error!r}); move it away, or make it again "
+            f"{file} is corrupt or in an unsupported format ({error!r}); move it away, or make it again "
             f"with automl confirm"
         ) from error
     return verdict

@@ -75,7 +75,7 @@ def read(folder: Storage, device: torch.device) -> dict[str, Any]:
     except Exception as error:  # a damaged file makes unpickling raise errors of every kind
         reason = str(error).strip().splitlines()[0] if str(error).strip() else type(error).__name__
         raise InputError(
-            f"checkpoint {path} is damaged or not one of ours; train the trial again. ({reason})"
+            f"checkpoint {path} is corrupt or in an unsupported format; train the trial again. ({reason})"
         ) from error
     return content
 

@@ -4,7 +4,6 @@ import json
 import math
 import random
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +16,7 @@ from search.config import TrialConfig
 from search.halving import Rungs
 from search.metric import ACCURACY
 from search.record import State
+from search.serialise import to_json
 from search.spaces import SPACES, random_draws
 from search.study import CONFIG, EPOCH, PROFILE, REASON, ROLE, TRAINABLE, create_study
 from search.trial_scheduler import Plan
@@ -187,10 +187,10 @@ def save_search(
     metadata = {
         "format": FORMAT,
         "identity": f"identity-{name}",
-        "settings": Settings(
-            space=space, trials=plan.trials, name=name, storage=str(storage), **settings
-        ).to_json(),
-        "plan": asdict(plan),
+        "settings": to_json(
+            Settings(space=space, trials=plan.trials, name=name, storage=str(storage), **settings)
+        ),
+        "plan": to_json(plan),
         "fingerprint": "4312b18c81b2dde5",
         "data": "f62286d9f602e4ccdfc0871fe3f3123e0b139a7c93e6480fdb5d02742902eaa5",
         "provenance": {

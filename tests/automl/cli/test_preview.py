@@ -13,6 +13,7 @@ from scipy.stats import t as student
 from automl.cli.preview import NOISE, detectable, expected_resource, preview
 from automl.config.settings import Settings
 from search.halving import Rungs
+from search.serialise import to_json
 
 
 @pytest.mark.parametrize(
@@ -73,7 +74,7 @@ def test_a_preview_trains_and_writes_nothing(tmp_path: Path, monkeypatch: pytest
     assert forecast.startup > 0, "Ray has to start first"
     assert forecast.hours == pytest.approx((forecast.startup + 8 * trial / forecast.slots) / 3600)
     assert forecast.size.combinations > forecast.size.error > 0
-    assert json.loads(json.dumps(forecast.to_json()))["space"] == "digits"
+    assert json.loads(json.dumps(to_json(forecast)))["space"] == "digits"
     text = "\n".join(forecast.lines())
     for word in (
         "combinations",

@@ -72,7 +72,7 @@ def test_damage_is_told_and_ends_nothing(tmp_path: Path, monkeypatch: pytest.Mon
     assert lines[2].split()[:3] == ["c", "digits", "lost"]
     assert [line.split()[:2] for line in (lines[3], lines[5])] == [["b", "damaged"], ["a", "damaged"]]
     assert f"line 1 of {study} is damaged" in lines[4]
-    assert "search.json is damaged or not one of ours" in lines[6]
+    assert "search.json is corrupt or in an unsupported format" in lines[6]
     assert [line.split()[-2] for line in (lines[1], lines[2], lines[3], lines[5])] == ["1d", "2d", "3d", "4d"]
     values = json.loads(last)
     assert [value["state"] for value in values] == ["stopped", "lost", "damaged", "damaged"]

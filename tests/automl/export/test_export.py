@@ -383,7 +383,7 @@ def test_the_winner_by_its_runs_id(trained: TrainResult, store: MlflowClient, tm
 
 def test_a_damaged_checkpoint(search: Path, tmp_path: Path) -> None:
     (search / FOUND[1].folder / checkpoint.CHECKPOINT_FILE).write_bytes(b"not a checkpoint")
-    with pytest.raises(InputError, match="is damaged or not one of ours"):
+    with pytest.raises(InputError, match="is corrupt or in an unsupported format"):
         run_export(tmp_path / "out", best=True, search="mine")
     for one in FOUND:
         (search / one.folder / checkpoint.CHECKPOINT_FILE).unlink()

@@ -102,13 +102,13 @@ def test_damage_is_told(damage: str, saved: Path) -> None:
     DAMAGES[damage](saved)
     with pytest.raises(InputError, match=re.escape(str(saved))) as error:
         checkpoint.read(Storage(saved.parent), CPU)
-    assert "is damaged or not one of ours; train the trial again" in str(error.value)
+    assert "is corrupt or in an unsupported format; train the trial again" in str(error.value)
     assert "\n" not in str(error.value)
 
 
 def test_nothing_in_a_file_is_executed(saved: Path, tmp_path: Path) -> None:
     changed(lambda content: content | {"profile": Dangerous(tmp_path / "hacked")})(saved)
-    with pytest.raises(InputError, match="damaged or not one of ours"):
+    with pytest.raises(InputError, match="corrupt or in an unsupported format"):
         checkpoint.read(Storage(saved.parent), CPU)
     assert not (tmp_path / "hacked").exists()
     torch.load(saved, weights_only=False)  # the file is one that would

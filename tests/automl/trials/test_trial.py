@@ -19,6 +19,7 @@ from automl.training.loop import evaluate
 from automl.trials import hits, trial
 from automl.trials.trial import assignment, reports
 from search.config import TrialConfig
+from search.serialise import to_json
 
 PACE = 1.3
 MEASURED = CostProfile(
@@ -75,11 +76,11 @@ def test_a_report_an_epoch_that_says_everything(
     resources = [metrics["resource"] for metrics in said[-1].history]
     assert resources == [pytest.approx(4 * 7 * i / steps) for i in (1, 2, 3)] + [4]
     for one in said:
-        assert one.profile == MEASURED.to_json()
+        assert one.profile == to_json(MEASURED)
         assert one.violations == {"params": -0.5}
     content = checkpoint.read(Storage(tmp_path / "0"), CPU)
     assert content["history"] == said[-1].history
-    assert content["profile"] == MEASURED.to_json()
+    assert content["profile"] == to_json(MEASURED)
 
 
 def test_another_process_goes_on_where_the_first_was_killed(
@@ -130,7 +131,7 @@ def test_what_exceeds_a_limit_is_not_trained(measured: list[TrialConfig], tmp_pa
     (said,) = reports(sent(tmp_path / "0", tiny(), params=500, latency=4), HERE)
     assert said.infeasible == "params 1k exceeds the limit of 500"
     assert said.violations == {"params": 1.0, "latency": -0.5}
-    assert said.profile == MEASURED.to_json()
+    assert said.profile == to_json(MEASURED)
     assert said.last
     assert not (tmp_path / "0").exists()
 
@@ -139,7 +140,7 @@ def test_what_diverges_is_infeasible(measured: list[TrialConfig], tmp_path: Path
     *_, said = reports(sent(tmp_path / "0", tiny(training={"learning_rate": 1e30})), HERE)
     assert said.infeasible is not None
     assert "became nan" in said.infeasible
-    assert said.profile == MEASURED.to_json()
+    assert said.profile == to_json(MEASURED)
 
 
 def test_what_does_not_fit_is_infeasible(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
