@@ -15,7 +15,6 @@ from typing import Any
 
 import torch
 from torch import Tensor, nn
-from torch.utils.flop_counter import FlopCounterMode
 
 import attention
 from automl.clock import quick_quarter
@@ -25,6 +24,7 @@ from automl.pace import Timings, measure_pace, own_pace
 from automl.runtime import Runtime
 from automl.step import choose
 from automl.tasks import Task, open_task
+from backbones.macs import count_macs
 from search.config import TrialConfig
 
 FORWARDS = 40  # passes that a latency is measured by
@@ -181,14 +181,6 @@ def processor() -> str:
             return next(line.split(":")[1].strip() for line in file if line.startswith("model name"))
     except (OSError, StopIteration):
         return "cpu"
-
-
-def count_macs(model: nn.Module, one: Tensor) -> int:
-    """Multiply-adds of one forward pass: matrix products, convolutions and attention."""
-    # The counter and parametrised weights do not go together in inference mode.
-    with torch.no_grad(), FlopCounterMode(display=False) as counter:
-        model(one)
-    return int(counter.get_total_flops()) // 2
 
 
 def measure_latency(model: nn.Module, one: Tensor, runtime: Runtime) -> float:

@@ -11,12 +11,12 @@ from functools import cache
 import numpy as np
 
 from attention import InputError
-from automl.facts import count_macs
 from automl.runtime import Runtime
 from automl.settings import Settings
 from automl.tasks import open_task
 from automl.units import short
 from backbones import sites
+from backbones.macs import count_macs
 from search.config import Training, TrialConfig
 from search.record import TrialRecord
 

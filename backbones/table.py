@@ -35,9 +35,7 @@ class Backbone:
         """The options and their defaults."""
         parameters = inspect.signature(self.build).parameters.values()
         return {
-            p.name: p.default
-            for p in parameters
-            if p.kind is p.KEYWORD_ONLY and p.name not in _EVERYWHERE
+            p.name: p.default for p in parameters if p.kind is p.KEYWORD_ONLY and p.name not in _EVERYWHERE
         }
 
 

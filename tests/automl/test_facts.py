@@ -10,9 +10,10 @@ from torch import nn
 
 from attention import Spec
 from automl import facts, pace
-from automl.facts import Facts, count_macs, measure, step_memory
+from automl.facts import Facts, measure, step_memory
 from automl.pace import Pace, Timings
 from automl.tasks import Task
+from backbones.macs import count_macs
 
 # Attentions at the first sites, which have the most positions.
 HEAVY = {"stage1.block1": Spec("multihead"), "stage1.block2": Spec("multihead")}

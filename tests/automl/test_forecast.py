@@ -5,9 +5,9 @@ import torch
 from automl_cases import EVERY_ATTENTION, HERE, SITES, opened, tiny
 
 from attention import ATTENTIONS, InputError, Spec
-from automl.facts import count_macs
 from automl.forecast import LEARNED, Forecast, check_limits, cost
 from automl.settings import Settings
+from backbones.macs import count_macs
 from search.config import TrialConfig
 from search.record import TrialRecord
 
