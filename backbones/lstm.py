@@ -1,13 +1,13 @@
 """The recurrent baselines: a stacked LSTM, and bidirectional LSTMs stacked with residual connections.
 
 Sources: S. Hochreiter, J. Schmidhuber, Long Short-Term Memory (1997). Y. Zhao, R. Yang, G. Chevalier, X. Xu,
-Z. Zhang, Deep Residual Bidir-LSTM for Human Activity Recognition Using Wearable Sensors (2018), arXiv 1708.08989,
-and Chevalier's HAR-stacked-residual-bidir-LSTMs: each direction has half of the hidden units, the directions are
-concatenated, and a batch norm follows each addition.
+Z. Zhang, Deep Residual Bidir-LSTM for Human Activity Recognition Using Wearable Sensors (2018), arXiv
+1708.08989, and Chevalier's HAR-stacked-residual-bidir-LSTMs: each direction has half of the hidden units, the
+directions are concatenated, and a batch norm follows each addition.
 
 Departures of the second: each layer has its own residual connection, from a linear map of the input on; the
-batch norm is one of each channel, not of all values together; the logits see the mean over time, as at the last
-position the backward direction has seen one input only.
+batch norm is one of each channel, not of all values together; the logits see the mean over time, as at the
+last position the backward direction has seen one input only.
 """
 
 import torch

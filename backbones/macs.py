@@ -21,10 +21,8 @@ GATES = {nn.LSTM: 4, nn.GRU: 3}
 
 def recurrent(module: nn.LSTM | nn.GRU, x: Tensor | PackedSequence) -> int:
     """Each gate of each direction is a map of the layer's input and one of its own last output."""
-    if isinstance(x, PackedSequence):
-        steps = x.data.shape[0]
-    else:
-        steps = x.shape[:-1].numel()  # (T, B, C), (B, T, C) or (T, C)
+    data = x.data if isinstance(x, PackedSequence) else x
+    steps = data.shape[:-1].numel()  # (T, B, C), (B, T, C), (T, C), or packed (T, C)
     directions = 2 if module.bidirectional else 1
     hidden = module.hidden_size
     output = getattr(module, "proj_size", 0) or hidden

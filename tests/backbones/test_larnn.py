@@ -157,7 +157,7 @@ def test_the_norm_follows_what_it_sees() -> None:
     [
         (
             {"hidden": 64, "heads": 27},
-            "hidden must be a multiple of heads; got hidden=64 and heads=27.*take hidden=81",
+            "hidden must be a multiple of heads; got hidden=64 and heads=27. Take hidden=81",
         ),
         ({"hidden": 6, "heads": 0}, "hidden must be a multiple of heads"),
         ({"heads": 162}, "hidden must be a multiple of heads; got hidden=81"),
