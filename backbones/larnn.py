@@ -13,8 +13,8 @@ Departures from the paper's code, which never registered its cells and so never 
 first one in the place of each: every layer is itself and learns. No output projection of the heads, as the
 linear map to the gates follows at once. ELU and batch norm of keys and values alone, not of the query, the
 cell, the hidden state and what the attention finds; no dropout inside of the attention. The norm's statistics
-for evaluation are the mean over all steps. A shift of the keys, by the norm or, without activation, by a bias,
-is left out: it would add the same to all scores of a query, which a softmax ignores.
+for evaluation are the mean over all steps. A shift of the keys, by the norm or, without activation, by a
+bias, is left out: it would add the same to all scores of a query, which a softmax ignores.
 """
 
 import math
@@ -207,7 +207,8 @@ class LARNN(nn.Module):
         with padding(mask):
             for layer in self.layers:
                 x = layer(x, mask)
-        return self.head(ends.last(x, mask))
+        logits: Tensor = self.head(ends.last(x, mask))
+        return logits
 
 
 def build(

@@ -61,7 +61,8 @@ class StackedLSTM(nn.Module):
         with padding(mask):
             for layer in self.layers:
                 x = layer(x, mask)
-        return self.head(ends.last(x, mask))
+        logits: Tensor = self.head(ends.last(x, mask))
+        return logits
 
 
 class Block(nn.Module):
@@ -94,7 +95,8 @@ class ResidualBiLSTM(nn.Module):
         with padding(mask):
             for block in self.blocks:
                 x = block(x, mask)
-        return self.head(ends.mean(x, mask))
+        logits: Tensor = self.head(ends.mean(x, mask))
+        return logits
 
 
 def build_stacked(
@@ -130,5 +132,5 @@ def check_sizes(*, hidden: int, layers: int, dropout: float) -> None:
 
 
 def _states(lstm: nn.LSTM, x: Tensor) -> Tensor:
-    states, _ = lstm(x.permute(2, 0, 1))
+    states: Tensor = lstm(x.permute(2, 0, 1))[0]
     return states.permute(1, 2, 0)  # (B, H, T)

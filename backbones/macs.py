@@ -13,10 +13,11 @@ import torch
 from torch import Tensor, nn
 from torch.nn.utils.rnn import PackedSequence
 from torch.utils.flop_counter import FlopCounterMode
+from torch.utils.hooks import RemovableHandle
 
 from backbones import larnn
 
-GATES = {nn.LSTM: 4, nn.GRU: 3}
+GATES: Mapping[type[nn.Module], int] = {nn.LSTM: 4, nn.GRU: 3}
 
 
 def recurrent(module: nn.LSTM | nn.GRU, x: Tensor | PackedSequence) -> int:
@@ -55,7 +56,7 @@ def count_macs(model: nn.Module, *inputs: Tensor) -> int:
         seen = counter.get_total_flops() // 2 - before.pop()
         instead += FORMULAS[_kind(module)](module, args[0]) - seen
 
-    handles = []
+    handles: list[RemovableHandle] = []
     for module in model.modules():
         if _kind(module) in FORMULAS:
             handles += [module.register_forward_pre_hook(entering), module.register_forward_hook(leaving)]

@@ -73,14 +73,16 @@ class ResNet1d(nn.Module):
         x = ends.without_padding(x, mask)
         with padding(mask):
             x = self.stem(x)
-        for stage in self.stages:
-            for block in stage:
+        for stage in self.stages.children():
+            for block in stage.children():
+                assert isinstance(block, Block)
                 x = ends.without_padding(x, mask)  # an attention may have left something there
                 if mask is not None:
                     mask = mask[:, :: block.stride]
                 with padding(mask):
                     x = block(x)
-        return self.head(ends.mean(x, mask))
+        logits: Tensor = self.head(ends.mean(x, mask))
+        return logits
 
 
 def build(*, classes: int, in_channels: int, width: float = 1.0, blocks: int = 2) -> nn.Module:
