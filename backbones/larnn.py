@@ -91,7 +91,7 @@ class Layer(nn.Module):
             norm = self.norm.of_windows(x, mask)
         elif self.norm is not None:
             weights = self.norm.fold(weights)
-        exported = torch.compiler.is_compiling() or torch.jit.is_tracing()
+        exported = torch.compiler.is_compiling() or torch._C._get_tracing_state() is not None
         loop = larnn_loop.run if is_quick(weights, self.kind) and not exported else larnn_loop.steps
         result = loop(x, weights, self.kind, norm)
         if self.norm is not None and self.training:

@@ -91,7 +91,8 @@ def attend(query: Tensor, memory: Tensor, heads: int) -> Tensor:
     """(H, B) and (n, 2H, B) -> (H, B)."""
     keys, values = memory.unflatten(1, (2, heads, -1)).unbind(1)  # (n, heads, d, B)
     p = (keys * query.unflatten(0, (heads, -1))).sum(2).softmax(0)  # (n, heads, B)
-    return (values * p.unsqueeze(2)).sum(0).flatten(0, 1)
+    found: Tensor = (values * p.unsqueeze(2)).sum(0).flatten(0, 1)
+    return found
 
 
 def steps(x: Tensor, weights: Weights, kind: Kind, norm: Norm | None = None) -> Result:
@@ -185,6 +186,8 @@ class _Run(torch.autograd.Function):
             if normed is None:
                 look.attend(t, query, found)
             else:
+                assert scale is not None
+                assert shift is not None
                 normed.write(t)
                 by = (normed.inverse[t] * scale).unsqueeze(1)
                 look.attend(t, query * by[:H], found)
@@ -329,7 +332,8 @@ class _Look:
         return there if self.places is None else there + self.places[:, -there.shape[1] :]
 
     def _by_head(self, memory: Tensor) -> Tensor:
-        return memory.unflatten(1, (2, self.heads, -1)).transpose(0, 1)
+        parts: Tensor = memory.unflatten(1, (2, self.heads, -1)).transpose(0, 1)
+        return parts
 
 
 class _Windows:
