@@ -10,7 +10,6 @@ from typing import Any
 
 from attention import InputError, unknown
 
-
 OWN = "own_"  # begins the names of modules that are loaded from a file
 
 
