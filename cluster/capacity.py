@@ -1,4 +1,4 @@
-"""The room for trials in a cluster whose nodes come and go."""
+"""The capacity for trials in a cluster whose nodes come and go."""
 
 import sys
 import time
@@ -8,17 +8,17 @@ from cluster.connect import Node, node_of, nodes
 from cluster.resources import TrialResources, fitting, shortage
 
 FRESH = 1.0  # seconds for which what was seen of the cluster is taken for true
-GRACE = 30.0  # seconds without any room after which no node is expected to come back
+GRACE = 30.0  # seconds without any capacity after which no node is expected to come back
 REMIND = 60.0  # seconds between two lines about what is waited for
 
 NODE_ID = "ray.io/node-id"  # Ray's own label of each node
 
 
 class ClusterCapacity:
-    """Where there is room for trials and how many, asked as often as one likes.
+    """Where there is capacity for trials and how many, asked as often as one likes.
 
-    shape: of a trial. most: how many are asked for at once though there is no room for them yet, which makes
-    an autoscaler start nodes; None for as many as there is room for.
+    shape: of a trial. most: how many are asked for at once though there is no capacity for them yet, which
+    makes an autoscaler start nodes; None for as many as the capacity allows.
     """
 
     def __init__(
@@ -35,7 +35,7 @@ class ClusterCapacity:
         self._nodes: Mapping[str, Node] = {}
         self._closed: dict[str, str] = {}  # nodes that no trial can run on, and why
         self._fitting = 0
-        self._since: float | None = None  # when there began to be no room
+        self._since: float | None = None  # when there began to be none
         self._ended: str | None = None
 
     def slots(self) -> int:
@@ -70,7 +70,7 @@ class ClusterCapacity:
         return node_of(actor)
 
     def ended(self) -> str | None:
-        """Why no more room is to be expected: for a while there has been none for a single trial."""
+        """Why no more capacity is to be expected: for a while there has been none for a single trial."""
         self._refresh()
         return self._ended
 

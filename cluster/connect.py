@@ -130,8 +130,8 @@ def wait_for_capacity(
             such = "such node" if trial.labels else "node"
             what = f"free are {free_on(trial, there)}" if there else f"no {such} takes anything new"
             raise InputError(
-                f"a trial asks for {trial}; {what}, and no room came in {seconds:g} s. Stop what runs there "
-                f"(ray status, ray job list), or ask for less."
+                f"a trial asks for {trial}; {what}, and no capacity became free in {seconds:g} s. Stop what "
+                f"runs there (ray status, ray job list), or ask for less."
             )
         time.sleep(poll)
 

@@ -27,7 +27,7 @@ class PlannedTrial:
 class FixedScheduler(TrialScheduler):
     """Runs entries in their order, each once, whatever has ended earlier runs of it.
 
-    entries: may change at any time; a trial that is no longer among them is cut after its epoch, and begun
+    entries: may change at any time; a trial that is no longer among them is pruned after its epoch, and begun
         anew if it is wanted again. One that ended in an error in an earlier run is begun anew, too.
     """
 
@@ -70,7 +70,7 @@ class FixedScheduler(TrialScheduler):
 
     @property
     def standing(self) -> list[TrialRecord]:
-        """The trials that count: not those that were cut, nor the errors of earlier runs."""
+        """The trials that count: not the pruned ones, nor the errors of earlier runs."""
         return [
             record
             for number, record in self.records.items()

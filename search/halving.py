@@ -21,7 +21,7 @@ Score = Sequence[float]  # the larger the better, each
 
 
 def grace(budget: float) -> float:
-    """The first rung: a ninth of the budget, so that at most two rungs cut before its end.
+    """The first rung: a ninth of the budget, so that at most two rungs prune before its end.
 
     But two epochs where there are four: after one, the averages of batch norm still lag behind on a
     small dataset, and every validation score is noise.
@@ -32,7 +32,7 @@ def grace(budget: float) -> float:
 class Rungs:
     """The rungs below `budget`, in the unit of a trial's resource: equal time, or epochs.
 
-    Groups of trials are judged apart, each by its own kind.
+    Groups of trials are compared separately, each with its own kind.
     """
 
     def __init__(self, budget: float) -> None:

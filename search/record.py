@@ -13,7 +13,7 @@ Metrics = dict[str, float]
 
 
 class State(StrEnum):
-    """How a trial stands. `pruned` was cut by the scheduler; `infeasible` cannot be trained as it is."""
+    """How a trial stands. `pruned`: stopped at a rung by the scheduler. `infeasible`: cannot be trained."""
 
     RUNNING = "running"
     COMPLETE = "complete"

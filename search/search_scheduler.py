@@ -1,4 +1,4 @@
-"""What a search decides: what is tried next and what is cut."""
+"""What a search decides: what is tried next and what is pruned."""
 
 import json
 from collections import Counter

@@ -67,7 +67,7 @@ class Space:
 def random_draws(
     space: Space, count: int, *, seed: int = 0, given: Mapping[str, Any] | None = None
 ) -> Iterator[tuple[optuna.Trial, TrialConfig | None]]:
-    """Draws apart from any search: each trial and its configuration, None where the space refuses.
+    """Draws independent of any search: each trial and its configuration, None where the space refuses.
 
     given: parameters of the first one.
     """

@@ -27,7 +27,7 @@ STUDY_FILE = "study.journal"
 # itself, it holds the parameters that are tried first.
 CONFIG, ROLE, PROFILE, DEVICE, REASON = "config", "role", "profile", "device", "reason"
 EPOCH = "epoch:"  # and its number: the metrics of an epoch
-CUT, WARM_START, ARM = "cut", "like", "arm"
+PRUNED, WARM_START, ARM = "pruned", "warm_start", "arm"
 
 # Nothing is drawn on the study itself.
 _NOBODY = optuna.samplers.RandomSampler()

@@ -3,8 +3,8 @@
 It knows Optuna and nothing of Ray: `search.tuner` runs it on a cluster, a benchmark replays it on a table.
 What is tried is for others to say: a search (`search.search_scheduler`) or a list (`search.fixed_scheduler`).
 
-Ray's own OptunaSearch tells a trial that ASHA cut as complete, with the score it had then, and the
-sampler then compares epoch 3 with epoch 50. Here a cut trial is PRUNED with its intermediate values,
+Ray's own OptunaSearch tells a trial that ASHA has stopped as complete, with the score it had then, and the
+sampler then compares epoch 3 with epoch 50. Here such a trial is PRUNED with its intermediate values,
 one that could not be trained violates a constraint by as much as was measured, and a crash is FAIL.
 """
 
@@ -26,10 +26,10 @@ from search.record import Listener, Report, Role, State, TrialRecord
 from search.study import (
     ARM,
     CONFIG,
-    CUT,
     DEVICE,
     EPOCH,
     PROFILE,
+    PRUNED,
     REASON,
     ROLE,
     TRAINABLE,
@@ -48,7 +48,7 @@ class Plan:
     """How much is tried, and how it is judged.
 
     trials: how many; None for as many as there is time for.
-    budget: the resource of a trial that is not cut.
+    budget: the resource of a trial that is not pruned.
     metric: the task's primary metric, one of a record's metrics.
     objectives: what is searched for: the metric, and costs of which less is better.
     baseline_share: part of the trials that tune the plain backbone.
@@ -125,7 +125,7 @@ class TrialScheduler(ABC):
         for metrics in whole:
             record.history.append(metrics)
             self._enter(record)
-        if record.state is State.RUNNING and CUT in trial.user_attrs:
+        if record.state is State.RUNNING and PRUNED in trial.user_attrs:
             self._unfinished.pop()  # killed between the word and the deed
             self.end(record.number, Report(history=record.history, profile=record.profile))
 
@@ -178,7 +178,7 @@ class TrialScheduler(ABC):
                 decision = self._enter(record)
                 if goes_on and (decision is False or (decision is not None and self.closing)):
                     goes_on = False
-                    mine.set_user_attr(CUT, True)
+                    mine.set_user_attr(PRUNED, True)
             for listener in self.listeners:
                 listener.reported(record)
         while told:  # of one that has learned nothing

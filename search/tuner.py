@@ -1,4 +1,4 @@
-"""The scheduler on Ray Tune: its trials run in actors, wherever there is room."""
+"""The scheduler on Ray Tune: its trials run in actors, wherever there is capacity."""
 
 import os
 from collections import deque

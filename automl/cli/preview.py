@@ -81,7 +81,7 @@ class Preview:
         yield f"epoch       {self.epoch:.1f} s for the baseline"
         yield (
             f"trial       {self.epochs:g} epochs of the baseline's time; {self.resource:.2g} on the average, "
-            f"as the weak ones are cut"
+            f"as the weak ones are pruned"
         )
         yield (
             f"start       {duration(self.startup)} until the first trial runs, and up to "

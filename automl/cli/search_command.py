@@ -25,7 +25,7 @@ def search(
     ] = None,
     budget: Annotated[str | None, typer.Option(help="Time to search for, such as 30m or 2h.")] = None,
     epochs: Annotated[
-        int | None, typer.Option(help="Epochs of a trial that is not cut, in the baseline's time.")
+        int | None, typer.Option(help="Epochs of a trial that is not pruned, in the baseline's time.")
     ] = None,
     size: Annotated[int | None, typer.Option(help="Side of the images in pixels.")] = None,
     subset: Annotated[float, typer.Option(help="Stratified fraction of the images.")] = 1.0,
@@ -69,7 +69,8 @@ def search(
     concurrent: Annotated[
         int | None,
         typer.Option(
-            help="Trials at once at most, waiting for nodes to run them.", show_default="as there is room"
+            help="Trials at once at most, waiting for nodes to run them.",
+            show_default="as the capacity allows",
         ),
     ] = None,
     precision: PrecisionOption = "auto",
@@ -143,7 +144,7 @@ def _print_search(result: "SearchResult", storage: str) -> None:
     )
     for title, trial in (("best", result.best), ("baseline", result.baseline)):
         if trial is None:
-            print(f"{title:9} none was trained to its end")
+            print(f"{title:9} none has completed")
         else:
             run = trial.run_id or "not in MLflow yet"
             print(f"{title:9} {trial.metric} {trial.value:.4f}  {_about(trial)}  (run {run})")

@@ -29,7 +29,7 @@ class Status:
     states: how many trials stand how; those that nobody is at are `interrupted`.
     best, baseline: names and scores of the best trial and of the best without attention.
     quiet: seconds since the last epoch ended, None before the first. hours: of training, over all slots.
-    left: seconds that the rest takes at the pace so far, in as many slots as are in use.
+    left: seconds that the rest takes at the rate so far, in as many slots as are in use.
     said: the latest confirmation's verdict in one word, `unfinished` before it has one, None without any.
     verdict: the same in a sentence. resume: the command that goes on.
     """

@@ -53,8 +53,8 @@ class Settings:
     workers_per_trial: processes that train one trial together, each on a part of every batch.
     resource: a cluster's own resources of each worker, each as `NAME=AMOUNT`, such as
         `accelerator_type:H200=0.01`. label: of the nodes that may run trials, each as `KEY=VALUE`.
-    concurrent: trials at once at most, asked for though there is no room for them yet, so that a cluster may
-        start nodes; as many as there is room for where not given.
+    concurrent: trials at once at most, asked for though there is no capacity for them yet, so that a
+        cluster may start nodes; as many as the capacity allows where not given.
     precision: auto, bf16, fp16 or fp32. compile: how steps are run, auto, off, graphs or inductor.
     storage: folder, or its address in an object store, that gets a folder called `name` with the study, the
         checkpoints and the log.
@@ -206,7 +206,7 @@ def short_name(space: str) -> str:
 
 
 def draw_baseline(space: Space, settings: Settings) -> TrialConfig:
-    """The configuration of trial 0, drawn apart from any search's study.
+    """The configuration of trial 0, drawn independently of any search's study.
 
     Raises InputError where what the space gives does not fit it (`search.given`).
     """

@@ -74,7 +74,7 @@ def choose_arms(
     if not plain or not finalists:
         what = "baseline" if not plain else "other trial"
         raise InputError(
-            f"there is nothing to confirm: no {what} was trained to its end. Go on with the search: "
+            f"there is nothing to confirm: no {what} has completed. Go on with the search: "
             f"{command('search --resume', str(settings.name), settings.storage)} --trials +10"
         )
     warnings = []

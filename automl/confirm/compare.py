@@ -233,7 +233,7 @@ def _of_runs(name: str, storage: str) -> Sample:
                 scores[split][run.config.seed] = run.metrics[key]
     whole = {split: values for split, values in scores.items() if len(values) == len(runs)}
     if not whole:
-        raise InputError(f"not all runs of {name!r} have a score; were they trained to their end?")
+        raise InputError(f"not all runs of {name!r} have a score; have they completed?")
     digests = {run.data for run in runs if run.data is not None}
     if len(digests) > 1:
         told = ", ".join(sorted(digests))

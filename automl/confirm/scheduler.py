@@ -69,7 +69,7 @@ class ConfirmationScheduler(Listener):
         self.arms = [self._baseline(ended), *arm_set.arms[1:]]
         self._judge()
         seeds = list(self.question.seeds)
-        if self.verdict.complete:  # what nobody needs any more is not begun, and cut where it runs
+        if self.verdict.complete:  # what nobody needs any more is not begun, and pruned where it runs
             seeds = [seed for seed in seeds if seed in self.verdict.used]
         planned.planned_trials = [*first, *_planned_trials(self.arms, seeds)]
         if self.verdict.complete and self.verdict.lead is not None:

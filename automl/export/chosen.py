@@ -72,7 +72,7 @@ def choose(search: str, storage: str) -> Chosen:
     done.sort(key=lambda record: -plan.score(record)[0])  # of equals the first, as `leaders` has it
     if not done:
         raise InputError(
-            f"search {metadata.name!r} has no trial that was trained to its end; go on with it, "
+            f"search {metadata.name!r} has no completed trial; go on with it, "
             f"{command('search --resume', metadata.name, storage)}, or export a run of MLflow's by --run ID"
         )
     best = _first_kept(metadata.location, done)

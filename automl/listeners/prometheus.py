@@ -19,7 +19,7 @@ class PrometheusGauges(Listener):
     name: of the search, the tag `search` of each gauge.
     records: the scheduler's own, which it keeps up to date.
     plan: by which there is a best; None for a confirmation, where the best of all seeds means nothing.
-    slots: how many trials there is room for now. devices: that a trial takes, each a `device`.
+    slots: how many trials run at once now. devices: that a trial takes, each a `device`.
     """
 
     def __init__(
@@ -37,10 +37,10 @@ class PrometheusGauges(Listener):
         self.running: set[int] = set()  # now, not when an earlier process of the search ended
         self.seconds = sum(metrics["seconds"] for record in records.values() for metrics in record.history)
         self.trials = self._gauge("trials", "Trials by state.", state="")
-        self.best = self._gauge("best", "Value of the best trial that was trained to its end.", metric="")
+        self.best = self._gauge("best", "Value of the best completed trial.", metric="")
         self.baseline = self._gauge("best_baseline", "The same of those without attention.", metric="")
         self.hours = self._gauge("device_hours", "Spent on training.", device=device)
-        self.slots = self._gauge("slots", "Trials that there is room for.")
+        self.slots = self._gauge("slots", "Trials that can run at once.")
         self.busy = self._gauge("slots_busy", "Trials that run.")
         self._tell()
 

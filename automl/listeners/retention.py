@@ -17,7 +17,7 @@ NOISE = {"latency": 0.02, "time_ratio": 0.02}
 
 
 class CheckpointRetention(Listener):
-    """A listener that deletes the checkpoints of ended trials that nobody will want.
+    """A listener that deletes the checkpoints of ended trials that are not among the best.
 
     keep: how many of the best stay. With several objectives, the whole Pareto front does.
     told: hears of every trial whose checkpoint went.

@@ -85,7 +85,7 @@ def sections(search: Search) -> list[Section]:
         Section(
             id="went",
             title="How the search went",
-            lead="Weak trials are cut at rungs; the audit asks whether the rungs could tell.",
+            lead="Weak trials are pruned at rungs; the audit asks whether the rungs could tell.",
             plots=[curves(search), fates(search), audit(search)],
         ),
         Section(

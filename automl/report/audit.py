@@ -1,6 +1,6 @@
 """Whether the rungs could see the end coming: rank correlation of early scores with final ones, by type.
 
-Where it is low, those that were cut early may have been late bloomers. Only survivors have a final score;
+Where it is low, those that were pruned early may have been late bloomers. Only survivors have a final score;
 they resemble each other more than all trials do, which makes the correlation lower than it would be of all.
 """
 
@@ -25,19 +25,22 @@ ENOUGH = 5  # trials that it takes to say so
 class Check:
     """A rung of a type. `correlation` is None where too few trials, or equal scores, allow none.
 
-    count: finished trials. cut: trials of the type that ended at this rung.
+    count: finished trials. pruned: trials of the type that ended at this rung.
     """
 
     kind: str
     milestone: float
     correlation: float | None
     count: int
-    cut: int
+    pruned: int
 
     @property
     def doubtful(self) -> bool:
         return (
-            self.correlation is not None and self.correlation < LOW and self.count >= ENOUGH and self.cut > 0
+            self.correlation is not None
+            and self.correlation < LOW
+            and self.count >= ENOUGH
+            and self.pruned > 0
         )
 
 
@@ -48,7 +51,7 @@ def checks(search: Search) -> list[Check]:
     def of(trials: list[Trial], kind: str) -> list[Trial]:
         return [trial for trial in trials if kind == EVERY or kind in trial.types]
 
-    pruned = [trial for trial in search.trials if trial.state is State.PRUNED]
+    stopped = [trial for trial in search.trials if trial.state is State.PRUNED]
     found = []
     for kind in kinds:
         for i, milestone in enumerate(search.milestones):
@@ -57,9 +60,11 @@ def checks(search: Search) -> list[Check]:
                 for trial in of(search.done, kind)
                 if (early := search.at(trial, milestone)) is not None
             ]
-            cut = sum(search.rung(trial) == i for trial in of(pruned, kind))
+            pruned = sum(search.rung(trial) == i for trial in of(stopped, kind))
             found.append(
-                Check(kind=kind, milestone=milestone, correlation=_rank(pairs), count=len(pairs), cut=cut)
+                Check(
+                    kind=kind, milestone=milestone, correlation=_rank(pairs), count=len(pairs), pruned=pruned
+                )
             )
     return found
 
@@ -76,19 +81,19 @@ def audit(search: Search) -> Plot:
     """The checks, as points on a line from -1 to 1."""
     if not search.milestones:
         return absent(
-            NAME, TITLE, f"There are no rungs below {search.plan.budget:g} epochs; nothing was cut."
+            NAME, TITLE, f"There are no rungs below {search.plan.budget:g} epochs; nothing was pruned."
         )
     found = checks(search)
     table = Table(
-        columns=["type", "rung, epochs", "rank correlation", "finished trials", "cut here"],
-        rows=[[c.kind, c.milestone, c.correlation, c.count, c.cut] for c in found],
+        columns=["type", "rung, epochs", "rank correlation", "finished trials", "pruned here"],
+        rows=[[c.kind, c.milestone, c.correlation, c.count, c.pruned] for c in found],
     )
     shown = [check for check in found if check.correlation is not None]
     if not shown:
         return Plot(
             name=NAME, title=TITLE, figure=None, table=table,
             says=(
-                f"Too few trials were trained to the end to tell ({len(search.done)}); it takes three with "
+                f"Too few trials have completed to tell ({len(search.done)}); it takes three with "
                 f"different scores."
             ),
         )  # fmt: skip
@@ -120,12 +125,13 @@ def audit(search: Search) -> Plot:
         figure.legend(loc="outside upper left", ncols=2, borderaxespad=0.1)
     overall = [c for c in shown if c.kind == EVERY]
     says = "Over all types: " + "; ".join(
-        f"{c.correlation:.2f} at {c.milestone:g} epochs (n={c.count}, {c.cut} cut there)" for c in overall
+        f"{c.correlation:.2f} at {c.milestone:g} epochs (n={c.count}, {c.pruned} pruned there)"
+        for c in overall
     )
     warnings = [
         f"{_name(c.kind)}: the score at {c.milestone:g} epochs says little of the final one (rank "
-        f"correlation {c.correlation:.2f}, n={c.count}), and {c.cut} {'was' if c.cut == 1 else 'were'} cut "
-        f"there: late bloomers may have been cut."
+        f"correlation {c.correlation:.2f}, n={c.count}), and {c.pruned} {'was' if c.pruned == 1 else 'were'} "
+        f"pruned there: late bloomers may have been pruned."
         for c in found
         if c.doubtful
     ]

@@ -46,7 +46,7 @@ def costs(search: Search) -> Plot:
     """Four panels, a mark for each finished trial."""
     shown = [cost for cost in COSTS if any(cost in trial.record.profile for trial in search.done)]
     if not shown:
-        return absent(NAME, TITLE, "No trial whose costs were measured has been trained to its end yet.")
+        return absent(NAME, TITLE, "No trial whose costs were measured has completed yet.")
     fronts = {cost: pareto(search, cost) for cost in shown}
     with style.style():
         figure = _draw(search, fronts)

@@ -20,11 +20,11 @@ POINTS = 40  # of a curve
 
 
 def curves(search: Search) -> Plot:
-    """The metric over the resource: trials that ended, that were cut, the best and the best baseline."""
+    """The metric over the resource: trials that ended, that were pruned, the best and the best baseline."""
     title = "Learning curves"
     ways = {
         "trained to the end": (search.done, style.SKY, 0.8, 0.75),
-        "cut at a rung": (search.cut, style.ORANGE, 0.7, 0.55),
+        "pruned at a rung": (search.pruned, style.ORANGE, 0.7, 0.55),
         "still running": ([t for t in search.trials if t.state is State.RUNNING and t.record.history],
                           style.PURPLE, 0.9, 0.9),
     }  # fmt: skip
@@ -77,14 +77,14 @@ def curves(search: Search) -> Plot:
         if search.milestones:
             handles.append(Line2D([], [], color=style.INK, linewidth=0.8, linestyle=":", label="rung"))
         figure.legend(handles=handles, loc="outside upper left", ncols=2, borderaxespad=0.1)
-    said = [f"{len(search.done)} trials were trained to the end and {len(search.cut)} were cut"]
+    said = [f"{len(search.done)} trials completed and {len(search.pruned)} were pruned"]
     if search.milestones:
         rungs = ", ".join(f"{milestone:g}" for milestone in search.milestones)
         said.append(f"the rungs stand at {rungs} of {search.plan.budget:g} epochs")
     for trial, name in ((search.best, "best"), (search.baseline, "best baseline")):
         if trial is not None:
             said.append(f"the {name} ended at {search.metric} {search.show(trial)}")
-    note = "A cross is where a trial was cut or stands."
+    note = "A cross is where a trial was pruned or stands."
     if left_out:
         note += (
             f" {left_out} curves are left out, evenly over the final scores, so that the others can be seen."
@@ -135,8 +135,8 @@ def fates(search: Search) -> Plot:
         kind: Counter(ends[trial.number] for trial in search.trials if trial.kind == kind) for kind in kinds
     }
     order = [
-        *(f"cut at {milestone:g}" for milestone in search.milestones),
-        "cut", "complete", "running", "infeasible", "error",
+        *(f"pruned at {milestone:g}" for milestone in search.milestones),
+        "pruned", "complete", "running", "infeasible", "error",
     ]  # fmt: skip
     order = [end for end in order if any(count[end] for count in table.values())]
     looks = _looks(order)
@@ -178,16 +178,16 @@ def _ends(search: Search) -> dict[int, str]:
         end = str(trial.state)
         if trial.state is State.PRUNED:
             rung = search.rung(trial)
-            end = "cut" if rung is None else f"cut at {search.milestones[rung]:g}"
+            end = "pruned" if rung is None else f"pruned at {search.milestones[rung]:g}"
         ends[trial.number] = end
     return ends
 
 
 def _looks(order: Sequence[str]) -> dict[str, tuple[str, str]]:
     """Colour and hatch of each end."""
-    cuts = [end for end in order if end.startswith("cut")]
+    at_rungs = [end for end in order if end.startswith("pruned")]
     shades = ["#f6d58a", style.ORANGE, "#a06e00"]
-    looks = {end: (shades[min(i, 2)], "") for i, end in enumerate(cuts)}
+    looks = {end: (shades[min(i, 2)], "") for i, end in enumerate(at_rungs)}
     return looks | {
         "complete": (style.BLUE, ""),
         "running": (style.PURPLE, ""),

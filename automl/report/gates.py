@@ -28,7 +28,7 @@ def gates(search: Search) -> Plot:
             TITLE,
             "The gates were not recorded: this search was made before they were."
             if modules
-            else "No trial with attention has been trained to its end yet.",
+            else "No trial with attention has completed yet.",
         )
     sites = sorted({site for site, _ in found}, key=natural)
     middles = {site: median([v for (s, _), vs in found.items() if s == site for v in vs]) for site in sites}

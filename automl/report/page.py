@@ -212,9 +212,9 @@ def _open(search: Search, command: str) -> Headline:
     best, baseline = search.best, search.baseline
     lines = []
     if best is None:
-        sentence = "No trial has been trained to its end."
+        sentence = "No trial has completed."
     elif baseline is None:
-        sentence = f"Best so far: {best.where}. No trial without attention has been trained to its end."
+        sentence = f"Best so far: {best.where}. No trial without attention has completed."
     elif best is baseline:
         sentence = "The search found nothing above the plain backbone."
     else:
@@ -249,13 +249,13 @@ def numbers(search: Search) -> list[tuple[str, str, str]]:
         what = (
             f"validation {search.metric}, trial {trial.number}: {trial.where}"
             if trial
-            else "none was trained to its end"
+            else "none has completed"
         )
         found.append((title, value, what))
     parts = [
         f"{counts[state]} {word}"
         for state, word in (
-            (State.COMPLETE, "complete"), (State.PRUNED, "cut"), (State.INFEASIBLE, "infeasible"),
+            (State.COMPLETE, "complete"), (State.PRUNED, "pruned"), (State.INFEASIBLE, "infeasible"),
             (State.ERROR, "errors"), (State.RUNNING, "running"),
         )
         if counts[state]

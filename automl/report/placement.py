@@ -60,9 +60,9 @@ def placement(search: Search) -> Plot:
     cells, alone = effects(search)
     if not cells:
         why = (
-            "No trial without attention has been trained to its end, so there is nothing to compare with."
+            "No trial without attention has completed, so there is nothing to compare with."
             if search.baseline is None
-            else "No trial with attention has been trained to its end, beside a baseline of its backbone."
+            else "No trial with attention has completed, beside a baseline of its backbone."
         )
         return absent(NAME, TITLE, why)
     sites = _sites(search.done, cells)
@@ -78,14 +78,14 @@ def placement(search: Search) -> Plot:
     )
     note = (
         "Each cell: the mean of final score minus the best finished baseline's, its standard deviation, and "
-        "of how many trials. Only trials that were trained to the end count, with whatever hyperparameters "
+        "of how many trials. Only completed trials count, with whatever hyperparameters "
         "they had; one with several modules counts at each of its sites. The baseline is the best of "
         "several, so an effect of 0 is good already."
     )
     if search.sign < 0:
         note += f" Signs are turned, as less {search.metric} is better: above 0 is a gain."
     if alone:
-        note += f" {alone} trials are left out: no baseline of their backbone was trained to its end."
+        note += f" {alone} trials are left out: no baseline of their backbone has completed."
     return Plot(
         name=NAME, title=TITLE, figure=figure, says=says, note=note,
         table=Table(

@@ -113,7 +113,7 @@ class Search:
 
     @cached_property
     def done(self) -> list[Trial]:
-        """The trials that were trained to their end, and have a finite score."""
+        """The completed trials with a finite score."""
         return [
             trial
             for trial in self.trials
@@ -123,7 +123,7 @@ class Search:
         ]
 
     @cached_property
-    def cut(self) -> list[Trial]:
+    def pruned(self) -> list[Trial]:
         return [trial for trial in self.trials if trial.state is State.PRUNED and trial.record.history]
 
     @cached_property

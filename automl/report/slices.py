@@ -23,15 +23,15 @@ from automl.report.read import Search, Trial
 
 PANELS = 8  # of a figure, two in a row
 PAIRED = 4  # of the most important choices
-RUG = 150  # cut trials that are marked in a panel
+RUG = 150  # pruned trials that are marked in a panel
 
 
 def slices(search: Search, found: Sequence[Importance]) -> list[Plot]:
     """Small multiples, every parameter of the search in one; the most important ones first."""
     title = "Slices"
     if not search.done:
-        return [absent("slices-1", title, "No trial has been trained to its end yet.")]
-    spans = domains([*search.done, *search.cut])
+        return [absent("slices-1", title, "No trial has completed yet.")]
+    spans = domains([*search.done, *search.pruned])
     ranks = {importance.name: i for i, importance in enumerate(found)}
     names = sorted(
         (name for name in spans if any(name in trial.params for trial in search.done)),
@@ -61,9 +61,9 @@ def _slices(
             scores = [search.score(trial) for trial in having]
             place = _axis(axes, "x", spans[parameter], parameter)
             axes.set_title(style.brief(parameter, 24))
-            cut = [trial for trial in search.cut if parameter in trial.params]
-            if cut:
-                some = cut[:: max(1, len(cut) // RUG)]
+            pruned = [trial for trial in search.pruned if parameter in trial.params]
+            if pruned:
+                some = pruned[:: max(1, len(pruned) // RUG)]
                 axes.plot([place(t) for t in some], [0.02] * len(some), "|", color=style.ORANGE, markersize=4,
                           transform=axes.get_xaxis_transform(), zorder=2, rasterized=True)  # fmt: skip
             _points(axes, [place(t) for t in having], scores)
@@ -78,7 +78,7 @@ def _slices(
             said.append(f"{parameter}: {relation}")
     return Plot(
         name=name, title=title, figure=figure, says=". ".join(said) + ".",
-        note="Blue: finished trials. Orange ticks: where trials were cut, whose scores cannot be compared.",
+        note="Blue: finished trials. Orange ticks: where trials were pruned: no scores to compare.",
         table=Table(
             columns=["choice", "value", "finished trials", f"mean {search.label}", "rank correlation"],
             rows=rows,

@@ -31,7 +31,7 @@ class TrialResult:
 
 @dataclass(frozen=True, kw_only=True)
 class SearchResult:
-    """What a search found. `best` and `baseline` are None where no such trial was trained to its end.
+    """What a search found. `best` and `baseline` are None where no such trial has completed.
 
     best: the best trial by the first objective. baseline: the best trial without any attention.
     front: with several objectives, the trials that no other one beats in all of them.

@@ -59,5 +59,5 @@ def search_run_spec(location: Storage, metadata: SearchMetadata) -> RunSpec:
 
 
 def below(location: Storage, trial: TrialRecord) -> Storage:
-    """The folder of a trial's checkpoint, of what is kept at `kept`."""
+    """The folder of a trial's checkpoint, of what is kept at `location`."""
     return location / trial.folder

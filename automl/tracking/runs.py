@@ -78,7 +78,7 @@ def find_scores(run_id: str) -> ScoredRun:
         raise InputError(f"MLflow has no training {run_id!r} ({reason}); `mlflow ui` shows them") from error
     state = run.data.tags.get("state")
     if state != State.COMPLETE:
-        raise InputError(f"run {run_id!r} was not trained to its end; its state is {state}")
+        raise InputError(f"run {run_id!r} has not completed; its state is {state}")
     return ScoredRun(TrialConfig.from_json(config), run.data.metrics, _digest(client, run))
 
 

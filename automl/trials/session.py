@@ -1,4 +1,4 @@
-"""Ray with room for trials of one shape, for as long as a search or a confirmation takes."""
+"""Ray with capacity for trials of one shape, for as long as a search or a confirmation takes."""
 
 import shutil
 from collections.abc import Callable, Iterator, Mapping
@@ -24,7 +24,7 @@ from search.trial_scheduler import TrialScheduler
 from search.tuner import run_trials
 
 RAY = "ray"  # the folder for what Tune and Train write for themselves
-PLACEMENT_LIMIT = 300.0  # seconds to wait for room for the first trial
+PLACEMENT_LIMIT = 300.0  # seconds to wait for capacity for the first trial
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -66,7 +66,7 @@ class Workers:
         folder: for Tune's own files. kept: below it go the checkpoints.
         baseline, limits, test, data: as in `automl.trials.trial.assignment`.
         stop: ends it in order, too.
-        Raises InputError when the study cannot be written, and when there is no more room for a trial.
+        Raises InputError when the study cannot be written, and when there is no more capacity for a trial.
         """
         alone = self.shape.workers == 1
         (folder / TRIALS_FOLDER).mkdir(exist_ok=True)
@@ -105,15 +105,15 @@ class Workers:
                 with suppress(OSError):  # a few small files stay
                     (location / RAY).clear()
         if (why := self.capacity.ended()) is not None:
-            raise InputError(f"{why}. When there is room again, {self.advice}")
+            raise InputError(f"{why}. When there is capacity again, {self.advice}")
 
 
 @contextmanager
 def open_workers(settings: Settings, log: Path, advice: str) -> Iterator[Workers]:
-    """Inside the block there is Ray, with room for a trial as `settings` have it, and signals are noted.
+    """Inside the block there is Ray, with capacity for a trial as `settings` have it, and signals are noted.
 
     log: gets what the libraries say. Raises InputError when a trial cannot be placed; with `--concurrent`,
-    room for it is what the trials wait for.
+    capacity for it is what the trials wait for.
     """
     with (
         capture_library_logs(log),

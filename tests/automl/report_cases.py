@@ -43,9 +43,9 @@ def made_up(
     gates: bool = True,
     running: int = 0,
     space: str = "digits",
-    cuts: bool = True,
+    pruning: bool = True,
 ) -> list[FrozenTrial]:
-    """Trials as a search leaves them: complete, cut, infeasible and broken ones, and `running` open ones."""
+    """Trials as a search leaves them: complete, pruned, infeasible and broken, and `running` open ones."""
     plan = plan or plan_of()
     chance, rungs = random.Random(seed), Rungs(plan.budget)
     drawn = random_draws(SPACES[space], 20 * count, seed=seed, given=SPACES[space].baseline)
@@ -83,7 +83,7 @@ def made_up(
                 goes_on = rungs.enter(
                     number, group, metrics["resource"], [better * metrics[plan.metric.name]]
                 )
-                if cuts and goes_on is False and epoch < EPOCHS:
+                if pruning and goes_on is False and epoch < EPOCHS:
                     state = State.PRUNED
                     break
         trials.append(
@@ -103,7 +103,7 @@ def frozen(
     profile: Mapping[str, float] | None = None,
     reason: str | None = None,
 ) -> FrozenTrial:
-    """A trial as the engine leaves it in a study."""
+    """A trial as the scheduler leaves it in a study."""
     profile = profile or {}
     attributes = {
         ROLE: "candidate" if config.model.placement else "baseline",

@@ -1,4 +1,4 @@
-"""The room in a cluster whose nodes come and go, on a clock of the test's own."""
+"""The capacity of a cluster whose nodes come and go, on a clock of the test's own."""
 
 from collections.abc import Mapping
 from dataclasses import replace
@@ -88,7 +88,7 @@ def test_with_a_number_it_waits_and_says_so_each_minute(capsys: pytest.CaptureFi
     assert len(said) == 10 * GRACE / REMIND
     assert set(said) == {f"waiting for a node: {ASKED} 0 CPUs and 0 GPUs on 0 node(s)"}
     cluster.nodes = {"a": NODE}
-    assert capacity.slots() == 7, "more than there is room for now: so it is asked for"
+    assert capacity.slots() == 7, "more than the capacity now: so it is asked for"
     cluster.now += 10 * REMIND
     capacity.slots()
     assert capsys.readouterr().err == ""

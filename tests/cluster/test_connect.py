@@ -1,4 +1,4 @@
-"""Reaching Ray and waiting for room, without a Ray."""
+"""Reaching Ray and waiting for capacity, without a Ray."""
 
 import socket
 
@@ -47,7 +47,7 @@ def test_room_that_is_there_is_taken_at_once(trial, nodes):
 )
 def test_room_in_pieces_on_several_nodes_is_none(trial, nodes):
     with pytest.raises(
-        InputError, match=r"a trial asks for .*; free are .* on node 0; .* on node 1, and no room"
+        InputError, match=r"a trial asks for .*; free are .* on node 0; .* on node 1, and no capacity"
     ):
         wait_for_capacity(trial, seconds=0, look=looks(nodes))
 
@@ -64,7 +64,7 @@ def test_room_that_does_not_come_is_diagnosed():
         wait_for_capacity(TrialResources(cpus=1, gpus=1, workers=2), 0.05, poll=0.01, look=looks(nodes))
     message = str(error.value)
     assert "2 workers of 1 CPUs and 1 GPUs each; free are 3 CPUs and 0.5 GPUs on node 1; 0.5 CPUs" in message
-    assert "0 CPUs and 0 GPUs on node 4; less on 2 more, and no room came in 0.05 s. " in message
+    assert "0 CPUs and 0 GPUs on node 4; less on 2 more, and no capacity became free in 0.05 s. " in message
     assert "ray status" in message
 
 

@@ -91,9 +91,9 @@ def test_a_study_with_pruned_trials_is_everybodys(place, monkeypatch):
     result = run_search(Settings(space="small.py:draw", trials=8, subset=0.4, name="plots"))
     assert (result.trials, result.errors) == (8, 0)
     study = open_study(Path("searches/plots"), name="plots")
-    cut = [trial for trial in study.trials if trial.state is TrialState.PRUNED]
-    assert len(cut) == result.pruned > 0
-    for trial in cut:
+    pruned = [trial for trial in study.trials if trial.state is TrialState.PRUNED]
+    assert len(pruned) == result.pruned > 0
+    for trial in pruned:
         assert trial.intermediate_values
         assert max(trial.intermediate_values) < 4
     for plot in ("optimization_history", "intermediate_values", "slice", "parallel_coordinate", "timeline"):
@@ -136,7 +136,7 @@ def test_trials_stopped_half_way_give_everything_back(tmp_path):
     study = create_study(tmp_path, name="stopped", directions=[optuna.study.StudyDirection.MAXIMIZE])
     plan = Plan(trials=STOPS, budget=50.0, metric=ACCURACY, objectives=["accuracy"])
     scheduler = SearchScheduler(study, space, plan, load_sampler("random", seed=0))
-    scheduler.rungs.enter = lambda *arguments: False  # every trial is cut after its first epoch
+    scheduler.rungs.enter = lambda *arguments: False  # every trial is pruned after its first epoch
     with connect(dashboard=True):  # of which the states of actors are asked
         total = ray.cluster_resources()["CPU"]
         run_trials(
@@ -213,7 +213,7 @@ def test_the_same_seed_gives_the_same_search(place):
                 subset=0.2,
                 seed=5,
                 name=name,
-                equal="epochs",  # a pace that is not precise is measured anew
+                equal="epochs",  # a time ratio that is not precise is measured anew
                 cpus_per_trial=os.cpu_count() or 1,
             )
         )

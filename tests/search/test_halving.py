@@ -99,7 +99,7 @@ def test_with_several_objectives_the_front_goes_on() -> None:
 
 @pytest.mark.parametrize("time_ratio", [0.5, 1.0, 1.3, 2.0, 3.0])
 def test_a_slow_trial_comes_to_as_many_rungs(time_ratio: float) -> None:
-    """Rungs are in equal time: half the epochs at twice the pace pass the same ones."""
+    """Rungs are in equal time: half the epochs at a time ratio of two pass the same ones."""
     budget = 18
     rungs = Rungs(budget)
     epochs = round(budget / time_ratio)

@@ -1,4 +1,4 @@
-"""What is tried next, what is cut, and what the sampler is told of each way a trial can end."""
+"""What is tried next, what is pruned, and what the sampler is told of each way a trial can end."""
 
 import warnings
 from collections import Counter
@@ -390,7 +390,7 @@ def test_facts_are_kept_as_first_measured(scheduler: SearchScheduler) -> None:
         ([None] * REPEATED_FAILURES, False),
     ],
 )
-def test_nothing_but_one_error_is_hopeless(
+def test_nothing_but_one_error_ends_the_search(
     reasons: list[str | None], repeated_failure: bool, scheduler: SearchScheduler
 ) -> None:
     for reason in reasons:

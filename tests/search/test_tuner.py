@@ -1,4 +1,4 @@
-"""Ray Tune under our engine, on a real local Ray, with training replaced by a table of scores."""
+"""Ray Tune under our scheduler, on a real local Ray, with training replaced by a table of scores."""
 
 import os
 import sys
@@ -157,7 +157,7 @@ def test_trials_end_as_they_should_and_everybody_hears(tmp_path: Path) -> None:
     assert records[0].role is Role.BASELINE
     assert numbers(scheduler, State.INFEASIBLE) == [3, 7, 11]
     assert 0 in numbers(scheduler, State.COMPLETE)
-    assert len(numbers(scheduler, State.PRUNED)) >= 3, "halving cuts the weak ones"
+    assert len(numbers(scheduler, State.PRUNED)) >= 3, "halving prunes the weak ones"
     assert not numbers(scheduler, State.ERROR) + numbers(scheduler, State.RUNNING)
 
     optuna_states = {TrialState.COMPLETE: State.COMPLETE, TrialState.PRUNED: State.PRUNED}

@@ -111,7 +111,7 @@ def test_a_space_that_cannot_draw_by_chance():
 
 @pytest.mark.parametrize(("records", "missing"), [(FOUND[2:], "baseline"), (FOUND[:2], "other trial")])
 def test_nothing_to_confirm(records, missing):
-    with pytest.raises(InputError, match=f"no {missing} was trained to its end.*--resume mine"):
+    with pytest.raises(InputError, match=f"no {missing} has completed.*--resume mine"):
         choose(*records)
 
 

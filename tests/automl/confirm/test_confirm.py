@@ -26,7 +26,7 @@ from automl.trials.interrupt import Stopped
 from search.study import open_study, own_trials
 
 BASELINE, LEAD = "baseline (trial 0)", "ssa@stage1.block2.branch (trial 1)"
-RIVAL = "baseline: plain as trial 1"
+CANDIDATE = "baseline: plain as trial 1"
 
 
 def noise(arm: str, seed: int) -> float:
@@ -67,7 +67,7 @@ def test_all_arms_get_the_same_fresh_seeds(search, at_work):
     workers = at_work(FakeWorkers(gain))
     result = run_confirm("mine", top=2, seeds=8)
     first, rest = workers.trained[0], workers.trained[1:]
-    assert first == (RIVAL, 0), "the plain backbone with the finalist's hyperparameters, as in the search"
+    assert first == (CANDIDATE, 0), "the plain backbone with the finalist's hyperparameters, as in the search"
     names = [arm["name"] for arm in result.value["arms"]]
     assert rest == [(name, seed) for seed in range(1, 9) for name in names]
     assert names[:3] == [BASELINE, LEAD, "sagan@stage2.block1 (trial 2)"]
@@ -137,10 +137,10 @@ def test_at_chance_one_cannot_tell(search, at_work):
     assert "no arm is shown to do better" in result.verdict.sentence
 
 
-def test_a_rival_that_validates_better_becomes_the_baseline(search, at_work):
-    at_work(FakeWorkers(gain, valid=lambda arm, seed: 0.95 if (arm, seed) == (RIVAL, 0) else 0.5))
+def test_a_candidate_that_validates_better_becomes_the_baseline(search, at_work):
+    at_work(FakeWorkers(gain, valid=lambda arm, seed: 0.95 if (arm, seed) == (CANDIDATE, 0) else 0.5))
     result = run_confirm("mine", top=2, seeds=8)
-    assert result.value["arms"][0]["name"] == RIVAL
+    assert result.value["arms"][0]["name"] == CANDIDATE
     assert len(result.value["arms"][0]["scores"]) == 8
 
 
@@ -201,7 +201,7 @@ def test_only_the_best_of_each_arm_keeps_its_checkpoint(search, at_work):
         for trial in own_trials(study)
         if (result.folder / "trials" / f"{trial.number:04d}" / "checkpoint.pt").exists()
     }
-    assert with_checkpoint == {(RIVAL, 0), *((arm["name"], 7) for arm in result.value["arms"])}
+    assert with_checkpoint == {(CANDIDATE, 0), *((arm["name"], 7) for arm in result.value["arms"])}
 
 
 def test_mlflow_learns_of_the_winner(tracked, at_work, store):
@@ -251,15 +251,15 @@ def test_a_finalist_that_diverges_does_not_win(search, at_work):
 
 
 def test_errors_are_tried_again(search, at_work):
-    workers = at_work(FakeWorkers(gain, broken={(LEAD, 3), (RIVAL, 0)}))
+    workers = at_work(FakeWorkers(gain, broken={(LEAD, 3), (CANDIDATE, 0)}))
     result = run_confirm("mine", top=1, seeds=8)
     assert result.verdict.complete
     assert 3 not in result.verdict.used
-    assert f"{RIVAL} could not be trained: boom" in result.value["warnings"]
+    assert f"{CANDIDATE} could not be trained: boom" in result.value["warnings"]
     later = at_work(FakeWorkers(gain, valid=lambda arm, seed: 0.99))
     result = run_confirm("mine")
     assert (LEAD, 3) in later.trained
-    assert (RIVAL, 0) not in later.trained, "test scores were seen: the baseline stays"
+    assert (CANDIDATE, 0) not in later.trained, "test scores were seen: the baseline stays"
     assert len(later.trained) <= len(workers.trained) / 4
     assert list(result.verdict.used) == list(range(1, 9))
     assert run_confirm("mine").value == result.value
@@ -334,7 +334,7 @@ def test_a_search_that_has_nothing_to_confirm(store, tmp_path, cli):
     fake_search(tmp_path / "searches", FOUND[:1])
     code, _, err = cli("confirm")
     assert code == 2
-    assert "there is nothing to confirm: no other trial was" in err
+    assert "there is nothing to confirm: no other trial has completed" in err
     fake_search(tmp_path / "searches", [], name="empty")
     assert cli("confirm", "--search", "empty")[0] == 2
 

@@ -117,9 +117,7 @@ def test_of_equals_the_first(storage: Storage) -> None:
 @pytest.mark.parametrize("records", [[], [record(0, 0.9, SSA, state=State.PRUNED)]], ids=["none", "pruned"])
 def test_nothing_to_choose_from(records: list, storage: Storage) -> None:
     fake_search(storage, records)
-    with pytest.raises(
-        InputError, match=r"no trial that was trained to its end.*search --resume mine.*--run"
-    ):
+    with pytest.raises(InputError, match=r"no completed trial.*search --resume mine.*--run"):
         choose("mine", str(storage))
 
 

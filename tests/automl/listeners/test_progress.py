@@ -43,7 +43,7 @@ def tell(
     reason: str | None = None,
     profile: dict[str, float] | None = None,
 ) -> None:
-    """One trial's life, as the engine has it."""
+    """One trial's life, as the scheduler has it."""
     placement = {"stage1.block2.branch": Spec("ssa")} if number else {}
     trial = TrialRecord(number, TrialConfig(model=Model(placement=placement)), profile=profile or {})
     progress.records[number] = trial  # type: ignore[index]

@@ -130,7 +130,7 @@ def test_the_audit_is_spearmans_correlation(trials: list[FrozenTrial], search: S
         if trial.values:
             early = next(m["accuracy"] for m in history if m["resource"] >= 2)
             rows.append((early, trial.values[0], set(scheduling(trial).values()) or {"plain"}))
-    cut = [
+    pruned = [
         set(scheduling(t).values()) or {"plain"}
         for t in trials
         if t.state is TrialState.PRUNED and not t.constraints
@@ -140,14 +140,14 @@ def test_the_audit_is_spearmans_correlation(trials: list[FrozenTrial], search: S
     for kind, check in found.items():
         of = [(a, b) for a, b, kinds in rows if kind == "all" or kind in kinds]
         assert check.count == len(of)
-        assert check.cut == sum(kind == "all" or kind in kinds for kinds in cut)
+        assert check.pruned == sum(kind == "all" or kind in kinds for kinds in pruned)
         frame = pd.DataFrame(of, columns=["early", "final"])
         if len(of) >= 3:
             assert check.correlation == pytest.approx(frame.early.rank().corr(frame.final.rank()), abs=1e-9)
 
 
 def test_the_audit_warns_of_late_bloomers_alone(tmp_path: Path) -> None:
-    """ssa turns its order round, and one was cut; sagan does, and none was cut; plain keeps its order."""
+    """ssa turns its order round, and one was pruned; sagan does, and none was; plain keeps its order."""
     trials = []
 
     def add(kind: str | None, early: float, final: float | None) -> None:
@@ -173,7 +173,7 @@ def test_the_audit_warns_of_late_bloomers_alone(tmp_path: Path) -> None:
     assert not doubtful & {"sagan", "plain"}
     plot = audit(search)
     (about_ssa,) = [warning for warning in plot.warnings if warning.startswith("ssa:")]
-    assert "late bloomers may have been cut" in about_ssa
+    assert "late bloomers may have been pruned" in about_ssa
     assert f"n={6}" in about_ssa
     assert (LOW, ENOUGH) == (0.3, 5)
 

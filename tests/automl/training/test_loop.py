@@ -144,7 +144,7 @@ def test_a_task_without_images(schedule: str) -> None:
     assert task.modes == epoch * 20
 
 
-# Equal time: ten steps an epoch, so that paces cut epochs in part.
+# Equal time: ten steps an epoch, so that time ratios cut epochs in part.
 
 
 @pytest.mark.parametrize("schedule", ["one-cycle", "flat-cosine"])

@@ -118,7 +118,7 @@ def test_the_answers_to_each_test_image_stay(measured: list[TrialConfig], tmp_pa
     again = torch.zeros(len(right))
     evaluate(task, model, "test", again)
     assert np.array_equal(again.bool().numpy(), right)
-    folder.remove(checkpoint.CHECKPOINT_FILE)  # as the keeper does
+    folder.remove(checkpoint.CHECKPOINT_FILE)  # as the retention does
     assert hits.read(folder) is not None
 
 
