@@ -216,6 +216,10 @@ class TrialConfig:
         """The inverse of `to_json`; what is left out takes its default."""
         return from_json(cls, value, "configuration")
 
+    def __reduce__(self) -> Any:
+        """Pickled as JSON: the types of a task of one's own lie in a file that is not a module elsewhere."""
+        return TrialConfig.from_json, (self.to_json(),)
+
     def change(self, **parts: Mapping[str, Any] | Any) -> "TrialConfig":
         """A copy with some values changed: `config.change(data={"size": 64}, seed=1)`."""
         new = {}

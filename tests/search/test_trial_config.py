@@ -1,8 +1,13 @@
 """The configuration of a trial: its format, and what it says about one that cannot work."""
 
 import json
+import pickle
+import subprocess
+import sys
+from pathlib import Path
 from typing import Any
 
+import optuna
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -10,6 +15,7 @@ from hypothesis import strategies as st
 from attention import ATTENTIONS, InputError, Spec
 from backbones import BACKBONES
 from search.config import ImageData, ImageTraining, Model, TrialConfig
+from search.spaces import load
 
 # Runs, studies and exported models hold this text: what it says today must be read for ever.
 LITERAL = """
@@ -268,3 +274,17 @@ def test_change() -> None:
     assert CONFIG.data.size == 128
     with pytest.raises(InputError, match=r"data\.size must lie between"):
         CONFIG.change(data={"size": 1})
+
+
+def test_the_configuration_of_a_task_of_ones_own_can_be_sent(tmp_path: Path) -> None:
+    """Another process, which has not loaded the file, reads it."""
+    config = load(f"{Path(__file__).parents[1] / 'tabular.py'}:draw")
+    drawn = config(optuna.trial.FixedTrial(dict(config.baseline)))
+    (tmp_path / "config.pickle").write_bytes(pickle.dumps(drawn))
+    program = (
+        "import pickle; c = pickle.load(open('config.pickle', 'rb')); print(c.data.noise, c.model.options)"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", program], cwd=tmp_path, capture_output=True, text=True, timeout=60, check=True
+    )
+    assert done.stdout.strip() == f"0.1 {drawn.model.options}"
