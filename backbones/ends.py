@@ -1,4 +1,4 @@
-"""Sequences of different lengths in one batch: what is needed at their ends. Padding is at the end, `mask` tells it."""
+"""For a batch of sequences that differ in length: `mask` is False at padding, which is at the end."""
 
 import torch
 from torch import Tensor

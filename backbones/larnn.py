@@ -1,20 +1,20 @@
 """LARNN, the Linear Attention Recurrent Neural Network: an LSTM whose cell attends to its own latest states.
 
-Source: G. Chevalier, LARNN: Linear Attention Recurrent Neural Network (2018), arXiv 1808.05578, and its code. At
-each step one query, a linear map of input and hidden state, attends with several heads to the `window` latest
-cell states, of which the keys and the values are linear maps, optionally with the places of the states in the
-window concatenated to them, and optionally through a batch norm of ELU. What it finds joins the input and the
-hidden state before the gates. The equations are in backbones.larnn_loop.
+Source: G. Chevalier, LARNN: Linear Attention Recurrent Neural Network (2018), arXiv 1808.05578, and its code.
+At each step one query, a linear map of input and hidden state, attends with several heads to the `window`
+latest cell states, of which the keys and the values are linear maps, optionally with the places of the states
+in the window concatenated to them, and optionally through a batch norm of ELU. What it finds joins the input
+and the hidden state before the gates. The equations are in backbones.larnn_loop.
 
 At step 0 there is one state to attend to, the initial one of zeros, as in the paper's code; before step
 `window - 1` the states there are. All layers have the same width, after a linear map of the input.
 
-Departures from the paper's code, which never registered its cells and so never trained them, and ran the first
-one in the place of each: every layer is itself and learns. No output projection of the heads, as the linear map
-to the gates follows at once; ELU and batch norm of keys and values alone, not of the cell, the hidden state and
-what the attention finds; no dropout inside of the attention. The norm's statistics for evaluation are the mean
-over all steps, and its mean and shift are not there for keys, nor is the keys' bias without activation: each would
-add the same to all scores of a query, which a softmax ignores.
+Departures from the paper's code, which never registered its cells and so never trained them, and ran the
+first one in the place of each: every layer is itself and learns. No output projection of the heads, as the
+linear map to the gates follows at once. ELU and batch norm of keys and values alone, not of the query, the
+cell, the hidden state and what the attention finds; no dropout inside of the attention. The norm's statistics
+for evaluation are the mean over all steps. A shift of the keys, by the norm or, without activation, by a
+bias, is left out: it would add the same to all scores of a query, which a softmax ignores.
 """
 
 import math
@@ -91,7 +91,7 @@ class Layer(nn.Module):
             norm = self.norm.of_windows(x, mask)
         elif self.norm is not None:
             weights = self.norm.fold(weights)
-        exported = torch.compiler.is_compiling() or torch.jit.is_tracing()
+        exported = torch.compiler.is_compiling() or torch._C._get_tracing_state() is not None
         loop = larnn_loop.run if is_quick(weights, self.kind) and not exported else larnn_loop.steps
         result = loop(x, weights, self.kind, norm)
         if self.norm is not None and self.training:
@@ -207,7 +207,8 @@ class LARNN(nn.Module):
         with padding(mask):
             for layer in self.layers:
                 x = layer(x, mask)
-        return self.head(ends.last(x, mask))
+        logits: Tensor = self.head(ends.last(x, mask))
+        return logits
 
 
 def build(
@@ -227,7 +228,7 @@ def build(
 ) -> nn.Module:
     """A new network. The defaults are the best that the search of the paper's code found for UCI HAR.
 
-    hidden: units of each layer, a multiple of heads. window: how many of its latest states a layer attends to.
+    hidden: units of each layer, a multiple of heads. window: how many of its states a layer attends to.
     residual: connections around the layers. positional: places of the states are part of keys and values.
     activation_on_keys_and_values: a batch norm of their ELU. cell_activation: of the state on its way out.
     Raises InputError for sizes that cannot be built.
@@ -236,10 +237,11 @@ def build(
     if not 1 <= window <= 4096:
         raise InputError(f"window, the states attended to, must lie between 1 and 4096; got {window}")
     if not 1 <= heads <= hidden or hidden % heads:
-        near = [n for n in range(1, hidden + 1) if hidden % n == 0]
+        divisors = ", ".join(str(n) for n in range(1, hidden + 1) if hidden % n == 0)
+        above = max(1, heads) * -(-hidden // max(1, heads))
         raise InputError(
-            f"hidden must be a multiple of heads; got hidden={hidden} and heads={heads}. "
-            f"{hidden} has the divisors {', '.join(map(str, near))}; or take hidden={-(-hidden // max(1, heads)) * max(1, heads)}"
+            f"hidden must be a multiple of heads; got hidden={hidden} and heads={heads}. Take "
+            f"hidden={above}, or as heads one of {divisors}"
         )
     return LARNN(
         classes=classes,

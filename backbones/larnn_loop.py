@@ -8,12 +8,13 @@ For t = 0 .. T - 1, with h_0 = c_0 = 0 and the memory m_j = memory (c_j, 1) of e
     c_t+1 = sigmoid(f) c_t + sigmoid(i) tanh(g)
     h_t+1 = sigmoid(o) elu(c_t+1)                              or tanh
 
-`steps` runs this with torch's operations, one after the other: it is what is exported, and what the quick one is
-tested against. `run` computes the same. What makes it quick: nothing for autograd to record; the memory of a state is computed once, when it is written, not again at each of the
-`window` steps that look at it, and lies where the next steps find their window as one slice; the backward pass is
-written out. The softmax, `window` x heads values a
-step, is computed again in the backward pass and not kept. Features come before the batch, (H, B): what is split
-or summed is features, in rows of B neighbours, of which a processor takes many at a time.
+`steps` runs this with torch's operations, one after the other: it is what is exported, and what the quick one
+is tested against. `run` computes the same. What makes it quick: nothing for autograd to record; the memory of
+a state is computed once, when it is written, not at each of the `window` steps that look at it, and lies
+where the next steps find their window as one slice; the backward pass is written out. The softmax, `window` x
+heads values a step, is computed again in the backward pass and not kept. Features come before the batch,
+(H, B): what is split or summed is features, in rows of B neighbours, of which a processor takes many at
+once.
 
 A norm of keys and values is the same linear map for all states of a window. So it is not applied to them: its
 scale goes to the query, where a shift of all keys has no effect, and to what the attention returns. The
@@ -39,8 +40,9 @@ class Weights:
     """What one layer of H units multiplies by, for an input of C channels.
 
     inputs: (5H, C + H + 1), from input, hidden state and a one to the gates and the query.
-    attention: (4H, H), from what was found to the gates. memory: (2H, H + 1), from a state and a one to its keys
-    and values. places: (window, 2H), what its place in the window, the latest last, adds to them; or None.
+    attention: (4H, H), from what was found to the gates. memory: (2H, H + 1), from a state and a one to
+    its keys and values. places: (window, 2H), what its place in the window, the latest last, adds to them; or
+    None.
     """
 
     inputs: Tensor
@@ -89,7 +91,8 @@ def attend(query: Tensor, memory: Tensor, heads: int) -> Tensor:
     """(H, B) and (n, 2H, B) -> (H, B)."""
     keys, values = memory.unflatten(1, (2, heads, -1)).unbind(1)  # (n, heads, d, B)
     p = (keys * query.unflatten(0, (heads, -1))).sum(2).softmax(0)  # (n, heads, B)
-    return (values * p.unsqueeze(2)).sum(0).flatten(0, 1)
+    found: Tensor = (values * p.unsqueeze(2)).sum(0).flatten(0, 1)
+    return found
 
 
 def steps(x: Tensor, weights: Weights, kind: Kind, norm: Norm | None = None) -> Result:
@@ -144,8 +147,8 @@ def run(x: Tensor, weights: Weights, kind: Kind, norm: Norm | None = None) -> Re
 class _Run(torch.autograd.Function):
     """(T, C, B) -> (T, H, B), and the statistics where normed.
 
-    What one step computes stays in a processor's cache: the backward pass has no arrays of all steps but those
-    that it returns and the memory's gradient, and adds up the gradients of the weights as it goes.
+    What one step computes stays in a processor's cache: the backward pass has no arrays of all steps but what
+    it returns and the memory's gradient, and adds up the gradients of the weights as it goes.
     """
 
     @staticmethod
@@ -165,7 +168,7 @@ class _Run(torch.autograd.Function):
         T, C, B = x.shape
         H = attention.shape[1]
         z, a, m = (x.new_empty(T, rows, B) for rows in (5 * H, H, 2 * H))
-        # What the weights are multiplied with, each with a last row of ones: input and hidden state, and cell.
+        # What weights are multiplied with, above a row of ones: input and hidden state; cell.
         u, c = x.new_zeros(T + 1, C + H + 1, B), x.new_zeros(T + 1, H + 1, B)
         u[:-1, :C] = x
         u[:, -1], c[:, -1] = 1, 1
@@ -183,6 +186,8 @@ class _Run(torch.autograd.Function):
             if normed is None:
                 look.attend(t, query, found)
             else:
+                assert scale is not None
+                assert shift is not None
                 normed.write(t)
                 by = (normed.inverse[t] * scale).unsqueeze(1)
                 look.attend(t, query * by[:H], found)
@@ -327,11 +332,12 @@ class _Look:
         return there if self.places is None else there + self.places[:, -there.shape[1] :]
 
     def _by_head(self, memory: Tensor) -> Tensor:
-        return memory.unflatten(1, (2, self.heads, -1)).transpose(0, 1)
+        parts: Tensor = memory.unflatten(1, (2, self.heads, -1)).transpose(0, 1)
+        return parts
 
 
 class _Windows:
-    """Mean and inverse deviation of the memory `m`, (T, 2H, B), in the window of each step, as it is written."""
+    """Mean and inverse deviation of the memory `m`, (T, 2H, B), in each step's window, as it is written."""
 
     def __init__(self, m: Tensor, seen: Tensor, window: int, eps: float) -> None:
         self.m, self.seen, self.window, self.eps = m, seen, window, eps

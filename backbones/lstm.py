@@ -1,13 +1,13 @@
 """The recurrent baselines: a stacked LSTM, and bidirectional LSTMs stacked with residual connections.
 
 Sources: S. Hochreiter, J. Schmidhuber, Long Short-Term Memory (1997). Y. Zhao, R. Yang, G. Chevalier, X. Xu,
-Z. Zhang, Deep Residual Bidir-LSTM for Human Activity Recognition Using Wearable Sensors (2018), arXiv 1708.08989,
-and Chevalier's HAR-stacked-residual-bidir-LSTMs: each direction has half of the hidden units, the directions are
-concatenated, and a batch norm follows each addition.
+Z. Zhang, Deep Residual Bidir-LSTM for Human Activity Recognition Using Wearable Sensors (2018), arXiv
+1708.08989, and Chevalier's HAR-stacked-residual-bidir-LSTMs: each direction has half of the hidden units, the
+directions are concatenated, and a batch norm follows each addition.
 
 Departures of the second: each layer has its own residual connection, from a linear map of the input on; the
-batch norm is one of each channel, not of all values together; the logits see the mean over time, as at the last
-position the backward direction has seen one input only.
+batch norm is one of each channel, not of all values together; the logits see the mean over time, as at the
+last position the backward direction has seen one input only.
 """
 
 import torch
@@ -61,7 +61,8 @@ class StackedLSTM(nn.Module):
         with padding(mask):
             for layer in self.layers:
                 x = layer(x, mask)
-        return self.head(ends.last(x, mask))
+        logits: Tensor = self.head(ends.last(x, mask))
+        return logits
 
 
 class Block(nn.Module):
@@ -94,7 +95,8 @@ class ResidualBiLSTM(nn.Module):
         with padding(mask):
             for block in self.blocks:
                 x = block(x, mask)
-        return self.head(ends.mean(x, mask))
+        logits: Tensor = self.head(ends.mean(x, mask))
+        return logits
 
 
 def build_stacked(
@@ -130,5 +132,5 @@ def check_sizes(*, hidden: int, layers: int, dropout: float) -> None:
 
 
 def _states(lstm: nn.LSTM, x: Tensor) -> Tensor:
-    states, _ = lstm(x.permute(2, 0, 1))
+    states: Tensor = lstm(x.permute(2, 0, 1))[0]
     return states.permute(1, 2, 0)  # (B, H, T)

@@ -13,18 +13,18 @@ import torch
 from torch import Tensor, nn
 from torch.nn.utils.rnn import PackedSequence
 from torch.utils.flop_counter import FlopCounterMode
+from torch.utils.hooks import RemovableHandle
 
 from backbones import larnn
+from backbones.example import Example, call
 
-GATES = {nn.LSTM: 4, nn.GRU: 3}
+GATES: Mapping[type[nn.Module], int] = {nn.LSTM: 4, nn.GRU: 3}
 
 
 def recurrent(module: nn.LSTM | nn.GRU, x: Tensor | PackedSequence) -> int:
     """Each gate of each direction is a map of the layer's input and one of its own last output."""
-    if isinstance(x, PackedSequence):
-        steps = x.data.shape[0]
-    else:
-        steps = x.shape[:-1].numel()  # (T, B, C), (B, T, C) or (T, C)
+    data = x.data if isinstance(x, PackedSequence) else x
+    steps = data.shape[:-1].numel()  # (T, B, C), (B, T, C), (T, C), or packed (T, C)
     directions = 2 if module.bidirectional else 1
     hidden = module.hidden_size
     output = getattr(module, "proj_size", 0) or hidden
@@ -43,8 +43,8 @@ FORMULAS: Mapping[type[nn.Module], Callable[[Any, Any], int]] = {
 }
 
 
-def count_macs(model: nn.Module, *inputs: Tensor) -> int:
-    """Multiply-adds of `model(*inputs)`: matrix products, convolutions, attention and recurrences."""
+def count_macs(model: nn.Module, example: Example) -> int:
+    """Multiply-adds of a forward pass: matrix products, convolutions, attention and recurrences."""
     fast = torch.backends.mha.get_fastpath_enabled()
     instead = 0  # by formulas, less what the counter saw there
     before: list[int] = []
@@ -57,7 +57,7 @@ def count_macs(model: nn.Module, *inputs: Tensor) -> int:
         seen = counter.get_total_flops() // 2 - before.pop()
         instead += FORMULAS[_kind(module)](module, args[0]) - seen
 
-    handles = []
+    handles: list[RemovableHandle] = []
     for module in model.modules():
         if _kind(module) in FORMULAS:
             handles += [module.register_forward_pre_hook(entering), module.register_forward_hook(leaving)]
@@ -65,7 +65,7 @@ def count_macs(model: nn.Module, *inputs: Tensor) -> int:
     try:
         # The counter and parametrised weights do not go together in inference mode.
         with torch.no_grad(), FlopCounterMode(display=False) as counter:
-            model(*inputs)
+            call(model, example)
     finally:
         torch.backends.mha.set_fastpath_enabled(fast)
         for handle in handles:

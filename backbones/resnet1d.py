@@ -7,7 +7,7 @@ Departures: kernels of 7, 5 and 3 instead of 8, 5 and 3, so that a position has 
 after the first halves the resolution, so that attention over its positions is affordable; two blocks a stage;
 the last norm of a branch starts at zero, as in backbones.xresnet.
 
-Padding: it holds zeros wherever a convolution looks at it, as beyond the end of a sequence that is not padded,
+Padding: it holds zeros wherever a convolution looks at it, as beyond the end of a sequence without padding,
 and neither the norms' statistics nor the final mean count it. A position at half the resolution is real where
 the one in its middle is.
 """
@@ -68,19 +68,21 @@ class ResNet1d(nn.Module):
         self.head = nn.Linear(inputs, classes)
 
     def forward(self, x: Tensor, mask: Tensor | None = None) -> Tensor:
-        """Logits. mask: True where a position is real; padding is at the end. Raises InputError for a bad shape."""
+        """`(B, C, T)` and bool `(B, T)` -> logits. Raises InputError for a bad shape."""
         ends.check(x, mask, self.in_channels)
         x = ends.without_padding(x, mask)
         with padding(mask):
             x = self.stem(x)
-        for stage in self.stages:
-            for block in stage:
+        for stage in self.stages.children():
+            for block in stage.children():
+                assert isinstance(block, Block)
                 x = ends.without_padding(x, mask)  # an attention may have left something there
                 if mask is not None:
                     mask = mask[:, :: block.stride]
                 with padding(mask):
                     x = block(x)
-        return self.head(ends.mean(x, mask))
+        logits: Tensor = self.head(ends.mean(x, mask))
+        return logits
 
 
 def build(*, classes: int, in_channels: int, width: float = 1.0, blocks: int = 2) -> nn.Module:

@@ -14,9 +14,9 @@ from attention import InputError
 from automl.config.runtime import Runtime
 from automl.config.settings import Settings
 from automl.config.units import short
-from automl.costs.profile import count_macs
 from automl.tasks import open_task
 from backbones import sites
+from backbones.macs import count_macs
 from search.config import TrialConfig
 from search.record import Listener, TrialRecord
 

@@ -17,7 +17,6 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 from torch.utils._pytree import tree_leaves
-from torch.utils.flop_counter import FlopCounterMode
 
 import attention
 from automl.config.runtime import Runtime
@@ -28,6 +27,7 @@ from automl.training.clock import quick_quarter
 from automl.training.loop import start
 from automl.training.step import choose
 from backbones import call
+from backbones.macs import count_macs
 from search.config import TrialConfig
 from search.serialise import read_json, to_json
 
@@ -188,14 +188,6 @@ def processor() -> str:
             return next(line.split(":")[1].strip() for line in file if line.startswith("model name"))
     except (OSError, StopIteration):
         return "cpu"
-
-
-def count_macs(model: nn.Module, one: Inputs) -> int:
-    """Multiply-adds of one forward pass: matrix products, convolutions and attention."""
-    # The counter and parametrised weights do not go together in inference mode.
-    with torch.no_grad(), FlopCounterMode(display=False) as counter:
-        call(model, one)
-    return int(counter.get_total_flops()) // 2
 
 
 def measure_latency(model: nn.Module, one: Inputs, runtime: Runtime) -> float:

@@ -33,10 +33,11 @@ def bake(model: nn.Module) -> None:
 def save_programs(folder: Path, deployment: Deployment) -> None:
     """`model.pt2` and `model.onnx`."""
     # An axis of one name is one dimension, wherever it is.
-    dims = {axis: torch.export.Dim(axis, min=2) for axes in deployment.dynamic.values() for axis in axes.values()}
+    names = {name for axes in deployment.dynamic.values() for name in axes.values()}
+    dims = {name: torch.export.Dim(name, min=2) for name in names}
     dims[BATCH_AXIS] = torch.export.Dim(BATCH_AXIS, min=1)
     shapes = tuple(
-        {i: dims[axis] for i, axis in deployment.axes(name).items()} for name in deployment.inputs
+        {axis: dims[name] for axis, name in deployment.axes(key).items()} for key in deployment.inputs
     )
     program = torch.export.export(
         deployment.module.eval(), tuple(deployment.inputs.values()), dynamic_shapes=shapes

@@ -41,7 +41,7 @@ This model: {what}.
 The search ranks on the validation split. The test split was read for this page, and by a confirmation if
 there was one.
 
-## {metric} on the test split
+## Scores on the test split
 
 {scores}
 
@@ -76,9 +76,7 @@ _LIMITS = (
 
 
 # What it makes of inputs that are none of its own.
-_LABELLED = (
-    "whatever else it is given gets one of these labels too, and how sure it is\nthen means nothing"
-)
+_LABELLED = "whatever else it is given gets one of these labels too, and how sure it is\nthen means nothing"
 _UNLABELLED = "what it answers to anything else means nothing"
 
 _USAGE = """{inputs}
@@ -131,7 +129,6 @@ def model_card(
         task=task.config.task,
         origin=text(chosen.origin) if chosen.run_id is None else f"MLflow run `{chosen.run_id}`",
         labels=f" with {len(labels)} labels" if labels else "",
-        metric=task.metric.name.capitalize(),
         else_given=_LABELLED if labels else _UNLABELLED,
         about="\n".join(f"| {key} | {text(value)} |" for key, value in about.items()),
         verdict=text(chosen.verdict or "Not confirmed on fresh seeds."),

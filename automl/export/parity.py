@@ -16,7 +16,7 @@ from automl.tasks.deployment import Arrays, Deployment, Run, count
 def check_parity(
     folder: Path, task: Task, deployment: Deployment, inputs: Arrays, expected: Arrays
 ) -> Mapping[str, float]:
-    """How far each form's outputs for the raw `inputs` are from what is `expected`, as the task compares them.
+    """How far each form's outputs for the raw `inputs` are from the `expected` ones, as the task has it.
 
     Raises RuntimeError for one that is further than the task's tolerance.
     """
@@ -26,8 +26,8 @@ def check_parity(
     for name, difference in differences.items():
         if not difference <= task.tolerance:
             raise RuntimeError(
-                f"{name} differs from the trained model by {difference:.2g}, more than {task.tolerance:g}, on "
-                f"{count(inputs)} test inputs; nothing was exported"
+                f"{name} differs from the trained model by {difference:.2g}, more than {task.tolerance:g}, "
+                f"on {count(inputs)} test inputs; nothing was exported"
             )
     return differences
 

@@ -103,8 +103,8 @@ def run_export(
 
     Raises InputError for a search or run without a readable checkpoint, other data than its search had, a
     folder that holds something else, a full disk, a name that MLflow refuses, and RuntimeError when an
-    exported form differs from the model by more than the task tolerates. `out` appears only when everything has been
-    written and checked; an earlier export there is replaced. It is registered after that.
+    exported form differs from the model by more than the task tolerates. `out` appears only when
+    everything has been written and checked; an earlier export there is replaced. It is registered after that.
     """
     if best == (run is not None):
         raise InputError("say what to export: either --best [--search NAME] or --run ID")

@@ -74,9 +74,7 @@ class Answers:
         return float((self.answered[one] == self.answered[other]).mean())
 
 
-def answers(
-    task: Task, deployment: Deployment, split: Split, models: Mapping[str, Run]
-) -> Answers | None:
+def answers(task: Task, deployment: Deployment, split: Split, models: Mapping[str, Run]) -> Answers | None:
     """What each of `models` answers to a whole split. None for a task whose answers are not labels."""
     if not deployment.labels:
         return None

@@ -46,10 +46,10 @@ def _by(profile: Mapping[str, float]) -> str | None:
 
 @dataclass(frozen=True, kw_only=True)
 class Repeat:
-    """How to repeat a search. facts: short lines. configs: a title and a configuration each, as JSON."""
+    """How to repeat a search. lines: short ones. configs: a title and a configuration each, as JSON."""
 
     command: str
-    profile: Mapping[str, str]
+    lines: Mapping[str, str]
     versions: Mapping[str, str]
     configs: Mapping[str, str]
 
@@ -59,7 +59,7 @@ def repeat(search: Search) -> Repeat:
     metadata = search.metadata
     source = metadata.provenance
     gpus = source.get("gpus") or []
-    profile = {
+    lines = {
         "space": f"{metadata.settings.space} (fingerprint {metadata.fingerprint})",
         "data": f"images of all splits with the digest {metadata.data}",
         "started": str(source.get("started", "unknown")),
@@ -77,7 +77,7 @@ def repeat(search: Search) -> Repeat:
     configs["all settings of the search"] = _json(to_json(metadata.settings))
     return Repeat(
         command=shlex.join(str(word) for word in source.get("command", [])),
-        profile=profile,
+        lines=lines,
         versions={key: str(value) for key, value in source.get("versions", {}).items()},
         configs=configs,
     )

@@ -170,7 +170,7 @@ class Task(ABC):
 
     @classmethod
     def describe(cls, exported: Mapping[str, Any], outputs: Arrays) -> tuple[str, dict[str, Any]]:
-        """What is told of the outputs for one input, without the batch's axis: a line, and values for JSON."""
+        """The outputs for one input, without the batch's axis, in words: a line, and values for JSON."""
         labels = exported["labels"]
         if not labels:
             text = ", ".join(f"{name} {np.array2string(v, precision=6)}" for name, v in outputs.items())

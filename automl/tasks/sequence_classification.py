@@ -1,8 +1,11 @@
 """Classification of sequences of sensor readings: cross-entropy with label smoothing, scored by accuracy."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from functools import lru_cache
+from pathlib import Path
+from typing import Any
 
+import numpy as np
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
@@ -10,15 +13,51 @@ from torch import Tensor, nn
 from attention import InputError
 from automl.config.runtime import Runtime
 from automl.data.manifest import Manifest
-from automl.data.sequences import Sequences, describe_splits, make_manifest, open_sequences, source_of
+from automl.data.sequences import (
+    Sequences,
+    describe_splits,
+    imputed,
+    make_manifest,
+    normalise,
+    open_sequences,
+    padding_mask,
+    source_of,
+)
+from automl.data.sequences.unlabelled import read_unlabelled
 from automl.tasks.base import Inputs, Part, Split, Task
+from automl.tasks.deployment import Deployment, spread
 from automl.tasks.evaluator import ClassificationEvaluator
 from backbones import build, call, insert
 from search.config import TASK_CONFIGS, ClassificationTraining, SequenceData, TrialConfig
 from search.metric import ACCURACY
 
 SPLITS: Sequence[Split] = ("train", "validation", "test")
-ANSWERED = 64  # raw sequences in a batch of `answers`
+LABELLED = 64  # raw sequences in a batch of `labelled_inputs`
+
+# Backbones whose exported graph holds for every T; those with a loop over time are written out step by step.
+ANY_LENGTH = ("resnet1d",)
+
+USAGE = """Input `values`: float32, shape `(N, {channels}, {steps})`, N from 1 on, as they were recorded:
+normalisation is inside. The channels in their order: {names}. {length}
+A missing value may be NaN, which counts as the mean of its channel in the training data; training data
+had gaps filled by a straight line through time, which `automl predict` does, too.
+Output `probabilities`: float32, shape `(N, {classes})`.
+
+```python
+import json, numpy as np, onnxruntime
+
+labels = json.load(open("config.json"))["labels"]
+session = onnxruntime.InferenceSession("model.onnx")
+inputs = dict(np.load("inputs.npz"))  # {inputs}
+for row in session.run(None, inputs)[0]:
+    print(labels[row.argmax()], row.max())
+```
+"""
+PADDED = """
+Input `lengths`: int64, shape `(N,)`, how many of the {steps} steps of each sequence are real. They come
+first; what stands behind them does not matter. A longer sequence must be cut."""
+FIXED = "All sequences have {steps} steps: this model has no other length."
+FREE = "T, the number of steps, may be any from 2 on; training data had {steps}."
 
 
 def source(data: SequenceData) -> str:
@@ -78,6 +117,11 @@ class SequenceClassification(Task):
     def labels(self) -> list[str]:
         return list(self.train.classes)
 
+    @property
+    def any_length(self) -> bool:
+        """Whether a deployed model takes sequences of any T; not where padding makes them equally long."""
+        return not self.padded and self.config.model.backbone in ANY_LENGTH
+
     def model(self) -> nn.Module:
         torch.manual_seed(self.config.seed)
         chosen = self.config.model
@@ -120,6 +164,76 @@ class SequenceClassification(Task):
         labels = sequences(self.data, split).labels
         return labels.bincount().max().item() / len(labels)
 
+    def deployment(self, model: nn.Module) -> Deployment:
+        """Values as they were recorded `(N, C, T)` to probabilities `(N, classes)`.
+
+        Where sequences differ in length `lengths` `(N,)` are an input, too.
+        """
+        train = self.train
+        example = {"values": torch.zeros(2, len(train.channels), train.steps)}
+        if self.padded:
+            example["lengths"] = torch.tensor([train.steps, max(1, train.steps // 2)])
+        device = self.runtime.device
+        module = Probabilities(model, train.mean, train.std, padded=self.padded).to(device)
+        return Deployment(
+            module=module,
+            inputs={name: value.to(device) for name, value in example.items()},
+            outputs=["probabilities"],
+            dynamic={"values": {2: "T"}} if self.any_length else {},
+            labels=self.labels,
+            details={
+                "channels": list(train.channels),
+                "steps": train.steps,
+                "any_length": self.any_length,
+                "mean": train.mean.tolist(),
+                "std": train.std.tolist(),
+            },
+        )
+
+    def model_inputs(self, split: Split, count: int) -> dict[str, Tensor]:
+        return self._raw(split, spread(self.size(split), count))
+
+    def labelled_inputs(self, split: Split) -> Iterator[tuple[dict[str, Tensor], Tensor]]:
+        labels = sequences(self.data, split).labels
+        for index in torch.arange(len(labels)).split(LABELLED):
+            yield self._raw(split, index), labels[index].to(self.runtime.device)
+
+    @classmethod
+    def read_inputs(
+        cls, exported: Mapping[str, Any], paths: Sequence[str | Path]
+    ) -> Iterator[tuple[str, dict[str, np.ndarray]]]:
+        """The sequences of `.ts`, CSV and NPZ files, with labels or without, their gaps filled."""
+        details = exported["details"]
+        padded = any(found["name"] == "lengths" for found in exported["inputs"])
+        for path in paths:
+            for name, values in read_unlabelled(path, details["channels"]):
+                steps, most = values.shape[1], details["steps"]
+                if steps > most if padded else steps != most and not details["any_length"]:
+                    rule = f"at most {most}" if padded else str(most)
+                    raise InputError(f"{name} has {steps} steps; this model takes {rule}. Cut it first.")
+                arrays = {"values": imputed(values)[None]}
+                if padded:
+                    arrays["values"] = np.pad(arrays["values"], ((0, 0), (0, 0), (0, most - steps)))
+                    arrays["lengths"] = np.array([steps], np.int64)
+                yield name, arrays
+
+    def usage(self) -> str:
+        steps = self.train.steps
+        length = PADDED if self.padded else FREE if self.any_length else FIXED
+        return USAGE.format(
+            channels=len(self.train.channels),
+            steps="T" if self.any_length else steps,
+            names=", ".join(self.train.channels),
+            length=length.format(steps=steps),
+            classes=len(self.labels),
+            inputs="values and lengths" if self.padded else "values",
+        )
+
+    def _raw(self, split: Split, index: Tensor) -> dict[str, Tensor]:
+        values, mask = sequences(self.data, split).raw(index)
+        found = {"values": values, "lengths": mask.sum(1)} if self.padded else {"values": values}
+        return {name: value.to(self.runtime.device) for name, value in found.items()}
+
     def describe_splits(self) -> dict[str, str]:
         return describe_splits(source(self.data), path=self.data.path, subset=self.data.subset)
 
@@ -129,6 +243,29 @@ class SequenceClassification(Task):
     def _inputs(self, count: int, device: torch.device | str) -> Inputs:
         values = torch.zeros(count, len(self.train.channels), self.train.steps, device=device)
         return self._with_mask(values, torch.ones(count, self.train.steps, dtype=torch.bool, device=device))
+
+
+class Probabilities(nn.Module):
+    """Normalisation, the classifier and softmax in one graph. mean, std: of the training data, `(C,)`."""
+
+    mean: Tensor
+    std: Tensor
+
+    def __init__(self, classifier: nn.Module, mean: Tensor, std: Tensor, *, padded: bool) -> None:
+        super().__init__()
+        self.classifier, self.padded = classifier, padded
+        self.register_buffer("mean", mean)
+        self.register_buffer("std", std)
+
+    def forward(self, values: Tensor, lengths: Tensor | None = None) -> Tensor:
+        """`(N, C, T)`, and where data are padded int64 `(N,)`, to `(N, classes)`."""
+        if lengths is None:
+            mask = torch.ones_like(values[:, 0], dtype=torch.bool)
+        else:
+            mask = padding_mask(lengths, values.shape[2])
+        x = normalise(values, mask, self.mean, self.std)
+        logits: Tensor = self.classifier(x, mask) if self.padded else self.classifier(x)
+        return logits.softmax(dim=1)
 
 
 def _typed(config: TrialConfig) -> tuple[SequenceData, ClassificationTraining]:

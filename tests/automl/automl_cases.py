@@ -1,8 +1,10 @@
 """What the tests of the application share: a training of a second, and a task that has no images."""
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
+from pathlib import Path
 from typing import Any
 
+import numpy as np
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
@@ -12,8 +14,16 @@ from automl.config.runtime import Runtime
 from automl.data.manifest import Manifest
 from automl.tasks import Task, open_task
 from automl.tasks.base import Part, Split
+from automl.tasks.deployment import Deployment
 from automl.tasks.evaluator import Evaluator
-from search.config import ImageData, ImageTraining, Model, TrialConfig
+from search.config import (
+    ClassificationTraining,
+    ImageData,
+    ImageTraining,
+    Model,
+    SequenceData,
+    TrialConfig,
+)
 from search.metric import Metric
 from search.record import Metrics
 
@@ -106,12 +116,26 @@ class Regression(Task):
     def manifest(cls, config: TrialConfig) -> Manifest:
         return Manifest.of({"train": [("line", "y", bytes(16))]})
 
-    @property
-    def labels(self) -> list[str]:
-        return ["y"]
+    def deployment(self, model: nn.Module) -> Deployment:
+        return Deployment(module=model, inputs={"x": self.x[:2]}, outputs=["y"])
 
-    def raw(self, split: Split, count: int) -> Tensor:
-        return self.x[:count]
+    def model_inputs(self, split: Split, count: int) -> dict[str, Tensor]:
+        return {"x": self.x[:count]}
 
-    def artifact(self, model: nn.Module) -> tuple[nn.Module, Tensor]:
-        return model, self.x[:2]
+
+def sequence_config(folder: Path, *, shortest: int, model: Mapping[str, Any]) -> TrialConfig:
+    """60 and 20 made-up sequences of 12 steps or fewer, with 2 channels in 3 classes."""
+    draw = np.random.default_rng(0)
+    arrays = {}
+    for part, count in (("train", 60), ("test", 20)):
+        y = np.arange(count) % 3
+        x = 5 + 3 * draw.normal(size=(count, 2, 12)) + y[:, None, None]
+        lengths = np.append(12, draw.integers(shortest, 13, count - 1))
+        arrays |= {f"x_{part}": x.astype(np.float32), f"y_{part}": y, f"lengths_{part}": lengths}
+    np.savez(folder / "made.npz", **arrays)
+    return TrialConfig(
+        task="sequence-classification",
+        data=SequenceData(path=str(folder / "made.npz")),
+        model=Model(**model),
+        training=ClassificationTraining(epochs=1, batch_size=8),
+    )

@@ -13,9 +13,9 @@ from backbones import BACKBONES, build
 
 SMALL: dict[str, dict[str, Any]] = {
     "resnet1d": {"width": 1 / 8, "blocks": 1},
-    "lstm": {"hidden": 6},
-    "bilstm": {"hidden": 6, "layers": 2},
-    "larnn": {"hidden": 6, "heads": 3, "window": 4, "layers": 2, "dropout": 0.0},
+    "lstm": {"hidden": 8},
+    "bilstm": {"hidden": 8, "layers": 2},
+    "larnn": {"hidden": 8, "heads": 2, "window": 4, "layers": 2, "dropout": 0.0},
 }
 
 NAMES = [name for name, record in BACKBONES.items() if record.dimensions == 1]

@@ -1,4 +1,4 @@
-"""The LARNN cell as the paper and its code describe it, one module call a step, for the tests and the benchmark.
+"""The LARNN cell as the paper and its code describe it, step by step, for the tests and the benchmark.
 
 Slow on purpose: keys and values of all states in the window are computed at each step, with the places
 concatenated to the states, as in `nn.MultiheadAttention`. It reads the weights of a `backbones.larnn.Layer`.
@@ -15,7 +15,7 @@ from backbones.larnn import Layer
 
 
 def places_of(window: int) -> Tensor:
-    """As in the paper's code: rows of cosines, then of sines, of which the latest state has the last column."""
+    """As in the paper's code: cosines, then sines; the latest state has the last row. (window, features)"""
     b = math.ceil(math.log(window * 4, 2))
     rows = [[math.cos(0.5**i * x * 2 * math.pi) for x in range(window, 0, -1)] for i in range(1, b + 1)]
     rows += [[math.sin(0.5**i * x * 2 * math.pi) for x in range(window, 0, -1)] for i in range(2, b + 2)]

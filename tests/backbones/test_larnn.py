@@ -7,7 +7,9 @@ import torch
 from larnn_restated import Restated
 from torch import Tensor, nn
 
-from backbones.larnn import Layer
+from attention import InputError
+from backbones import build, larnn_loop
+from backbones.larnn import LARNN, Layer
 
 CASES = [
     dict(zip(("mode", "positional", "activation_on_keys_and_values", "cell_activation"), case, strict=True))
@@ -60,4 +62,126 @@ def test_equals_the_restatement(case: dict[str, object], training: bool) -> None
     theirs = results(Restated(ours, positional=bool(case["positional"])), ours, x)
     names = ["states", "input", *dict(ours.named_parameters())]
     for name, a, b in zip(names, results(ours, ours, x), theirs, strict=True):
-        torch.testing.assert_close(a, b, rtol=1e-10, atol=1e-10, msg=lambda said, name=name: f"{name}: {said}")
+        torch.testing.assert_close(
+            a, b, rtol=1e-10, atol=1e-10, msg=lambda said, name=name: f"{name}: {said}"
+        )
+
+
+@every_case
+def test_every_parameter_learns(case: dict[str, object]) -> None:
+    """In every layer: the code of the paper never trained any."""
+    torch.manual_seed(0)
+    model = build("larnn", classes=3, in_channels=5, hidden=6, heads=3, window=4, layers=3, **case)
+    before = {name: p.detach().clone() for name, p in model.named_parameters()}
+    optimizer = torch.optim.SGD(model.parameters(), lr=1.0)
+    nn.functional.cross_entropy(model(values(4, 5, 8).float()), torch.tensor([0, 1, 2, 0])).backward()
+    optimizer.step()
+    assert [name for name, p in model.named_parameters() if torch.equal(p, before[name])] == []
+    assert len({name.split(".")[1] for name in before if name.startswith("layers.")}) == 3
+
+
+@pytest.mark.parametrize("activation", [False, True])
+def test_gradients_are_right(activation: bool) -> None:
+    ours = layer(2, 2, heads=1, window=2, activation_on_keys_and_values=activation).eval()
+
+    def run(x: Tensor, *weights: Tensor) -> Tensor:
+        return torch.func.functional_call(ours, dict(zip(names, weights, strict=True)), (x,))
+
+    names = list(dict(ours.named_parameters()))
+    assert torch.autograd.gradcheck(run, (values(2, 2, 4).requires_grad_(), *ours.parameters()))
+
+
+def kept(model: nn.Module, length: int) -> int:
+    """Bytes that a forward pass keeps for the backward pass, beside the weights."""
+    found: dict[int, int] = {}
+    weights = {p.untyped_storage().data_ptr() for p in model.parameters()}
+
+    def keep(tensor: Tensor) -> Tensor:
+        storage = tensor.untyped_storage()
+        if storage.data_ptr() not in weights:
+            found[storage.data_ptr()] = storage.nbytes()
+        return tensor
+
+    x = values(2, 5, length)
+    with torch.autograd.graph.saved_tensors_hooks(keep, lambda tensor: tensor):
+        model(x).sum()
+    return sum(found.values())
+
+
+@pytest.mark.parametrize("activation", [False, True])
+def test_memory_grows_with_the_length_and_not_with_the_window(activation: bool) -> None:
+    small, large = (layer(window=k, activation_on_keys_and_values=activation) for k in (2, 64))
+    by_length = [kept(large, length) for length in (100, 200, 300)]
+    steps = [b - a for a, b in itertools.pairwise(by_length)]
+    assert abs(steps[0] - steps[1]) < 0.01 * steps[0]
+    assert kept(large, 200) == pytest.approx(kept(small, 200), rel=0.01)
+
+
+def test_what_cannot_be_quick_is_what_the_loop_says() -> None:
+    weights, kind = layer(positional=True)._weights(), layer(activation_on_keys_and_values=True).kind
+    assert not larnn_loop.is_quick(weights, kind)
+    assert larnn_loop.is_quick(weights, layer().kind)
+    assert larnn_loop.is_quick(layer()._weights(), kind)
+
+
+@pytest.mark.parametrize("activation", [False, True])
+def test_padding_changes_no_gradient(activation: bool) -> None:
+    """The states at padding are no part of the norm's statistics, nor of anything that is learned."""
+    ours, x = layer(activation_on_keys_and_values=activation), values(3, 5, 9)
+    mask = torch.arange(9) < torch.tensor([[9], [4], [1]])
+    found = []
+    for noise in (0.0, 3.0):
+        y = ours(x + noise * ~mask.unsqueeze(1), mask)
+        loss = (y * mask.unsqueeze(1)).square().sum()
+        found.append([loss, *torch.autograd.grad(loss, ours.parameters())])
+    for a, b in zip(*found, strict=True):
+        torch.testing.assert_close(a, b)
+
+
+def test_the_norm_follows_what_it_sees() -> None:
+    ours = layer(activation_on_keys_and_values=True)
+    nn.init.zeros_(ours.norm.running_mean)
+    before = ours.norm.running_var.clone()
+    x = values(6, 5, 12)
+    ours.eval()(x)
+    assert torch.equal(ours.norm.running_var, before)
+    for _ in range(200):
+        ours.train()(x)
+    seen = larnn_loop.steps(x, ours._weights(), ours.kind, ours.norm.of_windows(x, None))
+    torch.testing.assert_close(ours.norm.running_mean, seen.mean.mean(0))
+    torch.testing.assert_close(ours.norm.running_var, seen.variance.mean(0))
+
+
+@pytest.mark.parametrize(
+    ("options", "said"),
+    [
+        (
+            {"hidden": 64, "heads": 27},
+            "hidden must be a multiple of heads; got hidden=64 and heads=27. Take hidden=81",
+        ),
+        ({"hidden": 6, "heads": 0}, "hidden must be a multiple of heads"),
+        ({"heads": 162}, "hidden must be a multiple of heads; got hidden=81"),
+        ({"window": 0}, "window, the states attended to, must lie between 1 and 4096; got 0"),
+        ({"layers": 0}, "layers must lie between 1 and 64; got 0"),
+        ({"dropout": 1.0}, r"dropout must lie in \[0, 1\); got 1.0"),
+        ({"mode": "concat"}, "unknown mode of backbone 'larnn' 'concat'; choose from layer, residual"),
+        ({"heads": 2.5}, "option 'heads' of backbone 'larnn' must be int; got 2.5"),
+        ({"positional": 1}, "option 'positional' of backbone 'larnn' must be bool; got 1"),
+    ],
+    ids=str,
+)
+def test_refuses(options: dict[str, object], said: str) -> None:
+    with pytest.raises(InputError, match=said):
+        build("larnn", classes=2, **options)
+
+
+def test_layers_are_stacked_with_and_without_connections() -> None:
+    for residual in (True, False):
+        torch.manual_seed(0)
+        model = build("larnn", classes=2, hidden=6, heads=3, window=4, layers=2, residual=residual).eval()
+        assert isinstance(model, LARNN)
+        x = values(2, 3, 5).float()
+        y = model.stem(x)
+        for one in model.layers:
+            y = y + one.branch(y) if residual else one(y)
+        torch.testing.assert_close(model(x), model.head(y[:, :, -1]))

@@ -95,7 +95,11 @@ def test_a_mask_of_ones_is_no_mask(name: str) -> None:
     [
         (torch.zeros(2, CHANNELS + 1, 8), None, r"takes \(B, 3, T\); got \(2, 4, 8\)"),
         (torch.zeros(2, CHANNELS), None, r"takes \(B, 3, T\); got \(2, 3\)"),
-        (torch.zeros(2, CHANNELS, 8), torch.ones(2, 7, dtype=torch.bool), r"bool \(B, T\) = \(2, 8\).*\(2, 7\)"),
+        (
+            torch.zeros(2, CHANNELS, 8),
+            torch.ones(2, 7, dtype=torch.bool),
+            r"bool \(B, T\) = \(2, 8\).*\(2, 7\)",
+        ),
         (torch.zeros(2, CHANNELS, 8), torch.ones(2, 8), r"got float32 \(2, 8\)"),
     ],
 )

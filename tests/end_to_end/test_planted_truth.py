@@ -238,6 +238,7 @@ def test_other_options_are_refused_once_it_has_begun(gain, confirmed):
     assert "--again" in err
 
 
+@pytest.mark.long
 def test_where_nothing_differs_nothing_is_better(tmp_path):
     planted = Planted(tmp_path, IDENTITY)
     planted.search()

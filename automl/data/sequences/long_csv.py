@@ -40,21 +40,13 @@ def find(path: Path) -> tuple[Path, ...] | None:
 def read(files: Sequence[Path]) -> Recording:
     """The dataset of one CSV file. Raises InputError with file and line for what is wrong."""
     (file,) = files
-    table = _table(file)
-    channels = [name for name in table.column_names if name not in (*NEEDED, *OPTIONAL)]
-    if not channels:
-        raise InputError(f"{file} has no channels: columns beside {', '.join((*NEEDED, *OPTIONAL))}")
+    table = _table(file, NEEDED)
+    channels = _channels(file, table)
     codes, names = _coded(file, table["series"], "series")
     order = _order(file, codes, table["time"])
-    values = np.empty((len(channels), len(codes)), np.float32)
-    for row, name in zip(values, channels, strict=True):
-        try:
-            row[:] = converted(table[name].combine_chunks(), MISSING)[order]
-        except NotANumber as error:
-            raise InputError(f"{file}:{_line(error.index)}: {name}: {error}") from None
-    ends = np.cumsum(np.bincount(codes, minlength=len(names)))
-    pieces = np.split(values, ends[:-1], axis=1)
-    first = order[np.append(0, ends[:-1])]  # the row of each sequence's first step
+    pieces = _pieces(file, table, channels, codes, order)
+    starts = np.cumsum(np.bincount(codes, minlength=len(names)))[:-1]
+    first = order[np.append(0, starts)]  # the row of each sequence's first step
     told = {
         name: _of_series(file, table[name], name, codes, order, first)
         for name in ("label", *OPTIONAL)
@@ -81,11 +73,43 @@ def read(files: Sequence[Path]) -> Recording:
     return recording(channels, in_order(parts["train"].labels), parts)
 
 
-def _table(file: Path) -> pa.Table:
+def read_series(file: Path) -> tuple[list[str], list[tuple[str, np.ndarray]]]:
+    """The channels of a file and its sequences by their names; labels need not be there.
+
+    Raises InputError like `read`.
+    """
+    table = _table(file, ("series", "time"))
+    channels = _channels(file, table)
+    codes, names = _coded(file, table["series"], "series")
+    order = _order(file, codes, table["time"])
+    return channels, list(zip(names, _pieces(file, table, channels, codes, order), strict=True))
+
+
+def _channels(file: Path, table: pa.Table) -> list[str]:
+    channels = [name for name in table.column_names if name not in (*NEEDED, *OPTIONAL)]
+    if not channels:
+        raise InputError(f"{file} has no channels: columns beside {', '.join((*NEEDED, *OPTIONAL))}")
+    return channels
+
+
+def _pieces(
+    file: Path, table: pa.Table, channels: Sequence[str], codes: np.ndarray, order: np.ndarray
+) -> list[np.ndarray]:
+    """The values of each sequence, float32 (C, T)."""
+    values = np.empty((len(channels), len(codes)), np.float32)
+    for row, name in zip(values, channels, strict=True):
+        try:
+            row[:] = converted(table[name].combine_chunks(), MISSING)[order]
+        except NotANumber as error:
+            raise InputError(f"{file}:{_line(error.index)}: {name}: {error}") from None
+    return np.split(values, np.cumsum(np.bincount(codes))[:-1], axis=1)
+
+
+def _table(file: Path, needed: Sequence[str]) -> pa.Table:
     """All columns as strings."""
     content = read_text(file)
     names = next(csv.reader(re.split("[\r\n]", content, maxsplit=1)[:1]), [])
-    if lacking := [name for name in NEEDED if name not in names]:
+    if lacking := [name for name in needed if name not in names]:
         raise InputError(
             f"{file}:1: a column {lacking[0]!r} is needed; the columns are {', '.join(names[:20])}"
         )

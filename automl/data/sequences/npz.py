@@ -46,6 +46,28 @@ def read(files: Sequence[Path]) -> Recording:
     return recording(channels or [f"dim{i}" for i in range(count)], classes, parts)
 
 
+def read_series(file: Path) -> tuple[list[str] | None, list[tuple[str, np.ndarray]]]:
+    """The sequences of `x`, with `lengths` or without, or those of all splits, and the names of channels.
+
+    Raises InputError like `read`.
+    """
+    arrays = _arrays(file)
+    splits = [name.removeprefix("x") for name in arrays if name == "x" or name.startswith("x_")]
+    if not splits:
+        raise InputError(
+            f"{file} must have an array x, (N, C, T); it has {', '.join(sorted(arrays)) or 'nothing'}"
+        )
+    found = []
+    for split in splits:
+        x, lengths = _values(file, arrays, f"x{split}", f"lengths{split}")
+        found += [
+            (f"x{split}[{i}]", values[:, :length])
+            for i, (values, length) in enumerate(zip(x, lengths.tolist(), strict=True))
+        ]
+    channels = arrays.get("channels")
+    return None if channels is None else _texts(file, "channels", channels, x.shape[1]), found
+
+
 def _arrays(file: Path) -> dict[str, np.ndarray]:
     arrays: dict[str, np.ndarray] = {}
     name = ""
@@ -84,24 +106,9 @@ def _check_names(file: Path, arrays: dict[str, np.ndarray]) -> None:
 
 
 def _part(file: Path, arrays: dict[str, np.ndarray], split: str) -> Part:
-    x = arrays[f"x_{split}"]
-    if x.ndim != 3 or x.dtype.kind not in "fiu":
-        raise InputError(f"{file}: x_{split} must be numbers (N, C, T), not {x.dtype} {x.shape}")
-    if 0 in x.shape:
-        raise InputError(f"{file}: x_{split} is empty: {x.shape}; leave it out or fill it")
     if f"y_{split}" not in arrays:
         raise InputError(f"{file}: x_{split} has no y_{split}; give the label of each sequence")
-    lengths = arrays.get(f"lengths_{split}", np.full(len(x), x.shape[2]))
-    if lengths.shape != (len(x),) or lengths.dtype.kind not in "iu":
-        raise InputError(
-            f"{file}: lengths_{split} must be integers ({len(x)},), not {lengths.dtype} {lengths.shape}"
-        )
-    for i in np.flatnonzero((lengths < 0) | (lengths > x.shape[2]))[:1]:
-        raise InputError(
-            f"{file}: lengths_{split}[{i}] must lie between 0 and {x.shape[2]}, not {lengths[i]}"
-        )
-    with np.errstate(over="ignore"):  # what does not fit is told as infinite
-        x = x.astype(np.float32, copy=False)
+    x, lengths = _values(file, arrays, f"x_{split}", f"lengths_{split}")
     subject = f"subject_{split}"
     return Part(
         values=[values[:, :length] for values, length in zip(x, lengths.tolist(), strict=True)],
@@ -110,6 +117,22 @@ def _part(file: Path, arrays: dict[str, np.ndarray], split: str) -> Part:
         place=lambda i: f"{file}: x_{split}[{i}]",
         subjects=_texts(file, subject, arrays[subject], len(x)) if subject in arrays else None,
     )
+
+
+def _values(file: Path, arrays: dict[str, np.ndarray], name: str, real: str) -> tuple[np.ndarray, np.ndarray]:
+    """The array `name`, float32 (N, C, T), and how many of its steps are `real`, (N,)."""
+    x = arrays[name]
+    if x.ndim != 3 or x.dtype.kind not in "fiu":
+        raise InputError(f"{file}: {name} must be numbers (N, C, T), not {x.dtype} {x.shape}")
+    if 0 in x.shape:
+        raise InputError(f"{file}: {name} is empty: {x.shape}; leave it out or fill it")
+    lengths = arrays.get(real, np.full(len(x), x.shape[2]))
+    if lengths.shape != (len(x),) or lengths.dtype.kind not in "iu":
+        raise InputError(f"{file}: {real} must be integers ({len(x)},), not {lengths.dtype} {lengths.shape}")
+    for i in np.flatnonzero((lengths < 0) | (lengths > x.shape[2]))[:1]:
+        raise InputError(f"{file}: {real}[{i}] must lie between 0 and {x.shape[2]}, not {lengths[i]}")
+    with np.errstate(over="ignore"):  # what does not fit is told as infinite
+        return x.astype(np.float32, copy=False), lengths
 
 
 def _texts(file: Path, name: str, array: np.ndarray, count: int) -> list[str]:

@@ -67,6 +67,12 @@ def read(files: Sequence[Path]) -> Recording:
     return recording([f"dim{i}" for i in range(train.channels)], train.classes, parts)
 
 
+def read_series(file: Path) -> tuple[None, list[tuple[str, np.ndarray]]]:
+    """The sequences of one file by their lines. Its channels have no names. Raises InputError like `read`."""
+    found = _read(file)
+    return None, [(f"line {line}", values) for line, values in zip(found.lines, found.values, strict=True)]
+
+
 @dataclass(frozen=True, kw_only=True)
 class _File:
     classes: list[str]

@@ -334,7 +334,7 @@ def test_a_search_that_has_nothing_to_confirm(store, tmp_path, cli):
     fake_search(tmp_path / "searches", FOUND[:1])
     code, _, err = cli("confirm")
     assert code == 2
-    assert "there is nothing to confirm: no trial with attention has completed" in err
+    assert "there is nothing to confirm: no other trial has completed" in err
     fake_search(tmp_path / "searches", [], name="empty")
     assert cli("confirm", "--search", "empty")[0] == 2
 

@@ -7,7 +7,7 @@ from automl_cases import EVERY_ATTENTION, HERE, SITES, opened, tiny
 from attention import ATTENTIONS, InputError, Spec
 from automl.config.settings import Settings
 from automl.costs.forecast import LEARNED, Forecast, check_limits, model_cost
-from automl.costs.profile import count_macs
+from backbones.macs import count_macs
 from search.config import TrialConfig
 from search.record import TrialRecord
 

@@ -10,9 +10,10 @@ from torch import nn
 
 from attention import Spec
 from automl.costs import profile, time_ratio
-from automl.costs.profile import CostProfile, count_macs, measure, step_memory
+from automl.costs.profile import CostProfile, measure, step_memory
 from automl.costs.time_ratio import TimeRatio, Timings
 from automl.tasks import Task
+from backbones.macs import count_macs
 
 # Attentions at the first sites, which have the most positions.
 HEAVY = {"stage1.block1": Spec("multihead"), "stage1.block2": Spec("multihead")}

@@ -52,7 +52,7 @@ def expected(trained: TrainResult) -> tuple[np.ndarray, np.ndarray]:
     task = open_task(TrialConfig.from_json(content["config"]), HERE)
     model = task.model()
     model.load_state_dict(content["model"])
-    inputs = task.raw("test", 100)
+    inputs = task.model_inputs("test", 100)["images"]
     with torch.inference_mode():
         return inputs.numpy(), Probabilities(model).eval()(inputs).numpy()
 
@@ -178,7 +178,11 @@ def test_a_form_that_differs_is_not_exported(
 ) -> None:
     monkeypatch.setattr(export, "save_mlflow", lambda *args: None)
     monkeypatch.setattr(
-        parity, "_forms", lambda folder: {"model.onnx": lambda inputs: np.full((len(inputs), 10), 0.1)}
+        parity,
+        "_forms",
+        lambda *_: {
+            "model.onnx": lambda inputs: {"probabilities": np.full((len(inputs["images"]), 10), 0.1)}
+        },
     )
     with pytest.raises(RuntimeError, match=r"model.onnx differs from the trained model by 0\.\d+, more than"):
         run_export(tmp_path / "out", run=trained.run_id)
@@ -470,9 +474,10 @@ def test_the_batch_has_a_name_in_the_graph(file: str, exported: ExportResult) ->
 def test_no_images_are_refused_in_words(exported: ExportResult) -> None:
     assert isinstance(exported.folder, Path)
     run = open_onnx(exported.folder / "model.onnx")
-    assert run(np.zeros((1, 24, 24, 3), np.uint8)).shape == (1, 10)
+    one = {"images": np.zeros((1, 24, 24, 3), np.uint8)}
+    assert run(one)["probabilities"].shape == (1, 10)
     with pytest.raises(InputError, match=r"model.onnx takes one input or more; .* shape \(0, 24, 24, 3\)"):
-        run(np.zeros((0, 24, 24, 3), np.uint8))
+        run({"images": one["images"][:0]})
 
 
 @pytest.mark.usefixtures("at_work", "fast")

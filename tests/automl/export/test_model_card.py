@@ -20,6 +20,7 @@ from automl.export.score_card import ScoreCard
 from automl.export.speed import Speed
 from automl.storage.storage import Storage
 from automl.tasks import Task
+from automl.tasks.deployment import as_arrays, signatures
 from automl.trials.train import TrainResult
 
 RUN = Chosen(name="name", checkpoint=Storage("checkpoint"), what="the run that was named", run_id="abc")
@@ -36,7 +37,15 @@ def card(task: Task | None = None, **more: Any) -> str:
         "speeds": SPEEDS,
         "machine": "a machine",
     }
-    return model_card(task or opened(), **(given | more))
+    task = task or opened()
+    deployment = task.deployment(task.model())
+    tensors = task.model_inputs("test", 2)
+    given |= {
+        "labels": deployment.labels,
+        "takes": signatures(deployment, as_arrays(tensors)),
+        "gives": signatures(deployment, deployment.run(tensors)),
+    }
+    return model_card(task, **(given | more))
 
 
 def rows(page: str, heading: str) -> list[list[str]]:
@@ -89,8 +98,10 @@ def test_ten_lines_of_python_as_predict_has_it(exported: ExportResult, tmp_path:
     )
     label, probability = said.stdout.split()
     (expected,) = run_predict(folder, [folder / "photo.jpg"])
-    assert label == expected.label
-    assert float(probability) == pytest.approx(expected.probability, abs=0.02)  # it is resized once less
+    assert label == expected.values["label"]
+    assert float(probability) == pytest.approx(
+        expected.values["probability"], abs=0.02
+    )  # it is resized once less
 
 
 @pytest.mark.parametrize(
@@ -141,7 +152,10 @@ def test_many_labels() -> None:
 
 def test_a_task_that_is_not_classification() -> None:
     page = card(Regression(), test={"error": 0.25})
-    assert "## Accuracy on the test split\n\nerror 0.2500\n" in page
+    assert "## Scores on the test split\n\nerror 0.2500\n" in page
+    assert "label" not in page
+    assert "Input `x`: float32, shape `(N, 3)`." in page
+    assert "Output `y`: float32, shape `(N, 1)`." in page
     assert [row[:2] for row in rows(page, "| split |")] == [
         [s, "80"] for s in ("train", "validation", "test")
     ]

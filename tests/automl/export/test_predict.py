@@ -34,11 +34,12 @@ def picture(file: Path, mode: str = "RGB", size: tuple[int, int] = (40, 30)) -> 
 def test_any_image(mode: str, size: tuple[int, int], exported: ExportResult, tmp_path: Path) -> None:
     file = picture(tmp_path / f"a.{'tif' if mode == 'CMYK' else 'png'}", mode, size)
     (prediction,) = run_predict(exported.folder, [file])
-    assert prediction.image == str(file)
-    assert list(prediction.probabilities) == [str(digit) for digit in range(10)]
-    assert sum(prediction.probabilities.values()) == pytest.approx(1, abs=1e-5)
-    assert prediction.probability == max(prediction.probabilities.values())
-    assert prediction.probability == prediction.probabilities[prediction.label]
+    assert prediction.input == str(file)
+    values = prediction.values
+    assert list(values["probabilities"]) == [str(digit) for digit in range(10)]
+    assert sum(values["probabilities"].values()) == pytest.approx(1, abs=1e-5)
+    assert values["probability"] == max(values["probabilities"].values())
+    assert values["probability"] == values["probabilities"][values["label"]]
 
 
 def test_agrees_with_what_evaluation_sees(
@@ -60,8 +61,8 @@ def test_agrees_with_what_evaluation_sees(
         files.append(tmp_path / f"{name}.png")
         Image.fromarray(pixels.round().astype(np.uint8)).save(files[-1])
     predictions = run_predict(exported.folder, files)
-    assert [prediction.image for prediction in predictions] == list(map(str, files))
-    found = np.array([list(prediction.probabilities.values()) for prediction in predictions])
+    assert [prediction.input for prediction in predictions] == list(map(str, files))
+    found = np.array([list(prediction.values["probabilities"].values()) for prediction in predictions])
     np.testing.assert_allclose(found, expected, rtol=0, atol=1e-4)
 
 
@@ -83,7 +84,7 @@ def test_a_truncated_image(exported: ExportResult, tmp_path: Path) -> None:
 def test_a_missing_image_and_none_and_a_folder(exported: ExportResult, tmp_path: Path) -> None:
     with pytest.raises(InputError, match=r"there is no image .*b.png"):
         run_predict(exported.folder, [tmp_path / "b.png"])
-    with pytest.raises(InputError, match="name at least one image"):
+    with pytest.raises(InputError, match="name at least one file of images"):
         run_predict(exported.folder, [])
     with pytest.raises(InputError, match="cannot be read as an image"):
         run_predict(exported.folder, [tmp_path])
@@ -125,6 +126,6 @@ def test_command_line(
     assert (code, err) == (0, "")
     *lines, last = out.splitlines()
     predictions = json.loads(last)
-    assert [prediction["image"] for prediction in predictions] == files
+    assert [prediction["input"] for prediction in predictions] == files
     for line, prediction in zip(lines, predictions, strict=True):
-        assert line == f"{prediction['image']}: {prediction['label']} ({prediction['probability']:.1%})"
+        assert line == f"{prediction['input']}: {prediction['label']} ({prediction['probability']:.1%})"

@@ -1,4 +1,5 @@
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +16,7 @@ from automl.export import parity
 from automl.export import run as export
 from automl.export.quantize import left_alone, quantize_int8
 from automl.export.run import ExportResult, run_export
+from automl.tasks.deployment import Arrays, Deployment, as_arrays
 from automl.tasks.image_classification import ImageClassification
 from automl.trials.train import TrainResult
 
@@ -95,32 +97,37 @@ def test_calibrated_on_training_images_alone(
 ) -> None:
     given: list[np.ndarray] = []
     asked: list[str] = []
-    raw: Callable[..., torch.Tensor] = ImageClassification.raw
+    model_inputs: Callable[..., dict[str, torch.Tensor]] = ImageClassification.model_inputs
 
-    def quantize(source: Path, target: Path, inputs: np.ndarray) -> None:
-        given.append(inputs)
+    def quantize(source: Path, target: Path, inputs: Arrays) -> None:
+        given.append(inputs["images"])
         raise OSError(5, "enough")
 
-    def spy(task: ImageClassification, split: Any, count: int) -> torch.Tensor:
+    def spy(task: ImageClassification, split: Any, count: int) -> dict[str, torch.Tensor]:
         asked.append(split)
-        return raw(task, split, count)
+        return model_inputs(task, split, count)
 
     monkeypatch.setattr(export, "quantize_int8", quantize)
-    monkeypatch.setattr(ImageClassification, "raw", spy)
+    monkeypatch.setattr(ImageClassification, "model_inputs", spy)
     monkeypatch.setattr(export, "save_mlflow", lambda *args: None)
-    monkeypatch.setattr(parity, "_forms", lambda folder: {})
+    monkeypatch.setattr(parity, "_forms", lambda *_: {})
     with pytest.raises(ValueError, match="enough"):
         run_export(tmp_path / "out", run=trained.run_id, quantize="int8")
     assert not (tmp_path / "out").exists()
     assert asked == ["test", "train"]  # what the exported forms are compared on, and what is calibrated on
-    training_images = {image.tobytes() for (image,) in zip(opened().raw("train", 241).numpy(), strict=True)}
+    training_images = {
+        image.tobytes()
+        for (image,) in zip(as_arrays(opened().model_inputs("train", 241))["images"], strict=True)
+    }
     (inputs,) = given
     assert len(inputs) == len(training_images) == 241
     assert {image.tobytes() for image in inputs} == training_images
 
 
 def test_nothing_is_left_beside_it(quantized: ExportResult, tmp_path: Path) -> None:
-    quantize_int8(quantized.folder / "model.onnx", tmp_path / "a.onnx", opened().raw("train", 40).numpy())
+    quantize_int8(
+        quantized.folder / "model.onnx", tmp_path / "a.onnx", as_arrays(opened().model_inputs("train", 40))
+    )
     assert [file.name for file in tmp_path.iterdir()] == ["a.onnx"]
     assert {file.name for file in quantized.folder.iterdir()} >= {
         "model.int8.onnx",
@@ -132,11 +139,14 @@ def test_nothing_is_left_beside_it(quantized: ExportResult, tmp_path: Path) -> N
 def test_a_task_without_labels(
     monkeypatch: pytest.MonkeyPatch, trained: TrainResult, at_work: Path, tmp_path: Path
 ) -> None:
-    monkeypatch.setattr(ImageClassification, "answers", lambda self, split: iter(()))
+    deployment: Callable[..., Deployment] = ImageClassification.deployment
+    monkeypatch.setattr(
+        ImageClassification, "deployment", lambda *given: replace(deployment(*given), labels=())
+    )
     monkeypatch.setattr(export, "save_mlflow", lambda *args: None)
-    monkeypatch.setattr(parity, "_forms", lambda folder: {})
+    monkeypatch.setattr(parity, "_forms", lambda *_: {})
     with pytest.raises(
-        ValueError, match="--quantize states what it costs in accuracy, which the task classif"
+        ValueError, match="--quantize states what it costs in accuracy, which the task image-classif"
     ):
         run_export(tmp_path / "out", run=trained.run_id, quantize="int8")
     result = run_export(tmp_path / "out", run=trained.run_id)

@@ -25,7 +25,7 @@ def test_it_counts_what_predict_says(quantized: ExportResult, tmp_path: Path) ->
     for name in test.names():
         files.append(tmp_path / f"{name}.png")
         Image.fromarray(pixels[int(name.removeprefix("digit"))]).save(files[-1])
-    answered = [int(prediction.label) for prediction in run_predict(quantized.folder, files)]
+    answered = [int(prediction.values["label"]) for prediction in run_predict(quantized.folder, files)]
     expected = confusion_matrix(test.labels.numpy(), answered, labels=range(10))
     scores = quantized.scores
     assert scores is not None
@@ -78,11 +78,14 @@ def test_agreement() -> None:
 
 def test_answers_are_of_the_whole_split_in_its_order() -> None:
     task = open_task(tiny(), HERE)
-    inputs, labels = (torch.cat(part) for part in zip(*task.answers("test"), strict=True))
+    batches = list(task.labelled_inputs("test"))
+    inputs = torch.cat([inputs["images"] for inputs, _ in batches])
+    labels = torch.cat([labels for _, labels in batches])
     test = open_split("digits", "test", size=24)
     assert torch.equal(labels, test.labels)
-    assert torch.equal(inputs, task.raw("test", len(test)))
+    assert torch.equal(inputs, task.model_inputs("test", len(test))["images"])
 
 
 def test_a_task_whose_answers_are_not_labels() -> None:
-    assert answers(Regression(), "test", {"it": np.asarray}) is None
+    task = Regression()
+    assert answers(task, task.deployment(task.model()), "test", {"it": dict}) is None

@@ -1,10 +1,9 @@
-from collections.abc import Callable
-
 import numpy as np
 import pytest
 
 from automl.export import speed
 from automl.export.speed import BATCH, ROUNDS, SECONDS, measure_speed
+from automl.tasks.deployment import Arrays, Run
 
 
 class Clock:
@@ -14,10 +13,10 @@ class Clock:
         self.now = 0.0
         self.ran: list[tuple[float, int]] = []
 
-    def model(self, each: float) -> Callable[[np.ndarray], np.ndarray]:
-        def run(inputs: np.ndarray) -> np.ndarray:
-            self.now += 1e-3 * (1 + each * len(inputs))
-            self.ran.append((each, len(inputs)))
+    def model(self, each: float) -> Run:
+        def run(inputs: Arrays) -> Arrays:
+            self.now += 1e-3 * (1 + each * len(inputs["x"]))
+            self.ran.append((each, len(inputs["x"])))
             return inputs
 
         return run
@@ -31,7 +30,7 @@ def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
 
 
 def test_latency_throughput_and_ratio(clock: Clock) -> None:
-    found = measure_speed({"a": clock.model(1), "b": clock.model(4)}, np.zeros((100, 3)))
+    found = measure_speed({"a": clock.model(1), "b": clock.model(4)}, {"x": np.zeros((100, 3))})
     assert found["a"].latency == pytest.approx(2)
     assert found["b"].latency == pytest.approx(5)
     assert found["a"].throughput == pytest.approx(1e3 * BATCH / (1 + BATCH))
@@ -42,9 +41,9 @@ def test_latency_throughput_and_ratio(clock: Clock) -> None:
 
 
 def test_slow_models_are_run_a_few_times(clock: Clock) -> None:
-    measure_speed({"a": clock.model(1e3 * SECONDS)}, np.zeros((2, 3)))
+    measure_speed({"a": clock.model(1e3 * SECONDS)}, {"x": np.zeros((2, 3))})
     assert clock.ran == [(1e3 * SECONDS, count) for count in (1, 2) for _ in range(1 + ROUNDS[0])]
 
 
 def test_fewer_inputs_than_a_batch(clock: Clock) -> None:
-    assert measure_speed({"a": clock.model(1)}, np.zeros((7, 3)))["a"].batch == 7
+    assert measure_speed({"a": clock.model(1)}, {"x": np.zeros((7, 3))})["a"].batch == 7

@@ -62,7 +62,7 @@ class TaskTestCase:
         for rank in range(2):
             worker = self.make(runtime=Runtime(device=torch.device("cpu"), rank=rank, workers=2))
             evaluator = worker.evaluator("validation")
-            with torch.no_grad():
+            with torch.inference_mode(), worker.runtime.autocast():
                 for part in worker.parts("validation"):
                     evaluator.update(call(model, part.inputs), part.targets)
             evaluators.append(evaluator)

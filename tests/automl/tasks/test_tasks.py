@@ -143,23 +143,24 @@ def test_digits_are_never_mirrored(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_raw_inputs_and_what_takes_them() -> None:
     task = opened()
-    raw = task.raw("test", 5)
+    raw = task.model_inputs("test", 5)["images"]
     assert (raw.shape, raw.dtype) == ((5, 24, 24, 3), torch.uint8)
-    assert len(task.raw("test", 10**6)) == len(open_split("digits", "test", size=24))
+    assert len(task.model_inputs("test", 10**6)["images"]) == len(open_split("digits", "test", size=24))
     assert len(torch.unique(raw.flatten(1), dim=0)) == 5
     model = task.model().eval()
-    module, example = task.artifact(model)
+    deployment = task.deployment(model)
+    module, example = deployment.module, deployment.inputs["images"]
     assert (example.shape[1:], example.dtype) == (raw.shape[1:], raw.dtype)
     with torch.inference_mode():
         probabilities = module.eval()(raw)
         torch.testing.assert_close(probabilities, model(normalise(raw)).softmax(1))
-    assert probabilities.shape == (5, len(task.labels))
-    assert task.labels == [str(digit) for digit in range(10)]
+    assert probabilities.shape == (5, len(deployment.labels))
+    assert deployment.labels == [str(digit) for digit in range(10)]
 
 
 def test_unknown_task() -> None:
-    with pytest.raises(InputError, match=r"unknown task 'clasification'.*Did you mean 'classification'"):
-        open_task(tiny(task="clasification"), HERE)
+    with pytest.raises(InputError, match=r"unknown task 'image-clas'.*Did you mean 'image-classification'"):
+        open_task(tiny(task="image-clas"), HERE)
 
 
 def test_batch_larger_than_the_data() -> None:

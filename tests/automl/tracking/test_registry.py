@@ -39,7 +39,7 @@ def test_the_alias_names_a_model_that_predicts_like_the_trained_one(
     task = open_task(TrialConfig.from_json(content["config"]), HERE)
     model = task.model()
     model.load_state_dict(content["model"])
-    inputs = task.raw("test", 50)
+    inputs = task.model_inputs("test", 50)["images"]
     with torch.inference_mode():
         expected = Probabilities(model).eval()(inputs).numpy()
     # The store has files of its own: the export folder may go.

@@ -1,0 +1,225 @@
+"""Every kind of task is exported, and predicted with where its dataset is not."""
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import onnxruntime
+import optuna
+import pytest
+import tabular
+import torch
+from automl_cases import HERE, sequence_config
+from torch import nn
+
+from attention import InputError, Spec
+from automl.export import run as export
+from automl.export.chosen import Chosen
+from automl.export.formats import CARD, CONFIG, MLFLOW_MODEL, ONNX, PT2
+from automl.export.onnx_session import open_onnx
+from automl.export.predict import run_predict
+from automl.export.quantize import quantize_int8
+from automl.export.run import ExportResult
+from automl.storage.storage import Storage
+from automl.tasks import Task, open_task
+from automl.tasks.deployment import as_arrays
+from backbones import build, sites
+
+CHOSEN = Chosen(name="name", checkpoint=Storage("checkpoint"), what="the run that was named")
+STEPS = 12
+
+LARNN = {"backbone": "larnn", "options": {"hidden": 6, "heads": 2, "window": 3, "layers": 2}}
+LSTM = {"backbone": "lstm", "options": {"hidden": 6, "layers": 1}}
+CNN = {"backbone": "resnet1d", "options": {"width": 0.0625, "blocks": 1}}
+
+
+def attended(attention: str) -> dict[str, Any]:
+    model = build("resnet1d", classes=2, in_channels=2, **CNN["options"])
+    middle = sites(model, torch.zeros(1, 2, STEPS))[-1].name
+    return {**CNN, "placement": {middle: Spec(attention)}}
+
+
+CASES: dict[str, tuple[dict[str, Any] | None, int]] = {  # the model, and the shortest sequence
+    "larnn": (LARNN, STEPS),
+    "larnn, lengths": (LARNN, 5),
+    "lstm, lengths": (LSTM, 5),
+    "cnn and ssa": (attended("ssa"), STEPS),
+    "cnn and multihead, lengths": (attended("multihead"), 5),
+    "table": (None, 0),
+}
+
+
+@pytest.fixture(scope="module", params=CASES)
+def case(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Task:
+    model, shortest = CASES[request.param]
+    if model is None:
+        return open_task(tabular.draw(optuna.trial.FixedTrial(tabular.draw.baseline)), HERE)  # type: ignore[attr-defined]
+    folder = tmp_path_factory.mktemp("data")
+    return open_task(sequence_config(folder, shortest=shortest, model=model), HERE)
+
+
+@pytest.fixture(scope="module")
+def model(case: Task) -> nn.Module:
+    """Nothing in it is the identity any more, nor zero."""
+    model = case.model().eval()
+    generator = torch.Generator().manual_seed(0)
+    with torch.no_grad():
+        for parameter in model.parameters():
+            parameter += 0.3 * torch.randn(parameter.shape, generator=generator)
+    return model
+
+
+@pytest.fixture(scope="module")
+def result(case: Task, model: nn.Module, tmp_path_factory: pytest.TempPathFactory) -> ExportResult:
+    folder = tmp_path_factory.mktemp("export")
+    return export._write(folder, case, model, CHOSEN, folder, None)
+
+
+def test_every_form_answers_like_the_model(case: Task, result: ExportResult) -> None:
+    assert result.differences.keys() == {ONNX, PT2, MLFLOW_MODEL}
+    assert all(0 <= difference <= case.tolerance for difference in result.differences.values())
+    assert set(result.test) >= {case.metric.name}
+
+
+def test_the_deployed_model_scores_what_the_trained_one_does(case: Task, result: ExportResult) -> None:
+    """So raw inputs, normalised inside, are what evaluation sees."""
+    if result.scores is None:
+        assert case.metric.name == "rmse"
+        x, y = case.table("test")  # type: ignore[attr-defined]
+        session = onnxruntime.InferenceSession(str(result.folder / ONNX))
+        weights = session.run(["weight"], {"measures": x.numpy()})[0]
+        assert np.sqrt(np.mean((weights - y.numpy()) ** 2)) == pytest.approx(result.test["rmse"], rel=1e-4)
+    else:
+        assert result.scores.accuracy == pytest.approx(result.test["accuracy"])
+        assert result.scores.matrix.sum() == case.size("test")
+
+
+def test_what_is_told_of_inputs_and_outputs(case: Task, result: ExportResult) -> None:
+    told = json.loads((Path(str(result.folder)) / CONFIG).read_text())
+    session = onnxruntime.InferenceSession(str(result.folder / ONNX))
+    for kind, values in (("inputs", session.get_inputs()), ("outputs", session.get_outputs())):
+        assert [(one["name"], one["shape"]) for one in told[kind]] == [(v.name, v.shape) for v in values]
+    assert all(one["shape"][0] == "N" for one in (*told["inputs"], *told["outputs"]))
+    card = (Path(str(result.folder)) / CARD).read_text()
+    assert "Scores on the test split" in card
+    assert ("label" in card) == bool(told["labels"])
+    for one in told["inputs"]:
+        assert f"Input `{one['name']}`: {one['dtype']}, shape" in card
+    for channel in told["details"].get("channels", ()):
+        assert channel in card
+
+
+@pytest.mark.parametrize("case", ["larnn, lengths", "cnn and multihead, lengths"], indirect=True)
+def test_padding_does_not_matter(case: Task, model: nn.Module) -> None:
+    deployment = case.deployment(model)
+    inputs = case.model_inputs("test", 8)
+    assert inputs["lengths"].min() < STEPS
+    expected = deployment.run(inputs)["probabilities"]
+    behind = torch.arange(STEPS) >= inputs["lengths"][:, None]
+    changed = {**inputs, "values": inputs["values"].masked_fill(behind[:, None], 1e6)}
+    np.testing.assert_allclose(deployment.run(changed)["probabilities"], expected, atol=1e-6)
+
+
+@pytest.mark.parametrize("case", ["cnn and ssa"], indirect=True)
+def test_any_length(result: ExportResult) -> None:
+    session = onnxruntime.InferenceSession(str(result.folder / ONNX))
+    assert session.get_inputs()[0].shape == ["N", 2, "T"]
+    for steps in (5, STEPS, 31):
+        values = np.random.default_rng(0).normal(size=(3, 2, steps)).astype(np.float32)
+        assert session.run(None, {"values": values})[0].shape == (3, 3)
+
+
+def series_csv(file: Path, values: np.ndarray) -> None:
+    """With its channels in another order than in training."""
+    lines = ["series,time,dim1,dim0"]
+    for name, (first, second) in zip("ab", values.tolist(), strict=True):
+        lines += [f"{name},{t},{y},{x}" for t, (x, y) in enumerate(zip(first, second, strict=True))]
+    file.write_text("\n".join(lines))
+
+
+def series_ts(file: Path, values: np.ndarray) -> None:
+    lines = [":".join([*(",".join(str(v) for v in c) for c in one), "0"]) for one in values]
+    file.write_text("\n".join(["@dimensions 2", "@classLabel true 0 1", "@data", *lines]))
+
+
+def series_npz(file: Path, values: np.ndarray) -> None:
+    np.savez(file, x=values)
+
+
+WRITERS: dict[str, Callable[[Path, np.ndarray], None]] = {
+    ".csv": series_csv,
+    ".ts": series_ts,
+    ".npz": series_npz,
+}
+
+
+@pytest.mark.parametrize("case", ["larnn, lengths"], indirect=True)
+@pytest.mark.parametrize("suffix", WRITERS)
+def test_series_are_predicted(
+    suffix: str, case: Task, model: nn.Module, result: ExportResult, tmp_path: Path
+) -> None:
+    """Two series of 7 steps, in a file without labels that matter: as the model has them when padded."""
+    values = np.random.default_rng(1).normal(size=(2, 2, 7)).astype(np.float32)
+    file = tmp_path / f"mine{suffix}"
+    WRITERS[suffix](file, values)
+    found = run_predict(str(result.folder), [file])
+    padded = torch.from_numpy(np.pad(values, ((0, 0), (0, 0), (0, STEPS - 7))))
+    inputs = {"values": padded, "lengths": torch.tensor([7, 7])}
+    expected = case.deployment(model).run(inputs)["probabilities"]
+    for one, row in zip(found, expected, strict=True):
+        assert one.input.startswith(str(file))
+        np.testing.assert_allclose(list(one.values["probabilities"].values()), row, atol=1e-4)
+        assert one.values["label"] == str(row.argmax())
+        assert one.text == f"{one.values['label']} ({one.values['probability']:.1%})"
+
+
+@pytest.mark.parametrize("case", ["larnn, lengths"], indirect=True)
+@pytest.mark.parametrize(
+    ("arrays", "message"),
+    [
+        ({"x": np.zeros((1, 2, 13))}, "x.0. has 13 steps; this model takes at most 12"),
+        ({"x": np.zeros((1, 3, 12))}, "x.0. has 3 channels; the model was trained on 2"),
+        ({"x": np.zeros((1, 2, 12)), "channels": np.array(["a", "b"])}, "has the channels a, b; the model"),
+        ({"z": np.zeros((1, 2, 12))}, "must have an array x"),
+    ],
+)
+def test_series_that_do_not_fit(
+    arrays: dict[str, np.ndarray], message: str, result: ExportResult, tmp_path: Path
+) -> None:
+    np.savez(tmp_path / "mine.npz", **arrays)
+    with pytest.raises(InputError, match=message):
+        run_predict(str(result.folder), [tmp_path / "mine.npz"])
+
+
+@pytest.mark.parametrize("case", ["table"], indirect=True)
+def test_numbers_are_predicted(
+    result: ExportResult, tmp_path: Path, cli: Callable[..., tuple[int, str, str]]
+) -> None:
+    assert result.scores is None
+    (tmp_path / "rows.csv").write_text("1,2,3,4\n0,0,0,0\n")
+    code, out, err = cli("predict", str(result.folder), str(tmp_path / "rows.csv"), "--json")
+    assert (code, err) == (0, "")
+    first, second, last = out.splitlines()
+    told = json.loads(last)
+    assert [one["input"] for one in told] == [f"{tmp_path / 'rows.csv'}:{i}" for i in (1, 2)]
+    assert told[0]["weight"] != told[1]["weight"]
+    assert first.startswith(f"{tmp_path / 'rows.csv'}:1: weight ")
+    assert second.startswith(f"{tmp_path / 'rows.csv'}:2: weight ")
+
+
+@pytest.mark.parametrize("case", ["larnn"], indirect=True)
+def test_what_8_bits_do_not_suit(case: Task, result: ExportResult, tmp_path: Path) -> None:
+    inputs = as_arrays(case.model_inputs("train", 8))
+    with pytest.raises(InputError, match="--quantize int8 is for convolutional networks"):
+        quantize_int8(Path(str(result.folder)) / ONNX, tmp_path / "a.onnx", inputs)
+
+
+@pytest.mark.parametrize("case", ["cnn and ssa"], indirect=True)
+def test_a_cnn_of_sequences_in_8_bits(case: Task, result: ExportResult, tmp_path: Path) -> None:
+    folder = Path(str(result.folder))
+    quantize_int8(folder / ONNX, tmp_path / "a.onnx", as_arrays(case.model_inputs("train", 60)))
+    inputs = as_arrays(case.model_inputs("test", 20))
+    whole, small = (open_onnx(file)(inputs)["probabilities"] for file in (folder / ONNX, tmp_path / "a.onnx"))
+    assert 0 < np.abs(small - whole).mean() < 0.1

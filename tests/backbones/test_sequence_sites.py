@@ -1,0 +1,83 @@
+"""Sites of sequence models, attention at them, and the norm that knows about padding."""
+
+import pytest
+import torch
+from contract import every_name, lengths, new, sequences
+from torch import nn
+
+from attention import ATTENTIONS, Spec
+from attention.padding import padding
+from backbones import BACKBONES, build, insert, sites
+from backbones.norm import MaskedBatchNorm1d
+
+BLOCKS = {"resnet1d": (2, 2, 2), "bilstm": (3,), "larnn": (3,)}
+
+
+@pytest.mark.parametrize("name", BLOCKS)
+def test_every_block_has_its_two_sites(name: str) -> None:
+    expected = ["stem"]
+    for i, blocks in enumerate(BLOCKS[name], start=1):
+        for j in range(1, blocks + 1):
+            expected += [f"stage{i}.block{j}.branch", f"stage{i}.block{j}"]
+    found = sites(build(name, classes=3), torch.empty(1, 3, 32))
+    assert [site.name for site in found] == expected
+    assert [site.stride for site in found if site.name != "stem"] == [
+        2**i if name == "resnet1d" else 1 for i, blocks in enumerate(BLOCKS[name]) for _ in range(2 * blocks)
+    ]
+
+
+def test_layers_that_are_only_stacked_are_sites() -> None:
+    found = sites(build("lstm", classes=3, hidden=8), torch.empty(1, 3, 32))
+    assert [(site.name, site.channels, site.resolution) for site in found] == [
+        ("layers.0", 8, (32,)),
+        ("layers.1", 8, (32,)),
+    ]
+
+
+@every_name
+def test_attention_at_every_site_learns(name: str) -> None:
+    model, x = new(name).eval(), sequences()
+    before, found = model(x), sites(model, x)
+    types = list(ATTENTIONS)
+    insert(model, {site.name: Spec(types[i % len(types)]) for i, site in enumerate(found)}, x)
+    torch.testing.assert_close(model(x), before)
+    model.train()(x).square().sum().backward()
+    gates = [p for path, p in model.named_parameters() if path.endswith("gamma")]
+    assert len(gates) == len(found)
+    assert all(gate.grad is not None and gate.grad.abs() > 0 for gate in gates)
+
+
+def test_insert_finds_the_shape_of_what_has_a_convolution() -> None:
+    for name in BLOCKS:
+        insert(build(name, classes=2), {"stem": Spec("conv1x1")})
+
+
+def norm(channels: int = 4) -> MaskedBatchNorm1d:
+    made = MaskedBatchNorm1d(channels).double()
+    nn.init.uniform_(made.weight, 0.5, 1.5)
+    nn.init.normal_(made.bias)
+    return made
+
+
+@pytest.mark.parametrize("training", [True, False], ids=["train", "eval"])
+def test_a_norm_sees_the_real_positions_alone(training: bool) -> None:
+    """As if they were one long sequence without padding."""
+    torch.manual_seed(0)
+    ours = norm().train(training)
+    theirs = nn.BatchNorm1d(4).double().train(training)
+    theirs.load_state_dict(ours.state_dict())
+    mask, x = lengths(6, 3, 1, longest=6), torch.randn(3, 4, 6, dtype=torch.float64)
+    x.masked_fill_(~mask.unsqueeze(1), float("nan"))
+    with padding(mask):
+        y = ours(x)
+    real = x.transpose(1, 2)[mask].t().unsqueeze(0)  # (1, C, all real positions)
+    torch.testing.assert_close(y.transpose(1, 2)[mask].t().unsqueeze(0), theirs(real))
+    assert y.transpose(1, 2)[~mask].eq(0).all()
+    for a, b in zip(ours.buffers(), theirs.buffers(), strict=True):
+        torch.testing.assert_close(a, b)
+
+
+def test_options_are_those_of_the_builder() -> None:
+    assert BACKBONES["xresnet18"].options == {"width": 1.0}
+    assert BACKBONES["resnet1d"].options == {"width": 1.0, "blocks": 2}
+    assert BACKBONES["larnn"].options["mode"] == "residual"

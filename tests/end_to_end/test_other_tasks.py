@@ -1,0 +1,84 @@
+"""From a search to a prediction for what is no image: sequences, and a table as a task of one's own."""
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+AUTOML = Path(sys.executable).parent / "automl"
+TABLE = Path(__file__).parents[1] / "tabular.py"
+
+
+@pytest.fixture
+def automl(tmp_path):
+    """Runs the installed script in the test's folder; the last line of its output as JSON, and its output."""
+
+    def run(*arguments, code=0):
+        done = subprocess.run(
+            [AUTOML, *map(str, arguments)],
+            cwd=tmp_path,
+            env={**os.environ, "MLFLOW_TRACKING_URI": f"sqlite:///{tmp_path / 'mlflow.db'}"},
+            capture_output=True,
+            text=True,
+            timeout=500,
+        )
+        assert done.returncode == code, done.stderr
+        return done.stdout
+
+    return run
+
+
+def last(output: str) -> dict:
+    return json.loads(output.strip().splitlines()[-1])
+
+
+def test_a_table_is_searched_confirmed_reported_exported_and_predicted(automl, tmp_path):
+    """A metric of which less is better, in kg; nothing outside of the task's own file knows of it."""
+    found = last(automl("search", "--space", f"{TABLE}:draw", "--trials", 8, "--name", "table", "--json"))
+    assert found["errors"] == 0
+    assert found["baseline"]["metric"] == "rmse"
+    assert found["best"]["value"] <= found["baseline"]["value"]
+
+    verdict = last(automl("confirm", "--top", 1, "--seeds", 7, "--json"))
+    assert verdict["complete"]
+    assert verdict["verdict"] == "better", "products are what the table is made of"
+    assert " kg " in verdict["sentence"]
+    assert "points" not in verdict["sentence"]
+
+    automl("report")
+    page = (tmp_path / "searches" / "table" / "report" / "index.html").read_text()
+    assert "rmse, kg" in page
+    for word in ("accuracy", "points", "images"):
+        assert word not in page.lower(), word
+
+    automl("export", "--best", "--out", "out")
+    card = (tmp_path / "out" / "README.md").read_text()
+    assert "rmse" in card
+    assert "probabilit" not in card
+    (tmp_path / "things.csv").write_text("1,2,3,4\n0,0,0,0\n")
+    predicted = last(automl("predict", "out", "things.csv", "--json"))
+    assert predicted[0]["weight"][0] == pytest.approx(1 * 2 + 0.5 * 3, abs=0.5)
+
+
+def test_sequences_of_unequal_lengths_with_larnn_and_a_cnn(automl, tmp_path):
+    draw = np.random.default_rng(0)
+    arrays = {}
+    for part, count in (("train", 60), ("test", 30)):
+        y = np.arange(count) % 3
+        lengths = draw.integers(12, 25, count)
+        wave = np.sin(np.arange(24) * (1 + y[:, None]) / 2)[:, None]
+        x = (wave + 0.3 * draw.normal(size=(count, 2, 24))).astype(np.float32)
+        arrays |= {f"x_{part}": x, f"y_{part}": y, f"lengths_{part}": lengths}
+    np.savez(tmp_path / "waves.npz", **arrays)
+    for space, trials in (("sensors", 4), ("ucihar", 3)):
+        common = ("--space", space, "--data", "waves.npz", "--epochs", 3, "--name", space, "--json")
+        found = last(automl("search", *common, "--trials", trials))
+        assert (found["errors"], found["best"] is not None) == (0, True)
+        automl("export", "--best", "--search", space, "--out", space)
+        predicted = last(automl("predict", space, "waves.npz", "--json"))
+        assert set(predicted[0]["probabilities"]) == {"0", "1", "2"}
+    assert last(automl("confirm", "--search", "ucihar", "--top", 1, "--seeds", 2, "--json"))["complete"]
