@@ -3,9 +3,9 @@
 The file is the one that Optuna's own `JournalFileBackend` makes and reads: a line of JSON for each change.
 That backend locks, appends and waits for the disk for each of them: some 25 changes of a trial of ten epochs,
 16 ms on a local disk. Here, where the search has locked its folder already, what belongs together is one
-write (2 ms a trial), so that a kill leaves no half of a step; a write that fails leaves no half of a line;
-and nobody waits for the disk: what is written outlives the process at once, and the machine within a second. See
-docs/decisions/0012-a-journal-of-our-own.md.
+write (2 ms a trial), so that a kill leaves no half of a step; a write that fails leaves no half line; and
+nobody waits for the disk: what is written outlives the process at once, and the machine within a second.
+docs/decisions/0012-a-journal-of-our-own.md says why it is our own.
 """
 
 import json

@@ -1,6 +1,8 @@
 """The packages have general names: what is imported under them must be ours."""
 
+import ast
 import importlib
+import re
 import tomllib
 from pathlib import Path
 
@@ -38,3 +40,13 @@ def test_every_file_beside_the_code_is_installed_with_it():
 
 def test_the_application_re_exports_nothing():
     assert not (ROOT / "automl" / "__init__.py").read_text().strip()
+
+
+@pytest.mark.parametrize("package", PACKAGES)
+def test_a_table_of_contents_is_complete(package):
+    folder = ROOT / package.replace(".", "/")
+    contents = ast.get_docstring(ast.parse((folder / "__init__.py").read_text())) or ""
+    listed = set(re.findall(r"^(\w+)  +\S", contents, re.M))
+    there = {file.stem for file in folder.glob("*.py")}
+    there |= {file.parent.name for file in folder.glob("*/__init__.py")}
+    assert not listed or listed - {"__main__"} == there - {"__init__", "__main__"}

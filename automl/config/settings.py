@@ -46,7 +46,7 @@ class Settings:
     objective: what is searched for, one to three of the task's metric, `latency`, `params` and `macs`, with
         commas between; the metric alone where not given.
     baseline_share: part of the trials that tunes the plain backbone.
-    like: the name of an earlier search of the same space whose results are known from the start.
+    warm_start: the name of an earlier search of the same space whose results are known from the start.
     max_params, max_macs, max_memory, max_latency_ms: limits: such as `5M`, `2G`, `4GB`, 20.
     keep: of how many of the best trials the checkpoints stay.
     cpus_per_trial, gpus_per_trial: of each worker; by default one core, and one GPU where there are any.

@@ -120,7 +120,7 @@ def study_name(folder: Path, metadata: SearchMetadata) -> str:
 def latest_verdict(folder: Path) -> tuple[Path, dict[str, Any]] | None:
     """What `verdict.json` of a search's latest confirmation that has one holds, and that one's folder.
 
-    Raises InputError when the file is damaged.
+    Raises InputError when the file is corrupt.
     """
     places = [place for place in confirmations(folder) if (place / VERDICT_FILE).exists()]
     if not places:

@@ -1,7 +1,7 @@
 """Listeners hear of every trial in the process that drives a search.
 
-error_traces  Why trials failed, in a file each
 progress      A search as it goes: a live table on a terminal, one line an event in a log
 prometheus    A search in numbers for Prometheus, which Ray's own agents export from every node
-retention     Which checkpoints stay on disk: the best few, the best baseline's, and those of trials that st
+retention     Which checkpoints stay on disk
+error_traces  Why trials failed, in a file each
 """

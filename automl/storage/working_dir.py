@@ -1,4 +1,4 @@
-"""Whether what a search leaves outlives the job that runs it.
+"""Refuses storage inside of Ray's temporary working_dir, which does not outlive the job.
 
 `ray job submit --working-dir` sends a folder along. Ray unpacks it on each node into a folder of its own,
 runs the job there, and deletes it some time after the job.

@@ -345,7 +345,7 @@ def test_a_damaged_plan(search, at_work, cli):
     (search / "confirm" / "confirm.json").write_text("{")
     code, _, err = cli("confirm")
     assert code == 2
-    assert "confirm.json is damaged" in err
+    assert "confirm.json is corrupt" in err
 
 
 def test_what_is_printed(search, at_work, cli):

@@ -132,5 +132,5 @@ def test_damage(search: Storage, confirm: Confirm) -> None:
         choose("mine", str(search))
     (place / "study.journal").write_bytes(study)
     (place / "verdict.json").write_text("{}")
-    with pytest.raises(InputError, match=r"verdict.json is damaged"):
+    with pytest.raises(InputError, match=r"verdict.json is corrupt"):
         choose("mine", str(search))

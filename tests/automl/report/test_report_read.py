@@ -95,7 +95,7 @@ DAMAGED = {
 def test_a_damaged_verdict_is_named(content: str, tmp_path: Path, few: list[FrozenTrial]) -> None:
     folder = save_search(tmp_path, few[:2])
     save_verdict(folder, verdict_of()).write_text(content)
-    with pytest.raises(InputError, match=r"confirm/verdict.json is damaged .* automl confirm"):
+    with pytest.raises(InputError, match=r"confirm/verdict.json is corrupt .* automl confirm"):
         read_search("made-up", str(tmp_path))
 
 
@@ -126,8 +126,8 @@ NO_TRIALS = ["has no trials yet", "--resume"]
         (("--storage", "gone"), ["there is no search in gone"]),
         (("--search", "empty"), ["search 'empty'", *NO_TRIALS]),
         (("--search", "bare"), ["search 'bare'", *NO_TRIALS]),
-        (("--search", "damaged"), ["search.json is damaged"]),
-        (("--search", "torn"), ["confirm/verdict.json is damaged", "automl confirm"]),
+        (("--search", "damaged"), ["search.json is corrupt"]),
+        (("--search", "torn"), ["confirm/verdict.json is corrupt", "automl confirm"]),
         (("--search", "good", "--out", "file"), ["--out file cannot be written", "name a folder"]),
         (("--search", "good", "--out", "file/below"), ["--out file/below cannot be written"]),
         (("--search", "good", "--out", "/proc/x"), ["--out /proc/x cannot be written"]),
