@@ -316,7 +316,7 @@ def test_folders_of_other_names_are_none(search, at_work):
     ("options", "said"),
     [
         ({"seeds": 1}, "--seeds must be 2 or more, and 7 or more to show anything"),
-        ({"margin": -0.1}, "--margin must be 0 or more, in points; got -0.1"),
+        ({"margin": -0.1}, "--margin must be 0 or more; got -0.1"),
         ({"margin": float("nan")}, "--margin must be 0 or more"),
         ({"top": 0}, "--top must be 1 or more; got 0"),
         ({"search": "none"}, "no search called 'none' in searches; there are mine"),
