@@ -1,7 +1,7 @@
 """The Optuna study of a search: one file in its folder, the durable record of what was tried.
 
 Everything else can be made again from it: the sampler's knowledge, the rungs, the runs in MLflow. A trial's
-configuration, role, metrics of every epoch, facts and reason are attributes of its Optuna trial.
+configuration, role, metrics of every epoch, costs and reason are attributes of its Optuna trial.
 
 The file is Optuna's journal, to which each step is appended and flushed. That takes a small part of the
 time of its SQLite storage, and works on the network file systems that a cluster's nodes share, which SQLite's

@@ -27,7 +27,7 @@ DRAWS = 100  # configurations of the space that are looked at for its extremes
 SEEDS = 10  # of `confirm`
 
 # How much accuracies vary from seed to seed, as a multiple of the spread of as many coin flips as there are
-# test images: 0.88 points on the 3,929 of Imagewoof, where it takes 25 seeds an arm to see the 0.7 points of
+# test inputs: 0.88 points on the 3,929 of Imagewoof, where it takes 25 seeds an arm to see the 0.7 points of
 # SimpleSelfAttention.
 NOISE = 1.8
 

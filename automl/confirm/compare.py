@@ -24,7 +24,7 @@ class Sample:
     """One thing that is compared, trained with several seeds.
 
     name: as it was given. config: of its trainings, but for the seed. scores: of each split at each seed.
-    resolution: what one test image is worth in the metric's unit, 0 where that is not known.
+    resolution: what one test input is worth in the metric's unit, 0 where that is not known.
     digest: of the images of its search, the first 16 characters; None where there is no search. images: their
         list, where the search's folder was named.
     """
@@ -155,14 +155,14 @@ def _comparable(one: Sample, other: Sample) -> None:
     ]
     if data[0] != data[1]:
         raise InputError(
-            f"{one.name} and {other.name} have other images in their splits: "
+            f"{one.name} and {other.name} have other data in their splits: "
             + " and ".join(json.dumps({k: v for k, v in d.items() if k != "size"}) for d in data)
         )
     if one.images is not None and other.images is not None:
         check_alike(one.images, other.images, (one.name, other.name))
     elif one.config.data == other.config.data and one.digest and other.digest and one.digest != other.digest:
         raise InputError(
-            f"the images were others when {one.name} was trained ({one.digest}) than when {other.name} was "
+            f"the data were others when {one.name} was trained ({one.digest}) than when {other.name} was "
             f"({other.digest}); `automl compare` names the first that differ when both searches are named"
         )
 
@@ -237,5 +237,5 @@ def _of_runs(name: str, storage: str) -> Sample:
     digests = {run.data for run in runs if run.data is not None}
     if len(digests) > 1:
         told = ", ".join(sorted(digests))
-        raise InputError(f"the runs of {name!r} had different images ({told}); give those of one search")
+        raise InputError(f"the runs of {name!r} had different data ({told}); give those of one search")
     return Sample(name=name, config=config, scores=whole, digest=digests.pop() if digests else None)

@@ -180,7 +180,7 @@ def _look(
         word = "cannot tell"
         reason = (
             f"the margin of {question.margin:g} {question.unit} is less than one of the {question.inputs} "
-            f"test images is worth, {question.resolution:.2g} {question.unit}"
+            f"test inputs is worth, {question.resolution:.2g} {question.unit}"
         )
     return _Look(
         word=word,
@@ -229,7 +229,7 @@ def _guessing(question: Question, arms: Iterable[Scores], seeds: Sequence[int]) 
     ):
         return ""
     return (
-        f"no arm is shown to do better than the one answer that is right for most of the test images, "
+        f"no arm is shown to do better than the one answer that is right for most of the test inputs, "
         f"{100 * chance:.1f} % of them"
     )
 
@@ -237,12 +237,12 @@ def _guessing(question: Question, arms: Iterable[Scores], seeds: Sequence[int]) 
 def _images(
     question: Question, d: Difference, ours: Scores, theirs: Scores, seeds: Sequence[int]
 ) -> tuple[float, float] | None:
-    """The interval of a difference over seeds and test images; None without the answers to each image."""
+    """The interval of a difference over seeds and test inputs; None without the answers to each image."""
     answers = [[arm.hits.get(seed) for seed in seeds] for arm in (ours, theirs)]
     if any(hits is None or len(hits) != question.inputs for arm in answers for hits in arm):
         return None
     first, second = (np.array(arm, np.int8) for arm in answers)
-    reach = question.scale * statistics.reach_of_images(first - second)
+    reach = question.scale * statistics.reach_over_inputs(first - second)
     return min(d.low, d.mean - reach), max(d.high, d.mean + reach)
 
 

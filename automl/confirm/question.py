@@ -29,5 +29,5 @@ class Question:
 
     @property
     def resolution(self) -> float:
-        """What one test image is worth, in `unit`; 0 where that is not known."""
+        """What one test input is worth, in `unit`; 0 where that is not known."""
         return self.scale / self.inputs if self.chance is not None else 0.0

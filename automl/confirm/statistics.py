@@ -67,7 +67,7 @@ def paired(
     alike on both sides of their mean. Where two arms have unlike spread and skewness they do not, and there
     t holds the level once its skewness is taken out of it.
 
-    resolution: the step of the scores, such as what one test image is worth. A score is known to half a step:
+    resolution: the step of the scores, such as what one test input is worth. A score is known to half a step:
     differences that are the same at each seed have a spread of rounding all the same. Where it is 0, such
     differences say nothing of how far seeds differ, and p_margin is 1.
 
@@ -150,7 +150,7 @@ def skewed_t(differences: np.ndarray, sd: float) -> float:
     return float(2 * stdtr(count - 1, -abs(t) * math.sqrt(count)))
 
 
-def reach_of_images(differences: np.ndarray, alpha: float = ALPHA) -> float:
+def reach_over_inputs(differences: np.ndarray, alpha: float = ALPHA) -> float:
     """How far the mean of `differences` (seeds, images) may be off if seeds and images are both a sample.
 
     differences: of right and wrong answers to the same images with the same seeds: -1, 0 or 1 each. Images

@@ -16,7 +16,7 @@ from search.serialise import to_json
 class Comparison:
     """An arm against the baseline and, for one that is no finalist, the leading finalist against it.
 
-    images: the interval over seeds and test images. time: how many times longer it trained than the baseline.
+    images: the interval over seeds and test inputs. time: how many times longer it trained than the baseline.
     Both are None where they cannot be told.
     """
 
@@ -35,7 +35,7 @@ class Comparison:
             "role": str(self.arm.role),
             "difference": d.mean,
             "interval": [d.low, d.high],
-            "interval_images": self.images,
+            "interval_inputs": self.images,
             "time": _ratio(self.time),
             "p": d.p,
             "p_holm": self.p_holm,
@@ -98,7 +98,7 @@ class Verdict:
             "finalist": self.lead.arm.name if self.lead else None,
             "difference": lead and lead.mean,
             "interval": lead and [lead.low, lead.high],
-            "interval_images": self.lead and self.lead.images,
+            "interval_inputs": self.lead and self.lead.images,
             "time": self.lead and _ratio(self.lead.time),
             "equal": question.equal,
             "p": self.lead and self.lead.p_holm,

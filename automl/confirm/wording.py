@@ -53,7 +53,7 @@ def _sure(lead: "Comparison", level: float | None) -> str:
     d, images = lead.difference, lead.images
     sure = f"95 % CI {d.low:.2f} to {d.high:.2f}"
     if images is not None:
-        sure += f", over test images too {images[0]:.2f} to {images[1]:.2f}"
+        sure += f", over test inputs too {images[0]:.2f} to {images[1]:.2f}"
     sure += f", p = {lead.p_holm:.2g}"
     return sure if level is None else f"{sure} held to {level:.2g} at this look"
 
@@ -66,8 +66,8 @@ def remarks(verdict: "Verdict") -> list[str]:
     images = verdict.lead.images
     if verdict.winner is not None and images is not None and images[0] <= 0:
         made.append(
-            f"It is better on these {verdict.question.inputs} test images. They are too few to show it for "
-            f"others like them: the interval over test images too has 0 in it."
+            f"It is better on these {verdict.question.inputs} test inputs. They are too few to show it for "
+            f"others like them: the interval over test inputs too has 0 in it."
         )
     for comparison in verdict.comparisons:
         d = comparison.lead
@@ -84,7 +84,7 @@ def remarks(verdict: "Verdict") -> list[str]:
 def against_baseline(comparison: "Comparison", unit: str) -> str:
     """An arm's difference from the baseline."""
     d, images, time = comparison.difference, comparison.images, comparison.time
-    also = "" if images is None else f" (over test images too {images[0]:.2f} to {images[1]:.2f})"
+    also = "" if images is None else f" (over test inputs too {images[0]:.2f} to {images[1]:.2f})"
     spent = "time not measured" if time is None else f"{time.mean:.2f} times its training time"
     return (
         f"{comparison.arm.name}: {d.mean:+.2f} {unit} to the baseline, "

@@ -14,6 +14,7 @@ from torch.nn.utils import parametrize
 from automl.tasks.deployment import BATCH_AXIS, Deployment, Signature
 
 ONNX, INT8, PT2, WEIGHTS = "model.onnx", "model.int8.onnx", "model.pt2", "model.safetensors"
+SHORTEST = 8  # an axis that may vary: a model's first convolutions want a few positions
 CONFIG, CARD, MLFLOW_MODEL = "config.json", "MODEL_CARD.md", "mlflow-model"
 
 
@@ -34,7 +35,7 @@ def save_programs(folder: Path, deployment: Deployment) -> None:
     """`model.pt2` and `model.onnx`."""
     # An axis of one name is one dimension, wherever it is.
     names = {name for axes in deployment.dynamic.values() for name in axes.values()}
-    dims = {name: torch.export.Dim(name, min=2) for name in names}
+    dims = {name: torch.export.Dim(name, min=SHORTEST) for name in names}
     dims[BATCH_AXIS] = torch.export.Dim(BATCH_AXIS, min=1)
     shapes = tuple(
         {axis: dims[name] for axis, name in deployment.axes(key).items()} for key in deployment.inputs

@@ -78,7 +78,11 @@ def quantize_int8(source: Path, target: Path, inputs: Arrays) -> None:
     with tempfile.TemporaryDirectory(dir=target.parent) as folder:
         # Shapes and folded constants; without this the file is a seventh to a third larger.
         prepared = Path(folder) / "prepared.onnx"
-        quant_pre_process(source, prepared)
+        # With an axis beside the batch that may vary, onnxruntime's inference of symbolic shapes gives up.
+        varying = [
+            i for i in onnx.load(source).graph.input for d in i.type.tensor_type.shape.dim[1:] if d.dim_param
+        ]
+        quant_pre_process(source, prepared, skip_symbolic_shape=bool(varying))
         graph = onnx.load(prepared).graph
         alone = left_alone(graph)
         if not any(node.op_type == "Conv" and node.name not in alone for node in graph.node):

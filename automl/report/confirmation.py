@@ -17,14 +17,14 @@ from automl.confirm.statistics import WORDS
 class ReportedComparison:
     """An arm against the baseline. `p_holm` is None for those that are no finalists.
 
-    interval_images: over seeds and test images. time: its training time, as times of the baseline's.
+    interval_inputs: over seeds and test inputs. time: its training time, as times of the baseline's.
     """
 
     arm: str
     role: str
     difference: float | None = None
     interval: tuple[float, float] | None = None
-    interval_images: tuple[float, float] | None = None
+    interval_inputs: tuple[float, float] | None = None
     time: float | None = None
     p: float | None = None
     p_holm: float | None = None
@@ -117,7 +117,7 @@ def _known(kind: type, value: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _comparison(value: Mapping[str, Any]) -> ReportedComparison:
-    intervals = {key: _interval(value.get(key)) for key in ("interval", "interval_images")}
+    intervals = {key: _interval(value.get(key)) for key in ("interval", "interval_inputs")}
     time = value.get("time")
     ratio = None if time is None else float(time["ratio"])
     return ReportedComparison(**{**_known(ReportedComparison, value), **intervals, "time": ratio})

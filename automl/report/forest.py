@@ -31,7 +31,7 @@ def forest(verdict: ReportedVerdict) -> Plot:
         note=(
             f"Dots are mean differences over paired seeds, bars their 95 % intervals. An interval right of 0 "
             f"is a gain, one left of it a loss; one within the grey band of ±{verdict.margin:g} "
-            f"{verdict.unit} is no difference that matters. Thin lines are over seeds and test images."
+            f"{verdict.unit} is no difference that matters. Thin lines are over seeds and test inputs."
         ),
         table=table,
     )
@@ -39,7 +39,7 @@ def forest(verdict: ReportedVerdict) -> Plot:
 
 def _table(verdict: ReportedVerdict) -> Table:
     """The baseline, then each arm against it. Columns that nobody has anything for are left out."""
-    columns = ["arm", verdict.unit, "95 % interval", "over images too", "p"]
+    columns = ["arm", verdict.unit, "95 % interval", "over inputs too", "p"]
     columns += [f"{verdict.split} {verdict.metric}", "steps", "time", "time ratio"]
     arms = {arm.name: arm for arm in verdict.arms}
     rows: list[list[Cell]] = [
@@ -53,7 +53,7 @@ def _table(verdict: ReportedVerdict) -> Table:
             _named(c),
             None if c.difference is None else f"{c.difference:+.2f}",
             _span(c.interval),
-            _span(c.interval_images),
+            _span(c.interval_inputs),
             _p(c),
             *(_measured(arms[c.arm]) if c.arm in arms else [None] * 3),
             None if c.time is None else f"{c.time:.2f}",
@@ -110,8 +110,8 @@ def _draw(shown: list[ReportedComparison], verdict: ReportedVerdict) -> Figure:
         assert c.interval is not None
         assert c.difference is not None
         colour, marker = _look(c)
-        if c.interval_images is not None:
-            axes.plot(c.interval_images, [row, row], color=colour, linewidth=0.9, zorder=2)
+        if c.interval_inputs is not None:
+            axes.plot(c.interval_inputs, [row, row], color=colour, linewidth=0.9, zorder=2)
         axes.plot(c.interval, [row, row], color=colour, linewidth=2.2, solid_capstyle="round", zorder=2)
         axes.plot([c.difference], [row], marker=marker, color=colour, markersize=6.5, zorder=3,
                   markeredgecolor="white", markeredgewidth=0.6)  # fmt: skip

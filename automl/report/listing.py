@@ -61,7 +61,7 @@ def repeat(search: Search) -> Repeat:
     gpus = source.get("gpus") or []
     lines = {
         "space": f"{metadata.settings.space} (fingerprint {metadata.fingerprint})",
-        "data": f"images of all splits with the digest {metadata.data}",
+        "data": f"all splits, with the digest {metadata.data}",
         "started": str(source.get("started", "unknown")),
         "code": str(source.get("commit") or "not from a git checkout"),
         "system": f"{source.get('system', 'unknown')}, Python {source.get('python', 'unknown')}",

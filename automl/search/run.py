@@ -83,7 +83,7 @@ def resume_search(
     space: if given, must be the search's own. trials: `+20` for 20 more than there are, or a number in all.
     budget: time from now on. placed: where trials run from now on, values of settings in `PLACED`.
 
-    Raises InputError when there is no such search, when it is running, or when its space or its images have
+    Raises InputError when there is no such search, when it is running, or when its space or its data have
     changed.
     """
     begun = time.monotonic()
@@ -258,7 +258,7 @@ def _learn(study: optuna.Study, folder: Path, metadata: SearchMetadata) -> None:
     if other.data != metadata.data:
         found = differences(read_manifest(place), read_manifest(folder))
         print(
-            f"the images are not those of search {other.name!r}: {found}. Its scores do not count here; its "
+            f"the data are not those of search {other.name!r}: {found}. Its scores do not count here; its "
             f"best configurations are tried first",
             file=sys.stderr,
         )

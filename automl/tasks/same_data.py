@@ -19,7 +19,7 @@ SPLITS: tuple[Split, ...] = ("train", "validation", "test")
 
 
 def keep_manifest(folder: Path, manifest: Manifest) -> None:
-    """Put the list of a search's images into its folder."""
+    """Put the list of a search's data into its folder."""
     Storage(str(folder)).write(MANIFEST_FILE, manifest.to_bytes())
 
 
@@ -32,13 +32,13 @@ def mend_manifest(folder: Path, metadata: SearchMetadata, config: TrialConfig) -
 
 
 def read_manifest(location: Storage | Path) -> Manifest:
-    """The list of a search's images. Raises InputError when it is missing or damaged."""
+    """The list of a search's inputs. Raises InputError when it is missing or damaged."""
     place = location if isinstance(location, Storage) else Storage(str(location))
     try:
         return Manifest.from_bytes(place.read(MANIFEST_FILE))
     except (OSError, ValueError, pa.ArrowException) as error:
         raise InputError(
-            f"{place}/{MANIFEST_FILE}, the list of the search's images, is damaged or missing ({error}); "
+            f"{place}/{MANIFEST_FILE}, the list of the search's data, is damaged or missing ({error}); "
             f"without it nobody can tell whether they are the same"
         ) from error
 
@@ -56,7 +56,7 @@ def check_same(
         return
     if found := differences(read_manifest(location), task.manifest(config)):
         raise InputError(
-            f"the images have changed since search {name!r} was made, so scores would not stand beside each "
+            f"the data have changed since search {name!r} was made, so scores would not stand beside each "
             f"other: {found}. Bring the old ones back, or search anew."
         )
 
@@ -85,6 +85,6 @@ def check_alike(one: Manifest, other: Manifest, names: tuple[str, str]) -> None:
     """Raises InputError, with names, when two searches had other images."""
     if found := differences(one, other):
         raise InputError(
-            f"{names[0]} and {names[1]} were made of other images, so their scores do not mean the same; "
+            f"{names[0]} and {names[1]} were made of other data, so their scores do not mean the same; "
             f"from the first to the second: {found}"
         )

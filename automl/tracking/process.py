@@ -28,13 +28,13 @@ NICE = 3  # once it has begun: the driver and its trials come first, but a busy 
 
 
 class MlflowProcess:
-    """A `Mirror` of `subject` in another process, which ends with this one. Use as a context.
+    """A `MlflowWriter` of `run_spec` in another process, which ends with this one. Use as a context.
 
     The process starts at once, and whoever calls first waits for it. Calls come one after the other. If the
     process ends, the next call starts another, which finds the runs that there are. What is logged there is
     logged here.
 
-    Calls raise InputError as `Mirror` does, and RuntimeError for whatever else goes wrong there.
+    Calls raise InputError as `MlflowWriter` does, and RuntimeError for whatever else goes wrong there.
     """
 
     def __init__(self, run_spec: RunSpec) -> None:

@@ -21,7 +21,7 @@ PAUSE = (1.0, 30.0)  # seconds between two tries, the first and the longest
 
 
 class Writes(Protocol):
-    """What a tracker needs of `Mirror`, which may be in another process. Each raises what went wrong."""
+    """What a tracker needs of `MlflowWriter`, maybe in another process. Each raises what went wrong."""
 
     def runs(self) -> dict[int, str]: ...
     def look(self) -> None: ...
@@ -62,7 +62,7 @@ class Tracker(Listener):
         self.update(trial)
 
     def update(self, trial: TrialRecord) -> None:
-        """Mirror the trial as it is now."""
+        """Bring MLflow to where the trial is now."""
         now = copy.copy(trial)
         now.history = list(trial.history)
         with self._news:
@@ -136,7 +136,7 @@ class Tracker(Listener):
     ) -> int:
         """End the search's run with the best trial and how many trials ended in which state.
 
-        metric: as in `Mirror.finish`.
+        metric: as in `MlflowWriter.finish`.
         stopped: the search is to go on later; its running trials are marked so.
         Returns how many trials MLflow has not taken, 0 if it has all of this; the search is then incomplete
         in MLflow until `automl sync`.
@@ -147,7 +147,7 @@ class Tracker(Listener):
         return missing if ended else max(1, missing)
 
     def conclude(self, identity: str, verdict: Mapping[str, Any], winner: str | None) -> int:
-        """Write a verdict to the run of the search and to the confirmation's own; see `Mirror.conclude`.
+        """Write a verdict to the run of the search and to that of the confirmation; see `MlflowWriter`.
 
         Returns 0, or 1 if MLflow did not take it.
         """

@@ -50,14 +50,14 @@ def _params(values: Mapping[str, Any]) -> list[Param]:
 def _numbers(verdict: Mapping[str, Any]) -> dict[str, float]:
     """What a verdict is in numbers, those that there are: they stand side by side in MLflow's table."""
     low, high = verdict.get("interval") or (None, None)
-    wide = verdict.get("interval_images") or (None, None)
+    wide = verdict.get("interval_inputs") or (None, None)
     time = verdict.get("time") or {"ratio": None, "interval": (None, None)}
     numbers = {
         "difference": verdict.get("difference"),
         "interval_low": low,
         "interval_high": high,
-        "interval_images_low": wide[0],
-        "interval_images_high": wide[1],
+        "interval_inputs_low": wide[0],
+        "interval_inputs_high": wide[1],
         "p": verdict.get("p"),
         "seeds": verdict.get("seeds"),
         "time_ratio": time["ratio"],

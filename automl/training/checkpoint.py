@@ -35,7 +35,7 @@ def save(
 ) -> None:
     """Write the training's state to `folder`, atomically: a killed writer leaves the old file.
 
-    history: the metrics of every epoch so far. facts: what was measured before training.
+    history: the metrics of every epoch so far. profile: what was measured before training.
 
     Raises OSError when it cannot be written: DiskFull, with how much it takes, where there is no room.
     """

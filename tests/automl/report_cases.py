@@ -243,7 +243,7 @@ def verdict_of(verdict: str | None = "better", **changes: Any) -> dict[str, Any]
         wide = [by - 1.3, by + 1.3]
         time = {"ratio": 1.013, "interval": [1.0, 1.026]}
         return {"arm": name, "role": role, "difference": by, "interval": span, "p": 0.02, "p_holm": holm,
-                "interval_images": wide, "time": time,
+                "interval_inputs": wide, "time": time,
                 "verdict": said, "sentence": words}  # fmt: skip
 
     value = {

@@ -235,7 +235,7 @@ def test_the_same_seed_gives_the_same_search(place):
 
 
 def test_only_the_final_word_reads_the_test_split(place):
-    """A dataset whose test images cannot be decoded is searched to the end."""
+    """A dataset whose test inputs cannot be decoded is searched to the end."""
     data = place / "data"
     generator = np.random.default_rng(0)
     for kind in ("cats", "dogs"):

@@ -166,7 +166,7 @@ def test_mistakes_are_told(confirmed, store, cli, names, said) -> None:
     ("one", "other", "said"),
     [
         ((PLAIN, range(1)), (OTHER, range(1)), "one seed says nothing"),
-        ((PLAIN, range(3)), (OTHER.change(data={"subset": 0.5}), range(3)), "other images in their splits"),
+        ((PLAIN, range(3)), (OTHER.change(data={"subset": 0.5}), range(3)), "other data in their splits"),
         ((PLAIN, range(3)), (OTHER.change(task=DETECTION), range(3)), "is of task image-classification"),
     ],
 )
@@ -195,10 +195,10 @@ def test_runs_of_other_images_are_refused(store: MlflowClient) -> None:
     unknown = training(PLAIN, values(0.8, range(3), 4))
     assert run_compare([first, again])
     assert run_compare([first, unknown])
-    with pytest.raises(InputError, match=f"the images were others when .* was trained .{'a' * 16}.* than"):
+    with pytest.raises(InputError, match=f"the data were others when .* was trained .{'a' * 16}.* than"):
         run_compare([first, other])
     mixed = below_search({7: 0.8}, "b" * 16)
-    with pytest.raises(InputError, match="had different images"):
+    with pytest.raises(InputError, match="had different data"):
         run_compare([f"{first},{mixed}", again])
 
 

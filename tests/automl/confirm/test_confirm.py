@@ -109,7 +109,7 @@ def test_answers_to_each_image_stay_and_widen_the_interval(search, at_work):
     plan = run_plan(search)
     at_work(FakeWorkers(gain, images=plan["inputs"]))
     result = run_confirm("mine", top=1, seeds=8)
-    low, high = result.value["interval_images"]
+    low, high = result.value["interval_inputs"]
     assert low < result.value["interval"][0] < result.value["interval"][1] < high
     assert len(list(result.folder.glob("trials/*/hits.npz"))) == 8 * 4 + 1
     assert len(list(result.folder.glob("trials/*/checkpoint.pt"))) == 4 + 1
@@ -287,7 +287,7 @@ def test_other_images_than_the_search_had(search, at_work, monkeypatch, cli):
     keep_manifest(search, Manifest.of(splits))
     code, _, err = cli("confirm", "--top", "1", "--seeds", "6")
     assert code == 2
-    assert "the images have changed since search 'mine' was made" in err
+    assert "the data have changed since search 'mine' was made" in err
     assert f"1 changed ({name})" in err
 
 

@@ -24,7 +24,7 @@ from automl.confirm.statistics import (
     paired_ratio,
     pairs_needed,
     power,
-    reach_of_images,
+    reach_over_inputs,
     sign_flip,
     spent,
     step_down,
@@ -350,28 +350,28 @@ def answers(generator, seeds, images, spread=0.01):
 def test_the_interval_over_images_covers_the_truth(seeds, images, spread):
     generator = np.random.default_rng(0)
     found = [answers(generator, seeds, images, spread) for _ in range(1000)]
-    assert 0.93 <= np.mean([abs(d.mean()) <= reach_of_images(d) for d in found]) <= 0.97
+    assert 0.93 <= np.mean([abs(d.mean()) <= reach_over_inputs(d) for d in found]) <= 0.97
 
 
 def test_more_seeds_do_not_make_up_for_few_images():
     generator = np.random.default_rng(1)
     few, many = (
-        np.mean([reach_of_images(answers(generator, seeds, 50)) for _ in range(50)]) for seeds in (10, 400)
+        np.mean([reach_over_inputs(answers(generator, seeds, 50)) for _ in range(50)]) for seeds in (10, 400)
     )
     assert many > 0.6 * few
     of_seeds = [answers(generator, 400, 50).mean(1) for _ in range(50)]
     alone = np.mean([stats.t.ppf(0.975, 399) * d.std(ddof=1) / 20 for d in of_seeds])
     assert many > 3 * alone
-    large = np.mean([reach_of_images(answers(generator, 10, 5000)) for _ in range(20)])
+    large = np.mean([reach_over_inputs(answers(generator, 10, 5000)) for _ in range(20)])
     assert large < 0.4 * few, "more images do"
 
 
 def test_an_interval_over_images_is_never_without_width():
-    assert reach_of_images(np.zeros((10, 100), np.int8)) >= 1.96 / 100
-    assert reach_of_images(np.zeros((1, 1), np.int8)) > 1
+    assert reach_over_inputs(np.zeros((10, 100), np.int8)) >= 1.96 / 100
+    assert reach_over_inputs(np.zeros((1, 1), np.int8)) > 1
     seeds = np.repeat(np.array([[0], [1], [0], [-1]]), 1000, axis=1)  # all of the spread is the seeds'
     alone = stats.t.ppf(0.975, 3) * seeds.mean(1).std(ddof=1) / 2
-    assert reach_of_images(seeds) == pytest.approx(alone, rel=0.01)
+    assert reach_over_inputs(seeds) == pytest.approx(alone, rel=0.01)
 
 
 @pytest.mark.parametrize("finalists", [1, 3])

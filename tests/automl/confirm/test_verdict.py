@@ -318,7 +318,7 @@ def test_at_chance_one_cannot_tell():
 def test_less_than_one_image_is_not_seen(margin, inputs, gain, word):
     found = judge(question(margin=margin, inputs=inputs), ARMS, scores(sd=0.0001, ssa=gain))
     assert found.said == word
-    assert ("less than one of the 100 test images is worth, 1 points" in found.sentence) == (
+    assert ("less than one of the 100 test inputs is worth, 1 points" in found.sentence) == (
         word == "cannot tell"
     )
 
@@ -340,10 +340,10 @@ def test_the_interval_over_images_is_beside_the_one_over_seeds():
     assert found.lead.images is not None
     d, (low, high) = found.lead.difference, found.lead.images
     assert low < d.low < d.high < high
-    assert f"to {d.high:.2f}, over test images too {low:.2f} to {high:.2f}, p = " in found.sentence
+    assert f"to {d.high:.2f}, over test inputs too {low:.2f} to {high:.2f}, p = " in found.sentence
     value = json.loads(json.dumps(found.to_json(ARMS, made)))
-    assert value["interval_images"] == [low, high]
-    assert f"(over test images too {low:.2f} to {high:.2f})" in value["comparisons"][0]["sentence"]
+    assert value["interval_inputs"] == [low, high]
+    assert f"(over test inputs too {low:.2f} to {high:.2f})" in value["comparisons"][0]["sentence"]
     # Answers that one training lacks, or to other images, say nothing.
     for hits in ({}, {**made["ssa"].hits, 3: made["ssa"].hits[3][:-1]}):
         lacking = judge(question(inputs=400), ARMS, {**made, "ssa": replace(made["ssa"], hits=hits)})
@@ -362,7 +362,7 @@ def test_a_gain_on_too_few_images_is_one_on_these():
     assert found.lead is not None
     assert found.lead.images is not None
     assert found.lead.images[0] <= 0 < found.lead.difference.low
-    assert found.remarks[0].startswith("It is better on these 60 test images. They are too few")
+    assert found.remarks[0].startswith("It is better on these 60 test inputs. They are too few")
 
 
 def test_times_and_scores_are_in_plain_values():

@@ -47,7 +47,7 @@ OURS = ("automl", "attention", "backbones", "search", "cluster", "fastai")
 
 @pytest.fixture(scope="module")
 def expected(trained: TrainResult) -> tuple[np.ndarray, np.ndarray]:
-    """100 test images, and the trained model's probabilities for them."""
+    """100 test inputs, and the trained model's probabilities for them."""
     content = checkpoint.read(Storage(trained.checkpoint.parent), CPU)
     task = open_task(TrialConfig.from_json(content["config"]), HERE)
     model = task.model()

@@ -32,7 +32,7 @@ def run(file: Path, inputs: np.ndarray, level: Any = Level.ORT_ENABLE_ALL) -> np
 
 @pytest.fixture(scope="module")
 def test_split() -> tuple[np.ndarray, np.ndarray]:
-    """All test images as the model takes them, and their labels."""
+    """All test inputs as the model takes them, and their labels."""
     test = open_split("digits", "test", size=24)
     return centre_crop(test.gather(torch.arange(len(test))), test.aspect, 24).numpy(), test.labels.numpy()
 

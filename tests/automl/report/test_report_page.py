@@ -175,7 +175,7 @@ def test_absolute_scores_and_times_stand_beside_the_differences(page: Page) -> N
     arms = verdict_of("better")["arms"]
     scores = next(list(arm["scores"].values()) for arm in arms if arm["role"] == "baseline")
     assert f"baseline {mean(scores):.4f} ± {stdev(scores):.4f} 840 61.2 s" in page.text
-    for words in ("-0.60 to +2.00", "over images too", "test accuracy", "time ratio", "1.01", "61.2 s"):
+    for words in ("-0.60 to +2.00", "over inputs too", "test accuracy", "time ratio", "1.01", "61.2 s"):
         assert words in page.text
 
 

@@ -76,7 +76,13 @@ def test_a_model_reads_no_file_outside_of_its_folder(place: str, tmp_path: Path)
     )
     made = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=9)
     (model / "model.onnx").write_bytes(made.SerializeToString())
-    metadata = {"labels": [str(i) for i in range(10)], "config": {"data": {"size": 32}}}
+    metadata = {
+        "labels": [str(i) for i in range(10)],
+        "config": {"data": {"size": 32}},
+        "inputs": [],
+        "outputs": [],
+        "details": {},
+    }
     (model / "config.json").write_text(json.dumps(metadata))
     Image.new("RGB", (8, 8)).save(tmp_path / "a.png")
     with pytest.raises(InputError, match="External data path"):

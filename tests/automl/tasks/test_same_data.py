@@ -171,7 +171,7 @@ def test_a_list_that_is_missing_or_damaged(photos: Path) -> None:
     folder = searched(photos)
     (folder / MANIFEST_FILE).write_bytes(b"x")
     with pytest.raises(
-        InputError, match=f"{MANIFEST_FILE}, the list of the search's images, is damaged or missing"
+        InputError, match=f"{MANIFEST_FILE}, the list of the search's data, is damaged or missing"
     ):
         check_same(plain(photos), folder, "mine")
     (folder / MANIFEST_FILE).unlink()

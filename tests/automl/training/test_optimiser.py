@@ -26,6 +26,10 @@ progress = st.floats(0, 1)
         ("flat-cosine", 0.72, 1.0),
         ("flat-cosine", 0.86, 0.5),
         ("flat-cosine", 1.0, 0.0),
+        ("step-25", 0.2499, 1.0),
+        ("step-25", 0.25, 0.75),
+        ("step-6", 0.13, 0.75**2),
+        ("step-50", 1.0, 0.75**2),
     ],
 )
 def test_schedule_by_hand(schedule: Schedule, at: float, share: float) -> None:
@@ -40,7 +44,7 @@ def test_schedule_is_a_share(schedule: Schedule, at: float) -> None:
     assert share > 0 or at > 0.999
 
 
-@every_schedule
+@pytest.mark.parametrize("schedule", ["one-cycle", "flat-cosine"])
 @given(at=progress, step=st.floats(0, 1e-3))
 def test_schedule_is_continuous(schedule: Schedule, at: float, step: float) -> None:
     change = learning_rate(schedule, min(1.0, at + step)) - learning_rate(schedule, at)
