@@ -39,7 +39,7 @@ fix: setup
 # cores; leave the machine alone meanwhile. `quality` needs the archive that AUTOML_TEST_DATA names.
 bench: setup
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable '.[dev,bench]' --constraint constraints.txt
-	@for name in attention step data overhead quality; do \
+	@for name in attention step data overhead quality larnn; do \
 		echo "benchmarks/bench_$$name.py"; $(BIN)/python benchmarks/bench_$$name.py || exit 1; done
 
 # The search itself: epochs that it needs on recorded learning curves, and a thousand trials. About six minutes.
