@@ -132,6 +132,7 @@ def test_works_under_autocast(name: str) -> None:
     torch.testing.assert_close(new(name)(x), logits.float(), rtol=0.1, atol=0.2)
 
 
+@pytest.mark.long  # `automl export` of such models is tested in tests/automl/export
 @every_name
 def test_exports(name: str, tmp_path: Path) -> None:
     """For any batch; the length is that of the example."""

@@ -42,7 +42,6 @@ def attended(attention: str) -> dict[str, Any]:
 
 
 CASES: dict[str, tuple[dict[str, Any] | None, int]] = {  # the model, and the shortest sequence
-    "larnn": (LARNN, STEPS),
     "larnn, lengths": (LARNN, 5),
     "lstm, lengths": (LSTM, 5),
     "cnn and ssa": (attended("ssa"), STEPS),
@@ -209,7 +208,7 @@ def test_numbers_are_predicted(
     assert second.startswith(f"{tmp_path / 'rows.csv'}:2: weight ")
 
 
-@pytest.mark.parametrize("case", ["larnn"], indirect=True)
+@pytest.mark.parametrize("case", ["larnn, lengths"], indirect=True)
 def test_what_8_bits_do_not_suit(case: Task, result: ExportResult, tmp_path: Path) -> None:
     inputs = as_arrays(case.model_inputs("train", 8))
     with pytest.raises(InputError, match="--quantize int8 is for convolutional networks"):

@@ -283,6 +283,7 @@ def test_it_says_how_to_repeat_it(page: Page, made: ReportResult) -> None:
     assert TrialConfig.from_json(json.loads(html.unescape(configs[0]))) == search.best.record.config
 
 
+@pytest.mark.long
 def test_a_thousand_trials_stay_below_five_megabytes(storage: Path, tmp_path: Path) -> None:
     trials = [
         Trial(record=record, params=dict(trial.params), distributions=dict(trial.distributions))

@@ -112,7 +112,7 @@ time.sleep(600)
 """
 
 
-@pytest.mark.parametrize("how", [signal.SIGKILL, signal.SIGTERM])
+@pytest.mark.parametrize("how", [signal.SIGKILL, pytest.param(signal.SIGTERM, marks=pytest.mark.long)])
 def test_it_ends_with_the_driver_and_not_before(
     how: signal.Signals, store: MlflowClient, tmp_path: Path
 ) -> None:

@@ -74,7 +74,9 @@ def in_processes(config: TrialConfig, folder: Path, workers: int = 2) -> list[di
     return [torch.load(folder / f"{rank}.pt") for rank in range(workers)]
 
 
-@pytest.mark.parametrize("case", CASES)
+@pytest.mark.parametrize(
+    "case", [pytest.param(case, marks=pytest.mark.long) if case == "plain" else case for case in CASES]
+)
 def test_two_workers_are_one(case: str, noise: str, tmp_path: Path) -> None:
     config = tiny(data={"source": "folder", "path": noise, "subset": 1.0}, **CASES[case])
     one, two = train(config), in_processes(config, tmp_path)
