@@ -298,7 +298,7 @@ def test_at_chance_one_cannot_tell():
     assert found.winner is None
     assert found.sentence.startswith(
         "Cannot tell: no arm is shown to do better than the one answer that is right for most of the test "
-        "images, 33.3 % of them. "
+        "inputs, 33.3 % of them. "
     )
     # One arm that has learned something is enough.
     one = judge(question(chance=1 / 3, inputs=120), ARMS, scores(level=1 / 3, sagan=0.4))
