@@ -222,6 +222,10 @@ class _Recorder(TorchFunctionMode):
             self.makers.setdefault(id(returned), []).append((path, returned._version))
             if taken is not None:
                 self.channels.carry(taken, returned)
+                # What is computed out of sight, as a recurrence is, has the module's own layer behind it.
+                weighted = any(p.ndim > 1 for p in module.parameters())
+                behind = self.depth.get(id(taken), 0) + weighted
+                self.depth[id(returned)] = max(behind, self.depth.get(id(returned), 0))
 
         return hook
 
