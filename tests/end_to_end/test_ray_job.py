@@ -262,7 +262,6 @@ def life(bare: Cluster, tmp_path_factory: pytest.TempPathFactory) -> Life:
     while not list(folder.glob("trials/*/checkpoint.pt")):
         assert first.poll() is None, first.communicate()[0]
         time.sleep(0.2)
-    reachable = open_to_others(bare.head.pid)
     stop = bare.run("ray", "job", "stop", "first")
     assert "was stopped" in stop.stdout + stop.stderr
     first.communicate(timeout=60)
@@ -273,6 +272,9 @@ def life(bare: Cluster, tmp_path_factory: pytest.TempPathFactory) -> Life:
 
     again = begin("again")
     gauges: dict[tuple[str, str], float] = {}
+    while again.poll() is None and not bare.trials():
+        time.sleep(0.2)
+    reachable = open_to_others(bare.head.pid)
     while again.poll() is None and ("best_baseline", "") not in gauges:
         gauges |= bare.gauges()
         time.sleep(0.5)
