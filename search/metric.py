@@ -13,7 +13,7 @@ class Metric:
     name: its key in a record of metrics. maximize: whether more of it is better.
     scale: what a value is multiplied with before it is told. unit: of such a value, `%`. gap: of a difference
         of two, `points`; the unit where not given.
-    margin: the least difference that matters where nobody names one, in the unit of a difference.
+    margin: the least difference that matters where none is given, in the unit of a difference.
     noise: `binomial` where it is the share of inputs that are answered right, so that it is known how far a
         finite test set may mislead; `unknown` where only repetitions tell.
     """

@@ -151,7 +151,7 @@ class SearchScheduler(TrialScheduler):
         config = config.change(seed=(config.seed + again) % 2**32)
         if self.space.as_baseline(config) == config:
             self._tuned &= role is not Role.BASELINE or not again
-            role = Role.BASELINE  # whoever chose it
+            role = Role.BASELINE  # also where the sampler chose it
         elif role is Role.BASELINE:
             role = Role.CANDIDATE  # the space pays no heed to what was given
         record = self._add(role, config, params=trial.params, distributions=trial.distributions)

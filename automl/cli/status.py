@@ -26,7 +26,7 @@ class Status:
     state: `running`; `confirming`; `stopped`, where `resume` goes on with it, or with its confirmation;
         `finished`; `lost`, when its study is gone.
     space: that it searches. trials: planned, None for as many as there is time for.
-    states: how many trials stand how; those that nobody is at are `interrupted`.
+    states: how many trials stand how; those without a process are `interrupted`.
     best, baseline: names and scores of the best trial and of the best without attention.
     quiet: seconds since the last epoch ended, None before the first. hours: of training, over all slots.
     left: seconds that the rest takes at the rate so far, in as many slots as are in use.
@@ -145,7 +145,7 @@ def read_status(name: str | None = None, storage: str = "searches") -> Status:
 
 
 def _left(records: Sequence[TrialRecord], plan: Plan) -> float | None:
-    """Seconds until all trials have ended, if they take what the ended ones took; None where nobody knows.
+    """Seconds until all trials have ended, if they take what the ended ones took; None where unknown.
 
     What is counted is time in which something was trained: a search may have lain for a night.
     """

@@ -36,7 +36,7 @@ def once(
 ) -> Path:
     """Returns `target`, a file or folder, after `make(temporary)` has made it if it was not `finished`.
 
-    needed: bytes that it will have, about; None where nobody knows.
+    needed: bytes that it will have, about; None where unknown.
 
     Raises InputError when the disk is full or the folder cannot be written.
     """

@@ -24,7 +24,7 @@ class DiskFull(OSError):
 def room_for(place: Path, needed: float | None) -> Iterator[None]:
     """Raises DiskFull for an error in the block that says that there is no room.
 
-    place: where the block writes. needed: bytes that it writes, about; None where nobody knows.
+    place: where the block writes. needed: bytes that it writes, about; None where unknown.
     """
     try:
         yield

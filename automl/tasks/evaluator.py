@@ -22,7 +22,7 @@ class Evaluator(ABC):
         """Take in the outputs for a part of the split.
 
         Returns for each input whether it was answered right, `(B,)`, where the metric is a share of right
-        answers. What it returns elsewhere nobody reads.
+        answers. What it returns elsewhere is not read.
         """
 
     @abstractmethod

@@ -39,7 +39,7 @@ def read_manifest(location: Storage | Path) -> Manifest:
     except (OSError, ValueError, pa.ArrowException) as error:
         raise InputError(
             f"{place}/{MANIFEST_FILE}, the list of the search's data, is damaged or missing ({error}); "
-            f"without it nobody can tell whether they are the same"
+            f"without it there is no telling whether they are the same"
         ) from error
 
 

@@ -78,8 +78,8 @@ def test_the_search_ends_with_its_result(searched):
     lines = [line for line in run.stderr.splitlines() if re.match(r"\d\d:\d\d:\d\d \d{3} xresnet18 ", line)]
     assert len(lines) == TRIALS, "one line a trial in a log"
     assert re.search(rf" \| 1/{TRIALS} trials, .* core hours, about \S+ left$", lines[0])
-    for chatter in ("INFO", "WARNING", "Traceback", "ray::"):
-        assert chatter not in run.stderr + run.stdout
+    for noise in ("INFO", "WARNING", "Traceback", "ray::"):
+        assert noise not in run.stderr + run.stdout
 
 
 def test_every_trial_is_in_mlflow(folder, searched):

@@ -129,8 +129,8 @@ class Planted:
         """The command's JSON."""
         out, err = (process := self.start(*arguments, "--json")).communicate(timeout=500)
         assert process.returncode == 0, out + err
-        for chatter in ("Traceback", "WARNING", "ray::"):
-            assert chatter not in out + err
+        for noise in ("Traceback", "WARNING", "ray::"):
+            assert noise not in out + err
         return json.loads(out.splitlines()[-1])
 
     def search(self, *arguments: object) -> dict:

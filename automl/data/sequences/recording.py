@@ -22,7 +22,7 @@ class Part:
     """The N sequences that a dataset has for one split.
 
     values: of each, float32 (C, T) with a T of its own; NaN where a value is missing.
-    labels, names: (N,). subjects: (N,), of whom each was recorded; None where nobody knows.
+    labels, names: (N,). subjects: (N,), of whom each was recorded; None where unknown.
     place: where a sequence stands, for messages: file and line.
     """
 
