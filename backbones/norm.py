@@ -19,15 +19,18 @@ class MaskedBatchNorm1d(nn.BatchNorm1d):
             return super().forward(x)
         if not self.training:
             return ends.without_padding(super().forward(x), mask)
-        real = mask.unsqueeze(1)  # (B, 1, N)
-        count = real.sum().clamp(min=1)
-        wide = ends.without_padding(x, mask).float() if x.dtype in (torch.float16, torch.bfloat16) else x
-        mean = ends.without_padding(wide, mask).sum((0, 2)) / count
+        wide = x.float() if x.dtype in (torch.float16, torch.bfloat16) else x
+        count = self.total(mask.sum().to(wide.dtype)).clamp(min=1)
+        mean = self.total(ends.without_padding(wide, mask).sum((0, 2))) / count
         centred = ends.without_padding(wide - mean[:, None], mask)
-        variance = centred.square().sum((0, 2)) / count
+        variance = self.total(centred.square().sum((0, 2))) / count
         self._track(mean.detach(), variance.detach() * (count / (count - 1).clamp(min=1)))
         y = centred * (variance + self.eps).rsqrt()[:, None] * self.weight[:, None] + self.bias[:, None]
         return ends.without_padding(y, mask).to(x.dtype)
+
+    def total(self, values: Tensor) -> Tensor:
+        """Sums over the whole batch, of those over the part of it that is here."""
+        return values
 
     @torch.no_grad()
     def _track(self, mean: Tensor, variance: Tensor) -> None:

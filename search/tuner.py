@@ -58,7 +58,7 @@ def run_trials(
     folder: Path,
     stop: Callable[[], bool] = lambda: False,
 ) -> None:
-    """Run the scheduler's trials, as many at a time as there are places, until it has no more.
+    """Run the scheduler's trials, as many at a time as there is capacity for, until it has no more.
 
     trainable: an actor class that reports an epoch a step and is reused from trial to trial, or a function
         that does so in processes of its own. Each result holds a `Report` as `report`. It finds by itself
@@ -72,7 +72,7 @@ def run_trials(
     os.environ["TUNE_DISABLE_AUTO_CALLBACK_LOGGERS"] = "1"  # MLflow has the metrics
     os.environ["TUNE_DISABLE_SIGINT_HANDLER"] = "1"  # `stop` knows
     os.environ["TUNE_GLOBAL_CHECKPOINT_S"] = "1e9"  # the study is the state
-    os.environ["TUNE_MAX_PENDING_TRIALS_PG"] = "1000000"  # `places` limits them
+    os.environ["TUNE_MAX_PENDING_TRIALS_PG"] = "1000000"  # `capacity` limits them
     os.environ["RAY_AIR_NEW_OUTPUT"] = "0"  # the new one prints a banner at any verbosity
     # Ray logs what it gives a process so, for all to read; nodes have credentials of their own.
     class_cache.ENV_VARS_TO_PROPAGATE -= AWS

@@ -8,6 +8,7 @@ items      Lists of inputs with their labels
 splits     Which input is in which split, by its content
 digest     Digests of files
 manifest   The list of a search's data, and how it differs from another
-shared     Decoded splits in a search's storage
+arrow      Files of the cache, mapped into memory
+shared     Files of the cache in a search's storage
 progress   How far a long preparation is
 """

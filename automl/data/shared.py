@@ -1,6 +1,6 @@
-"""Decoded splits in a search's storage: one process decodes them, and every node fetches what it lacks.
+"""Files of the cache in a search's storage: one process writes them, and every node fetches what it lacks.
 
-A process is told by `use` what there is. What it is not told of it lists and decodes itself.
+A process is told by `use` what there is. What it is not told of it reads and writes itself.
 """
 
 import hashlib
@@ -8,15 +8,16 @@ import json
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 from attention.errors import InputError
+from automl.data.arrow import ArrowFile
 from automl.data.digest import file_digest
-from automl.data.images.cache import Cache, is_sound
-from automl.storage.cache import cache_root, once
+from automl.storage.cache import cache_root
 from automl.storage.storage import Storage
 from search.serialise import from_json, to_json, write_json
 
+File = TypeVar("File", bound=ArrowFile)
 SHARED_FOLDER = ".data"  # in the storage, for all searches there
 SHARED_FILE = "data.json"  # in a search's folder
 
@@ -25,8 +26,8 @@ SHARED_FILE = "data.json"  # in a search's folder
 class Shared:
     """What is in a storage.
 
-    address: of the folder. sets: for each dataset, as `name_of` calls it, the splits that it has of its own,
-        and the files of those that are there: name, size in bytes and SHA-256.
+    address: of the folder. sets: for each dataset, by a name for it at this size, the splits that it has of
+        its own, and the files of those that are there: name, size in bytes and SHA-256.
     """
 
     address: str
@@ -39,7 +40,7 @@ _told: Shared | None = None
 def use(shared: Mapping[str, Any] | None) -> None:
     """Have this process look into a storage first; None for no storage."""
     global _told
-    _told = None if shared is None else from_json(Shared, shared, "decoded images")
+    _told = None if shared is None else from_json(Shared, shared, "shared data")
 
 
 def recall(folder: Path, storage: Storage) -> None:
@@ -52,21 +53,20 @@ def recall(folder: Path, storage: Storage) -> None:
         use(to_json(Shared(address=str(storage / SHARED_FOLDER), sets=sets)))
 
 
-def name_of(source: str, path: str | Path | None, size: int, side: int) -> str:
-    return f"{source} {path or ''} {size} {side}"
+def find(kind: type[File], name: str, split: str) -> tuple[list[str], Callable[[], File]] | None:
+    """The splits that a dataset has of its own, and how to get the one that `split` comes from, if known.
 
-
-def find(name: str, split: str) -> tuple[list[str], Callable[[], Cache]] | None:
-    """The splits that a dataset has of its own, and how to get the one that `split` comes from, if known."""
+    A split that is none of its own comes from "train".
+    """
     known = _told.sets.get(name) if _told is not None else None
     if _told is None or known is None:
         return None
     address, own = _told.address, list(known["own"])
     file = known["files"].get(split if split in own else "train")
-    return None if file is None else (own, lambda: fetched(Storage(address), **file))
+    return None if file is None else (own, lambda: fetched(kind, Storage(address), **file))
 
 
-def fetched(storage: Storage, *, name: str, size: int, sha256: str) -> Cache:
+def fetched(kind: type[File], storage: Storage, *, name: str, size: int, sha256: str) -> File:
     """The cache file `name`, which is fetched the first time that this node needs it.
 
     Raises InputError when what comes is not what was put there.
@@ -78,16 +78,16 @@ def fetched(storage: Storage, *, name: str, size: int, sha256: str) -> Cache:
         except OSError as error:
             if error.errno is not None and not isinstance(error, FileNotFoundError):
                 raise  # of this machine's disk
-            raise InputError(f"the decoded images {storage}/{name} cannot be fetched ({error})") from error
+            raise InputError(f"the shared data {storage}/{name} cannot be fetched ({error})") from error
         with open(path, "rb") as file:
             came = hashlib.file_digest(file, "sha256").hexdigest()
         if path.stat().st_size != size or came != sha256:
             raise InputError(
-                f"the decoded images {storage}/{name} are damaged ({path.stat().st_size} bytes of {size}); "
+                f"the shared data {storage}/{name} are damaged ({path.stat().st_size} bytes of {size}); "
                 f"delete the file, and resume the search, which puts it there again"
             )
 
-    return Cache(once(cache_root() / name, fetch, is_sound, needed=size))
+    return kind.copied(name, fetch, needed=size)
 
 
 def publish(
@@ -106,7 +106,7 @@ def publish(
             if there.size(path.name) != size:
                 there.send(path, path.name)
         except OSError as error:
-            raise InputError(f"--storage {storage} does not take the decoded images ({error})") from error
+            raise InputError(f"--storage {storage} does not take the data ({error})") from error
     before = json.loads((folder / SHARED_FILE).read_text()) if (folder / SHARED_FILE).exists() else {}
     known = before.get(name, {"files": {}})
     sets = {**before, name: {"own": sorted(own), "files": {**known["files"], **described}}}

@@ -12,8 +12,15 @@ from torch import Tensor, nn
 
 from attention import InputError
 from automl.config.runtime import Runtime
-from automl.data import shared
-from automl.data.images import SOURCES, Images, describe_splits, make_manifest, open_split, share_splits
+from automl.data.images import (
+    SOURCES,
+    Images,
+    describe_splits,
+    is_shared,
+    make_manifest,
+    open_split,
+    share_splits,
+)
 from automl.data.images.augment import centre_crop, cut, draw_boxes, normalise
 from automl.data.images.decode import cache_side, decode
 from automl.data.images.feed import Feed
@@ -112,8 +119,7 @@ class ImageClassification(Task):
     @classmethod
     def is_shared(cls, config: TrialConfig, splits: Sequence[Split]) -> bool:
         data = image_data(config)
-        name = shared.name_of(data.source, data.path, data.size, cache_side(data.size))
-        return all(shared.find(name, split) is not None for split in splits)
+        return is_shared(splits, source=data.source, path=data.path, size=data.size)
 
     @property
     def labels(self) -> list[str]:

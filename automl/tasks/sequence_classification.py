@@ -17,13 +17,15 @@ from automl.data.sequences import (
     Sequences,
     describe_splits,
     imputed,
+    is_shared,
     make_manifest,
     normalise,
     open_sequences,
     padding_mask,
-    source_of,
+    share,
 )
 from automl.data.sequences.unlabelled import read_unlabelled
+from automl.storage.storage import Storage
 from automl.tasks.base import Inputs, Part, Split, Task
 from automl.tasks.deployment import Deployment, spread
 from automl.tasks.evaluator import ClassificationEvaluator
@@ -60,15 +62,10 @@ FIXED = "All sequences have {steps} steps: this model has no other length."
 FREE = "T, the number of steps, may be any from 2 on; training data had {steps}."
 
 
-def source(data: SequenceData) -> str:
-    """Where the sequences are from: what lies at a path says it by itself."""
-    return data.source if data.path is None else source_of(data.path)
-
-
 @lru_cache(maxsize=4)
 def sequences(data: SequenceData, split: Split) -> Sequences:
     """The sequences of a split. Opened once in a process, however many trials run in it."""
-    return open_sequences(source(data), split, path=data.path, subset=data.subset)
+    return open_sequences(data.source, split, path=data.path, subset=data.subset)
 
 
 @lru_cache(maxsize=4)
@@ -111,7 +108,12 @@ class SequenceClassification(Task):
     @classmethod
     def manifest(cls, config: TrialConfig) -> Manifest:
         data, _ = _typed(config)
-        return make_manifest(source(data), path=data.path, subset=data.subset)
+        return make_manifest(data.source, path=data.path, subset=data.subset)
+
+    @classmethod
+    def is_shared(cls, config: TrialConfig, splits: Sequence[Split]) -> bool:
+        data, _ = _typed(config)
+        return is_shared(data.source, data.path)
 
     @property
     def labels(self) -> list[str]:
@@ -234,8 +236,11 @@ class SequenceClassification(Task):
         found = {"values": values, "lengths": mask.sum(1)} if self.padded else {"values": values}
         return {name: value.to(self.runtime.device) for name, value in found.items()}
 
+    def share_data(self, storage: Storage, folder: Path, splits: Sequence[Split]) -> dict[str, Any]:
+        return share(storage, folder, source=self.data.source, path=self.data.path)
+
     def describe_splits(self) -> dict[str, str]:
-        return describe_splits(source(self.data), path=self.data.path, subset=self.data.subset)
+        return describe_splits(self.data.source, path=self.data.path, subset=self.data.subset)
 
     def _with_mask(self, values: Tensor, mask: Tensor) -> Inputs:
         return (values, mask) if self.padded else values

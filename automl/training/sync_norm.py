@@ -10,6 +10,10 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 from torch.nn.modules.batchnorm import _BatchNorm
 
+from backbones.larnn import WindowNorm
+from backbones.larnn_loop import Result
+from backbones.norm import MaskedBatchNorm1d
+
 
 class SyncBatchNorm(_BatchNorm):
     """A batch norm that takes mean and variance over the inputs of all workers.
@@ -52,6 +56,27 @@ class SyncBatchNorm(_BatchNorm):
         pass
 
 
+class SyncMaskedBatchNorm1d(MaskedBatchNorm1d, SyncBatchNorm):
+    """The same over the real positions of all workers' sequences; without a mask, `SyncBatchNorm`."""
+
+    def total(self, values: Tensor) -> Tensor:
+        result: Tensor = _Total.apply(values)
+        return result
+
+
+class SyncWindowNorm(WindowNorm):
+    """LARNN's norm. Each worker trains with the statistics of its own part of the batch, as there are some at
+    every step of a sequence; what is kept for evaluation is their mean over the workers.
+    """
+
+    @torch.no_grad()
+    def track(self, result: Result, mask: Tensor | None) -> None:
+        super().track(result, mask)
+        for kept in (self.running_mean, self.running_var):
+            dist.all_reduce(kept)
+            kept /= dist.get_world_size()
+
+
 class _Total(torch.autograd.Function):
     """The sum over all workers. Each worker's input moved everybody's, so gradients are summed as well."""
 
@@ -69,9 +94,16 @@ class _Total(torch.autograd.Function):
 
 
 def synchronise(model: nn.Module) -> nn.Module:
-    """Make every batch norm of `model` a synchronised one, in place: torch's on GPUs, ours on CPUs."""
+    """Make every batch norm of `model` a synchronised one, in place.
+
+    That of images is torch's on GPUs and ours on CPUs, that under padding masks ours everywhere.
+    """
     for module in model.modules():
-        if isinstance(module, _BatchNorm):
+        if isinstance(module, WindowNorm):
+            module.__class__ = SyncWindowNorm
+        elif isinstance(module, MaskedBatchNorm1d):
+            module.__class__ = SyncMaskedBatchNorm1d
+        elif isinstance(module, _BatchNorm):
             if next(module.parameters()).is_cuda:
                 module.__class__ = nn.SyncBatchNorm
                 module.__dict__["process_group"] = None  # all workers

@@ -58,7 +58,7 @@ def test_a_table_is_searched_confirmed_reported_exported_and_predicted(automl, t
         assert word not in page.lower(), word
 
     automl("export", "--best", "--out", "out")
-    card = (tmp_path / "out" / "README.md").read_text()
+    card = (tmp_path / "out" / "MODEL_CARD.md").read_text()
     assert "rmse" in card
     assert "probabilit" not in card
     (tmp_path / "things.csv").write_text("1,1,1,0\n0,0,0,0\n")

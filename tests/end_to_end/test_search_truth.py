@@ -152,7 +152,7 @@ def test_trials_stopped_half_way_give_everything_back(tmp_path):
                 compile="auto",
             ),
             resources={"CPU": 1},
-            places=ClusterCapacity(TrialResources()),
+            capacity=ClusterCapacity(TrialResources()),
             folder=tmp_path / "ray",
         )
         until = time.monotonic() + 60

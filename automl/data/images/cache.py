@@ -8,14 +8,11 @@ What is known at the end alone, the number of rows and the skipped images, is in
 batch, which is empty.
 """
 
-import hashlib
 import json
 import math
 import sys
-import time
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
-from functools import cached_property
 from pathlib import Path
 from typing import Any
 
@@ -23,35 +20,31 @@ import numpy as np
 import pyarrow as pa
 
 from attention.errors import InputError
+from automl.data.arrow import METADATA, ArrowFile
 from automl.data.digest import SIZE, cores, items_digest
 from automl.data.images.decode import decode
 from automl.data.items import Item
 from automl.data.progress import progress
-from automl.storage.cache import cache_root, once
 
 FORMAT = 2  # of the file and of what `decode` makes: raise it with either
 BATCH_ROWS = 512
 BATCH_BYTES = 64 << 20
 MAX_SKIPPED = 0.01  # of the images
 EXAMPLES = 5
-METADATA = "automl"
 
 
-class Cache:
+class Cache(ArrowFile):
     """An opened cache file of N rows. Pixels stay on the disk until a row is asked for.
 
     `labels` int32 (N,), `aspect` float32 (N,), `contents` uint8 (N, 32), `blocks` uint8 arrays
-    (rows, side, side, 3), which begin at the rows `starts`. Raises ValueError, KeyError or OSError for a
-    file that is damaged.
+    (rows, side, side, 3), which begin at the rows `starts`.
     """
 
     def __init__(self, path: Path) -> None:
-        self.path = path
-        reader = pa.ipc.open_file(pa.memory_map(str(path)))
-        table = reader.read_all()  # maps the columns, copies none
-        metadata = json.loads(table.schema.metadata[METADATA.encode()])
-        _, end = reader.get_batch_with_custom_metadata(reader.num_record_batches - 1)
-        metadata |= json.loads(end[METADATA])
+        super().__init__(path)
+        table, last = self.table, self.reader.num_record_batches - 1
+        _, end = self.reader.get_batch_with_custom_metadata(last)
+        metadata = json.loads(table.schema.metadata[METADATA]) | json.loads(end[METADATA])
         self.classes: tuple[str, ...] = tuple(metadata["classes"])
         self.side: int = metadata["side"]
         self.digest: str = metadata["digest"]
@@ -62,14 +55,6 @@ class Cache:
         self.contents = np.concatenate([np.empty((0, SIZE), np.uint8), *self._bytes(table["content"], SIZE)])
         self.starts = np.cumsum([0, *(len(block) for block in self.blocks)])
         self._check(metadata["rows"])
-
-    def __reduce__(self) -> tuple[Any, ...]:
-        return Cache, (self.path,)  # another process maps the file, it does not receive its content
-
-    @cached_property
-    def names(self) -> list[str]:
-        names: list[str] = pa.ipc.open_file(pa.memory_map(str(self.path))).read_all()["name"].to_pylist()
-        return names
 
     def _bytes(self, column: pa.ChunkedArray, *shape: int) -> list[np.ndarray]:
         """Each chunk of a column of fixed-size binary, (rows, *shape)."""
@@ -97,33 +82,13 @@ def cached(items: Sequence[Item], classes: Sequence[str], side: int, what: str) 
     named in a warning. Raises InputError when these are more than 1 %, and when the cache folder is full or
     not writable.
     """
-    root = cache_root()
     digest = items_digest(items, classes)
-    key = hashlib.sha256(f"{digest} {side} {FORMAT}".encode()).hexdigest()[:32]
-    target = root / f"{key}.arrow"
 
-    def build(path: Path) -> None:
-        if target.exists():
-            print(f"{target} is damaged and is built again", file=sys.stderr, flush=True)
-        begin = time.monotonic()
+    def write(path: Path) -> str:
         _write(path, items, {"classes": list(classes), "side": side, "digest": digest}, what)
-        seconds = time.monotonic() - begin
-        print(
-            f"decoded {len(items)} {what} images into {target} in {seconds:.1f} s",
-            file=sys.stderr,
-            flush=True,
-        )
+        return f"decoded {len(items)} {what} images"
 
-    return Cache(once(target, build, is_sound, needed=len(items) * side * side * 3))
-
-
-def is_sound(path: Path) -> bool:
-    """Whether it is a whole cache file."""
-    try:
-        Cache(path)
-    except (pa.ArrowException, ValueError, KeyError, IndexError, FileNotFoundError, NotADirectoryError):
-        return False
-    return True
+    return Cache.cached(f"{digest} {side} {FORMAT}".encode(), write, needed=len(items) * side * side * 3)
 
 
 def _write(path: Path, items: Sequence[Item], metadata: dict[str, Any], what: str) -> None:

@@ -153,7 +153,7 @@ def _stored(
     source: str, split: str, path: str | Path | None, size: int, side: int
 ) -> tuple[Collection[str], Cache]:
     """The splits that the dataset has of its own, and the one of them that `split` comes from."""
-    told = shared.find(shared.name_of(source, path, size, side), split)
+    told = shared.find(Cache, _shared_name(source, path, size, side), split)
     if told is not None:
         own, fetch = told
         return own, fetch()
@@ -161,6 +161,16 @@ def _stored(
     stored = split if split in everything.splits else "train"
     cache = cached(everything.splits[stored], everything.classes, side, f"{source} {stored}")
     return everything.splits.keys(), cache
+
+
+def _shared_name(source: str, path: str | Path | None, size: int, side: int) -> str:
+    return f"{source} {path or ''} {size} {side}"
+
+
+def is_shared(splits: Sequence[str], *, source: str, path: str | Path | None, size: int) -> bool:
+    """Whether these splits come from a search's storage, where nobody changes them."""
+    name = _shared_name(source, path, size, cache_side(size))
+    return all(shared.find(Cache, name, split) is not None for split in splits)
 
 
 def share_splits(
@@ -183,7 +193,7 @@ def share_splits(
     for split in splits:
         own, cache = _stored(source, split, path, size, side)
         files[split if split in own else "train"] = cache.path
-    return shared.publish(storage, shared.name_of(source, path, size, side), own, files, folder)
+    return shared.publish(storage, _shared_name(source, path, size, side), own, files, folder)
 
 
 def describe_splits(

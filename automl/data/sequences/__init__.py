@@ -3,7 +3,7 @@
 from automl.data.sequences.dataset import Sequences, describe_splits, make_manifest, open_sequences
 from automl.data.sequences.impute import imputed
 from automl.data.sequences.normalise import normalise, padding_mask
-from automl.data.sequences.sources import SOURCES, Source, source_of
+from automl.data.sequences.sources import SOURCES, Source, is_shared, share
 from automl.data.sequences.splits import SPLITS
 
 __all__ = [
@@ -13,9 +13,10 @@ __all__ = [
     "Source",
     "describe_splits",
     "imputed",
+    "is_shared",
     "make_manifest",
     "normalise",
     "open_sequences",
     "padding_mask",
-    "source_of",
+    "share",
 ]

@@ -13,37 +13,33 @@ classes and channels.
 
 import hashlib
 import json
-import sys
-import time
 from collections.abc import Callable, Sequence
-from functools import cached_property
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pyarrow as pa
 
+from automl.data.arrow import METADATA, ArrowFile
 from automl.data.digest import SIZE, contents
 from automl.data.sequences.impute import imputed
 from automl.data.sequences.recording import MIN_STEPS, Part, Recording
 from automl.data.sequences.splits import SPLITS
-from automl.storage.cache import cache_root, once
+from automl.storage.cache import cache_root
 
 FORMAT = 1  # of the file, of what the readers make and of `imputed`: raise it with any of them
-METADATA = b"automl"
 
 
-class Cache:
+class Cache(ArrowFile):
     """An opened cache file of N sequences of C channels. Values stay on the disk until they are asked for.
 
     `labels` int32 (N,), `parts` int8 (N,), `lengths` int64 (N,), `subjects` (N,) str or None, `contents`
-    uint8 (N, 32), `means` and `variances` float64 (N, C), `steps` the length of the longest sequence. Raises
-    ValueError, KeyError, IndexError or ArrowException for a file that is damaged.
+    uint8 (N, 32), `means` and `variances` float64 (N, C), `steps` the length of the longest sequence.
     """
 
     def __init__(self, path: Path) -> None:
-        self.path = path
-        table = pa.ipc.open_file(pa.memory_map(str(path))).read_all()  # maps the columns, copies none
+        super().__init__(path)
+        table = self.table
         about = json.loads(table.schema.metadata[METADATA])
         self.classes: tuple[str, ...] = tuple(about["classes"])
         self.channels: tuple[str, ...] = tuple(about["channels"])
@@ -63,14 +59,6 @@ class Cache:
         self.lengths: np.ndarray = np.diff(self._starts) // channels
         self.steps = int(self.lengths.max())
         self._check(about["rows"])
-
-    def __reduce__(self) -> tuple[Any, ...]:
-        return Cache, (self.path,)  # another process maps the file, it does not receive its content
-
-    @cached_property
-    def names(self) -> list[str]:
-        names: list[str] = pa.ipc.open_file(pa.memory_map(str(self.path))).read_all()["name"].to_pylist()
-        return names
 
     def values(self, row: int) -> np.ndarray:
         """One sequence, float32 (C, T), not copied and not writable."""
@@ -101,33 +89,16 @@ def cached(kind: str, files: Sequence[Path], read: Callable[[Sequence[Path]], Re
     It is `read` out of them where there is none or a damaged one. Raises InputError like `read`, and when the
     cache folder is full or not writable.
     """
-    root = cache_root()
-    key = hashlib.sha256(f"sequences {kind} {FORMAT}".encode() + b"".join(contents(files, root))).hexdigest()[
-        :32
-    ]
-    target = root / f"{key}.arrow"
 
-    def build(path: Path) -> None:
-        if target.exists():
-            print(f"{target} is damaged and is built again", file=sys.stderr, flush=True)
-        begin = time.monotonic()
+    def write(path: Path) -> str:
         batch = _batch(read(files))
         with open(path, "wb") as sink, pa.ipc.new_file(sink, batch.schema) as writer:
             writer.write_batch(batch)
-        seconds = time.monotonic() - begin
-        print(f"read {len(batch)} sequences into {target} in {seconds:.1f} s", file=sys.stderr, flush=True)
+        return f"read {len(batch)} sequences"
 
-    # Text takes twice the room of the numbers in it, and compressed numbers half of theirs.
-    return Cache(once(target, build, is_sound, needed=sum(file.stat().st_size for file in files)))
-
-
-def is_sound(path: Path) -> bool:
-    """Whether it is a whole cache file."""
-    try:
-        Cache(path)
-    except (pa.ArrowException, ValueError, KeyError, IndexError, FileNotFoundError, NotADirectoryError):
-        return False
-    return True
+    key = f"sequences {kind} {FORMAT}".encode() + b"".join(contents(files, cache_root()))
+    # Text takes twice the bytes of the numbers in it, and compressed numbers half of theirs.
+    return Cache.cached(key, write, needed=sum(file.stat().st_size for file in files))
 
 
 def _batch(recording: Recording) -> pa.RecordBatch:

@@ -3,14 +3,17 @@
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from attention.errors import InputError, unknown
+from automl.data import shared
 from automl.data.archive import extracted, is_archive
 from automl.data.download import downloaded_from
 from automl.data.sequences import long_csv, npz, ts, ucihar
 from automl.data.sequences.cache import Cache, cached
 from automl.data.sequences.recording import Recording
 from automl.storage.cache import cache_root
+from automl.storage.storage import Storage
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -71,38 +74,50 @@ SOURCES: dict[str, Source] = {
 }
 
 
-def source_of(path: str | Path) -> str:
-    """The name of the source that a path is of: "ucihar" for that dataset, else "series".
-
-    Raises InputError where there is nothing, or nothing that is a dataset of sequences.
-    """
-    form, _ = _located(Path(path))
-    return "ucihar" if form.name == "ucihar" else "series"
-
-
 def opened(source: str, path: str | Path | None) -> Cache:
-    """The whole dataset of a source, read the first time that it is asked for.
+    """The whole dataset, read the first time that it is asked for: that at `path`, else that of the source.
 
-    `path` names files (see `FORMATS`); without it `ucihar` is downloaded.
+    What lies at a path says by itself of which of FORMATS it is. Without one `ucihar` is downloaded.
 
     Raises InputError for an unknown source, a path that is missing or of something else, a download that
     fails, and for everything that is wrong in the files, with file and line.
     """
     if source not in SOURCES:
         raise unknown("data source", source, SOURCES)
+    told = _shared(source, path)
+    if told is not None:
+        return told[1]()
     known = SOURCES[source]
     if path is not None:
         form, files = _located(Path(path))
-        if source == "ucihar" and form.name != "ucihar":
-            raise InputError(
-                f"{path} must be {FORMATS['ucihar'].about}; for data of your own the source is 'series'"
-            )
     elif known.address is None or known.sha256 is None:
         raise InputError(f"{source} needs the path of your data; pass --data PATH: {_choices()}")
     else:
-        folder = downloaded_from(known.address, source, cache_root(), known.sha256)
-        form, files = _located(folder)
+        form, files = _located(downloaded_from(known.address, source, cache_root(), known.sha256))
     return cached(form.name, files, form.read)
+
+
+def is_shared(source: str, path: str | Path | None) -> bool:
+    """Whether the dataset comes from a search's storage, where nobody changes it."""
+    return _shared(source, path) is not None
+
+
+def share(storage: Storage, folder: Path, *, source: str, path: str | Path | None) -> dict[str, Any]:
+    """Put a dataset into the storage, for every node that trains, and return what `shared.use` takes.
+
+    folder: of the search, which remembers it. Raises InputError like `opened`, and for a storage that does
+    not take it.
+    """
+    files = {"train": opened(source, path).path}  # all splits are in one file
+    return shared.publish(storage, _shared_name(source, path), (), files, folder)
+
+
+def _shared(source: str, path: str | Path | None) -> tuple[list[str], Callable[[], Cache]] | None:
+    return shared.find(Cache, _shared_name(source, path), "train")
+
+
+def _shared_name(source: str, path: str | Path | None) -> str:
+    return f"sequences {source if path is None else path}"
 
 
 def _located(path: Path) -> tuple[Format, tuple[Path, ...]]:

@@ -4,12 +4,14 @@ import json
 from collections.abc import Iterator
 from pathlib import Path
 
+import numpy as np
 import pytest
 import torch
 
 from attention import InputError
 from automl.data import shared
 from automl.data.images import cache, open_split, share_splits
+from automl.data.sequences import is_shared, open_sequences, share
 from automl.storage.storage import Storage
 
 
@@ -134,3 +136,20 @@ def test_what_comes_damaged_is_told(damage: str, tmp_path: Path, monkeypatch: py
     ):
         open_split("digits", "train", size=32)
     assert not list(place.glob("*.arrow")), "nothing that looks finished"
+
+
+def test_sequences_are_fetched_where_their_files_are_not(
+    storage: Storage, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = tmp_path / "waves.npz"
+    x = np.random.default_rng(0).normal(size=(20, 3, 8)).astype(np.float32)
+    np.savez(path, x_train=x, y_train=np.arange(20) % 2, x_test=x[:4], y_test=np.arange(4) % 2)
+    node("head", tmp_path, monkeypatch)
+    assert not is_shared("series", path)
+    told = share(storage, tmp_path, source="series", path=path)
+    path.unlink()
+    node("worker", tmp_path, monkeypatch)
+    shared.use(json.loads(json.dumps(told)))
+    assert is_shared("series", path)
+    test = open_sequences("series", "test", path=path)
+    assert (test.values(3) == x[3]).all()

@@ -15,10 +15,12 @@ from PIL import Image
 from torch import Tensor, nn
 
 from attention import InputError, Spec
+from attention.padding import padding
 from automl.config.runtime import Runtime
 from automl.tasks import open_task
 from automl.training.loop import fit, start
 from automl.training.sync_norm import SyncBatchNorm, synchronise
+from backbones.norm import MaskedBatchNorm1d
 from search.config import TrialConfig
 
 # Sums over a batch are added in another order, and each step multiplies what that leaves in float32. At
@@ -108,30 +110,41 @@ def test_a_batch_must_be_shared_evenly() -> None:
         open_task(tiny(), Runtime(device=CPU, workers=3))
 
 
-def _norm_process(rank: int, port: int, x: Tensor, direction: Tensor, folder: str) -> None:
+def _norm_process(
+    rank: int, port: int, kind: type[nn.Module], x: Tensor, mask: Tensor | None, folder: str
+) -> None:
     os.environ.update(MASTER_ADDR="127.0.0.1", MASTER_PORT=str(port))
     dist.init_process_group("gloo", rank=rank, world_size=2)
-    norm = synchronise(nn.BatchNorm2d(3, dtype=torch.float32))
+    norm = synchronise(kind(3))
     mine = x[rank::2].clone().requires_grad_()
-    y = norm(mine)
-    y.backward(direction[rank::2])
+    with padding(None if mask is None else mask[rank::2]):
+        y = norm(mine)
+    y.backward(y.detach().sin())
     result = {"y": y.detach(), "dx": mine.grad, "dw": norm.weight.grad, "state": norm.state_dict()}
     torch.save(result, Path(folder) / f"{rank}.pt")
     dist.destroy_process_group()
 
 
-def test_synchronised_norm_is_the_norm_of_the_whole_batch(tmp_path: Path) -> None:
+# More are real on one worker than on the other.
+LENGTHS = torch.tensor([6, 2, 6, 1, 5, 3, 6, 1])
+
+
+@pytest.mark.parametrize("kind", ["images", "sequences", "padded sequences"])
+def test_synchronised_norm_is_the_norm_of_the_whole_batch(kind: str, tmp_path: Path) -> None:
     torch.manual_seed(0)
-    x, direction = 3 * torch.randn(8, 3, 5, 5) + 10, torch.randn(8, 3, 5, 5)
+    norm: type[nn.Module] = nn.BatchNorm2d if kind == "images" else MaskedBatchNorm1d
+    whole = norm(3)
+    x = 3 * torch.randn(8, 3, *((5, 5) if kind == "images" else (6,))) + 10
+    mask = torch.arange(6) < LENGTHS[:, None] if kind == "padded sequences" else None
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         port = free.getsockname()[1]
-    mp.spawn(_norm_process, (port, x, direction, str(tmp_path)), nprocs=2)
+    mp.spawn(_norm_process, (port, norm, x, mask, str(tmp_path)), nprocs=2)
     halves = [torch.load(tmp_path / f"{rank}.pt") for rank in range(2)]
-    whole = nn.BatchNorm2d(3)
     x.requires_grad_()
-    y = whole(x)
-    y.backward(direction)
+    with padding(mask):
+        y = whole(x)
+    y.backward(y.detach().sin())
     assert x.grad is not None
     for key, expected in (("y", y), ("dx", x.grad)):
         both = torch.stack([half[key] for half in halves], dim=1).flatten(0, 1)

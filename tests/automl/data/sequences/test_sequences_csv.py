@@ -4,7 +4,7 @@ from pathlib import Path
 import pytest
 
 from attention import InputError
-from automl.data.sequences import describe_splits, open_sequences, source_of
+from automl.data.sequences import describe_splits, open_sequences
 
 HEAD = "series,time,x,y,label,subject,split\n"
 
@@ -30,7 +30,6 @@ def dataset(more: str = "") -> str:
 
 def test_splits_subjects_and_channels(write: Callable[..., Path]) -> None:
     path = write("d.csv", dataset())
-    assert source_of(path) == "series"
     splits = {split: open_sequences("series", split, path=path) for split in ("train", "validation", "test")}
     assert len(splits["train"]) + len(splits["validation"]) == 9
     assert splits["test"].names() == ["s9", "s10", "s11"]

@@ -5,7 +5,7 @@ import numpy as np
 import pytest
 
 from attention import InputError
-from automl.data.sequences import open_sequences, source_of
+from automl.data.sequences import open_sequences
 
 X = np.random.default_rng(0).normal(size=(20, 3, 8))
 GOOD: dict[str, Any] = {
@@ -24,7 +24,6 @@ def save(path: Path, without: str = "", **more: Any) -> Path:
 
 def test_arrays(tmp_path: Path) -> None:
     path = save(tmp_path / "d.npz")
-    assert source_of(path) == "series"
     test = open_sequences("series", "test", path=path)
     assert (test.classes, test.channels, test.subjects) == (("9", "10"), ("dim0", "dim1", "dim2"), None)
     assert test.labels.tolist() == [0, 0, 1, 1]

@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from attention import InputError
-from automl.data.sequences import Sequences, describe_splits, open_sequences, source_of
+from automl.data.sequences import Sequences, describe_splits, open_sequences
 
 HEADER = """# A description.
 @problemName Toy
@@ -78,7 +78,6 @@ def test_real_recordings(basic_motions: Path) -> None:
 @pytest.mark.parametrize("name", ["Toy", "Toy_TRAIN.ts", "Toy_TEST.ts", "."])
 def test_each_way_to_name_it(name: str, toy: Callable[..., Path]) -> None:
     path = toy(header() + rows(20)).parent / name
-    assert source_of(path) == "series"
     assert len(open_sequences("series", "test", path=str(path))) == 2
 
 
@@ -225,20 +224,18 @@ def test_what_does_not_fit_training_is_named(test: str, why: str, toy: Callable[
 
 def test_paths_that_are_no_dataset(tmp_path: Path, write: Callable[..., Path]) -> None:
     with pytest.raises(InputError, match=r"there is no \S+None and no \S+None_TRAIN.ts"):
-        source_of(tmp_path / "None")
+        open_sequences("series", "train", path=tmp_path / "None")
     with pytest.raises(
         InputError, match=r"has no sequences that can be read; pass the folder 'UCI HAR Dataset'"
     ):
-        source_of(tmp_path)
+        open_sequences("series", "train", path=tmp_path)
     write("B_TEST.ts", GOOD)
     with pytest.raises(InputError, match=r"B_TEST.ts has nothing to train on; put B_TRAIN.ts beside it"):
-        source_of(tmp_path / "B")
+        open_sequences("series", "train", path=tmp_path / "B")
     write("C_TRAIN.ts", GOOD)
     write("D_TRAIN.ts", GOOD)
     with pytest.raises(InputError, match=r"has 2 datasets; pass \S+/NAME, with a NAME of C, D"):
-        source_of(tmp_path)
-    with pytest.raises(InputError, match=r"C must be the folder 'UCI HAR Dataset' or a zip of it"):
-        open_sequences("ucihar", "train", path=tmp_path / "C")
+        open_sequences("series", "train", path=tmp_path)
     with pytest.raises(InputError, match=r"series needs the path of your data; pass --data PATH"):
         open_sequences("series", "train")
     with pytest.raises(InputError, match=r"unknown data source 'serie'.*Did you mean 'series'"):
