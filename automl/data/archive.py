@@ -80,7 +80,7 @@ class _Limits:
 
     def __init__(self, archive: Path, folder: Path) -> None:
         self.archive = archive
-        self.capacity = int(shutil.disk_usage(folder).free * MAX_SHARE_OF_DISK)
+        self.allowed = int(shutil.disk_usage(folder).free * MAX_SHARE_OF_DISK)
         self.members = self.bytes = 0
 
     def check(self, name: str, size: int, plain: bool) -> None:
@@ -93,9 +93,9 @@ class _Limits:
         self.bytes += size
         if self.members > MAX_MEMBERS:
             raise self._refusal(f"it has more than {MAX_MEMBERS:,} members")
-        if self.bytes > self.capacity:
+        if self.bytes > self.allowed:
             raise self._refusal(
-                f"its content is larger than the {self.capacity / 1e9:.1f} GB that may be used of the disk "
+                f"its content is larger than the {self.allowed / 1e9:.1f} GB that may be used of the disk "
                 "(make room or set AUTOML_CACHE to another folder)"
             )
 

@@ -84,7 +84,7 @@ def _mirrored(address: str) -> str:
 
 def _fetch(address: str, to: Path) -> None:
     print(f"downloading {address}", file=sys.stderr, flush=True)
-    capacity = shutil.disk_usage(to.parent).free * MAX_SHARE_OF_DISK
+    allowed = shutil.disk_usage(to.parent).free * MAX_SHARE_OF_DISK
     try:
         with (
             urllib.request.urlopen(address, timeout=SILENCE) as answer,
@@ -92,8 +92,8 @@ def _fetch(address: str, to: Path) -> None:
             progress("MiB received", (answer.length or 0) // BLOCK) as advance,
         ):
             while block := answer.read(BLOCK):
-                capacity -= len(block)
-                if capacity < 0:
+                allowed -= len(block)
+                if allowed < 0:
                     raise InputError(
                         f"{address} is larger than what may be used of the disk; make room, or set "
                         f"AUTOML_CACHE to another folder"

@@ -13,6 +13,7 @@ from pathlib import Path
 from attention import InputError
 from automl.report import style
 from automl.report.audit import audit
+from automl.report.correlations import correlations
 from automl.report.costs import costs
 from automl.report.curves import curves, fates
 from automl.report.forest import forest
@@ -92,8 +93,8 @@ def sections(search: Search) -> list[Section]:
             id="choices",
             title="Every choice",
             lead="Each hyperparameter and each choice of the placement against the metric, the most "
-            "important first; and the most important ones in pairs.",
-            plots=[*slices(search, ranked), pairs(search, ranked)],
+            "important first; how they go together; and the most important ones in pairs.",
+            plots=[*slices(search, ranked), correlations(search, ranked), pairs(search, ranked)],
             dense=True,
         ),
     ]

@@ -122,8 +122,8 @@ def _spread(search: Search, trials: Sequence[Trial]) -> list[Trial]:
 def _window(values: Sequence[float], *, best_high: bool) -> tuple[float, float]:
     """Where the curves are; the worst twentieth may leave the picture, so that the rest can be told apart."""
     low, high = np.quantile(values, [0.05, 1.0] if best_high else [0.0, 0.95])
-    capacity = 0.06 * (high - low) or 0.5
-    return low - capacity, high + capacity
+    margin = 0.06 * (high - low) or 0.5
+    return low - margin, high + margin
 
 
 def fates(search: Search) -> Plot:

@@ -55,7 +55,7 @@ def _slices(
     said: list[str] = []
     rows: list[list[Cell]] = []
     with style.style():
-        figure, panels = _grid([_room(spans[name]) for name in names])
+        figure, panels = _grid([_tick_height(spans[name]) for name in names])
         for i, (axes, parameter) in enumerate(zip(panels, names, strict=True)):
             having = [trial for trial in search.done if parameter in trial.params]
             scores = [search.score(trial) for trial in having]
@@ -102,7 +102,9 @@ def pairs(search: Search, found: Sequence[Importance]) -> Plot:
     rows: list[list[Cell]] = []
     low, high = _range(search)
     with style.style():
-        figure, panels = _grid([_room(spans[a]) + 0.15 for a, _, _ in panels_of], height=1.35, extra=0.5)
+        figure, panels = _grid(
+            [_tick_height(spans[a]) + 0.15 for a, _, _ in panels_of], height=1.35, extra=0.5
+        )
         for axes, (a, b, having) in zip(panels, panels_of, strict=True):
             across, up = _axis(axes, "x", spans[a], a), _axis(axes, "y", spans[b], b)
             # The best are drawn last and lie on top.
@@ -131,14 +133,14 @@ def pairs(search: Search, found: Sequence[Importance]) -> Plot:
     )  # fmt: skip
 
 
-def _grid(rooms: Sequence[float], *, height: float = 1.2, extra: float = 0.1) -> tuple[Figure, list[Axes]]:
-    """Panels, two in a row, of equal size whatever room each needs below for its ticks."""
-    below = [max(rooms[i : i + 2]) for i in range(0, len(rooms), 2)]
+def _grid(heights: Sequence[float], *, height: float = 1.2, extra: float = 0.1) -> tuple[Figure, list[Axes]]:
+    """Panels, two in a row, of equal size whatever each needs below for its ticks."""
+    below = [max(heights[i : i + 2]) for i in range(0, len(heights), 2)]
     figure = style.new(extra + height * len(below) + sum(below))
     panels = list(figure.subplots(len(below), 2, squeeze=False).flat)
-    for axes in panels[len(rooms) :]:
+    for axes in panels[len(heights) :]:
         axes.remove()
-    return figure, panels[: len(rooms)]
+    return figure, panels[: len(heights)]
 
 
 def _labels(kind: CategoricalDistribution) -> tuple[list[str], bool]:
@@ -147,7 +149,7 @@ def _labels(kind: CategoricalDistribution) -> tuple[list[str], bool]:
     return labels, sum(len(label) + 1 for label in labels) * style.LETTER > 1.25
 
 
-def _room(kind: BaseDistribution) -> float:
+def _tick_height(kind: BaseDistribution) -> float:
     """Inches that the ticks need below a panel."""
     if isinstance(kind, CategoricalDistribution):
         labels, wide = _labels(kind)
@@ -161,8 +163,8 @@ def _range(search: Search) -> tuple[float, float]:
     scores = [search.score(trial) for trial in search.done]
     part = 0.05 if len(scores) >= 40 else 0.0
     low, high = np.quantile(scores, [part, 1.0] if search.plan.metric.maximize else [0.0, 1 - part])
-    capacity = 0.08 * (high - low) or 0.5 * search.factor / 100
-    return float(low - capacity), float(high + capacity)
+    margin = 0.08 * (high - low) or 0.5 * search.factor / 100
+    return float(low - margin), float(high + margin)
 
 
 def _points(axes: Axes, x: Sequence[float], y: Sequence[float]) -> None:
@@ -191,8 +193,8 @@ def _axis(axes: Axes, which: str, kind: BaseDistribution, name: str) -> Callable
         axis.set_minor_locator(NullLocator())
         limit(kind.low / 1.2, kind.high * 1.2)
     else:
-        capacity = max(0.06 * (kind.high - kind.low), 0.3 * (kind.step or 0)) or 0.5
-        limit(kind.low - capacity, kind.high + capacity)
+        margin = max(0.06 * (kind.high - kind.low), 0.3 * (kind.step or 0)) or 0.5
+        limit(kind.low - margin, kind.high + margin)
         whole = isinstance(kind, IntDistribution)
         axis.set_major_locator(MaxNLocator(4, integer=whole, steps=[1, 2, 2.5, 5, 10]))
 

@@ -14,6 +14,7 @@ from optuna.trial import TrialState
 from ray import tune
 from search_cases import EPOCHS, Heard, Slots, epoch, make_engine, make_plan, make_study
 
+import search.tuner
 from cluster import connect
 from search.config import TrialConfig
 from search.record import Report, Role, State
@@ -22,6 +23,8 @@ from search.spaces import SPACES
 from search.study import open_study
 from search.trial_scheduler import REPEATED_FAILURES
 from search.tuner import NODE, REPORT, RETRIES, run_trials
+
+FEW = 1  # times that a trial goes on, where RETRIES would take long
 
 # The actors' processes cannot import these modules.
 for name in (__name__, "search_cases"):
@@ -72,10 +75,10 @@ class Raising(Scripted):
         raise KeyError("no such thing")
 
 
-class Dying(Scripted):
+class DyingAllTheTime(Scripted):
     """The first trial's process dies as often as `deaths` says for the epoch that it is in."""
 
-    deaths: Mapping[int, int] = {2: 1}
+    deaths: Mapping[int, int] = {1: FEW, 2: FEW + 1}
 
     def step(self) -> dict[str, Any]:
         done = len(self.history)
@@ -85,10 +88,6 @@ class Dying(Scripted):
             mark.write_text("x" * (before + 1))
             os._exit(1)
         return super().step()
-
-
-class DyingAllTheTime(Dying):
-    deaths: Mapping[int, int] = {1: RETRIES, 2: RETRIES + 1}
 
 
 class DyingBetween(Scripted):
@@ -197,20 +196,19 @@ def test_an_error_that_nobody_caught_ends_one_trial(tmp_path: Path) -> None:
     assert "no such thing" in str(scheduler.records[0].reason)
 
 
-def test_a_process_that_dies_is_replaced_and_nothing_is_told_twice(tmp_path: Path) -> None:
-    scheduler, heard = run(tmp_path, make_study(tmp_path), Dying, trials=2)
-    assert (tmp_path / "0.2.dead").exists()
-    assert scheduler.records[0].state is State.COMPLETE
-    assert [e[2] for e in heard.of(0) if e[0] == "reported"] == list(range(1, EPOCHS + 1))
-    assert len([e for e in heard.of(0) if e[0] == "started"]) == 2
-    assert len({metrics["process"] for metrics in scheduler.records[0].history}) == 2
+@pytest.fixture
+def few_retries(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each death costs the time in which a process begins."""
+    assert RETRIES > FEW
+    monkeypatch.setattr(search.tuner, "RETRIES", FEW)
 
 
+@pytest.mark.usefixtures("few_retries")
 def test_a_trial_whose_process_dies_too_often_in_one_epoch_is_an_error(tmp_path: Path) -> None:
     scheduler, heard = run(tmp_path, make_study(tmp_path), DyingAllTheTime, trials=2)
     assert scheduler.records[0].state is State.ERROR
     assert len(scheduler.records[0].history) == 2
-    assert len([e for e in heard.of(0) if e[0] == "started"]) == 1 + RETRIES + RETRIES
+    assert len([e for e in heard.of(0) if e[0] == "started"]) == 1 + FEW + FEW
     assert scheduler.records[1].state is not State.ERROR, "the search goes on without it"
 
 
@@ -256,12 +254,15 @@ def test_a_stop_is_heard_while_there_is_no_place(tmp_path: Path) -> None:
     assert not scheduler.records
 
 
-def test_deaths_with_their_node_are_none_of_the_trials(tmp_path: Path) -> None:
+@pytest.mark.usefixtures("few_retries")
+def test_deaths_with_their_node_are_none_of_the_trials_and_nothing_is_told_twice(tmp_path: Path) -> None:
     capacity = Slots(2)
     capacity.left.add(ray.get_runtime_context().get_node_id())
     scheduler, heard = run(tmp_path, make_study(tmp_path), DyingAllTheTime, trials=1, capacity=capacity)
     assert scheduler.records[0].state is State.COMPLETE
-    assert len([e for e in heard.of(0) if e[0] == "started"]) == 1 + RETRIES + RETRIES + 1
+    assert len([e for e in heard.of(0) if e[0] == "started"]) == 1 + FEW + FEW + 1
+    assert [e[2] for e in heard.of(0) if e[0] == "reported"] == list(range(1, EPOCHS + 1))
+    assert len({metrics["process"] for metrics in scheduler.records[0].history}) == 3
 
 
 def test_trials_leave_a_node_after_their_epoch(tmp_path: Path) -> None:

@@ -10,6 +10,7 @@ from pathlib import Path
 from statistics import mean, stdev
 
 import pytest
+from matplotlib.figure import Figure
 from mlflow import MlflowClient
 from optuna.trial import FrozenTrial
 from report_cases import SSA, frozen, made_up, plan_of, save_search, save_verdict, verdict_of
@@ -25,7 +26,18 @@ from search.config import TrialConfig
 from search.record import State
 from search.study import read_record
 
-PLOTS = {"placement", "gates", "costs", "importance", "curves", "fates", "audit", "slices-1", "pairs"}
+PLOTS = {
+    "placement",
+    "gates",
+    "costs",
+    "importance",
+    "curves",
+    "fates",
+    "audit",
+    "slices-1",
+    "correlations",
+    "pairs",
+}
 
 
 class Page(HTMLParser):
@@ -77,6 +89,18 @@ def quiet(tmp_path: Path, empty_store: Path, monkeypatch: pytest.MonkeyPatch) ->
     """An MLflow that knows no search."""
     shutil.copy(empty_store, tmp_path / "mlflow.db")
     monkeypatch.setenv("MLFLOW_TRACKING_URI", f"sqlite:///{tmp_path / 'mlflow.db'}")
+
+
+@pytest.fixture
+def undrawn(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Files of one letter for the figures, whose drawing takes most of the time."""
+
+    def save(figure: Figure, folder: Path, name: str, title: str) -> str:
+        for kind in ("svg", "png"):
+            (folder / f"{name}.{kind}").write_text("-")
+        return "<svg></svg>"
+
+    monkeypatch.setattr("automl.report.style.save", save)
 
 
 @pytest.fixture(scope="module")
@@ -179,6 +203,7 @@ def test_absolute_scores_and_times_stand_beside_the_differences(page: Page) -> N
         assert words in page.text
 
 
+@pytest.mark.usefixtures("undrawn")
 @pytest.mark.parametrize(
     ("verdict", "words"),
     [
@@ -206,6 +231,7 @@ def test_each_verdict_has_its_words(
         assert word in found.text
 
 
+@pytest.mark.usefixtures("undrawn")
 def test_a_confirmation_whose_trainings_failed_has_no_verdict(
     small: Path, tmp_path: Path, quiet: None
 ) -> None:
@@ -219,6 +245,7 @@ def test_a_confirmation_whose_trainings_failed_has_no_verdict(
     assert "verdict" not in result.plots
 
 
+@pytest.mark.usefixtures("undrawn")
 def test_before_a_confirmation_there_is_no_verdict(
     storage: Path, tmp_path: Path, quiet: None, trials: list[FrozenTrial]
 ) -> None:
@@ -232,6 +259,7 @@ def test_before_a_confirmation_there_is_no_verdict(
     assert f"{100 * best:.4g} %" in found.text
 
 
+@pytest.mark.usefixtures("undrawn")
 def test_a_running_search_says_so(tmp_path: Path, quiet: None) -> None:
     save_search(tmp_path, made_up(12, running=2))
     found = Page(run_report("made-up", storage=str(tmp_path)).index)
@@ -299,6 +327,7 @@ def test_a_thousand_trials_stay_below_five_megabytes(storage: Path, tmp_path: Pa
     assert len(re.findall("<tr>", (tmp_path / "index.html").read_text())) > 1000
 
 
+@pytest.mark.usefixtures("undrawn")
 def test_a_report_takes_the_place_of_the_last_one(small: Path, tmp_path: Path, quiet: None) -> None:
     shutil.copytree(small, tmp_path / "s")
     out = tmp_path / "out"
@@ -315,6 +344,7 @@ def test_a_report_takes_the_place_of_the_last_one(small: Path, tmp_path: Path, q
     assert sorted(file.name for file in out.iterdir()) == ["index.html", "plots", "report.json"]
 
 
+@pytest.mark.usefixtures("undrawn")
 def test_a_report_that_fails_leaves_the_last_one(
     small: Path, tmp_path: Path, quiet: None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -338,6 +368,7 @@ def test_the_same_search_gives_the_same_figures(small: Path, tmp_path: Path, qui
         assert file.read_bytes() == (tmp_path / "b" / "plots" / file.name).read_bytes(), file.name
 
 
+@pytest.mark.usefixtures("undrawn")
 def test_the_report_is_with_the_searchs_run_in_mlflow(
     small: Path, store: MlflowClient, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -354,6 +385,7 @@ def test_the_report_is_with_the_searchs_run_in_mlflow(
     assert Path(copy).read_bytes() == result.index.read_bytes()
 
 
+@pytest.mark.usefixtures("undrawn")
 @pytest.mark.parametrize("uri", ["http://127.0.0.1:9", ""], ids=["away", "without the search"])
 def test_without_mlflow_there_is_a_report_and_one_warning(
     uri: str,
