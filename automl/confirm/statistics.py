@@ -206,9 +206,10 @@ def paired_ratio(ours: Sequence[float], theirs: Sequence[float], alpha: float = 
 def guessing(chance: float, inputs: int) -> float:
     """The share of right answers to `inputs` questions that one who guesses does not exceed.
 
-    chance: the share that it has in the long run. It comes above in one of a thousand cases.
+    chance: the share that it has in the long run. It comes above in one of a thousand cases at most, by the
+    binomial distribution; of very few inputs all may be guessed.
     """
-    return chance + float(stats.norm.isf(GUESSED)) * math.sqrt(chance * (1 - chance) / inputs)
+    return float(stats.binom.isf(GUESSED, inputs, chance)) / inputs
 
 
 def above_chance(scores: Sequence[float], chance: float, inputs: int, alpha: float = ALPHA) -> bool:

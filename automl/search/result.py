@@ -123,5 +123,6 @@ def _warnings(records: list[TrialRecord], plan: Plan) -> list[str]:
     best = max((record.value(metric.name) for record in done), key=lambda value: metric.sign * value)
     return [
         f"no trial beats chance (the best validation {metric.name} is {best:.3f}, and one that guesses may "
-        f"come to {plan.guessing:.3f}): which is best says nothing; train for longer (--epochs)"
+        f"come to {plan.guessing:.3f}): which is best says nothing; train for longer "
+        "(--epochs) or validate on more data"
     ]

@@ -28,7 +28,7 @@ BIN = Path(sys.executable).parent
 ROUNDS = int(os.environ.get("AUTOML_ROUNDS", "1"))
 NAME = "faults"
 PATIENCE = 120.0  # seconds for whatever is waited for
-TRIALS = 12
+TRIALS = 8
 
 TRIAL = "ray::(TrialActor|ResourceTrainable)"  # the process of a trial as Ray names it, idle or in an epoch
 

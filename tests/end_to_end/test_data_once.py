@@ -42,6 +42,7 @@ def cluster(tmp_path: Path) -> Iterator[Cluster]:
     made.shutdown()
 
 
+@pytest.mark.long
 def test_three_nodes_decode_as_little_as_they_can(cluster: Cluster, tmp_path: Path) -> None:
     (tmp_path / "space.py").write_text(SPACE)
     run = subprocess.run(

@@ -23,7 +23,7 @@ from cluster import TrialResources, connect
 from search.config import ImageData, ImageTraining, Model, TrialConfig
 
 AUTOML = Path(sys.executable).parent / "automl"
-EPOCHS = 10  # enough that one can be lost half-way
+EPOCHS = 5  # enough that one can be lost half-way
 STOPS = int(os.environ.get("AUTOML_STOPS", "2"))  # trials to stop; more for a soak
 
 

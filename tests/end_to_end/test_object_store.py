@@ -173,6 +173,7 @@ def test_another_machine_goes_on_with_it(machines, objects, searched, confirmed)
     assert again == {**found, "quiet": again["quiet"]}, "and the first sees what the second has done"
 
 
+@pytest.mark.long
 def test_every_machine_reports_on_it(machines, mlflow_server, searched, confirmed):
     result, place = searched
     for machine in machines:
@@ -186,6 +187,7 @@ def test_every_machine_reports_on_it(machines, mlflow_server, searched, confirme
     assert "report/index.html" in names
 
 
+@pytest.mark.long
 def test_another_machine_exports_it(machines, searched, confirmed):
     _, there = machines
     _, place = searched

@@ -39,7 +39,7 @@ from search.trial_scheduler import Plan
 from search.tuner import run_trials
 
 BIN = Path(sys.executable).parent
-STOPS = int(os.environ.get("AUTOML_STOPPED_TRIALS", "30"))
+STOPS = int(os.environ.get("AUTOML_STOPPED_TRIALS", "12"))
 
 # A space of one's own: small and quick, with a choice that matters to memory.
 SPACE = """
@@ -88,8 +88,8 @@ def test_a_study_with_pruned_trials_is_everybodys(place, monkeypatch):
     """Optuna alone reads it, its plots and importances work on it, and optuna-dashboard serves it."""
     # Which trials are weak is up to the machine; that every third one is pruned is not.
     monkeypatch.setattr(Rungs, "enter", lambda self, number, *more: number % 3 != 2)
-    result = run_search(Settings(space="small.py:draw", trials=8, subset=0.4, name="plots"))
-    assert (result.trials, result.errors) == (8, 0)
+    result = run_search(Settings(space="small.py:draw", trials=6, subset=0.2, name="plots"))
+    assert (result.trials, result.errors) == (6, 0)
     study = open_study(Path("searches/plots"), name="plots")
     pruned = [trial for trial in study.trials if trial.state is TrialState.PRUNED]
     assert len(pruned) == result.pruned > 0

@@ -86,5 +86,3 @@ def test_a_preview_trains_and_writes_nothing(tmp_path: Path, monkeypatch: pytest
     ):
         assert word in text
     assert not list(tmp_path.iterdir())
-    limited = preview(Settings(space="digits", budget="1h", size=24))
-    assert (limited.trials, limited.hours) == (None, None)
