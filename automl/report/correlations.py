@@ -43,7 +43,7 @@ def correlations(search: Search, found: Sequence[Importance]) -> Plot:
             text = f"{value:+.1f}" if math.isfinite(value) else "–"
             axes.text(column, row, text, ha="center", va="center", fontsize=6.2)
         bar = figure.colorbar(image, ax=axes, location="top", shrink=0.7, aspect=30, pad=0.02)
-        bar.outline.set_visible(False)  # type: ignore[operator]
+        bar.outline.set_visible(False)
         bar.set_label("Spearman's rank correlation")
     said = [f"{name} {table[0, i]:+.2f}" for i, name in enumerate(names, 1) if math.isfinite(table[0, i])]
     return Plot(

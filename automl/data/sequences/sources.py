@@ -1,6 +1,6 @@
-"""Where sequences come from: one table of sources, one of file formats, and which of them a path is."""
+"""Where sequences come from: the table of sources, and of which format a path is."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -9,42 +9,11 @@ from attention.errors import InputError, unknown
 from automl.data import shared
 from automl.data.archive import extracted, is_archive
 from automl.data.download import downloaded_from
-from automl.data.sequences import long_csv, npz, ts, ucihar
+from automl.data.sequences import ucihar
 from automl.data.sequences.cache import Cache, cached
-from automl.data.sequences.recording import Recording
+from automl.data.sequences.formats import FORMATS, Format
 from automl.storage.cache import cache_root
 from automl.storage.storage import Storage
-
-
-@dataclass(frozen=True, kw_only=True)
-class Format:
-    """A way to write sequences down.
-
-    find: the files of a dataset that a path names, None where it names none. read: what is in them.
-    """
-
-    name: str
-    about: str
-    find: Callable[[Path], tuple[Path, ...] | None]
-    read: Callable[[Sequence[Path]], Recording]
-
-
-FORMATS: dict[str, Format] = {
-    form.name: form
-    for form in (
-        Format(
-            name="ucihar",
-            about="the folder 'UCI HAR Dataset' or a zip of it",
-            find=ucihar.find,
-            read=ucihar.read,
-        ),
-        Format(name="ts", about="NAME for NAME_TRAIN.ts and NAME_TEST.ts", find=ts.find, read=ts.read),
-        Format(
-            name="csv", about="a .csv file with a row for each step", find=long_csv.find, read=long_csv.read
-        ),
-        Format(name="npz", about="an .npz file with x_train and y_train", find=npz.find, read=npz.read),
-    )
-}
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -6,9 +6,7 @@ from pathlib import Path
 import numpy as np
 
 from attention.errors import InputError
-from automl.data.sequences import long_csv, npz, ts
-
-READERS = {ts.SUFFIX: ts.read_series, long_csv.SUFFIX: long_csv.read_series, npz.SUFFIX: npz.read_series}
+from automl.data.sequences.formats import FORMATS
 
 
 def read_unlabelled(path: str | Path, channels: Sequence[str]) -> Iterator[tuple[str, np.ndarray]]:
@@ -19,11 +17,12 @@ def read_unlabelled(path: str | Path, channels: Sequence[str]) -> Iterator[tuple
     Raises InputError for a file that cannot be read, and for other channels.
     """
     path = Path(path)
-    if path.suffix.lower() not in READERS:
-        raise InputError(f"{path} must be a file of sequences: {', '.join(READERS)}")
+    readers = {form.suffix: form.read_series for form in FORMATS.values() if form.suffix and form.read_series}
+    if (read := readers.get(path.suffix.lower())) is None:
+        raise InputError(f"{path} must be a file of sequences: {', '.join(readers)}")
     if not path.is_file():
         raise InputError(f"there is no file {path}")
-    names, found = READERS[path.suffix.lower()](path)
+    names, found = read(path)
     if names is not None and sorted(names) != sorted(channels):
         raise InputError(
             f"{path} has the channels {', '.join(names)}; the model was trained on {', '.join(channels)}"
