@@ -48,7 +48,7 @@ def check_same(
 ) -> None:
     """Raises InputError, with names, when a trial's data are not those of the search called `name` any more.
 
-    kept: the search's folder. splits: that are about to be read; where the search's own storage has all of
+    location: the search's folder. splits: that are about to be read; where the search's own storage has all of
     them, there is nothing that could have changed. Hashes files and decodes none.
     """
     task = task_of(config)

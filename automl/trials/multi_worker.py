@@ -24,7 +24,7 @@ from search.tuner import LABELS, NODE, REPORT, RETRIES
 
 
 def multi_worker_trial(shape: TrialResources, location: Storage) -> Callable[[dict[str, Any]], None]:
-    """The Tune function of trials of `shape`; what Ray Train writes for itself goes to `kept`."""
+    """The Tune function of trials of `shape`; what Ray Train writes for itself goes to `location`."""
 
     def trial(config: dict[str, Any]) -> None:
         files, path = location.filesystem

@@ -212,14 +212,14 @@ def test_mlflow_learns_of_the_winner(tracked, at_work, store):
     )
     result = run_confirm("mine", top=1, seeds=6)
     tags = store.get_run(parent.info.run_id).data.tags
-    assert tags["automl.confirm.verdict"] == result.verdict.sentence
+    assert tags["automl.verdict"] == result.verdict.sentence
     winner = store.get_run(tags["automl.confirmed_run"])
     assert winner.info.run_name.endswith(f"{LEAD} seed 6")
     assert winner.data.metrics["test_accuracy"] == result.value["arms"][1]["scores"]["6"]
     # The confirmation's own run has the verdict in numbers, and no luckiest seed.
     own = store.get_run(winner.data.tags["mlflow.parentRunId"]).data
     assert own.tags["verdict"] == "better"
-    assert own.tags["automl.confirm.verdict"] == result.verdict.sentence
+    assert own.tags["automl.verdict"] == result.verdict.sentence
     low, high = result.value["interval"]
     assert own.metrics == {
         "complete": 6 * 4 + 1, "pruned": 0, "infeasible": 0, "error": 0, "seeds": 6,
@@ -274,7 +274,7 @@ def test_of_equal_checkpoints_the_first_is_kept(tracked, at_work, store):
         for r in store.search_runs(["1"])
         if r.data.tags.get("mlflow.runName", "").endswith(f"{LEAD} seed 1")
     )
-    assert Path(run.data.tags["automl.training.checkpoint"], "checkpoint.pt").exists()
+    assert Path(run.data.tags["automl.checkpoint"], "checkpoint.pt").exists()
     assert result.verdict.winner is not None
 
 
@@ -391,7 +391,7 @@ def test_sync_brings_mlflow_the_confirmation(tracked, at_work, store, monkeypatc
     experiment = client.get_experiment_by_name("digits")
     runs = client.search_runs([experiment.experiment_id])
     assert len(runs) == trials + 2
-    (parent,) = (run for run in runs if "automl.search.run" in run.data.tags)
-    assert parent.data.tags["automl.confirm.verdict"] == result.verdict.sentence
+    (parent,) = (run for run in runs if "automl.search" in run.data.tags)
+    assert parent.data.tags["automl.verdict"] == result.verdict.sentence
     winner = client.get_run(parent.data.tags["automl.confirmed_run"])
     assert "test_accuracy" in winner.data.metrics
