@@ -1,4 +1,22 @@
-"""`automl report`: what a search found, as one page that opens offline, and each plot as SVG and PNG."""
+"""`automl report`: what a search found, as one page that opens offline, and each plot as SVG and PNG.
+
+page          The page: one HTML file without external resources
+plot          A part of the page: a figure, a sentence and its numbers
+style         The style of the figures: width, palette, markers
+read          Reads what a report is made of: the search's folder, its study, its confirmations
+confirmation  Reads what `automl confirm` has written
+forest        The verdict as a forest plot
+placement     The mean effect of each attention type at each site
+gates         The gates of the modules after training
+costs         The metric over time, latency, parameters and MACs, with Pareto fronts
+importance    Hyperparameter importance: PED-ANOVA and fANOVA
+curves        Learning curves, and the trials by the rung they reached
+audit         Rung audit: rank correlation of scores at the rungs with final scores
+slices        The metric over each hyperparameter, and over pairs of them
+correlations  Rank correlations of numerical hyperparameters
+failures      Infeasible trials and errors, grouped by reason
+listing       All trials as a table, and how to repeat the search
+"""
 
 import json
 import os
