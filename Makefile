@@ -20,7 +20,7 @@ demo: setup
 	$(BIN)/automl export --best --out exports/demo
 	$(BIN)/automl predict exports/demo docs/seven.png
 
-# Searches come last, and no more than two at once: each is a Ray of its own.
+# Searches come last, and no more than two at once: each starts its own Ray.
 test: setup
 	$(BIN)/python -m pytest --numprocesses 2 --dist loadfile --ignore tests/end_to_end
 	$(BIN)/python -m pytest --numprocesses 2 --dist loadfile tests/end_to_end

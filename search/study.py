@@ -49,7 +49,7 @@ def open_study(folder: Path, *, name: str) -> optuna.Study:
 
 
 def resume_study(folder: Path, *, name: str) -> optuna.Study:
-    """The study called `name` in `folder`, to go on with, by the one process that writes it.
+    """The study called `name` in `folder`, to resume, by the one process that writes it.
 
     Raises KeyError when the file has none.
     """

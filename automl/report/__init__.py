@@ -73,8 +73,10 @@ def run_report(
     found = read_search(search, storage)
     folder = Path(out).expanduser() if out is not None else found.folder / "report"
     if (folder / PAGE).exists() and not (folder / CONTENTS).exists():
-        raise InputError(f"--out {folder} holds a page of somebody else's; name a new folder")
-    with _writing(folder):  # told before a minute of drawing, not after it
+        raise InputError(
+            f"--out {folder} holds an {PAGE} that automl report did not write; name a new folder"
+        )
+    with _writing(folder):  # an error before a minute of drawing, not after it
         (folder / PLOTS).mkdir(parents=True, exist_ok=True)
         tempfile.TemporaryFile(dir=folder).close()
     with tempfile.TemporaryDirectory() as place:
@@ -104,14 +106,14 @@ def sections(search: Search) -> list[Section]:
         Section(
             id="went",
             title="How the search went",
-            lead="Weak trials are pruned at rungs; the audit asks whether the rungs could tell.",
+            lead="Weak trials are pruned at rungs; the audit shows whether early scores predict final ones.",
             plots=[curves(search), fates(search), audit(search)],
         ),
         Section(
             id="choices",
             title="Every choice",
             lead="Each hyperparameter and each choice of the placement against the metric, the most "
-            "important first; how they go together; and the most important ones in pairs.",
+            "important first; their correlations; and the most important ones in pairs.",
             plots=[*slices(search, ranked), correlations(search, ranked), pairs(search, ranked)],
             dense=True,
         ),
@@ -140,7 +142,7 @@ def _files(names: Sequence[str]) -> list[str]:
 
 
 def _move(made: Path, folder: Path, names: Sequence[str]) -> None:
-    """Put the finished files where they belong, each at once; what else lies there is left alone."""
+    """Put the finished files where they belong, each at once; other files there are left alone."""
     with _writing(folder):
         old = _earlier(folder)
         for name in _files(names):

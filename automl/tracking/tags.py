@@ -1,4 +1,4 @@
-"""The tags by which runs of ours are found again. `state`, `role` and `reason` are for people, and plain."""
+"""The tags by which runs are found again. `state`, `role` and `reason` are for readers, without a prefix."""
 
 SEARCH, IDENTITY, TRIAL = "automl.search", "automl.identity", "automl.trial"
 BEST, CHECKPOINT = "automl.best_run", "automl.checkpoint"

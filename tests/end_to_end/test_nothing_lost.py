@@ -186,7 +186,7 @@ def test_a_signal_stops_in_order(search):
     below = search.children("")
     search.process.send_signal(signal.SIGTERM)
     assert search.wait() == 128 + signal.SIGTERM
-    assert "go on with: automl search --resume killed" in search.output()
+    assert "resume with: automl search --resume killed" in search.output()
     assert left(below) == []
     search.start()
     assert search.wait() == 0, search.output()

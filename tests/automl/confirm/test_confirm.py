@@ -87,7 +87,7 @@ def test_who_trained_longer_is_not_called_better(search, at_work, cli):
     *lines, last = out.splitlines()
     value = json.loads(last)
     assert lines[0] == "confirmed mine: cannot tell"
-    assert "the gain may be of a longer training" in lines[1]
+    assert "the gain may come from longer training" in lines[1]
     assert "at 1.10 times the baseline's training time (95 % CI 1.10 to 1.10)" in lines[1]
     assert value["time"]["ratio"] == pytest.approx(1.1, abs=0.01)
     lead = value["arms"][1]
