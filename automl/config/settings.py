@@ -97,7 +97,7 @@ class Settings:
         if self.equal not in EQUAL:
             raise unknown("kind of equality", self.equal, EQUAL)
         if not 0 <= self.baseline_share <= 1:
-            raise InputError(f"--baseline-share must be between 0 and 1; got {self.baseline_share:g}")
+            raise InputError(f"--baseline-share must lie between 0 and 1; got {self.baseline_share:g}")
         if self.keep < 1:
             raise InputError(f"--keep must be 1 or more; got {self.keep}")
         if self.concurrent is not None and self.concurrent < 1:

@@ -74,7 +74,7 @@ def run_compare(
     seeds in common they are compared pair by pair.
 
     Holm's procedure is over what is named here. Within one confirmation its own verdict is the one that
-    holds: a finalist that was picked there for its scores is compared here without a correction for that choice.
+    holds: a finalist that was picked there for its scores is compared here without correcting for it.
 
     Raises InputError for what is not there, or cannot be compared: another task, other data, a single seed.
     """

@@ -109,8 +109,8 @@ def _begin(
             given = ", ".join(f"--{key} {began[key]}" for key in other)
             raise InputError(
                 f"the confirmation of {metadata.name!r} began with {given} and keeps it: changing "
-                f"options after seeing scores would invalidate the verdict. Leave it out, or start another one on "
-                f"fresh seeds with --again."
+                f"options after seeing scores would invalidate the verdict. Leave it out, or start another "
+                f"one on fresh seeds with --again."
             )
         return there[-1], confirmation
     options = Options(**chosen)

@@ -99,7 +99,7 @@ def test_repetitions_are_one():
 
 def test_fewer_finalists_than_asked():
     arm_set = choose(*FOUND[:3], top=3)
-    assert arm_set.warnings[0] == "the search has 1 finished trials beside baselines and controls, not 3"
+    assert arm_set.warnings[0] == "the search has 1 finished trials besides baselines and controls, not 3"
 
 
 def test_a_space_that_cannot_draw_by_chance():

@@ -165,8 +165,8 @@ def test_mistakes_are_told(confirmed, store, cli, names, said) -> None:
 @pytest.mark.parametrize(
     ("one", "other", "said"),
     [
-        ((PLAIN, range(1)), (OTHER, range(1)), "one seed says nothing"),
-        ((PLAIN, range(3)), (OTHER.change(data={"subset": 0.5}), range(3)), "other data in their splits"),
+        ((PLAIN, range(1)), (OTHER, range(1)), "one seed does not show"),
+        ((PLAIN, range(3)), (OTHER.change(data={"subset": 0.5}), range(3)), "different data in their splits"),
         ((PLAIN, range(3)), (OTHER.change(task=DETECTION), range(3)), "is of task image-classification"),
     ],
 )

@@ -134,7 +134,7 @@ def test_at_chance_one_cannot_tell(search, at_work):
     result = run_confirm("mine", top=1, seeds=8)
     assert result.verdict.said == "cannot tell"
     assert result.value["winner"] is None
-    assert "no arm is shown to do better" in result.verdict.sentence
+    assert "no arm is shown to beat" in result.verdict.sentence
 
 
 def test_a_candidate_that_validates_better_becomes_the_baseline(search, at_work):

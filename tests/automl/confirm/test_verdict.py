@@ -364,7 +364,7 @@ def test_a_gain_on_too_few_images_is_one_on_these():
     assert found.lead is not None
     assert found.lead.images is not None
     assert found.lead.images[0] <= 0 < found.lead.difference.low
-    assert found.remarks[0].startswith("It is better on these 60 test inputs. They are too few")
+    assert found.remarks[0].startswith("It is better on these 60 test inputs, which are too few")
 
 
 def test_times_and_scores_are_in_plain_values():
