@@ -224,7 +224,7 @@ def verdict_of(verdict: str | None = "better", **changes: Any) -> dict[str, Any]
         "better": f"{SSA} is better than the tuned baseline by 0.70 points (95 % CI 0.30 to 1.10, p = 0.002)",
         "worse": f"No finalist is better. The best of them, {SSA} differs by -0.90 points, and is worse.",
         "equivalent": "No difference that matters: none of the finalists differs by as much as 0.5 points.",
-        "undecided": "No detectable difference; 60 fresh seeds would be needed to detect 0.3 points with 80 % power.",
+        "undecided": "No detectable difference; 60 fresh seeds would be needed to detect 0.3 points.",
         "cannot tell": "Cannot tell: the gain may come from longer training.",
         None: "No verdict yet, with 8 of 20 seeds.",
     }[verdict]

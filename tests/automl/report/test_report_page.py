@@ -209,7 +209,7 @@ def test_absolute_scores_and_times_stand_beside_the_differences(page: Page) -> N
     [
         ("worse", ["Worse than the tuned baseline", "No finalist is better"]),
         ("equivalent", ["No difference that matters"]),
-        ("undecided", ["Undecided", "60 more seeds"]),
+        ("undecided", ["Undecided", "60 fresh seeds"]),
         ("cannot tell", ["Cannot tell", "may come from longer training"]),
         (None, ["Confirmation under way", "8 of 20 seeds", "automl confirm --search made-up"]),
     ],
