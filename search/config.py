@@ -217,7 +217,7 @@ class TrialConfig:
         return from_json(cls, value, "configuration")
 
     def __reduce__(self) -> Any:
-        """Pickled as JSON: the types of a user-defined task are in a file that other nodes cannot import."""
+        """Pickled as JSON: the types of a user-defined task are in a file, not in a module."""
         return TrialConfig.from_json, (self.to_json(),)
 
     def change(self, **parts: Mapping[str, Any] | Any) -> "TrialConfig":

@@ -121,7 +121,7 @@ class Listener:
     """Callbacks on trial events, in the process that drives the search. The defaults do nothing."""
 
     def started(self, trial: TrialRecord) -> None:
-        """It runs. A trial that is restarted after its process died starts again."""
+        """The trial runs. Called again when it restarts after its process died."""
 
     def reported(self, trial: TrialRecord) -> None:
         """The last record of `trial.history` is new."""
