@@ -174,8 +174,8 @@ def importance(search: Search, found: Sequence[Importance]) -> Plot:
         return absent(
             NAME,
             TITLE,
-            f"Optuna's evaluators cannot rank from {len(search.done)} finished trials: they need {LEAST} "
-            f"or more that differ in their choices and scores.",
+            f"Optuna's evaluators cannot rank choices from {len(search.done)} finished trials: they need "
+            f"{LEAST} or more that differ in their choices and scores.",
         )
     with style.style():
         figure = _draw(shown)
