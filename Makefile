@@ -20,7 +20,7 @@ demo: setup
 	$(BIN)/automl export --best --out exports/demo
 	$(BIN)/automl predict exports/demo docs/seven.png
 
-# Searches come last, and no more than two at once: each is a Ray of its own.
+# Searches come last, and no more than two at once: each starts its own Ray.
 test: setup
 	$(BIN)/python -m pytest --numprocesses 2 --dist loadfile --ignore tests/end_to_end
 	$(BIN)/python -m pytest --numprocesses 2 --dist loadfile tests/end_to_end
@@ -57,7 +57,7 @@ bench-time-ratio: setup
 	$(BIN)/python benchmarks/bench_time_ratio.py
 
 # `bench` on a machine with a GPU and no installation of ours: torch, torchvision, pyarrow and fastai, and
-# timm where it is there. Also writes the line of this GPU in automl/graphs_measured.json.
+# timm where it is there. Also writes the line of this GPU in automl/training/graphs_measured.json.
 bench-gpu:
 	@for name in attention step data packing; do \
 		echo "benchmarks/bench_$$name.py"; PYTHONPATH=. $(PYTHON) benchmarks/bench_$$name.py || exit 1; done

@@ -1,4 +1,16 @@
-"""Attention modules on `(B, C, *spatial)` or `(B, *spatial, C)` features, each the identity when new."""
+"""Attention modules on `(B, C, *spatial)` or `(B, *spatial, C)` features, each the identity when new.
+
+table       The table of attention types
+spec        An attention type with its options, as a placement names it
+gated       The base class: a residual update behind a scalar gate that starts at zero; `Cost`
+ssa         Simple self-attention, and its symmetric variant
+sagan       Self-attention of SAGAN
+decomposed  Decomposed (efficient) attention, linear in the number of positions
+multihead   Multi-head attention over positions
+conv1x1     The control: a gated 1x1 convolution, without attention
+padding     A padding mask for the attention modules inside a model
+errors      `InputError`, for mistakes of the user
+"""
 
 from attention.errors import InputError, unknown
 from attention.gated import Cost, Gated, Layout

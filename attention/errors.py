@@ -1,6 +1,6 @@
-"""What a person can get wrong, said so that they can put it right.
+"""`InputError`, for mistakes of the user.
 
-Every layer raises `InputError` for a mistake in what was asked for: a name that does not exist, a
+Every layer raises `InputError` for a mistake of the user: a name that does not exist, a
 value that cannot work, a file that is not there. The message states the rule, the value and the
 choices. The command line prints it and ends with exit code 2; every other exception is a defect of
 ours and keeps its traceback.
@@ -11,7 +11,7 @@ from difflib import get_close_matches
 
 
 class InputError(ValueError):
-    """A mistake in the input, with a message that a person can act on."""
+    """A mistake in the input, with a message that says how to fix it."""
 
 
 def unknown(kind: str, name: object, choices: Iterable[str]) -> InputError:

@@ -1,7 +1,7 @@
-"""Which positions of a batch are padding, told to the attention modules inside a model.
+"""Passes a padding mask to the attention modules inside a model.
 
-A module at a site is called with the features alone. A model whose inputs differ in length says around the
-part that works at one resolution which of its positions are real:
+A module at a site is called with the features alone. A model whose inputs differ in length sets the mask
+around the part that works at one resolution:
 
     with padding(mask):          # (B, N), at this resolution
         x = self.stage(x)        # every attention in here looks at real positions alone

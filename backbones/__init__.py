@@ -1,4 +1,21 @@
-"""Models, their named sites, and the one function that inserts a placement."""
+"""Models, their named sites, and the one function that inserts a placement.
+
+table       The table of backbones
+xresnet     fastai's xresnets
+resnet1d    A residual network for time series
+lstm        The recurrent baselines: a stacked LSTM and residual bidirectional LSTMs
+larnn       LARNN: an LSTM whose cell attends to its own latest states
+larnn_loop  The loop over time of a LARNN layer
+norm        Batch norm of sequences of different lengths
+ends        Padded sequences: checks of input and mask, last state, mean, reversal
+sites       The sites of any model: where a feature map can be transformed
+insert      The function that inserts a placement
+trace       A forward pass on fake tensors that records what each submodule returns
+channels    Which dimension of a tensor holds the channels
+output      The feature map in what a submodule returns
+example     The example input that a model is traced with
+macs        Counts the multiply-adds of a forward pass
+"""
 
 from backbones.example import Example, call
 from backbones.insert import Placement, gates, insert

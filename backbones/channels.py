@@ -1,18 +1,19 @@
-"""Which dimension of a tensor holds the channels, told by the layers that make it and read it.
+"""Which dimension of a tensor holds the channels, inferred from the layers that make and read it.
 
-The number of dimensions does not tell: features are `(B, C, H, W)` in a ResNet and `(B, H, W, C)` in a Swin
-transformer, `(B, C, T)` in a temporal convolution and `(B, T, C)` in an LSTM. The rule:
+The number of dimensions does not determine it: features are `(B, C, H, W)` in a ResNet and `(B, H, W, C)` in
+a Swin transformer, `(B, C, T)` in a temporal convolution and `(B, T, C)` in an LSTM. The rule:
 
-1. A layer tells. Convolutions, batch, group and instance norms have channels in dimension 1; linear layers,
-   layer norms, embeddings, recurrent layers and `nn.MultiheadAttention` in the last one. So it is with what
-   they return, and with what they read where nothing has told before.
+1. A layer determines it. Convolutions, batch, group and instance norms have channels in dimension 1; linear
+layers,
+   layer norms, embeddings, recurrent layers and `nn.MultiheadAttention` in the last one. This holds for what
+   they return, and for what they read where it is not known yet.
 2. From there the dimension is followed: through permutations, and through reshapes that leave it whole.
    Other functions return it where they took it, if its size is the same.
 3. Where tensors meet, the one with the fewest layers behind it is believed, and what is added is of one
    layout: a residual branch has its channels where the shortcut has them, though an MLP-Mixer's branch ends
    in linear layers along the positions.
 
-Where none of this tells, the dimension is not known, and the tensor is no feature map.
+Where none of this applies, the dimension is not known, and the tensor is no feature map.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -55,7 +56,7 @@ _PARTS = frozenset(  # of these the channels may be a part, or more
 class Channels:
     """The dimension of the channels of each tensor of a forward pass, as far as it is known.
 
-    Tensors are told apart by identity, so they have to live as long as this does.
+    Tensors are distinguished by identity, so they have to live as long as this does.
     """
 
     def __init__(self) -> None:

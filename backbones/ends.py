@@ -1,4 +1,7 @@
-"""For a batch of sequences that differ in length: `mask` is False at padding, which is at the end."""
+"""Padded sequences: checks of input and mask, last state, mean, reversal.
+
+`mask` is False at padding, which is at the end.
+"""
 
 import torch
 from torch import Tensor

@@ -1,4 +1,4 @@
-"""What a model is tried with: an example of its inputs.
+"""The example input that a model is traced with.
 
 It is a tuple of positional arguments, a mapping of keyword arguments or, as most models take one input, that
 input itself: a tensor, or a list of images for a detector.

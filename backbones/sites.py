@@ -3,7 +3,7 @@
 Nothing here knows a particular family. A residual block is a module whose own forward adds two feature
 maps; its branch is the operand with more layers behind it. Blocks that share a parent and a resolution
 form a stage. So `stage1.block2.branch` means the same place in an xresnet, in torchvision's ResNet and
-in a model that nobody here has seen. A model without residual blocks has a site at every submodule
+in any unknown model. A model without residual blocks has a site at every submodule
 that returns a feature map, named by its path.
 
 A feature map is a floating-point tensor with one to three dimensions of positions, whose first dimension is
@@ -53,8 +53,8 @@ def sites(model: nn.Module, example: Example) -> list[Site]:
         `backbones.call`. Only the shapes of tensors matter. The batch is the first dimension of the first
         tensor, or the length of a list of images `(C, H, W)`.
 
-    Where a model goes on by the values of its tensors, as a detector does with the boxes that it has
-    proposed, its sites are those before that.
+    Where a model's control flow depends on the values of its tensors, as a detector does with the boxes that
+    it has proposed, its sites are those before that.
 
     Raises InputError where the model cannot take the example, has positions before the batch, or goes by
     values before its first site.
@@ -71,12 +71,12 @@ def sites(model: nn.Module, example: Example) -> list[Site]:
     paths = _residual_names(run, maps) or {path: path for path in maps}
     if run.stopped and not paths:
         raise InputError(
-            f"no sites can be found on {type(model).__name__}: before its first feature map it goes by the "
-            f"values of its tensors ({run.stopped}); find them on a part of it that does not, such as its "
-            f"backbone"
+            f"no sites can be found on {type(model).__name__}: before its first feature map its control "
+            f"flow depends on values of tensors ({run.stopped}); find sites on a part where it does not, "
+            f"such as its backbone"
         )
-    told = run.example.channels
-    given = _positions(run.example.shape, 1 if told is None and run.example.floating else told)
+    known = run.example.channels
+    given = _positions(run.example.shape, 1 if known is None and run.example.floating else known)
     return [
         Site(
             name=name,

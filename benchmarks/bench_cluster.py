@@ -208,7 +208,7 @@ def main() -> None:
                 summary=lambda: search_summary(plan, scheduler.records, scheduler.rungs),
             )
             scheduler.listeners = [
-                CheckpointRetention(Storage(str(folder)), plan, [], keep=3, told=tracker.update),
+                CheckpointRetention(Storage(str(folder)), plan, [], keep=3, deleted=tracker.update),
                 tracker,
                 progress,
             ]

@@ -54,7 +54,7 @@ def plain_loop() -> float:
 
 
 def our_search() -> float:
-    """Overhead of a trial over the last 90 of 100, so that start-up is apart."""
+    """Overhead of a trial over the last 90 of 100, so that start-up is excluded."""
     settings = Settings(space=f"{__file__}:trivial", trials=TRIALS, subset=0.05, name="overhead")
     result = run_search(settings)
     assert (result.completed, result.errors, result.untracked) == (TRIALS, 0, 0), result

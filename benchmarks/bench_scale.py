@@ -62,7 +62,7 @@ def main() -> None:
         experiment = client.get_experiment_by_name("trivial").experiment_id
         runs, token = 0, None
         while True:
-            page = client.search_runs([experiment], "tags.`automl.trials.trial` LIKE '%'", page_token=token)
+            page = client.search_runs([experiment], "tags.`automl.trial` LIKE '%'", page_token=token)
             runs, token = runs + len(page), page.token
             if not token:
                 break

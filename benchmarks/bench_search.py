@@ -61,7 +61,7 @@ class Goal:
 
 
 def run(goal: Goal, ask: Callable[[], object], step: Callable[[object, int], bool]) -> None:
-    """Two slots in simulated time: `step(trial, epoch)` says whether the trial goes on after that epoch."""
+    """Two slots in simulated time: `step(trial, epoch)` is whether the trial continues after it."""
     goal.begin()
     queue: list[tuple[float, int, object, int]] = []
     count = 0

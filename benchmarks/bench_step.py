@@ -5,7 +5,8 @@ flips, AdamW and label smoothing, each as its documentation has it: fastai with 
 loader and automatic mixed precision in the device's fast type.
 
 On a GPU our loop also runs against itself, with CUDA graphs and step by step. Whether the graphs were right
-and how much faster they are goes into `automl/graphs_measured.json`, by which `--compile auto` decides there.
+and how much faster they are goes into `automl/training/graphs_measured.json`, by which `--compile auto`
+decides there.
 """
 
 import copy

@@ -1,4 +1,11 @@
-"""Where a search runs."""
+"""Where a search runs: Ray, the resources of a trial, the capacity of a cluster.
+
+connect    Connects to the running Ray cluster, or starts a local Ray
+loopback   Makes a local Ray listen on loopback only
+token      Checks whether a cluster accepts the authentication token
+resources  The resources of a trial, and how many trials fit
+capacity   The capacity for trials of a cluster whose nodes come and go
+"""
 
 from cluster.capacity import ClusterCapacity
 from cluster.connect import connect, joins, nodes, wait_for_capacity

@@ -15,10 +15,10 @@ NODE_ID = "ray.io/node-id"  # Ray's own label of each node
 
 
 class ClusterCapacity:
-    """Where there is capacity for trials and how many, asked as often as one likes.
+    """How many trials fit, and on which nodes; cheap to ask often.
 
-    shape: of a trial. most: how many are asked for at once though there is no capacity for them yet, which
-    makes an autoscaler start nodes; None for as many as the capacity allows.
+    shape: of a trial. most: concurrent trials that are requested even beyond the current capacity, which
+    triggers autoscaling; None for as many as the capacity allows.
     """
 
     def __init__(
@@ -56,7 +56,7 @@ class ClusterCapacity:
             self._refresh(now=True)
 
     def leaving(self, node: str) -> bool:
-        """What runs there should go on elsewhere: no trial can, or the owner takes the node back."""
+        """Trials should move to other nodes: none can run here, or the node is being drained."""
         self._refresh()
         return node in self._closed or (node in self._nodes and self._nodes[node].draining)
 

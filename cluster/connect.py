@@ -1,4 +1,4 @@
-"""Reaching Ray: the running cluster when there is one, otherwise a Ray of our own on this machine."""
+"""Connects to the running Ray cluster, or starts a local Ray where there is none."""
 
 import logging
 import os

@@ -1,4 +1,4 @@
-"""A Ray of this machine's own is nobody else's to reach: it listens on loopback alone."""
+"""Makes a local Ray listen on loopback only."""
 
 import os
 import socket

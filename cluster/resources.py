@@ -1,4 +1,4 @@
-"""What a trial takes and how many fit, as pure functions of the cluster's resources."""
+"""The resources of a trial and how many trials fit, as pure functions of the cluster's resources."""
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -36,7 +36,7 @@ class TrialResources:
 
         for name, amount in self.custom.items():
             if name in STANDARD:
-                raise InputError(f"--resource is for a cluster's own resources; {name} is none of them")
+                raise InputError(f"--resource is for custom Ray resources; {name} is a built-in one")
             if not (isfinite(amount) and amount > 0) or (amount > 1 and amount != int(amount)):
                 raise InputError(
                     f"--resource {name} must be a fraction below 1 or a whole number above 0; got {amount:g}"
@@ -70,7 +70,7 @@ def slots(trial: TrialResources, nodes: Collection[Mapping[str, float]]) -> int:
     if total == 0:
         raise InputError(
             f"{shortage(trial, nodes)}. Lower --cpus-per-trial, --gpus-per-trial or --workers-per-trial, or "
-            f"add a node; where nodes come when asked for, --concurrent N asks for N trials' and waits."
+            f"add a node; on an autoscaling cluster, --concurrent N requests capacity for N trials and waits."
         )
     return total
 
@@ -78,8 +78,8 @@ def slots(trial: TrialResources, nodes: Collection[Mapping[str, float]]) -> int:
 def fitting(trial: TrialResources, nodes: Iterable[Mapping[str, float]]) -> int:
     """How many trials fit on `nodes`, each with what it has in all or what is free of it; 0 or more.
 
-    A worker lies on one node; the workers of a trial may lie on several. Ray does not tell on which of a
-    node's GPUs a free fraction lies, so it is taken for one GPU's.
+    A worker runs on one node; the workers of a trial may run on several. Ray does not report which of a
+    node's GPUs a free fraction belongs to, so it is taken for one GPU's.
     """
     return sum(_on_node(trial, node) for node in nodes) // trial.workers
 

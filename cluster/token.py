@@ -1,4 +1,4 @@
-"""Whether a cluster lets us in. Ray itself tries for 15 seconds and then says nothing of tokens."""
+"""Checks the authentication token: Ray itself tries for 15 seconds, and its error does not name the token."""
 
 import grpc
 from ray._private.gcs_utils import create_gcs_channel

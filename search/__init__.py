@@ -1,22 +1,22 @@
-"""Everything that decides what to try next.
+"""Decides what is tried next: configurations, search spaces, samplers, pruning, the study, Ray Tune.
 
 config            The configuration of one trial
 serialise         Dataclasses as JSON, and back
-loading           Objects of one's own: `file.py:name` and `package.module:name`
-metric            What a score is: which way is better, and how people tell it
-record            What is known of a trial, what it reports, and who wants to hear of it
-spaces            Search spaces: their table, and loading one's own
+loading           Loads user-defined objects: `file.py:name` and `package.module:name`
+metric            A metric: its direction, its unit, and how it is displayed
+record            The record of a trial, its reports, and the callbacks on trial events (`Listener`)
+spaces            Search spaces: their table, and loading user-defined ones
 image_spaces      The built-in spaces of images
 sensor_spaces     The built-in spaces of sensors
-choices           What spaces are made of: drawing a placement and drawing hyperparameters
-given             What a space gives instead of drawing it, checked
+choices           Building blocks of spaces: draws a placement, draws hyperparameters
+given             Checks the parameters that a space fixes: `baseline`, `published`, `plain`
 size              How large a space is, estimated from draws
-samplers          The samplers a search can be led by: Optuna's, or one's own
+samplers          The samplers: Optuna's, or user-defined ones
 halving           Asynchronous successive halving
 study             The Optuna study of a search: one file in its folder
-journal           Optuna's journal in a file that one process writes
-trial_scheduler   The trials of a study as they run
-search_scheduler  What a search decides: what is tried next and what is pruned
-fixed_scheduler   Trials that are known beforehand, in order
-tuner             The scheduler on Ray Tune
+journal           Optuna's journal storage with a single writer
+trial_scheduler   Runs the trials of a study: their state, reports and ends
+search_scheduler  The scheduler of a search: what is tried next and what is pruned
+fixed_scheduler   The scheduler of a fixed list of trials, for confirmations
+tuner             Runs the scheduler on Ray Tune; restarts trials whose process died (RETRIES)
 """

@@ -1,4 +1,4 @@
-"""What spaces are made of: drawing a placement and drawing hyperparameters from an Optuna trial."""
+"""Building blocks of spaces: draws a placement and hyperparameters from an Optuna trial."""
 
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -54,8 +54,8 @@ def placement(trial: optuna.Trial, sites: Sequence[Site], *, most: int = 3, pref
     """Up to `most` modules of any type at different `sites`.
 
     Sites are drawn in ascending order, each above the one before, so that a placement has exactly one
-    name: no site comes twice and no order of the same modules is a choice of its own.
-    `prefix` keeps apart the parameters of backbones whose sites differ.
+    name: no site comes twice and no order of the same modules is a separate choice.
+    `prefix` separates the parameters of backbones whose sites differ.
     """
     modules = trial.suggest_int("modules", 0, min(most, len(sites)))
     chosen: dict[str, Spec] = {}
@@ -88,7 +88,7 @@ def attention(trial: optuna.Trial, i: int, channels: int) -> Spec:
 def training(trial: optuna.Trial, *, epochs: int) -> ImageTraining:
     """Optimiser, schedule and regularisation for `epochs` epochs."""
     optimizer: Optimizer = trial.suggest_categorical("optimizer", ["adamw", "sgd"])  # type: ignore[assignment]
-    # The two optimisers' scales are orders of magnitude apart, so each has parameters of its own.
+    # The two optimisers' scales are orders of magnitude apart, so each has separate parameters.
     if optimizer == "adamw":
         learning_rate = trial.suggest_float("adamw.learning_rate", 3e-4, 3e-2, log=True)
         weight_decay = trial.suggest_float("adamw.weight_decay", 1e-4, 3e-1, log=True)

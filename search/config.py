@@ -36,7 +36,7 @@ class Data:
 
 @dataclass(frozen=True, kw_only=True)
 class ImageData(Data):
-    """Images. size: side of the squares in pixels. source: `folder` for images of one's own."""
+    """Images. size: side of the squares in pixels. source: `folder` for user images."""
 
     source: str = "digits"
     size: int = 32
@@ -127,8 +127,8 @@ class ImageTraining(ClassificationTraining):
 class TaskConfigs:
     """The types of a task's configuration.
 
-    dimensions: of the inputs of backbones that fit the task; None for a task that makes its models by itself,
-        with a `model` of its own type, whose `problems` know what may stand there.
+    dimensions: of the inputs of backbones that fit the task; None for a task that makes its own models,
+        with a custom `model` type, whose `problems` check its values.
     """
 
     data: type[Data]
@@ -137,7 +137,7 @@ class TaskConfigs:
     model: type[Model] = Model
 
 
-# A task of one's own, `file.py:Class`, has such a value as its attribute `configs`.
+# A user-defined task, `file.py:Class`, has such a value as its attribute `configs`.
 TASK_CONFIGS: Mapping[str, TaskConfigs] = {
     "image-classification": TaskConfigs(data=ImageData, training=ImageTraining, dimensions=2),
     "sequence-classification": TaskConfigs(data=SequenceData, training=ClassificationTraining, dimensions=1),
@@ -217,7 +217,7 @@ class TrialConfig:
         return from_json(cls, value, "configuration")
 
     def __reduce__(self) -> Any:
-        """Pickled as JSON: the types of a task of one's own lie in a file that is not a module elsewhere."""
+        """Pickled as JSON: the types of a user-defined task are in a file, not in a module."""
         return TrialConfig.from_json, (self.to_json(),)
 
     def change(self, **parts: Mapping[str, Any] | Any) -> "TrialConfig":

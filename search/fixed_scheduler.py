@@ -1,4 +1,4 @@
-"""Trials that are known beforehand, in order: a list in the place of a search."""
+"""The scheduler of a fixed list of trials, for confirmations."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -13,7 +13,7 @@ from search.trial_scheduler import Plan, TrialScheduler
 
 @dataclass(frozen=True, kw_only=True)
 class PlannedTrial:
-    """A trial to come. arm: what it is a repetition of; its configuration has a seed of its own."""
+    """A trial to come. arm: what it is a repetition of; its configuration has another seed."""
 
     arm: str
     role: Role
@@ -52,12 +52,12 @@ class FixedScheduler(TrialScheduler):
 
     @property
     def unfinished(self) -> bool:
-        """Some trials of an earlier run wait to go on."""
+        """Some trials of an earlier run are still to be resumed."""
         return bool(self._unfinished)
 
     @property
     def left(self) -> int:
-        """How many trials are still to begin or to go on."""
+        """How many trials are still to be started or resumed."""
         return len(self._unfinished) + len(self._waiting())
 
     def ask(self) -> TrialRecord | None:

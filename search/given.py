@@ -1,4 +1,4 @@
-"""What a space gives instead of drawing it, checked: of a value out of its range Optuna only warns."""
+"""Checks the parameters that a space fixes (`baseline`, `published`, `plain`); Optuna only warns."""
 
 from collections.abc import Mapping
 from contextlib import suppress

@@ -1,20 +1,20 @@
-"""Asynchronous successive halving: at each rung, the best third of those that have come so far goes on.
+"""Asynchronous successive halving: at each rung, the best third of the trials so far continues.
 
-A trial that does not is stopped at once and for good. This is the stopping variant, which Ray Tune has too;
-the paper's own promotes: trials pause at a rung, and go on when they are among its best third.
+A trial that does not is stopped and never resumed. This is the stopping variant, which Ray Tune has too;
+the paper's variant promotes: trials pause at a rung, and resume when they are among its best third.
 
 Source: L. Li et al., A System for Massively Parallel Hyperparameter Tuning (2018), arXiv 1810.05934,
 algorithm 2; with several objectives a trial is as good as the number of trials on better Pareto fronts is
 small (R. Schmucker et al., Multi-objective Asynchronous Successive Halving (2021), arXiv 2106.12639).
 
 Ray's ASHAScheduler does the same for one objective, but keeps its rungs to itself and under Ray's own
-names of the trials; these are rebuilt from the study when a search goes on after a crash.
+names of the trials; these are rebuilt from the study when a search is resumed after a crash.
 """
 
 from collections.abc import Sequence
 from math import ceil
 
-# At each rung the best third goes on.
+# At each rung the best third continues.
 REDUCTION = 3
 
 Score = Sequence[float]  # the larger the better, each
@@ -45,7 +45,7 @@ class Rungs:
         self._tables: list[dict[str, dict[int, Score]]] = [{} for _ in self.milestones]
 
     def enter(self, number: int, group: str, resource: float, score: Score) -> bool | None:
-        """Whether a trial that has come to `resource` goes on; None where it has come to no new rung."""
+        """Whether a trial that has reached `resource` continues; None where it has reached no new rung."""
         decision = None
         for milestone, table in zip(self.milestones, self._tables, strict=True):
             scores = table.setdefault(group, {})

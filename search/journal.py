@@ -1,11 +1,11 @@
-"""Optuna's journal in a file that one process writes, a step of a search at a time.
+"""Optuna's journal storage with a single writer, which appends a step of a search at a time.
 
 The file is the one that Optuna's own `JournalFileBackend` makes and reads: a line of JSON for each change.
 That backend locks, appends and waits for the disk for each of them: some 25 changes of a trial of ten epochs,
 16 ms on a local disk. Here, where the search has locked its folder already, what belongs together is one
 write (2 ms a trial), so that a kill leaves no half of a step; a write that fails leaves no half line; and
-nobody waits for the disk: what is written outlives the process at once, and the machine within a second.
-docs/decisions/0012-a-journal-of-our-own.md says why it is our own.
+there is no wait for the disk: a write survives the process at once, and a crash of the machine after
+a second. docs/decisions/0012-a-journal-of-our-own.md says why it is our own.
 """
 
 import json
@@ -58,8 +58,8 @@ class Journal(BaseJournalBackend):
             change: dict[str, Any] = json.loads(line)
         except ValueError as error:
             raise InputError(
-                f"line {number + 1} of {self.path} is damaged ({error}); bring back a copy of the file, or "
-                f"delete this line and all after it to go on from there"
+                f"line {number + 1} of {self.path} is damaged ({error}); restore a copy of the file, or "
+                f"delete this line and all after it to resume from there"
             ) from error
         return change
 

@@ -1,4 +1,4 @@
-"""Objects of a person's own by their name: `file.py:name` or `package.module:name`."""
+"""Loads user-defined objects by name: `file.py:name` or `package.module:name`."""
 
 import importlib
 import importlib.util
@@ -67,7 +67,7 @@ def _run(file: Path, changed: int, size: int) -> Any:
 
 
 def load_module(name: str) -> Any:
-    """A module of a person's own, which may lie in the current folder."""
+    """A user's module, which may be in the current folder."""
     if str(Path.cwd()) not in sys.path:
         sys.path.insert(0, str(Path.cwd()))
     return importlib.import_module(name)

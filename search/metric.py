@@ -1,4 +1,4 @@
-"""What a score is: which way is better, and how people tell it."""
+"""A metric: its direction, its unit, and how it is displayed."""
 
 from dataclasses import dataclass
 from typing import Literal
@@ -11,11 +11,11 @@ class Metric:
     """The metric by which a task's models are compared.
 
     name: its key in a record of metrics. maximize: whether more of it is better.
-    scale: what a value is multiplied with before it is told. unit: of such a value, `%`. gap: of a difference
+    scale: what a value is multiplied by for display. unit: of such a value, `%`. gap: of a difference
         of two, `points`; the unit where not given.
     margin: the least difference that matters where none is given, in the unit of a difference.
-    noise: `binomial` where it is the share of inputs that are answered right, so that it is known how far a
-        finite test set may mislead; `unknown` where only repetitions tell.
+    noise: `binomial` where it is an accuracy, so that the error from a finite test set is known; `unknown`
+        where only repetitions show the noise.
     """
 
     name: str

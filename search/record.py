@@ -1,4 +1,4 @@
-"""What is known of a trial, what it reports, and who wants to hear of it."""
+"""The record of a trial, its reports, and the callbacks on trial events (`Listener`)."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -26,8 +26,8 @@ class Role(StrEnum):
     """Why a trial is tried.
 
     In a search: the plain backbone and its tuning, a paper's proposal, the sampler's choice. In a
-    confirmation: the best of a search against that baseline, beside a 1x1 convolution, a placement by
-    chance, and the winner without one of its modules.
+    confirmation: the best of a search against that baseline, beside a 1x1 convolution, a random
+    placement, and the winner without one of its modules.
     """
 
     BASELINE = "baseline"
@@ -41,13 +41,13 @@ class Role(StrEnum):
 
 @dataclass(frozen=True, kw_only=True)
 class Report:
-    """What a trial says after each epoch.
+    """What a trial reports after each epoch.
 
-    It says everything so far, so that whoever missed a report has it from the next one.
+    It is cumulative, so that a lost report is made up for by the next one.
 
     history: one record of metrics an epoch, from the first on.
     profile: what was measured before training: parameters, MACs, memory, latency, time ratio.
-    device: what it trains on, by name, told with the profile.
+    device: what it trains on, by name, reported with the profile.
     finished: the budget is used up.
     infeasible: why the configuration cannot be trained. violations: by how much, for each limit.
     error, traceback: of a crash.
@@ -76,8 +76,8 @@ class TrialRecord:
 
     history: one record of metrics an epoch.
     profile: what was measured before training. device: on which it was, by name, and where it trained first.
-    reason: why it is infeasible or failed. traceback: of an error of its own.
-    arm: of a confirmation, what it is a repetition of, with a seed of its own.
+    reason: why it is infeasible or failed. traceback: of an error in the trial's code.
+    arm: of a confirmation, what it is a repetition of, with another seed.
     """
 
     number: int
@@ -100,7 +100,7 @@ class TrialRecord:
 
     @property
     def folder(self) -> str:
-        """Where its checkpoint lies, below the search's folder."""
+        """The folder of its checkpoint, below the search's."""
         return f"{TRIALS_FOLDER}/{self.number:04d}"
 
     def has(self, name: str) -> bool:
@@ -118,10 +118,10 @@ def where(config: TrialConfig) -> str:
 
 
 class Listener:
-    """Hears of trials, in the process that drives the search. What it does not override it ignores."""
+    """Callbacks on trial events, in the process that drives the search. The defaults do nothing."""
 
     def started(self, trial: TrialRecord) -> None:
-        """It runs. A trial that goes on after its process died starts again."""
+        """The trial runs. Called again when it restarts after its process died."""
 
     def reported(self, trial: TrialRecord) -> None:
         """The last record of `trial.history` is new."""

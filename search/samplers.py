@@ -1,4 +1,4 @@
-"""The samplers a search can be led by: Optuna's, or anybody's `package.module:Sampler`."""
+"""The samplers: Optuna's, or a user-defined `package.module:Sampler`."""
 
 from collections.abc import Callable, Mapping, Sequence
 

@@ -1,4 +1,4 @@
-"""What a search decides: what is tried next and what is pruned."""
+"""The scheduler of a search: what is tried next and what is pruned."""
 
 import json
 from collections import Counter
@@ -34,7 +34,7 @@ class SearchScheduler(TrialScheduler):
 
     adjust: applied to every configuration the space draws, for what the command line overrides.
     forecast: by how much a configuration would violate each limit, as far as that is known before it is
-        tried; one that would is told to the sampler and drawn anew.
+        tried; one that would is passed to the sampler as infeasible and drawn anew.
     """
 
     def __init__(
@@ -88,7 +88,7 @@ class SearchScheduler(TrialScheduler):
     def ask(self) -> TrialRecord | None:
         """The next trial, first those that an earlier run left open; None when there is none.
 
-        Raises InputError for what a person's own space does wrong.
+        Raises InputError for errors of a user-defined space.
         """
         if self.closing or self.all_infeasible:
             return None
@@ -101,7 +101,7 @@ class SearchScheduler(TrialScheduler):
             role, fixed = (Role.CANDIDATE, None) if attempt else self._next()
             if fixed is not None:
                 self._drawn.enqueue_trial(dict(fixed))
-            # A sampler that draws one place again and again is helped on by chance.
+            # A sampler that keeps drawing the same point gets a random one.
             self._drawn.sampler = self._sampler if attempt < REDRAWS // 2 else self._chance
             trial = self._drawn.ask()
             try:

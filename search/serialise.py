@@ -1,7 +1,7 @@
 """Dataclasses as JSON, and back.
 
-Reading refuses unknown keys and reports all that is wrong at once, because a person who mends one mistake at
-a time mends them after one long wait each. A class may have a form of its own, as methods `to_json` and
+Reading refuses unknown keys and reports all that is wrong at once, because fixing one mistake at a time
+costs a long wait for each. A class may have a custom form, as methods `to_json` and
 `from_json`; a part may have `problems()`, which yields what is wrong with its values; and a class method
 `json_types(value)` gives the types of fields that depend on other ones.
 """
@@ -37,7 +37,7 @@ def to_json(value: Any) -> Any:
 
 
 def fields_to_json(value: Any) -> dict[str, Any]:
-    """Of a dataclass, whether or not it has a form of its own."""
+    """Of a dataclass, whether or not it has a custom form."""
     return {field.name: to_json(getattr(value, field.name)) for field in fields(value)}
 
 

@@ -1,4 +1,4 @@
-"""Search spaces: pure functions from an Optuna trial to a TrialConfig, built in or a person's own."""
+"""Search spaces: pure functions from an Optuna trial to a TrialConfig, built in or user-defined."""
 
 import hashlib
 import json
@@ -46,7 +46,7 @@ class Space:
     as_baseline: Callable[[TrialConfig], TrialConfig] = without_attention
 
     def __call__(self, trial: optuna.Trial) -> TrialConfig:
-        """`draw`, with what a person's own function can get wrong as an InputError."""
+        """`draw`, with errors of a user-defined function as an InputError."""
         try:
             config = self.draw(trial)
         except (optuna.TrialPruned, InputError):
@@ -180,7 +180,7 @@ SPACES: Mapping[str, Space] = {
 def load(name: str) -> Space:
     """The space called `name`: one of the table, `file.py:function` or `package.module:function`.
 
-    A function of one's own may carry attributes of a Space: `baseline`, `published` (a list), `plain` and
+    A user-defined function may have the attributes of a Space: `baseline`, `published` (a list), `plain` and
     `as_baseline`;
     without them trial 0 and the trials that tune the baseline draw with `modules` = 0. Raises InputError
     when there is no such space or it cannot be loaded.

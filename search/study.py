@@ -23,8 +23,8 @@ from search.record import Metrics, Role, State, TrialRecord
 
 STUDY_FILE = "study.journal"
 
-# User attributes of a trial. LIKE marks trials of another search that this one learns from; of the study
-# itself, it holds the parameters that are tried first.
+# User attributes of a trial. WARM_START marks trials of another search that this one learns from; of the
+# study itself, it holds the parameters that are tried first.
 CONFIG, ROLE, PROFILE, DEVICE, REASON = "config", "role", "profile", "device", "reason"
 EPOCH = "epoch:"  # and its number: the metrics of an epoch
 PRUNED, WARM_START, ARM = "pruned", "warm_start", "arm"
@@ -49,7 +49,7 @@ def open_study(folder: Path, *, name: str) -> optuna.Study:
 
 
 def resume_study(folder: Path, *, name: str) -> optuna.Study:
-    """The study called `name` in `folder`, to go on with, by the one process that writes it.
+    """The study called `name` in `folder`, to resume, by the one process that writes it.
 
     Raises KeyError when the file has none.
     """

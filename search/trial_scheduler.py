@@ -1,11 +1,11 @@
-"""The trials of a study as they run: what is on disk of them, what they report, and how they end.
+"""Runs the trials of a study: what is stored of them, what they report, and how they end.
 
 It knows Optuna and nothing of Ray: `search.tuner` runs it on a cluster, a benchmark replays it on a table.
-What is tried is for others to say: a search (`search.search_scheduler`) or a list (`search.fixed_scheduler`).
+Subclasses decide what is tried: a search (`search.search_scheduler`) or a list (`search.fixed_scheduler`).
 
-Ray's own OptunaSearch tells a trial that ASHA has stopped as complete, with the score it had then, and the
-sampler then compares epoch 3 with epoch 50. Here such a trial is PRUNED with its intermediate values,
-one that could not be trained violates a constraint by as much as was measured, and a crash is FAIL.
+Ray's own OptunaSearch reports a trial that ASHA has stopped as complete, with the score it had then, so that
+the sampler compares epoch 3 with epoch 50. Here such a trial is PRUNED with its intermediate values, one that
+could not be trained violates a constraint by as much as was measured, and a crash is FAIL.
 """
 
 from abc import ABC, abstractmethod
@@ -90,7 +90,7 @@ class TrialScheduler(ABC):
         self.listeners = list(listeners)
         self.closing = False
         self.records: dict[int, TrialRecord] = {}
-        # The open trials, each in the study and wherever else it is told of.
+        # The open trials, each in the study and in the sampler's study.
         self._open: dict[int, list[tuple[optuna.Study, optuna.Trial]]] = {}
         self._unfinished: deque[int] = deque()
         self._recent: deque[str | None] = deque(maxlen=REPEATED_FAILURES)  # how the last trials failed
@@ -115,7 +115,7 @@ class TrialScheduler(ABC):
     def _recover(
         self, trial: FrozenTrial, record: TrialRecord, others: Sequence[tuple[optuna.Study, int]] = ()
     ) -> None:
-        """Take in a trial of an earlier run. others: its number in other studies that are told of it."""
+        """Take in a trial of an earlier run. others: its number in other studies that record it."""
         if record.state is State.RUNNING:
             pairs = ((self.study, trial.number), *others)
             self._open[record.number] = [(study, open_trial(study, number)) for study, number in pairs]
@@ -157,22 +157,22 @@ class TrialScheduler(ABC):
             listener.started(self.records[number])
 
     def report(self, number: int, report: Report) -> bool:
-        """Take in what is new in a report, and say whether the trial goes on."""
+        """Record what is new in a report, and return whether the trial continues."""
         record = self.records[number]
         if number not in self._open:
             return False
         mine = self._open[number][0][1]
         new = report.history[len(record.history) :]
-        told: dict[str, Any] = {}
+        pending: dict[str, Any] = {}
         if report.profile and not record.profile:
             record.profile, record.device = dict(report.profile), report.device
-            told = {PROFILE: record.profile, **({DEVICE: record.device} if record.device else {})}
+            pending = {PROFILE: record.profile, **({DEVICE: record.device} if record.device else {})}
         goes_on = not report.last
         for metrics in new:
             record.history.append(dict(metrics))
             with at_once(self.study):
-                while told:
-                    mine.set_user_attr(*told.popitem())
+                while pending:
+                    mine.set_user_attr(*pending.popitem())
                 mine.set_user_attr(f"{EPOCH}{len(record.history)}", record.history[-1])
                 self._tell_value(record)
                 decision = self._enter(record)
@@ -181,8 +181,8 @@ class TrialScheduler(ABC):
                     mine.set_user_attr(PRUNED, True)
             for listener in self.listeners:
                 listener.reported(record)
-        while told:  # of one that has learned nothing
-            mine.set_user_attr(*told.popitem())
+        while pending:  # of one that has learned nothing
+            mine.set_user_attr(*pending.popitem())
         return goes_on
 
     def _tell_value(self, record: TrialRecord) -> None:
@@ -216,7 +216,7 @@ class TrialScheduler(ABC):
             if record.reason is not None:
                 pairs[0][1].set_user_attr(REASON, record.reason)
             for study, trial in pairs:
-                # A search whose writing ended right here has told some of it before.
+                # A search whose writing ended right here has recorded some of it before.
                 for key in constraints.keys() - trial.constraints.keys():
                     trial.set_constraint(key, constraints[key])
                 study.tell(trial, values, state=_STATES[state])
@@ -239,7 +239,7 @@ def _outcome(report: Report | None, error: str | None) -> tuple[State, str | Non
     if error is None and report is not None:
         error = report.error
     if error is not None or report is None:
-        return State.ERROR, error or "the trial's process ended without a word"
+        return State.ERROR, error or "the trial's process ended without a report"
     if report.infeasible is not None:
         return State.INFEASIBLE, report.infeasible
     return (State.COMPLETE if report.finished else State.PRUNED), None

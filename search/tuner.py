@@ -1,4 +1,7 @@
-"""The scheduler on Ray Tune: its trials run in actors, wherever there is capacity."""
+"""Runs the scheduler on Ray Tune: trials run in actors, wherever there is capacity.
+
+Trials whose process died are restarted here (RETRIES), and not by Tune.
+"""
 
 import os
 from collections import deque
@@ -21,7 +24,7 @@ REPORT = "report"  # in a result of Tune's: the trial's Report
 AWS = {"AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY", "AWS_SECURITY_TOKEN", "AWS_SESSION_TOKEN"}
 NODE = "node"  # and the id of the node that it runs on, where that is one
 LABELS = "labels"  # in what a trial's process is sent: of the nodes that may run it, as Ray selects them
-RETRIES = 3  # times in a row that a trial goes on from one epoch after its process died
+RETRIES = 3  # restarts of a trial from the same epoch after its process died
 
 Assignment = Mapping[str, Any]
 
@@ -39,7 +42,7 @@ class Capacity(Protocol):
         """No trial can run on this node."""
 
     def leaving(self, node: str) -> bool:
-        """What runs there should go on elsewhere. Asked after each epoch."""
+        """Trials should move to other nodes. Asked after each epoch."""
 
     def lost(self, node: str) -> bool:
         """It is the node's fault when a process there has died."""
@@ -61,12 +64,12 @@ def run_trials(
     """Run the scheduler's trials, as many at a time as there is capacity for, until it has no more.
 
     trainable: an actor class that reports an epoch a step and is reused from trial to trial, or a function
-        that does so in processes of its own. Each result holds a `Report` as `report`. It finds by itself
+        that does so in separate processes. Each result holds a `Report` as `report`. It finds by itself
         what an earlier process of the same trial has left.
     assign: what is sent to a trial's process.
     resources: that it takes, in Ray's names.
-    folder: for Tune's own files, which nobody needs afterwards.
-    stop: asked all the time. When it says so, everything is left as it stands, for another run to go on with.
+    folder: for Tune's own files, which are not needed afterwards.
+    stop: polled. When it returns True, the run ends at once, and another run can resume it.
     """
     os.environ["TUNE_DISABLE_STRICT_METRIC_CHECKING"] = "1"  # what is infeasible has no score
     os.environ["TUNE_DISABLE_AUTO_CALLBACK_LOGGERS"] = "1"  # MLflow has the metrics
@@ -74,7 +77,7 @@ def run_trials(
     os.environ["TUNE_GLOBAL_CHECKPOINT_S"] = "1e9"  # the study is the state
     os.environ["TUNE_MAX_PENDING_TRIALS_PG"] = "1000000"  # `capacity` limits them
     os.environ["RAY_AIR_NEW_OUTPUT"] = "0"  # the new one prints a banner at any verbosity
-    # Ray logs what it gives a process so, for all to read; nodes have credentials of their own.
+    # Ray logs what it gives a process so, for all to read; nodes have their own credentials.
     class_cache.ENV_VARS_TO_PROPAGATE -= AWS
     bridge = _Bridge(scheduler, capacity)
     tuner = tune.Tuner(
@@ -124,8 +127,8 @@ class _InDriver:
 class _Bridge(_InDriver):
     """The scheduler, and its number of each of Tune's trials.
 
-    What goes on after its process died is another trial to Tune, which loses one of its own that dies while
-    it takes over the process of another.
+    A restarted trial is another trial to Tune, which would lose a trial that dies while it takes over the
+    process of another.
 
     live: Tune's trials that have not ended.
     """
@@ -140,7 +143,7 @@ class _Bridge(_InDriver):
         self._over = False
 
     def next(self, trial_id: str) -> TrialRecord | None:
-        """The next trial to run, which Tune calls `trial_id`, first those that are to go on."""
+        """The next trial to run, which Tune calls `trial_id`, first those to be restarted."""
         record = self.scheduler.records[self._again.popleft()] if self._again else self._ask()
         if record is not None:
             self.live.add(trial_id)
@@ -153,7 +156,7 @@ class _Bridge(_InDriver):
         return record
 
     def report(self, trial_id: str, report: Report) -> bool:
-        """Take in a report, and say whether the trial goes on."""
+        """Record a report, and return whether the trial continues."""
         number = self.numbers[trial_id]
         known = len(self.scheduler.records[number].history)
         if len(report.history) > known:
@@ -161,12 +164,12 @@ class _Bridge(_InDriver):
         return self.scheduler.report(number, report)
 
     def move(self, trial: TuneTrial) -> None:
-        """End the trial's process, so that it goes on in another, and no other trial takes this one over."""
+        """End the trial's process, so that the trial restarts in another one; the process is not reused."""
         self._moved.add(trial.trial_id)
         ray.kill(trial.temporary_state.ray_actor)
 
     def crashed(self, trial: TuneTrial) -> None:
-        """The trial's process died: it goes on, unless that has become a habit and no node's fault."""
+        """The trial's process died: restart it, unless it has died too often on nodes that are not lost."""
         number = self.numbers[trial.trial_id]
         if trial.trial_id not in self._moved:
             nodes = self._crashes.setdefault(number, [])
@@ -193,7 +196,7 @@ class _Searcher(_InDriver, tune.search.Searcher):
         self.bridge, self.assign, self.stop = bridge, assign, stop
 
     def suggest(self, trial_id: str) -> dict[str, Any] | str | None:
-        if self.stop():  # while nothing runs, Tune asks nobody else
+        if self.stop():  # while nothing runs, Tune asks nothing else
             return str(self.FINISHED)
         if len(self.bridge.live) >= self.bridge.capacity.slots():
             return None
@@ -268,7 +271,7 @@ def _dead_actor(trial: TuneTrial) -> str | None:
 
 
 class _Stopper(_InDriver, tune.Stopper):
-    """Ends the run when it is told to, or when trial after trial fails for one and the same reason."""
+    """Ends the run when `stop` says so, or when trials keep failing for the same reason."""
 
     def __init__(self, scheduler: TrialScheduler, stop: Callable[[], bool]) -> None:
         self.scheduler, self.stop = scheduler, stop

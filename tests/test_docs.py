@@ -23,7 +23,7 @@ def commands():
             if line.startswith("    automl ") or line.startswith("automl "):
                 yield document, line.strip()
             elif "python -m automl.search" in line and not line.startswith("`"):
-                yield document, "automl search" + line.partition("automl.search.run")[2]
+                yield document, "automl search" + line.partition("automl.search")[2]
             elif line.startswith("    ray ") and "automl search " in line:
                 yield document, "automl search " + line.partition("automl search ")[2]
             elif line.startswith("    sbatch ") and "slurm.sh " in line:

@@ -42,11 +42,11 @@ def test_the_application_re_exports_nothing():
     assert not (ROOT / "automl" / "__init__.py").read_text().strip()
 
 
-@pytest.mark.parametrize("package", PACKAGES)
-def test_a_table_of_contents_is_complete(package):
+@pytest.mark.parametrize("package", sorted(set(PACKAGES) - {"automl"}))  # which is empty, see above
+def test_a_package_lists_its_modules(package):
     folder = ROOT / package.replace(".", "/")
     contents = ast.get_docstring(ast.parse((folder / "__init__.py").read_text())) or ""
     listed = set(re.findall(r"^(\w+)  +\S", contents, re.M))
     there = {file.stem for file in folder.glob("*.py")}
     there |= {file.parent.name for file in folder.glob("*/__init__.py")}
-    assert not listed or listed - {"__main__"} == there - {"__init__", "__main__"}
+    assert listed - {"__main__"} == there - {"__init__", "__main__"}

@@ -1,6 +1,6 @@
 """The command line: each command's options and what it prints, and the small commands themselves.
 
-main             The commands, and what becomes of an error
+main             The commands, and how errors are reported
 options          The options that several commands share
 search_command   `automl search`
 confirm_command  `automl confirm` and `automl compare`
@@ -9,10 +9,10 @@ train_command    `automl train`
 export_command   `automl export` and `automl predict`
 folder_commands  `automl status`, `searches`, `remove` and `sync`
 space_commands   `automl spaces` and `automl sites`
-preview          What a search would cost and could find, before it is started: `automl search --dry-run`
-remove           Deleting a search with all that it keeps
-searches         The searches of a storage, each in a line
-sites            The sites of a backbone and what each attention would cost there
-status           How a search stands, read from its folder: beside the process that runs it, or after its end
-sync             Bringing MLflow to where a search's study stands
+preview          Estimates the cost and power of a search before it is started: `automl search --dry-run`
+remove           Deletes a search with its checkpoints
+searches         Lists the searches of a storage
+sites            Lists the sites of a backbone with the cost of each attention there
+status           The state of a search, read from its folder while it runs or after its end
+sync             Writes to MLflow what it lacks of a search's study
 """

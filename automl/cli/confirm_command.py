@@ -13,26 +13,26 @@ if TYPE_CHECKING:
 
 
 def confirm(
-    search: Annotated[str | None, typer.Option(help="Its name; the latest search if not given.")] = None,
-    top: Annotated[int | None, typer.Option(help="Finalists.", show_default="3")] = None,
-    seeds: Annotated[int | None, typer.Option(help="Of each arm.", show_default="10")] = None,
+    search: Annotated[
+        str | None, typer.Option(help="Name of the search; the latest one if not given.")
+    ] = None,
+    top: Annotated[int | None, typer.Option(help="Number of finalists.", show_default="3")] = None,
+    seeds: Annotated[int | None, typer.Option(help="Seeds of each arm.", show_default="10")] = None,
     margin: Annotated[
         float | None,
         typer.Option(help="Least difference that matters, in the metric's unit.", show_default="the task's"),
     ] = None,
     sequential: Annotated[
-        bool | None, typer.Option("--sequential", help="Stop adding seeds when the question is decided.")
+        bool | None, typer.Option("--sequential", help="Group-sequential: stop once the verdict is decided.")
     ] = None,
     ablate: Annotated[
         bool, typer.Option("--ablate", help="Train the winner without each of its modules, too.")
     ] = False,
-    again: Annotated[
-        bool, typer.Option("--again", help="A new confirmation, on seeds that none has used.")
-    ] = False,
+    again: Annotated[bool, typer.Option("--again", help="A new confirmation, on unused seeds.")] = False,
     storage: StorageOption = "searches",
     as_json: Json = False,
 ) -> None:
-    """Train finalists and the tuned baseline with fresh seeds, and say whether they are better."""
+    """Train finalists and the tuned baseline with fresh seeds, and test whether they are better."""
     from automl.confirm.run import run_confirm
 
     result = run_confirm(
@@ -70,7 +70,7 @@ def _print_confirm(result: "ConfirmResult", storage: str) -> None:
         print(f"warning   MLflow lacks a part of this; when it answers again: {sync}")
     if not verdict.complete:
         go_on = command("confirm --search", result.search, storage)
-        print(f"go on     {go_on}  (what went wrong is in {result.folder})")
+        print(f"resume    {go_on}  (errors are in {result.folder})")
     print(f"next      {command('report --search', result.search, storage)}")
 
 

@@ -14,7 +14,9 @@ def export(
     best: Annotated[
         bool, typer.Option("--best", help="The confirmed winner of a search, or else its best trial.")
     ] = False,
-    search: Annotated[str | None, typer.Option(help="Its name; the latest search if not given.")] = None,
+    search: Annotated[
+        str | None, typer.Option(help="Name of the search; the latest one if not given.")
+    ] = None,
     run: Annotated[str | None, typer.Option(help="An MLflow run's id instead.")] = None,
     storage: StorageOption = "searches",
     quantize: Annotated[

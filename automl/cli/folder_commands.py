@@ -1,4 +1,4 @@
-"""`automl status`, `searches`, `remove` and `sync`: what is done with the folders of searches."""
+"""`automl status`, `searches`, `remove` and `sync`: commands on the folders of searches."""
 
 import json
 import sys
@@ -16,7 +16,7 @@ def status(
     storage: StorageOption = "searches",
     as_json: Json = False,
 ) -> None:
-    """Say how a search stands, from any terminal or machine that sees its folder."""
+    """Show the state of a search, from any terminal or machine that sees its folder."""
     from automl.cli.status import read_status
 
     found = read_status(name, storage)
@@ -27,7 +27,7 @@ def status(
 
 
 def searches(storage: StorageOption = "searches", as_json: Json = False) -> None:
-    """List the searches of a storage, the one that was worked on last first."""
+    """List the searches of a storage, the last used first."""
     from automl.cli.searches import list_searches, searches_table
 
     found = list_searches(storage)
@@ -49,21 +49,21 @@ def remove(
     if not yes:
         if not sys.stdin.isatty():
             raise InputError(
-                f"automl remove asks on a terminal, and there is none; give --yes to delete {name}"
+                f"automl remove asks for confirmation, and there is no terminal; give --yes to delete {name}"
             )
         if not typer.confirm(f"Delete {found.said}?", err=True):
             print("nothing was deleted")
             return
     found = run_remove(name, storage)
     print(f"removed   {found.said}")
-    print(f"stays     {found.stays}")
+    print(f"not deleted: {found.stays}")
 
 
 def sync(
     name: Annotated[str, typer.Argument(help="A search.")],
     storage: StorageOption = "searches",
 ) -> None:
-    """Bring MLflow to where a search stands, after it could not be reached."""
+    """Write to MLflow what it lacks of a search, after it could not be reached."""
     from automl.cli.sync import run_sync
 
     print(f"search {name}: {run_sync(name, storage)} trials are in MLflow")

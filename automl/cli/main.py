@@ -19,7 +19,7 @@ from automl.storage.addresses import public
 
 app = typer.Typer(
     name="automl",
-    help="Search where attention goes in your network, and prove that it helps.",
+    help="Search where attention goes in your network, and test whether it helps.",
     no_args_is_help=True,
     add_completion=False,
     pretty_exceptions_enable=False,

@@ -6,7 +6,10 @@ import typer
 
 Json = Annotated[bool, typer.Option("--json", help="End standard output with one JSON object.")]
 DataPath = Annotated[
-    str | None, typer.Option(help="A folder or archive of images to read instead of downloading.")
+    str | None,
+    typer.Option(
+        help="A folder or archive of images, or sequences (.ts, CSV, NPZ), instead of the space's dataset."
+    ),
 ]
 StorageOption = Annotated[
     str, typer.Option(help="Folder of the searches' folders, or its address: s3://, gs://, ...")

@@ -1,4 +1,4 @@
-"""What a search would cost and could find, before it is started: `automl search --dry-run`."""
+"""Estimates the cost and power of a search before it is started: `automl search --dry-run`."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
@@ -23,7 +23,7 @@ from search.halving import REDUCTION, Rungs
 from search.size import Size, measure_size
 from search.spaces import load, random_draws
 
-DRAWS = 100  # configurations of the space that are looked at for its extremes
+DRAWS = 100  # configurations of the space that are drawn to find its extremes
 SEEDS = 10  # of `confirm`
 
 # How much accuracies vary from seed to seed, as a multiple of the spread of as many coin flips as there are
@@ -51,7 +51,7 @@ class Preview:
         trial takes on the average, as halving goes.
     hours: of the whole search on this cluster with its slots; None where the time is limited, not the trials.
     disk: bytes of checkpoints at most.
-    detectable: the least difference of the metric that `confirm` would see with 10 seeds, 4 times in 5.
+    detectable: the least difference of the metric that `confirm` would detect with 10 seeds and 80 % power.
     """
 
     space: str
@@ -95,8 +95,8 @@ class Preview:
         yield f"disk        {self.disk / 1e6:.0f} MB of checkpoints at most"
         if self.detectable is not None:
             yield (
-                f"confirm     {SEEDS} seeds would show {100 * self.detectable:.1f} points of difference, 4 "
-                f"times in 5, on a test split of the validation split's size"
+                f"confirm     {SEEDS} seeds would detect a difference of {100 * self.detectable:.1f} points "
+                f"with 80 % power, on a test split of the validation split's size"
             )
 
 
@@ -163,7 +163,7 @@ def _epoch(baseline: TrialConfig, settings: Settings, shape: TrialResources) -> 
 
 
 def expected_resource(budget: float) -> float:
-    """What a trial takes on the average when at each rung a third goes on."""
+    """The mean resource of a trial when a third continues at each rung."""
     marks = [0.0, *Rungs(budget).milestones, budget]
     return float(sum((b - a) / REDUCTION**i for i, (a, b) in enumerate(pairwise(marks))))
 

@@ -1,4 +1,4 @@
-"""Deleting a search with all that it keeps."""
+"""Deletes a search with its checkpoints."""
 
 import shutil
 from dataclasses import dataclass
@@ -34,7 +34,7 @@ class Removable:
 def find_removable(name: str, storage: str = "searches") -> Removable:
     """The search called `name`, which may be damaged.
 
-    Raises InputError when there is none, or when a process is at it.
+    Raises InputError when there is none, or when a process is running it.
     """
     root = Storage(storage)
     with reached(root):
@@ -73,7 +73,7 @@ def run_remove(name: str, storage: str = "searches") -> Removable:
             shutil.rmtree(working_copy.folder_of(found.location), ignore_errors=True)
     except OSError as error:
         raise InputError(
-            f"search {name!r} cannot be deleted as a whole ({error}); mend that and call it again"
+            f"search {name!r} cannot be deleted completely ({error}); fix that and run it again"
         ) from error
     return found
 

@@ -8,7 +8,9 @@ from automl.cli.options import StorageOption
 
 
 def report(
-    search: Annotated[str | None, typer.Option(help="Its name; the latest search if not given.")] = None,
+    search: Annotated[
+        str | None, typer.Option(help="Name of the search; the latest one if not given.")
+    ] = None,
     out: Annotated[
         str | None, typer.Option(help="Folder for the page and its plots.", show_default="in the search's")
     ] = None,

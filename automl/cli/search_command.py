@@ -17,7 +17,8 @@ if TYPE_CHECKING:
 def search(
     context: typer.Context,
     space: Annotated[
-        str | None, typer.Option(help="digits, nette, woof, file.py:function or module:function.")
+        str | None,
+        typer.Option(help="digits, nette, woof, sensors, ucihar, file.py:function or module:function."),
     ] = None,
     data: DataPath = None,
     trials: Annotated[
@@ -31,13 +32,13 @@ def search(
     subset: Annotated[float, typer.Option(help="Stratified fraction of the images.")] = 1.0,
     name: Annotated[str | None, typer.Option(help="Name of the search.")] = None,
     resume: Annotated[
-        str | None, typer.Option(help="Go on with the search of this name; auto: of --name, or begin it.")
+        str | None, typer.Option(help="Resume the search of this name; auto: resume --name, or start it.")
     ] = None,
     warm_start: Annotated[
-        str | None, typer.Option(help="Know the results of this search from the start.")
+        str | None, typer.Option(help="Initialise the sampler with the trials of this earlier search.")
     ] = None,
     seed: Annotated[int, typer.Option(help="Of the sampler and of every trial.")] = 0,
-    equal: Annotated[str, typer.Option(help="What trials get the same of: time or epochs.")] = "time",
+    equal: Annotated[str, typer.Option(help="Budget held equal across trials: time or epochs.")] = "time",
     sampler: Annotated[
         str, typer.Option(help="tpe, random, gp, nsga2, cmaes, grid or module:Sampler.")
     ] = "tpe",
@@ -47,36 +48,43 @@ def search(
     baseline_share: Annotated[
         float, typer.Option(help="Part of the trials that tunes the plain backbone.")
     ] = 0.2,
-    max_params: Annotated[str | None, typer.Option(help="Most parameters, such as 5M.")] = None,
-    max_macs: Annotated[str | None, typer.Option(help="Most multiply-adds of one image, such as 2G.")] = None,
-    max_memory: Annotated[str | None, typer.Option(help="Most memory of a step, such as 4GB.")] = None,
-    max_latency_ms: Annotated[
-        float | None, typer.Option(help="Longest forward pass of one image, in ms.")
+    max_params: Annotated[str | None, typer.Option(help="Maximum number of parameters, such as 5M.")] = None,
+    max_macs: Annotated[str | None, typer.Option(help="Maximum MACs for one input, such as 2G.")] = None,
+    max_memory: Annotated[
+        str | None, typer.Option(help="Maximum memory of a training step, such as 4GB.")
     ] = None,
-    keep: Annotated[int, typer.Option(help="Of how many of the best trials to keep the checkpoints.")] = 3,
-    cpus_per_trial: Annotated[float, typer.Option(help="CPU cores of a trial.")] = 1,
+    max_latency_ms: Annotated[float | None, typer.Option(help="Maximum latency of one input, in ms.")] = None,
+    keep: Annotated[
+        int,
+        typer.Option(
+            help="Number of best trials whose checkpoints are kept; with several objectives, the front is."
+        ),
+    ] = 3,
+    cpus_per_trial: Annotated[float, typer.Option(help="CPU cores of each worker.")] = 1,
     gpus_per_trial: Annotated[
-        float | None, typer.Option(help="GPUs of a trial; 1 if there are any.", show_default=False)
+        float | None, typer.Option(help="GPUs of each worker; 1 if there are any.", show_default=False)
     ] = None,
-    workers_per_trial: Annotated[int, typer.Option(help="Processes that train one trial together.")] = 1,
+    workers_per_trial: Annotated[
+        int, typer.Option(help="Processes that train one trial, data-parallel.")
+    ] = 1,
     resource: Annotated[
         list[str] | None,
-        typer.Option(help="The cluster's own, NAME=AMOUNT of each worker; may be repeated."),
+        typer.Option(help="Custom Ray resource of each worker, NAME=AMOUNT; may be repeated."),
     ] = None,
     label: Annotated[
-        list[str] | None, typer.Option(help="Of nodes to train on, KEY=VALUE; may be repeated.")
+        list[str] | None, typer.Option(help="Label of the nodes to train on, KEY=VALUE; may be repeated.")
     ] = None,
     concurrent: Annotated[
         int | None,
         typer.Option(
-            help="Trials at once at most, waiting for nodes to run them.",
+            help="Most concurrent trials, requested from Ray even beyond the current capacity.",
             show_default="as the capacity allows",
         ),
     ] = None,
     precision: PrecisionOption = "auto",
     compile: CompileOption = "auto",
     storage: StorageOption = "searches",
-    dry_run: Annotated[bool, typer.Option("--dry-run", help="Say what it would cost, and stop.")] = False,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Estimate cost and power, then stop.")] = False,
     as_json: Json = False,
 ) -> None:
     """Search a space: which attention, how many modules, where, with which hyperparameters."""
@@ -95,9 +103,9 @@ def search(
         )
     else:
         if space is None:
-            raise InputError("say what to search: --space digits, or --resume NAME to go on with a search")
+            raise InputError("say what to search: --space digits, or --resume NAME to resume a search")
         if trials is not None and not trials.isdecimal():
-            raise InputError(f"--trials must be a number; got {trials!r} (+N goes with --resume)")
+            raise InputError(f"--trials must be a number; got {trials!r} (+N needs --resume)")
         given = {
             key: value
             for key, value in context.params.items()
@@ -124,13 +132,13 @@ def search(
 
 
 def _only(context: typer.Context, option: str, *allowed: str) -> None:
-    """Refuses what was given beside `option` and cannot go with it."""
+    """Refuses options that cannot be combined with `option`."""
     for parameter, value in context.params.items():
         given = context.get_parameter_source(parameter)
         if given is not None and given.name == "COMMANDLINE" and parameter not in (option, *allowed):
             flag = parameter.replace("_", "-")
             raise InputError(
-                f"--{flag} {value} cannot go with --{option}: a search keeps the settings it was made with. "
+                f"--{flag} {value} cannot be combined with --{option}: a search keeps its settings. "
                 f"Only --{', --'.join(a for a in allowed if a not in ('as_json', 'space'))} can be given."
             )
 
@@ -149,7 +157,7 @@ def _print_search(result: "SearchResult", storage: str) -> None:
             run = trial.run_id or "not in MLflow yet"
             print(f"{title:9} {trial.metric} {trial.value:.4f}  {_about(trial)}  (run {run})")
     if result.front:
-        print(f"front     {len(result.front)} trials that no other one beats in everything")
+        print(f"front     {len(result.front)} non-dominated (Pareto-optimal) trials")
         for trial in result.front:
             values = "  ".join(f"{name} {value:.4g}" for name, value in trial.objectives.items())
             print(f"          {values}  {_about(trial)}")

@@ -1,4 +1,4 @@
-"""The searches of a storage, each in a line."""
+"""Lists the searches of a storage."""
 
 import time
 from collections.abc import Sequence
@@ -20,7 +20,7 @@ class Listed:
 
     state, verdict: as `Status` has them, or `damaged`. ended, trials: trials that have, and planned, None for
     as many as there is time for. best: the first objective, `metric`, of the best trial.
-    age: seconds since somebody worked on it. size: bytes, of checkpoints too. problem: what is damaged.
+    age: seconds since a process last wrote it. size: bytes, of checkpoints too. problem: what is damaged.
     """
 
     name: str
@@ -37,9 +37,9 @@ class Listed:
 
 
 def list_searches(storage: str = "searches") -> list[Listed]:
-    """The searches in `storage`, the one that was worked on last first.
+    """The searches in `storage`, the last used first.
 
-    One that is damaged is among them with what is wrong. Raises InputError when the storage cannot be read.
+    A damaged one is listed with its problem. Raises InputError when the storage cannot be read.
     """
     now, worked = time.time(), last_worked(storage)
     return [
@@ -71,7 +71,7 @@ def _listed(name: str, storage: str, age: float) -> Listed:
 
 
 def searches_table(searches: Sequence[Listed]) -> list[str]:
-    """Lines for a terminal of 80 columns, with a heading. A long name has a line of its own."""
+    """Lines for a terminal of 80 columns, with a heading. A long name has a separate line."""
     if not searches:
         return ["no searches"]
     rows = [HEADING, *map(_row, searches)]

@@ -1,4 +1,4 @@
-"""How a search stands, read from its folder: beside the process that runs it, or after its end."""
+"""The state of a search, read from its folder while it runs or after its end."""
 
 import time
 from collections import Counter
@@ -16,22 +16,22 @@ from search.serialise import fields_to_json
 from search.study import STUDY_FILE, read_records
 from search.trial_scheduler import Plan, leaders
 
-INTERRUPTED = "interrupted"  # a trial that has not ended, where no process is at it
+INTERRUPTED = "interrupted"  # a trial that has not ended, where no process is running it
 
 
 @dataclass(frozen=True, kw_only=True)
 class Status:
     """A search at one moment.
 
-    state: `running`; `confirming`; `stopped`, where `resume` goes on with it, or with its confirmation;
+    state: `running`; `confirming`; `stopped`, where `resume` is the command for it or its confirmation;
         `finished`; `lost`, when its study is gone.
-    space: that it searches. trials: planned, None for as many as there is time for.
-    states: how many trials stand how; those without a process are `interrupted`.
+    space: of the search. trials: planned, None where a time is given instead.
+    states: the number of trials by state; running ones without a process are `interrupted`.
     best, baseline: names and scores of the best trial and of the best without attention.
     quiet: seconds since the last epoch ended, None before the first. hours: of training, over all slots.
     left: seconds that the rest takes at the rate so far, in as many slots as are in use.
     said: the latest confirmation's verdict in one word, `unfinished` before it has one, None without any.
-    verdict: the same in a sentence. resume: the command that goes on.
+    verdict: the same in a sentence. resume: the command that resumes it.
     """
 
     search: str
@@ -52,7 +52,7 @@ class Status:
 
     @property
     def running(self) -> bool:
-        """A process is at it."""
+        """A process is running it."""
         return self.state in ("running", "confirming")
 
     @property
@@ -69,8 +69,8 @@ class Status:
         if self.state == "lost":
             return [
                 *lines,
-                f"trials    unknown: {STUDY_FILE} is gone or empty, and there were trials",
-                f"next      bring {STUDY_FILE} back from a copy, or {self.resume}",
+                f"trials    unknown: {STUDY_FILE} is missing or empty, but there were trials",
+                f"next      restore {STUDY_FILE} from a copy, or {self.resume}",
             ]
         of = f" of {self.trials}" if self.trials else ""
         parts = [f"{count} {state}" for state, count in self.states.items() if count]
@@ -103,7 +103,7 @@ def read_status(name: str | None = None, storage: str = "searches") -> Status:
     best, baseline = leaders(records, plan)
     first = plan.objectives[0]
 
-    def told(record: TrialRecord | None) -> tuple[str, float] | None:
+    def shown(record: TrialRecord | None) -> tuple[str, float] | None:
         return None if record is None else (record.name, record.value(first))
 
     epochs = [metrics for record in records for metrics in record.history]
@@ -133,8 +133,8 @@ def read_status(name: str | None = None, storage: str = "searches") -> Status:
         trials=plan.trials,
         states={state: counts[state] for state in (*map(str, State), INTERRUPTED)},
         metric=first,
-        best=told(best),
-        baseline=told(baseline),
+        best=shown(best),
+        baseline=shown(baseline),
         quiet=max(0.0, time.time() - max(times)) if times else None,
         hours=sum(map(_seconds, records)) / 3600,
         left=_left(records, plan) if state == "running" else None,
@@ -147,7 +147,7 @@ def read_status(name: str | None = None, storage: str = "searches") -> Status:
 def _left(records: Sequence[TrialRecord], plan: Plan) -> float | None:
     """Seconds until all trials have ended, if they take what the ended ones took; None where unknown.
 
-    What is counted is time in which something was trained: a search may have lain for a night.
+    What is counted is time in which something was trained: a search may have been stopped overnight.
     """
     at_it = [record for record in records if record.state is State.RUNNING]
     ended = [record for record in records if record.state is not State.RUNNING]
@@ -164,7 +164,7 @@ def _seconds(record: TrialRecord) -> float:
 
 
 def _is_lost(folder: Path, metadata: SearchMetadata) -> bool:
-    """There were trials, and the study that tells of them is gone."""
+    """There were trials, but their study is missing."""
     study = folder / STUDY_FILE
     if study.exists() and study.stat().st_size > 0:
         return False

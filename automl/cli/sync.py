@@ -1,4 +1,4 @@
-"""Bringing MLflow to where a search's study stands."""
+"""Writes to MLflow what it lacks of a search's study."""
 
 from collections import Counter
 

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from attention import ATTENTIONS, InputError, Spec
-from automl.cli.options import CompileOption, DataPath, PrecisionOption
+from automl.cli.options import CompileOption, PrecisionOption
 
 if TYPE_CHECKING:
     from automl.tasks import Task
@@ -15,7 +15,9 @@ if TYPE_CHECKING:
 
 def train(
     dataset: Annotated[str, typer.Option(help="digits, nette, woof or folder.")] = "woof",
-    data: DataPath = None,
+    data: Annotated[
+        str | None, typer.Option(help="A folder or archive of images to read instead of downloading.")
+    ] = None,
     size: Annotated[int, typer.Option(help="Side of the images in pixels.")] = 128,
     subset: Annotated[float, typer.Option(help="Stratified fraction of the images.")] = 1.0,
     backbone: Annotated[str, typer.Option(help="xresnet18, 34, 50, 101 or 152.")] = "xresnet18",

@@ -1,4 +1,4 @@
-"""Limits on what a model may cost: known before it is trained, and told to the sampler as constraints."""
+"""Limits on what a model may cost: known before it is trained, and passed to the sampler as constraints."""
 
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass

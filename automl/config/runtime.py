@@ -54,7 +54,7 @@ class Runtime:
             torch.backends.cuda.matmul.allow_tf32 = True
             torch.backends.cudnn.allow_tf32 = True
             if self.memory_fraction < 1:
-                # Whoever asks for more than its share runs out of memory alone.
+                # A trial that uses more than its share runs out of memory alone.
                 torch.cuda.set_per_process_memory_fraction(self.memory_fraction, self.device)
         else:
             keep_freed_memory()

@@ -1,4 +1,4 @@
-"""What a person may say about a search, as one value that is kept in the search's folder."""
+"""User settings of a search, stored in its `search.json`."""
 
 import re
 import shlex
@@ -20,41 +20,41 @@ from search.spaces import Space, random_draws
 
 COSTS = ("latency", "params", "macs")  # objectives beside the task's metric
 EQUAL = ("time", "epochs")
-TRIALS = 16  # where neither trials nor a time are said
+TRIALS = 16  # where neither trials nor a time are given
 STORAGE = "searches"
 SCHEDULING_OPTIONS = (
     "resource",
     "label",
     "concurrent",
-)  # where and when trials run, which says nothing of the search
+)  # where and when trials run, which does not change what is searched
 
 
 @dataclass(frozen=True, kw_only=True)
 class Settings:
     """The settings of a search. Raises InputError for every value that cannot work.
 
-    space: `digits`, `nette`, `woof`, `file.py:function` or `package.module:function`.
-    data: a folder or archive to read instead of downloading the space's dataset.
-    trials: how many configurations are tried, 16 if there is no `budget` either. budget: the time in
-        which they are, such as `2h`; running trials then finish their rung.
+    space: `digits`, `nette`, `woof`, `sensors`, `ucihar`, `file.py:function` or `package.module:function`.
+    data: a folder or archive of images, or sequences, to read instead of downloading the space's dataset.
+    trials: the number of configurations, 16 if there is no `budget` either. budget: the time limit, such as
+        `2h`, after which running trials finish their rung.
     epochs, size, subset: override the space's epochs, image side in pixels and share of the images.
     name: of the search, unique in `storage`; made from the space and the time where not given.
     seed: of the sampler and of every trial.
-    equal: `time`: a trial whose steps take longer than the baseline's gets fewer epochs; `epochs`: all get
-        the same.
+    equal: the budget held equal across trials. `time`: a trial whose epochs take longer than the
+        baseline's gets fewer of them; `epochs`: all get the same number.
     sampler: `tpe`, `random`, `gp`, `nsga2`, `cmaes`, `grid` or `package.module:Sampler`.
     objective: what is searched for, one to three of the task's metric, `latency`, `params` and `macs`, with
         commas between; the metric alone where not given.
     baseline_share: part of the trials that tunes the plain backbone.
-    warm_start: the name of an earlier search of the same space whose results are known from the start.
+    warm_start: the name of an earlier search of the same space, with whose trials the sampler is initialised.
     max_params, max_macs, max_memory, max_latency_ms: limits: such as `5M`, `2G`, `4GB`, 20.
-    keep: of how many of the best trials the checkpoints stay.
+    keep: number of best trials whose checkpoints are kept; with several objectives, the Pareto front's are.
     cpus_per_trial, gpus_per_trial: of each worker; by default one core, and one GPU where there are any.
     workers_per_trial: processes that train one trial together, each on a part of every batch.
     resource: a cluster's own resources of each worker, each as `NAME=AMOUNT`, such as
         `accelerator_type:H200=0.01`. label: of the nodes that may run trials, each as `KEY=VALUE`.
-    concurrent: trials at once at most, asked for though there is no capacity for them yet, so that a
-        cluster may start nodes; as many as the capacity allows where not given.
+    concurrent: most concurrent trials, requested from Ray even beyond the current capacity, which triggers
+        autoscaling; as many as the capacity allows where not given.
     precision: auto, bf16, fp16 or fp32. compile: how steps are run, auto, off, graphs or inductor.
     storage: folder, or its address in an object store, that gets a folder called `name` with the study, the
         checkpoints and the log.
@@ -142,7 +142,7 @@ class Settings:
 
     @property
     def seconds(self) -> float | None:
-        """The time that there is."""
+        """The time budget."""
         return None if self.budget is None else seconds(self.budget, "--budget")
 
     @property
@@ -178,9 +178,10 @@ class Settings:
     def extended(
         self, trials: str | None, budget: str | None, ended: int, scheduling: Mapping[str, Any]
     ) -> "Settings":
-        """The settings of the same search with other ends and in other places, as `--resume` may give them.
+        """The settings of the same search with another end and scheduling, as `--resume` may give them.
 
-        trials: `+20` for 20 more than have ended, or a number in all. placed: values of `PLACED`.
+        trials: `+20` for 20 more than have ended, or a number in all.
+        scheduling: values of the settings in `SCHEDULING_OPTIONS`.
         """
         new = replace(self, **scheduling)
         if trials is not None:

@@ -1,4 +1,4 @@
-"""Numbers as people write them on a command line: `2h30m`, `5M`, `2GB`."""
+"""Parses and formats quantities: `2h30m`, `5M`, `2GB`."""
 
 import re
 from collections.abc import Sequence

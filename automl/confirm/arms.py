@@ -1,4 +1,4 @@
-"""Who takes part in a confirmation: finalists, the tuned baseline, and what tells where a gain comes from."""
+"""The arms of a confirmation: finalists, the tuned baseline, and the controls that explain a gain."""
 
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
@@ -30,13 +30,13 @@ class Arm:
 
 @dataclass(frozen=True, kw_only=True)
 class ArmSet:
-    """Who takes part.
+    """The arms of a confirmation.
 
     arms: the tuned baseline of the search first. score: that one's validation score.
     baseline_candidates: the plain backbone with the finalists' hyperparameters. What the sampler found for a
         finalist may be as good without its attention, so each is trained once as in the search, and the best
         by validation becomes the baseline.
-    warnings: what is not as one would expect.
+    warnings: deviations from the plan.
     """
 
     arms: list[Arm]
@@ -48,12 +48,12 @@ class ArmSet:
 def choose_arms(
     records: Iterable[TrialRecord], plan: Plan, space: Space, settings: Settings, *, top: int
 ) -> ArmSet:
-    """Who takes part in a search's confirmation.
+    """The arms of a search's confirmation.
 
     The best `top` different trials that are neither a baseline nor a control are the finalists. The control
     is the best trial of 1x1 convolutions alone, or the first finalist with its attentions replaced by them
     where no such trial was completed. One arm has the first finalist's hyperparameters and number of modules,
-    and types and places by chance. Where attention is no matter of placement there are no such two arms.
+    and a random placement. Models without a placement have neither of these two arms.
 
     Raises InputError when the search has no finished baseline or no other finished trial.
     """
@@ -74,13 +74,13 @@ def choose_arms(
     if not plain or not finalists:
         what = "baseline" if not plain else "other trial"
         raise InputError(
-            f"there is nothing to confirm: no {what} has completed. Go on with the search: "
+            f"there is nothing to confirm: no {what} has completed. Resume the search: "
             f"{command('search --resume', str(settings.name), settings.storage)} --trials +10"
         )
     warnings = []
     if len(finalists) < top:
         warnings.append(
-            f"the search has {len(finalists)} finished trials beside baselines and controls, not {top}"
+            f"the search has {len(finalists)} finished trials besides baselines and controls, not {top}"
         )
     arms = [Arm(name=f"baseline (trial {plain[0].number})", role=Role.BASELINE, **_of(plain[0]))]
     arms += [
@@ -95,13 +95,13 @@ def choose_arms(
         config = replace(first, model=model)
         arms.append(Arm(name=f"control: {where(config)}", role=Role.CONTROL, config=config))
     if first.model.placement:
-        chance = _by_chance(first, [f.config for f in finalists], space, settings)
-        if chance is None:
+        random = _random_placement(first, [f.config for f in finalists], space, settings)
+        if random is None:
             warnings.append(
-                "the space drew no other placement with as many modules, so no arm is one by chance"
+                "the space drew no other placement with as many modules, so no arm has a random placement"
             )
         else:
-            arms.append(Arm(name=f"by chance: {where(chance)}", role=Role.RANDOM, config=chance))
+            arms.append(Arm(name=f"random placement: {where(random)}", role=Role.RANDOM, config=random))
     return ArmSet(
         arms=arms,
         score=plain[0].value(metric),
@@ -144,7 +144,7 @@ def _types(config: TrialConfig) -> set[str]:
     return {spec.type for spec in config.model.placement.values()}
 
 
-def _by_chance(
+def _random_placement(
     first: TrialConfig, taken: list[TrialConfig], space: Space, settings: Settings
 ) -> TrialConfig | None:
     """`first` with another placement of as many modules, as the space draws it."""

@@ -1,4 +1,4 @@
-"""Trained models side by side, with the statistics of a confirmation."""
+"""`automl compare`: trained models, compared with the statistics of a confirmation."""
 
 import json
 from collections.abc import Mapping, Sequence
@@ -74,7 +74,7 @@ def run_compare(
     seeds in common they are compared pair by pair.
 
     Holm's procedure is over what is named here. Within one confirmation its own verdict is the one that
-    holds: a finalist that was picked there for its scores is compared here as if nobody had looked.
+    holds: a finalist that was picked there for its scores is compared here without correcting for it.
 
     Raises InputError for what is not there, or cannot be compared: another task, other data, a single seed.
     """
@@ -83,7 +83,7 @@ def run_compare(
     if len(names) == 1:
         latest = named(None, storage)
         if names[0] == latest:
-            raise InputError(f"{latest!r} is the latest search itself; say two or more to compare")
+            raise InputError(f"{latest!r} is the latest search itself; name two or more to compare")
         names = [*names, latest]
     if margin is not None and not margin >= 0:
         raise InputError(f"--margin must be 0 or more; got {margin:g}")
@@ -94,7 +94,7 @@ def run_compare(
     split = next((split for split in SPLITS if all(split in sample.scores for sample in samples)), None)
     if split is None:
         has = "; ".join(f"{sample.name} has {', '.join(sample.scores)}" for sample in samples)
-        raise InputError(f"there is no split that all have scores of: {has}")
+        raise InputError(f"no split has scores of all: {has}")
     return _compare(samples, split, margin)
 
 
@@ -115,7 +115,7 @@ def _compare(samples: Sequence[Sample], split: str, margin: float | None) -> lis
             d = unpaired(a, b, margin=margin)
         else:
             raise InputError(
-                f"one seed says nothing of how far seeds differ: {first.name} has {len(theirs)} and "
+                f"one seed does not show the spread over seeds: {first.name} has {len(theirs)} and "
                 f"{other.name} has {len(ours)}; give the ids of runs with two or more seeds each"
             )
         differences.append((d, len(both) >= 2))
@@ -144,8 +144,8 @@ def _compare(samples: Sequence[Sample], split: str, margin: float | None) -> lis
 def _comparable(one: Sample, other: Sample) -> None:
     if one.config.task != other.config.task:
         raise InputError(
-            f"{one.name} is of task {one.config.task}, {other.name} of {other.config.task}; their scores do "
-            f"not mean the same"
+            f"{one.name} is of task {one.config.task}, {other.name} of {other.config.task}; their scores "
+            f"are not comparable"
         )
     # The size of images is a choice of the model's; which images there are is not.
     listed = one.images is not None and other.images is not None  # then where they lie does not matter
@@ -155,15 +155,15 @@ def _comparable(one: Sample, other: Sample) -> None:
     ]
     if data[0] != data[1]:
         raise InputError(
-            f"{one.name} and {other.name} have other data in their splits: "
+            f"{one.name} and {other.name} have different data in their splits: "
             + " and ".join(json.dumps({k: v for k, v in d.items() if k != "size"}) for d in data)
         )
     if one.images is not None and other.images is not None:
         check_alike(one.images, other.images, (one.name, other.name))
     elif one.config.data == other.config.data and one.digest and other.digest and one.digest != other.digest:
         raise InputError(
-            f"the data were others when {one.name} was trained ({one.digest}) than when {other.name} was "
-            f"({other.digest}); `automl compare` names the first that differ when both searches are named"
+            f"{one.name} and {other.name} were trained on different data ({one.digest}, "
+            f"{other.digest}); `automl compare` names the first that differ when both searches are named"
         )
 
 
@@ -180,8 +180,8 @@ def _of_search(name: str, folder: Path, metadata: SearchMetadata, wanted: str | 
     confirm = command("confirm --search", metadata.name, metadata.settings.storage)
     if not there or not (there[-1] / VERDICT_FILE).is_file():
         raise InputError(
-            f"search {metadata.name!r} has not been confirmed, and one seed a trial says nothing of how far "
-            f"seeds differ; run: {confirm}"
+            f"search {metadata.name!r} has not been confirmed, and one seed per trial does not show the "
+            f"spread over seeds; run: {confirm}"
         )
     file = there[-1] / VERDICT_FILE
     try:
@@ -191,7 +191,7 @@ def _of_search(name: str, folder: Path, metadata: SearchMetadata, wanted: str | 
     except (OSError, ValueError, KeyError, TypeError) as error:
         raise InputError(f"{file} is corrupt or in an unsupported format ({error!r})") from error
     if not complete:
-        raise InputError(f"the confirmation of {metadata.name!r} has not ended; go on with it: {confirm}")
+        raise InputError(f"the confirmation of {metadata.name!r} has not ended; resume it: {confirm}")
     part = wanted if wanted is not None else (verdict["winner"] or verdict["finalist"] or "")
     found = [key for key in arms if key == part] or [key for key in arms if part in key]
     if len(found) != 1:
@@ -236,6 +236,6 @@ def _of_runs(name: str, storage: str) -> Sample:
         raise InputError(f"not all runs of {name!r} have a score; have they completed?")
     digests = {run.data for run in runs if run.data is not None}
     if len(digests) > 1:
-        told = ", ".join(sorted(digests))
-        raise InputError(f"the runs of {name!r} had different data ({told}); give those of one search")
+        found = ", ".join(sorted(digests))
+        raise InputError(f"the runs of {name!r} had different data ({found}); give those of one search")
     return Sample(name=name, config=config, scores=whole, digest=digests.pop() if digests else None)

@@ -24,19 +24,19 @@ from automl.confirm.statistics import (
 from automl.confirm.verdict import Comparison, Verdict
 from search.record import Role
 
-# What it may come from that a finalist differs which has not trained equally long, or that none does.
+# Why a result cannot be trusted where training times were not equal.
 _UNEVEN = {
-    "better": "the gain may be of a longer training",
-    "worse": "the loss may be of a shorter training",
+    "better": "the gain may come from longer training",
+    "worse": "the loss may come from shorter training",
     "equivalent": "the finalists are not shown to have trained as long as the baseline",
 }
 
 
 @dataclass(frozen=True, kw_only=True)
 class _Look:
-    """What is said after some seeds. lead: the leading finalist. used: seeds at which all are compared.
+    """The verdict after some seeds. lead: the leading finalist. used: seeds at which all are compared.
 
-    reason: why one cannot tell. times: of those that stand, to the baseline's.
+    reason: of `cannot tell`. standing: finalists that have not dropped out. times: their time ratios.
     """
 
     word: Word
@@ -73,7 +73,7 @@ def judge(question: Question, arms: Sequence[Arm], scores: Mapping[str, Scores])
             if question.sequential and found is not None and found.word in ("better", "worse", "equivalent"):
                 decided = True
                 break
-    if not decided:  # how it stands; no look is spent on it
+    if not decided:  # an intermediate state, not an interim analysis
         found = _look(question, baseline, finalists, scores, seen, ())
     warnings = [
         f"{arm.name} failed with seed {seed}: {reason}"
@@ -86,14 +86,14 @@ def judge(question: Question, arms: Sequence[Arm], scores: Mapping[str, Scores])
     if unlike:
         names = sorted({device for s in scores.values() for device in s.devices.values()})
         warnings.append(
-            f"the arms of {len(unlike)} seeds trained on unlike devices ({', '.join(names)}), whose times do "
-            f"not compare; a --label of the search keeps its trials on nodes of one kind"
+            f"the arms of {len(unlike)} seeds trained on different devices ({', '.join(names)}), so their "
+            f"times are not comparable; --label restricts a search to nodes of one kind"
         )
     counted = [arm.name for arm in arms if scores[arm.name].counted]
     if counted and question.equal == "time":
         warnings.append(
-            f"the ratio of times could not be measured precisely for every training, and counted work helped "
-            f"out: {', '.join(counted)}"
+            f"the time ratio was partly estimated from operation counts, not measured precisely: "
+            f"{', '.join(counted)}"
         )
     if found is None:
         return Verdict(question=question, complete=decided, warnings=warnings)
@@ -101,8 +101,8 @@ def judge(question: Question, arms: Sequence[Arm], scores: Mapping[str, Scores])
     undecided = decided and found.word == "undecided"
     if undecided and len(found.used) < least:
         warnings.append(
-            f"{len(found.used)} seeds with {len(finalists)} finalists can show no difference, however large; "
-            f"it takes {least}"
+            f"{len(found.used)} seeds with {len(finalists)} finalists cannot show any difference, however "
+            f"large; at least {least} are needed"
         )
     ps = holm([d.p for d in found.differences], family=len(finalists))
     comparisons = [
@@ -151,7 +151,7 @@ def _look(
     seen: Sequence[int],
     looks: tuple[int, ...],
 ) -> _Look | None:
-    """What can be said from the seeds `seen`. looks: at how many seeds one looks, if more than once.
+    """The verdict after the seeds `seen`. looks: the numbers of seeds at the interim analyses, if any.
 
     None when fewer than two seeds are left to compare.
     """
@@ -196,7 +196,7 @@ def _look(
 
 
 def time_ratio(ours: Scores, theirs: Scores, seeds: Sequence[int]) -> Ratio | None:
-    """How many times longer an arm trained than another with the same seeds; None where it is not known.
+    """The ratio of two arms' training times with the same seeds; None where it is not known.
 
     The processor's time counts where all trainings have it, which a busy machine hardly changes.
     """
@@ -229,8 +229,8 @@ def _guessing(question: Question, arms: Iterable[Scores], seeds: Sequence[int]) 
     ):
         return ""
     return (
-        f"no arm is shown to do better than the one answer that is right for most of the test inputs, "
-        f"{100 * chance:.1f} % of them"
+        f"no arm is shown to beat always predicting the majority class, {100 * chance:.1f} % of the test "
+        f"inputs"
     )
 
 
@@ -265,7 +265,7 @@ def _difference(
 
 
 def _needed(question: Question, d: Difference, finalists: int, looks: tuple[int, ...]) -> int | None:
-    """Seeds that show the margin in four of five cases, tested as the last look of this confirmation was."""
+    """Seeds that detect the margin with 80 % power, at the level of this confirmation's last analysis."""
     if question.margin <= 0 or d.sd is None:
         return None
     alpha = ALPHA / finalists

@@ -1,4 +1,4 @@
-"""What a confirmation is on disk: its plan, fixed before the first trial, its study and its verdict."""
+"""A confirmation on disk: its plan, fixed before the first trial, its study and its verdict."""
 
 import json
 import re
@@ -46,7 +46,7 @@ class Options:
         if self.seeds < 2:
             raise InputError(
                 f"--seeds must be 2 or more, and {least_pairs(ALPHA / self.top)} or more to show anything: "
-                f"one seed says nothing of how far seeds differ; got {self.seeds}"
+                f"one seed does not show the spread over seeds; got {self.seeds}"
             )
         if self.margin is not None and not self.margin >= 0:
             raise InputError(f"--margin must be 0 or more; got {self.margin:g}")
@@ -54,9 +54,9 @@ class Options:
 
 @dataclass(frozen=True, kw_only=True)
 class Confirmation:
-    """What `confirm.json` holds: fixed before the first trial, so that nobody chooses after seeing scores.
+    """What `confirm.json` holds: fixed before the first trial, so that no choice is made after seeing scores.
 
-    number: 1 for a search's first. seeds: of each arm, in order. arm_set: who takes part.
+    number: 1 for a search's first. seeds: of each arm, in order. arm_set: the arms.
     inputs, chance: of the test split, as in `Question`.
     """
 

@@ -1,4 +1,4 @@
-"""What a confirmation asks."""
+"""What a confirmation tests."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -6,14 +6,15 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, kw_only=True)
 class Question:
-    """What a confirmation asks, fixed before it begins.
+    """What a confirmation tests, fixed before it begins.
 
-    seeds: those that are planned, in order. equal: what the arms are given the same of, `time` or `epochs`.
+    seeds: those that are planned, in order. equal: the budget held equal across arms, `time` or `epochs`.
     margin: the least difference that matters, in `unit`.
-    sequential: stop as soon as there is an answer. metric: of the scores; maximize: whether more is better.
+    sequential: stop as soon as the verdict is decided. metric: of the scores; maximize: whether more is
+    better.
     scale: makes a score's difference one in `unit`.
-    inputs: of the test split. chance: the score of one who always gives the same answer, where the metric is
-    the share of right answers; None where it is not.
+    inputs: of the test split. chance: the score of always predicting the majority class, where the metric is
+    an accuracy; None where it is not.
     """
 
     seeds: Sequence[int]

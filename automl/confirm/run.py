@@ -1,7 +1,7 @@
-"""Is it really better? Finalists and the tuned baseline, trained anew with fresh paired seeds.
+"""Retrains the finalists and the tuned baseline with fresh paired seeds.
 
 The seeds are ones that no trial of the search has had. Each gives all arms the same order of the images and
-the same initial trunk, so that what differs between two arms at one seed is what sits in them. Each arm has
+the same initial trunk, so that two arms at one seed differ only in their modules. Each arm has
 the same time, as in the search, and is scored once, after its last epoch, on the test split.
 """
 
@@ -74,7 +74,7 @@ def run_confirm(
     again: bool = False,
     storage: str = "searches",
 ) -> ConfirmResult:
-    """Confirm a search's finalists against its best baseline, or go on with a confirmation that was stopped.
+    """Confirm a search's finalists against its best baseline, or resume a confirmation that was stopped.
 
     search: its name; the latest one where not given. The options are those of `Options`, with its defaults; a
         confirmation that has begun keeps its own.
@@ -99,18 +99,18 @@ def run_confirm(
 def _begin(
     folder: Path, metadata: SearchMetadata, records: list[TrialRecord], chosen: dict[str, Any], *, again: bool
 ) -> tuple[Path, Confirmation]:
-    """The folder and plan of the confirmation that is to go on, or of a new one."""
+    """The folder and plan of the confirmation to resume, or of a new one."""
     there = confirmations(folder)
     if there and not again:
         confirmation = Confirmation.read(there[-1])
         began = vars(confirmation.options)
         other = {key: value for key, value in chosen.items() if began[key] != value}
         if other:
-            told = ", ".join(f"--{key} {began[key]}" for key in other)
+            given = ", ".join(f"--{key} {began[key]}" for key in other)
             raise InputError(
-                f"the confirmation of {metadata.name!r} began with {told} and keeps it: to choose anew after "
-                f"scores were seen would make the verdict worthless. Leave it out, or start another one on "
-                f"fresh seeds with --again."
+                f"the confirmation of {metadata.name!r} began with {given} and keeps it: changing "
+                f"options after seeing scores would invalidate the verdict. Leave it out, or start another "
+                f"one on fresh seeds with --again."
             )
         return there[-1], confirmation
     options = Options(**chosen)
@@ -138,12 +138,12 @@ def _begin(
 
 
 def _run(place: Path, metadata: SearchMetadata, confirmation: Confirmation, *, ablate: bool) -> ConfirmResult:
-    # Ray takes seconds to import; a mistake in the arguments is told before that.
+    # Ray takes seconds to import; a mistake in the arguments is reported before that.
     from automl.trials.run import run_scheduler, share_data
     from automl.trials.session import delete_tune_files, open_workers
 
     settings = metadata.settings
-    advice = f"go on with: {command('confirm --search', metadata.name, settings.storage)}"
+    advice = f"resume with: {command('confirm --search', metadata.name, settings.storage)}"
     if len(confirmation.seeds) < confirmation.least:
         print(
             f"warning: {len(confirmation.seeds)} seeds can show no difference, however large; it takes "
@@ -167,7 +167,7 @@ def _run(place: Path, metadata: SearchMetadata, confirmation: Confirmation, *, a
                     metric = scheduler.question.metric
                     data = share_data(task, place.parent, metadata, "train", "validation", "test")
                     retention = _ArmRetention(
-                        location, plan, records.values(), metric=metric, told=tracker.update
+                        location, plan, records.values(), metric=metric, deleted=tracker.update
                     )
                     print(
                         f"confirming {metadata.name} in {location}; if anything ends it, {advice}",
@@ -257,9 +257,9 @@ class _ArmRetention(CheckpointRetention):
     """Keeps the checkpoint of each arm's training with the best validation."""
 
     def __init__(
-        self, location: Storage, plan: Plan, records: Iterable[TrialRecord], *, metric: str, told: Any
+        self, location: Storage, plan: Plan, records: Iterable[TrialRecord], *, metric: str, deleted: Any
     ) -> None:
-        super().__init__(location, plan, records, keep=1, told=told)
+        super().__init__(location, plan, records, keep=1, deleted=deleted)
         self.metric = metric
 
     def staying(self) -> list[TrialRecord]:

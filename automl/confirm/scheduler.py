@@ -1,4 +1,4 @@
-"""What a confirmation still has to train, decided anew whenever a score comes in."""
+"""Decides what a confirmation still has to train, whenever a score arrives."""
 
 from collections.abc import Iterable, Mapping
 from dataclasses import replace
@@ -21,10 +21,10 @@ from search.serialise import write_json
 
 
 class ConfirmationScheduler(Listener):
-    """A listener that judges as the scores come in, and says what is still to be trained.
+    """A listener that judges as the scores arrive, and decides what is still to be trained.
 
     First come the baseline candidates, once each; then all arms with every seed, against the best baseline;
-    then the ablations, if they are asked for. All of it follows from the study, so that it goes on where it
+    then the ablations, if they are asked for. All of it follows from the study, so that it resumes where it
     was.
 
     arms: those that are judged, the baseline first. location: where the trials' folders are.
@@ -69,7 +69,7 @@ class ConfirmationScheduler(Listener):
         self.arms = [self._baseline(ended), *arm_set.arms[1:]]
         self._judge()
         seeds = list(self.question.seeds)
-        if self.verdict.complete:  # what nobody needs any more is not begun, and pruned where it runs
+        if self.verdict.complete:  # what is no longer needed is not begun, and pruned where it runs
             seeds = [seed for seed in seeds if seed in self.verdict.used]
         planned.planned_trials = [*first, *_planned_trials(self.arms, seeds)]
         if self.verdict.complete and self.verdict.lead is not None:

@@ -1,4 +1,4 @@
-"""What the trainings of a confirmation came to: each arm's score at each seed, and what it cost."""
+"""The results of a confirmation's trainings: each arm's score and cost at each seed."""
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -25,11 +25,11 @@ class TrainingCost:
 class Scores:
     """Of an arm: the score at each seed, or why there is none.
 
-    failed: it cannot be trained with that seed, such as when its loss diverges. errors: something broke,
-    which says nothing of the arm.
-    costs: of the trainings that have a score. hits: which test inputs were answered right, bool `(inputs,)`,
-    where that is kept. devices: names of those that trained, where they are known. counted: for one of them
-    at least the ratio of times was not measured precisely.
+    failed: it cannot be trained with that seed, such as when its loss diverges. errors: crashes, which say
+    nothing about the arm.
+    costs: of the trainings that have a score. hits: which test inputs were classified correctly, bool
+    `(inputs,)`, where that is kept. devices: names of those that trained, where they are known. counted: for
+    at least one of them the time ratio was partly estimated from operation counts.
     """
 
     scores: Mapping[int, float] = field(default_factory=dict)

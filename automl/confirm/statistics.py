@@ -1,8 +1,8 @@
-"""Is it better? Differences over seeds: how large, how sure, and how many seeds it takes.
+"""Differences over seeds: estimates, intervals, tests, power.
 
 Pure functions of numbers, in whatever unit these have. A difference is ours minus theirs; the larger, the
-better. Several comparisons against one baseline, and several looks while seeds still come in, both keep the
-rate at which anything is said to differ when nothing does.
+better. Several comparisons against one baseline, and interim analyses, both keep the type I
+error rate.
 
 Sources: sign flips, R. A. Fisher, The Design of Experiments (1935), section 21; t without the skewness, P.
 Hall, On the removal of skewness by transformation (1992); seeds crossed with images, A. Owen, The pigeonhole
@@ -29,7 +29,7 @@ from statsmodels.stats.weightstats import CompareMeans, DescrStatsW
 ALPHA = 0.05  # the rate at which a difference is claimed where there is none
 POWER = 0.8  # the rate at which one is found that is there
 DRAWS = 20_000  # of a permutation test; up to 14 pairs it is exact
-MOST = 100_000  # seeds beyond which nobody needs a number
+MOST = 100_000  # seeds beyond which no number is given
 SKEWED = 2  # pairs that the test takes more than t's, for being right with skewed differences, too
 EQUAL_TIME = 0.05  # a ratio of times is one of equal times if its interval is as near to 1
 GUESSED = 0.001  # the rate at which one that guesses comes above `guessing`

@@ -1,4 +1,4 @@
-"""What a confirmation has come to."""
+"""The verdict of a confirmation and its comparisons, as values and as JSON."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -17,7 +17,7 @@ class Comparison:
     """An arm against the baseline and, for one that is no finalist, the leading finalist against it.
 
     images: the interval over seeds and test inputs. time: how many times longer it trained than the baseline.
-    Both are None where they cannot be told.
+    Both are None where they are unknown.
     """
 
     arm: Arm
@@ -46,13 +46,13 @@ class Comparison:
 
 @dataclass(frozen=True, kw_only=True)
 class Verdict:
-    """What a confirmation has come to.
+    """The verdict of a confirmation.
 
     word: better, worse, equivalent, undecided or cannot tell; None as long as there are fewer than two seeds.
     reason: why one cannot tell.
     complete: nothing more will come. lead: the leading finalist; it is the winner if the word is better.
-    used: seeds that the verdict rests on. level: that p is held to, where one looked several times.
-    needed: seeds of a new confirmation that would show the margin in four of five cases.
+    used: seeds that the verdict is based on. level: the significance level of p in a sequential confirmation.
+    needed: seeds of a new confirmation that would detect the margin with 80 % power.
     """
 
     question: Question
@@ -82,7 +82,7 @@ class Verdict:
 
     @property
     def remarks(self) -> list[str]:
-        """What the other arms tell of the leading finalist, a sentence each."""
+        """What the other arms show about the leading finalist, a sentence each."""
         return wording.remarks(self)
 
     def to_json(self, arms: Sequence[Arm], scores: Mapping[str, Scores]) -> dict[str, Any]:

@@ -1,4 +1,4 @@
-"""A verdict in words."""
+"""The sentences of a verdict."""
 
 from typing import TYPE_CHECKING
 
@@ -20,7 +20,7 @@ _EXPLAINS = {
 def sentence(verdict: "Verdict") -> str:
     """The verdict in words."""
     if verdict.word is None or verdict.lead is None:
-        return "No verdict: fewer than two seeds are there of the baseline and all finalists."
+        return "No verdict: fewer than two seeds are complete for the baseline and all finalists."
     question, name, d = verdict.question, verdict.lead.arm.name, verdict.lead.difference
     unit, margin = question.unit, question.margin
     details = (
@@ -40,34 +40,32 @@ def sentence(verdict: "Verdict") -> str:
         return f"Cannot tell: {verdict.reason}. {differs}."
     more = ""
     if verdict.needed is not None and verdict.needed > d.count:
-        more = (
-            f"; {verdict.needed} fresh seeds would be needed to see {margin:g} {unit} in four of five cases"
-        )
+        more = f"; {verdict.needed} fresh seeds would be needed to detect {margin:g} {unit} with 80 % power"
     elif verdict.needed is not None:
-        more = f"; one of {margin:g} {unit} would have been seen in four of five cases"
+        more = f"; one of {margin:g} {unit} would have been detected with 80 % power"
     return f"No detectable difference: {differs}{more}."
 
 
 def _sure(lead: "Comparison", level: float | None) -> str:
-    """How sure the leading finalist's difference is."""
+    """The intervals and p of the leading finalist's difference."""
     d, images = lead.difference, lead.images
     sure = f"95 % CI {d.low:.2f} to {d.high:.2f}"
     if images is not None:
-        sure += f", over test inputs too {images[0]:.2f} to {images[1]:.2f}"
+        sure += f", over seeds and test examples {images[0]:.2f} to {images[1]:.2f}"
     sure += f", p = {lead.p_holm:.2g}"
-    return sure if level is None else f"{sure} held to {level:.2g} at this look"
+    return sure if level is None else f"{sure} at level {level:.2g} of this analysis"
 
 
 def remarks(verdict: "Verdict") -> list[str]:
-    """What the other arms tell of the leading finalist, a sentence each."""
+    """What the other arms show about the leading finalist, a sentence each."""
     if verdict.lead is None:
         return []
     unit, made = verdict.question.unit, []
     images = verdict.lead.images
     if verdict.winner is not None and images is not None and images[0] <= 0:
         made.append(
-            f"It is better on these {verdict.question.inputs} test inputs. They are too few to show it for "
-            f"others like them: the interval over test inputs too has 0 in it."
+            f"It is better on these {verdict.question.inputs} test inputs, which are too few to show it for "
+            f"others like them: the interval over seeds and test examples contains 0."
         )
     for comparison in verdict.comparisons:
         d = comparison.lead
@@ -84,10 +82,10 @@ def remarks(verdict: "Verdict") -> list[str]:
 def against_baseline(comparison: "Comparison", unit: str) -> str:
     """An arm's difference from the baseline."""
     d, images, time = comparison.difference, comparison.images, comparison.time
-    also = "" if images is None else f" (over test inputs too {images[0]:.2f} to {images[1]:.2f})"
+    also = "" if images is None else f" (over seeds and test examples {images[0]:.2f} to {images[1]:.2f})"
     spent = "time not measured" if time is None else f"{time.mean:.2f} times its training time"
     return (
-        f"{comparison.arm.name}: {d.mean:+.2f} {unit} to the baseline, "
+        f"{comparison.arm.name}: {d.mean:+.2f} {unit} vs the baseline, "
         f"95 % CI {d.low:.2f} to {d.high:.2f}{also}, {spent}"
     )
 

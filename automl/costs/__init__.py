@@ -1,7 +1,8 @@
-"""What a configuration costs before it is trained: parameters, MACs, memory, latency, time ratio.
+"""What a configuration costs, known before it is trained: parameters, MACs, memory, latency, time ratio.
 
-forecast    What a configuration will cost, before it is built
-profile     What a configuration costs, measured before it is trained
-time_ratio  How many times as long as the baseline's an epoch of a trial takes
-work        The work of a training step, counted
+forecast    Predicts the costs of a configuration before it is built
+profile     Measures the costs of a configuration before it is trained
+time_ratio  Epoch time relative to the baseline, measured before training (a confirmation's own:
+            `confirm.statistics.paired_ratio`)
+work        Counts the operations, MACs and bytes of a training step, and measures their unit costs
 """

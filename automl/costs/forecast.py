@@ -1,7 +1,7 @@
-"""What a configuration will cost, before it is built: its backbone counted once, attentions by formula.
+"""Predicts the costs of a configuration before it is built: its backbone counted once, attentions by formula.
 
 Parameters and MACs are exact from the start. Memory and latency are measured on every trial; once a few have
-been, a straight line through them foretells the rest well enough to leave out what is far above a limit.
+been, a linear fit predicts the rest well enough to skip what is far above a limit.
 """
 
 import json
@@ -60,7 +60,7 @@ def _counted(text: str, runtime: Runtime) -> tuple[int, int, dict[str, tuple[int
 
 
 class Forecast(Listener):
-    """Foretells violations of a search's limits; a listener that learns from what is measured."""
+    """Predicts violations of a search's limits; a listener that is fitted to measurements."""
 
     def __init__(self, settings: Settings) -> None:
         self.limits, self.runtime = settings.limits, settings.runtime

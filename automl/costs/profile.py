@@ -1,8 +1,7 @@
-"""What a configuration costs, measured before it is trained: parameters, MACs, memory, latency, time ratio.
+"""Measures the costs of a configuration before it is trained: parameters, MACs, memory, latency, time ratio.
 
-What was measured is kept in this machine's cache, for an architecture and how it is trained, and for this
-code: the same trial has the same profile again. A time ratio that could not be measured precisely is not
-kept.
+Measurements are cached on this machine by architecture, training and code version: the same trial has the
+same profile again. A time ratio that could not be measured precisely is not cached.
 """
 
 import gc
@@ -42,9 +41,10 @@ class CostProfile:
     memory: bytes at the peak of a training step: on a GPU what is allocated; on a CPU weights, gradients,
         the optimiser's state and what the forward pass keeps for the backward pass.
     latency: ms of a forward pass of one input.
-    time_ratio, time_ratio_low, time_ratio_high: time of an epoch, times that of the baseline's, with its 95 %
+    time_ratio, time_ratio_low, time_ratio_high: epoch time relative to the baseline's, with its 95 %
         interval.
-    time_ratio_counted: 1 where it is one of counted work, as it could not be measured precisely, or else 0.
+    time_ratio_counted: 1 where it is partly estimated from operation counts, as it could not be measured
+        precisely, or else 0.
     validation: the part of an epoch's time that its validation takes. epoch: seconds of an epoch, as time
         ratios are measured: processor time on a CPU.
     """
@@ -191,7 +191,7 @@ def processor() -> str:
 
 
 def measure_latency(model: nn.Module, one: Inputs, runtime: Runtime) -> float:
-    """The time of a forward pass in ms, of the quicker ones."""
+    """The latency in ms: the lower quartile of several forward passes."""
 
     @torch.inference_mode()
     def forward() -> None:

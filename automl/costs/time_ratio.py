@@ -1,16 +1,16 @@
-"""The time ratio: how many times as long as the baseline's an epoch of a trial takes. Equal time rests on it.
+"""The time ratio: the epoch time of a trial relative to the baseline's. Equal time is based on it.
 
 Both epochs are of the same images, so the ratio is of time for each image that is trained: a batch of 32 that
 uses a machine worse than one of 64 has a ratio above 1, whatever its steps take. An epoch is its training
 steps, with the data that they take, and its pass over the validation split. Steps of the two are timed in
-turn, A B B A, on a clock that load hardly moves; what is left of the load meets two neighbours alike, and the
-median of the pairs' ratios leaves out those that it parted. Measured beside two busy processes on two cores:
+turn, A B B A, on a timer that is robust to other load; what is left of the load affects both of a pair alike,
+and the median of the pairs' ratios ignores outliers. Measured beside two busy processes on two cores:
 two equal models gave 0.995, one with a module 1.06 (1.05 alone), and ratios of minima or lower quartiles
 spread two to three times as wide.
 
-A ratio is believed when its interval is within 3 % either way. Where a machine does not give such a one in
-the time that measuring may take, counted work helps out, whoever reads the ratio is told, and it is not kept;
-what was timed is, so that the next trial of the same architecture goes on from there.
+A ratio is accepted when its interval is within 3 % either way. Where that is not reached in the time that
+measuring may take, the ratio is partly estimated from operation counts, flagged (`counted`), and not cached;
+the timings are, so that the next trial of the same architecture continues from there.
 """
 
 import math
@@ -44,9 +44,9 @@ BLOCK = 0.01  # seconds that a timing on a GPU takes at least, by repeating the 
 class TimeRatio:
     """A time ratio with its 95 % interval.
 
-    counted: it is one of counted work, since its interval was too wide; the interval is then the measured
-    one. validation: the part of the trial's epoch that is its validation. epoch: seconds of the trial's
-    epoch.
+    counted: it is partly estimated from operation counts, since its interval was too wide; the interval is
+    then the measured one. validation: the part of the trial's epoch that is its validation. epoch: seconds of
+    the trial's epoch.
     """
 
     ratio: float
@@ -130,7 +130,7 @@ def measure_time_ratio(
 
     model: the task's, where it has been made.
     timings: of the same two, as far as there are any from before; those of now are added. Where the time that
-        measuring may take was not enough, another trial goes on from there, at another moment.
+        measuring may take was not enough, another trial continues from there, at another moment.
     at_least_one: one model is the other with modules added, so that a ratio below 1 is an error of
         measurement.
     """

@@ -1,11 +1,10 @@
-"""The work of a training step, counted: operators, multiply-adds and bytes, and what each costs on this
-machine.
+"""The estimated cost of a training step: counts of operators, multiply-adds and bytes, times unit costs.
 
-Where a machine is too busy for a ratio of times to be measured, the ratio of counted work helps out. The
-three prices come from three small kernels that are run until the quickest quarter of the runs is known, which
-takes a few hundredths of a second. What is not counted is how well an operator uses the machine: on one core
-of a Xeon such a ratio was within 3 % for one small module and 10 % low for twice the depth, but half of the
-truth for multi-head attention with narrow heads.
+It is used where a machine is too busy for a time ratio to be measured. The three unit costs are measured on
+this machine with three small kernels (the lower quartile of their runs), which takes a few hundredths of a
+second. What is not counted is how well an operator uses the machine: on one core of a Xeon such a ratio was
+within 3 % for one small module and 10 % low for twice the depth, but half of the truth for multi-head
+attention with narrow heads.
 """
 
 from collections.abc import Callable, Mapping, Sequence

@@ -1,14 +1,15 @@
-"""Data of a task, from their source to batches on a device.
+"""Data of a task, from the source to batches on a device.
 
 images     Images: sources, decoding, the cache of decoded splits, augmentation, batches
 sequences  Sequences of sensor readings: file formats, splits, the cache, batches
-download   Fetching an archive once
-archive    What is in an archive, read with care
+download   Downloads an archive once
+archive    Extracts archives that are not trusted
 items      Lists of inputs with their labels
-splits     Which input is in which split, by its content
-digest     Digests of files
-manifest   The list of a search's data, and how it differs from another
-arrow      Files of the cache, mapped into memory
-shared     Files of the cache in a search's storage
-progress   How far a long preparation is
+splits     The content-hash rule shared by images and sequences; shares are set in images/dataset.py,
+           images/folders.py and sequences/splits.py
+digest     SHA-256 of files, cached
+manifest   The list of a search's inputs with their hashes, and differences between two lists
+arrow      Arrow files of the cache, memory-mapped
+shared     Files of the cache in a search's storage, for all nodes
+progress   Progress of a long preparation
 """

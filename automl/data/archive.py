@@ -1,4 +1,4 @@
-"""Unpacks an archive of images that may come from anywhere.
+"""Extracts archives that are not trusted.
 
 Only plain files and folders are taken. A link or an absolute or climbing name could make an archive
 write outside its folder, so these are refused rather than repaired.
@@ -59,7 +59,7 @@ def extract(archive: Path, into: Path) -> None:
     """Extracts a `.tgz`, `.tar.gz`, `.tar` or `.zip` file to the new folder `into`, entirely or not at all.
 
     Raises InputError for a damaged or encrypted archive, for links, for names that lead outside, and for
-    more content than there is room for.
+    more content than fits on the disk.
     """
     once(into, partial(unpack, archive))
 
@@ -96,7 +96,7 @@ class _Limits:
         if self.bytes > self.allowed:
             raise self._refusal(
                 f"its content is larger than the {self.allowed / 1e9:.1f} GB that may be used of the disk "
-                "(make room or set AUTOML_CACHE to another folder)"
+                "(free disk space or set AUTOML_CACHE to another folder)"
             )
 
     def _refusal(self, why: str) -> InputError:

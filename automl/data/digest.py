@@ -1,4 +1,4 @@
-"""Hashes of content, remembered so that a dataset is not read again only to see that it is the same."""
+"""SHA-256 of files, cached so that an unchanged dataset is not read again."""
 
 import hashlib
 import os

@@ -95,7 +95,7 @@ def _fetch(address: str, to: Path) -> None:
                 allowed -= len(block)
                 if allowed < 0:
                     raise InputError(
-                        f"{address} is larger than what may be used of the disk; make room, or set "
+                        f"{address} is larger than what may be used of the disk; free disk space, or set "
                         f"AUTOML_CACHE to another folder"
                     )
                 file.write(block)

@@ -1,6 +1,6 @@
 """Files of the cache in a search's storage: one process writes them, and every node fetches what it lacks.
 
-A process is told by `use` what there is. What it is not told of it reads and writes itself.
+`use` passes a process the list of shared files. It reads and caches all others itself.
 """
 
 import hashlib

@@ -1,6 +1,6 @@
-"""The trial of a search that is exported: the confirmed winner, or else the best one.
+"""Chooses the trial of a search to export: the confirmed winner, or else the best one.
 
-It is found in the search's storage; MLflow has a copy, and need not know of it.
+It is found in the search's storage; MLflow need not have it.
 """
 
 from collections.abc import Iterable
@@ -27,7 +27,7 @@ class Chosen:
     verdict: what the latest confirmation found, in a sentence; None before there is one.
     confirmed: it is the winner that the verdict speaks of.
     identity, number: of what it is a trial of, and its number there, by which MLflow has it.
-    run_id: of its run in MLflow; None where there is none, or nobody has looked.
+    run_id: of its run in MLflow; None where there is none, or it was not looked up.
     """
 
     name: str
@@ -72,7 +72,7 @@ def choose(search: str, storage: str) -> Chosen:
     done.sort(key=lambda record: -plan.score(record)[0])  # of equals the first, as `leaders` has it
     if not done:
         raise InputError(
-            f"search {metadata.name!r} has no completed trial; go on with it, "
+            f"search {metadata.name!r} has no completed trial; resume it, "
             f"{command('search --resume', metadata.name, storage)}, or export a run of MLflow's by --run ID"
         )
     best = _first_kept(metadata.location, done)
@@ -113,8 +113,8 @@ def _winner(metadata: SearchMetadata, place: Path, verdict: dict[str, str]) -> C
     best = best_of_arm(records, verdict["winner"], confirmation.question(metric, metadata.settings.equal))
     if best is None:
         raise InputError(
-            f"{place} tells of the winner {verdict['winner']!r}, and its study has no training of that; is a "
-            f"file of it damaged or lost?"
+            f"{place} names the winner {verdict['winner']!r}, and its study has no training of that; is "
+            f"one of its files damaged or lost?"
         )
     location = metadata.location / place.name
     return Chosen(

@@ -31,7 +31,7 @@ def _folder(out: str | Path) -> Path:
         folder = Path(out).expanduser().resolve()
         if folder.exists() and not _replaceable(folder):
             raise InputError(f"--out {folder} holds something else; name a new folder")
-    except (OSError, RuntimeError) as error:  # a name too long, a home that nobody has, no right to look
+    except (OSError, RuntimeError) as error:  # a name too long, an unknown home folder, no permission
         raise InputError(f"--out {out} cannot be written ({error})") from error
     return folder
 
@@ -69,13 +69,13 @@ def _is_ours(held: Collection[str]) -> bool:
 
 
 def open_up(folder: Path) -> None:
-    """Let whoever may read the folder read all in it: some libraries write for the owner alone."""
+    """Give all files the folder's read permissions: some libraries write for the owner only."""
     mode = folder.stat().st_mode & 0o777
     for path in folder.rglob("*"):
         path.chmod(mode if path.is_dir() else mode & 0o666)
 
 
 def is_full(error: BaseException, folder: Path) -> bool:
-    """Whether it is for want of room, which what writes the weights does not always say."""
+    """Whether the disk is full, which the library that writes the weights does not always report."""
     reason = os.strerror(errno.ENOSPC) in str(error)
     return no_room(error) is not None or reason or (folder.exists() and free(folder) < LEAST)

@@ -1,4 +1,4 @@
-"""The page that goes with an exported model: what it is, how good and how fast it is, how to use it."""
+"""The model card: what an exported model is, how good and how fast it is, how to use it."""
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict
@@ -13,7 +13,7 @@ from automl.tasks.base import Split
 from automl.tasks.deployment import Signature
 from search.metric import Metric
 
-ELSEWHERE = ("source", "path", "subset")  # of the data, told in other places or nobody's business
+ELSEWHERE = ("source", "path", "subset")  # of the data, given elsewhere or private
 MOST_LABELS = 20  # of the confusion matrix on the page; of more labels, as many lines of confusions
 CONFUSION = "confusion.csv"  # has the matrix where the page has not
 SPLITS: tuple[Split, ...] = ("train", "validation", "test")
@@ -75,7 +75,7 @@ _LIMITS = (
 )
 
 
-# What it makes of inputs that are none of its own.
+# Its behaviour on inputs outside of the training distribution.
 _LABELLED = "whatever else it is given gets one of these labels too, and how sure it is\nthen means nothing"
 _UNLABELLED = "what it answers to anything else means nothing"
 

@@ -1,4 +1,4 @@
-"""Whether each exported form, read back from its file, answers as the trained model does."""
+"""Compares each exported form, read back from its file, with the trained model."""
 
 from collections.abc import Mapping
 from pathlib import Path

@@ -52,7 +52,7 @@ def _open(folder: Path) -> tuple[dict[str, Any], type[Task], Run]:
         exported = json.loads((folder / "config.json").read_text())
         config, _, _ = TrialConfig.from_json(exported["config"]), exported["labels"], exported["inputs"]
         run = open_onnx(folder / "model.onnx")
-    except Exception as error:  # onnxruntime has an error of its own for each way a file can be damaged
+    except Exception as error:  # onnxruntime has a different error for each kind of damage
         raise InputError(
             f"{folder} holds no exported model; make one with `automl export`. ({error})"
         ) from error

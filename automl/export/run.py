@@ -1,4 +1,4 @@
-"""A trained trial as files that work where this project is not installed, each checked against the model."""
+"""Exports a trained trial as files that work without this project, each checked against the model."""
 
 import json
 import os
@@ -136,14 +136,14 @@ def _best(search: str | None, storage: str, *, needed: bool) -> Chosen:
     try:
         return replace(chosen, run_id=find_trial_run(chosen.identity, chosen.number))
     except InputError as error:
-        bring = command("sync", name, storage)
+        sync = command("sync", name, storage)
         if needed:
             raise InputError(
-                f"--register needs the run of {chosen.name!r}, and {error}; bring it there with {bring}"
+                f"--register needs the run of {chosen.name!r}, and {error}; write it there with {sync}"
             ) from error
         print(
-            f"warning: the model card names no run of {chosen.name!r}: {error}; when it answers, {bring} "
-            f"brings it there",
+            f"warning: the model card names no run of {chosen.name!r}: {error}; when it answers, {sync} "
+            f"writes it there",
             file=sys.stderr,
         )
         return chosen
@@ -185,7 +185,9 @@ def _export(out: Path, chosen: Chosen, quantize: str | None) -> ExportResult:
         if is_full(error, unfinished):
             weights = sum(value.nbytes for value in model.state_dict().values())
             why = disk_full(out.parent, COPIES * weights)
-            raise InputError(f"--out {out} cannot be written: {why}; make room, or name another") from error
+            raise InputError(
+                f"--out {out} cannot be written: {why}; free disk space, or name another"
+            ) from error
         if isinstance(error, OSError):
             raise InputError(f"--out {out} cannot be written ({error.strerror or error})") from error
         raise

@@ -1,4 +1,4 @@
-"""How often a deployed model is right: for each label, and which ones it takes for which."""
+"""Accuracy by class and the confusion matrix of a deployed model."""
 
 import csv
 from collections.abc import Mapping, Sequence

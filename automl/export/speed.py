@@ -1,4 +1,4 @@
-"""How fast deployed models are on this machine. They are timed in turn, so that its noise slows all alike."""
+"""Latency and throughput of deployed models on this machine, timed in turn so that noise slows all alike."""
 
 import platform
 import statistics

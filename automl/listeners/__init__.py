@@ -1,7 +1,7 @@
-"""Listeners hear of every trial in the process that drives a search.
+"""Callbacks on trial events, in the process that drives a search.
 
-progress      A search as it goes: a live table on a terminal, one line an event in a log
-prometheus    A search in numbers for Prometheus, which Ray's own agents export from every node
-retention     Which checkpoints stay on disk
-error_traces  Why trials failed, in a file each
+progress      Progress: a live table on a terminal, one line per event in a log
+prometheus    Metrics for Prometheus, which Ray's agents export from every node
+retention     Deletes checkpoints of trials that are not among the best
+error_traces  Writes the traceback of each failed trial to a file
 """

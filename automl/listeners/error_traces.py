@@ -1,4 +1,4 @@
-"""Why trials failed, in a file each."""
+"""Writes the traceback of each failed trial to a file."""
 
 from pathlib import Path
 

@@ -1,4 +1,4 @@
-"""A search as it goes: a live table on a terminal, one line an event in a log. Both on stderr."""
+"""Progress: a live table on a terminal, one line per event in a log. Both on stderr."""
 
 import time
 from collections import Counter
@@ -21,7 +21,7 @@ REDRAW = 0.25  # seconds between two drawings of the table, however many trials 
 
 
 class Progress(Listener):
-    """A listener that shows the trials, what they have come to, time left and cost. Use as a context.
+    """A listener that shows the trials, their scores, time left and cost. Use as a context manager.
 
     records: the scheduler's own, which it keeps up to date. summary: of what they have come to.
     budget: seconds that there are. devices: that a trial takes, each a `device`.
@@ -141,14 +141,14 @@ class Progress(Listener):
 
 
 def search_summary(plan: Plan, records: Mapping[int, TrialRecord], rungs: Rungs) -> str:
-    """Of a search: the best so far against the baseline, and how many trials came to each rung."""
+    """Of a search: the best so far against the baseline, and how many trials reached each rung."""
     parts = []
     best, baseline = leaders(records.values(), plan)
     first = plan.objectives[0]
     if best is not None:
         parts.append(f"best {best.value(first):.4f} ({best.name})")
         if baseline is not None and baseline is not best:
-            parts.append(f"{best.value(first) - baseline.value(first):+.4f} to the baseline's")
+            parts.append(f"{best.value(first) - baseline.value(first):+.4f} vs the baseline")
     occupied = rungs.occupancy()
     if any(count for _, count in occupied):
         parts.append("rungs " + " ".join(f"{at:g}:{count}" for at, count in occupied))

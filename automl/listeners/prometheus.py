@@ -1,4 +1,4 @@
-"""A search in numbers for Prometheus, which Ray's own agents export from every node.
+"""Metrics for Prometheus, which Ray's agents export from every node.
 
 To set a gauge writes into this process's memory. Ray sends what is there every ten seconds to the agent on
 this node, which may as well be missing.

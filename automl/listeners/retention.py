@@ -1,4 +1,4 @@
-"""Which checkpoints stay on disk: the best few, the best baseline's, and those of trials that still run."""
+"""Deletes checkpoints, except those of the best trials, the best baseline and running trials."""
 
 import logging
 from collections.abc import Callable, Iterable
@@ -19,8 +19,8 @@ NOISE = {"latency": 0.02, "time_ratio": 0.02}
 class CheckpointRetention(Listener):
     """A listener that deletes the checkpoints of ended trials that are not among the best.
 
-    keep: how many of the best stay. With several objectives, the whole Pareto front does.
-    told: hears of every trial whose checkpoint went.
+    keep: how many of the best are kept. With several objectives, the whole Pareto front is.
+    deleted: called with each trial whose checkpoint was deleted.
     """
 
     def __init__(
@@ -30,11 +30,11 @@ class CheckpointRetention(Listener):
         records: Iterable[TrialRecord],
         *,
         keep: int,
-        told: Callable[[TrialRecord], None] = lambda trial: None,
+        deleted: Callable[[TrialRecord], None] = lambda trial: None,
     ) -> None:
         # An object store takes its time to delete; the search does not wait for it.
         self.later = ThreadPoolExecutor(1) if location.local is None else None
-        self.location, self.plan, self.keep, self.told = location, plan, keep, told
+        self.location, self.plan, self.keep, self.deleted = location, plan, keep, deleted
         # The ended trials that may have a checkpoint: what once went is never wanted again.
         self.held = {record.number: record for record in records if record.state is not State.RUNNING}
 
@@ -54,14 +54,14 @@ class CheckpointRetention(Listener):
         except FileNotFoundError:
             return
         except OSError as error:
-            # What is too much costs room; ending the search would cost all that runs.
-            log.warning("the checkpoint in %s stays: %s", self.location / record.folder, error)
+            # It costs disk space; ending the search would cost all running trials.
+            log.warning("the checkpoint in %s cannot be deleted: %s", self.location / record.folder, error)
             return
         if record is not ended:
-            self.told(record)
+            self.deleted(record)
 
     def staying(self) -> list[TrialRecord]:
-        """The ended trials whose checkpoints stay."""
+        """The ended trials whose checkpoints are kept."""
         done = [record for record in self.held.values() if record.state is State.COMPLETE]
         leading, baseline = leaders(sorted(done, key=lambda r: r.number), self.plan)
         if len(self.plan.objectives) > 1:  # the front, or what leads where all may be guessing

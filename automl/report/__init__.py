@@ -1,4 +1,22 @@
-"""`automl report`: what a search found, as one page that opens offline, and each plot as SVG and PNG."""
+"""`automl report`: what a search found, as one page that opens offline, and each plot as SVG and PNG.
+
+page          The page: one HTML file without external resources
+plot          A part of the page: a figure, a sentence and its numbers
+style         The style of the figures: width, palette, markers
+read          Reads what a report is made of: the search's folder, its study, its confirmations
+confirmation  Reads what `automl confirm` has written
+forest        The verdict as a forest plot
+placement     The mean effect of each attention type at each site
+gates         The gates of the modules after training
+costs         The metric over time, latency, parameters and MACs, with Pareto fronts
+importance    Hyperparameter importance: PED-ANOVA and fANOVA
+curves        Learning curves, and the trials by the rung they reached
+audit         Rung audit: rank correlation of scores at the rungs with final scores
+slices        The metric over each hyperparameter, and over pairs of them
+correlations  Rank correlations of numerical hyperparameters
+failures      Infeasible trials and errors, grouped by reason
+listing       All trials as a table, and how to repeat the search
+"""
 
 import json
 import os
@@ -55,8 +73,10 @@ def run_report(
     found = read_search(search, storage)
     folder = Path(out).expanduser() if out is not None else found.folder / "report"
     if (folder / PAGE).exists() and not (folder / CONTENTS).exists():
-        raise InputError(f"--out {folder} holds a page of somebody else's; name a new folder")
-    with _writing(folder):  # told before a minute of drawing, not after it
+        raise InputError(
+            f"--out {folder} holds an {PAGE} that automl report did not write; name a new folder"
+        )
+    with _writing(folder):  # an error before a minute of drawing, not after it
         (folder / PLOTS).mkdir(parents=True, exist_ok=True)
         tempfile.TemporaryFile(dir=folder).close()
     with tempfile.TemporaryDirectory() as place:
@@ -86,14 +106,14 @@ def sections(search: Search) -> list[Section]:
         Section(
             id="went",
             title="How the search went",
-            lead="Weak trials are pruned at rungs; the audit asks whether the rungs could tell.",
+            lead="Weak trials are pruned at rungs; the audit shows whether early scores predict final ones.",
             plots=[curves(search), fates(search), audit(search)],
         ),
         Section(
             id="choices",
             title="Every choice",
             lead="Each hyperparameter and each choice of the placement against the metric, the most "
-            "important first; how they go together; and the most important ones in pairs.",
+            "important first; their correlations; and the most important ones in pairs.",
             plots=[*slices(search, ranked), correlations(search, ranked), pairs(search, ranked)],
             dense=True,
         ),
@@ -122,7 +142,7 @@ def _files(names: Sequence[str]) -> list[str]:
 
 
 def _move(made: Path, folder: Path, names: Sequence[str]) -> None:
-    """Put the finished files where they belong, each at once; what else lies there is left alone."""
+    """Put the finished files where they belong, each at once; other files there are left alone."""
     with _writing(folder):
         old = _earlier(folder)
         for name in _files(names):

@@ -1,6 +1,6 @@
-"""Whether the rungs could see the end coming: rank correlation of early scores with final ones, by type.
+"""Rung audit: rank correlation of scores at the rungs with final scores, by type.
 
-Where it is low, those that were pruned early may have been late bloomers. Only survivors have a final score;
+Where it is low, pruned trials may have been late bloomers. Only survivors have a final score;
 they resemble each other more than all trials do, which makes the correlation lower than it would be of all.
 """
 
@@ -17,8 +17,8 @@ from search.record import State
 NAME, TITLE = "audit", "Rung audit"
 EVERY = "all"
 
-LOW = 0.3  # a rank correlation below which a rung is no guide
-ENOUGH = 5  # trials that it takes to say so
+LOW = 0.3  # the rank correlation below which the report warns
+ENOUGH = 5  # trials that such a warning needs
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -129,7 +129,7 @@ def audit(search: Search) -> Plot:
         for c in overall
     )
     warnings = [
-        f"{_name(c.kind)}: the score at {c.milestone:g} epochs says little of the final one (rank "
+        f"{_name(c.kind)}: the score at {c.milestone:g} epochs says little about the final one (rank "
         f"correlation {c.correlation:.2f}, n={c.count}), and {c.pruned} {'was' if c.pruned == 1 else 'were'} "
         f"pruned there: late bloomers may have been pruned."
         for c in found
@@ -138,9 +138,9 @@ def audit(search: Search) -> Plot:
     return Plot(
         name=NAME, title=TITLE, figure=figure, says=says + ".", warnings=warnings, table=table,
         note=(
-            f"1: the rung saw the final order; 0: it saw nothing of it. In the grey part, below {LOW}, "
-            f"cutting is guessing. Survivors alone have a final score, which makes the correlation lower "
-            f"than among all trials."
+            f"1: the order at the rung is the final order; 0: no correlation. In the grey part, below {LOW}, "
+            f"pruning is little better than random. Only survivors have a final score, which makes the "
+            f"correlation lower than among all trials."
         ),
     )  # fmt: skip
 

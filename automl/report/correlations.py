@@ -50,10 +50,10 @@ def correlations(search: Search, found: Sequence[Importance]) -> Plot:
         name=NAME,
         title=TITLE,
         figure=figure,
-        says=f"Rank correlation with {labels[0]}: {', '.join(said) or 'of none can it be told'}.",
+        says=f"Rank correlation with {labels[0]}: {', '.join(said) or 'undefined for all'}.",
         note=(
-            "Of each two over the finished trials that have both. The search draws what did well more often, "
-            f"so what is drawn together goes together. A dash: fewer than {LEAST} trials, or all alike."
+            "Each pair is over the finished trials that have both. The sampler prefers what did well, so "
+            f"values that did well together are correlated. A dash: fewer than {LEAST} trials, or all alike."
         ),
         table=Table(
             columns=["", *labels],

@@ -62,7 +62,7 @@ def costs(search: Search) -> Plot:
             span = f"from {span} to {search.show(best)} at {_cost(best, cost)}"
         says.append(f"{_title(cost)}: {len(trials)} on the front, {span}")
     note = (
-        "Finished trials. The line is the Pareto front: what lies on it is beaten by no other trial in both, "
+        "Finished trials. The line is the Pareto front: no other trial beats those on it in both, "
         f"where latency and time are known to {NOISE['latency']:.0%}; what may be guessing is on none. Times "
         "of an epoch are ratios to the baseline's, timed in turn on the machine that trained."
     )

@@ -1,4 +1,4 @@
-"""How the search went: the learning curves with the rungs, and how far the trials of each kind came."""
+"""Learning curves with the rungs, and the trials of each kind by the rung they reached."""
 
 from collections import Counter
 from collections.abc import Sequence
@@ -120,15 +120,15 @@ def _spread(search: Search, trials: Sequence[Trial]) -> list[Trial]:
 
 
 def _window(values: Sequence[float], *, best_high: bool) -> tuple[float, float]:
-    """Where the curves are; the worst twentieth may leave the picture, so that the rest can be told apart."""
+    """Where the curves are; the worst twentieth may leave the picture, so that the rest stays readable."""
     low, high = np.quantile(values, [0.05, 1.0] if best_high else [0.0, 0.95])
     margin = 0.06 * (high - low) or 0.5
     return low - margin, high + margin
 
 
 def fates(search: Search) -> Plot:
-    """How many trials of each kind came how far."""
-    title = "Who came how far"
+    """How many trials of each kind reached which rung."""
+    title = "Trials by rung reached"
     ends = _ends(search)
     kinds = style.order(trial.kind for trial in search.trials)
     table = {

@@ -10,7 +10,7 @@ from automl.report.plot import Cell, Plot, Table, absent
 
 TITLE = "Difference from the tuned baseline"
 
-# Where the interval lies: colour and marker, so that the colour alone says nothing.
+# The position of the interval: colour and marker, so that the colour alone says nothing.
 _ABOVE, _BELOW, _AROUND = (style.BLUE, "o"), (style.RED, "v"), (style.GREY, "D")
 
 
@@ -38,7 +38,7 @@ def forest(verdict: ReportedVerdict) -> Plot:
 
 
 def _table(verdict: ReportedVerdict) -> Table:
-    """The baseline, then each arm against it. Columns that nobody has anything for are left out."""
+    """The baseline, then each arm against it. Empty columns are left out."""
     columns = ["arm", verdict.unit, "95 % interval", "over inputs too", "p"]
     columns += [f"{verdict.split} {verdict.metric}", "steps", "time", "time ratio"]
     arms = {arm.name: arm for arm in verdict.arms}

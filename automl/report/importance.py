@@ -102,7 +102,7 @@ def domains(trials: Sequence[Trial]) -> dict[str, BaseDistribution]:
     """One range for each parameter: what the trials' own ranges span together.
 
     A range that depends on an earlier choice (a site above the one before) is another one in each trial,
-    and the evaluators would take each for a parameter of its own.
+    and the evaluators would take each for a separate parameter.
     """
     spans: dict[str, BaseDistribution] = {}
     for trial in trials:
@@ -136,14 +136,14 @@ def _ask(
     spans: dict[str, BaseDistribution],
     names: Sequence[str],
 ) -> dict[str, float]:
-    """The shares of `names`, which add up to 1; empty where the evaluator can tell nothing."""
+    """The shares of `names`, which add up to 1; empty where the evaluator has no result."""
     scores = {round(search.score(trial), 12) for trial in trials}
     if len(trials) < LEAST or len(scores) < 2 or not names:
         return {}
     loud = optuna.logging.get_verbosity()
     optuna.logging.set_verbosity(optuna.logging.ERROR)
     try:
-        # One metric, whatever the objectives; both evaluators then need no target of their own.
+        # One metric, whatever the objectives; both evaluators then need no target.
         study = optuna.create_study(direction="maximize" if search.plan.metric.maximize else "minimize")
         for trial in trials:
             params = {key: value for key, value in trial.params.items() if key in names}
@@ -174,8 +174,8 @@ def importance(search: Search, found: Sequence[Importance]) -> Plot:
         return absent(
             NAME,
             TITLE,
-            f"Optuna's evaluators tell nothing of {len(search.done)} finished trials: it takes {LEAST} or "
-            f"more that differ in their choices and scores.",
+            f"Optuna's evaluators cannot rank choices from {len(search.done)} finished trials: they need "
+            f"{LEAST} or more that differ in their choices and scores.",
         )
     with style.style():
         figure = _draw(shown)
@@ -188,7 +188,7 @@ def importance(search: Search, found: Sequence[Importance]) -> Plot:
     return Plot(
         name=NAME, title=TITLE, figure=figure, says=says,
         note=(
-            "Bars: PED-ANOVA, the share in what sets the best tenth of the finished trials apart. Diamonds: "
+            "Bars: PED-ANOVA, the share in what distinguishes the best tenth of finished trials. Diamonds: "
             f"fANOVA ({TREES} trees), the share of the explained variance. Hatched: choices that only n "
             f"trials have; fANOVA judges each beside the common ones within those, from {ENOUGH} on."
             + (f" fANOVA is given {MOST} trials at most, drawn at random." if len(search.done) > MOST else "")

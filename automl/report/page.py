@@ -1,4 +1,4 @@
-"""The page: one HTML file that holds everything it shows, and asks nobody for anything."""
+"""The page: one HTML file that holds everything it shows and makes no network requests."""
 
 import time
 from collections.abc import Mapping, Sequence
@@ -152,7 +152,7 @@ def banners(search: Search) -> list[str]:
     return [
         f"The search had not ended when this page was made, {_time(search.made)}: {trials} had begun and not "
         f"ended, {len(search.trials)}{of} had begun. Make the report again for what came later; if the "
-        f"search was stopped, go on with {_command('search --resume', search)}"
+        f"search was stopped, resume it with {_command('search --resume', search)}"
     ]
 
 
@@ -189,7 +189,7 @@ def headline(search: Search) -> Headline:
             mark="…",
             word="Confirmation under way",
             sentence=verdict.sentence or "No verdict yet: the confirmation has not ended.",
-            lines=[f"So far from {measured} It goes on with the command below if it was stopped."],
+            lines=[f"So far from {measured} If it was stopped, resume it with the command below."],
             command=command,
             warnings=verdict.warnings,
             remarks=verdict.remarks,
@@ -224,7 +224,7 @@ def _open(search: Search, command: str) -> Headline:
             f"That is the best of {len(search.done)} noisy trials, on the split that chose it: it looks good "
             f"by construction, and proves nothing."
         )
-    lines.append("Whether attention helps on fresh seeds and the test split, this command finds out:")
+    lines.append("This command tests whether attention helps, on fresh seeds and the test split:")
     return Headline(
         tone="open", mark="○", word="No verdict yet", sentence=sentence, lines=lines, command=command
     )

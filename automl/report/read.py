@@ -28,7 +28,7 @@ PLAIN, MIXED = "plain", "mixed"  # kinds of a trial that are no attention's name
 
 @dataclass(frozen=True, kw_only=True)
 class Trial:
-    """A trial with the parameters that the sampler chose and where each could have lain."""
+    """A trial with the parameters that the sampler chose and their distributions."""
 
     record: TrialRecord
     params: dict[str, Any]
@@ -195,7 +195,7 @@ def read_search(name: str | None, storage: str) -> Search:
     if not trials:
         raise InputError(
             f"search {metadata.name!r} has no trials yet, so there is nothing to report; "
-            f"wait for its first one, or go on with it: {command('search --resume', metadata.name, storage)}"
+            f"wait for its first one, or resume it: {command('search --resume', metadata.name, storage)}"
         )
     return Search(folder=folder, metadata=metadata, trials=trials, verdicts=read_verdicts(folder))
 

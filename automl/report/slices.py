@@ -175,7 +175,7 @@ def _points(axes: Axes, x: Sequence[float], y: Sequence[float]) -> None:
 
 
 def _axis(axes: Axes, which: str, kind: BaseDistribution, name: str) -> Callable[[Trial], float]:
-    """Set up an axis for the parameter `name`, and return where a trial lies on it."""
+    """Set up an axis for the parameter `name`, and return a trial's position on it."""
     axis, limit = (axes.xaxis, axes.set_xlim) if which == "x" else (axes.yaxis, axes.set_ylim)
     if isinstance(kind, CategoricalDistribution):
         labels, wide = _labels(kind)

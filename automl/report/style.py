@@ -1,7 +1,7 @@
-"""How the figures look: one width that fits a phone, one palette that everybody can tell apart.
+"""The style of the figures: one width that fits a phone, one palette that is safe for colour blindness.
 
-Colours: M. Okabe and K. Ito, Color Universal Design (2008), with a marker of its own for each, so that no
-colour alone tells anything; maps are cividis (J. Nuñez et al. (2018), arXiv 1712.01662).
+Colours: M. Okabe and K. Ito, Color Universal Design (2008), with a different marker for each, so that
+nothing is shown by colour alone; maps are cividis (J. Nuñez et al. (2018), arXiv 1712.01662).
 """
 
 import re

@@ -1,6 +1,6 @@
 """The main job: search where attention goes.
 
 __main__  `python -m automl.search ...` is `automl search ...`
-result    What a search found, as a value and as JSON
-run       The main job: search where attention goes
+result    The result of a search, as a value and as JSON
+run       Starts and resumes a search
 """

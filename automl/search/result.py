@@ -1,4 +1,4 @@
-"""What a search found, as a value and as JSON."""
+"""The result of a search, as a value and as JSON."""
 
 import time
 from collections import Counter
@@ -31,10 +31,10 @@ class TrialResult:
 
 @dataclass(frozen=True, kw_only=True)
 class SearchResult:
-    """What a search found. `best` and `baseline` are None where no such trial has completed.
+    """The result of a search. `best` and `baseline` are None where no such trial has completed.
 
     best: the best trial by the first objective. baseline: the best trial without any attention.
-    front: with several objectives, the trials that no other one beats in all of them.
+    front: with several objectives, the non-dominated trials.
     stopped: it was interrupted and can be resumed.
     hours: of the devices it ran on, over all its runs.
     folder: the search's folder, with its study, checkpoints and log.

@@ -43,7 +43,7 @@ def run_search(settings: Settings) -> SearchResult:
     """Search a space on Ray, with every trial in MLflow, and return what was found.
 
     The first trial is the plain backbone with published defaults, the next ones are the papers'
-    placements, and a fixed share tunes the plain backbone. Ctrl-C and SIGTERM stop it in order.
+    placements, and a fixed share tunes the plain backbone. Ctrl-C and SIGTERM stop it gracefully.
 
     Raises InputError, before anything is trained, for everything of the settings that cannot work.
     """
@@ -76,12 +76,12 @@ def resume_search(
     budget: str | None = None,
     scheduling: Mapping[str, Any] | None = None,
 ) -> SearchResult:
-    """Go on with a search after whatever has ended it, or extend a finished one.
+    """Resume a search after whatever has ended it, or extend a finished one.
 
-    Finished trials stay, those that were running go on from their last epoch.
+    Finished trials are kept, those that were running resume from their last epoch.
 
     space: if given, must be the search's own. trials: `+20` for 20 more than there are, or a number in all.
-    budget: time from now on. placed: where trials run from now on, values of settings in `PLACED`.
+    budget: time from now on. scheduling: values of the settings in `SCHEDULING_OPTIONS`, such as `label`.
 
     Raises InputError when there is no such search, when it is running, or when its space or its data have
     changed.
@@ -92,14 +92,14 @@ def resume_search(
         settings = metadata.settings
         if space is not None and space != settings.space:
             raise InputError(
-                f"search {name!r} was made with --space {settings.space}; it cannot go on with {space!r}. "
+                f"search {name!r} was made with --space {settings.space} and cannot resume with {space!r}. "
                 f"Start another one with --warm-start {name}, or leave --space out."
             )
         chosen = load(settings.space)
         if fingerprint(chosen) != metadata.fingerprint:
             raise InputError(
-                f"space {settings.space!r} has changed since search {name!r} was made; its trials cannot "
-                f"stand beside new ones. Bring the old space back, or start another search."
+                f"space {settings.space!r} has changed since search {name!r} was made; its trials are "
+                f"not comparable with new ones. Restore the old space, or start another search."
             )
         known = len(read_records(folder, metadata.name))
         settings = settings.extended(trials, budget, known, scheduling or {})
@@ -114,13 +114,13 @@ def resume_search(
 
 
 def start_or_resume(settings: Settings) -> SearchResult:
-    """Go on with the search called `settings.name`, or begin it: for jobs that are repeated when they fail.
+    """Resume the search called `settings.name`, or start it: for jobs that are repeated when they fail.
 
     Raises InputError as both do, when there is no name, and when the search was made with other settings;
     more trials, another time and other places are no others.
     """
     if settings.name is None:
-        raise InputError("--resume auto needs the --name of the search that is to go on")
+        raise InputError("--resume auto needs the --name of the search to resume")
     if not exists(settings.name, settings.storage):
         return run_search(settings)
     made = find_search(settings.name, settings.storage)[1].settings
@@ -130,9 +130,9 @@ def start_or_resume(settings: Settings) -> SearchResult:
     )
     if same != settings:
         other = [key for key, value in vars(settings).items() if getattr(same, key) != value]
-        told = ", ".join(f"--{key.replace('_', '-')} {getattr(made, key)}" for key in other)
+        given = ", ".join(f"--{key.replace('_', '-')} {getattr(made, key)}" for key in other)
         raise InputError(
-            f"search {settings.name!r} was made with {told}; give it the same again, or another --name"
+            f"search {settings.name!r} was made with {given}; give it the same again, or another --name"
         )
     trials = None if settings.trials is None else str(settings.trials)
     return resume_search(
@@ -141,14 +141,14 @@ def start_or_resume(settings: Settings) -> SearchResult:
 
 
 def _run(folder: Path, metadata: SearchMetadata, space: Space, task: Task, begun: float) -> SearchResult:
-    # Ray takes seconds to import; a mistake in the arguments is told before that.
+    # Ray takes seconds to import; a mistake in the arguments is reported before that.
     from automl.listeners.progress import search_summary
     from automl.listeners.retention import CheckpointRetention
     from automl.trials.run import run_scheduler, share_data
     from automl.trials.session import delete_tune_files, open_workers
 
     settings, plan = metadata.settings, metadata.plan
-    advice = f"go on with: {command('search --resume', metadata.name, settings.storage)}"
+    advice = f"resume with: {command('search --resume', metadata.name, settings.storage)}"
     with (
         MlflowProcess(search_run_spec(metadata.location, metadata)) as writer,
         open_workers(settings, folder / "log.txt", advice) as workers,
@@ -165,7 +165,7 @@ def _run(folder: Path, metadata: SearchMetadata, space: Space, task: Task, begun
         scheduler = SearchScheduler(study, space, plan, sampler, adjust=settings.adjust, forecast=forecast)
         known = list(scheduler.records.values())
         retention = CheckpointRetention(
-            metadata.location, plan, known, keep=settings.keep, told=tracker.update
+            metadata.location, plan, known, keep=settings.keep, deleted=tracker.update
         )
         for record in known:  # what MLflow missed
             tracker.update(record)
@@ -258,7 +258,7 @@ def _learn(study: optuna.Study, folder: Path, metadata: SearchMetadata) -> None:
     if other.data != metadata.data:
         found = differences(read_manifest(place), read_manifest(folder))
         print(
-            f"the data are not those of search {other.name!r}: {found}. Its scores do not count here; its "
+            f"the data are not those of search {other.name!r}: {found}. Its scores are not comparable; its "
             f"best configurations are tried first",
             file=sys.stderr,
         )

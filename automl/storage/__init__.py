@@ -1,11 +1,11 @@
 """Where a search lives: folders and object stores, their working copies, the cache, disks and logs.
 
-folder        The folder of a search, and `search.json` in it
-storage       Where searches are kept: a folder of this machine, or one in an object store, by its address
-addresses     What may be shown and kept of an address: all of it but a user's name, a password and tokens
-working_copy  The copy on this machine of a search that is kept in an object store, and who may write it
+folder        The folder of a search, and its `search.json`
+storage       Where searches are stored: a local folder, or one in an object store, by its address
+addresses     Redacts users, passwords and tokens in addresses
+working_copy  The local copy of a search that is stored in an object store, and its single writer
 working_dir   Refuses storage inside of Ray's temporary working_dir
-cache         The cache folder: whatever lies there under its final name is complete
-disk          A disk that is full: which error says so, and in which words it is told
-logs          What Ray, Optuna and MLflow log goes to a file
+cache         The cache folder: a file under its final name is complete
+disk          Detects a full disk and formats `disk full at ...`, for the errors that callers raise
+logs          Sends the logs of Ray, Optuna and MLflow to a file
 """

@@ -1,4 +1,4 @@
-"""What may be shown and kept of an address: all of it but a user's name, a password and tokens."""
+"""Redacts users, passwords and tokens in addresses."""
 
 import re
 

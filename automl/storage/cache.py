@@ -1,4 +1,4 @@
-"""The cache folder: whatever lies there under its final name is complete.
+"""The cache folder: a file under its final name is complete.
 
 Everything is made under a temporary name, with a lock held, and then renamed. So a process that is
 killed leaves nothing that looks finished, and of two processes that need the same thing one makes it
@@ -46,7 +46,7 @@ def once(
         target.parent.mkdir(parents=True, exist_ok=True)
         with _locked(target):
             if not finished(target):
-                _sweep(target)  # under the lock, so that what is left here belongs to nobody alive
+                _sweep(target)  # under the lock, so that what is left here is of dead processes
                 temporary = target.with_name(f"{target.name}.{os.getpid()}.tmp")
                 try:
                     make(temporary)
@@ -83,9 +83,9 @@ def _explained(folder: Path, needed: float | None) -> Iterator[None]:
         yield
     except OSError as error:
         if (code := no_room(error)) is not None:
-            problem = f"there is no room left for the dataset's cache: {disk_full(folder, needed, code)}"
+            problem = f"no disk space left for the dataset's cache: {disk_full(folder, needed, code)}"
         elif error.errno in NOT_WRITABLE:
             problem = f"the dataset's cache must be writable: {folder} ({error.strerror})"
         else:
             raise
-        raise InputError(f"{problem}; make room or set AUTOML_CACHE to another folder") from error
+        raise InputError(f"{problem}; free disk space or set AUTOML_CACHE to another folder") from error

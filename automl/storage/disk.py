@@ -1,4 +1,4 @@
-"""A disk that is full: which error says so, and in which words it is told."""
+"""Detects a full disk and formats `disk full at ...`, for the errors that callers raise."""
 
 import errno
 import os
@@ -14,7 +14,7 @@ NO_ROOM = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EFBIG})
 
 
 class DiskFull(OSError):
-    """There is no room for what was to be written. Its text names the place and about how much it takes."""
+    """No disk space for a write. Its text names the place and about how much space it needs."""
 
     def __str__(self) -> str:
         return str(self.strerror)
@@ -22,7 +22,7 @@ class DiskFull(OSError):
 
 @contextmanager
 def room_for(place: Path, needed: float | None) -> Iterator[None]:
-    """Raises DiskFull for an error in the block that says that there is no room.
+    """Raises DiskFull for an error in the block that means a full disk.
 
     place: where the block writes. needed: bytes that it writes, about; None where unknown.
     """
@@ -37,7 +37,7 @@ def room_for(place: Path, needed: float | None) -> Iterator[None]:
 
 
 def no_room(error: BaseException) -> int | None:
-    """The code of the error that says that there is no room, of `error` or of what it came of; else None.
+    """The errno of a full disk, of `error` or of its causes; else None.
 
     PyTorch raises an error of its own over that of a file.
     """

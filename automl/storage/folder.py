@@ -1,6 +1,6 @@
-"""The folder of a search, and `search.json` in it: what was asked, with which code, on which machine.
+"""The folder of a search, and its `search.json`: the settings, the versions of the code, the machine.
 
-A search that is kept in an object store has its folder here as a working copy, see
+A search that is stored in an object store has its folder here as a working copy, see
 `automl.storage.working_copy`.
 """
 
@@ -52,8 +52,8 @@ PACKAGES = (
 class SearchMetadata:
     """What `search.json` holds.
 
-    identity: tells this search from any other of the same name.
-    plan: how much is tried, and how it is judged.
+    identity: distinguishes this search from others of the same name.
+    plan: the number of trials, the budget, the metric and objectives.
     fingerprint: of the space's distributions and configurations. data: the digest of all splits.
     provenance: versions, hardware, the code's git commit and the command line.
     """
@@ -80,7 +80,7 @@ class SearchMetadata:
 def new_folder(
     settings: Settings, plan: Plan, *, fingerprint: str, data: str
 ) -> Iterator[tuple[Path, SearchMetadata]]:
-    """A new folder for a search, which goes again if a mistake shows before the first trial.
+    """A new folder for a search, which is removed if validation fails before the first trial.
 
     Raises InputError when it exists or cannot be written.
     """
@@ -104,7 +104,7 @@ def new_folder(
     except FileExistsError:
         raise InputError(
             f"a search called {name!r} exists already in {settings.storage}; give this one another --name, "
-            f"or go on with that one: {command('search --resume', name, settings.storage)}"
+            f"or resume that one: {command('search --resume', name, settings.storage)}"
         ) from None
     except OSError as error:
         raise _not_written(settings, folder, error) from error
@@ -158,7 +158,7 @@ def find_search(name: str, storage: str) -> tuple[Path, SearchMetadata]:
 
 
 def no_search(name: str, storage: str) -> InputError:
-    """What to raise where there is no search called `name`; it tells which ones there are."""
+    """The error where there is no search called `name`; it lists those that there are."""
     root = Storage(storage)
     names = [other for other in root.folders() if (root / other).exists(SEARCH_FILE)]
     there = f"there are {', '.join(names[-10:])}" if names else "there is none"
@@ -173,7 +173,7 @@ def exists(name: str, storage: str) -> bool:
 
 
 def named(name: str | None, storage: str) -> str:
-    """`name`, or else the latest search's, which standard error is then told of."""
+    """`name`, or else the latest search's, which is then named on standard error."""
     if name is not None:
         return name
     latest = find_latest(storage)
@@ -182,7 +182,7 @@ def named(name: str | None, storage: str) -> str:
 
 
 def find_latest(storage: str) -> str:
-    """The name of the search that was worked on last: begun, resumed, confirmed or synced.
+    """The name of the search that a process last wrote: begun, resumed, confirmed or synced.
 
     Raises InputError when there is none.
     """
@@ -193,10 +193,10 @@ def find_latest(storage: str) -> str:
 
 
 def last_worked(storage: str) -> dict[str, float]:
-    """The searches there are, and when a process was last at each to write it, in seconds since 1970.
+    """The searches there are, and when a process last wrote each, in seconds since 1970.
 
     On a disk that is when it came or went, or when the study of the search or of one of its confirmations
-    was last written; in an object store, when it last gave a sign of life. Who only reads changes nothing.
+    was last written; in an object store, its last heartbeat. Reading does not count.
     """
     root = Storage(storage)
     with reached(root):
@@ -206,8 +206,8 @@ def last_worked(storage: str) -> dict[str, float]:
 
 def _last_worked(location: Storage) -> float:
     if location.local is None:
-        told = working_copy.last_written(location)
-        return location.changed(SEARCH_FILE) / 1e9 if told is None else told
+        written = working_copy.last_written(location)
+        return location.changed(SEARCH_FILE) / 1e9 if written is None else written
     files = (SEARCH_FILE, STUDY_FILE, f"*/{STUDY_FILE}")
     times = [file.stat().st_mtime for name in files for file in location.local.glob(name)]
     return max(times, default=0.0)  # none where it is being deleted
@@ -225,7 +225,7 @@ def write_metadata(folder: Path, metadata: SearchMetadata) -> None:
 
 
 def is_running(folder: Path, location: Storage) -> bool:
-    """Whether a process is at the search, here or where the folder's locks or its store are shared."""
+    """Whether a process is running the search, here or where the folder's locks or its store are shared."""
     if location.local is None:
         with reached(location):
             return working_copy.is_written(location)
@@ -240,7 +240,7 @@ def is_running(folder: Path, location: Storage) -> bool:
 
 @contextmanager
 def _writing(location: Storage, folder: Path, name: str) -> Iterator[None]:
-    """Inside the block the search is this process's alone."""
+    """Inside the block only this process may write the search."""
     with locked(folder, name):
         if location.local is not None:
             _mark(folder)
@@ -254,7 +254,7 @@ def _writing(location: Storage, folder: Path, name: str) -> Iterator[None]:
 
 
 def _mark(folder: Path) -> None:
-    """Note that somebody is at the search, for `last_worked`."""
+    """Note that a process is running the search, for `last_worked`."""
     with suppress(OSError):  # it is not written yet, or it was given up
         now = time.time_ns()  # what the file system takes for now may be some milliseconds old
         os.utime(folder / SEARCH_FILE, ns=(now, now))
@@ -268,7 +268,7 @@ def locked(folder: Path, name: str) -> Iterator[None]:
         lock.acquire(timeout=1)  # `is_running` may hold it for a moment
     except Timeout:
         raise InputError(
-            f"search {name!r} is running in another process; two cannot go on with one"
+            f"search {name!r} is running in another process; only one process may run a search"
         ) from None
     try:
         yield
@@ -293,7 +293,7 @@ def reached(location: Storage) -> Iterator[None]:
 
 
 def provenance() -> dict[str, Any]:
-    """Where and with what this is run."""
+    """The command, machine, code and versions."""
     import torch
 
     gpus = [torch.cuda.get_device_name(i) for i in range(torch.cuda.device_count())]
@@ -321,7 +321,7 @@ def _commit() -> str | None:
     """The git commit of this code, with `+` where files differ from it; None outside of a repository."""
     here = Path(__file__).parent
     try:
-        # Installed below a repository of somebody else's, this code is not of that repository.
+        # Installed below another repository, this code is not part of it.
         subprocess.run(
             ["git", "ls-files", "--error-unmatch", Path(__file__).name],
             cwd=here, capture_output=True, timeout=10, check=True,

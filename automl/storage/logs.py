@@ -1,4 +1,4 @@
-"""Ray, Optuna and MLflow talk a lot. What they say goes to a file; the terminal is ours."""
+"""Sends the logs of Ray, Optuna and MLflow to a file and keeps them off the terminal."""
 
 import logging
 import warnings

@@ -1,4 +1,4 @@
-"""Where searches are kept: a folder of this machine, or one in an object store, by its address."""
+"""Where searches are stored: a local folder, or one in an object store, by its address."""
 
 import io
 import os
@@ -156,7 +156,7 @@ class Storage:
                     raise
         else:
             (self.local / name).unlink()
-            with suppress(OSError):  # something else lies there
+            with suppress(OSError):  # other files are there
                 (self.local / name).parent.rmdir()
 
     def send(self, path: Path, name: str) -> None:
@@ -170,7 +170,7 @@ class Storage:
             shutil.copyfileobj(file, stream, BLOCK)  # in parts; it is too large for the memory
 
     def fetch(self, name: str, path: Path) -> None:
-        """Copy a file that nobody replaces meanwhile to `path` on this machine, at once."""
+        """Copy a file that does not change meanwhile to `path` on this machine, at once."""
         path.parent.mkdir(parents=True, exist_ok=True)
         new = path.with_name(f"{path.name}.{os.getpid()}")
         files, source = self._at(name)
@@ -222,7 +222,7 @@ class Storage:
 def _home(path: str) -> Path:
     try:
         return Path(path).expanduser()
-    except RuntimeError as error:  # a home that nobody has
+    except RuntimeError as error:  # an unknown home folder
         raise InputError(f"{path} is no folder ({error})") from error
 
 

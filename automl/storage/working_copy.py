@@ -1,11 +1,11 @@
-"""The copy on this machine of a search that is kept in an object store, and who may write it.
+"""The local copy of a search that is stored in an object store, and its single writer.
 
 A study is a file that is appended to, and an object store can only replace. So one process, the driver, works
 on a folder of this machine, and a thread copies what changes there to the store within seconds. Trials write
-their checkpoints to the store themselves. Whoever reads a search on another machine gets a copy of its own.
+their checkpoints to the store themselves. Another machine that reads the search gets its own copy.
 
-Who writes is told by a note in the store with a number that the writer raises all the time. One that stands
-still belongs to a writer that has died, whatever the clocks of the two machines say.
+A note in the store names the writer and has a heartbeat: a number that it keeps raising. If the number stands
+still, the writer has died, whatever the clocks of the two machines show.
 """
 
 import json
@@ -36,8 +36,8 @@ log = logging.getLogger("automl")
 NOTE = "writer.json"  # in the store: who writes, or wrote last
 STATE = ".copy.json"  # in the copy: its name, and what it has of the store's files
 PERIOD = 2.0  # seconds from one look for changes to the next
-BEAT = 10.0  # seconds from one sign of life to the next
-SILENCE = 3 * BEAT  # without one, after which a writer has died
+BEAT = 10.0  # seconds between heartbeats
+SILENCE = 3 * BEAT  # without a heartbeat, after which a writer counts as dead
 PATIENCE = 60.0  # seconds that the store may take for what is left in the end
 
 
@@ -48,7 +48,7 @@ def folder_of(location: Storage) -> Path:
 
 
 def update(location: Storage, folder: Path) -> None:
-    """Bring the copy to where the store is, unless this copy itself is what the store has last got.
+    """Update the copy from the store, unless this copy was the last one written to it.
 
     Raises OSError when the store does not answer.
     """
@@ -58,10 +58,10 @@ def update(location: Storage, folder: Path) -> None:
         note = _read_note(location)
         if note is not None and note["copy"] == state["copy"]:
             return
-        # The store's own times may be whole seconds, so the writer tells what has changed; one that was
-        # killed may not have told of its last file.
-        told = {} if note is None else note["files"]
-        there = {name: told.get(name, stamp) for name, stamp in _listed(location).items()}
+        # The store's own times may be whole seconds, so the writer lists what has changed; one that was
+        # killed may not have listed its last file.
+        files = {} if note is None else note["files"]
+        there = {name: files.get(name, stamp) for name, stamp in _listed(location).items()}
         for name in _copied_files(folder) - there.keys():
             (folder / name).unlink()
         for name, stamp in there.items():
@@ -77,10 +77,10 @@ def is_written(location: Storage) -> bool:
 
 
 def last_written(location: Storage) -> float | None:
-    """When a process last gave a sign of life as the search's writer, by its own clock; None for never."""
+    """The time of the writer's last heartbeat, by its own clock; None for never."""
     try:
         note = _read_note(location)
-    except InputError:  # it is damaged, which whoever wants to write is told
+    except InputError:  # it is damaged, which is reported when the search is written
         return None
     return None if note is None else float(note["time"])
 
@@ -171,14 +171,14 @@ class _Writer:
         return self.sent != before
 
     def close(self) -> None:
-        """Copy what is left, and leave the search to whoever comes."""
+        """Copy what is left, and release the search."""
         self._end.set()
         self._thread.join()
         until = time.monotonic() + PATIENCE
         while True:
             try:
                 if (_read_note(self.location) or {}).get("writer") not in (None, self.me):
-                    return  # somebody else goes on
+                    return  # another process has taken over
                 self._send()
                 self._sign(writing=False)
                 return
@@ -195,14 +195,14 @@ class _Writer:
 
 
 def _await_silence(location: Storage) -> None:
-    """Return when nobody writes the search; whoever gives no sign of life has died."""
+    """Return when no process writes the search; one without a heartbeat has died."""
     first = _read_note(location)
     if first is None or not first["writing"]:
         return
     if first["host"] == socket.gethostname() and not _is_alive(first["pid"]):
         return
     print(
-        f"a process on {first['host']} was at the search; waiting {SILENCE:.0f} s for a sign of life",
+        f"a process on {first['host']} was running the search; waiting {SILENCE:.0f} s for its heartbeat",
         file=sys.stderr,
         flush=True,
     )
@@ -217,7 +217,7 @@ def _await_silence(location: Storage) -> None:
 
 
 def _taken(location: Storage) -> InputError:
-    return InputError(f"search {location} is running in another process; two cannot go on with one")
+    return InputError(f"search {location} is running in another process; only one process may run a search")
 
 
 def _is_alive(pid: int) -> bool:
@@ -237,7 +237,7 @@ def _read_note(location: Storage) -> dict[str, Any] | None:
         return None
     except ValueError as error:
         raise InputError(
-            f"{location}/{NOTE} is damaged; delete it when no process is at the search"
+            f"{location}/{NOTE} is damaged; delete it when no process is running the search"
         ) from error
     return note
 
@@ -273,7 +273,7 @@ def _is_copied(name: str) -> bool:
     *folders, file = name.split("/")
     return not (
         "ray" in folders
-        or folders[:1] == ["report"]  # whoever makes it puts it there
+        or folders[:1] == ["report"]  # `automl report` puts it there
         or file in (NOTE, CHECKPOINT_FILE)
         or file.startswith(".")
         or re.search(r"\.\d+$|\.lock$", file)

@@ -1,6 +1,6 @@
 """Refuses storage inside of Ray's temporary working_dir, which does not outlive the job.
 
-`ray job submit --working-dir` sends a folder along. Ray unpacks it on each node into a folder of its own,
+`ray job submit --working-dir` sends a folder along. Ray unpacks it on each node into a temporary folder,
 runs the job there, and deletes it some time after the job.
 """
 

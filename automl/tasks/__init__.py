@@ -1,4 +1,14 @@
-"""Tasks: what can be learned. A new task is one file and one entry here."""
+"""Tasks: what can be learned.
+
+base                     The base class `Task`
+evaluator                From a model's outputs to metrics, over batches and workers
+deployment               What is deployed of a trained model: module, named inputs and outputs
+image_classification     Classification of images
+sequence_classification  Classification of sequences of sensor readings
+same_data                Checks whether a search's data have changed since it was made
+
+A new built-in task is one file, an entry in TASKS here and one in `search.config.TASK_CONFIGS`.
+"""
 
 from collections.abc import Mapping
 

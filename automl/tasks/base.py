@@ -1,4 +1,4 @@
-"""What a task is: everything that the loop, the search and the tracking need to know of what is learned."""
+"""The base class of tasks: everything that the loop, the search and the tracking need to know about one."""
 
 from abc import ABC, abstractmethod
 from collections.abc import Collection, Iterator, Mapping, Sequence
@@ -33,9 +33,9 @@ class Part:
 
 
 class Task(ABC):
-    """What is learned and how it is scored, for one configuration in one place.
+    """What is learned and how it is scored, for one configuration on one device.
 
-    With several workers each has a task of its own: `batches` gives its part of every global batch, and
+    Each worker has its own task: `batches` gives its part of every global batch, and
     `evaluate` scores its part of the split and adds the parts up.
 
     configs: the types of `data` and `training` in its configurations, and which backbones fit.
@@ -120,7 +120,7 @@ class Task(ABC):
 
     @classmethod
     def is_shared(cls, config: TrialConfig, splits: Sequence[Split]) -> bool:
-        """Whether these splits come from a search's storage, where nobody changes them."""
+        """Whether these splits come from a search's storage, where they cannot change."""
         return False
 
     @property
@@ -177,8 +177,8 @@ class Task(ABC):
             return text, {name: value.tolist() for name, value in outputs.items()}
         probabilities = dict(zip(labels, map(float, next(iter(outputs.values()))), strict=True))
         label = max(probabilities, key=probabilities.__getitem__)
-        told = {"label": label, "probability": probabilities[label], "probabilities": probabilities}
-        return f"{label} ({probabilities[label]:.1%})", told
+        values = {"label": label, "probability": probabilities[label], "probabilities": probabilities}
+        return f"{label} ({probabilities[label]:.1%})", values
 
     def share_data(self, storage: Storage, folder: Path, splits: Sequence[Split]) -> dict[str, Any] | None:
         """Put what trials on other machines need of these splits into the storage, once for all of them.

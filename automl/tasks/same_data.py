@@ -1,7 +1,7 @@
-"""Whether a search's data are still those that it was made with: its folder has a list of them.
+"""Checks whether a search's data have changed since it was made: its folder has a list of them.
 
-Scores of other images do not stand beside its own. Whatever would put them there is refused here, with the
-names of the first images that differ.
+Scores on other data are not comparable with its own; a command that would mix them is refused here, with the
+names of the first inputs that differ.
 """
 
 from pathlib import Path
@@ -39,7 +39,7 @@ def read_manifest(location: Storage | Path) -> Manifest:
     except (OSError, ValueError, pa.ArrowException) as error:
         raise InputError(
             f"{place}/{MANIFEST_FILE}, the list of the search's data, is damaged or missing ({error}); "
-            f"without it there is no telling whether they are the same"
+            f"without it, changes cannot be detected"
         ) from error
 
 
@@ -48,21 +48,21 @@ def check_same(
 ) -> None:
     """Raises InputError, with names, when a trial's data are not those of the search called `name` any more.
 
-    kept: the search's folder. splits: that are about to be read; where the search's own storage has all of
-    them, there is nothing that could have changed. Hashes files and decodes none.
+    location: the search's folder. splits: that are about to be read; where the search's own storage has all
+    of them, there is nothing that could have changed. Hashes files and decodes none.
     """
     task = task_of(config)
     if task.is_shared(config, splits):
         return
     if found := differences(read_manifest(location), task.manifest(config)):
         raise InputError(
-            f"the data have changed since search {name!r} was made, so scores would not stand beside each "
-            f"other: {found}. Bring the old ones back, or search anew."
+            f"the data have changed since search {name!r} was made, so scores would not be comparable: "
+            f"{found}. Restore the old data, or start a new search."
         )
 
 
 def check_source(config: TrialConfig, checkpoint: Storage) -> None:
-    """`check_same` with the search that a checkpoint's folder lies in, if it lies in one."""
+    """`check_same` with the search that a checkpoint's folder is in, if any."""
     search = search_of(checkpoint)
     if search is not None:
         check_same(config, search, search.address.partition("?")[0].rpartition("/")[2])
@@ -85,6 +85,6 @@ def check_alike(one: Manifest, other: Manifest, names: tuple[str, str]) -> None:
     """Raises InputError, with names, when two searches had other images."""
     if found := differences(one, other):
         raise InputError(
-            f"{names[0]} and {names[1]} were made of other data, so their scores do not mean the same; "
+            f"{names[0]} and {names[1]} used different data, so their scores are not comparable; "
             f"from the first to the second: {found}"
         )

@@ -1,5 +1,14 @@
 """MLflow: one experiment a space, a parent run a search, a child run a trial. Written by the driver alone.
 
-Nothing else of ours imports MLflow's tracking. Runs go where MLflow itself would put them: to
-MLFLOW_TRACKING_URI, or to `mlflow.db` in the current folder, which `mlflow ui` there shows.
+tracker   A listener that mirrors trials as MLflow runs, without blocking training
+process   Runs the writer in a separate process
+writer    Writes runs, metrics and artifacts to MLflow
+runs      Reads runs from MLflow
+run_spec  What is tracked: experiment, names, tags and parameters of the runs
+tags      The tags of the runs
+registry  MLflow's model registry
+client    The connection to MLflow
+
+No other package imports MLflow's tracking. Runs are stored where MLflow itself would store them: at
+MLFLOW_TRACKING_URI, or in `mlflow.db` in the current folder, which `mlflow ui` there shows.
 """

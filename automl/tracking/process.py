@@ -1,4 +1,4 @@
-"""Writing to MLflow in a process of its own.
+"""Writes to MLflow in a separate process.
 
 MLflow's client takes tens of milliseconds of Python for a trial, and the driver, which waits for hundreds of
 slots, has one Python for all that it does.
@@ -30,7 +30,7 @@ NICE = 3  # once it has begun: the driver and its trials come first, but a busy 
 class MlflowProcess:
     """A `MlflowWriter` of `run_spec` in another process, which ends with this one. Use as a context.
 
-    The process starts at once, and whoever calls first waits for it. Calls come one after the other. If the
+    The process starts at once, and the first call waits for it. Calls come one after the other. If the
     process ends, the next call starts another, which finds the runs that there are. What is logged there is
     logged here.
 

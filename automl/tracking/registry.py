@@ -62,7 +62,7 @@ def register(
     client = open_client()
     try:
         experiment = client.get_run(run_id).info.experiment_id
-        # Each version has files of its own: a second export of a run leaves those of the first alone.
+        # Each version has separate files: a second export of a run leaves those of the first alone.
         model = client.create_logged_model(experiment, name="exported", source_run_id=run_id, tags=dict(tags))
         client.log_model_artifacts(model.model_id, str(folder))
         client.finalize_logged_model(model.model_id, LoggedModelStatus.READY)

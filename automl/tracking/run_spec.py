@@ -1,4 +1,4 @@
-"""What is tracked: which run is whose, and what it is called."""
+"""What is tracked: experiment, names, tags and parameters of the runs."""
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field

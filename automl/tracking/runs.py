@@ -1,4 +1,4 @@
-"""What MLflow has: the run of a trial, the scores of a training, the run that a report belongs to."""
+"""Reads runs from MLflow: the run of a trial, the scores of a training, the run of a report."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -124,7 +124,7 @@ def log_report(metadata: SearchMetadata, folder: Path, files: Sequence[str]) -> 
     if not runs:
         raise InputError(
             f"MLflow at {public(mlflow.get_tracking_uri())} has no run of search {metadata.name!r}; run this "
-            f"where the search ran or set MLFLOW_TRACKING_URI, or bring the search there: "
+            f"where the search ran or set MLFLOW_TRACKING_URI, or write the search there: "
             f"{command('sync', metadata.name, metadata.settings.storage)}"
         )
     run_id: str = runs[0].info.run_id

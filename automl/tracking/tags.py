@@ -1,6 +1,6 @@
-"""The tags by which runs of ours are found again. `state`, `role` and `reason` are for people, and plain."""
+"""The tags by which runs are found again. `state`, `role` and `reason` are for readers, without a prefix."""
 
-SEARCH, IDENTITY, TRIAL = "automl.search.run", "automl.identity", "automl.trials.trial"
-BEST, CHECKPOINT = "automl.best_run", "automl.training.checkpoint"
+SEARCH, IDENTITY, TRIAL = "automl.search", "automl.identity", "automl.trial"
+BEST, CHECKPOINT = "automl.best_run", "automl.checkpoint"
 # Of a confirmation's run: the search. Of a search's: the confirmed winner's run, and the verdict in words.
-CONFIRMS, CONFIRMED, VERDICT = "automl.confirms", "automl.confirmed_run", "automl.confirm.verdict"
+CONFIRMS, CONFIRMED, VERDICT = "automl.confirms", "automl.confirmed_run", "automl.verdict"

@@ -1,8 +1,8 @@
-"""A listener that brings trials to MLflow.
+"""A listener that mirrors trials as MLflow runs, without blocking training.
 
-MLflow has a copy of the search's study, never the other way round. A thread brings each run to where its
-trial is, so training never waits for MLflow; what fails is tried again, and what is missing in the end can be
-brought from the study at any time (`automl sync`).
+MLflow has a copy of the search's study, never the other way round. A thread updates each run, so training
+never waits for MLflow; what fails is retried, and what is missing in the end can be written from the study at
+any time (`automl sync`).
 """
 
 import copy
@@ -62,7 +62,7 @@ class Tracker(Listener):
         self.update(trial)
 
     def update(self, trial: TrialRecord) -> None:
-        """Bring MLflow to where the trial is now."""
+        """Update the trial's run in MLflow."""
         now = copy.copy(trial)
         now.history = list(trial.history)
         with self._news:
@@ -137,7 +137,7 @@ class Tracker(Listener):
         """End the search's run with the best trial and how many trials ended in which state.
 
         metric: as in `MlflowWriter.finish`.
-        stopped: the search is to go on later; its running trials are marked so.
+        stopped: the search is to be resumed later; its running trials are marked so.
         Returns how many trials MLflow has not taken, 0 if it has all of this; the search is then incomplete
         in MLflow until `automl sync`.
         """

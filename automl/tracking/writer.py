@@ -1,7 +1,7 @@
-"""What is written to MLflow: a run for each trial, below the run of what the trials belong to.
+"""Writes runs to MLflow: a run for each trial, nested in the run of its search or confirmation.
 
 Each write raises what MLflow raises and can be repeated: a run that exists is continued from where it stands.
-When something is written is the tracker's affair.
+The tracker decides when to write.
 """
 
 from collections.abc import Mapping, Sequence
@@ -78,7 +78,7 @@ class _Run:
 
 
 class MlflowWriter:
-    """The runs of a subject. Raises InputError when MLflow does not answer."""
+    """The runs of a `RunSpec`. Raises InputError when MLflow does not answer."""
 
     def __init__(self, run_spec: RunSpec) -> None:
         self.run_spec = run_spec
@@ -131,10 +131,10 @@ class MlflowWriter:
                 return
 
     def write(self, trial: TrialRecord) -> str:
-        """Bring the trial's run to where the trial is, and return the run's id.
+        """Update the trial's run, and return the run's id.
 
-        Each call is a request of its own, so there are few: one begins the run, one brings its artifact, one
-        ends it, and one brings all that is new.
+        Each call of the client is a request, so there are few: one begins the run, one logs its artifact, one
+        ends it, and one logs all that is new.
         """
         run = self._runs.get(trial.number)
         if run is None:

@@ -1,11 +1,11 @@
 """The training loop of one model: steps, optimiser, checkpoints.
 
-loop        The training loop: a generator that yields one record of metrics an epoch
+loop        The training loop: a generator that yields one record of metrics per epoch
 step        One training step, and the ways to run it
 optimiser   Optimisers and learning-rate schedules, as functions of the training's configuration
-checkpoint  A configuration and what was learned under it, in one file that executes nothing when read
+checkpoint  Checkpoints: configuration, weights and optimiser state in one file, loaded without executing code
 graphs      Steps as CUDA graphs
-clock       Times that a busy machine hardly moves
+clock       Timers that are robust to other load: processor time on a CPU, events on a GPU
 sync_norm   Batch norm over the batches of all workers
 lr_find     A learning-rate range test
 """

@@ -1,4 +1,4 @@
-"""Checkpoints: a configuration and what was learned under it, in one file that executes nothing when read."""
+"""Checkpoints: configuration, weights and optimiser state in one file, loaded without executing code."""
 
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -37,7 +37,7 @@ def save(
 
     history: the metrics of every epoch so far. profile: what was measured before training.
 
-    Raises OSError when it cannot be written: DiskFull, with how much it takes, where there is no room.
+    Raises OSError when it cannot be written: DiskFull, with the space needed, where the disk is full.
     """
     content = {
         "config": config.to_json(),

@@ -1,9 +1,8 @@
-"""Times that a busy machine hardly moves.
+"""Timers that are robust to other load: processor time on a CPU, events on a GPU.
 
-On a CPU a wall clock tells what the neighbours do: beside two busy processes a step takes as long as they
-leave it to wait. Processor time does not run while a thread waits, so what is left of the load are the caches
-and the frequency that are shared with it, which meet two models alike that are timed in turn. On a GPU the
-device's own events are read.
+Wall time includes waiting for the processor, so it depends on other processes. Processor time does not run
+while a thread waits; what is left of other load is shared caches and frequency, which affect two models alike
+that are timed in turn.
 """
 
 import statistics
@@ -25,7 +24,7 @@ def processor_time() -> float:
 
 
 def elapsed(runtime: Runtime) -> float:
-    """What has gone by, from any one moment on, on the clock that measuring is held to."""
+    """Seconds from an arbitrary start, on the timer that limits measuring."""
     return processor_time() if runtime.device.type == "cpu" else time.perf_counter()
 
 
@@ -45,6 +44,6 @@ def seconds(run: Callable[[], object], runtime: Runtime) -> float:
 
 
 def quick_quarter(run: Callable[[], object], runtime: Runtime, times: int) -> float:
-    """The lower quartile of so many runs: what one takes when little comes between."""
+    """The lower quartile of so many runs: the time with little interference."""
     run()
     return statistics.quantiles((seconds(run, runtime) for _ in range(times)), n=4)[0]

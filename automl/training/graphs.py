@@ -42,7 +42,7 @@ class Capture(Protocol):
 
 
 class CudaGraphs:
-    """Captures on a stream of its own, with static buffers for the batch.
+    """Captures on a separate stream, with static buffers for the batch.
 
     Source: PyTorch's notes on CUDA graphs, "whole-network capture".
     """

@@ -1,7 +1,7 @@
 """The training loop: a generator that yields one record of metrics an epoch, for any task and device.
 
-It knows neither Ray nor MLflow nor the terminal. Whoever runs it takes the records and may stop between
-any two of them; the state is then complete, and a new loop over it goes on from there.
+It knows neither Ray nor MLflow nor the terminal. The caller takes the records and may stop between
+any two of them; the state is then complete, and a new loop over it resumes from there.
 """
 
 import time
@@ -61,8 +61,8 @@ def fit(
 
     Yields `epoch` (1 for the first), `resource` (baseline's epochs that this much time is worth; the
     configuration's epochs at the end), `steps` so far, `train_loss`, the task's validation metrics as `NAME`,
-    the learned `gate.SITE` of each attention, the `learning_rate` of the epoch's last step, `seconds` by the
-    clock on the wall and, on a CPU, `processor_seconds`, which a busy machine hardly moves. Raises
+    the learned `gate.SITE` of each attention, the `learning_rate` of the epoch's last step, `seconds` of
+    wall time and, on a CPU, `processor_seconds`, which other load hardly changes. Raises
     Diverged when the loss or a metric is not finite, after the epoch in which it happened. The device is
     waited for once an epoch.
     """

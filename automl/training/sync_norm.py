@@ -78,7 +78,7 @@ class SyncWindowNorm(WindowNorm):
 
 
 class _Total(torch.autograd.Function):
-    """The sum over all workers. Each worker's input moved everybody's, so gradients are summed as well."""
+    """The sum over all workers. Each worker's input affected all outputs, so gradients are summed as well."""
 
     @staticmethod
     def forward(ctx: object, values: Tensor) -> Tensor:

@@ -1,11 +1,11 @@
-"""Trials on a cluster: the actor that trains one, the session on Ray, and what ends them.
+"""Trials on a cluster: the actor that trains one, the session on Ray, classifying errors, signals.
 
-trial         One trial: what every process that trains does, and the actor that Ray Tune reuses
+trial         One trial: what each training process does, and the actor that Ray Tune reuses
 multi_worker  One trial on several devices: a TorchTrainer of Ray Train inside a Tune function
-run           Running a scheduler's trials with all that listens to them: a search and a confirmation alike
+run           Runs a scheduler's trials with their callbacks, for searches and confirmations
 session       Ray with capacity for trials of one shape, for as long as a search or a confirmation takes
-interrupt     Ctrl-C and SIGTERM: the first stops a search in order, the second at once
-failure       Whether an error that ends a trial is the trial's or the node's
-hits          Which test inputs a training answered right
-train         One configuration without a search
+interrupt     Ctrl-C and SIGTERM: the first stops a search gracefully, the second at once
+failure       Classifies the error that ends a trial: the trial's or the node's
+hits          Which test inputs a model classified correctly
+train         Trains one configuration without a search
 """

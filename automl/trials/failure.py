@@ -1,4 +1,4 @@
-"""What the process of a trial says of an error that ends its work: is it the trial's, or the node's?"""
+"""Classifies the error that ends a trial: the trial's or the node's."""
 
 import traceback
 

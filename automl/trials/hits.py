@@ -1,4 +1,4 @@
-"""Which test inputs a training answered right: a bit for each, beside its checkpoint, and kept longer.
+"""Which test inputs a model classified correctly: a bit for each, beside its checkpoint, and kept longer.
 
 Of ten thousand inputs these are 1.3 KB, so that those of all of a confirmation's trainings stay.
 """

@@ -1,4 +1,4 @@
-"""Ctrl-C and SIGTERM: the first stops a search in order, the second at once."""
+"""Ctrl-C and SIGTERM: the first stops a search gracefully, the second at once."""
 
 import os
 import signal
@@ -10,7 +10,7 @@ from types import FrameType
 
 
 class Stopped(SystemExit):
-    """A signal stopped it, in order. Exits with 128 and the signal's number."""
+    """A signal stopped it gracefully. Exits with 128 and the signal's number."""
 
     def __init__(self, signal: int) -> None:
         super().__init__(128 + signal)

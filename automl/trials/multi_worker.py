@@ -24,7 +24,7 @@ from search.tuner import LABELS, NODE, REPORT, RETRIES
 
 
 def multi_worker_trial(shape: TrialResources, location: Storage) -> Callable[[dict[str, Any]], None]:
-    """The Tune function of trials of `shape`; what Ray Train writes for itself goes to `kept`."""
+    """The Tune function of trials of `shape`; what Ray Train writes for itself goes to `location`."""
 
     def trial(config: dict[str, Any]) -> None:
         files, path = location.filesystem
@@ -65,7 +65,7 @@ def multi_worker_trial(shape: TrialResources, location: Storage) -> Callable[[di
 
 
 def worker(config: dict[str, Any]) -> None:
-    """What each worker runs. It goes on from the last checkpoint when it replaces one that died."""
+    """What each worker runs. It resumes from the last checkpoint when it replaces one that died."""
     torch.set_num_threads(max(1, int(config["cpus"])))
     context = ray.train.get_context()
     device = granted(config["gpus"])

@@ -1,4 +1,4 @@
-"""Running a scheduler's trials with all that listens to them: a search and a confirmation alike."""
+"""Runs a scheduler's trials with their callbacks, for searches and confirmations."""
 
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
@@ -39,8 +39,8 @@ def run_scheduler(
     """Run the trials of `scheduler` on `workers` until there are no more, or a signal comes.
 
     name: by which Prometheus knows them. folder, location: theirs on this machine, and where checkpoints go.
-    listeners: hear of each trial first, before the progress display, the gauges and the error traces.
-    summary: the display's last words. plan: what it counts against. best: the best trial is worth a gauge.
+    listeners: called for each trial first, before the progress display, the gauges and the error traces.
+    summary: the end of the progress line. plan: of the trials. best: whether the best trial gets a gauge.
     baseline, limits, test, data: as in `automl.trials.trial.assignment`. budget: seconds, for the time left.
     Raises InputError as `Workers.run` does.
     """

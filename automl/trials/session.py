@@ -31,7 +31,7 @@ PLACEMENT_LIMIT = 300.0  # seconds to wait for capacity for the first trial
 class Workers:
     """Where trials run.
 
-    shape: of a trial. capacity: for trials. advice: how to go on when something ends it.
+    shape: of a trial. capacity: for trials. advice: how to resume it when something ends it.
     """
 
     settings: Settings
@@ -63,9 +63,9 @@ class Workers:
     ) -> None:
         """Run the scheduler's trials until it has no more or a signal comes.
 
-        folder: for Tune's own files. kept: below it go the checkpoints.
+        folder: for Tune's own files. location: checkpoints are stored below it.
         baseline, limits, test, data: as in `automl.trials.trial.assignment`.
-        stop: ends it in order, too.
+        stop: ends it gracefully, too.
         Raises InputError when the study cannot be written, and when there is no more capacity for a trial.
         """
         alone = self.shape.workers == 1
@@ -98,7 +98,7 @@ class Workers:
                 raise
             full = _first_line(error) if code is None else disk_full(folder, STUDY_ROOM, code)
             raise InputError(
-                f"the study in {folder} cannot be written ({full}); make room, then {self.advice}"
+                f"the study in {folder} cannot be written ({full}); free disk space, then {self.advice}"
             ) from error
         finally:
             if location.local is None and not alone:

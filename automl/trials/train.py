@@ -1,4 +1,4 @@
-"""One configuration without a search, with what SimpleSelfAttention's training script offers."""
+"""Trains one configuration without a search, with the options of SimpleSelfAttention's training script."""
 
 import csv
 import time

@@ -1,8 +1,8 @@
-"""One trial: what every process that trains does, and the actor that Ray Tune reuses from trial to trial.
+"""One trial: what each training process does, and the actor that Ray Tune reuses from trial to trial.
 
 A new process imports torch for seconds; a reused one keeps it, the device and the dataset, and begins
-the next trial at once. What cannot be trained (out of memory, diverged, over a limit) is a trial's
-answer, and so is an error of its own; only the death of a process is for Ray to deal with.
+the next trial at once. A trial that cannot be trained (out of memory, diverged, over a limit) reports
+that, as it does its exceptions; only the death of a process is handled by `search.tuner`.
 """
 
 import time
@@ -43,7 +43,7 @@ def assignment(
 ) -> dict[str, Any]:
     """What a trial's process is sent.
 
-    folder: where its checkpoint is written, and found again by whoever goes on with it.
+    folder: where its checkpoint is written, and found when the trial is resumed.
     baseline: the configuration whose epochs are the unit of time. equal: `time`, or `epochs` for raw epochs.
     test: score the test split after the last epoch, as `test_NAME` for each of the task's metrics.
     data: what `Task.share_data` returned, where the data come from the storage.

@@ -3,7 +3,7 @@
 #
 #     sbatch --nodes=4 cluster/manifests/slurm.sh --space woof --trials 200 --gpus-per-trial 1
 #
-# Stopped by its time limit or by preemption, the job goes back into the queue and goes on where it was.
+# Stopped by its time limit or by preemption, the job is requeued and resumes where it was.
 #
 #SBATCH --job-name=automl
 #SBATCH --nodes=2
@@ -20,7 +20,7 @@ job=$SLURM_JOB_ID
 home=${SLURM_SUBMIT_DIR:-$PWD}
 name=${AUTOML_NAME:-automl-$job}  # a job that is queued again keeps its number
 storage=${AUTOML_STORAGE:-$home/searches}  # where all nodes see it
-temporary=/tmp/automl-ray-$job  # /tmp/ray may be somebody else's on a node that is shared
+temporary=/tmp/automl-ray-$job  # /tmp/ray may belong to another user on a shared node
 export PATH="${AUTOML_VENV:-$home/.venv}/bin:$PATH" RAY_USAGE_STATS_ENABLED=0
 
 # Who has the token may run anything on the nodes. It is in a file that its owner alone reads, and not in the
@@ -49,7 +49,7 @@ finish() {
 }
 stop() {
     why=$1
-    [ -n "$search" ] && kill -TERM "$search" 2> /dev/null  # it ends in order, and its trials go on later
+    [ -n "$search" ] && kill -TERM "$search" 2> /dev/null  # it ends gracefully, and its trials resume later
 }
 trap 'finish $?' EXIT
 trap 'stop limit' USR1   # of the time: Slurm says so three minutes before
@@ -113,7 +113,7 @@ else
 fi
 
 if [ "$why" = limit ] && [ "$status" -ne 0 ]; then
-    echo "slurm.sh: out of time; job $job goes back into the queue and goes on with search $name"
+    echo "slurm.sh: out of time; job $job is requeued and resumes search $name"
     finish 0
     scontrol requeue "$job"
 fi

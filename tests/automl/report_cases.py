@@ -27,7 +27,7 @@ DIVERGED = "the loss became nan at epoch 2: lower the learning rate"
 SSA = "ssa@stage1.block2.branch (trial 3)"
 SAGAN = "sagan@stage2.block1 + ssa@stage3.block2.branch (trial 9)"
 CONTROL = "control: conv1x1@stage1.block2.branch (trial 14)"
-CHANCE = "by chance: multihead@stage2.block2"
+CHANCE = "random placement: multihead@stage2.block2"
 
 
 def plan_of(**changes: Any) -> Plan:
@@ -224,8 +224,8 @@ def verdict_of(verdict: str | None = "better", **changes: Any) -> dict[str, Any]
         "better": f"{SSA} is better than the tuned baseline by 0.70 points (95 % CI 0.30 to 1.10, p = 0.002)",
         "worse": f"No finalist is better. The best of them, {SSA} differs by -0.90 points, and is worse.",
         "equivalent": "No difference that matters: none of the finalists differs by as much as 0.5 points.",
-        "undecided": "No detectable difference; 60 more seeds would be needed to see 0.3 points.",
-        "cannot tell": "Cannot tell: the gain may be of a longer training.",
+        "undecided": "No detectable difference; 60 fresh seeds would be needed to detect 0.3 points.",
+        "cannot tell": "Cannot tell: the gain may come from longer training.",
         None: "No verdict yet, with 8 of 20 seeds.",
     }[verdict]
     seeds = [str(1000 + i) for i in range(20)]

@@ -59,7 +59,7 @@ def test_what_is_asked_for_names_all_of_it() -> None:
 @pytest.mark.parametrize(
     ("custom", "fragment"),
     [
-        ({"GPU": 1}, "--resource is for a cluster's own resources; GPU is none of them"),
+        ({"GPU": 1}, "--resource is for custom Ray resources; GPU is a built-in one"),
         ({"disk": 0}, "--resource disk must be a fraction below 1 or a whole number above 0; got 0"),
         ({"disk": 1.5}, "got 1.5"),
         ({"disk": float("nan")}, "got nan"),

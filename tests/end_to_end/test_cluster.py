@@ -316,7 +316,7 @@ def test_a_node_with_a_full_disk_is_left_alone(
     search.check_whole({})
     lines = [line for line in search.output().splitlines() if "no more trials on node" in line]
     assert len(lines) == 1
-    assert "there is no room left for the dataset's cache" in lines[0]
+    assert "no disk space left for the dataset's cache" in lines[0]
     assert "MB are free" in lines[0]
 
 
@@ -328,5 +328,5 @@ def test_when_all_disks_are_full_it_stops_and_says_why(
     search.start(cluster, "--concurrent", "2")
     assert search.wait() == 2
     last = search.output().splitlines()[-1]
-    assert "takes none: InputError: there is no room left for the dataset's cache" in last
+    assert "takes none: InputError: no disk space left for the dataset's cache" in last
     assert {record.state for record in search.records()} == {State.RUNNING}

@@ -92,7 +92,7 @@ def check_whole(search: Search) -> None:
         assert [record["epoch"] for record in history] == list(range(1, len(history) + 1))
 
     store = sqlite3.connect(search.folder / "mlflow.db")
-    runs = store.execute("select run_uuid, value from tags where key = 'automl.trials.trial'").fetchall()
+    runs = store.execute("select run_uuid, value from tags where key = 'automl.trial'").fetchall()
     assert sorted(int(number) for _, number in runs) == list(range(TRIALS)), "a run a trial"
     parents = store.execute("select run_uuid from tags where key = 'automl.identity'").fetchall()
     assert len(parents) == 1
@@ -186,7 +186,7 @@ def test_a_signal_stops_in_order(search):
     below = search.children("")
     search.process.send_signal(signal.SIGTERM)
     assert search.wait() == 128 + signal.SIGTERM
-    assert "go on with: automl search --resume killed" in search.output()
+    assert "resume with: automl search --resume killed" in search.output()
     assert left(below) == []
     search.start()
     assert search.wait() == 0, search.output()

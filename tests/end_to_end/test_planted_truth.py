@@ -217,17 +217,17 @@ def test_mlflow_has_it_below_the_search(gain, confirmed):
     def tagged(key):
         return dict(store.execute("select run_uuid, value from tags where key = ?", (key,)).fetchall())
 
-    ((search, _),) = tagged("automl.search.run").items()
+    ((search, _),) = tagged("automl.search").items()
     ((confirmation, name),) = tagged("automl.confirms").items()
     assert name == "s"
     parents = tagged("mlflow.parentRunId")
     assert parents[confirmation] == search
     runs = [run for run, parent in parents.items() if parent == confirmation]
     assert len(runs) == len(gain.trials())
-    assert tagged("automl.confirm.verdict")[search] == verdict["sentence"]
+    assert tagged("automl.verdict")[search] == verdict["sentence"]
     winner = tagged("automl.confirmed_run")[search]
     assert winner in runs
-    assert Path(tagged("automl.training.checkpoint")[winner], "checkpoint.pt").is_file()
+    assert Path(tagged("automl.checkpoint")[winner], "checkpoint.pt").is_file()
 
 
 def test_other_options_are_refused_once_it_has_begun(gain, confirmed):

@@ -330,18 +330,18 @@ def check_mirror(uri):
     study = open_study(Path("searches/patient"), name="patient")
     client = mlflow.MlflowClient(uri)
     experiment = client.get_experiment_by_name("draw").experiment_id
-    runs = client.search_runs([experiment], "tags.`automl.trials.trial` LIKE '%'")
-    assert sorted(int(run.data.tags["automl.trials.trial"]) for run in runs) == list(range(12))
+    runs = client.search_runs([experiment], "tags.`automl.trial` LIKE '%'")
+    assert sorted(int(run.data.tags["automl.trial"]) for run in runs) == list(range(12))
     for run in runs:
-        record = read_record(study.trials[int(run.data.tags["automl.trials.trial"])])
+        record = read_record(study.trials[int(run.data.tags["automl.trial"])])
         assert record is not None
         told = [(m.step, m.value) for m in client.get_metric_history(run.info.run_id, "accuracy")]
         assert told == [(metrics["epoch"], metrics["accuracy"]) for metrics in record.history]
         assert run.data.tags["state"] == record.state
         assert run.data.metrics["time_ratio"] == pytest.approx(record.profile["time_ratio"])
-    (parent,) = client.search_runs([experiment], "tags.`automl.search.run` = 'patient'")
+    (parent,) = client.search_runs([experiment], "tags.`automl.search` = 'patient'")
     best = client.get_run(parent.data.tags["automl.best_run"])
-    assert int(best.data.tags["automl.trials.trial"]) == study.best_trial.number
+    assert int(best.data.tags["automl.trial"]) == study.best_trial.number
 
 
 @pytest.mark.long

@@ -184,7 +184,7 @@ def test_a_damaged_line(tmp_path: Path) -> None:
     file.write_bytes(b'{"op_code":0}\n' + b"\x00" * 40 + b'"}\n{"op_code":1}\n')
     journal = Journal(file)
     for _ in range(2):
-        with pytest.raises(InputError, match=r"line 2 of .*file is damaged .*; bring back a copy"):
+        with pytest.raises(InputError, match=r"line 2 of .*file is damaged .*; restore a copy"):
             list(journal.read_logs(0))
     before = file.read_bytes()
     mend(file)

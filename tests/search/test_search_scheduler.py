@@ -288,7 +288,7 @@ def test_what_cannot_be_trained_violates_constraints(
         ((Report(error="ValueError: no", traceback="Traceback"), None), "ValueError: no"),
         ((report(0.3), "the node died"), "the node died"),
         ((None, "killed"), "killed"),
-        ((None, None), "the trial's process ended without a word"),
+        ((None, None), "the trial's process ended without a report"),
     ],
 )
 def test_a_crash_is_a_failure(

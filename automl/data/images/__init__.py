@@ -1,4 +1,13 @@
-"""Image data: sources, decoded once into memory-mapped caches, read as uint8 batches."""
+"""Image data: sources, decoded once into memory-mapped caches, read as uint8 batches.
+
+sources  The table of image sources, and the lists of their images
+folders  Datasets in folders: one folder per class
+decode   Decodes one image to a square of RGB pixels
+cache    A decoded split, as an Arrow file that every process maps into memory
+dataset  A split as the training loop reads it; splits, subsets and manifests
+feed     Batches on the device: resident where they fit, prefetched where not
+augment  Random crops and flips of whole batches, on the device
+"""
 
 from automl.data.images.dataset import (
     Images,

@@ -143,8 +143,8 @@ def _rows(
     if split == "test":
         return rows
     if "validation" not in own:
-        held, location = carve(labels, keys, validation, "validation")
-        rows = held if split == "validation" else location
+        held, kept = carve(labels, keys, validation, "validation")
+        rows = held if split == "validation" else kept
     used: np.ndarray = rows[thinned(labels[rows], keys[rows], subset)]
     return used
 
@@ -153,9 +153,9 @@ def _stored(
     source: str, split: str, path: str | Path | None, size: int, side: int
 ) -> tuple[Collection[str], Cache]:
     """The splits that the dataset has of its own, and the one of them that `split` comes from."""
-    told = shared.find(Cache, _shared_name(source, path, size, side), split)
-    if told is not None:
-        own, fetch = told
+    known = shared.find(Cache, _shared_name(source, path, size, side), split)
+    if known is not None:
+        own, fetch = known
         return own, fetch()
     everything = items(source, path, size)
     stored = split if split in everything.splits else "train"
@@ -168,7 +168,7 @@ def _shared_name(source: str, path: str | Path | None, size: int, side: int) -> 
 
 
 def is_shared(splits: Sequence[str], *, source: str, path: str | Path | None, size: int) -> bool:
-    """Whether these splits come from a search's storage, where nobody changes them."""
+    """Whether these splits come from a search's storage, where they cannot change."""
     name = _shared_name(source, path, size, cache_side(size))
     return all(shared.find(Cache, name, split) is not None for split in splits)
 

@@ -3,7 +3,7 @@
 The whole image is squashed to a square and its aspect (width / height) is kept beside it. Rows of one
 size can be memory-mapped and gathered by index, and nothing is lost at the borders: a crop taken later,
 on the device, picks its rectangle in the image's true geometry by way of the aspect. A centre crop at
-this point would throw pixels away for good, and padding would store and move pixels that nobody sees.
+this point would throw pixels away for good, and padding would store and move pixels that are never used.
 """
 
 from pathlib import Path

@@ -45,8 +45,8 @@ def with_test(everything: Sequence[Item]) -> dict[str, list[Item]]:
     """Images without a test split, less those that become one."""
     labels = np.array([item.label for item in everything])
     keys = as_keys(item.content for item in everything)
-    held, location = carve(labels, keys, TEST_SHARE, "test")
-    return {"train": [everything[i] for i in location], "test": [everything[i] for i in held]}
+    held, kept = carve(labels, keys, TEST_SHARE, "test")
+    return {"train": [everything[i] for i in kept], "test": [everything[i] for i in held]}
 
 
 def _parts(root: Path) -> dict[str, Path]:

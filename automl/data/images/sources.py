@@ -78,13 +78,13 @@ SOURCES: dict[str, Source] = {
         ),
         Source(
             name="nette",
-            description="Imagenette: 10 classes of ImageNet that are easy to tell apart",
+            description="Imagenette: 10 classes of ImageNet that are easy to distinguish",
             archive="IMAGENETTE",
             readable=NETTE,
         ),
         Source(
             name="woof",
-            description="Imagewoof: 10 breeds of dogs from ImageNet, hard to tell apart",
+            description="Imagewoof: 10 breeds of dogs from ImageNet, hard to distinguish",
             archive="IMAGEWOOF",
             readable=WOOF,
         ),

@@ -1,4 +1,20 @@
-"""Sequences of sensors: read from the field's formats, kept memory-mapped, given as padded batches."""
+"""Sequences of sensor readings: file formats, a memory-mapped cache, padded batches.
+
+sources     The table of sources, and which format a path has
+formats     The table of file formats, for datasets and for prediction
+ts          `.ts` files, the format of the UEA and UCR archives
+ucihar      The UCI HAR dataset
+long_csv    CSV files in the long format: one row per step
+npz         NPZ files of NumPy
+text        Fast conversion of text to numbers
+recording   What all formats are read into, and the checks they share
+unlabelled  Reads sequences to predict, without labels
+impute      Fills missing values by linear interpolation
+splits      Held-out validation and test splits: whole subjects, or by content
+normalise   Normalisation of each channel by the statistics of the training data
+cache       A dataset, as an Arrow file that every process maps into memory
+dataset     A split as the training loop reads it; splits, subsets and manifests
+"""
 
 from automl.data.sequences.dataset import Sequences, describe_splits, make_manifest, open_sequences
 from automl.data.sequences.impute import imputed

@@ -14,7 +14,7 @@ Series = tuple[list[str] | None, list[tuple[str, np.ndarray]]]
 
 @dataclass(frozen=True, kw_only=True)
 class Format:
-    """A way to write sequences down.
+    """A file format of sequences.
 
     find: the files of a dataset that a path names, None where it names none. read: what is in them.
     suffix: of a file of sequences to predict, and read_series: the names of its channels, if it has any, and

@@ -4,7 +4,7 @@
     walk-1,0.00,0.1,0.9,walking,anna,train
     walk-1,0.02,0.2,,walking,anna,train
 
-`series` tells the sequences apart, `time` puts their steps in order: numbers or ISO 8601 times. `label` is
+`series` identifies the sequence, `time` orders its steps: numbers or ISO 8601 times. `label` is
 the same in all rows of a sequence. `subject` (of whom it is) and `split` (`train`, `validation` or `test`)
 may be left out. Each other column is a channel; an empty field, `?` or NaN is a missing value. Steps are
 taken as equally spaced: resample what is not.
@@ -114,7 +114,7 @@ def _table(file: Path, needed: Sequence[str]) -> pa.Table:
             f"{file}:1: a column {lacking[0]!r} is needed; the columns are {', '.join(names[:20])}"
         )
     if len(set(names)) != len(names) or "" in names:
-        raise InputError(f"{file}:1: each column needs a name of its own; they are {', '.join(names[:20])}")
+        raise InputError(f"{file}:1: column names must be unique; they are {', '.join(names[:20])}")
     try:
         table = pa.csv.read_csv(
             io.BytesIO(content.encode()),

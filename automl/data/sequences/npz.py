@@ -131,7 +131,7 @@ def _values(file: Path, arrays: dict[str, np.ndarray], name: str, real: str) -> 
         raise InputError(f"{file}: {real} must be integers ({len(x)},), not {lengths.dtype} {lengths.shape}")
     for i in np.flatnonzero((lengths < 0) | (lengths > x.shape[2]))[:1]:
         raise InputError(f"{file}: {real}[{i}] must lie between 0 and {x.shape[2]}, not {lengths[i]}")
-    with np.errstate(over="ignore"):  # what does not fit is told as infinite
+    with np.errstate(over="ignore"):  # what does not fit becomes infinite
         return x.astype(np.float32, copy=False), lengths
 
 

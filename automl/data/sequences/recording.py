@@ -1,4 +1,4 @@
-"""What a dataset of sequences holds, whatever file it came in, and the rules that each file is held to.
+"""What all formats of sequences are read into, and the checks that they share.
 
 A reader (`ts`, `ucihar`, `long_csv`, `npz`) checks what is particular to its format; what is wrong in all of
 them is found here.

@@ -20,7 +20,7 @@ from automl.storage.storage import Storage
 class Source:
     """A dataset that can be named.
 
-    address: where it is downloaded from, as an archive of this SHA-256; None for data of one's own.
+    address: where it is downloaded from, as an archive of this SHA-256; None for user data.
     """
 
     name: str
@@ -38,15 +38,15 @@ SOURCES: dict[str, Source] = {
             address=ucihar.ADDRESS,
             sha256=ucihar.SHA256,
         ),
-        Source(name="series", about="sequences of your own: .ts, CSV or NPZ"),
+        Source(name="series", about="your own sequences: .ts, CSV or NPZ"),
     )
 }
 
 
 def opened(source: str, path: str | Path | None) -> Cache:
-    """The whole dataset, read the first time that it is asked for: that at `path`, else that of the source.
+    """The whole dataset, read on first use: that at `path`, else that of the source.
 
-    What lies at a path says by itself of which of FORMATS it is. Without one `ucihar` is downloaded.
+    The format, one of FORMATS, is recognised from the path. Without a path `ucihar` is downloaded.
 
     Raises InputError for an unknown source, a path that is missing or of something else, a download that
     fails, and for everything that is wrong in the files, with file and line.
@@ -67,7 +67,7 @@ def opened(source: str, path: str | Path | None) -> Cache:
 
 
 def is_shared(source: str, path: str | Path | None) -> bool:
-    """Whether the dataset comes from a search's storage, where nobody changes it."""
+    """Whether the dataset comes from a search's storage, where it cannot change."""
     return _shared(source, path) is not None
 
 

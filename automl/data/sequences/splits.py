@@ -2,8 +2,11 @@
 
 What one person does in two recordings is alike; with one of them in training and the other held out, a model
 that knows the person would look like one that knows the activity. So all of a subject is on one side. Like
-images (`automl.data.splits`), each subject and each sequence decides by itself, by a hash: nothing else that
-is added, removed or changed moves it.
+images (`automl.data.splits`), each subject or sequence is assigned by its own hash, so that adding, removing
+or changing others moves nothing. Two exceptions: a class that would be missing on one side (as for images),
+and subjects, of which at least one is on either side.
+
+Subjects are used only if all are known.
 """
 
 from collections.abc import Sequence

@@ -230,6 +230,6 @@ def _check_lengths(file: Path, header: _Header, at: list[int], counts: np.ndarra
     says = "the first has" if header.steps is None else "@seriesLength says"
     for row in np.flatnonzero(counts[:, 0] != steps)[:1]:
         raise InputError(
-            f"{file}:{at[row]}: a sequence of {counts[row, 0]} steps, and {says} {steps}; mend it, or write "
+            f"{file}:{at[row]}: a sequence of {counts[row, 0]} steps, and {says} {steps}; fix it, or write "
             f"'@equalLength false'"
         )

@@ -1,4 +1,4 @@
-"""Sequences to predict: the formats of training data, whose labels need not be there."""
+"""Sequences to predict: the formats of training data, without labels."""
 
 from collections.abc import Iterator, Sequence
 from pathlib import Path

@@ -131,12 +131,15 @@ BAD: list[tuple[tuple[str, ...], list[str]]] = [
     ((*SEARCH, "digits", "--warm-start", "older"), ["no search called 'older' in searches", "--storage"]),
     (("search", "--resume", "older"), ["no search called 'older' in searches", "--storage"]),
     (("search", "--resume", "older", "--trials", "+5"), ["no search called 'older' in searches"]),
-    (("search", "--resume", "older", "--epochs", "3"), ["--epochs 3 cannot go with --resume", "--budget"]),
+    (
+        ("search", "--resume", "older", "--epochs", "3"),
+        ["--epochs 3 cannot be combined with --resume", "--budget"],
+    ),
     (
         ("search", "--resume", "older", "--warm-start", "oldest"),
-        ["--warm-start oldest cannot go with --resume"],
+        ["--warm-start oldest cannot be combined with --resume"],
     ),
-    (("search", "--resume", "older", "--dry-run"), ["--dry-run", "cannot go with --resume"]),
+    (("search", "--resume", "older", "--dry-run"), ["--dry-run", "cannot be combined with --resume"]),
     (("sync", "older"), ["no search called 'older' in searches", "--storage"]),
     ((*SEARCH, "digits", "--epochs", "0"), ["training.epochs must be 1 or more; got 0"]),
     ((*SEARCH, "digits", "--size", "5000"), ["between 24 and 1024", "got 5000"]),

@@ -82,7 +82,7 @@ def test_a_preview_trains_and_writes_nothing(tmp_path: Path, monkeypatch: pytest
         f"8 trials, {forecast.slots} at a time",
         "until the first trial runs",
         "MB of checkpoints",
-        "10 seeds would show",
+        "10 seeds would detect",
     ):
         assert word in text
     assert not list(tmp_path.iterdir())

@@ -78,7 +78,7 @@ def test_what_cannot_be_deleted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch)
         unlink(self, missing_ok)
 
     monkeypatch.setattr(Path, "unlink", refuse)
-    with pytest.raises(InputError, match=r"'mine' cannot be deleted as a whole \(.*study.journal"):
+    with pytest.raises(InputError, match=r"'mine' cannot be deleted completely \(.*study.journal"):
         run_remove("mine", str(tmp_path))
     assert (folder / "search.json").exists(), "it can be deleted again"
 
@@ -106,7 +106,7 @@ def test_the_command(
     assert folder.exists() is not gone
     if gone:
         assert out.startswith(f"removed   search mine in {folder}, 0.0 MB\n")
-        assert "stays     its runs in MLflow in experiment digits, exported and registered models" in out
+        assert "not deleted: its runs in MLflow in experiment digits, exported and registered models" in out
     assert ("give --yes to delete mine" in err) == (code == 2)
     assert asked == ([f"Delete search mine in {folder}, 0.0 MB?"] if terminal else [])
 

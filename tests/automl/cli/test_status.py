@@ -95,8 +95,8 @@ def test_a_study_that_is_lost(how: str, running: bool, storage: Storage) -> None
     found = found or read_status("mine", str(storage))
     assert (found.state, found.ended, found.best) == ("lost", 0, None)
     assert found.lines()[1:] == [
-        "trials    unknown: study.journal is gone or empty, and there were trials",
-        "next      bring study.journal back from a copy, or delete the search: "
+        "trials    unknown: study.journal is missing or empty, but there were trials",
+        "next      restore study.journal from a copy, or delete the search: "
         f"automl remove mine --storage {shlex.quote(str(storage))}",
     ]
     assert found.to_json()["running"] is False

@@ -36,7 +36,7 @@ BAD: list[tuple[dict[str, Any], str]] = [
     ({"resource": ["disk"]}, "--resource must be NAME=AMOUNT; got 'disk'"),
     ({"resource": ["disk=much"]}, "--resource must be NAME=AMOUNT with a number; got 'disk=much'"),
     ({"resource": ["disk=1", "disk=2"]}, "--resource names disk twice"),
-    ({"resource": ["CPU=1"]}, "--resource is for a cluster's own resources"),
+    ({"resource": ["CPU=1"]}, "--resource is for custom Ray resources"),
     ({"label": ["zone"]}, "--label must be KEY=VALUE; got 'zone'"),
     ({"label": ["zone=!a"]}, "--label must be KEY=VALUE; got 'zone=!a'"),
     ({"concurrent": 0}, "--concurrent must be 1 or more; got 0"),

@@ -99,14 +99,14 @@ def test_repetitions_are_one():
 
 def test_fewer_finalists_than_asked():
     arm_set = choose(*FOUND[:3], top=3)
-    assert arm_set.warnings[0] == "the search has 1 finished trials beside baselines and controls, not 3"
+    assert arm_set.warnings[0] == "the search has 1 finished trials besides baselines and controls, not 3"
 
 
 def test_a_space_that_cannot_draw_by_chance():
     only = Space(name="only", draw=lambda trial: TrialConfig(), baseline={}, summary="")
     arm_set = choose(*FOUND, space=only)
     assert named(arm_set, Role.RANDOM) == []
-    assert "no arm is one by chance" in arm_set.warnings[0]
+    assert "no arm has a random placement" in arm_set.warnings[0]
 
 
 @pytest.mark.parametrize(("records", "missing"), [(FOUND[2:], "baseline"), (FOUND[:2], "other trial")])

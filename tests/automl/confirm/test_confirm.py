@@ -87,7 +87,7 @@ def test_who_trained_longer_is_not_called_better(search, at_work, cli):
     *lines, last = out.splitlines()
     value = json.loads(last)
     assert lines[0] == "confirmed mine: cannot tell"
-    assert "the gain may be of a longer training" in lines[1]
+    assert "the gain may come from longer training" in lines[1]
     assert "at 1.10 times the baseline's training time (95 % CI 1.10 to 1.10)" in lines[1]
     assert value["time"]["ratio"] == pytest.approx(1.1, abs=0.01)
     lead = value["arms"][1]
@@ -134,7 +134,7 @@ def test_at_chance_one_cannot_tell(search, at_work):
     result = run_confirm("mine", top=1, seeds=8)
     assert result.verdict.said == "cannot tell"
     assert result.value["winner"] is None
-    assert "no arm is shown to do better" in result.verdict.sentence
+    assert "no arm is shown to beat" in result.verdict.sentence
 
 
 def test_a_candidate_that_validates_better_becomes_the_baseline(search, at_work):
@@ -212,14 +212,14 @@ def test_mlflow_learns_of_the_winner(tracked, at_work, store):
     )
     result = run_confirm("mine", top=1, seeds=6)
     tags = store.get_run(parent.info.run_id).data.tags
-    assert tags["automl.confirm.verdict"] == result.verdict.sentence
+    assert tags["automl.verdict"] == result.verdict.sentence
     winner = store.get_run(tags["automl.confirmed_run"])
     assert winner.info.run_name.endswith(f"{LEAD} seed 6")
     assert winner.data.metrics["test_accuracy"] == result.value["arms"][1]["scores"]["6"]
     # The confirmation's own run has the verdict in numbers, and no luckiest seed.
     own = store.get_run(winner.data.tags["mlflow.parentRunId"]).data
     assert own.tags["verdict"] == "better"
-    assert own.tags["automl.confirm.verdict"] == result.verdict.sentence
+    assert own.tags["automl.verdict"] == result.verdict.sentence
     low, high = result.value["interval"]
     assert own.metrics == {
         "complete": 6 * 4 + 1, "pruned": 0, "infeasible": 0, "error": 0, "seeds": 6,
@@ -274,7 +274,7 @@ def test_of_equal_checkpoints_the_first_is_kept(tracked, at_work, store):
         for r in store.search_runs(["1"])
         if r.data.tags.get("mlflow.runName", "").endswith(f"{LEAD} seed 1")
     )
-    assert Path(run.data.tags["automl.training.checkpoint"], "checkpoint.pt").exists()
+    assert Path(run.data.tags["automl.checkpoint"], "checkpoint.pt").exists()
     assert result.verdict.winner is not None
 
 
@@ -391,7 +391,7 @@ def test_sync_brings_mlflow_the_confirmation(tracked, at_work, store, monkeypatc
     experiment = client.get_experiment_by_name("digits")
     runs = client.search_runs([experiment.experiment_id])
     assert len(runs) == trials + 2
-    (parent,) = (run for run in runs if "automl.search.run" in run.data.tags)
-    assert parent.data.tags["automl.confirm.verdict"] == result.verdict.sentence
+    (parent,) = (run for run in runs if "automl.search" in run.data.tags)
+    assert parent.data.tags["automl.verdict"] == result.verdict.sentence
     winner = client.get_run(parent.data.tags["automl.confirmed_run"])
     assert "test_accuracy" in winner.data.metrics

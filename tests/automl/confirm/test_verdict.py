@@ -36,7 +36,7 @@ def test_better_names_the_winner_and_by_how_much():
         ({"ssa": 0.02}, {"margin": 5}, "better", "That is less than the margin of 5 points."),
         ({"ssa": -0.02, "sagan": -0.02}, {}, "worse", "No finalist is better."),
         ({}, {"margin": 5}, "equivalent", "and no finalist by as much as 5 points."),
-        ({}, {}, "undecided", "fresh seeds would be needed to see 0.5 points in four of five cases."),
+        ({}, {}, "undecided", "fresh seeds would be needed to detect 0.5 points with 80 % power."),
         ({}, {"margin": 0}, "undecided", "No detectable difference"),
     ],
 )
@@ -108,7 +108,9 @@ def test_an_error_costs_a_pair_and_nothing_else():
 def test_too_few_seeds_say_so():
     found = judge(question(5), ARMS, scores(5, ssa=0.05))
     assert found.said == "undecided"
-    assert found.warnings == ["5 seeds with 2 finalists can show no difference, however large; it takes 7"]
+    assert found.warnings == [
+        "5 seeds with 2 finalists cannot show any difference, however large; at least 7 are needed"
+    ]
 
 
 def test_one_stops_early_only_if_asked():
@@ -124,7 +126,7 @@ def test_one_stops_early_only_if_asked():
     assert judge(question(40, sequential=True), ARMS, early).used == found.used
     late = without(early, "ssa", [len(found.used) + 1], "nan")
     assert judge(question(40, sequential=True), ARMS, late).said == "better"
-    assert "at this look, " in found.sentence
+    assert " of this analysis, " in found.sentence
     assert found.lead is not None
     fixed = judge(question(len(found.used)), ARMS, some)
     assert fixed.lead is not None
@@ -187,8 +189,8 @@ def test_scores_are_collected_from_what_has_ended():
         (0.02, 1.0, "better", "10 paired seeds, equal time)."),
         (0.02, 1.04, "better", "10 paired seeds, equal time)."),
         (0.02, 0.9, "better", ") at 0.90 times the baseline's training time (95 % CI 0.9"),
-        (0.02, 1.09, "cannot tell", "Cannot tell: the gain may be of a longer training. ssa differs"),
-        (-0.02, 0.9, "cannot tell", "Cannot tell: the loss may be of a shorter training."),
+        (0.02, 1.09, "cannot tell", "Cannot tell: the gain may come from longer training. ssa differs"),
+        (-0.02, 0.9, "cannot tell", "Cannot tell: the loss may come from shorter training."),
         (-0.02, 1.09, "worse", "at 1.09 times the baseline's training time (95 % CI 1.0"),
     ],
 )
@@ -277,9 +279,9 @@ def test_warnings_about_time():
     made = {**BETTER, "ssa": replace(BETTER["ssa"], counted=True, devices={1: "a fast one", 2: "a slow one"})}
     made["baseline"] = replace(made["baseline"], devices={1: "a slow one", 2: "a slow one"})
     counted, unlike = sorted(judge(question(), ARMS, made).warnings, reverse=True)
-    assert "could not be measured precisely" in counted
+    assert "partly estimated from operation counts" in counted
     assert counted.endswith(": ssa")
-    assert "1 seeds trained on unlike devices (a fast one, a slow one)" in unlike
+    assert "the arms of 1 seeds trained on different devices (a fast one, a slow one)" in unlike
     assert not judge(question(), ARMS, BETTER).warnings
 
 
@@ -297,8 +299,8 @@ def test_at_chance_one_cannot_tell():
     assert found.said == "cannot tell"
     assert found.winner is None
     assert found.sentence.startswith(
-        "Cannot tell: no arm is shown to do better than the one answer that is right for most of the test "
-        "inputs, 33.3 % of them. "
+        "Cannot tell: no arm is shown to beat always predicting the majority class, 33.3 % of the test "
+        "inputs. "
     )
     # One arm that has learned something is enough.
     one = judge(question(chance=1 / 3, inputs=120), ARMS, scores(level=1 / 3, sagan=0.4))
@@ -340,10 +342,10 @@ def test_the_interval_over_images_is_beside_the_one_over_seeds():
     assert found.lead.images is not None
     d, (low, high) = found.lead.difference, found.lead.images
     assert low < d.low < d.high < high
-    assert f"to {d.high:.2f}, over test inputs too {low:.2f} to {high:.2f}, p = " in found.sentence
+    assert f"to {d.high:.2f}, over seeds and test examples {low:.2f} to {high:.2f}, p = " in found.sentence
     value = json.loads(json.dumps(found.to_json(ARMS, made)))
     assert value["interval_inputs"] == [low, high]
-    assert f"(over test inputs too {low:.2f} to {high:.2f})" in value["comparisons"][0]["sentence"]
+    assert f"(over seeds and test examples {low:.2f} to {high:.2f})" in value["comparisons"][0]["sentence"]
     # Answers that one training lacks, or to other images, say nothing.
     for hits in ({}, {**made["ssa"].hits, 3: made["ssa"].hits[3][:-1]}):
         lacking = judge(question(inputs=400), ARMS, {**made, "ssa": replace(made["ssa"], hits=hits)})
@@ -362,7 +364,7 @@ def test_a_gain_on_too_few_images_is_one_on_these():
     assert found.lead is not None
     assert found.lead.images is not None
     assert found.lead.images[0] <= 0 < found.lead.difference.low
-    assert found.remarks[0].startswith("It is better on these 60 test inputs. They are too few")
+    assert found.remarks[0].startswith("It is better on these 60 test inputs, which are too few")
 
 
 def test_times_and_scores_are_in_plain_values():

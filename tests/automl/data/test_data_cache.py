@@ -155,7 +155,7 @@ def test_full_disk(root: Path, cache: Path) -> None:
     process = opener(root, NO_ROOM)
     _, errors = process.communicate()
     assert process.returncode == 1
-    assert "InputError: there is no room left" in errors
+    assert "InputError: no disk space left" in errors
     assert f"disk full at {cache}, about 1 MB needed" in errors
     assert "AUTOML_CACHE" in errors
     assert content(cache) == []

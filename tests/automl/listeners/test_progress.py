@@ -133,7 +133,7 @@ def test_the_best_is_compared_with_the_best_baseline(capsys: pytest.CaptureFixtu
         if number == 0:
             progress.records[0].role = type(progress.records[0].role).BASELINE
     told = lines(capsys)
-    assert found(r"(\S+) to the baseline's", told) == [None, ("+0.2500",), ("+0.2500",)]
+    assert found(r"(\S+) vs the baseline", told) == [None, ("+0.2500",), ("+0.2500",)]
 
 
 def test_what_it_has_cost(capsys: pytest.CaptureFixture[str]) -> None:

@@ -48,13 +48,13 @@ def checkpoints(folder: Path) -> list[int]:
 def test_the_best_few_and_the_best_baseline_stay(
     keep: int, maximize: bool, stay: list[int], tmp_path: Path
 ) -> None:
-    told: list[int] = []
+    deleted: list[int] = []
     retention = CheckpointRetention(
         Storage(tmp_path),
         plan(maximize=maximize),
         [],
         keep=keep,
-        told=lambda record: told.append(record.number),
+        deleted=lambda record: deleted.append(record.number),
     )
     pruned = (2, 6)
     gone_at_once: set[int] = set()
@@ -66,7 +66,7 @@ def test_the_best_few_and_the_best_baseline_stay(
     assert checkpoints(tmp_path) == stay
     assert set(pruned) <= gone_at_once
     # Whoever lost it later than at its own end is told of again, once.
-    assert sorted(told) == sorted(set(range(7)) - set(stay) - gone_at_once)
+    assert sorted(deleted) == sorted(set(range(7)) - set(stay) - gone_at_once)
     assert {int(folder.name) for folder in tmp_path.glob("trials/*")} == set(stay), "no empty folders"
 
 
@@ -101,14 +101,14 @@ def test_a_checkpoint_that_cannot_be_deleted_ends_no_search(
     def refuse(self: Storage, name: str) -> None:
         raise OSError(code, os.strerror(code))
 
-    told: list[TrialRecord] = []
-    retention = CheckpointRetention(Storage(tmp_path), plan(), [], keep=1, told=told.append)
+    deleted: list[TrialRecord] = []
+    retention = CheckpointRetention(Storage(tmp_path), plan(), [], keep=1, deleted=deleted.append)
     monkeypatch.setattr(Storage, "remove", refuse)
     for number, value in ((1, 0.5), (2, 0.9)):
         retention.ended(trial(tmp_path, number, value))
     assert checkpoints(tmp_path) == [1, 2]
-    assert told == [], "MLflow still names it"
-    assert f"trials/0001 stays: [Errno {code}]" in caplog.text
+    assert deleted == [], "MLflow still names it"
+    assert f"trials/0001 cannot be deleted: [Errno {code}]" in caplog.text
 
 
 def test_what_else_lies_beside_a_checkpoint_stays(tmp_path: Path) -> None:

@@ -209,8 +209,8 @@ def test_absolute_scores_and_times_stand_beside_the_differences(page: Page) -> N
     [
         ("worse", ["Worse than the tuned baseline", "No finalist is better"]),
         ("equivalent", ["No difference that matters"]),
-        ("undecided", ["Undecided", "60 more seeds"]),
-        ("cannot tell", ["Cannot tell", "may be of a longer training"]),
+        ("undecided", ["Undecided", "60 fresh seeds"]),
+        ("cannot tell", ["Cannot tell", "may come from longer training"]),
         (None, ["Confirmation under way", "8 of 20 seeds", "automl confirm --search made-up"]),
     ],
 )
@@ -236,7 +236,7 @@ def test_a_confirmation_whose_trainings_failed_has_no_verdict(
     small: Path, tmp_path: Path, quiet: None
 ) -> None:
     shutil.copytree(small, tmp_path / "s")
-    said = "No verdict: fewer than two seeds are there of the baseline and all finalists."
+    said = "No verdict: fewer than two seeds are complete for the baseline and all finalists."
     value = verdict_of(None, complete=True, comparisons=[], seeds=1, sentence=said)
     save_verdict(tmp_path / "s" / "made-up", value)
     result = run_report("made-up", storage=str(tmp_path / "s"))

@@ -45,7 +45,7 @@ def test_it_says_what_is_wrong_and_how_to_go_on(
     )
     said = said.replace("FOLDER", str(tmp_path))
     with pytest.raises(
-        InputError, match=rf"the study in {tmp_path} cannot be written \({said}.*make room, then"
+        InputError, match=rf"the study in {tmp_path} cannot be written \({said}.*free disk space, then"
     ):
         workers.run(
             None,  # type: ignore[arg-type]

@@ -62,7 +62,7 @@ def test_a_cache_that_does_not_fit_is_the_nodes(tmp_path: Path, monkeypatch: pyt
     with pytest.raises(InputError) as error:
         once(tmp_path / "cache" / "data", make, needed=7e6)
     report = failure(error.value, Storage(str(tmp_path / "elsewhere")))
-    assert "there is no room left for the dataset's cache" in str(report.fault)
+    assert "no disk space left for the dataset's cache" in str(report.fault)
     assert f"disk full at {tmp_path / 'cache'}, about 7 MB needed" in str(report.fault)
 
 

@@ -14,7 +14,7 @@ SIGNALS = [signal.SIGINT, signal.SIGTERM]
 @pytest.mark.parametrize("number", SIGNALS)
 def test_the_first_signal_is_noted(number: int, capsys: pytest.CaptureFixture[str]) -> None:
     before = [signal.getsignal(one) for one in SIGNALS]
-    with interrupts("go on with: x") as interrupt:
+    with interrupts("resume with: x") as interrupt:
         assert not interrupt()
         os.kill(os.getpid(), number)
         assert interrupt()
@@ -27,14 +27,14 @@ def test_the_second_one_ends_the_process() -> None:
     code = """
 import os, signal
 from automl.trials.interrupt import interrupts
-with interrupts("go on with: x"):
+with interrupts("resume with: x"):
     for number in (signal.SIGINT, signal.SIGTERM):
         os.kill(os.getpid(), number)
     print("still here")
 """
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60)
     assert (done.returncode, done.stdout) == (128 + signal.SIGTERM, "")
-    assert done.stderr.splitlines() == ["stopping; once more to stop at once", "go on with: x"]
+    assert done.stderr.splitlines() == ["stopping; once more to stop at once", "resume with: x"]
 
 
 def test_beside_the_main_thread_there_are_no_signals() -> None:

@@ -45,7 +45,7 @@ def test_train_leaves_a_checkpoint_a_log_and_a_run(store: MlflowClient, tmp_path
     run = only_run(store)
     assert run.info.run_id == result.run_id
     assert (run.info.status, run.data.tags["state"]) == ("FINISHED", "complete")
-    assert run.data.tags["automl.training.checkpoint"] == str(result.checkpoint.parent)
+    assert run.data.tags["automl.checkpoint"] == str(result.checkpoint.parent)
     assert run.data.metrics["accuracy"] == result.history[-1]["accuracy"]
 
 
@@ -66,7 +66,7 @@ def test_a_person_who_stops_a_training_keeps_what_there_is(store: MlflowClient) 
         run_train(tiny(training={"epochs": 3}), runtime=HERE, tell=stop)
     run = only_run(store)
     assert run.info.status == "FAILED"
-    file = Path(run.data.tags["automl.training.checkpoint"]) / checkpoint.CHECKPOINT_FILE
+    file = Path(run.data.tags["automl.checkpoint"]) / checkpoint.CHECKPOINT_FILE
     assert checkpoint.read(Storage(file.parent), CPU)["epoch"] == 1
 
 

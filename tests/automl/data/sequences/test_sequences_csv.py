@@ -114,7 +114,7 @@ def test_a_validation_split_of_its_own(write: Callable[..., Path]) -> None:
             "d.csv:1: a column 'time' is needed; the columns are series, when",
         ),
         ("series,time,label\na,0,u\n", "d.csv has no channels"),
-        ("series,time,x,x,label\na,0,1,1,u\n", "d.csv:1: each column needs a name of its own"),
+        ("series,time,x,x,label\na,0,1,1,u\n", "d.csv:1: column names must be unique"),
         (dataset("s,0,1\n"), "d.csv:38: Expected 7 columns, got 3: s,0,1"),
         (dataset("s,0,1,1,a,anna,train,more\n"), "d.csv:38: Expected 7 columns, got 8"),
         (dataset("s,0,one,1,a,anna,train\n"), "d.csv:38: x: 'one' is not a number"),

@@ -273,5 +273,5 @@ def test_what_is_wrong_leaves_nothing(tmp_path: Path, cache: Path) -> None:
 def test_a_full_disk_is_told(path: Path, small_disk: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     np.savez(path, **{key: np.concatenate([value] * 30) for key, value in data().items()})
     monkeypatch.setenv("AUTOML_CACHE", str(small_disk))
-    with pytest.raises(InputError, match=r"there is no room left .*disk full at .*AUTOML_CACHE"):
+    with pytest.raises(InputError, match=r"no disk space left .*disk full at .*AUTOML_CACHE"):
         opened(path)
