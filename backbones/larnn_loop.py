@@ -211,6 +211,7 @@ class _Run(torch.autograd.Function):
     @once_differentiable
     def backward(ctx: Any, grad: Tensor, *_: Tensor) -> tuple[Tensor | None, ...]:
         u, z, c, a, m, *saved = ctx.saved_tensors
+        grad = grad.clone(memory_format=torch.contiguous_format)  # each step's in one place; it is added to
         inputs, attention, memory, places, scale, shift, mean, inverse, share, seen = saved
         kind: Kind = ctx.kind
         T, H, B = a.shape

@@ -27,7 +27,7 @@ def connect(*, dashboard: bool = False) -> Iterator[None]:
     for: trials of several workers need it, because Ray Train frees the resources of those that are stopped
     through it.
 
-    Raises InputError when the cluster cannot be reached.
+    Raises InputError when the cluster cannot be reached, or a local one does not start.
     """
     if ray.is_initialized():
         yield
@@ -43,7 +43,7 @@ def connect(*, dashboard: bool = False) -> Iterator[None]:
         os.environ.setdefault("RAY_worker_niceness", "0")
         # A head on this machine that does not answer for seconds will not in a minute.
         os.environ.setdefault("RAY_gcs_rpc_server_reconnect_timeout_s", "10")
-        with on_loopback():
+        with on_loopback(), _explained():
             ray.init(
                 address="local",
                 include_dashboard=dashboard,
@@ -134,6 +134,20 @@ def wait_for_capacity(
                 f"runs there (ray status, ray job list), or ask for less."
             )
         time.sleep(poll)
+
+
+@contextmanager
+def _explained() -> Iterator[None]:
+    """Ray waits half a minute for its own start, however busy the machine is."""
+    try:
+        yield
+    except Exception as error:  # Ray raises nothing more specific
+        if "timed out during startup" not in str(error):
+            raise
+        raise InputError(
+            "Ray did not start on this machine within 30 seconds, as the machine has too much else to do; "
+            "run the command again when it has less, or set RAY_ADDRESS to a cluster that is running"
+        ) from error
 
 
 def _join(address: str) -> None:

@@ -6,6 +6,7 @@ from pathlib import Path
 
 import hypothesis
 import pytest
+import torch
 from services import MlflowServer, ObjectStore, serve_mlflow, serve_objects, serve_postgres
 
 from automl.storage.storage import Storage
@@ -22,6 +23,12 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     for item in items:
         if item.get_closest_marker("long") and not os.environ.get("AUTOML_LONG"):
             item.add_marker(pytest.mark.skip(reason="long; run with AUTOML_LONG=1"))
+
+
+@pytest.fixture(scope="session", autouse=True)
+def one_thread() -> None:
+    """Layers this small wait for threads longer than they compute; and bitwise the same everywhere."""
+    torch.set_num_threads(1)
 
 
 @pytest.fixture(scope="session", autouse=True)

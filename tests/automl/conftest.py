@@ -4,20 +4,11 @@ from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
-import torch
 from automl_cases import EVERY_ATTENTION, HERE, tiny
 from mlflow import MlflowClient
 
 from automl.export.run import ExportResult, run_export
 from automl.trials.train import TrainResult, run_train
-
-
-@pytest.fixture(scope="session", autouse=True)
-def threads() -> Iterator[None]:
-    before = torch.get_num_threads()
-    torch.set_num_threads(1)  # as fast for such small steps, and bitwise the same everywhere
-    yield
-    torch.set_num_threads(before)
 
 
 @pytest.fixture(scope="session")

@@ -102,3 +102,13 @@ def test_a_cluster_that_is_not_there_is_told_at_once(monkeypatch):
         monkeypatch.setenv("RAY_ADDRESS", address)
         with pytest.raises(InputError, match=f"RAY_ADDRESS={address} cannot be reached"), connect():
             pass
+
+
+def test_a_machine_on_which_ray_does_not_start_in_time(monkeypatch):
+    def init(**options):
+        raise Exception("The current node timed out during startup. This could happen because ...")
+
+    monkeypatch.delenv("RAY_ADDRESS", raising=False)
+    monkeypatch.setattr(ray, "init", init)
+    with pytest.raises(InputError, match="did not start on this machine within 30 seconds"), connect():
+        pass

@@ -7,7 +7,6 @@ import random
 import subprocess
 import sys
 import warnings
-from collections.abc import Iterator
 from functools import cache
 from itertools import product
 from typing import Any
@@ -51,16 +50,6 @@ def _trunk(backbone: str, width: float) -> nn.Module:
     return build(backbone, classes=10, width=width)
 
 
-@pytest.fixture
-def one_thread() -> Iterator[None]:
-    """Layers this small wait for threads longer than they compute."""
-    threads = torch.get_num_threads()
-    torch.set_num_threads(1)
-    yield
-    torch.set_num_threads(threads)
-
-
-@pytest.mark.usefixtures("one_thread")
 def test_every_sample_trains(space: Space) -> None:
     """One step at 32 pixels, on a trunk of the sample's own kind and width."""
     images = torch.randn(2, 3, 32, 32, generator=torch.Generator().manual_seed(0))
