@@ -20,7 +20,7 @@ from dataclasses import dataclass, field, replace
 from itertools import count
 
 import torch
-from scipy.stats import binom
+from scipy.special import bdtr  # scipy.stats takes each process of a trial more than a second to import
 from torch import nn
 
 from automl.costs.work import Work, count_work, prices
@@ -214,5 +214,5 @@ def interval(values: Sequence[float]) -> tuple[float, float, float]:
     With fewer than six values, the interval is their whole range (94 % for five).
     """
     ordered = sorted(values)
-    rank = max(1, int(binom.ppf(0.025, len(ordered), 0.5)))
+    rank = max(1, next(k for k in count() if bdtr(k, len(ordered), 0.5) >= 0.025))
     return statistics.median(ordered), ordered[rank - 1], ordered[-rank]
