@@ -187,7 +187,6 @@ def test_every_machine_reports_on_it(machines, mlflow_server, searched, confirme
     assert "report/index.html" in names
 
 
-@pytest.mark.long
 def test_another_machine_exports_it(machines, searched, confirmed):
     _, there = machines
     _, place = searched
