@@ -2,7 +2,7 @@
 
 The plain loop is that of the tests: modules called step by step, keys and values of all states in the window
 computed at each step, as the paper's code does. Both sides have the same weights, and their outputs are
-compared first.
+compared first. On a CPU in one thread, as a trial on one core has it.
 """
 
 import sys
@@ -71,4 +71,5 @@ def compare_loops() -> list[Row]:
 
 
 if __name__ == "__main__":
+    torch.set_num_threads(1)
     write("larnn", compare_loops())
