@@ -190,7 +190,8 @@ def _running(
         last = time.monotonic() + PATIENCE
         while not _is(ready):
             assert server.poll() is None, log.read_text()
-            assert time.monotonic() < last, log.read_text()
+            if time.monotonic() > last:
+                raise TimeoutError(log.read_text())
             time.sleep(0.1)
         yield
     finally:

@@ -1,4 +1,4 @@
-"""A task that nobody else has thought of: regression on a table, with a model and a space of its own."""
+"""A user-defined task: regression on a table, with a model and a space of its own."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass

@@ -160,7 +160,7 @@ def reach_over_inputs(differences: np.ndarray, alpha: float = ALPHA) -> float:
     and images anew independently, in closed form and without its bias, which counts the noise of single
     answers three times (A. Owen 2007); t's quantile has Satterthwaite's degrees of freedom. It is never
     smaller than for seeds alone, nor for images alone. On these the arms differ by one answer at least, even
-    where they have not yet: an image that nobody has seen may be that one (A. Agresti and Y. Min 2005).
+    where they have not yet: an image that was not tested may be that one (A. Agresti and Y. Min 2005).
     """
     seeds, images = differences.shape
     d = np.asarray(differences, float)

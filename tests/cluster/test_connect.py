@@ -96,9 +96,9 @@ def test_only_nodes_with_the_labels_that_do_not_drain_have_room(monkeypatch):
 
 
 def test_a_cluster_that_is_not_there_is_told_at_once(monkeypatch):
-    with socket.socket() as nobody:
-        nobody.bind(("127.0.0.1", 0))
-        address = f"127.0.0.1:{nobody.getsockname()[1]}"
+    with socket.socket() as bound:
+        bound.bind(("127.0.0.1", 0))
+        address = f"127.0.0.1:{bound.getsockname()[1]}"
         monkeypatch.setenv("RAY_ADDRESS", address)
         with pytest.raises(InputError, match=f"RAY_ADDRESS={address} cannot be reached"), connect():
             pass

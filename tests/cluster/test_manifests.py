@@ -284,7 +284,7 @@ def test_the_image_is_slim_not_roots_and_as_constrained():
     assert re.findall(r"^USER (.+)$", text, re.M) == ["1000"]
     assert "--constraint constraints.txt" in text
     assert "RAY_AUTH_MODE=token" in text
-    # Whoever builds it has a registry of their own.
+    # The person who builds it has a registry.
     assert "://" not in text
     assert "index" not in text.lower()
     for source in re.findall(r"^COPY (.+) \S+$", text, re.M):

@@ -1,7 +1,7 @@
 """A verdict that neighbours cannot fake: a search and its confirmation beside two busy processes.
 
 An attention module in a model that has trained for one epoch is worth nothing, and costs 5 % of the time.
-Whoever takes a ratio of times under load for the truth gives it half as many steps again, worth a lot.
+A program that takes a ratio of times under load for the truth gives it half as many steps again, worth a lot.
 """
 
 import json

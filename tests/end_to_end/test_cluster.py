@@ -179,7 +179,8 @@ def until(condition: Callable[[], bool], what: str, search: Search | None = None
     end = time.monotonic() + PATIENCE
     while not condition():
         assert search is None or search.running(), f"ended before: {what}\n{search.output()}"
-        assert time.monotonic() < end, f"{what}: not within {PATIENCE:g} s"
+        if time.monotonic() > end:
+            raise TimeoutError(f"{what}: not within {PATIENCE:g} s")
         time.sleep(0.1)
 
 

@@ -14,7 +14,7 @@ from ray.cluster_utils import Cluster
 AUTOML = Path(sys.executable).parent / "automl"
 NODES = 3
 
-# Half of the trials have images of another size than the baseline, which nobody has shared.
+# Half of the trials have images of another size than the baseline, which is not shared.
 SPACE = """
 from attention import Spec
 from search.config import ImageData, Model, ImageTraining, TrialConfig

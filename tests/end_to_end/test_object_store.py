@@ -62,7 +62,7 @@ class Machine:
 
 @pytest.fixture(scope="module")
 def secrets(object_store, database):
-    """What nobody may find, by where it is put."""
+    """What must not be found, by where it is put."""
     return {
         "the store's key": object_store.secret,
         "its session": "planted-session-token",

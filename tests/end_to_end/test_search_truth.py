@@ -321,7 +321,8 @@ def wait_for(file, text, process):
     end = time.monotonic() + 240
     while text not in Path(file).read_text():
         assert process.poll() is None, Path(file).read_text()
-        assert time.monotonic() < end, Path(file).read_text()
+        if time.monotonic() > end:
+            raise TimeoutError(Path(file).read_text())
         time.sleep(0.1)
 
 

@@ -41,7 +41,7 @@ def test_expected_resource_is_what_halving_spends() -> None:
             spent += 1
             if rungs.enter(number, "all", resource, score) is False:
                 break
-    # The first trials go on with nobody to be compared with.
+    # The first trials go on with no other to be compared with.
     assert spent / 900 == pytest.approx(expected_resource(budget), rel=0.1)
 
 

@@ -43,7 +43,7 @@ def test_while_it_runs_it_is_refused(storage: Storage) -> None:
 
 
 @pytest.mark.parametrize(
-    "name", ["", ".", "..", "../kept/mine", "mine/.", "mine/confirm", "folder", "nobody"]
+    "name", ["", ".", "..", "../kept/mine", "mine/.", "mine/confirm", "folder", "unknown"]
 )
 def test_what_is_no_search_of_the_storage(name: str, tmp_path: Path) -> None:
     fake_search(tmp_path / "kept")

@@ -84,7 +84,7 @@ def test_equal_within_the_margin(store: MlflowClient) -> None:
 def test_scores_that_never_differ_tell_nothing(store: MlflowClient) -> None:
     same = dict.fromkeys(range(8), 1.0)
     (found,) = run_compare([training(PLAIN, same), training(OTHER, same)], margin=2)
-    assert found.word == "cannot tell", "nobody knows how far seeds differ, nor how many images there were"
+    assert found.word == "cannot tell", "neither the spread of seeds nor the number of images is known"
 
 
 def test_several_are_corrected_for(store: MlflowClient) -> None:
@@ -149,7 +149,7 @@ def test_one_name_alone_is_what_the_latest_search_is_compared_with(confirmed, st
     ("names", "said"),
     [
         (["mine"], "'mine' is the latest search itself; name two or more to compare"),
-        (["mine", "nobody"], "'nobody' is neither a search in searches nor a run"),
+        (["mine", "unknown"], "'unknown' is neither a search in searches nor a run"),
         (["mine", "mine:nothing"], "unknown arm of mine 'nothing'"),
         (["mine", "RUNS"], "no split has scores of all"),
         (["mine", "mine:baseline", "--margin", "-1"], "--margin must be 0 or more"),

@@ -1,4 +1,4 @@
-"""A confirmation from the search's study to the verdict, with scores that nobody had to train for."""
+"""A confirmation from the search's study to the verdict, with scores that needed no training."""
 
 import json
 from contextlib import nullcontext
@@ -157,9 +157,9 @@ def test_stopped_it_goes_on_where_it_was(search, at_work):
     assert result.verdict.said == "better"
     assert not set(workers.trained) & set(later.trained)
     assert len(workers.trained) + len(later.trained) == 1 + 5 * 8
-    nobody = at_work(FakeWorkers(gain))
+    idle = at_work(FakeWorkers(gain))
     assert run_confirm("mine").value == result.value
-    assert nobody.trained == []
+    assert idle.trained == []
 
 
 def test_it_stops_early_if_it_may(search, at_work):

@@ -96,7 +96,7 @@ def test_equal_differences_are_known_to_a_step_of_the_scores_alone():
     assert same.p_margin == pytest.approx(stats.t.cdf((0.4 - 0.5) / error, 7))
     assert same.p == pytest.approx(2 / 2**8)
     coarse = paired([0.4] * 8, margin=0.5, resolution=2.0)
-    assert coarse.p_margin > 0.05, "in steps of two points nobody sees half a point"
+    assert coarse.p_margin > 0.05, "in steps of two points half a point cannot be seen"
     assert coarse.high > 0.5
     assert paired([0.0, 0.0, 0.0], margin=0.5, resolution=0.1).p == 1
     wide = [0.1, 0.9, 0.4, 0.2]

@@ -49,7 +49,7 @@ def test_the_baseline_has_a_pace_of_exactly_one() -> None:
     assert measured.params == sum(parameter.numel() for parameter in model.parameters())
     assert measured.macs == count_macs(model.eval(), opened().example(1))
     assert min(measured.memory, measured.latency, measured.epoch, measured.validation) > 0
-    # Whatever the trial's seed, however it is tuned, whoever asks.
+    # Whatever the trial's seed, however it is tuned.
     assert measure(tiny(seed=5, training={"epochs": 9, "learning_rate": 1.0}), TINY, HERE) == measured
 
 

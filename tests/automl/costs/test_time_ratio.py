@@ -112,7 +112,7 @@ def test_time_is_of_each_image(clock: Clock) -> None:
 
 
 def test_orders_take_turns(monkeypatch: pytest.MonkeyPatch) -> None:
-    """On a machine that gets slower and slower, whoever comes second is not always the same one."""
+    """On a machine that gets slower and slower, the second is not always the same one."""
     speeds = cycle([1.0, 2.0])
     monkeypatch.setattr(Epoch, "seconds_of", lambda self, part: next(speeds))
     monkeypatch.setattr(time_ratio, "ALLOWED", 0.0)

@@ -77,7 +77,7 @@ def test_one_decodes_and_the_others_fetch(
             assert torch.equal(there.gather(everything), images.gather(everything))
         assert len(list(place.glob("*.arrow"))) == 2
     assert len(decoded) == 2, "once in all"
-    # What a node has it does not fetch again, and whoever goes on elsewhere finds it.
+    # What a node has it does not fetch again, and a process that resumes elsewhere finds it.
     (storage / shared.SHARED_FOLDER).clear()
     shared.use(None)
     with pytest.raises(InputError, match="there is no file or folder"):

@@ -1,4 +1,4 @@
-"""Gauges of a search that nobody collects. tests/end_to_end/test_ray_job.py reads their values."""
+"""Gauges of a search without a collector. tests/end_to_end/test_ray_job.py reads their values."""
 
 from automl.listeners.prometheus import PrometheusGauges
 from cluster import ClusterCapacity, TrialResources

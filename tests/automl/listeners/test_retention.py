@@ -65,7 +65,7 @@ def test_the_best_few_and_the_best_baseline_stay(
             gone_at_once.add(number)
     assert checkpoints(tmp_path) == stay
     assert set(pruned) <= gone_at_once
-    # Whoever lost it later than at its own end is told of again, once.
+    # A trial that lost it later than at its own end is reported again, once.
     assert sorted(deleted) == sorted(set(range(7)) - set(stay) - gone_at_once)
     assert {int(folder.name) for folder in tmp_path.glob("trials/*")} == set(stay), "no empty folders"
 

@@ -1,4 +1,4 @@
-"""A report in a real browser: it draws every plot, asks nobody for anything, and no text lies on another."""
+"""A report in a real browser: it draws every plot, makes no network requests, and no text lies on another."""
 
 import os
 import shutil

@@ -315,7 +315,7 @@ def test_it_says_how_to_repeat_it(page: Page, made: ReportResult) -> None:
 def test_a_thousand_trials_stay_below_five_megabytes(storage: Path, tmp_path: Path) -> None:
     trials = [
         Trial(record=record, params=dict(trial.params), distributions=dict(trial.distributions))
-        for trial in made_up(1000, pruning=False)  # whoever is not pruned takes more room
+        for trial in made_up(1000, pruning=False)  # a trial that is not pruned takes more bytes
         if (record := read_record(trial)) is not None
     ]
     for number, trial in enumerate(trials):

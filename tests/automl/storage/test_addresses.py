@@ -15,7 +15,7 @@ from automl.storage.logs import capture_library_logs
 from automl.tracking import client
 
 PLANTED = "pla+nted%21"
-ADDRESS = f"http://somebody:{PLANTED}@127.0.0.1:1/path"  # where nobody listens
+ADDRESS = f"http://somebody:{PLANTED}@127.0.0.1:1/path"  # where nothing listens
 PUBLIC = "http://***@127.0.0.1:1/path"
 
 
@@ -82,7 +82,7 @@ def test_a_mistake(cli: Callable[..., tuple[int, str, str]]) -> None:
 
 
 def test_a_defect_keeps_its_traceback() -> None:
-    """In a process of its own, as Python prints what nobody catches."""
+    """In a process of its own, as Python prints an uncaught error."""
     program = f"import automl.cli.main as c; c.app = lambda *_: open({ADDRESS!r}); c.main()"
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=60)
     assert done.returncode == 1

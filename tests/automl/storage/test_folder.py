@@ -158,7 +158,7 @@ def test_a_second_process_is_refused(tmp_path: Path) -> None:
             old_folder("mine", str(tmp_path)),
         ):
             pass
-        other.kill()  # whoever is killed holds nothing
+        other.kill()  # a killed process holds no lock
         other.wait()
     with old_folder("mine", str(tmp_path)):
         pass

@@ -30,7 +30,7 @@ Path(__file__).with_name("ran").touch()
 def search(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """The folder of a search whose space is a file that leaves a mark when it is run."""
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setenv("MLFLOW_TRACKING_URI", "http://127.0.0.1:1")  # nobody answers
+    monkeypatch.setenv("MLFLOW_TRACKING_URI", "http://127.0.0.1:1")  # nothing answers
     folder = fake_search(tmp_path / "searches", FOUND)
     (folder / "space.py").write_text(HOSTILE)
     metadata = json.loads((folder / SEARCH_FILE).read_text())

@@ -1,4 +1,4 @@
-"""Every task keeps the contract, and so does one that nobody has thought of."""
+"""Every task keeps the contract, and so does a user-defined one."""
 
 from pathlib import Path
 from typing import Any

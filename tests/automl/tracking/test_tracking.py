@@ -294,7 +294,7 @@ def test_a_second_tracker_continues_the_runs_of_the_first(store: MlflowClient) -
     first.started(open_)
     learn(first, open_, [0.25])
     first.finish(best=done, metric="accuracy", counts={State.COMPLETE: 1}, stopped=True)
-    learn(first, open_, [0.375])  # nobody listens any more
+    learn(first, open_, [0.375])  # nothing listens any more
 
     second = make(identity="it", params={"seed": 0})
     assert second.writer.parent == first.writer.parent
@@ -406,7 +406,7 @@ def test_the_run_of_a_trial(store: MlflowClient) -> None:
     older, newer = searched("older", [0.5, 0.75], store), searched("newer", [0.5], store)
     assert find_trial_run("older-id", 1) == older.runs[1]
     assert find_trial_run("newer-id", 0) == newer.runs[0]
-    for identity, number in (("older-id", 2), ("newer-id", 1), ("nobody", 0)):
+    for identity, number in (("older-id", 2), ("newer-id", 1), ("unknown", 0)):
         with pytest.raises(InputError, match=r"MLflow at sqlite:.* has no run of it"):
             find_trial_run(identity, number)
 

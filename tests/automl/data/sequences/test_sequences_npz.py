@@ -36,7 +36,7 @@ def test_lengths_subjects_and_names(tmp_path: Path) -> None:
     lengths[3] = 2
     people = np.repeat(["p1", "p2", "p3", "p4", "p5"], 4)
     x = X.copy()
-    x[3, :, 2:] = np.nan  # padding that nobody looks at
+    x[3, :, 2:] = np.nan  # padding, which is not read
     path = save(
         tmp_path / "d.npz",
         x_train=x,
