@@ -6,6 +6,7 @@ resnet1d    A residual network for time series
 lstm        The recurrent baselines: a stacked LSTM and residual bidirectional LSTMs
 larnn       LARNN: an LSTM whose cell attends to its own latest states
 larnn_loop  The loop over time of a LARNN layer
+larnn_scan  The same loop as one operation, for export
 norm        Batch norm of sequences of different lengths
 ends        Padded sequences: checks of input and mask, last state, mean, reversal
 sites       The sites of any model: where a feature map can be transformed

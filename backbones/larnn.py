@@ -28,7 +28,7 @@ from torch import Tensor, nn
 
 from attention import InputError
 from attention.padding import padding
-from backbones import ends, larnn_loop
+from backbones import ends, larnn_loop, larnn_scan
 from backbones.larnn_loop import Kind, Norm, Result, Weights, is_quick
 from backbones.lstm import check_sizes
 
@@ -91,8 +91,10 @@ class Layer(nn.Module):
             norm = self.norm.of_windows(x, mask)
         elif self.norm is not None:
             weights = self.norm.fold(weights)
-        exported = torch.compiler.is_compiling() or torch._C._get_tracing_state() is not None
-        loop = larnn_loop.run if is_quick(weights, self.kind) and not exported else larnn_loop.steps
+        if torch.compiler.is_exporting() and not self.training:
+            return larnn_scan.run(x, weights, self.kind)
+        traced = torch.compiler.is_compiling() or torch._C._get_tracing_state() is not None
+        loop = larnn_loop.run if is_quick(weights, self.kind) and not traced else larnn_loop.steps
         result = loop(x, weights, self.kind, norm)
         if self.norm is not None and self.training:
             self.norm.track(result, mask)

@@ -8,13 +8,12 @@ For t = 0 .. T - 1, with h_0 = c_0 = 0 and the memory m_j = memory (c_j, 1) of e
     c_t+1 = sigmoid(f) c_t + sigmoid(i) tanh(g)
     h_t+1 = sigmoid(o) elu(c_t+1)                              or tanh
 
-`steps` runs this with torch's operations, one after the other: it is what is exported, and what the quick one
-is tested against. `run` computes the same. What makes it quick: nothing for autograd to record; the memory of
-a state is computed once, when it is written, not at each of the `window` steps that look at it, and lies
-where the next steps find their window as one slice; the backward pass is written out. The softmax, `window` x
-heads values a step, is computed again in the backward pass and not kept. Features come before the batch,
-(H, B): what is split or summed is features, in rows of B neighbours, of which a processor takes many at
-once.
+`steps` runs this with torch's operations, one after the other: the other forms are tested against it. `run`
+computes the same. What makes it quick: nothing for autograd to record; the memory of a state is computed
+once, when it is written, not at each of the `window` steps that look at it, and lies where the next steps
+find their window as one slice; the backward pass is written out. The softmax, `window` x heads values a step,
+is computed again in the backward pass and not kept. Features come before the batch, (H, B): what is split or
+summed is features, in rows of B neighbours, of which a processor takes many at once.
 
 A norm of keys and values is the same linear map for all states of a window. So it is not applied to them: its
 scale goes to the query, where a shift of all keys has no effect, and to what the attention returns. The

@@ -18,9 +18,19 @@ hypothesis.settings.load_profile("patient")
 SCRIPT = Path(sys.executable).parent / "automl"
 
 
+# What several files share takes long to make, so one process of `make test` runs them all.
+SHARED = {"exported", "quantized"}
+
+
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Tests that take minutes and vary one that is always run are run with AUTOML_LONG=1."""
+    """Tests that take minutes and vary one that is always run are run with AUTOML_LONG=1.
+
+    A file's tests run in one process, and so do the tests of all files that share an exported model.
+    """
+    shared = {item.path for item in items if SHARED & set(getattr(item, "fixturenames", ()))}
     for item in items:
+        group = "shared" if item.path in shared and "end_to_end" not in item.path.parts else str(item.path)
+        item.add_marker(pytest.mark.xdist_group(group))
         if item.get_closest_marker("long") and not os.environ.get("AUTOML_LONG"):
             item.add_marker(pytest.mark.skip(reason="long; run with AUTOML_LONG=1"))
 

@@ -40,9 +40,8 @@ def save_programs(folder: Path, deployment: Deployment) -> None:
     shapes = tuple(
         {axis: dims[name] for axis, name in deployment.axes(key).items()} for key in deployment.inputs
     )
-    program = torch.export.export(
-        deployment.module.eval(), tuple(deployment.inputs.values()), dynamic_shapes=shapes
-    )
+    module = deployment.module.eval().requires_grad_(False)
+    program = torch.export.export(module, tuple(deployment.inputs.values()), dynamic_shapes=shapes)
     torch.export.save(program, folder / PT2)
     torch.onnx.export(
         program,

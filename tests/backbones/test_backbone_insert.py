@@ -9,6 +9,7 @@ import torchvision
 from sites_models import Mixer, Net, Plain, PreActivation, Recurrent, Stereo, Text, swin, vit, wake
 from torch import Tensor, nn
 from torch.nn.utils import parametrize
+from torchvision.models.resnet import BasicBlock, Bottleneck, ResNet
 
 from attention import ATTENTIONS, InputError, Spec
 from backbones import Example, build, call, insert, sites
@@ -17,8 +18,8 @@ EXAMPLE = (2, 3, 32, 32)
 
 MODELS: dict[str, Callable[[], nn.Module]] = {
     "xresnet18": lambda: build("xresnet18", classes=5, width=0.25),
-    "torchvision resnet18": lambda: torchvision.models.resnet18(num_classes=5),
-    "torchvision resnet50": lambda: torchvision.models.resnet50(num_classes=5),
+    "torchvision resnet, basic blocks": lambda: ResNet(BasicBlock, [1, 1, 1, 1], num_classes=5),
+    "torchvision resnet, bottlenecks": lambda: ResNet(Bottleneck, [1, 1, 1, 1], num_classes=5),
     "post-activation": Net,
     "pre-activation": lambda: Net(PreActivation),
     "vision transformer": vit,
@@ -308,16 +309,16 @@ def test_takes_on_the_models_device() -> None:
     assert {p.device.type for p in model.parameters()} == {"meta"}
 
 
-@pytest.mark.parametrize("name", ATTENTIONS)
 @pytest.mark.parametrize("plain_weights", [True, False], ids=["removed", "parametrized"])
-def test_exports(name: str, plain_weights: bool) -> None:
-    """With the spectral norms as they are, and with the weights that they end at."""
-    model = wake(MODELS["xresnet18"]())
-    insert(model, dict.fromkeys(["stage1.block1.branch", "stage2.block2"], Spec(name)))
+def test_exports(plain_weights: bool) -> None:
+    """All types at once, with the spectral norms as they are, and with the weights that they end at."""
+    model = Net().eval()
+    insert(model, _everywhere(model), torch.empty(EXAMPLE))
+    assert len(_inserted(model)) >= len(ATTENTIONS)
     x = torch.randn(2, 3, 32, 32)
     with torch.no_grad():
         for parameter in (p for n, p in model.named_parameters() if n.endswith("gamma")):
-            parameter.fill_(1)
+            parameter.fill_(0.1)
         expected = model(x)
         if plain_weights:
             for module in list(model.modules()):

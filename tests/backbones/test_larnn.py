@@ -67,6 +67,15 @@ def test_equals_the_restatement(case: dict[str, object], training: bool) -> None
         )
 
 
+@pytest.mark.parametrize("full", [False, True], ids=["plain", "normed, with places"])
+def test_the_form_that_is_exported_is_the_same(full: bool) -> None:
+    ours = layer(activation_on_keys_and_values=full, positional=full).eval().requires_grad_(False)
+    x = values(7, 5, 11)
+    program = torch.export.export(ours, (x[:2],), dynamic_shapes=({0: torch.export.Dim("N", min=1)},))
+    assert "scan" in program.graph_module.code
+    torch.testing.assert_close(program.module()(x), ours(x), rtol=1e-10, atol=1e-10)
+
+
 @every_case
 def test_every_parameter_learns(case: dict[str, object]) -> None:
     """In every layer: the code of the paper never trained any."""

@@ -137,7 +137,7 @@ def test_works_under_autocast(name: str) -> None:
 def test_exports(name: str, tmp_path: Path) -> None:
     """For any batch; the length is that of the example."""
     onnxruntime = pytest.importorskip("onnxruntime")
-    model, x = new(name).eval(), sequences(length=7)
+    model, x = new(name).eval().requires_grad_(False), sequences(length=7)
     program = torch.export.export(model, (x[:2],), dynamic_shapes=({0: torch.export.Dim("N", min=1)},))
     expected = model(x)
     torch.testing.assert_close(program.module()(x), expected, rtol=1e-4, atol=1e-5)

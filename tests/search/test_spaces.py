@@ -54,7 +54,7 @@ def test_every_sample_trains(space: Space) -> None:
     """One step at 32 pixels, on a trunk of the sample's own kind and width."""
     images = torch.randn(2, 3, 32, 32, generator=torch.Generator().manual_seed(0))
     labels = torch.tensor([3, 7])
-    for params, config in _samples(space.name)[:12]:
+    for params, config in _samples(space.name)[:5]:
         trunk = copy.deepcopy(_trunk(config.model.backbone, config.model.options.get("width", 1.0)))
         model = insert(trunk, config.model.placement).train()
         optimizer = torch.optim.SGD(model.parameters(), lr=config.training.learning_rate)
@@ -276,7 +276,7 @@ def test_more_modules_than_sites_are_not_asked_for() -> None:
 @pytest.mark.parametrize("channels", [16, 64, 256, 2048])
 def test_options_fit_every_width(channels: int) -> None:
     study = optuna.create_study(sampler=optuna.samplers.RandomSampler(seed=0))
-    for _ in range(60):
+    for _ in range(20):
         spec = choices.attention(study.ask(), 1, channels)
         with torch.device("meta"):  # large weights take long to fill
             assert spec.build(channels).channels == channels

@@ -76,7 +76,7 @@ class Raising(Scripted):
 
 
 class DyingAllTheTime(Scripted):
-    """The first trial's process dies as often as `deaths` says for the epoch that it is in."""
+    """The first trial's process dies as often as its `deaths` say for the epoch that it is in."""
 
     deaths: Mapping[int, int] = {1: FEW, 2: FEW + 1}
 
@@ -190,17 +190,18 @@ def test_a_search_of_nothing_but_errors_stops_early(tmp_path: Path) -> None:
     assert {record.traceback for record in failed} == {"Traceback: a long one"}
 
 
-def test_an_error_that_nobody_caught_ends_one_trial(tmp_path: Path) -> None:
-    scheduler, _ = run(tmp_path, make_study(tmp_path), Raising, trials=1)
-    assert numbers(scheduler, State.ERROR) == [0]
-    assert "no such thing" in str(scheduler.records[0].reason)
-
-
 @pytest.fixture
 def few_retries(monkeypatch: pytest.MonkeyPatch) -> None:
     """Each death costs the time in which a process begins."""
     assert RETRIES > FEW
     monkeypatch.setattr(search.tuner, "RETRIES", FEW)
+
+
+@pytest.mark.usefixtures("few_retries")
+def test_an_error_that_nobody_caught_ends_one_trial(tmp_path: Path) -> None:
+    scheduler, _ = run(tmp_path, make_study(tmp_path), Raising, trials=1)
+    assert numbers(scheduler, State.ERROR) == [0]
+    assert "no such thing" in str(scheduler.records[0].reason)
 
 
 @pytest.mark.usefixtures("few_retries")

@@ -333,6 +333,7 @@ def test_a_repeated_job_begins_or_goes_on(
     assert calls == [called]
 
 
+@pytest.mark.long  # what it says is tested in tests/cluster
 def test_what_only_ray_can_tell(automl: Script, tmp_path: Path) -> None:
     done = automl("search", "--space", "digits", "--gpus-per-trial", "64", "--trials", "2")
     assert done.returncode == 2

@@ -204,7 +204,7 @@ def test_only_the_best_of_each_arm_keeps_its_checkpoint(search, at_work):
     assert with_checkpoint == {(CANDIDATE, 0), *((arm["name"], 7) for arm in result.value["arms"])}
 
 
-def test_mlflow_learns_of_the_winner(tracked, at_work, store):
+def test_mlflow_learns_of_the_winner_and_so_does_another_one(tracked, at_work, store, monkeypatch, tmp_path):
     at_work(FakeWorkers(gain, valid=lambda arm, seed: seed / 100))
     parent = store.create_run(
         store.create_experiment("digits"),
@@ -226,6 +226,18 @@ def test_mlflow_learns_of_the_winner(tracked, at_work, store):
         "difference": result.value["difference"], "interval_low": low, "interval_high": high,
         "p": result.value["p"], "time_ratio": 1, "time_ratio_low": 1, "time_ratio_high": 1,
     }  # fmt: skip
+
+    # `automl sync` brings it to another, empty MLflow.
+    monkeypatch.setenv("MLFLOW_TRACKING_URI", f"sqlite:///{tmp_path / 'other.db'}")
+    trials = run_sync("mine")
+    client = MlflowClient()
+    experiment = client.get_experiment_by_name("digits")
+    runs = client.search_runs([experiment.experiment_id])
+    assert len(runs) == trials + 2
+    (parent,) = (run for run in runs if "automl.search" in run.data.tags)
+    assert parent.data.tags["automl.verdict"] == result.verdict.sentence
+    winner = client.get_run(parent.data.tags["automl.confirmed_run"])
+    assert "test_accuracy" in winner.data.metrics
 
 
 def test_without_a_winner_mlflow_has_none(tracked, at_work, store):
@@ -379,19 +391,3 @@ def test_arms_of_one_seed_are_paired(placement):
     trunk, whole = plain.model().state_dict(), other.model().state_dict()
     assert trunk.keys() < whole.keys()
     assert all(torch.equal(whole[name], value) for name, value in trunk.items())
-
-
-def test_sync_brings_mlflow_the_confirmation(tracked, at_work, store, monkeypatch, tmp_path):
-    at_work(FakeWorkers(gain))
-    result = run_confirm("mine", top=1, seeds=6)
-    # Another, empty MLflow: nothing of it is there.
-    monkeypatch.setenv("MLFLOW_TRACKING_URI", f"sqlite:///{tmp_path / 'other.db'}")
-    trials = run_sync("mine")
-    client = MlflowClient()
-    experiment = client.get_experiment_by_name("digits")
-    runs = client.search_runs([experiment.experiment_id])
-    assert len(runs) == trials + 2
-    (parent,) = (run for run in runs if "automl.search" in run.data.tags)
-    assert parent.data.tags["automl.verdict"] == result.verdict.sentence
-    winner = client.get_run(parent.data.tags["automl.confirmed_run"])
-    assert "test_accuracy" in winner.data.metrics

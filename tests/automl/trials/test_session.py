@@ -2,6 +2,7 @@
 
 import os
 import socket
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -60,7 +61,7 @@ def train(config: TrialConfig, rank: int = 0, workers: int = 1) -> dict[str, Any
     return {"start": begin, "weights": state.model.state_dict(), "history": history, "batch": first}
 
 
-def _process(rank: int, workers: int, port: int, config: dict[str, Any], folder: str) -> None:
+def _process(rank: int, port: int, folder: str, workers: int, config: dict[str, Any]) -> None:
     os.environ.update(MASTER_ADDR="127.0.0.1", MASTER_PORT=str(port))
     dist.init_process_group("gloo", rank=rank, world_size=workers)
     result = train(TrialConfig.from_json(config), rank, workers)
@@ -68,12 +69,19 @@ def _process(rank: int, workers: int, port: int, config: dict[str, Any], folder:
     dist.destroy_process_group()
 
 
-def in_processes(config: TrialConfig, folder: Path, workers: int = 2) -> list[dict[str, Any]]:
+def in_processes(function: Callable[..., None], workers: int, folder: Path, *arguments: Any) -> list[Any]:
+    """What each process of `function(rank, port, folder, *arguments)` saves as `{rank}.pt`."""
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         port = free.getsockname()[1]
-    mp.spawn(_process, (workers, port, config.to_json(), str(folder)), nprocs=workers)
+    # All are forks of one process that has imported what they need, which takes seconds.
+    mp.get_context("forkserver").set_forkserver_preload([__name__, "fastai.vision.models.xresnet"])
+    mp.start_processes(function, (port, str(folder), *arguments), nprocs=workers, start_method="forkserver")
     return [torch.load(folder / f"{rank}.pt") for rank in range(workers)]
+
+
+def both_train(config: TrialConfig, folder: Path) -> list[dict[str, Any]]:
+    return in_processes(_process, 2, folder, 2, config.to_json())
 
 
 @pytest.mark.parametrize(
@@ -81,7 +89,7 @@ def in_processes(config: TrialConfig, folder: Path, workers: int = 2) -> list[di
 )
 def test_two_workers_are_one(case: str, noise: str, tmp_path: Path) -> None:
     config = tiny(data={"source": "folder", "path": noise, "subset": 1.0}, **CASES[case])
-    one, two = train(config), in_processes(config, tmp_path)
+    one, two = train(config), both_train(config, tmp_path)
     # Each has its half of the very same batch.
     for whole, *parts in zip(one["batch"], *(result["batch"] for result in two), strict=True):
         halves = torch.stack(parts, dim=1).flatten(0, 1)  # workers take every second image
@@ -111,7 +119,7 @@ def test_a_batch_must_be_shared_evenly() -> None:
 
 
 def _norm_process(
-    rank: int, port: int, kind: type[nn.Module], x: Tensor, mask: Tensor | None, folder: str
+    rank: int, port: int, folder: str, kind: type[nn.Module], x: Tensor, mask: Tensor | None
 ) -> None:
     os.environ.update(MASTER_ADDR="127.0.0.1", MASTER_PORT=str(port))
     dist.init_process_group("gloo", rank=rank, world_size=2)
@@ -136,11 +144,7 @@ def test_synchronised_norm_is_the_norm_of_the_whole_batch(kind: str, tmp_path: P
     whole = norm(3)
     x = 3 * torch.randn(8, 3, *((5, 5) if kind == "images" else (6,))) + 10
     mask = torch.arange(6) < LENGTHS[:, None] if kind == "padded sequences" else None
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        port = free.getsockname()[1]
-    mp.spawn(_norm_process, (port, norm, x, mask, str(tmp_path)), nprocs=2)
-    halves = [torch.load(tmp_path / f"{rank}.pt") for rank in range(2)]
+    halves = in_processes(_norm_process, 2, tmp_path, norm, x, mask)
     x.requires_grad_()
     with padding(mask):
         y = whole(x)
