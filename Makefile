@@ -38,7 +38,6 @@ fix: setup
 # Ratios against what one would use instead, interleaved, into benchmarks/results. About 15 minutes on two
 # cores; leave the machine alone meanwhile. `quality` needs the archive that AUTOML_TEST_DATA names.
 bench: setup
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable '.[dev,bench]' --constraint constraints.txt
 	@for name in attention step data overhead quality larnn; do \
 		echo "benchmarks/bench_$$name.py"; $(BIN)/python benchmarks/bench_$$name.py || exit 1; done
 

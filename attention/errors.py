@@ -14,9 +14,15 @@ class InputError(ValueError):
     """A mistake in the input, with a message that says how to fix it."""
 
 
+MANY, FEW = 60, 5  # names that are no longer listed, and how many of the nearest are told then
+
+
 def unknown(kind: str, name: object, choices: Iterable[str]) -> InputError:
     """The error for a `name` that is not among `choices`, with the nearest choice if there is one."""
     choices = sorted(choices)
-    near = get_close_matches(str(name), choices, n=1)
+    near = get_close_matches(str(name), choices, n=FEW)
+    if len(choices) > MANY:
+        which = f", such as {', '.join(near)}" if near else ""
+        return InputError(f"unknown {kind} {name!r}; choose one of its {len(choices)}{which}")
     hint = f" Did you mean {near[0]!r}?" if near else ""
     return InputError(f"unknown {kind} {name!r}; choose from {', '.join(choices)}.{hint}")

@@ -1,6 +1,9 @@
 """Models, their named sites, and the one function that inserts a placement.
 
+factory     One factory for every backbone: of the table, of a library, one's own
 table       The table of backbones
+libraries   Models of torchvision and timm
+loading     Loads user-defined objects: `file.py:name` and `package.module:name`
 xresnet     fastai's xresnets
 resnet1d    A residual network for time series
 lstm        The recurrent baselines: a stacked LSTM and residual bidirectional LSTMs
@@ -19,9 +22,10 @@ macs        Counts the multiply-adds of a forward pass
 """
 
 from backbones.example import Example, call
+from backbones.factory import build, check_options, find
 from backbones.insert import Placement, gates, insert
 from backbones.sites import Site, sites
-from backbones.table import BACKBONES, Backbone, build, check_options
+from backbones.table import BACKBONES, Backbone
 
 __all__ = [
     "BACKBONES",
@@ -32,6 +36,7 @@ __all__ = [
     "build",
     "call",
     "check_options",
+    "find",
     "gates",
     "insert",
     "sites",

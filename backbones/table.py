@@ -5,14 +5,14 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import partial
 from types import MappingProxyType
-from typing import Any, Literal, get_args, get_origin, get_type_hints
+from typing import Any, Literal, get_args, get_origin
 
 from torch import nn
 
 from attention import InputError, unknown
 from backbones import larnn, lstm, resnet1d, xresnet
 
-_EVERYWHERE = ("classes", "in_channels")
+GIVEN = ("classes", "in_channels", "size")  # to every backbone that takes them, beside its options
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -23,20 +23,41 @@ class Backbone:
     dimensions: of its input beside batch and channels: 2 of images, 1 of sequences. A sequence model takes
         a mask, bool `(B, T)`, as a second argument.
     source: the paper or code that it follows.
+    takes: whose parameters are its options, where these are not `build`'s own.
     """
 
     name: str
     build: Callable[..., nn.Module]
     dimensions: int
     source: str
+    takes: Callable[..., Any] | None = None
 
     @property
     def options(self) -> Mapping[str, Any]:
         """The options and their defaults."""
-        parameters = inspect.signature(self.build).parameters.values()
         return {
-            p.name: p.default for p in parameters if p.kind is p.KEYWORD_ONLY and p.name not in _EVERYWHERE
+            p.name: p.default
+            for p in self._parameters.values()
+            if p.kind in (p.KEYWORD_ONLY, p.POSITIONAL_OR_KEYWORD) and p.name not in GIVEN
         }
+
+    @property
+    def hints(self) -> Mapping[str, Any]:
+        """The options' annotated types."""
+        return {p.name: p.annotation for p in self._parameters.values() if p.annotation is not p.empty}
+
+    @property
+    def is_open(self) -> bool:
+        """It takes options that its signature does not name."""
+        return any(p.kind is p.VAR_KEYWORD for p in self._parameters.values())
+
+    @property
+    def _parameters(self) -> Mapping[str, inspect.Parameter]:
+        function = self.takes or self.build
+        try:
+            return inspect.signature(function, eval_str=True).parameters
+        except NameError:  # an annotation that is text for type checkers alone
+            return inspect.signature(function).parameters
 
 
 def _table(*records: Backbone) -> Mapping[str, Backbone]:
@@ -59,34 +80,13 @@ BACKBONES = _table(
 )
 
 
-def build(name: str, *, classes: int, in_channels: int = 3, **options: Any) -> nn.Module:
-    """A new backbone of the table.
-
-    options: of that backbone; `BACKBONES[name].options` has their names and defaults.
-    Raises InputError for an unknown name, an unknown option and a value that it cannot have.
-    """
-    check_options(name, options)
-    return BACKBONES[name].build(classes=classes, in_channels=in_channels, **options)
-
-
-def check_options(name: str, options: Mapping[str, Any]) -> None:
-    """Raises InputError for an unknown backbone, an option that it lacks, and one of another type."""
-    if name not in BACKBONES:
-        raise unknown("backbone", name, BACKBONES)
-    record = BACKBONES[name]
-    for option, value in options.items():
-        if option not in record.options:
-            raise unknown(f"option of backbone {name!r}", option, record.options)
-        _check(name, option, value, _hints(record.build)[option])
-
-
-def _check(name: str, option: str, value: object, hint: Any) -> None:
+def check_value(record: Backbone, option: str, value: object) -> None:
+    """Raises InputError for an option of another type than its annotation says."""
+    hint = record.hints.get(option)
     if get_origin(hint) is Literal:
         if value not in get_args(hint):
-            raise unknown(f"{option} of backbone {name!r}", value, get_args(hint))
-    elif type(value) is not hint and (type(value), hint) != (int, float):
-        raise InputError(f"option {option!r} of backbone {name!r} must be {hint.__name__}; got {value!r}")
-
-
-def _hints(build: Callable[..., nn.Module]) -> Mapping[str, Any]:
-    return get_type_hints(build.func if isinstance(build, partial) else build)
+            raise unknown(f"{option} of backbone {record.name!r}", value, get_args(hint))
+    elif isinstance(hint, type) and type(value) is not hint and (type(value), hint) != (int, float):
+        raise InputError(
+            f"option {option!r} of backbone {record.name!r} must be {hint.__name__}; got {value!r}"
+        )

@@ -2,7 +2,6 @@
 
 config            The configuration of one trial
 serialise         Dataclasses as JSON, and back
-loading           Loads user-defined objects: `file.py:name` and `package.module:name`
 metric            A metric: its direction, its unit, and how it is displayed
 record            The record of a trial, its reports, and the callbacks on trial events (`Listener`)
 spaces            Search spaces: their table, and loading user-defined ones

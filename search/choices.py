@@ -37,16 +37,20 @@ PAPERS: Sequence[tuple[str, Mapping[str, Any]]] = (
 
 
 def papers(sites: Sequence[Site], prefix: str = "") -> list[dict[str, Any]]:
-    """Parameters for `placement` and `training` that make the papers' placements, with published defaults."""
+    """Parameters for `placement` and `training` that make the papers' placements, with published defaults.
+
+    A placement whose stage there is none of is left out.
+    """
     made = []
     for where, module in PAPERS:
         stage, _, branch = where.partition(" ")
-        index = max(
+        there = [
             i
             for i, site in enumerate(sites)
             if site.name.startswith(f"{stage}.") and site.name.endswith("branch") == bool(branch)
-        )
-        made.append({"modules": 1, f"{prefix}site1": index, **module, **PUBLISHED})
+        ]
+        if there:
+            made.append({"modules": 1, f"{prefix}site1": there[-1], **module, **PUBLISHED})
     return made
 
 

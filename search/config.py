@@ -4,13 +4,15 @@ Frozen dataclasses that round-trip through JSON.
 """
 
 from collections.abc import Iterator, Mapping
+from contextlib import suppress
 from dataclasses import dataclass, field, fields, replace
 from math import isfinite
 from typing import Any, Literal
 
+from torch import nn
+
 from attention import InputError, unknown
-from backbones import BACKBONES, Placement, check_options
-from search.loading import absolute, load_object
+from backbones import BACKBONES, Placement, build, check_options, find, loading
 from search.serialise import fields_to_json, from_json, together
 
 Optimizer = Literal["adamw", "sgd"]
@@ -58,23 +60,55 @@ class SequenceData(Data):
 
 @dataclass(frozen=True, kw_only=True)
 class Model:
-    """A backbone of the table, its options, and the attention at each site."""
+    """A backbone, its options, and the attention at each site.
+
+    backbone: of the table, `torchvision:NAME`, `timm:NAME`, `file.py:Net` or `package.module:Net`.
+    code: hash of the file of a `file.py:Net` and of what it imports beside it; found where it is not given.
+    """
 
     backbone: str = "xresnet18"
     options: Mapping[str, Any] = field(default_factory=dict)
     placement: Placement = field(default_factory=dict)
+    code: str = ""
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "backbone", loading.absolute(self.backbone))
+        if not self.code:
+            with suppress(InputError):  # which `problems` tells
+                object.__setattr__(self, "code", loading.digest(loading.code(self.backbone)))
 
     def problems(self) -> Iterator[str]:
-        if self.backbone not in BACKBONES:
-            yield str(unknown("backbone", self.backbone, BACKBONES))
-            return
         try:
+            if self.changed():
+                return  # it is of the past, and can be read but not built
             check_options(self.backbone, self.options)
         except InputError as error:
             yield str(error)
         width = self.options.get("width")
         if isinstance(width, int | float) and not 1 / 16 <= width <= 16:
             yield f"model.options.width must lie between 1/16 and 16; got {width}"
+
+    def changed(self) -> str:
+        """Why a model of one's own cannot be built as it was, or nothing."""
+        if not self.code:
+            return ""
+        try:
+            now = loading.digest(loading.code(self.backbone))
+        except InputError as error:
+            return str(error)
+        return "" if now == self.code else f"the code of {self.backbone} has changed since"
+
+    def build(self, *, classes: int, in_channels: int = 3, size: int | None = None) -> nn.Module:
+        """The backbone, without its placement. Raises InputError where its code is not as it was."""
+        if changed := self.changed():
+            raise InputError(f"{changed}; restore it, or start anew with the model as it is")
+        return build(self.backbone, classes=classes, in_channels=in_channels, size=size, **self.options)
+
+    def dimensions(self) -> int | None:
+        """Of the backbone's inputs beside batch and channels; None where they are not known."""
+        with suppress(InputError):
+            return None if self.changed() else find(self.backbone).dimensions
+        return None
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -148,7 +182,7 @@ def configs_of(task: str) -> TaskConfigs:
     """The types of the configuration of `task`. Raises InputError when there is no such task."""
     if task in TASK_CONFIGS:
         return TASK_CONFIGS[task]
-    found = getattr(load_object("task", "Class", task, TASK_CONFIGS), "configs", None)
+    found = getattr(loading.load_object("task", "Class", task, TASK_CONFIGS), "configs", None)
     if not isinstance(found, TaskConfigs):
         raise InputError(f"task {task!r} must have an attribute `configs`, a search.config.TaskConfigs")
     return found
@@ -171,7 +205,7 @@ class TrialConfig:
     seed: int = 0
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "task", absolute(self.task))
+        object.__setattr__(self, "task", loading.absolute(self.task))
         try:
             configs, problems = configs_of(self.task), []
         except InputError as error:
@@ -184,11 +218,11 @@ class TrialConfig:
                 problems.append(f"{name} of task {self.task} must be a {kind.__name__}; got {value!r}")
         if not problems:
             problems += [p for part in (self.data, self.model, self.training) for p in part.problems()]
-        backbone = BACKBONES.get(self.model.backbone)
-        if backbone is not None and configs.dimensions not in (None, backbone.dimensions):
+        takes = self.model.dimensions() if configs.dimensions is not None else None
+        if takes not in (None, configs.dimensions):
             fit = [name for name, other in BACKBONES.items() if other.dimensions == configs.dimensions]
             problems.append(
-                f"backbone {self.model.backbone} takes inputs with {backbone.dimensions} spatial dimensions, "
+                f"backbone {self.model.backbone} takes inputs with {takes} spatial dimensions, "
                 f"and those of task {self.task} have {configs.dimensions}; choose from {', '.join(fit)}"
             )
         if not 0 <= self.seed < 2**32:
@@ -206,6 +240,10 @@ class TrialConfig:
     @staticmethod
     def _types(configs: TaskConfigs) -> dict[str, type]:
         return {"data": configs.data, "model": configs.model, "training": configs.training}
+
+    def code(self) -> loading.Code:
+        """The files of what is user-defined in it, for machines that do not have them."""
+        return {**loading.code(self.task), **loading.code(self.model.backbone)}
 
     def to_json(self) -> dict[str, Any]:
         """Plain dictionaries, lists, strings and numbers."""

@@ -1,32 +1,56 @@
-"""Spaces of images: where attention goes in an xresnet."""
+"""Spaces of images: where attention goes in a backbone, whatever backbone that is."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import cache
 from typing import Any
 
 import optuna
 import torch
 
+from attention import InputError
 from backbones import Site, build, sites
 from search import choices
 from search.config import ImageData, Model, TrialConfig
 
 PLAIN = {"modules": 0, **choices.PUBLISHED}
+XRESNETS = ("xresnet18", "xresnet34", "xresnet50")
+
+_CLASSES = 2
 
 
 @cache
-def sites_of(backbone: str, width: float) -> list[Site]:
-    """Sites by name and channels. The last stages of a 128-pixel image still have several positions."""
-    return sites(build(backbone, classes=2, width=width), torch.empty(1, 3, 128, 128))
+def places(backbone: str, size: int, width: float | None = None) -> list[Site]:
+    """The sites of a backbone for images of `size` pixels that have several positions to attend to.
+
+    Raises InputError for a backbone that cannot take such images, does not return logits, or has no such
+    site.
+    """
+    options: dict[str, Any] = {} if width is None else {"width": width}
+    model = build(backbone, classes=_CLASSES, size=size, **options)
+    images = torch.zeros(2, 3, size, size)
+    found = [site for site in sites(model, images) if site.positions > 1]
+    with torch.no_grad():
+        logits = model.eval()(images)
+    if not isinstance(logits, torch.Tensor) or logits.shape != (len(images), _CLASSES):
+        what = tuple(logits.shape) if isinstance(logits, torch.Tensor) else type(logits).__name__
+        raise InputError(
+            f"backbone {backbone!r} must return logits of shape (images, classes), "
+            f"{(len(images), _CLASSES)} here; got {what}"
+        )
+    if not found:
+        raise InputError(
+            f"backbone {backbone!r} has no feature map with several positions for images of {size} pixels, "
+            f"so there is nothing to attend to; take a larger --size"
+        )
+    return found
 
 
-def digits_sites() -> list[Site]:
-    # At 32 pixels the last stage is a single position, where there is nothing to attend to.
-    return [site for site in sites_of("xresnet18", 0.25) if not site.name.startswith("stage4")]
+def digits_places() -> list[Site]:
+    return places("xresnet18", 32, 0.25)
 
 
 def digits(trial: optuna.Trial) -> TrialConfig:
-    placement = choices.placement(trial, digits_sites())
+    placement = choices.placement(trial, digits_places())
     return TrialConfig(
         data=ImageData(source="digits", size=32),
         model=Model(backbone="xresnet18", options={"width": 0.25}, placement=placement),
@@ -35,15 +59,19 @@ def digits(trial: optuna.Trial) -> TrialConfig:
 
 
 def digits_papers() -> list[dict[str, Any]]:
-    return choices.papers(digits_sites())
+    return choices.papers(digits_places())
 
 
-def photographs(source: str) -> Callable[[optuna.Trial], TrialConfig]:
+def photographs(source: str, backbones: Sequence[str], size: int) -> Callable[[optuna.Trial], TrialConfig]:
+    """Photographs of `size` pixels, and one of the backbones."""
+
     def draw(trial: optuna.Trial) -> TrialConfig:
-        backbone = trial.suggest_categorical("backbone", ["xresnet18", "xresnet34", "xresnet50"])
-        placement = choices.placement(trial, sites_of(backbone, 1.0), prefix=f"{backbone}.")
+        several = len(backbones) > 1
+        backbone = trial.suggest_categorical("backbone", backbones) if several else backbones[0]
+        prefix = f"{backbone}." if several else ""
+        placement = choices.placement(trial, places(backbone, size), prefix=prefix)
         return TrialConfig(
-            data=ImageData(source=source, size=128),
+            data=ImageData(source=source, size=size),
             model=Model(backbone=backbone, placement=placement),
             training=choices.training(trial, epochs=5),
         )
@@ -51,5 +79,17 @@ def photographs(source: str) -> Callable[[optuna.Trial], TrialConfig]:
     return draw
 
 
-def xresnet18_papers() -> list[dict[str, Any]]:
-    return [{"backbone": "xresnet18", **p} for p in choices.papers(sites_of("xresnet18", 1.0), "xresnet18.")]
+def plain(backbones: Sequence[str]) -> dict[str, Any]:
+    """The first backbone alone, with published hyperparameters."""
+    return {**_chosen(backbones), **PLAIN}
+
+
+def papers(backbones: Sequence[str], size: int) -> list[dict[str, Any]]:
+    """What papers propose, on the first backbone, as far as it has such places."""
+    first, chosen = backbones[0], _chosen(backbones)
+    prefix = f"{first}." if chosen else ""
+    return [{**chosen, **params} for params in choices.papers(places(first, size), prefix)]
+
+
+def _chosen(backbones: Sequence[str]) -> dict[str, str]:
+    return {"backbone": backbones[0]} if len(backbones) > 1 else {}

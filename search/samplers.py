@@ -8,7 +8,7 @@ from optuna.study import Study
 from optuna.trial import FrozenTrial, TrialState
 
 from attention import InputError, unknown
-from search.loading import load_module
+from backbones.loading import load_module
 from search.spaces import Space, random_draws
 
 

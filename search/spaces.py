@@ -13,9 +13,9 @@ import optuna
 from optuna.distributions import distribution_to_json
 
 from attention import InputError
+from backbones.loading import load_object
 from search import image_spaces, sensor_spaces
 from search.config import TrialConfig
-from search.loading import load_object
 
 
 def without_attention(config: TrialConfig) -> TrialConfig:
@@ -35,6 +35,8 @@ class Space:
     as_baseline: a configuration with the baseline's model and its own hyperparameters. What it leaves as it
         is is a baseline.
     summary: one line for `automl spaces`.
+    with_backbone: the space of another backbone, given its name and the side of the images in pixels or None
+        for the space's own; None for a space whose backbones are its own.
     """
 
     name: str
@@ -44,6 +46,7 @@ class Space:
     published: Callable[[], Sequence[Mapping[str, Any]]] = tuple
     plain: Mapping[str, Any] = field(default_factory=lambda: {"modules": 0})
     as_baseline: Callable[[TrialConfig], TrialConfig] = without_attention
+    with_backbone: Callable[[str, int | None], "Space"] | None = None
 
     def __call__(self, trial: optuna.Trial) -> TrialConfig:
         """`draw`, with errors of a user-defined function as an InputError."""
@@ -134,6 +137,20 @@ def _hash(value: object) -> str:
     return hashlib.sha256(json.dumps(value).encode()).hexdigest()[:16]
 
 
+def _photographs(
+    name: str, summary: str, backbones: Sequence[str] = image_spaces.XRESNETS, size: int = 128
+) -> Space:
+    """Photographs of the data source called `name`."""
+    return Space(
+        name=name,
+        draw=image_spaces.photographs(name, backbones, size),
+        baseline=image_spaces.plain(backbones),
+        published=lambda: image_spaces.papers(backbones, size),
+        summary=summary,
+        with_backbone=lambda backbone, side: _photographs(name, summary, (backbone,), side or size),
+    )
+
+
 SPACES: Mapping[str, Space] = {
     space.name: space
     for space in (
@@ -144,20 +161,9 @@ SPACES: Mapping[str, Space] = {
             published=image_spaces.digits_papers,
             summary="8x8 handwritten digits at 32 px, quarter-width xresnet18; seconds an epoch on a CPU",
         ),
-        Space(
-            name="nette",
-            draw=image_spaces.photographs("nette"),
-            baseline={"backbone": "xresnet18", **image_spaces.PLAIN},
-            published=image_spaces.xresnet18_papers,
-            summary="Imagenette at 128 px, xresnet18/34/50",
-        ),
-        Space(
-            name="woof",
-            draw=image_spaces.photographs("woof"),
-            baseline={"backbone": "xresnet18", **image_spaces.PLAIN},
-            published=image_spaces.xresnet18_papers,
-            summary="Imagewoof at 128 px, xresnet18/34/50",
-        ),
+        _photographs("nette", "Imagenette at 128 px, xresnet18/34/50 or --backbone"),
+        _photographs("woof", "Imagewoof at 128 px, xresnet18/34/50 or --backbone"),
+        _photographs("folder", "--data PHOTOS, one folder per class, at 128 px; as woof"),
         Space(
             name="ucihar",
             draw=sensor_spaces.ucihar,
@@ -177,14 +183,24 @@ SPACES: Mapping[str, Space] = {
 }
 
 
-def load(name: str) -> Space:
+def load(name: str, backbone: str | None = None, size: int | None = None) -> Space:
     """The space called `name`: one of the table, `file.py:function` or `package.module:function`.
 
-    A user-defined function may have the attributes of a Space: `baseline`, `published` (a list), `plain` and
-    `as_baseline`;
-    without them trial 0 and the trials that tune the baseline draw with `modules` = 0. Raises InputError
-    when there is no such space or it cannot be loaded.
+    backbone: in the place of the space's own, for images of `size` pixels.
+
+    A user-defined function may have the attributes of a Space: `baseline`, `published` (a list), `plain`,
+    `as_baseline` and `with_backbone`; without them trial 0 and the trials that tune the baseline draw with
+    `modules` = 0. Raises InputError when there is no such space or it cannot be loaded.
     """
+    if backbone is not None:
+        space = load(name)
+        if space.with_backbone is None:
+            those = [other.name for other in SPACES.values() if other.with_backbone]
+            raise InputError(
+                f"space {name!r} has backbones of its own and takes no --backbone; spaces that do are "
+                f"{', '.join(those)}"
+            )
+        return space.with_backbone(backbone, size)
     if name in SPACES:
         return SPACES[name]
     draw = load_object("space", "function", name, SPACES)
@@ -199,4 +215,5 @@ def load(name: str) -> Space:
         plain=plain,
         as_baseline=getattr(draw, "as_baseline", without_attention),
         summary=name,
+        with_backbone=getattr(draw, "with_backbone", None),
     )

@@ -21,7 +21,7 @@ from cluster import TrialResources, connect, nodes, slots
 from search.config import TrialConfig
 from search.halving import REDUCTION, Rungs
 from search.size import Size, measure_size
-from search.spaces import load, random_draws
+from search.spaces import random_draws
 
 DRAWS = 100  # configurations of the space that are drawn to find its extremes
 SEEDS = 10  # of `confirm`
@@ -105,7 +105,7 @@ def preview(settings: Settings) -> Preview:
 
     Raises InputError for what `run_search` would.
     """
-    space = load(settings.space)
+    space = settings.load_space()
     baseline = draw_baseline(space, settings)
     task = open_task(baseline, settings.runtime)
     plan = make_plan(settings, baseline, task)

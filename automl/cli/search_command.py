@@ -18,7 +18,16 @@ def search(
     context: typer.Context,
     space: Annotated[
         str | None,
-        typer.Option(help="digits, nette, woof, sensors, ucihar, file.py:function or module:function."),
+        typer.Option(
+            help="digits, nette, woof, folder, sensors, ucihar, file.py:function or module:function."
+        ),
+    ] = None,
+    backbone: Annotated[
+        str | None,
+        typer.Option(
+            help="Searched instead of the space's own: xresnet34, torchvision:NAME, timm:NAME, file.py:Net.",
+            show_default=False,
+        ),
     ] = None,
     data: DataPath = None,
     trials: Annotated[

@@ -1,6 +1,7 @@
 """The sites of a backbone and what each attention would cost there."""
 
 from collections.abc import Iterator, Sequence
+from typing import Any
 
 import torch
 
@@ -9,11 +10,12 @@ from automl.config.units import short
 from backbones import Site, build, sites
 
 
-def list_sites(backbone: str, *, size: int = 128, width: float = 1.0) -> list[Site]:
+def list_sites(backbone: str, *, size: int = 128, width: float | None = None) -> list[Site]:
     """The sites of `backbone` for square images of `size` pixels. Raises InputError for bad arguments."""
     if not 1 <= size <= 4096:
         raise InputError(f"--size must lie between 1 and 4096 pixels; got {size}")
-    return sites(build(backbone, classes=2, width=width), torch.empty(2, 3, size, size))
+    options: dict[str, Any] = {} if width is None else {"width": width}
+    return sites(build(backbone, classes=2, size=size, **options), torch.empty(2, 3, size, size))
 
 
 def sites_table(found: Sequence[Site]) -> Iterator[str]:

@@ -15,9 +15,16 @@ def spaces() -> None:
 
 
 def sites(
-    backbone: Annotated[str, typer.Argument(help="A backbone, such as xresnet18.")],
+    backbone: Annotated[
+        str, typer.Argument(help="xresnet18, torchvision:NAME, timm:NAME, file.py:Net or module:Net.")
+    ],
     size: Annotated[int, typer.Option(help="Side of the images in pixels.")] = 128,
-    width: Annotated[float, typer.Option(help="Multiplies the channels of the stages.")] = 1.0,
+    width: Annotated[
+        float | None,
+        typer.Option(
+            help="Multiplies the channels of the stages, of backbones that take it.", show_default=False
+        ),
+    ] = None,
 ) -> None:
     """List a backbone's sites, with parameters and MACs of each attention at each site."""
     from automl.cli.sites import list_sites, sites_table

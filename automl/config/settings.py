@@ -13,10 +13,11 @@ from attention import InputError, unknown
 from automl.config.limits import Limits
 from automl.config.runtime import Runtime
 from automl.config.units import amounts, count, labels, seconds, size
+from backbones.loading import absolute
 from cluster.resources import TrialResources
 from search.config import TrialConfig
 from search.given import check_given
-from search.spaces import Space, random_draws
+from search.spaces import Space, load, random_draws
 
 COSTS = ("latency", "params", "macs")  # objectives beside the task's metric
 EQUAL = ("time", "epochs")
@@ -33,7 +34,10 @@ SCHEDULING_OPTIONS = (
 class Settings:
     """The settings of a search. Raises InputError for every value that cannot work.
 
-    space: `digits`, `nette`, `woof`, `sensors`, `ucihar`, `file.py:function` or `package.module:function`.
+    space: `digits`, `nette`, `woof`, `folder`, `sensors`, `ucihar`, `file.py:function` or
+        `package.module:function`.
+    backbone: searched in the place of the space's own: a name of the table, `torchvision:NAME`,
+        `timm:NAME`, `file.py:Net` or `package.module:Net`.
     data: a folder or archive of images, or sequences, to read instead of downloading the space's dataset.
     trials: the number of configurations, 16 if there is no `budget` either. budget: the time limit, such as
         `2h`, after which running trials finish their rung.
@@ -61,6 +65,7 @@ class Settings:
     """
 
     space: str
+    backbone: str | None = None
     data: str | None = None
     trials: int | None = None
     budget: str | None = None
@@ -92,6 +97,8 @@ class Settings:
     def __post_init__(self) -> None:
         for key in ("resource", "label"):  # JSON and the command line have lists
             object.__setattr__(self, key, tuple(getattr(self, key) or ()))
+        if self.backbone is not None:  # which other processes and folders find
+            object.__setattr__(self, "backbone", absolute(self.backbone))
         if self.trials is not None and self.trials < 1:
             raise InputError(f"--trials must be 1 or more; got {self.trials}")
         if self.equal not in EQUAL:
@@ -116,6 +123,10 @@ class Settings:
             self.runtime,
             TrialConfig(seed=self.seed),
         )
+
+    def load_space(self) -> Space:
+        """The space, with the backbone that was chosen for it. Raises InputError when there is none."""
+        return load(self.space, self.backbone, self.size)
 
     @property
     def limits(self) -> Limits:

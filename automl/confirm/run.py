@@ -42,7 +42,6 @@ from search.config import TrialConfig
 from search.fixed_scheduler import FixedScheduler
 from search.record import State, TrialRecord
 from search.serialise import write_json
-from search.spaces import load
 from search.study import read_records
 from search.trial_scheduler import Plan
 
@@ -115,7 +114,7 @@ def _begin(
         return there[-1], confirmation
     options = Options(**chosen)
     plan = metadata.plan
-    arm_set = choose_arms(records, plan, load(metadata.settings.space), metadata.settings, top=options.top)
+    arm_set = choose_arms(records, plan, metadata.settings.load_space(), metadata.settings, top=options.top)
     used = {record.config.seed for record in records}
     used |= {seed for path in there for seed in Confirmation.read(path).seeds}
     first = max(used) + 1
@@ -183,7 +182,7 @@ def _run(place: Path, metadata: SearchMetadata, confirmation: Confirmation, *, a
                             location=location,
                             listeners=[retention, tracker, scheduler],
                             summary=scheduler.summary,
-                            baseline=draw_baseline(load(settings.space), settings),
+                            baseline=draw_baseline(settings.load_space(), settings),
                             plan=replace(plan, trials=max(plan.trials or 0, len(planned.planned_trials))),
                             best=False,
                             test=True,

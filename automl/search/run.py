@@ -34,7 +34,7 @@ from search.record import State
 from search.samplers import check_sampler, load_sampler
 from search.search_scheduler import SearchScheduler
 from search.serialise import to_json
-from search.spaces import Space, fingerprint, load, random_draws, same_parameters
+from search.spaces import Space, fingerprint, random_draws, same_parameters
 from search.study import STUDY_FILE, create_study, learn, open_study, read_records, resume_study
 from search.trial_scheduler import Plan, leaders
 
@@ -49,7 +49,7 @@ def run_search(settings: Settings) -> SearchResult:
     """
     begun = time.monotonic()
     check_not_temporary(settings.storage)
-    space = load(settings.space)
+    space = settings.load_space()
     _check_sampler(settings, space)
     mark = fingerprint(space)
     if settings.warm_start is not None:
@@ -95,7 +95,7 @@ def resume_search(
                 f"search {name!r} was made with --space {settings.space} and cannot resume with {space!r}. "
                 f"Start another one with --warm-start {name}, or leave --space out."
             )
-        chosen = load(settings.space)
+        chosen = settings.load_space()
         if fingerprint(chosen) != metadata.fingerprint:
             raise InputError(
                 f"space {settings.space!r} has changed since search {name!r} was made; its trials are "

@@ -17,8 +17,8 @@ from automl.config.runtime import Runtime
 from automl.tasks.base import Batch, Inputs, Part, Split, Task
 from automl.tasks.image_classification import ImageClassification
 from automl.tasks.sequence_classification import SequenceClassification
+from backbones.loading import load_object
 from search.config import TrialConfig
-from search.loading import load_object
 
 TASKS: Mapping[str, type[Task]] = {
     "image-classification": ImageClassification,

@@ -29,7 +29,7 @@ from automl.storage.storage import Storage
 from automl.tasks.base import Part, Split, Task
 from automl.tasks.deployment import Deployment, spread
 from automl.tasks.evaluator import ClassificationEvaluator
-from backbones import build, insert
+from backbones import insert
 from search.config import TASK_CONFIGS, ImageData, ImageTraining, TrialConfig
 from search.metric import ACCURACY
 
@@ -128,8 +128,9 @@ class ImageClassification(Task):
     def model(self) -> nn.Module:
         config = self.config
         torch.manual_seed(config.seed)
-        model = build(config.model.backbone, classes=len(self.labels), **config.model.options)
-        example = torch.empty(2, 3, self.data.size, self.data.size)
+        chosen, size = config.model, self.data.size
+        model = chosen.build(classes=len(self.labels), size=size)
+        example = torch.empty(2, 3, size, size)
         model = insert(model, config.model.placement, example).to(self.runtime.device)
         return model.to(memory_format=torch.channels_last)
 

@@ -29,7 +29,7 @@ from automl.storage.storage import Storage
 from automl.tasks.base import Inputs, Part, Split, Task
 from automl.tasks.deployment import Deployment, spread
 from automl.tasks.evaluator import ClassificationEvaluator
-from backbones import build, call, insert
+from backbones import call, insert
 from search.config import TASK_CONFIGS, ClassificationTraining, SequenceData, TrialConfig
 from search.metric import ACCURACY
 
@@ -128,7 +128,7 @@ class SequenceClassification(Task):
         torch.manual_seed(self.config.seed)
         chosen = self.config.model
         channels = len(self.train.channels)
-        model = build(chosen.backbone, classes=len(self.labels), in_channels=channels, **chosen.options)
+        model = chosen.build(classes=len(self.labels), in_channels=channels)
         return insert(model, chosen.placement, self._inputs(2, "cpu")).to(self.runtime.device)
 
     def steps(self) -> int:

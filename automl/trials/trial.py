@@ -23,6 +23,7 @@ from automl.training import checkpoint
 from automl.training.loop import Diverged, evaluate, fit, start
 from automl.trials import hits
 from automl.trials.failure import failure
+from backbones.loading import receive
 from search.config import TrialConfig
 from search.record import CHECKPOINT_FILE, Metrics, Report
 from search.serialise import to_json
@@ -49,6 +50,7 @@ def assignment(
     data: what `Task.share_data` returned, where the data come from the storage.
     """
     return {
+        "code": {**config.code(), **baseline.code()},
         "trial": config.to_json(),
         "folder": str(folder),
         "baseline": baseline.to_json(),
@@ -92,6 +94,7 @@ def reports(config: Mapping[str, Any], runtime: Runtime) -> Iterator[Report]:
 
     Yields a report an epoch; the last one says how it ended. Of several workers, the first one writes.
     """
+    receive(config["code"])
     trial, folder = TrialConfig.from_json(config["trial"]), Storage(config["folder"])
     history: list[Metrics] = []
     profile: dict[str, float] = {}

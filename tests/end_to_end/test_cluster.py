@@ -134,7 +134,7 @@ class Search:
 
     def start(self, cluster: Cluster, *options: str) -> None:
         command = [BIN / "automl", "search", "--space", "digits", "--name", NAME, "--resume", "auto",
-                   "--trials", str(TRIALS), "--epochs", "8", *options]  # fmt: skip
+                   "--trials", str(TRIALS), "--epochs", "8", "--subset", "0.5", *options]  # fmt: skip
         store = {"MLFLOW_TRACKING_URI": f"sqlite:///{self.folder / 'mlflow.db'}"}
         with (self.folder / "output").open("ab") as output:
             self.process = subprocess.Popen(

@@ -39,16 +39,16 @@ from search.trial_scheduler import Plan
 from search.tuner import run_trials
 
 BIN = Path(sys.executable).parent
-STOPS = int(os.environ.get("AUTOML_STOPPED_TRIALS", "12"))
+STOPS = int(os.environ.get("AUTOML_STOPPED_TRIALS", "6"))
 
 # A space of one's own: small and quick, with a choice that matters to memory.
 SPACE = """
 from search import choices
 from search.config import ImageData, Model, TrialConfig
-from search.image_spaces import digits_sites
+from search.image_spaces import digits_places
 
 def draw(trial):
-    places = [site for site in digits_sites() if not site.name.startswith("stem")]
+    places = [site for site in digits_places() if not site.name.startswith("stem")]
     return TrialConfig(
         data=ImageData(source="digits", size=32, subset=0.2),
         model=Model(options={"width": 0.25}, placement=choices.placement(trial, places, most=2)),
@@ -365,6 +365,7 @@ def test_a_time_limit_ends_the_search(place):
     assert result.errors == 0
 
 
+@pytest.mark.long  # the lock is tested in tests/automl/storage
 def test_a_search_that_is_running_cannot_be_resumed(place):
     run_search(Settings(space="small.py:draw", trials=1, subset=0.2, name="busy"))
     with old_folder("busy", "searches"), pytest.raises(InputError, match="in another process"):

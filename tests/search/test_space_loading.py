@@ -93,7 +93,7 @@ def test_a_space_object() -> None:
             "wof",
             r"unknown space 'wof'; choose from digits, .*\. Did you mean 'woof'\?.*file\.py:function",
         ),
-        ("", "unknown space ''; choose from digits, nette, sensors, ucihar, woof"),
+        ("", "unknown space ''; choose from digits, folder, nette, sensors, ucihar, woof"),
         ("my_space.py", r"unknown space 'my_space\.py'.*file\.py:function"),
         ("absent.py:space", r"there is no file absent\.py"),
         (

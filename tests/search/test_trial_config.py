@@ -29,7 +29,8 @@ LITERAL = """
       "stem": {"type": "sagan"},
       "stage1.block2.branch": {"type": "ssa", "ks": 3, "order": "xxt-first"},
       "stage3.block1": {"type": "decomposed", "key_channels": null, "heads": 2}
-    }
+    },
+    "code": ""
   },
   "training": {
     "epochs": 7,
@@ -86,7 +87,7 @@ def test_what_is_left_out_takes_its_default() -> None:
     assert TrialConfig().to_json() == {
         "task": "image-classification",
         "data": {"source": "digits", "path": None, "size": 32, "subset": 1.0},
-        "model": {"backbone": "xresnet18", "options": {}, "placement": {}},
+        "model": {"backbone": "xresnet18", "options": {}, "placement": {}, "code": ""},
         "training": {
             "epochs": 5,
             "batch_size": 64,

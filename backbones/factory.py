@@ -1,0 +1,93 @@
+"""One factory for every backbone: of the table, of torchvision or timm, or a person's own.
+
+    xresnet18                                  the table of this package
+    torchvision:resnet50, timm:convnext_atto   a model of a library, by its name there
+    mine.py:Net, package.module:function       a class or function of one's own that returns a module
+
+A class or function of one's own takes the number of labels as `classes`, and where it names them
+`in_channels` and `size`, the side of images in pixels; its other parameters are options of the configuration.
+It is for images unless it has an attribute `dimensions` of another value: 1 of sequences.
+"""
+
+import inspect
+import traceback
+from collections.abc import Callable, Mapping
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+from torch import nn
+
+from attention import InputError, unknown
+from backbones.libraries import LIBRARIES
+from backbones.loading import load_object
+from backbones.table import BACKBONES, GIVEN, Backbone, check_value
+
+
+def find(name: str) -> Backbone:
+    """The record of the backbone called `name`. Raises InputError where there is none."""
+    if name in BACKBONES:
+        return BACKBONES[name]
+    library, colon, model = name.partition(":")
+    if not colon:
+        raise InputError(
+            f"{unknown('backbone', name, BACKBONES)} Or take torchvision:NAME, timm:NAME or your own as "
+            f"file.py:Net."
+        )
+    if library in LIBRARIES:
+        known = LIBRARIES[library].names()
+        if model not in known:
+            raise unknown(f"model of {library}", model, known)
+        make = partial(LIBRARIES[library].build, model)
+        return Backbone(name=name, build=make, dimensions=2, source=library)
+    own = load_object("backbone", "function", name, BACKBONES)
+    if "classes" not in inspect.signature(own).parameters:
+        raise InputError(f"backbone {name!r} must take the number of labels as a parameter `classes`")
+    dimensions = getattr(own, "dimensions", 2)
+    return Backbone(name=name, build=partial(_own, own), takes=own, dimensions=dimensions, source=name)
+
+
+def build(
+    name: str, *, classes: int, in_channels: int = 3, size: int | None = None, **options: Any
+) -> nn.Module:
+    """A new backbone with a head for `classes` labels.
+
+    size: side of the images in pixels, for models that are made for one size.
+    options: of that backbone; `find(name).options` has their names and defaults.
+    Raises InputError for an unknown name, an unknown option and a value that it cannot have, and where a
+    model of a library or of one's own cannot be built.
+    """
+    check_options(name, options)
+    if name in BACKBONES:
+        return BACKBONES[name].build(classes=classes, in_channels=in_channels, **options)
+    try:
+        model = find(name).build(classes=classes, in_channels=in_channels, size=size, **options)
+    except InputError:
+        raise
+    except Exception as error:  # whatever a library or a person raises
+        where = traceback.extract_tb(error.__traceback__)[-1]
+        given = "".join(f" {key}={value!r}" for key, value in options.items())
+        raise InputError(
+            f"backbone {name!r} cannot be built{' with' * bool(given)}{given}: {type(error).__name__}: "
+            f"{error} ({Path(where.filename).name}, line {where.lineno})"
+        ) from error
+    if not isinstance(model, nn.Module):
+        raise InputError(f"backbone {name!r} must return a torch.nn.Module; got {type(model).__name__}")
+    return model
+
+
+def check_options(name: str, options: Mapping[str, Any]) -> None:
+    """Raises InputError for an unknown backbone, an option that it lacks, and one of another type."""
+    record = find(name)
+    for option, value in options.items():
+        if record.is_open:  # what a library's model lacks, it tells when it is built
+            continue
+        if option not in record.options:
+            raise unknown(f"option of backbone {name!r}", option, record.options)
+        check_value(record, option, value)
+
+
+def _own(make: Callable[..., Any], **given: Any) -> Any:
+    """`make` with what it takes."""
+    parameters = inspect.signature(make).parameters
+    return make(**{key: value for key, value in given.items() if key in parameters or key not in GIVEN})

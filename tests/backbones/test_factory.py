@@ -1,0 +1,113 @@
+"""Backbones by name: of the table, of libraries, and of one's own."""
+
+from pathlib import Path
+
+import pytest
+import timm
+import torch
+import torchvision
+
+from attention import InputError, Spec
+from backbones import BACKBONES, build, find, insert, sites
+
+OWN = """
+import torch
+from torch import nn
+
+class Net(nn.Module):
+    def __init__(self, classes, in_channels=3, width: int = 8):
+        super().__init__()
+        self.body = nn.Sequential(nn.Conv2d(in_channels, width, 3, 2), nn.ReLU(), nn.Conv2d(width, width, 3))
+        self.head = nn.Linear(width, classes)
+
+    def forward(self, x):
+        return self.head(self.body(x).mean((2, 3)))
+
+def sized(classes, size):
+    return nn.Sequential(nn.Flatten(), nn.Linear(3 * size * size, classes))
+
+def nothing(classes):
+    return None
+
+def strange(labels):
+    return Net(labels)
+
+def broken(classes):
+    return Net(classes) + 1
+"""
+
+
+@pytest.fixture
+def own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
+    (tmp_path / "mine.py").write_text(OWN)
+    monkeypatch.chdir(tmp_path)
+    return "mine.py"
+
+
+# Of each library a plain model, one whose classifier is elsewhere, and one that is made for one size.
+LIBRARY = {
+    "torchvision:resnet18": lambda: torchvision.models.resnet18(num_classes=5),
+    "torchvision:squeezenet1_1": lambda: torchvision.models.squeezenet1_1(num_classes=5),
+    "torchvision:vit_b_32": lambda: torchvision.models.vit_b_32(num_classes=5, image_size=64),
+    "timm:resnet10t": lambda: timm.create_model("resnet10t", num_classes=5),
+    "timm:convnext_atto": lambda: timm.create_model("convnext_atto", num_classes=5),
+    "timm:vit_tiny_patch16_224": lambda: timm.create_model(
+        "vit_tiny_patch16_224", num_classes=5, img_size=64
+    ),
+}
+
+
+@pytest.mark.parametrize("name", LIBRARY)
+@torch.no_grad()
+def test_without_attention_it_is_the_librarys_own_model(name: str) -> None:
+    torch.manual_seed(0)
+    theirs = LIBRARY[name]().eval()
+    ours = build(name, classes=5, size=64).eval()
+    ours.load_state_dict(theirs.state_dict())
+    images = torch.randn(2, 3, 64, 64)
+    assert torch.equal(ours(images), theirs(images))
+    places = [site.name for site in sites(ours, images) if site.positions > 1]
+    insert(ours, dict.fromkeys([places[0], places[-1]], Spec("ssa")), images)
+    assert torch.equal(ours(images), theirs(images)), "nor is it another one with gates of zero"
+
+
+def test_ones_own(own: str) -> None:
+    record = find(f"{own}:Net")
+    assert (record.dimensions, record.options) == (2, {"width": 8})
+    model = build(f"{own}:Net", classes=4, in_channels=1, width=5)
+    assert model(torch.zeros(2, 1, 16, 16)).shape == (2, 4)
+    assert model.body[0].out_channels == 5
+    assert build(f"{own}:sized", classes=4, size=16)(torch.zeros(2, 3, 16, 16)).shape == (2, 4)
+
+
+def test_a_module_by_name(own: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    Path(own).rename("by_module_name.py")
+    monkeypatch.syspath_prepend(str(Path.cwd()))
+    assert find("by_module_name:Net").options == {"width": 8}
+
+
+@pytest.mark.parametrize(
+    ("name", "options", "message"),
+    [
+        ("xresnet19", {}, r"unknown backbone 'xresnet19'.*xresnet18.*torchvision:NAME, timm:NAME"),
+        ("torchvision:resnet19", {}, "unknown model of torchvision 'resnet19'; choose one of its .*resnet18"),
+        ("timm:convnext_ato", {}, "unknown model of timm 'convnext_ato'; choose one of its .*convnext_atto"),
+        ("gone.py:Net", {}, "there is no file gone.py"),
+        ("mine.py:Nat", {}, "'Nat'.*Net"),
+        ("mine.py:Net", {"with": 5}, "unknown option of backbone 'mine.py:Net' 'with'.*width"),
+        ("mine.py:Net", {"width": "5"}, "option 'width' of backbone 'mine.py:Net' must be int; got '5'"),
+        ("mine.py:nothing", {}, r"must return a torch.nn.Module; got NoneType"),
+        ("mine.py:strange", {}, "must take the number of labels as a parameter `classes`"),
+        ("mine.py:broken", {}, r"cannot be built: TypeError: unsupported operand.*\(mine.py, line 2\d\)"),
+        ("torchvision:resnet18", {"depth": 3}, "cannot be built with depth=3: TypeError: .*depth"),
+        ("torchvision:vit_b_16", {}, "multiple of its patches of 16 pixels; got 40. Take --size 32 or 48"),
+        ("timm:vit_tiny_patch16_224", {}, "multiple of its patches of 16 pixels; got 40. Take --size 32"),
+    ],
+)
+def test_mistakes_are_told(own: str, name: str, options: dict[str, object], message: str) -> None:
+    with pytest.raises(InputError, match=message):
+        build(name, classes=3, size=40, **options)
+
+
+def test_the_table_is_what_it_was() -> None:
+    assert all(find(name) is record for name, record in BACKBONES.items())
