@@ -10,7 +10,7 @@ import typer.main
 
 from automl.cli.main import app
 from search.config import TrialConfig
-from search.spaces import load
+from search.spaces import load, random_draws
 
 ROOT = Path(__file__).parents[1]
 DOCUMENTS = ["README.md", "docs/guide.md", "docs/cluster.md"]
@@ -51,6 +51,15 @@ def test_the_space_of_the_guide_works(tmp_path, monkeypatch):
     assert all(isinstance(config, TrialConfig) for config in configs)
     assert not configs[0].model.placement
     assert any(config.model.placement for config in configs)
+
+
+def test_the_backbone_of_the_guide_works(tmp_path):
+    (code,) = re.findall(r"```python\n(# mine.py\n.*?)```", (ROOT / "docs/guide.md").read_text(), re.S)
+    (tmp_path / "mine.py").write_text(code)
+    space = load("folder", f"{tmp_path}/mine.py:Net", 32)
+    drawn = [config for _, config in random_draws(space, 10)]
+    assert {config.data.source for config in drawn} == {"folder"}
+    assert any(config.model.placement for config in drawn)
 
 
 def test_the_insertion_of_the_readme_works():

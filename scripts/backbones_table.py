@@ -1,0 +1,280 @@
+"""Makes docs/backbones.md: what works on each of more than a hundred models of torchvision and timm.
+
+One command, `make backbones-table`; about an hour on two cores. The models are the smallest of each family:
+of torchvision those named here, of timm the model with the fewest parameters of each of its modules.
+
+Each model gets a gated 1x1 convolution, the cheapest module, at its first, middle and last site. Columns:
+
+sites     how many sites were found, each by one name, each a submodule that runs once
+identity  the model's output is bit for bit what it was
+gradient  every gate is pulled at
+state     the weights load into a model that is built anew from the configuration's JSON, with equal outputs
+export    torch.export's program answers as the model does
+onnx      so does onnxruntime
+"""
+
+import json
+import math
+import multiprocessing
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import timm
+import torch
+from torch import Tensor, nn
+
+from attention import Spec
+from automl.export.formats import bake
+from backbones import Site, build, gates, insert, sites
+from search.config import ImageData, Model, TrialConfig
+
+DOCUMENT = Path(__file__).parents[1] / "docs" / "backbones.md"
+RECORDS = Path(__file__).parents[1] / "docs" / "backbones.json"
+SECONDS = 300  # for one model
+CLASSES = 5
+
+TORCHVISION = [
+    "alexnet",
+    "convnext_tiny",
+    "densenet121",
+    "efficientnet_b0",
+    "efficientnet_v2_s",
+    "googlenet",
+    "inception_v3",
+    "maxvit_t",
+    "mnasnet0_5",
+    "mobilenet_v2",
+    "mobilenet_v3_small",
+    "regnet_x_400mf",
+    "regnet_y_400mf",
+    "resnet18",
+    "resnet34",
+    "resnet50",
+    "resnet101",
+    "resnet152",
+    "resnext50_32x4d",
+    "resnext101_32x8d",
+    "wide_resnet50_2",
+    "shufflenet_v2_x0_5",
+    "squeezenet1_0",
+    "squeezenet1_1",
+    "swin_t",
+    "swin_v2_t",
+    "vgg11",
+    "vgg11_bn",
+    "vit_b_32",
+]
+
+
+def smallest() -> Iterator[str]:
+    """Of each module of timm the model with the fewest parameters."""
+    for module in timm.list_modules():
+        counts = {}
+        for name in timm.list_models(module=module):
+            with torch.device("meta"):
+                try:
+                    model = timm.create_model(name, num_classes=CLASSES)
+                except Exception:  # some fill their weights from arrays, which no meta device has
+                    model = timm.create_model(name, num_classes=CLASSES).to("meta")
+            counts[name] = sum(p.numel() for p in model.parameters())
+        if counts:
+            yield min(counts, key=lambda name: counts[name])
+
+
+def size_of(name: str) -> int:
+    """The side of the images that a model is made for: of timm's its own, of torchvision's 224."""
+    library, _, model = name.partition(":")
+    if library != "timm":
+        return 299 if model == "inception_v3" else 224
+    known = timm.get_pretrained_cfg(model, allow_unregistered=True)
+    return known.input_size[1] if known is not None else 224
+
+
+@dataclass
+class Row:
+    """What was found of one model: for each column whether it holds, and what went wrong otherwise."""
+
+    name: str
+    size: int = 0
+    sites: int = 0
+    where: str = ""
+    passed: dict[str, bool] = field(default_factory=dict)
+    reason: str = ""
+    seconds: float = 0.0
+
+
+COLUMNS = ("sites", "identity", "gradient", "state", "export", "onnx")
+
+
+def judge(name: str) -> Row:
+    row = Row(name, size_of(name))
+    begun = time.monotonic()
+    try:
+        for column, check in Checks(row).all():
+            check()
+            row.passed[column] = True
+    except Exception as error:
+        row.reason = f"{type(error).__name__}: {' '.join(str(error).split())[:200]}"
+    row.seconds = time.monotonic() - begun
+    return row
+
+
+class Checks:
+    """The columns, one after the other; what one makes the next one uses."""
+
+    def __init__(self, row: Row) -> None:
+        self.row = row
+        self.images = torch.randn(2, 3, row.size, row.size, generator=torch.Generator().manual_seed(0))
+
+    def all(self) -> Iterator[tuple[str, Callable[[], None]]]:
+        for column in COLUMNS:
+            yield column, getattr(self, column)
+
+    def make(self) -> nn.Module:
+        torch.manual_seed(0)
+        return build(self.row.name, classes=CLASSES, size=self.row.size)
+
+    def sites(self) -> None:
+        self.model = self.make()
+        before = {key: value.clone() for key, value in self.model.state_dict().items()}
+        found = sites(self.model, self.images)
+        assert all(torch.equal(before[key], value) for key, value in self.model.state_dict().items()), (
+            "finding the sites has changed the model"
+        )
+        self.row.sites, self.row.where = len(found), " ".join(site.name for site in (found[0], found[-1]))
+        assert len({site.path for site in found}) == len(found), "a place has two names"
+        self.chosen = choose([site for site in found if site.positions > 1])
+
+    def identity(self) -> None:
+        with torch.no_grad():
+            self.expected = self.model.eval()(self.images)
+            placement = dict.fromkeys([site.name for site in self.chosen], Spec("conv1x1"))
+            self.config = TrialConfig(
+                data=ImageData(source="folder", path="photos", size=max(24, self.row.size)),
+                model=Model(backbone=self.row.name, placement=placement),
+            )
+            insert(self.model, placement, self.images)
+            assert torch.equal(self.model(self.images), self.expected), "the output is another one"
+
+    def gradient(self) -> None:
+        self.model.train()
+        # With batch norms, layer scales and gates that begin at zero some branches are silent at first.
+        for parameter in self.model.parameters():
+            if parameter.numel() and not parameter.detach().any():
+                nn.init.normal_(parameter, std=0.05)
+        for parameter in gate_parameters(self.model):
+            parameter.data.fill_(0.1)
+        nn.functional.cross_entropy(self.model(self.images), torch.tensor([0, 1])).backward()
+        assert len(gates(self.model)) == len(self.chosen)
+        for parameter in gate_parameters(self.model):
+            pull = 0.0 if parameter.grad is None else float(parameter.grad)
+            assert math.isfinite(pull), "a gate's gradient is not finite"
+            assert pull != 0, "a gate has no gradient"
+
+    def state(self) -> None:
+        read = TrialConfig.from_json(json.loads(json.dumps(self.config.to_json())))
+        twin = insert(
+            read.model.build(classes=CLASSES, size=self.row.size), read.model.placement, self.images
+        )
+        twin.load_state_dict(self.model.state_dict())
+        self.model.eval().requires_grad_(False)
+        with torch.no_grad():
+            self.expected = self.model(self.images)
+            assert torch.equal(twin.eval()(self.images), self.expected), "the twin answers otherwise"
+
+    def export(self) -> None:
+        bake(self.model)
+        batch = torch.export.Dim("N", min=1)
+        self.program = torch.export.export(self.model, (self.images,), dynamic_shapes=({0: batch},))
+        close(self.program.module()(self.images), self.expected)
+        assert self.program.module()(self.images[:1]).shape == (1, CLASSES)
+
+    def onnx(self) -> None:
+        import onnxruntime
+
+        with tempfile.TemporaryDirectory() as folder:
+            file = Path(folder) / "model.onnx"
+            torch.onnx.export(
+                self.program, (), file, dynamo=True, external_data=False, input_names=["x"], verbose=False
+            )
+            session = onnxruntime.InferenceSession(file)
+            (found,) = session.run(None, {"x": self.images.numpy()})
+        close(torch.from_numpy(np.asarray(found)), self.expected)
+
+
+def choose(found: list[Site]) -> list[Site]:
+    assert found, "no site has several positions"
+    return list(dict.fromkeys([found[0], found[len(found) // 2], found[-1]]))
+
+
+def gate_parameters(model: nn.Module) -> list[nn.Parameter]:
+    return [p for name, p in model.named_parameters() if name.endswith("site_attention.gamma")]
+
+
+def close(found: Tensor, expected: Tensor) -> None:
+    torch.testing.assert_close(found, expected, rtol=1e-3, atol=1e-3)
+
+
+def apart(name: str) -> Row:
+    """`judge` in a process of its own, which may take too long or die."""
+    context = multiprocessing.get_context("fork")
+    here, there = context.Pipe(duplex=False)
+    process = context.Process(target=lambda: there.send(judge(name)))
+    process.start()
+    there.close()
+    try:
+        return here.recv() if here.poll(SECONDS) else Row(name, reason=f"not done after {SECONDS} s")
+    except EOFError:
+        process.join()
+        return Row(name, reason=f"its process died, status {process.exitcode}")
+    finally:
+        process.kill()
+
+
+def main(names: list[str]) -> None:
+    """All models, or those that are named, whose rows then take the place of older ones."""
+    rows: dict[str, Any] = json.loads(RECORDS.read_text())["rows"] if names and RECORDS.exists() else {}
+    todo = names or [f"torchvision:{name}" for name in TORCHVISION] + [f"timm:{name}" for name in smallest()]
+    for done, row in enumerate(map(apart, todo), start=1):
+        rows[row.name] = vars(row)
+        print(f"{done}/{len(todo)} {row.name:40} {len(row.passed)}/{len(COLUMNS)} {row.reason}", flush=True)
+        write(rows)
+
+
+def write(rows: dict[str, Any]) -> None:
+    import torchvision
+
+    versions = {"torch": torch.__version__, "torchvision": torchvision.__version__, "timm": timm.__version__}
+    RECORDS.write_text(
+        json.dumps({"versions": versions, "rows": dict(sorted(rows.items()))}, indent=1) + "\n"
+    )
+    whole = sum(len(row["passed"]) == len(COLUMNS) for row in rows.values())
+    said = ", ".join(f"{name} {version}" for name, version in versions.items())
+    lines = [
+        "# Backbones",
+        "",
+        f"{whole} of {len(rows)} models pass every column. Made by `make backbones-table` with {said};",
+        "scripts/backbones_table.py says what the columns are. A model that fails says why.",
+        "",
+        "| model | size | sites | first and last | " + " | ".join(COLUMNS[1:]) + " |",
+        "|---|---|---|---|" + "---|" * (len(COLUMNS) - 1),
+    ]
+    for name, row in sorted(rows.items()):
+        cells = ["yes" if row["passed"].get(column) else "" for column in COLUMNS[1:]]
+        if row["reason"]:
+            missing = next(i for i, column in enumerate(COLUMNS) if not row["passed"].get(column))
+            cells[max(0, missing - 1)] = row["reason"].replace("|", "/")
+        lines.append(
+            f"| {name} | {row['size']} | {row['sites']} | {row['where']} | " + " | ".join(cells) + " |"
+        )
+    DOCUMENT.write_text("\n".join(lines) + "\n")
+
+
+if __name__ == "__main__":
+    main(sys.argv[1:])
