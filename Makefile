@@ -2,7 +2,7 @@
 PYTHON ?= python3
 BIN := .venv/bin
 
-.PHONY: setup demo test check fix bench bench-search bench-cluster bench-time-ratio bench-gpu
+.PHONY: setup demo test check fix backbones-table bench bench-search bench-cluster bench-time-ratio bench-gpu
 
 setup: .venv/ready
 
@@ -34,6 +34,10 @@ check: setup
 fix: setup
 	$(BIN)/ruff format .
 	$(BIN)/ruff check --fix .
+
+# docs/backbones.md: what works on more than a hundred models. About an hour on two cores.
+backbones-table: setup
+	$(BIN)/python scripts/backbones_table.py
 
 # Ratios against what one would use instead, interleaved, into benchmarks/results. About 15 minutes on two
 # cores; leave the machine alone meanwhile. `quality` needs the archive that AUTOML_TEST_DATA names.

@@ -1,6 +1,6 @@
 """Building blocks of spaces: draws a placement and hyperparameters from an Optuna trial."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 import optuna
@@ -61,14 +61,19 @@ def placement(trial: optuna.Trial, sites: Sequence[Site], *, most: int = 3, pref
     name: no site comes twice and no order of the same modules is a separate choice.
     `prefix` separates the parameters of backbones whose sites differ.
     """
-    modules = trial.suggest_int("modules", 0, min(most, len(sites)))
-    chosen: dict[str, Spec] = {}
-    lowest = 0
+    return {
+        sites[index].name: attention(trial, i, sites[index].channels)
+        for i, index in enumerate(ascending(trial, len(sites), most=most, prefix=prefix), start=1)
+    }
+
+
+def ascending(trial: optuna.Trial, count: int, *, most: int, prefix: str = "") -> Iterator[int]:
+    """Draws up to `most` different indices below `count`, each above the one before."""
+    modules, lowest = trial.suggest_int("modules", 0, min(most, count)), 0
     for i in range(1, modules + 1):
-        index = trial.suggest_int(f"{prefix}site{i}", lowest, len(sites) - 1 - (modules - i))
-        chosen[sites[index].name] = attention(trial, i, sites[index].channels)
+        index = trial.suggest_int(f"{prefix}site{i}", lowest, count - 1 - (modules - i))
+        yield index
         lowest = index + 1
-    return chosen
 
 
 def attention(trial: optuna.Trial, i: int, channels: int) -> Spec:

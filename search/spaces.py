@@ -6,6 +6,7 @@ import traceback
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +15,7 @@ from optuna.distributions import distribution_to_json
 
 from attention import InputError
 from backbones.loading import load_object
-from search import image_spaces, sensor_spaces
+from search import decomposed_spaces, image_spaces, sensor_spaces
 from search.config import TrialConfig
 
 
@@ -164,6 +165,19 @@ SPACES: Mapping[str, Space] = {
         _photographs("nette", "Imagenette at 128 px, xresnet18/34/50 or --backbone"),
         _photographs("woof", "Imagewoof at 128 px, xresnet18/34/50 or --backbone"),
         _photographs("folder", "--data PHOTOS, one folder per class, at 128 px; as woof"),
+        *(
+            Space(
+                name=name,
+                draw=decomposed_spaces.decomposed(backbone),
+                baseline=image_spaces.PLAIN,
+                published=partial(decomposed_spaces.papers, backbone),
+                summary=f"0 to 7 decomposed attentions after res3 and res4 of {backbone}; --data PHOTOS",
+            )
+            for name, backbone in (
+                ("resnet50-da", "torchvision:resnet50"),
+                ("resnext101-da", "torchvision:resnext101_32x8d"),
+            )
+        ),
         Space(
             name="ucihar",
             draw=sensor_spaces.ucihar,

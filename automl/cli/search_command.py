@@ -18,9 +18,7 @@ def search(
     context: typer.Context,
     space: Annotated[
         str | None,
-        typer.Option(
-            help="digits, nette, woof, folder, sensors, ucihar, file.py:function or module:function."
-        ),
+        typer.Option(help="A name of `automl spaces`, file.py:function or module:function."),
     ] = None,
     backbone: Annotated[
         str | None,

@@ -10,7 +10,7 @@ def spaces() -> None:
     from search.spaces import SPACES
 
     for space in SPACES.values():
-        print(f"{space.name:8} {space.summary}")
+        print(f"{space.name:14} {space.summary}")
     print("\nA space of your own: --space file.py:function or --space package.module:function")
 
 

@@ -34,8 +34,7 @@ SCHEDULING_OPTIONS = (
 class Settings:
     """The settings of a search. Raises InputError for every value that cannot work.
 
-    space: `digits`, `nette`, `woof`, `folder`, `sensors`, `ucihar`, `file.py:function` or
-        `package.module:function`.
+    space: a name of `search.spaces.SPACES`, `file.py:function` or `package.module:function`.
     backbone: searched in the place of the space's own: a name of the table, `torchvision:NAME`,
         `timm:NAME`, `file.py:Net` or `package.module:Net`.
     data: a folder or archive of images, or sequences, to read instead of downloading the space's dataset.

@@ -1,0 +1,68 @@
+"""Spaces of decomposed attention in a ResNet-50 or a ResNeXt-101: how many modules, where, of which kind.
+
+Source: Z. Shen et al., Efficient Attention: Attention with Linear Complexities (2018), arXiv 1812.01243,
+section 5: modules after res3 and res4, the second and third stage here, one to seven of them; softmax or
+scaling as the normalisation; several widths of the keys; here several heads, too. All modules of a trial are
+of one kind.
+"""
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import optuna
+
+from attention import Spec
+from attention.spec import Option
+from backbones import Site
+from search import choices
+from search.config import ImageData, Model, TrialConfig
+from search.image_spaces import places
+
+SIZE, MOST = 224, 7
+
+PUBLISHED = {"normalisation": "softmax", "heads": 1, "reduction": 8, **choices.PUBLISHED}
+
+
+def stages(backbone: str) -> list[Site]:
+    """The blocks of res3 and res4."""
+    return [
+        site
+        for site in places(backbone, SIZE)
+        if site.name.startswith(("stage2.", "stage3.")) and not site.name.endswith("branch")
+    ]
+
+
+def decomposed(backbone: str) -> Callable[[optuna.Trial], TrialConfig]:
+    def draw(trial: optuna.Trial) -> TrialConfig:
+        found = stages(backbone)
+        chosen = [found[i] for i in choices.ascending(trial, len(found), most=MOST)]
+        placement = {}
+        if chosen:
+            kind: dict[str, Option] = {
+                "normalisation": trial.suggest_categorical("normalisation", ["softmax", "scaling"]),
+                "heads": trial.suggest_categorical("heads", [1, 8, 32]),
+            }
+            reduction = trial.suggest_categorical("reduction", [1, 2, 4, 8])
+            for site in chosen:
+                width = site.channels // reduction
+                options = {**kind, "key_channels": width, "value_channels": width}
+                placement[site.name] = Spec("decomposed", options)
+        return TrialConfig(
+            data=ImageData(source="folder", size=SIZE),
+            model=Model(backbone=backbone, placement=placement),
+            training=choices.training(trial, epochs=5),
+        )
+
+    return draw
+
+
+def papers(backbone: str) -> Sequence[dict[str, Any]]:
+    """A module at the end of res4, of res3, and of both."""
+    found = stages(backbone)
+    res3 = max(i for i, site in enumerate(found) if site.name.startswith("stage2."))
+    res4 = len(found) - 1
+    return [
+        {"modules": 1, "site1": res4, **PUBLISHED},
+        {"modules": 1, "site1": res3, **PUBLISHED},
+        {"modules": 2, "site1": res3, "site2": res4, **PUBLISHED},
+    ]
