@@ -1,22 +1,22 @@
 """Decides what is tried next: configurations, search spaces, samplers, pruning, the study, Ray Tune.
 
-config            The configuration of one trial
-serialise         Dataclasses as JSON, and back
-metric            A metric: its direction, its unit, and how it is displayed
-record            The record of a trial, its reports, and the callbacks on trial events (`Listener`)
-spaces            Search spaces: their table, and loading user-defined ones
-image_spaces      The built-in spaces of images
-decomposed_spaces The built-in spaces of decomposed attention in ResNet-50 and ResNeXt-101
-sensor_spaces     The built-in spaces of sensors
-choices           Building blocks of spaces: draws a placement, draws hyperparameters
-given             Checks the parameters that a space fixes: `baseline`, `published`, `plain`
-size              How large a space is, estimated from draws
-samplers          The samplers: Optuna's, or user-defined ones
-halving           Asynchronous successive halving
-study             The Optuna study of a search: one file in its folder
-journal           Optuna's journal storage with a single writer
-trial_scheduler   Runs the trials of a study: their state, reports and ends
-search_scheduler  The scheduler of a search: what is tried next and what is pruned
-fixed_scheduler   The scheduler of a fixed list of trials, for confirmations
-tuner             Runs the scheduler on Ray Tune; restarts trials whose process died (RETRIES)
+config             The configuration of one trial
+serialise          Dataclasses as JSON, and back
+metric             A metric: its direction, its unit, and how it is displayed
+record             The record of a trial, its reports, and the callbacks on trial events (`Listener`)
+spaces             Search spaces: their table, and loading user-defined ones
+image_spaces       The built-in spaces of images
+decomposed_spaces  The built-in spaces of decomposed attention in ResNet-50 and ResNeXt-101
+sensor_spaces      The built-in spaces of sensors
+choices            Building blocks of spaces: draws a placement, draws hyperparameters
+given              Checks the parameters that a space fixes: `baseline`, `published`, `plain`
+size               How large a space is, estimated from draws
+samplers           The samplers: Optuna's, or user-defined ones
+halving            Asynchronous successive halving
+study              The Optuna study of a search: one file in its folder
+journal            Optuna's journal storage with a single writer
+trial_scheduler    Runs the trials of a study: their state, reports and ends
+search_scheduler   The scheduler of a search: what is tried next and what is pruned
+fixed_scheduler    The scheduler of a fixed list of trials, for confirmations
+tuner              Runs the scheduler on Ray Tune; restarts trials whose process died (RETRIES)
 """

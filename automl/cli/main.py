@@ -13,7 +13,7 @@ from automl.cli.export_command import export, predict
 from automl.cli.folder_commands import remove, searches, status, sync
 from automl.cli.report_command import report
 from automl.cli.search_command import search
-from automl.cli.space_commands import sites, spaces
+from automl.cli.space_commands import cost, sites, spaces
 from automl.cli.train_command import train
 from automl.storage.addresses import public
 
@@ -40,6 +40,7 @@ for command in (
     predict,
     spaces,
     sites,
+    cost,
 ):
     app.command()(command)
 

@@ -1,8 +1,12 @@
-"""`automl spaces` and `automl sites`: what can be searched."""
+"""`automl spaces`, `automl sites` and `automl cost`: what can be searched, and what it costs."""
 
+import json
+from dataclasses import asdict
 from typing import Annotated
 
 import typer
+
+from automl.cli.options import Json
 
 
 def spaces() -> None:
@@ -31,3 +35,25 @@ def sites(
 
     for line in sites_table(list_sites(backbone, size=size, width=width)):
         print(line)
+
+
+def cost(
+    backbone: Annotated[
+        str, typer.Argument(help="xresnet18, torchvision:NAME, timm:NAME, file.py:Net or module:Net.")
+    ],
+    size: Annotated[int, typer.Option(help="Side of the images in pixels.")] = 128,
+    place: Annotated[
+        list[str] | None,
+        typer.Option(help="SITE=TYPE or SITE=TYPE:option=value,option=value; may be repeated."),
+    ] = None,
+    batch: Annotated[int, typer.Option(help="Images of a training step.")] = 8,
+    as_json: Json = False,
+) -> None:
+    """Print parameters, MACs, activations and step time of a backbone, plain and with a placement."""
+    from automl.cli.cost import costs, lines, read_places
+
+    found = costs(backbone, size, read_places(place or []), batch)
+    for line in lines(found):
+        print(line)
+    if as_json:
+        print(json.dumps({name: asdict(value) for name, value in found.items()}))

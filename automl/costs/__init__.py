@@ -1,6 +1,7 @@
 """What a configuration costs, known before it is trained: parameters, MACs, memory, latency, time ratio.
 
 forecast    Predicts the costs of a configuration before it is built
+model       What a model of images costs, without a dataset
 profile     Measures the costs of a configuration before it is trained
 time_ratio  Epoch time relative to the baseline, measured before training (a confirmation's own:
             `confirm.statistics.paired_ratio`)

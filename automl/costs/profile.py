@@ -7,7 +7,7 @@ same profile again. A time ratio that could not be measured precisely is not cac
 import gc
 import hashlib
 import json
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass, replace
 from functools import cache
 from pathlib import Path
@@ -219,18 +219,15 @@ def step_memory(task: Task, model: nn.Module | None = None) -> int:
     state = start(task, model)
     for group in state.optimizer.param_groups:
         group["lr"] = 0.0  # the model is wanted as it is
-    saved: dict[int, int] = {}
-    own = {p.untyped_storage().data_ptr() for p in state.model.parameters()}
-
-    def keep(tensor: Tensor) -> Tensor:
-        storage = tensor.untyped_storage()
-        if storage.data_ptr() not in own:
-            saved[storage.data_ptr()] = storage.nbytes()
-        return tensor
-
     state.model.train()
-    with torch.autograd.graph.saved_tensors_hooks(keep, lambda tensor: tensor), runtime.autocast():
-        loss = task.loss(state.model, batch)
+    losses = []
+
+    def forward() -> None:
+        with runtime.autocast():
+            losses.append(task.loss(state.model, batch))
+
+    saved = kept_for_backward(state.model, forward)
+    (loss,) = losses
     state.scaler.scale(loss).backward()
     state.scaler.step(state.optimizer)
     state.optimizer.zero_grad(set_to_none=True)
@@ -238,7 +235,7 @@ def step_memory(task: Task, model: nn.Module | None = None) -> int:
         with torch.inference_mode(), runtime.autocast():
             call(state.model.eval(), task.example(2 * task.config.training.batch_size))
         peak = torch.cuda.max_memory_allocated(runtime.device) - before
-        del state, loss
+        del state, loss, losses
         _release(runtime)
         return peak
     weights = sum(p.nbytes for p in state.model.parameters())
@@ -248,7 +245,23 @@ def step_memory(task: Task, model: nn.Module | None = None) -> int:
         for value in values.values()
         if isinstance(value, Tensor)
     )
-    return 2 * weights + states + sum(saved.values())
+    return 2 * weights + states + saved
+
+
+def kept_for_backward(model: nn.Module, forward: Callable[[], object]) -> int:
+    """Bytes that `forward`, a pass through `model`, keeps for the backward pass beside the weights."""
+    saved: dict[int, int] = {}
+    own = {p.untyped_storage().data_ptr() for p in model.parameters()}
+
+    def keep(tensor: Tensor) -> Tensor:
+        storage = tensor.untyped_storage()
+        if storage.data_ptr() not in own:
+            saved[storage.data_ptr()] = storage.nbytes()
+        return tensor
+
+    with torch.autograd.graph.saved_tensors_hooks(keep, lambda tensor: tensor):
+        forward()
+    return sum(saved.values())
 
 
 def _release(runtime: Runtime) -> None:
