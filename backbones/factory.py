@@ -11,7 +11,7 @@ It is for images unless it has an attribute `dimensions` of another value: 1 of 
 
 import inspect
 import traceback
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -41,14 +41,14 @@ def find(name: str) -> Backbone:
         make = partial(LIBRARIES[library].build, model)
         return Backbone(name=name, build=make, dimensions=2, source=library)
     own = load_object("backbone", "function", name, BACKBONES)
-    if "classes" not in inspect.signature(own).parameters:
+    if "classes" not in _parameters(own):
         raise InputError(f"backbone {name!r} must take the number of labels as a parameter `classes`")
     dimensions = getattr(own, "dimensions", 2)
     return Backbone(name=name, build=partial(_own, own), takes=own, dimensions=dimensions, source=name)
 
 
 def build(
-    name: str, *, classes: int, in_channels: int = 3, size: int | None = None, **options: Any
+    name: str, /, *, classes: int, in_channels: int = 3, size: int | None = None, **options: Any
 ) -> nn.Module:
     """A new backbone with a head for `classes` labels.
 
@@ -80,6 +80,8 @@ def check_options(name: str, options: Mapping[str, Any]) -> None:
     """Raises InputError for an unknown backbone, an option that it lacks, and one of another type."""
     record = find(name)
     for option, value in options.items():
+        if option in (*GIVEN, "name"):
+            raise InputError(f"{option!r} is no option of backbone {name!r}: it is given by the task")
         if record.is_open:  # what a library's model lacks, it tells when it is built
             continue
         if option not in record.options:
@@ -87,7 +89,14 @@ def check_options(name: str, options: Mapping[str, Any]) -> None:
         check_value(record, option, value)
 
 
+def _parameters(make: Callable[..., Any]) -> Collection[str]:
+    try:
+        return inspect.signature(make).parameters
+    except ValueError:  # it is not written in Python
+        return ()
+
+
 def _own(make: Callable[..., Any], **given: Any) -> Any:
     """`make` with what it takes."""
-    parameters = inspect.signature(make).parameters
+    parameters = _parameters(make)
     return make(**{key: value for key, value in given.items() if key in parameters or key not in GIVEN})

@@ -31,7 +31,7 @@ def torchvision(
 ) -> nn.Module:
     """torchvision's model, without the auxiliary heads that some have in training.
 
-    A ViT is made for images of `size` pixels, a multiple of its patches.
+    A ViT or MaxViT is made for images of `size` pixels, a ViT for a multiple of its patches.
     """
     from torchvision import models
 
@@ -42,6 +42,8 @@ def torchvision(
     if name.startswith("vit_") and size is not None:
         options = {"image_size": size, **options}
         check_patches(f"torchvision:{name}", size, int(name.rpartition("_")[2]))
+    if name.startswith("maxvit_") and size is not None:
+        options = {"input_size": (size, size), **options}
     model: nn.Module = models.get_model(name, weights=None, num_classes=classes, **options)
     return model
 

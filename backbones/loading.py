@@ -12,7 +12,7 @@ import shutil
 import sys
 import tempfile
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from functools import lru_cache
+from functools import cache, lru_cache
 from hashlib import sha256
 from importlib.abc import MetaPathFinder
 from importlib.machinery import ModuleSpec, PathFinder
@@ -20,6 +20,7 @@ from pathlib import Path
 from typing import Any
 
 from attention import InputError, unknown
+from backbones.libraries import LIBRARIES
 
 OWN = "own_"  # begins the names of modules that are loaded from a file
 EVERYWHERE = ("attention", "automl", "backbones", "cluster", "search")  # on every machine that runs us
@@ -27,6 +28,8 @@ EVERYWHERE = ("attention", "automl", "backbones", "cluster", "search")  # on eve
 Code = Mapping[str, bytes]  # the files of a user-defined object, by their paths where it was loaded
 
 _received: dict[Path, Path] = {}  # files of another machine: the path there, and the copy here
+_held: dict[Path, Code] = {}  # the code of a file as it was when a search began
+_known: dict[str, str] = {}  # the names of code of one's own, by its hash
 
 
 def load_object(what: str, kind: str, name: str, known: Iterable[str]) -> Any:
@@ -60,7 +63,7 @@ def absolute(name: str) -> str:
 
 
 def load_file(path: str) -> Any:
-    """The module in a file, which is run once as long as it stays as it is."""
+    """The module in a file, which is run once as long as it and what it imports beside it do not change."""
     named = Path(path).expanduser().resolve()
     file = _received.get(named, named)
     if not file.is_file():
@@ -68,33 +71,47 @@ def load_file(path: str) -> Any:
     for name, module in list(sys.modules.items()):
         if getattr(module, "__file__", None) == str(file) and not name.startswith(OWN):
             return module  # whose classes would otherwise be there twice, and not be equal
-    status = file.stat()
-    return _run(file, status.st_mtime_ns, status.st_size)
+    return _run(file, digest({str(part): part.read_bytes() for part in _with_imports(file)}))
 
 
 @lru_cache(maxsize=32)
-def _run(file: Path, changed: int, size: int) -> Any:
+def _run(file: Path, content: str) -> Any:
     spec = importlib.util.spec_from_file_location(f"{OWN}{file.stem}", file)
     assert spec is not None
     assert spec.loader is not None
     module = importlib.util.module_from_spec(spec)
     sys.modules[spec.name] = module
-    if str(file.parent) not in _beside.folders:
-        _beside.folders.append(str(file.parent))
-    if _beside not in sys.meta_path:
-        sys.meta_path.append(_beside)  # last: what lies beside a file hides nothing that is installed
+    _beside.look_in(str(file.parent))
     spec.loader.exec_module(module)
     return module
 
 
 class _Beside(MetaPathFinder):
-    """Finds what lies beside the files that were loaded."""
+    """Finds what lies beside the files that were loaded, those of the last one first.
+
+    It is asked last: what lies beside a file hides nothing that is installed.
+    """
 
     def __init__(self) -> None:
         self.folders: list[str] = []
+        self.found: set[str] = set()
+
+    def look_in(self, folder: str) -> None:
+        """Before a file of the folder is run, which is not given what lies beside another file."""
+        if self not in sys.meta_path:
+            sys.meta_path.append(self)
+        self.folders = [folder, *(other for other in self.folders if other != folder)]
+        for name in list(sys.modules):
+            if name.partition(".")[0] in self.found:
+                del sys.modules[name]
+        self.found.clear()
+        importlib.invalidate_caches()
 
     def find_spec(self, name: str, path: Any = None, target: Any = None) -> ModuleSpec | None:
-        return PathFinder.find_spec(name, self.folders, target) if path is None else None
+        spec = PathFinder.find_spec(name, self.folders, target) if path is None else None
+        if spec is not None:
+            self.found.add(name)
+        return spec
 
 
 _beside = _Beside()
@@ -117,6 +134,8 @@ def code(name: str) -> Code:
     if not colon or not file.endswith(".py"):
         return {}
     named = Path(file).expanduser().resolve()
+    if named in _held:
+        return _held[named]
     here = _received.get(named, named)
     if not here.is_file():
         raise InputError(f"there is no file {file} to read it from")
@@ -124,6 +143,49 @@ def code(name: str) -> Code:
         str(named.parent / path.relative_to(here.parent)): path.read_bytes()
         for path in sorted(_with_imports(here))
     }
+
+
+def hold(name: str) -> None:
+    """From now on `code` says what the files are now, whatever becomes of them: a search has one model."""
+    file, _, _ = name.rpartition(":")
+    named = Path(file).expanduser().resolve()
+    _held.pop(named, None)
+    if files := code(name):
+        _held[named] = files
+
+
+def identity(name: str) -> str:
+    """A hash of the code behind a name: of its files, or of a module's and those beside it; empty for others.
+
+    Raises InputError where there is no such file.
+    """
+    if files := code(name):
+        found = digest(files)
+        _known[found] = name
+        return found
+    module, colon, _ = name.rpartition(":")
+    return _module_identity(module) if colon and module not in LIBRARIES else ""
+
+
+@cache
+def _module_identity(module: str) -> str:
+    try:
+        load_module(module)
+        spec = importlib.util.find_spec(module)
+    except Exception:  # whatever it raises, `load_object` tells
+        return ""
+    if spec is None or not spec.origin or not spec.origin.endswith(".py"):
+        return ""
+    return digest({str(path): path.read_bytes() for path in _with_imports(Path(spec.origin))})
+
+
+def here(name: str, found: str) -> str:
+    """`name`, or the name of the same code here where the file of another machine or folder is not there."""
+    file, colon, attribute = name.rpartition(":")
+    same = _known.get(found)
+    if same is None or not colon or same.rpartition(":")[2] != attribute:
+        return name
+    return name if Path(file) in _received or Path(file).is_file() else same
 
 
 def digest(files: Code) -> str:
@@ -141,9 +203,8 @@ def receive(files: Code) -> None:
         return
     folder = Path(tempfile.mkdtemp(prefix="automl-code-"))
     atexit.register(shutil.rmtree, folder, ignore_errors=True)
-    top = min((Path(path).parent for path in files), key=lambda parent: len(parent.parts))
     for path, content in files.items():
-        copy = folder / Path(path).relative_to(top)
+        copy = folder / Path(path).relative_to(Path(path).anchor)
         copy.parent.mkdir(parents=True, exist_ok=True)
         copy.write_bytes(content)
         _received[Path(path)] = copy
@@ -175,15 +236,16 @@ def _imports(path: Path, top: Path) -> Iterator[Path]:
             for alias in node.names:
                 yield from _files(top, alias.name.split("."))
         elif isinstance(node, ast.ImportFrom):
-            start = top if not node.level else path.parents[node.level - 1]
+            start = path.parents[min(node.level, len(path.parents)) - 1] if node.level else top
             names = node.module.split(".") if node.module else []
             for alias in node.names:
-                yield from _files(start, [*names, alias.name])
+                if start.is_relative_to(top):
+                    yield from _files(start, [*names, alias.name], relative=bool(node.level))
 
 
-def _files(folder: Path, names: Sequence[str]) -> Iterator[Path]:
+def _files(folder: Path, names: Sequence[str], *, relative: bool = False) -> Iterator[Path]:
     """The modules that importing `a.b.c` runs, as far as they lie in `folder`: of a, a.b and a.b.c."""
-    if not names or names[0] in EVERYWHERE:
+    if not relative and names[0] in EVERYWHERE:
         return
     for name in names:
         folder /= name

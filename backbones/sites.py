@@ -132,9 +132,10 @@ def _residual_names(run: Trace, maps: Mapping[str, _Map]) -> dict[str, str]:
     branches: dict[str, list[str]] = {}
     for addition in run.additions:
         block = addition.path
-        deepest = max(addition.operands, key=lambda operand: operand.depth)
-        inside = [path for path in deepest.makers if path.startswith(f"{block}.")]
-        if block in maps and inside:
+        inside = [path for path in addition.branch.makers if path.startswith(f"{block}.")]
+        # What no one submodule returns, as the parts that `torch.cat` joins, is a branch without a site.
+        joins = addition.is_residual and block in maps and addition.branch.shape == run.outputs[block].shape
+        if block in maps and (inside or joins):
             # The outermost that ran once: a block may have one dropout for all its branches.
             branches.setdefault(block, []).extend([path for path in inside if path in maps][-1:])
     names: dict[str, str] = {}

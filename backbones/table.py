@@ -56,7 +56,7 @@ class Backbone:
         function = self.takes or self.build
         try:
             return inspect.signature(function, eval_str=True).parameters
-        except NameError:  # an annotation that is text for type checkers alone
+        except Exception:  # an annotation that is text for type checkers alone
             return inspect.signature(function).parameters
 
 
@@ -86,7 +86,7 @@ def check_value(record: Backbone, option: str, value: object) -> None:
     if get_origin(hint) is Literal:
         if value not in get_args(hint):
             raise unknown(f"{option} of backbone {record.name!r}", value, get_args(hint))
-    elif isinstance(hint, type) and type(value) is not hint and (type(value), hint) != (int, float):
+    elif hint in (bool, int, float, str) and type(value) is not hint and (type(value), hint) != (int, float):
         raise InputError(
             f"option {option!r} of backbone {record.name!r} must be {hint.__name__}; got {value!r}"
         )

@@ -29,6 +29,20 @@ from backbones.channels import ADDITIONS, Channels
 from backbones.example import Example, arguments, describe, first_tensor
 from backbones.output import feature_map
 
+# Functions after which a map is still that of the submodule before them.
+_ELEMENTWISE = frozenset(
+    {
+        *("mul", "mul_", "__mul__", "__rmul__", "__imul__", "div", "div_", "__truediv__", "neg", "__neg__"),
+        *("relu", "relu_", "relu6", "leaky_relu", "elu", "celu", "selu", "gelu", "silu", "mish", "prelu"),
+        *("hardswish", "hardsigmoid", "hardtanh", "tanh", "tanh_", "sigmoid", "sigmoid_", "softplus"),
+        *("dropout", "dropout_", "feature_dropout", "dropout1d", "dropout2d", "dropout3d", "clamp", "clamp_"),
+        *("contiguous", "clone", "to", "float", "type_as"),
+    }
+)
+# What joins a branch to its shortcut as an addition does: x - f(x), lerp(x, f(x), w), addcmul(x, f(x), g).
+_BLENDS = frozenset({"sub", "sub_", "__sub__", "__isub__", "__rsub__", "lerp", "lerp_"})
+_SUMS_OF_PRODUCTS = frozenset({"addcmul", "addcmul_", "addcdiv", "addcdiv_"})
+
 # What fake tensors cannot do: tell values, take shapes from values, pass an operator unknown to torch.
 _BLIND = (DataDependentOutputException, DynamicOutputShapeException, UnsupportedOperatorException)
 
@@ -52,19 +66,32 @@ class Output:
 class Operand:
     """One side of an addition.
 
-    makers: the submodules that returned it as it is, innermost first. depth: the layers behind it.
+    makers: the submodules that returned it, innermost first: as it is, or else before functions that work
+        element by element, such as a scale or an activation. depth: the layers behind it.
     """
 
     makers: Sequence[str]
     depth: int
+    shape: tuple[int, ...]
 
 
 @dataclass(frozen=True)
 class Addition:
-    """Two feature maps that the module at `path` added in its own forward."""
+    """Two feature maps that the module at `path` added in its own forward, or blended or subtracted."""
 
     path: str
     operands: tuple[Operand, Operand]
+
+    @property
+    def branch(self) -> Operand:
+        """The one with more layers behind it."""
+        return max(self.operands, key=lambda operand: operand.depth)
+
+    @property
+    def is_residual(self) -> bool:
+        """It joins two maps of one shape, of which one has gone through more layers than the other."""
+        one, other = self.operands
+        return one.shape == other.shape and one.depth != other.depth
 
 
 @dataclass(frozen=True)
@@ -173,6 +200,7 @@ class _Recorder(TorchFunctionMode):
         self.running = [""]
         self.taken: list[Tensor | None] = []
         self.makers: dict[int, list[tuple[str, int]]] = {}  # with what has been done in place until then
+        self.origins: dict[int, list[str]] = {}  # of what functions made element by element
         self.depth: dict[int, int] = {}
         self.channels = Channels()
         self.alive: list[Tensor] = []  # an id stands for one tensor as long as the tensor lives
@@ -192,8 +220,12 @@ class _Recorder(TorchFunctionMode):
         return Output(tuple(tensor.shape), tensor.is_floating_point(), self.channels.of(tensor), alone)
 
     def _operand(self, tensor: Tensor) -> Operand:
+        return Operand(self._makers(tensor), self.depth.get(id(tensor), 0), tuple(tensor.shape))
+
+    def _makers(self, tensor: Tensor) -> list[str]:
         makers = self.makers.get(id(tensor), [])
-        return Operand([path for path, at in makers if at == makers[-1][1]], self.depth.get(id(tensor), 0))
+        here = [path for path, at in makers if at == makers[-1][1]]
+        return here or self.origins.get(id(tensor), [])
 
     def entering(self, path: str) -> Any:
         def hook(module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
@@ -238,10 +270,8 @@ class _Recorder(TorchFunctionMode):
     ) -> Any:
         kwargs = kwargs or {}
         inputs = _tensors([*args, *kwargs.values()])
-        if getattr(func, "__name__", "") in ADDITIONS and len(inputs) == 2:
-            self.additions.append(
-                Addition(self.running[-1], (self._operand(inputs[0]), self._operand(inputs[1])))
-            )
+        name = getattr(func, "__name__", "")
+        self._note_addition(name, inputs)
         output = func(*args, **kwargs)
         outputs = _tensors([output])
         weighted = any(isinstance(t, nn.Parameter) and t.ndim > 1 for t in inputs)
@@ -250,9 +280,25 @@ class _Recorder(TorchFunctionMode):
             func, args, kwargs, sorted(inputs, key=lambda t: self.depth.get(id(t), 0)), outputs
         )
         for t in outputs:
+            if name in _ELEMENTWISE:
+                like = [i for i in inputs if i.shape == t.shape]
+                deepest = max(like, key=lambda i: self.depth.get(id(i), 0), default=None)
+                if deepest is not None and id(t) not in self.makers:
+                    self.origins[id(t)] = self._makers(deepest)
             self.alive.append(t)
             self.depth[id(t)] = max(behind, self.depth.get(id(t), 0))
         return output
+
+    def _note_addition(self, name: str, inputs: Sequence[Tensor]) -> None:
+        if name in _SUMS_OF_PRODUCTS and len(inputs) == 3:  # the product is as deep as its deeper factor
+            shape = inputs[0].shape
+            factors = [t for t in inputs[1:] if t.shape == shape]
+            inputs = [inputs[0], *sorted(factors, key=lambda t: -self.depth.get(id(t), 0))[:1]]
+        if len(inputs) < 2 or (name in ADDITIONS and len(inputs) > 2):
+            return
+        found = Addition(self.running[-1], (self._operand(inputs[0]), self._operand(inputs[1])))
+        if name in ADDITIONS or (name in _BLENDS | _SUMS_OF_PRODUCTS and found.is_residual):
+            self.additions.append(found)
 
 
 def _tensors(values: Sequence[Any]) -> list[Tensor]:

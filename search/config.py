@@ -63,7 +63,7 @@ class Model:
     """A backbone, its options, and the attention at each site.
 
     backbone: of the table, `torchvision:NAME`, `timm:NAME`, `file.py:Net` or `package.module:Net`.
-    code: hash of the file of a `file.py:Net` and of what it imports beside it; found where it is not given.
+    code: hash of the file of a model of one's own and of what it imports beside it; found where not given.
     """
 
     backbone: str = "xresnet18"
@@ -72,10 +72,11 @@ class Model:
     code: str = ""
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "backbone", loading.absolute(self.backbone))
+        name = loading.here(loading.absolute(self.backbone), self.code)
+        object.__setattr__(self, "backbone", name)
         if not self.code:
             with suppress(InputError):  # which `problems` tells
-                object.__setattr__(self, "code", loading.digest(loading.code(self.backbone)))
+                object.__setattr__(self, "code", loading.identity(name))
 
     def problems(self) -> Iterator[str]:
         try:
@@ -93,7 +94,7 @@ class Model:
         if not self.code:
             return ""
         try:
-            now = loading.digest(loading.code(self.backbone))
+            now = loading.identity(self.backbone)
         except InputError as error:
             return str(error)
         return "" if now == self.code else f"the code of {self.backbone} has changed since"
@@ -266,6 +267,8 @@ class TrialConfig:
             if not isinstance(value, Mapping):
                 new[name] = value
                 continue
+            if "backbone" in value and isinstance(part, Model):
+                value = {"code": "", **value}
             known = [f.name for f in fields(part)]
             for key in value:
                 if key not in known:

@@ -8,7 +8,7 @@ import optuna
 import torch
 
 from attention import InputError
-from backbones import Site, build, sites
+from backbones import Site, build, loading, sites
 from search import choices
 from search.config import ImageData, Model, TrialConfig
 
@@ -18,13 +18,17 @@ XRESNETS = ("xresnet18", "xresnet34", "xresnet50")
 _CLASSES = 2
 
 
-@cache
 def places(backbone: str, size: int, width: float | None = None) -> list[Site]:
     """The sites of a backbone for images of `size` pixels that have several positions to attend to.
 
     Raises InputError for a backbone that cannot take such images, does not return logits, or has no such
     site.
     """
+    return _places(backbone, size, width, loading.identity(backbone))
+
+
+@cache
+def _places(backbone: str, size: int, width: float | None, code: str) -> list[Site]:
     options: dict[str, Any] = {} if width is None else {"width": width}
     model = build(backbone, classes=_CLASSES, size=size, **options)
     images = torch.zeros(2, 3, size, size)

@@ -124,7 +124,13 @@ def same_parameters(one: str, other: str) -> bool:
 
 def _essence(config: TrialConfig | None) -> dict[str, Any] | None:
     """What decides on what is computed; None of a refused draw."""
-    return None if config is None else config.change(data={"path": None}, seed=0).to_json()
+    if config is None:
+        return None
+    value = config.change(data={"path": None}, seed=0).to_json()
+    model = value["model"]
+    if model["code"]:  # which tells, wherever its file lies
+        model["backbone"] = model["backbone"].rpartition("/")[2]
+    return value
 
 
 def _rounded(value: Any) -> Any:

@@ -3,11 +3,13 @@ import subprocess
 import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 import hypothesis
 import pytest
 import torch
 from services import MlflowServer, ObjectStore, serve_mlflow, serve_objects, serve_postgres
+from xdist.scheduler import LoadScopeScheduling
 
 from automl.storage.storage import Storage
 
@@ -18,21 +20,27 @@ hypothesis.settings.load_profile("patient")
 SCRIPT = Path(sys.executable).parent / "automl"
 
 
-# What several files share takes long to make, so one process of `make test` runs them all.
-SHARED = {"exported", "quantized"}
-
-
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Tests that take minutes and vary one that is always run are run with AUTOML_LONG=1.
-
-    A file's tests run in one process, and so do the tests of all files that share an exported model.
-    """
-    shared = {item.path for item in items if SHARED & set(getattr(item, "fixturenames", ()))}
+    """Tests that take minutes and vary one that is always run are run with AUTOML_LONG=1."""
     for item in items:
-        group = "shared" if item.path in shared and "end_to_end" not in item.path.parts else str(item.path)
-        item.add_marker(pytest.mark.xdist_group(group))
         if item.get_closest_marker("long") and not os.environ.get("AUTOML_LONG"):
             item.add_marker(pytest.mark.skip(reason="long; run with AUTOML_LONG=1"))
+
+
+# Files that share exported models, which take long to make, so one process of `make test` runs them all.
+SHARED = ("tests/automl/export/", "tests/automl/tracking/test_registry.py", "tests/automl/cli/test_latest.py")
+
+
+class ByFile(LoadScopeScheduling):
+    """A file's tests run in one process."""
+
+    def _split_scope(self, nodeid: str) -> str:
+        file = nodeid.split("::")[0]
+        return "shared" if file.startswith(SHARED) else file
+
+
+def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> ByFile:
+    return ByFile(config, log)
 
 
 @pytest.fixture(scope="session", autouse=True)

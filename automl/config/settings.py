@@ -13,7 +13,7 @@ from attention import InputError, unknown
 from automl.config.limits import Limits
 from automl.config.runtime import Runtime
 from automl.config.units import amounts, count, labels, seconds, size
-from backbones.loading import absolute
+from backbones import loading
 from cluster.resources import TrialResources
 from search.config import TrialConfig
 from search.given import check_given
@@ -96,8 +96,6 @@ class Settings:
     def __post_init__(self) -> None:
         for key in ("resource", "label"):  # JSON and the command line have lists
             object.__setattr__(self, key, tuple(getattr(self, key) or ()))
-        if self.backbone is not None:  # which other processes and folders find
-            object.__setattr__(self, "backbone", absolute(self.backbone))
         if self.trials is not None and self.trials < 1:
             raise InputError(f"--trials must be 1 or more; got {self.trials}")
         if self.equal not in EQUAL:
@@ -125,7 +123,10 @@ class Settings:
 
     def load_space(self) -> Space:
         """The space, with the backbone that was chosen for it. Raises InputError when there is none."""
-        return load(self.space, self.backbone, self.size)
+        if self.backbone is None:
+            return load(self.space)
+        loading.hold(self.backbone)
+        return load(self.space, loading.absolute(self.backbone), self.size)
 
     @property
     def limits(self) -> Limits:

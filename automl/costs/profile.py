@@ -10,6 +10,7 @@ import json
 from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass, replace
 from functools import cache
+from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
@@ -152,7 +153,8 @@ def _key(*parts: Any) -> str:
     cuda = runtime.device.type == "cuda"
     name = torch.cuda.get_device_name(runtime.device) if cuda else processor()
     ways = [str(runtime.dtype), choose(runtime, 10**9), runtime.memory_fraction]
-    here = [name, torch.get_num_threads(), torch.__version__, code_digest()]
+    libraries = [version(library) for library in ("torch", "torchvision", "timm")]
+    here = [name, torch.get_num_threads(), *libraries, code_digest()]
     return hashlib.sha256(json.dumps([*what, ways, here], sort_keys=True).encode()).hexdigest()[:32]
 
 

@@ -103,7 +103,7 @@ def reports(config: Mapping[str, Any], runtime: Runtime) -> Iterator[Report]:
     shared.use(config["data"])
     try:
         content = checkpoint.read(folder, runtime.device) if folder.exists(CHECKPOINT_FILE) else None
-        if content is not None and content["config"] != config["trial"]:
+        if content is not None and TrialConfig.from_json(content["config"]) != trial:
             content = (
                 None  # of a trial that the study had lost, when its driver died before the study was copied
             )

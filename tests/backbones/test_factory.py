@@ -99,6 +99,7 @@ def test_a_module_by_name(own: str, monkeypatch: pytest.MonkeyPatch) -> None:
         ("mine.py:nothing", {}, r"must return a torch.nn.Module; got NoneType"),
         ("mine.py:strange", {}, "must take the number of labels as a parameter `classes`"),
         ("mine.py:broken", {}, r"cannot be built: TypeError: unsupported operand.*\(mine.py, line 2\d\)"),
+        ("torchvision:resnet18", {"name": "a"}, "'name' is no option of backbone"),
         ("torchvision:resnet18", {"depth": 3}, "cannot be built with depth=3: TypeError: .*depth"),
         ("torchvision:vit_b_16", {}, "multiple of its patches of 16 pixels; got 40. Take --size 32 or 48"),
         ("timm:vit_tiny_patch16_224", {}, "multiple of its patches of 16 pixels; got 40. Take --size 32"),

@@ -81,6 +81,57 @@ def test_another_machine_runs_it_as_it_was_here(project: Path) -> None:
     assert done.stdout.decode().split("\n")[:2] == ["layers more late", loading.digest(files)]
 
 
+def test_two_files_may_each_import_a_file_of_one_name(tmp_path: Path) -> None:
+    for kind in ("a", "b"):
+        (tmp_path / kind).mkdir()
+        (tmp_path / kind / "net.py").write_text("import helper\n\ndef make():\n    return helper.NAME\n")
+        (tmp_path / kind / "helper.py").write_text(f"NAME = '{kind}'\n")
+    names = [f"{tmp_path}/{kind}/net.py:make" for kind in ("a", "b")]
+    assert [loading.load_object("backbone", "function", name, ())() for name in names] == ["a", "b"]
+
+
+def test_what_is_imported_may_change_in_one_process(project: Path) -> None:
+    name = f"{project}/net.py:make"
+    assert loading.load_object("backbone", "function", name, ())() == "layers more late"
+    (project / "layers.py").write_text("NAME = 'other layers '\n")
+    assert loading.load_object("backbone", "function", name, ())() == "other layers more late"
+
+
+def test_relative_imports_are_of_ones_own_whatever_they_are_called(project: Path) -> None:
+    (project / "parts" / "blocks.py").write_text("from .attention import NAME\nfrom .. import above\n")
+    (project / "parts" / "attention.py").write_text("NAME = ''\n")
+    (project.parent / "above.py").write_text("")
+    names = {Path(path).name for path in loading.code(f"{project}/net.py:make")}
+    assert "attention.py" in names
+    (project / "net.py").write_text("from .. import above\nfrom ... import further\n")
+    assert {Path(path).name for path in loading.code(f"{project}/net.py:make")} == {"net.py"}
+
+
+def test_files_of_different_folders_are_sent_together(tmp_path: Path) -> None:
+    gone = {f"{tmp_path}/a/one.py": b"def make():\n    return 1\n", f"{tmp_path}/b/two.py": b""}
+    loading.receive(gone)
+    assert loading.load_object("task", "Class", f"{tmp_path}/a/one.py:make", ())() == 1
+
+
+def test_code_that_is_held_is_what_it_was(project: Path) -> None:
+    name = f"{project}/net.py:make"
+    loading.hold(name)
+    before = loading.identity(name)
+    (project / "layers.py").write_text("NAME = 'edited '\n")
+    assert loading.identity(name) == before
+    loading.hold(name)
+    assert loading.identity(name) != before
+
+
+def test_the_same_code_in_another_folder_takes_its_place(project: Path) -> None:
+    name = f"{project}/net.py:make"
+    found = loading.identity(name)
+    assert loading.here("/gone/net.py:make", found) == name
+    assert loading.here("/gone/net.py:make", "another") == "/gone/net.py:make"
+    assert loading.here("/gone/net.py:other", found) == "/gone/net.py:other"
+    assert loading.here("xresnet18", "") == "xresnet18"
+
+
 def test_files_that_are_here_are_used_themselves(project: Path) -> None:
     loading.receive(loading.code(f"{project}/net.py:make"))
     assert loading.load_file(f"{project}/net.py").__file__ == f"{project}/net.py"

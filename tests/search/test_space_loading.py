@@ -93,7 +93,7 @@ def test_a_space_object() -> None:
             "wof",
             r"unknown space 'wof'; choose from digits, .*\. Did you mean 'woof'\?.*file\.py:function",
         ),
-        ("", "unknown space ''; choose from digits, folder, nette, sensors, ucihar, woof"),
+        ("", "unknown space ''; choose from digits, folder, nette, .*sensors, ucihar, woof"),
         ("my_space.py", r"unknown space 'my_space\.py'.*file\.py:function"),
         ("absent.py:space", r"there is no file absent\.py"),
         (
@@ -105,7 +105,7 @@ def test_a_space_object() -> None:
             "broken_space.py:space",
             r"broken_space\.py cannot be imported: ModuleNotFoundError: .*no_such_module",
         ),
-        ("unfinished_space.py:space", r"unfinished_space\.py cannot be imported: SyntaxError"),
+        ("unfinished_space.py:space", r"unfinished_space\.py, line 1, is no Python"),
         (
             "my_space.py:spase",
             r"unknown function in my_space\.py 'spase'; choose from .*Did you mean 'space'",
