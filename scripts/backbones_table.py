@@ -27,6 +27,7 @@ from typing import Any
 import numpy as np
 import timm
 import torch
+import torchvision
 from torch import Tensor, nn
 
 from attention import Spec
@@ -38,6 +39,7 @@ DOCUMENT = Path(__file__).parents[1] / "docs" / "backbones.md"
 RECORDS = Path(__file__).parents[1] / "docs" / "backbones.json"
 SECONDS = 300  # for one model
 CLASSES = 5
+VERSIONS = {"torch": torch.__version__, "torchvision": torchvision.__version__, "timm": timm.__version__}
 
 TORCHVISION = [
     "alexnet",
@@ -239,7 +241,10 @@ def apart(name: str) -> Row:
 
 def main(names: list[str]) -> None:
     """All models, or those that are named, whose rows then take the place of older ones."""
-    rows: dict[str, Any] = json.loads(RECORDS.read_text())["rows"] if names and RECORDS.exists() else {}
+    before = json.loads(RECORDS.read_text()) if names and RECORDS.exists() else {"rows": {}}
+    if before.get("versions", VERSIONS) != VERSIONS:
+        sys.exit(f"the rows that are there were made with {before['versions']}; make all of them anew")
+    rows: dict[str, Any] = before["rows"]
     todo = names or [f"torchvision:{name}" for name in TORCHVISION] + [f"timm:{name}" for name in smallest()]
     for done, row in enumerate(map(apart, todo), start=1):
         rows[row.name] = vars(row)
@@ -248,14 +253,11 @@ def main(names: list[str]) -> None:
 
 
 def write(rows: dict[str, Any]) -> None:
-    import torchvision
-
-    versions = {"torch": torch.__version__, "torchvision": torchvision.__version__, "timm": timm.__version__}
     RECORDS.write_text(
-        json.dumps({"versions": versions, "rows": dict(sorted(rows.items()))}, indent=1) + "\n"
+        json.dumps({"versions": VERSIONS, "rows": dict(sorted(rows.items()))}, indent=1) + "\n"
     )
     whole = sum(len(row["passed"]) == len(COLUMNS) for row in rows.values())
-    said = ", ".join(f"{name} {version}" for name, version in versions.items())
+    said = ", ".join(f"{name} {version}" for name, version in VERSIONS.items())
     lines = [
         "# Backbones",
         "",

@@ -167,6 +167,72 @@ def test_finds_pre_activation_blocks() -> None:
     assert len(paths) == 9
 
 
+class Joined(nn.Module):
+    """A block that joins its branch to the shortcut in its own way."""
+
+    def __init__(self, join: Callable[["Joined", Tensor, Tensor], Tensor]) -> None:
+        super().__init__()
+        self.join = join
+        self.conv, self.norm = nn.Conv2d(8, 8, 3, padding=1), nn.BatchNorm2d(8)
+        self.gate, self.scale = nn.Parameter(torch.zeros(1)), nn.Parameter(torch.ones(8, 1, 1))
+        self.halves = nn.ModuleList(nn.Conv2d(4, 4, 1) for _ in range(2))
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.join(self, x, self.norm(self.conv(x)))
+
+
+JOINS: dict[str, Callable[[Joined, Tensor, Tensor], Tensor]] = {
+    "scaled": lambda block, x, y: x + 0.1 * y,
+    "ReZero": lambda block, x, y: x + block.gate * y,
+    "layer scale": lambda block, x, y: block.scale * y + x,
+    "activation": lambda block, x, y: x + torch.relu(y),
+    "dropout": lambda block, x, y: x + nn.functional.dropout(0.5 * y, 0.1, block.training),
+    "shortcut scaled": lambda block, x, y: 0.9 * x + y,
+    "alpha": lambda block, x, y: torch.add(x, y, alpha=0.2),
+    "lerp": lambda block, x, y: torch.lerp(x, y, 0.5),
+    "difference": lambda block, x, y: x - y,
+    "addcmul": lambda block, x, y: torch.addcmul(x, y, block.scale),
+}
+PARTS: dict[str, Callable[[Joined, Tensor, Tensor], Tensor]] = {
+    "cat": lambda block, x, y: (
+        x + torch.cat([f(z) for f, z in zip(block.halves, y.chunk(2, 1), strict=True)], 1)
+    ),
+    "stack": lambda block, x, y: x + torch.stack([y, y]).sum(0),
+}
+
+
+@pytest.mark.parametrize("parametrised", [False, True])
+@pytest.mark.parametrize("join", [*JOINS, *PARTS])
+def test_a_branch_is_found_however_it_is_joined(join: str, parametrised: bool) -> None:
+    """It ends with the last submodule before the scale; of several parts none is the branch."""
+    blocks = [Joined((JOINS | PARTS)[join]) for _ in range(2)]
+    if parametrised:
+        for block in blocks:
+            nn.utils.parametrizations.weight_norm(block.conv)
+    model = nn.Sequential(nn.Conv2d(3, 8, 3, 2, 1), nn.Sequential(*blocks))
+    paths = {site.name: site.path for site in sites(model, torch.empty(2, 3, 16, 16))}
+    expected = {"stem": "0"}
+    for i, name in enumerate(("stage1.block1", "stage1.block2")):
+        expected |= {f"{name}.branch": f"1.{i}.norm"} if join in JOINS else {}
+        expected |= {name: f"1.{i}"}
+    assert paths == expected
+
+
+def test_what_a_module_adds_to_its_own_map_is_no_branch() -> None:
+    """A mean that is subtracted, a bias, a mask: nothing has gone through more layers than the rest."""
+
+    class Adds(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.conv, self.bias = nn.Conv2d(3, 8, 3), nn.Parameter(torch.zeros(8, 14, 14))
+
+        def forward(self, x: Tensor) -> Tensor:
+            y = self.conv(x)
+            return y - y.mean(1, keepdim=True) - y.relu() - y
+
+    assert _names(nn.Sequential(Adds(), nn.ReLU()), 2, 3, 16, 16) == ["0.conv", "0", "1"]
+
+
 def test_a_block_that_runs_twice_is_no_site() -> None:
     assert _names(Shared(), 1, 3, 16, 16) == ["stem", "stage1.block1.branch", "stage1.block1"]
 
