@@ -5,6 +5,7 @@ table       The table of backbones
 libraries   Models of torchvision and timm
 loading     Loads user-defined objects: `file.py:name` and `package.module:name`
 xresnet     fastai's xresnets
+vit         Vision transformers with a choice of block
 resnet1d    A residual network for time series
 lstm        The recurrent baselines: a stacked LSTM and residual bidirectional LSTMs
 larnn       LARNN: an LSTM whose cell attends to its own latest states

@@ -59,7 +59,8 @@ def build(
     """
     check_options(name, options)
     if name in BACKBONES:
-        return BACKBONES[name].build(classes=classes, in_channels=in_channels, **options)
+        sized = {"size": size} if BACKBONES[name].takes_size else {}
+        return BACKBONES[name].build(classes=classes, in_channels=in_channels, **sized, **options)
     try:
         model = find(name).build(classes=classes, in_channels=in_channels, size=size, **options)
     except InputError:

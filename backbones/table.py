@@ -10,7 +10,7 @@ from typing import Any, Literal, get_args, get_origin
 from torch import nn
 
 from attention import InputError, unknown
-from backbones import larnn, lstm, resnet1d, xresnet
+from backbones import larnn, lstm, resnet1d, vit, xresnet
 
 GIVEN = ("classes", "in_channels", "size")  # to every backbone that takes them, beside its options
 
@@ -47,6 +47,11 @@ class Backbone:
         return {p.name: p.annotation for p in self._parameters.values() if p.annotation is not p.empty}
 
     @property
+    def takes_size(self) -> bool:
+        """It is made for images of one size."""
+        return "size" in self._parameters
+
+    @property
     def is_open(self) -> bool:
         """It takes options that its signature does not name."""
         return any(p.kind is p.VAR_KEYWORD for p in self._parameters.values())
@@ -73,6 +78,7 @@ BACKBONES = _table(
         )
         for name in ("xresnet18", "xresnet34", "xresnet50", "xresnet101", "xresnet152")
     ),
+    Backbone(name="vit", build=vit.build, dimensions=2, source="arXiv 2010.11929, 2203.09795; timm"),
     Backbone(name="resnet1d", build=resnet1d.build, dimensions=1, source="arXiv 1611.06455"),
     Backbone(name="lstm", build=lstm.build_stacked, dimensions=1, source="Hochreiter, Schmidhuber 1997"),
     Backbone(name="bilstm", build=lstm.build_residual, dimensions=1, source="arXiv 1708.08989"),

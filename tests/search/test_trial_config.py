@@ -122,7 +122,7 @@ CONFIGS = st.builds(
     ),
     model=st.builds(
         Model,
-        backbone=st.sampled_from([name for name, b in BACKBONES.items() if b.dimensions == 2]),
+        backbone=st.sampled_from([name for name in BACKBONES if name.startswith("xresnet")]),
         options=st.dictionaries(st.just("width"), _from(1 / 16, 16)),
         placement=st.dictionaries(st.text(), SPECS, max_size=4),
     ),

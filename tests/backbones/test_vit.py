@@ -1,0 +1,128 @@
+"""The vision transformers, their blocks against a restatement in float64."""
+
+import pytest
+import timm
+import torch
+from torch import Tensor, nn
+
+from attention import InputError, Spec
+from backbones import build, insert, sites
+
+SMALL = {"embed_dim": 12, "depth": 3, "heads": 3, "mlp_ratio": 2.0, "patch_size": 4}
+KINDS = ("block", "layer-scale", "parallel", "parallel-layer-scale")
+
+
+def norm(x: Tensor, weights: dict[str, Tensor], name: str) -> Tensor:
+    centred = x - x.mean(-1, keepdim=True)
+    scaled = centred / (centred.square().mean(-1, keepdim=True) + 1e-6).sqrt()
+    return scaled * weights[f"{name}.weight"] + weights[f"{name}.bias"]
+
+
+def linear(x: Tensor, weights: dict[str, Tensor], name: str) -> Tensor:
+    return torch.einsum("bnc,dc->bnd", x, weights[f"{name}.weight"]) + weights[f"{name}.bias"]
+
+
+def attend(x: Tensor, weights: dict[str, Tensor], name: str, heads: int) -> Tensor:
+    B, N, C = x.shape
+    q, k, v = linear(x, weights, f"{name}.qkv").view(B, N, 3, heads, C // heads).unbind(2)
+    p = (torch.einsum("bnhd,bmhd->bhnm", q, k) / (C // heads) ** 0.5).softmax(-1)
+    return linear(torch.einsum("bhnm,bmhd->bnhd", p, v).reshape(B, N, C), weights, f"{name}.proj")
+
+
+def perceive(x: Tensor, weights: dict[str, Tensor], name: str) -> Tensor:
+    y = linear(x, weights, f"{name}.fc1")
+    return linear(0.5 * y * (1 + torch.erf(y / 2**0.5)), weights, f"{name}.fc2")
+
+
+def restated(kind: str, x: Tensor, weights: dict[str, Tensor], branches: int) -> Tensor:
+    """The blocks by the formulas of backbones.vit."""
+    parallel = kind.startswith("parallel")
+    for i in range(SMALL["depth"]):
+        for part, function in (("attn", attend), ("mlp", perceive)):
+            total = torch.zeros_like(x)
+            for n in range(branches if parallel else 1):
+                if parallel:
+                    place = f"blocks.{i}.{'attns' if part == 'attn' else 'ffns'}.{n}"
+                    names = f"{place}.norm", f"{place}.{part}", f"{place}.ls.gamma"
+                else:
+                    k = 1 if part == "attn" else 2
+                    names = f"blocks.{i}.norm{k}", f"blocks.{i}.{part}", f"blocks.{i}.ls{k}.gamma"
+                y = norm(x, weights, names[0])
+                more = (SMALL["heads"],) if part == "attn" else ()
+                y = function(y, weights, names[1], *more)
+                total = total + (y * weights[names[2]] if kind.endswith("layer-scale") else y)
+            x = x + total
+    return x
+
+
+@pytest.mark.parametrize("branches", [2, 3])
+@pytest.mark.parametrize("kind", KINDS)
+@torch.no_grad()
+def test_the_blocks_are_their_formulas(kind: str, branches: int) -> None:
+    torch.manual_seed(0)
+    model = build("vit", classes=4, size=16, block=kind, branches=branches, initial_scale=0.3, **SMALL)
+    model = model.double().eval()
+    for parameter in model.parameters():
+        parameter.add_(0.1 * torch.randn_like(parameter))
+    x = torch.randn(2, 17, 12, dtype=torch.float64)
+    expected = restated(kind, x, dict(model.state_dict()), branches)
+    torch.testing.assert_close(model.blocks(x), expected, rtol=1e-10, atol=1e-10)
+
+
+@torch.no_grad()
+def test_the_default_is_timms_deit_tiny() -> None:
+    torch.manual_seed(0)
+    theirs = timm.create_model("deit_tiny_patch16_224", num_classes=5, img_size=64).eval()
+    ours = build("vit", classes=5, size=64).eval()
+    ours.load_state_dict(theirs.state_dict())
+    images = torch.randn(2, 3, 64, 64)
+    assert torch.equal(ours(images), theirs(images))
+
+
+@pytest.mark.parametrize("stem", ["patch", "hmlp"])
+@pytest.mark.parametrize("pool", ["token", "mean"])
+@pytest.mark.parametrize("kind", KINDS)
+def test_every_parameter_learns_and_attention_is_the_identity_first(kind: str, pool: str, stem: str) -> None:
+    torch.manual_seed(0)
+    options = {"block": kind, "pool": pool, "stem": stem, **SMALL}
+    model = build("vit", classes=4, size=16, drop_path=0.0, **options)
+    images = torch.randn(3, 3, 16, 16)
+    before = model.eval()(images)
+    found = sites(model, images)
+    blocks = [site.name for site in found if site.path.count(".") == 1 and site.path.startswith("blocks.")]
+    assert len(blocks) == SMALL["depth"]
+    assert {site.layout for site in found if site.path.startswith("blocks.")} == {"B*C"}
+    insert(model, {blocks[1]: Spec("multihead", {"heads": 2})}, images)
+    assert torch.equal(model(images), before)
+    model.train()
+    nn.functional.cross_entropy(model(images), torch.tensor([0, 1, 2])).backward()
+    silent = [name for name, p in model.named_parameters() if p.grad is None or not p.grad.isfinite().all()]
+    assert silent == []
+
+
+def test_a_patch_of_the_hmlp_stem_sees_itself_alone() -> None:
+    stem = build("vit", classes=4, size=32, stem="hmlp", **{**SMALL, "patch_size": 16}).eval().patch_embed
+    images = torch.randn(2, 3, 32, 32)
+    other = images.clone()
+    other[:, :, 16:, :16] += 1  # the third patch
+    changed = (stem(other) != stem(images)).any(2)
+    assert changed.tolist() == [[False, False, True, False]] * 2
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"patch_size": 5}, "multiple of its patches of 5 pixels; got 16"),
+        ({"heads": 5}, "embed_dim must be a multiple of heads; got embed_dim=12, heads=5"),
+        ({"heads": 0}, "must be a multiple of heads"),
+        ({"stem": "hmlp", "patch_size": 2}, "patch_size and an embed_dim that are multiples of 4"),
+        ({"depth": 0}, "depth and branches must be 1 or more"),
+        ({"drop_path": 1.0}, "drop_path must be at least 0 and below 1"),
+        ({"initial_scale": 0.0}, "initial_scale must be above 0"),
+        ({"mlp_ratio": 0.0}, "mlp_ratio must leave one hidden unit"),
+        ({"block": "serial"}, "unknown block of backbone 'vit' 'serial'"),
+    ],
+)
+def test_refuses_what_cannot_be_built(options: dict[str, object], message: str) -> None:
+    with pytest.raises(InputError, match=message):
+        build("vit", classes=4, size=16, **{**SMALL, **options})
