@@ -2,7 +2,7 @@
 
 import pytest
 import torch
-from contract import every_name, lengths, new, sequences
+from contract import SMALL, every_name, lengths, new, sequences
 from torch import nn
 
 from attention import ATTENTIONS, Spec
@@ -49,7 +49,7 @@ def test_attention_at_every_site_learns(name: str) -> None:
 
 def test_insert_finds_the_shape_of_what_has_a_convolution() -> None:
     for name in BLOCKS:
-        insert(build(name, classes=2), {"stem": Spec("conv1x1")})
+        insert(build(name, classes=2, **SMALL[name]), {"stem": Spec("conv1x1")})
 
 
 def norm(channels: int = 4) -> MaskedBatchNorm1d:
