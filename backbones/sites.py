@@ -1,9 +1,9 @@
 """Sites: the places in a model where a feature map can be transformed, found on the model itself.
 
 Nothing here knows a particular family. A residual block is a module whose own forward adds two feature
-maps, or blends or subtracts them; its branch is the operand with more layers behind it. Blocks that share a parent and a resolution
-form a stage. So `stage1.block2.branch` means the same place in an xresnet, in torchvision's ResNet and
-in any unknown model. A model without residual blocks has a site at every submodule
+maps, or blends or subtracts them; its branch is the operand with more layers behind it. Blocks that share a
+parent and a resolution form a stage. So `stage1.block2.branch` means the same place in an xresnet, in
+torchvision's ResNet and in any unknown model. A model without residual blocks has a site at every submodule
 that returns a feature map, named by its path.
 
 A feature map is a floating-point tensor with one to three dimensions of positions, whose first dimension is
