@@ -33,7 +33,8 @@ class Gated(nn.Module, ABC):
 
     Shape: `(B, C, *spatial)` with one, two or three spatial dimensions, or `(B, *spatial, C)` where `layout`
     is `B*C` -> the same shape, dtype and memory format. A new module is exactly the identity, so it can
-    enter a trained network.
+    enter a trained network. The first `class_tokens` of `(B, N, C)` pass by: they are neither looked at nor
+    changed. A module that `replaces` another one returns the update alone, zero at class tokens.
 
     Inside `attention.padding.padding(mask)` real positions look at real ones alone, whatever stands in the
     others, and those are returned as they are.
@@ -41,6 +42,8 @@ class Gated(nn.Module, ABC):
 
     site = ""  # where it sits in a model
     layout: Layout = "BC*"  # of the features there
+    class_tokens = 0  # of these, before the positions of the input
+    replaces = False
 
     # True where products are summed over all positions: N squares of features overflow float16, so
     # such a module works in float32 wherever float16 is asked for. bfloat16 has the range.
@@ -68,6 +71,13 @@ class Gated(nn.Module, ABC):
                 f"{type(self).__name__}({self.channels}) takes {taken} with one to three spatial dimensions; "
                 f"got {tuple(x.shape)}"
             )
+        if not self.class_tokens:
+            return self._positions(x)
+        first, rest = x.split([self.class_tokens, x.shape[1] - self.class_tokens], dim=1)
+        return torch.cat([torch.zeros_like(first) if self.replaces else first, self._positions(rest)], dim=1)
+
+    def _positions(self, x: Tensor) -> Tensor:
+        last = self.layout == "B*C"
         spatial = x.shape[1:-1] if last else x.shape[2:]
         # Positions first: a view of the input, whether it is contiguous or channels_last.
         tokens = x.flatten(1, -2) if last else x.flatten(2).transpose(1, 2)  # (B, N, C)
@@ -85,9 +95,8 @@ class Gated(nn.Module, ABC):
         if mask is not None:
             update = update.masked_fill(~mask.unsqueeze(2), 0)
         update = (self.gamma.to(update.dtype) * update).to(x.dtype)
-        y: Tensor = x + (
-            update.unflatten(1, spatial) if last else update.transpose(1, 2).unflatten(2, spatial)
-        )
+        update = update.unflatten(1, spatial) if last else update.transpose(1, 2).unflatten(2, spatial)
+        y: Tensor = update if self.replaces else x + update
         return y
 
     def extra_repr(self) -> str:

@@ -15,6 +15,7 @@ norm        Batch norm of sequences of different lengths
 ends        Padded sequences: checks of input and mask, last state, mean, reversal
 sites       The sites of any model: where a feature map can be transformed
 insert      The function that inserts a placement
+mixer       What stands in place of the module that mixes tokens
 trace       A forward pass on fake tensors that records what each submodule returns
 channels    Which dimension of a tensor holds the channels
 output      The feature map in what a submodule returns

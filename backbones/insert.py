@@ -8,6 +8,7 @@ from torch import Tensor, nn
 
 from attention import Gated, InputError, Spec, unknown
 from backbones.example import Example
+from backbones.mixer import Mixer
 from backbones.output import feature_map, with_feature_map
 from backbones.sites import sites
 
@@ -26,6 +27,9 @@ def insert(model: nn.Module, placement: Placement, example: Example | None = Non
     is not given it is an input made from the model's first convolution, with 128 positions along each
     dimension. Sites hold for every input size; the example only serves to find them.
 
+    A module at a site that `replaces` a submodule takes its place, with the gate open, so the model computes
+    something else from then on; `site.NAME` of the trunk's checkpoints is then not there to be loaded.
+
     A `nn.TransformerEncoderLayer` with a module in it runs without torch's fused evaluation path, as it does
     in training, and so does the `nn.TransformerEncoder` around it, whose outputs at masked positions are then
     no zeros.
@@ -39,7 +43,8 @@ def insert(model: nn.Module, placement: Placement, example: Example | None = Non
     for name in placement:
         if name not in found:
             raise unknown(f"site of {type(model).__name__}", name, found)
-        if hasattr(model.get_submodule(found[name].path), NAME):
+        host = model.get_submodule(found[name].path)
+        if isinstance(host, Mixer) if found[name].replaces else hasattr(host, NAME):
             raise InputError(f"site {name!r} has an attention already; build the model anew to change it")
     like = next(model.parameters())
     modules = {}
@@ -50,9 +55,13 @@ def insert(model: nn.Module, placement: Placement, example: Example | None = Non
             except InputError as error:
                 raise InputError(f"{spec} at site {name!r}: {error}") from None
             modules[name] = module.to(like.device, like.dtype).train(model.training)
-    for name, module in modules.items():
-        module.site, module.layout = name, found[name].layout
-        _attach(model.get_submodule(found[name].path), module)
+    for name, module in sorted(modules.items(), key=lambda item: not found[item[0]].replaces):
+        site = found[name]
+        module.site, module.layout, module.class_tokens = name, site.layout, site.class_tokens
+        if site.replaces:
+            _replace(model, site.path, module)
+        else:
+            _attach(model.get_submodule(site.path), module)
     for encoder in (m for m in model.modules() if isinstance(m, nn.TransformerEncoder)):
         if any(isinstance(module, Gated) for module in encoder.layers.modules()):
             encoder.use_nested_tensor = False  # nested tensors are for the fused layers alone
@@ -62,6 +71,14 @@ def insert(model: nn.Module, placement: Placement, example: Example | None = Non
 def gates(model: nn.Module) -> dict[str, Tensor]:
     """The learned gate of each inserted module by its site: how much of it the model has come to use."""
     return {m.site: m.gamma.detach() for m in model.modules() if isinstance(m, Gated) and m.site}
+
+
+def _replace(model: nn.Module, path: str, module: Gated) -> None:
+    above, _, leaf = path.rpartition(".")
+    module.replaces = True
+    nn.init.ones_(module.gamma)
+    weights = isinstance(model.get_submodule(path), nn.MultiheadAttention)
+    setattr(model.get_submodule(above), leaf, Mixer(module, returns_weights=weights))
 
 
 def _attach(host: nn.Module, attention: nn.Module) -> None:

@@ -3,15 +3,19 @@
 Nothing here knows a particular family. A residual block is a module whose own forward adds two feature
 maps, or blends or subtracts them; its branch is the operand with more layers behind it. Blocks that share a
 parent and a resolution form a stage. So `stage1.block2.branch` means the same place in an xresnet, in
-torchvision's ResNet and in any unknown model. A model without residual blocks has a site at every submodule
-that returns a feature map, named by its path.
+torchvision's ResNet and in any unknown model. In a block of a transformer the branches are called
+`attention.branch` and `mlp.branch`, and at `mixer` a module takes the place of the one that mixes the tokens.
+A model without residual blocks has a site at every submodule that returns a feature map, named by its path.
 
 A feature map is a floating-point tensor with one to three dimensions of positions, whose first dimension is
 the batch and whose channels are in dimension 1 or in the last one (`backbones.channels`). It is what a
 submodule returns, or the first of what it returns.
+
+Attention passes class tokens by, so a model that has them has no sites after it has mixed its tokens for the
+last time.
 """
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import groupby
 from math import prod
@@ -32,6 +36,8 @@ class Site:
     stride: how many input positions one of its positions stands for, along the first dimension that both
         have; along each on average where the feature map has fewer, as the tokens of an image.
     layout: where its channels are.
+    class_tokens: learned positions that come first, which attention passes by.
+    replaces: a module at this site takes the place of the submodule, which mixes positions itself.
     """
 
     name: str
@@ -40,10 +46,12 @@ class Site:
     stride: int
     resolution: tuple[int, ...]
     layout: Layout = "BC*"
+    class_tokens: int = 0
+    replaces: bool = False
 
     @property
     def positions(self) -> int:
-        return prod(self.resolution)
+        return prod(self.resolution) - self.class_tokens
 
 
 def sites(model: nn.Module, example: Example) -> list[Site]:
@@ -68,8 +76,8 @@ def sites(model: nn.Module, example: Example) -> list[Site]:
                 f"itself moves the batch, give an example of another batch size"
             )
     maps = _feature_maps(model, run, batch)
-    paths = _residual_names(run, maps) or {path: path for path in maps}
-    if run.stopped and not paths:
+    places = _residual_names(model, run, maps) or {path: _Place(path) for path in maps}
+    if run.stopped and not places:
         raise InputError(
             f"no sites can be found on {type(model).__name__}: before its first feature map its control "
             f"flow depends on values of tensors ({run.stopped}); find sites on a part where it does not, "
@@ -80,13 +88,17 @@ def sites(model: nn.Module, example: Example) -> list[Site]:
     return [
         Site(
             name=name,
-            path=path,
-            channels=maps[path].channels,
-            stride=_stride(given, maps[path].resolution),
-            resolution=maps[path].resolution,
-            layout=maps[path].layout,
+            path=place.path,
+            channels=(found := maps[place.path]).channels,
+            stride=_stride(given, found.resolution),
+            resolution=found.resolution,
+            layout=found.layout,
+            class_tokens=_class_tokens(run, found),
+            replaces=place.replaces,
         )
-        for name, path in paths.items()
+        for name, place in places.items()
+        # What passes class tokens by must reach them later: where they are read there is nothing else.
+        if place.path in run.mixed_later or not _class_tokens(run, maps[place.path])
     ]
 
 
@@ -117,6 +129,11 @@ def _positions(shape: tuple[int, ...], channels: int | None) -> tuple[int, ...]:
     return tuple(size for d, size in enumerate(shape) if d not in (0, channels))
 
 
+def _class_tokens(run: Trace, found: _Map) -> int:
+    is_tokens = found.layout == "B*C" and len(found.resolution) == 1
+    return run.class_tokens.get(found.resolution[0], 0) if is_tokens else 0
+
+
 def _stride(given: tuple[int, ...], resolution: tuple[int, ...]) -> int:
     if not given or 0 in resolution:
         return 1
@@ -127,9 +144,19 @@ def _stride(given: tuple[int, ...], resolution: tuple[int, ...]) -> int:
     return max(1, round(ratio))
 
 
-def _residual_names(run: Trace, maps: Mapping[str, _Map]) -> dict[str, str]:
-    """Name -> path: `stem`, and for each residual block its branches and its own output."""
-    branches: dict[str, list[str]] = {}
+@dataclass(frozen=True)
+class _Place:
+    path: str
+    replaces: bool = False
+
+
+def _residual_names(model: nn.Module, run: Trace, maps: Mapping[str, _Map]) -> dict[str, _Place]:
+    """`stem`, and for each residual block its mixers of tokens, its branches and its own output."""
+    branches: dict[str, list[tuple[str, bool]]] = {}
+    mixers: dict[str, list[str]] = {}
+    kinds: dict[
+        str, set[bool]
+    ] = {}  # whether its branches mix tokens: in a transformer one does, another not
     for addition in run.additions:
         block = addition.path
         inside = [path for path in addition.branch.makers if path.startswith(f"{block}.")]
@@ -137,12 +164,17 @@ def _residual_names(run: Trace, maps: Mapping[str, _Map]) -> dict[str, str]:
         joins = addition.is_residual and block in maps and addition.branch.shape == run.outputs[block].shape
         if block in maps and (inside or joins):
             # The outermost that ran once: a block may have one dropout for all its branches.
-            branches.setdefault(block, []).extend([path for path in inside if path in maps][-1:])
-    names: dict[str, str] = {}
+            places = [path for path in inside if path in maps][-1:]
+            branches.setdefault(block, []).extend((path, bool(addition.mixers)) for path in places)
+            kinds.setdefault(block, set()).add(bool(addition.mixers))
+            same = [path for path in addition.mixers if maps.get(path) == maps[block]]
+            mixers.setdefault(block, []).extend(same)
+    transformers = {block for block, mixes in kinds.items() if len(mixes) == 2}
+    names: dict[str, _Place] = {}
     if branches:
         stem = run.sources.get(next(iter(branches)))
         if stem is not None and stem in maps:
-            names["stem"] = stem
+            names["stem"] = _Place(stem)
 
     def stage(block: str) -> tuple[str, tuple[int, ...]]:
         return block.rpartition(".")[0], maps[block].resolution
@@ -150,13 +182,33 @@ def _residual_names(run: Trace, maps: Mapping[str, _Map]) -> dict[str, str]:
     for i, (_, blocks) in enumerate(groupby(branches, key=stage), start=1):
         for j, block in enumerate(blocks, start=1):
             name = f"stage{i}.block{j}"
-            inner = branches[block]
-            for k, path in enumerate(inner, start=1):
-                names[f"{name}.branch{k if len(inner) > 1 else ''}"] = path
-            names[name] = block
+            # torch's own layer reads attributes of its attention.
+            own = isinstance(
+                model.get_submodule(block), nn.TransformerEncoderLayer | nn.TransformerDecoderLayer
+            )
+            if block in transformers and not own:
+                for label, path in _numbered([("mixer", path) for path in mixers[block]]):
+                    names[f"{name}.{label}"] = _Place(path, replaces=True)
+            for label, path in _numbered(
+                [(_branch(mixes, block in transformers), path) for path, mixes in branches[block]]
+            ):
+                names[f"{name}.{label}"] = _Place(path)
+            names[name] = _Place(block)
     # A block may be another one's branch, and a branch may be added twice: a place has one name, its first.
-    first = {path: name for name, path in reversed(names.items())}
-    return {name: path for name, path in names.items() if first[path] == name}
+    first = {place: name for name, place in reversed(names.items())}
+    return {name: place for name, place in names.items() if first[place] == name}
+
+
+def _branch(mixes: bool, in_transformer: bool) -> str:
+    return f"{'attention' if mixes else 'mlp'}.branch" if in_transformer else "branch"
+
+
+def _numbered(labelled: Sequence[tuple[str, str]]) -> Iterator[tuple[str, str]]:
+    """With a number after each label that comes more than once."""
+    labels = [label for label, _ in labelled]
+    for i, (label, path) in enumerate(labelled):
+        number = labels[: i + 1].count(label) if labels.count(label) > 1 else ""
+        yield f"{label}{number}", path
 
 
 def _takes_insertion(model: nn.Module, path: str, output: Output) -> bool:

@@ -24,9 +24,10 @@ from torch._subclasses.fake_tensor import (
 from torch.overrides import TorchFunctionMode
 from torch.utils._pytree import tree_map_only
 
-from attention import InputError
+from attention import Gated, InputError
 from backbones.channels import ADDITIONS, Channels
 from backbones.example import Example, arguments, describe, first_tensor
+from backbones.mixer import Mixer
 from backbones.output import feature_map
 
 # Functions after which a map is still that of the submodule before them.
@@ -41,6 +42,9 @@ _ELEMENTWISE = frozenset(
 )
 # What joins a branch to its shortcut as an addition does: x - f(x), lerp(x, f(x), w), addcmul(x, f(x), g).
 _BLENDS = frozenset({"sub", "sub_", "__sub__", "__isub__", "__rsub__", "lerp", "lerp_"})
+_JOINS = frozenset({"cat", "concat", "concatenate"})
+# What weighs positions by each other: a module that does so in its own forward mixes tokens.
+_MIXES = frozenset({"scaled_dot_product_attention", "softmax", "multi_head_attention_forward"})
 _SUMS_OF_PRODUCTS = frozenset({"addcmul", "addcmul_", "addcdiv", "addcdiv_"})
 
 # What fake tensors cannot do: tell values, take shapes from values, pass an operator unknown to torch.
@@ -77,10 +81,14 @@ class Operand:
 
 @dataclass(frozen=True)
 class Addition:
-    """Two feature maps that the module at `path` added in its own forward, or blended or subtracted."""
+    """Two feature maps that the module at `path` added in its own forward, or blended or subtracted.
+
+    mixers: the submodules of `path` that mixed positions since its addition before this one.
+    """
 
     path: str
     operands: tuple[Operand, Operand]
+    mixers: Sequence[str] = ()
 
     @property
     def branch(self) -> Operand:
@@ -102,6 +110,8 @@ class Trace:
     sources: the submodule that made the first tensor that each submodule took, by path.
     repeated: paths that ran more than once.
     example: the shape of the example's first tensor, and the dimension of its channels as for outputs.
+    class_tokens: how many of so many positions of `(B, N, C)` are learned ones that were put before the rest.
+    mixed_later: paths that returned before positions were mixed for the last time.
     positions_first: modules with `batch_first=False` that took `(T, B, C)`, and T, by path.
     stopped: why the pass ended before the model did, None if it did not: what comes next goes by values.
     """
@@ -111,6 +121,8 @@ class Trace:
     additions: Sequence[Addition]
     repeated: frozenset[str]
     example: Output
+    class_tokens: Mapping[int, int]
+    mixed_later: frozenset[str]
     positions_first: Mapping[str, int]
     stopped: str | None
 
@@ -203,6 +215,11 @@ class _Recorder(TorchFunctionMode):
         self.origins: dict[int, list[str]] = {}  # of what functions made element by element
         self.depth: dict[int, int] = {}
         self.channels = Channels()
+        self.mixers: list[str] = []  # since the last addition of the block that they are in
+        self.mixed_later: frozenset[str] = frozenset()
+        self.inserted: set[str] = set()  # attention of ours is none of the block's
+        self.class_tokens: dict[int, int] = {}
+        self.learned: set[int] = set()  # what is computed from parameters alone
         self.alive: list[Tensor] = []  # an id stands for one tensor as long as the tensor lives
 
     def found(self, example: Tensor, stopped: str | None) -> Trace:
@@ -212,6 +229,8 @@ class _Recorder(TorchFunctionMode):
             additions=self.additions,
             repeated=frozenset(self.repeated),
             example=self._output(example, True),
+            class_tokens=self.class_tokens,
+            mixed_later=self.mixed_later,
             positions_first=self.positions_first,
             stopped=stopped,
         )
@@ -230,6 +249,10 @@ class _Recorder(TorchFunctionMode):
     def entering(self, path: str) -> Any:
         def hook(module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
             taken = feature_map([*args, *kwargs.values()])
+            if isinstance(module, Mixer):
+                self._note_mixing(path)
+            elif isinstance(module, Gated):
+                self.inserted.add(path)
             self.running.append(path)
             self.taken.append(taken)
             if taken is None:
@@ -272,8 +295,11 @@ class _Recorder(TorchFunctionMode):
         inputs = _tensors([*args, *kwargs.values()])
         name = getattr(func, "__name__", "")
         self._note_addition(name, inputs)
+        if name in _MIXES and not self.inserted & {*self.running}:
+            self._note_mixing(self.running[-1])
         output = func(*args, **kwargs)
         outputs = _tensors([output])
+        self._note_learned(name, inputs, outputs)
         weighted = any(isinstance(t, nn.Parameter) and t.ndim > 1 for t in inputs)
         behind = max((self.depth.get(id(t), 0) for t in inputs), default=0) + weighted
         self.channels.follow(
@@ -289,6 +315,11 @@ class _Recorder(TorchFunctionMode):
             self.depth[id(t)] = max(behind, self.depth.get(id(t), 0))
         return output
 
+    def _note_mixing(self, path: str) -> None:
+        self.mixed_later = frozenset(self.outputs)
+        if path not in self.mixers:
+            self.mixers.append(path)
+
     def _note_addition(self, name: str, inputs: Sequence[Tensor]) -> None:
         if name in _SUMS_OF_PRODUCTS and len(inputs) == 3:  # the product is as deep as its deeper factor
             shape = inputs[0].shape
@@ -296,9 +327,26 @@ class _Recorder(TorchFunctionMode):
             inputs = [inputs[0], *sorted(factors, key=lambda t: -self.depth.get(id(t), 0))[:1]]
         if len(inputs) < 2 or (name in ADDITIONS and len(inputs) > 2):
             return
-        found = Addition(self.running[-1], (self._operand(inputs[0]), self._operand(inputs[1])))
+        if any(isinstance(t, nn.Parameter) or id(t) in self.learned for t in inputs[:2]):
+            return  # such as an embedding of positions
+        block = self.running[-1]
+        mixers = [path for path in self.mixers if path.startswith(f"{block}.")]
+        found = Addition(block, (self._operand(inputs[0]), self._operand(inputs[1])), mixers)
         if name in ADDITIONS or (name in _BLENDS | _SUMS_OF_PRODUCTS and found.is_residual):
             self.additions.append(found)
+            self.mixers = [path for path in self.mixers if path not in mixers]
+
+    def _note_learned(self, name: str, inputs: Sequence[Tensor], outputs: Sequence[Tensor]) -> None:
+        learned = [isinstance(t, nn.Parameter) or id(t) in self.learned for t in inputs]
+        if learned and all(learned):
+            self.learned.update(id(t) for t in outputs)
+        elif name in _JOINS and outputs[0].ndim == 3 and self.channels.of(inputs[-1]) == 2:
+            count = learned.index(False)
+            first, rest = inputs[:count], inputs[count:]
+            if len(rest) == 1 and rest[0].shape[::2] == outputs[0].shape[::2]:
+                before = self.class_tokens.get(rest[0].shape[1], 0)
+                if tokens := before + sum(t.shape[1] for t in first):
+                    self.class_tokens[outputs[0].shape[1]] = tokens
 
 
 def _tensors(values: Sequence[Any]) -> list[Tensor]:

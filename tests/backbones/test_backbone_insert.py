@@ -12,7 +12,7 @@ from torch.nn.utils import parametrize
 from torchvision.models.resnet import BasicBlock, Bottleneck, ResNet
 
 from attention import ATTENTIONS, InputError, Spec
-from backbones import Example, build, call, insert, sites
+from backbones import Example, Site, build, call, insert, sites
 
 EXAMPLE = (2, 3, 32, 32)
 
@@ -43,17 +43,20 @@ def _x() -> Tensor:
     return torch.randn(EXAMPLE, generator=torch.Generator().manual_seed(1))
 
 
+def _sites(model: nn.Module) -> list[Site]:
+    return [site for site in sites(model, torch.empty(EXAMPLE)) if not site.replaces]
+
+
 def _everywhere(model: nn.Module) -> dict[str, Spec]:
-    """An attention at every site, of each type in turn."""
-    names = [site.name for site in sites(model, torch.empty(EXAMPLE))]
+    """An attention at every site that takes nothing away, of each type in turn."""
+    names = [site.name for site in _sites(model)]
     return {name: Spec(list(ATTENTIONS)[i % len(ATTENTIONS)]) for i, name in enumerate(names)}
 
 
 def _inserted(model: nn.Module) -> dict[str, nn.Module]:
     """The modules that were inserted, by the names of their sites."""
     modules = {
-        site.name: getattr(model.get_submodule(site.path), "site_attention", None)
-        for site in sites(model, torch.empty(EXAMPLE))
+        site.name: getattr(model.get_submodule(site.path), "site_attention", None) for site in _sites(model)
     }
     return {name: module for name, module in modules.items() if module is not None}
 
@@ -107,7 +110,7 @@ def test_acts_on_what_its_site_returned(make: Callable[[], nn.Module]) -> None:
     plain, model = wake(make()), wake(make())
     returned: dict[str, Tensor] = {}
     taken: dict[str, Tensor] = {}
-    for site in sites(plain, torch.empty(EXAMPLE)):
+    for site in _sites(plain):
         plain.get_submodule(site.path).register_forward_hook(
             lambda _, __, output, name=site.name: returned.update({name: output.clone()})
         )
@@ -186,7 +189,7 @@ def test_any_input(make_it: Callable[[], nn.Module], example: Example) -> None:
     """Nothing changes until a gate opens, and then each one counts; what returns a tuple still does."""
     model = wake(make_it())
     before, state = call(model, example), torch.get_rng_state()
-    found = [site for site in sites(model, example) if site.channels > 1]
+    found = [site for site in sites(model, example) if site.channels > 1 and not site.replaces]
     insert(model, {site.name: Spec("multihead", {"heads": 2}) for site in found}, example)
     assert torch.equal(torch.get_rng_state(), state)
     assert torch.equal(call(model, example), before)

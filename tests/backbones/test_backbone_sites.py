@@ -248,29 +248,38 @@ def _rows(model: nn.Module, example: Example) -> list[tuple[Any, ...]]:
 
 
 def test_the_tokens_of_a_vision_transformer() -> None:
+    """In its last block nothing but the class token is read, which attention passes by."""
     layer = "encoder.layers.encoder_layer"
     assert _rows(vit(), torch.empty(2, 3, 32, 32)) == [
         ("stem", "encoder.dropout", 16, 8, (17,), "B*C"),
-        ("stage1.block1.branch1", f"{layer}_0.dropout", 16, 8, (17,), "B*C"),
-        ("stage1.block1.branch2", f"{layer}_0.mlp", 16, 8, (17,), "B*C"),
+        ("stage1.block1.mixer", f"{layer}_0.self_attention", 16, 8, (17,), "B*C"),
+        ("stage1.block1.attention.branch", f"{layer}_0.dropout", 16, 8, (17,), "B*C"),
+        ("stage1.block1.mlp.branch", f"{layer}_0.mlp", 16, 8, (17,), "B*C"),
         ("stage1.block1", f"{layer}_0", 16, 8, (17,), "B*C"),
-        ("stage1.block2.branch1", f"{layer}_1.dropout", 16, 8, (17,), "B*C"),
-        ("stage1.block2.branch2", f"{layer}_1.mlp", 16, 8, (17,), "B*C"),
-        ("stage1.block2", f"{layer}_1", 16, 8, (17,), "B*C"),
     ]
+
+
+def test_class_tokens_are_told_apart_from_positions() -> None:
+    """Of a model with one and of one with none; an image alone makes no residual of the embedding."""
+    for batch in (1, 2):
+        found = sites(vit(), torch.empty(batch, 3, 32, 32))
+        assert {(site.class_tokens, site.positions) for site in found} == {(1, 16)}
+        assert len(found) == 5
+    assert {site.class_tokens for site in sites(swin(), torch.empty(2, 3, 32, 48))} == {0}
 
 
 def test_a_swin_transformer_has_its_channels_last() -> None:
     """Its stochastic depth runs twice a block and returns what it took: the branches are behind it."""
     rows = _rows(swin(), torch.empty(2, 3, 32, 48))
-    assert rows[:4] == [
+    assert rows[:5] == [
         ("stem", "features.0", 16, 4, (8, 12), "B*C"),
-        ("stage1.block1.branch1", "features.1.0.attn", 16, 4, (8, 12), "B*C"),
-        ("stage1.block1.branch2", "features.1.0.mlp", 16, 4, (8, 12), "B*C"),
+        ("stage1.block1.mixer", "features.1.0.attn", 16, 4, (8, 12), "B*C"),
+        ("stage1.block1.attention.branch", "features.1.0.attn", 16, 4, (8, 12), "B*C"),
+        ("stage1.block1.mlp.branch", "features.1.0.mlp", 16, 4, (8, 12), "B*C"),
         ("stage1.block1", "features.1.0", 16, 4, (8, 12), "B*C"),
     ]
     assert rows[-1] == ("stage2.block2", "features.3.1", 32, 8, (4, 6), "B*C")
-    assert len(rows) == 13
+    assert len(rows) == 17
 
 
 def test_convnexts_channels_move_to_the_last_dimension_and_back() -> None:
@@ -305,11 +314,11 @@ def test_a_text_encoder_with_a_mask(example: Example) -> None:
     rows = _rows(model, example)
     assert [row[:2] for row in rows] == [
         ("stem", "embedding"),
-        ("stage1.block1.branch1", "encoder.layers.0.dropout1"),
-        ("stage1.block1.branch2", "encoder.layers.0.dropout2"),
+        ("stage1.block1.attention.branch", "encoder.layers.0.dropout1"),
+        ("stage1.block1.mlp.branch", "encoder.layers.0.dropout2"),
         ("stage1.block1", "encoder.layers.0"),
-        ("stage1.block2.branch1", "encoder.layers.1.dropout1"),
-        ("stage1.block2.branch2", "encoder.layers.1.dropout2"),
+        ("stage1.block2.attention.branch", "encoder.layers.1.dropout1"),
+        ("stage1.block2.mlp.branch", "encoder.layers.1.dropout2"),
         ("stage1.block2", "encoder.layers.1"),
     ]
     assert {row[2:] for row in rows} == {(8, 1, (7,), "B*C")}

@@ -5,8 +5,8 @@ import timm
 import torch
 from torch import Tensor, nn
 
-from attention import InputError, Spec
-from backbones import build, insert, sites
+from attention import ATTENTIONS, InputError, Spec
+from backbones import build, gates, insert, sites
 
 SMALL = {"embed_dim": 12, "depth": 3, "heads": 3, "mlp_ratio": 2.0, "patch_size": 4}
 KINDS = ("block", "layer-scale", "parallel", "parallel-layer-scale")
@@ -90,7 +90,7 @@ def test_every_parameter_learns_and_attention_is_the_identity_first(kind: str, p
     before = model.eval()(images)
     found = sites(model, images)
     blocks = [site.name for site in found if site.path.count(".") == 1 and site.path.startswith("blocks.")]
-    assert len(blocks) == SMALL["depth"]
+    assert len(blocks) == SMALL["depth"] - (pool == "token")
     assert {site.layout for site in found if site.path.startswith("blocks.")} == {"B*C"}
     insert(model, {blocks[1]: Spec("multihead", {"heads": 2})}, images)
     assert torch.equal(model(images), before)
@@ -98,6 +98,51 @@ def test_every_parameter_learns_and_attention_is_the_identity_first(kind: str, p
     nn.functional.cross_entropy(model(images), torch.tensor([0, 1, 2])).backward()
     silent = [name for name, p in model.named_parameters() if p.grad is None or not p.grad.isfinite().all()]
     assert silent == []
+
+
+@pytest.mark.parametrize("pool", ["token", "mean"])
+@pytest.mark.parametrize("attention", list(ATTENTIONS))
+def test_attention_takes_the_place_of_a_mixer(attention: str, pool: str) -> None:
+    torch.manual_seed(0)
+    model = build("vit", classes=4, size=16, pool=pool, **SMALL)
+    images = torch.randn(3, 3, 16, 16)
+    trunk, before = set(model.state_dict()), model.eval()(images)
+    insert(
+        model, {"stage1.block2.mixer": Spec(attention), "stage1.block2.attention.branch": Spec("ssa")}, images
+    )
+    gone = {f"blocks.1.attn.{part}.{kind}" for part in ("qkv", "proj") for kind in ("weight", "bias")}
+    assert trunk - set(model.state_dict()) == gone
+    assert float(gates(model)["stage1.block2.mixer"]) == 1
+    assert not torch.equal(model(images), before)
+    names = [site.name for site in sites(model, images)]
+    assert names == [
+        site.name for site in sites(build("vit", classes=4, size=16, pool=pool, **SMALL), images)
+    ]
+    with pytest.raises(InputError, match="has an attention already"):
+        insert(model, {"stage1.block2.mixer": Spec("ssa")}, images)
+    taken: list[Tensor] = []
+    model.blocks[1].attn.register_forward_hook(lambda module, args, output: taken.append(output))
+    nn.functional.cross_entropy(model.train()(images), torch.tensor([0, 1, 2])).backward()
+    (mixed,) = taken
+    assert (mixed[:, :1] == 0).all() == (pool == "token"), "the class token passes by"
+    assert [name for name, p in model.named_parameters() if p.grad is None] == []
+
+
+@torch.no_grad()
+def test_class_tokens_pass_by() -> None:
+    torch.manual_seed(0)
+    model = build("vit", classes=4, size=16, **SMALL)
+    images = torch.randn(3, 3, 16, 16)
+    insert(model, {"stage1.block2": Spec("multihead")}, images)
+    added = model.blocks[1].site_attention
+    added.gamma.fill_(1.0)
+    x = torch.randn(2, 17, 12)
+    other = x.clone()
+    other[:, 0] += 1
+    assert torch.equal(added(x)[:, 0], x[:, 0])
+    assert torch.equal(added(other)[:, 1:], added(x)[:, 1:])
+    added.class_tokens = 0
+    assert not torch.equal(added(other)[:, 1:], added(x)[:, 1:])
 
 
 def test_a_patch_of_the_hmlp_stem_sees_itself_alone() -> None:

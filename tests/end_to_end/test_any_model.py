@@ -86,10 +86,10 @@ def test_is_searched_confirmed_reported_exported_and_predicts(folder, backbone):
     found = last(
         automl(
             "search", "--space", "folder", "--data", "photos", "--backbone", backbone, "--size", 32,
-            "--trials", 4, "--epochs", 2, "--name", "mine", "--json",
+            "--trials", 2, "--epochs", 2, "--concurrent", 1, "--name", "mine", "--json",
         )
     )  # fmt: skip
-    assert (found["trials"], found["errors"]) == (4, 0)
+    assert (found["trials"], found["errors"]) == (2, 0)
     model = found["best"]["config"]["model"]
     own = backbone.startswith("models/")
     assert model["backbone"] == (f"{folder}/{backbone}" if own else backbone)

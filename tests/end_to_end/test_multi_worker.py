@@ -23,7 +23,7 @@ from cluster import TrialResources, connect
 from search.config import ImageData, ImageTraining, Model, TrialConfig
 
 AUTOML = Path(sys.executable).parent / "automl"
-EPOCHS = 5  # enough that one can be lost half-way
+EPOCHS = 4  # enough that one can be lost half-way
 STOPS = int(os.environ.get("AUTOML_STOPS", "2"))  # trials to stop; more for a soak
 
 
@@ -50,7 +50,7 @@ def epochs_tracked(store: str) -> int:
 @pytest.mark.timeout(600)
 def test_a_trial_survives_the_death_of_a_worker(tmp_path):
     command = [AUTOML, "search", "--space", "digits", "--trials", "1", "--epochs", str(EPOCHS),
-               "--subset", "0.5", "--workers-per-trial", "2", "--json"]  # fmt: skip
+               "--subset", "0.25", "--workers-per-trial", "2", "--json"]  # fmt: skip
     with open(tmp_path / "out", "w") as out, open(tmp_path / "err", "w") as err:
         search = subprocess.Popen(command, cwd=tmp_path, stdout=out, stderr=err)
         store = f"sqlite:///{tmp_path / 'mlflow.db'}"

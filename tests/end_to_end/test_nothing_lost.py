@@ -21,7 +21,7 @@ from search.study import open_study, read_history, read_record
 
 AUTOML = Path(sys.executable).parent / "automl"
 KILLS = int(os.environ.get("AUTOML_KILLS", "1"))
-TRIALS = min(30, 5 + 2 * KILLS)  # 30 in the long version
+TRIALS = min(30, 3 + 2 * KILLS)  # 30 in the long version
 NAME = "killed"
 
 

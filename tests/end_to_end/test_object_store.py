@@ -27,7 +27,7 @@ from search.study import open_study
 
 AUTOML = Path(sys.executable).parent / "automl"
 NAME = "far"
-TRIALS = 3
+TRIALS = 2
 
 
 @dataclass
@@ -111,6 +111,7 @@ def searched(machines, object_store):
     place = ["--storage", object_store.address("searches")]
     said = here.automl(
         "search", "--space", "digits", "--trials", TRIALS, "--epochs", 2, "--subset", 0.25, "--name", NAME,
+        "--concurrent", 1,
         *place, "--json",
     )  # fmt: skip
     return json.loads(said.splitlines()[-1]), place

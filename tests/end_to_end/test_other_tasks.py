@@ -38,12 +38,25 @@ def last(output: str) -> dict:
 
 def test_a_table_is_searched_confirmed_reported_exported_and_predicted(automl, tmp_path):
     """A metric of which less is better, in kg; nothing outside of the task's own file knows of it."""
-    found = last(automl("search", "--space", f"{TABLE}:draw", "--trials", 4, "--name", "table", "--json"))
+    found = last(
+        automl(
+            "search",
+            "--space",
+            f"{TABLE}:draw",
+            "--trials",
+            3,
+            "--concurrent",
+            1,
+            "--name",
+            "table",
+            "--json",
+        )
+    )
     assert found["errors"] == 0
     assert found["baseline"]["metric"] == "rmse"
     assert found["best"]["value"] <= found["baseline"]["value"]
 
-    verdict = last(automl("confirm", "--top", 1, "--seeds", 7, "--json"))
+    verdict = last(automl("confirm", "--top", 1, "--seeds", 6, "--json"))
     assert verdict["complete"]
     # Products are what the table is made of; what is said of so short a training's time is up to the machine.
     assert verdict["verdict"] in ("better", "cannot tell")
@@ -66,7 +79,8 @@ def test_a_table_is_searched_confirmed_reported_exported_and_predicted(automl, t
     assert predicted[0]["weight"][0] == pytest.approx(1 * 1 + 0.5 * 1, abs=0.5)
 
 
-def test_sequences_of_unequal_lengths_with_larnn_and_a_cnn(automl, tmp_path):
+@pytest.mark.parametrize("space", ["ucihar", pytest.param("sensors", marks=pytest.mark.long)])
+def test_sequences_of_unequal_lengths(automl, tmp_path, space):
     draw = np.random.default_rng(0)
     arrays = {}
     for part, count in (("train", 60), ("test", 30)):
@@ -76,10 +90,9 @@ def test_sequences_of_unequal_lengths_with_larnn_and_a_cnn(automl, tmp_path):
         x = (wave + 0.3 * draw.normal(size=(count, 2, 24))).astype(np.float32)
         arrays |= {f"x_{part}": x, f"y_{part}": y, f"lengths_{part}": lengths}
     np.savez(tmp_path / "waves.npz", **arrays)
-    for space in ("sensors", "ucihar"):
-        common = ("--space", space, "--data", "waves.npz", "--epochs", 2, "--name", space, "--json")
-        found = last(automl("search", *common, "--trials", 2))
-        assert (found["errors"], found["best"] is not None) == (0, True)
-    automl("export", "--best", "--search", "sensors", "--out", "out")
+    common = ("--space", space, "--data", "waves.npz", "--epochs", 2, "--concurrent", 1, "--json")
+    found = last(automl("search", *common, "--trials", 2))
+    assert (found["errors"], found["best"] is not None) == (0, True)
+    automl("export", "--best", "--out", "out")
     predicted = last(automl("predict", "out", "waves.npz", "--json"))
     assert set(predicted[0]["probabilities"]) == {"0", "1", "2"}

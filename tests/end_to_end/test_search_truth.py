@@ -39,7 +39,7 @@ from search.trial_scheduler import Plan
 from search.tuner import run_trials
 
 BIN = Path(sys.executable).parent
-STOPS = int(os.environ.get("AUTOML_STOPPED_TRIALS", "6"))
+STOPS = int(os.environ.get("AUTOML_STOPPED_TRIALS", "3"))
 
 # A space of one's own: small and quick, with a choice that matters to memory.
 SPACE = """
@@ -88,8 +88,8 @@ def test_a_study_with_pruned_trials_is_everybodys(place, monkeypatch):
     """Optuna alone reads it, its plots and importances work on it, and optuna-dashboard serves it."""
     # Which trials are weak is up to the machine; that every third one is pruned is not.
     monkeypatch.setattr(Rungs, "enter", lambda self, number, *more: number % 3 != 2)
-    result = run_search(Settings(space="small.py:draw", trials=6, subset=0.2, name="plots"))
-    assert (result.trials, result.errors) == (6, 0)
+    result = run_search(Settings(space="small.py:draw", trials=4, subset=0.2, concurrent=1, name="plots"))
+    assert (result.trials, result.errors) == (4, 0)
     study = open_study(Path("searches/plots"), name="plots")
     pruned = [trial for trial in study.trials if trial.state is TrialState.PRUNED]
     assert len(pruned) == result.pruned > 0
@@ -253,10 +253,12 @@ def test_only_the_final_word_reads_the_test_split(place):
         "    rate = trial.suggest_float('rate', 1e-4, 1e-2, log=True)\n"
         "    data = ImageData(source='folder', size=24)\n"
         "    return TrialConfig(data=data, model=Model(options={'width': 0.25}),\n"
-        "        training=ImageTraining(epochs=2, batch_size=16, learning_rate=rate))\n"
+        "        training=ImageTraining(epochs=1, batch_size=16, learning_rate=rate))\n"
     )
-    result = run_search(Settings(space="folder.py:draw", data=str(data), trials=4, name="blind"))
-    assert (result.trials, result.errors) == (4, 0)
+    result = run_search(
+        Settings(space="folder.py:draw", data=str(data), trials=2, concurrent=1, name="blind")
+    )
+    assert (result.trials, result.errors) == (2, 0)
     assert result.best is not None
 
 
