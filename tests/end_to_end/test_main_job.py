@@ -193,6 +193,7 @@ def test_mlflow_serves_the_registered_model(folder, predictions, tmp_path):
         server.wait(30)
 
 
+@pytest.mark.long  # photographs of one's own are always searched
 def test_a_search_on_real_photographs(folder):
     data = Path(os.environ.get("AUTOML_TEST_DATA", Path(__file__).parents[3] / "shared" / "data"))
     archive = data / "imagenette2-128.tgz"

@@ -79,7 +79,8 @@ def test_a_table_is_searched_confirmed_reported_exported_and_predicted(automl, t
     assert predicted[0]["weight"][0] == pytest.approx(1 * 1 + 0.5 * 1, abs=0.5)
 
 
-@pytest.mark.parametrize("space", ["ucihar", pytest.param("sensors", marks=pytest.mark.long)])
+@pytest.mark.long  # a table is no image either
+@pytest.mark.parametrize("space", ["sensors", "ucihar"])
 def test_sequences_of_unequal_lengths(automl, tmp_path, space):
     draw = np.random.default_rng(0)
     arrays = {}
