@@ -42,7 +42,7 @@ backbones-table: setup
 # Ratios against what one would use instead, interleaved, into benchmarks/results. About 15 minutes on two
 # cores; leave the machine alone meanwhile. `quality` needs the archive that AUTOML_TEST_DATA names.
 bench: setup
-	@for name in attention step data overhead quality larnn; do \
+	@for name in attention resolution step data overhead quality larnn; do \
 		echo "benchmarks/bench_$$name.py"; $(BIN)/python benchmarks/bench_$$name.py || exit 1; done
 
 # The search itself: epochs that it needs on recorded learning curves, and a thousand trials. About six minutes.
@@ -62,5 +62,5 @@ bench-time-ratio: setup
 # `bench` on a machine with a GPU and no installation of ours: torch, torchvision, pyarrow and fastai, and
 # timm where it is there. Also writes the line of this GPU in automl/training/graphs_measured.json.
 bench-gpu:
-	@for name in attention step data packing; do \
+	@for name in attention resolution step data packing; do \
 		echo "benchmarks/bench_$$name.py"; PYTHONPATH=. $(PYTHON) benchmarks/bench_$$name.py || exit 1; done

@@ -6,6 +6,7 @@ from typing import Literal
 
 import torch
 from torch import Tensor, nn
+from torch.fx import Proxy
 
 from attention.padding import current_mask
 
@@ -64,6 +65,11 @@ class Gated(nn.Module, ABC):
         """
 
     def forward(self, x: Tensor) -> Tensor:
+        if isinstance(x, Proxy):
+            raise TypeError(
+                f"torch.fx cannot see into {type(self).__name__}: trace it as a leaf, such as by "
+                f'create_feature_extractor(model, nodes, tracer_kwargs={{"leaf_modules": [attention.Gated]}})'
+            )
         last = self.layout == "B*C"
         if not 3 <= x.ndim <= 5 or x.shape[-1 if last else 1] != self.channels:
             taken = f"(B, *spatial, {self.channels})" if last else f"(B, {self.channels}, *spatial)"

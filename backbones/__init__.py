@@ -3,6 +3,7 @@
 factory     One factory for every backbone: of the table, of a library, one's own
 table       The table of backbones
 libraries   Models of torchvision and timm
+normalisation  How the images that a backbone takes are normalised
 loading     Loads user-defined objects: `file.py:name` and `package.module:name`
 xresnet     fastai's xresnets
 vit         Vision transformers with a choice of block
@@ -15,6 +16,7 @@ norm        Batch norm of sequences of different lengths
 ends        Padded sequences: checks of input and mask, last state, mean, reversal
 sites       The sites of any model: where a feature map can be transformed
 insert      The function that inserts a placement
+weights     Trained weights for a new model: which of them are the trunk's, and whether they fit
 mixer       What stands in place of the module that mixes tokens
 trace       A forward pass on fake tensors that records what each submodule returns
 channels    Which dimension of a tensor holds the channels
@@ -24,15 +26,18 @@ macs        Counts the multiply-adds of a forward pass
 """
 
 from backbones.example import Example, call
-from backbones.factory import build, check_options, find
+from backbones.factory import build, check_options, find, published_weights
 from backbones.insert import Placement, gates, insert
+from backbones.normalisation import IMAGENET, Normalisation
 from backbones.sites import Site, sites
 from backbones.table import BACKBONES, Backbone
 
 __all__ = [
     "BACKBONES",
+    "IMAGENET",
     "Backbone",
     "Example",
+    "Normalisation",
     "Placement",
     "Site",
     "build",
@@ -41,5 +46,6 @@ __all__ = [
     "find",
     "gates",
     "insert",
+    "published_weights",
     "sites",
 ]

@@ -6,7 +6,8 @@
 
 A class or function of one's own takes the number of labels as `classes`, and where it names them
 `in_channels` and `size`, the side of images in pixels; its other parameters are options of the configuration.
-It is for images unless it has an attribute `dimensions` of another value: 1 of sequences.
+It is for images unless it has an attribute `dimensions` of another value: 1 of sequences. Images are
+normalised as ImageNet's are unless it has an attribute `normalisation`, a `backbones.Normalisation`.
 """
 
 import inspect
@@ -16,11 +17,12 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from torch import nn
+from torch import Tensor, nn
 
 from attention import InputError, unknown
 from backbones.libraries import LIBRARIES
 from backbones.loading import load_object
+from backbones.normalisation import IMAGENET
 from backbones.table import BACKBONES, GIVEN, Backbone, check_value
 
 
@@ -38,13 +40,26 @@ def find(name: str) -> Backbone:
         known = LIBRARIES[library].names()
         if model not in known:
             raise unknown(f"model of {library}", model, known)
-        make = partial(LIBRARIES[library].build, model)
-        return Backbone(name=name, build=make, dimensions=2, source=library)
+        record = LIBRARIES[library]
+        return Backbone(
+            name=name,
+            build=partial(record.build, model),
+            dimensions=2,
+            source=library,
+            normalisation=record.normalisation(model),
+            published=partial(record.published, model),
+        )
     own = load_object("backbone", "function", name, BACKBONES)
     if "classes" not in _parameters(own):
         raise InputError(f"backbone {name!r} must take the number of labels as a parameter `classes`")
-    dimensions = getattr(own, "dimensions", 2)
-    return Backbone(name=name, build=partial(_own, own), takes=own, dimensions=dimensions, source=name)
+    return Backbone(
+        name=name,
+        build=partial(_own, own),
+        takes=own,
+        dimensions=getattr(own, "dimensions", 2),
+        source=name,
+        normalisation=getattr(own, "normalisation", IMAGENET),
+    )
 
 
 def build(
@@ -75,6 +90,31 @@ def build(
     if not isinstance(model, nn.Module):
         raise InputError(f"backbone {name!r} must return a torch.nn.Module; got {type(model).__name__}")
     return model
+
+
+def published_weights(
+    name: str, /, *, classes: int, size: int | None = None, **options: Any
+) -> Mapping[str, Tensor]:
+    """The weights that a library publishes for its model; those of the head may be for other labels.
+
+    Raises InputError where there are none, and where they cannot be had.
+    """
+    published = find(name).published
+    if published is None:
+        raise InputError(
+            f"there are no published weights for backbone {name!r}; torchvision:NAME and timm:NAME have "
+            f"some. Name a file of weights"
+        )
+    try:
+        return published(classes=classes, size=size, **options)
+    except InputError:
+        raise
+    except Exception as error:  # whatever a library or the network raises
+        reason = str(error).strip().splitlines()[0] if str(error).strip() else type(error).__name__
+        raise InputError(
+            f"the weights published for {name!r} cannot be had: {reason}. Download them "
+            f"elsewhere and name the file"
+        ) from error
 
 
 def check_options(name: str, options: Mapping[str, Any]) -> None:

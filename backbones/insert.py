@@ -1,6 +1,6 @@
 """The one function that puts attention into a model, for every backbone and every task."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import torch
@@ -10,7 +10,7 @@ from attention import Gated, InputError, Spec, unknown
 from backbones.example import Example
 from backbones.mixer import Mixer
 from backbones.output import feature_map, with_feature_map
-from backbones.sites import sites
+from backbones.sites import Site, sites
 
 Placement = Mapping[str, Spec]
 
@@ -19,13 +19,20 @@ Placement = Mapping[str, Spec]
 NAME = "site_attention"
 
 
-def insert(model: nn.Module, placement: Placement, example: Example | None = None) -> nn.Module:
+def insert(
+    model: nn.Module,
+    placement: Placement,
+    example: Example | None = None,
+    *,
+    known: Sequence[Site] | None = None,
+) -> nn.Module:
     """Put one module at each site of `placement`, in place, and return `model`.
 
     New modules are the identity and draw their weights apart, so neither the model's output nor the
     state of torch's generator changes. `example` is what the model can take, as for `sites`; where it
     is not given it is an input made from the model's first convolution, with 128 positions along each
     dimension. Sites hold for every input size; the example only serves to find them.
+    known: the sites of such a model, where they have been found before.
 
     A module at a site that `replaces` a submodule takes its place, with the gate open, so the model computes
     something else from then on; `site.NAME` of the trunk's checkpoints is then not there to be loaded.
@@ -39,7 +46,9 @@ def insert(model: nn.Module, placement: Placement, example: Example | None = Non
     """
     if not placement:
         return model
-    found = {site.name: site for site in sites(model, _default(model) if example is None else example)}
+    if known is None:
+        known = sites(model, _default(model) if example is None else example)
+    found = {site.name: site for site in known}
     for name in placement:
         if name not in found:
             raise unknown(f"site of {type(model).__name__}", name, found)

@@ -5,17 +5,25 @@ from dataclasses import dataclass
 from functools import cache
 from typing import Any
 
-from torch import nn
+from torch import Tensor, nn
 
 from attention import InputError
+from backbones.normalisation import IMAGENET, Normalisation
 
 
 @dataclass(frozen=True, kw_only=True)
 class Library:
-    """names: of its classification models. build: `build(name, classes=, in_channels=, size=, **options)`."""
+    """A library of models.
+
+    names: of its classification models. build: `build(name, classes=, in_channels=, size=, **options)`.
+    normalisation: `normalisation(name)`, of the images that a model takes.
+    published: `published(name, classes=, size=, **options)`, the weights of a model.
+    """
 
     names: Callable[[], Sequence[str]]
     build: Callable[..., nn.Module]
+    normalisation: Callable[[str], Normalisation]
+    published: Callable[..., Mapping[str, Tensor]]
 
 
 @cache
@@ -65,17 +73,50 @@ def timm(
     known = library.get_pretrained_cfg(name, allow_unregistered=True)
     if size is not None and getattr(known, "fixed_input_size", False):
         options = {"img_size": size, **options}
-    model: nn.Module = library.create_model(
-        name, pretrained=False, num_classes=classes, in_chans=in_channels, **options
-    )
+    model: nn.Module = library.create_model(name, num_classes=classes, in_chans=in_channels, **options)
     if isinstance(model, library.models.VisionTransformer) and size is not None:
         check_patches(f"timm:{name}", size, model.patch_embed.patch_size[0])
     return model
 
 
+def _torchvision_published(name: str, **_: Any) -> Mapping[str, Tensor]:
+    from torchvision import models
+
+    weights: Mapping[str, Tensor] = models.get_model_weights(name).DEFAULT.get_state_dict(
+        progress=False, check_hash=True
+    )
+    if name in ("googlenet", "inception_v3"):
+        weights = {key: value for key, value in weights.items() if not key.lower().startswith("aux")}
+    return weights
+
+
+def _timm_normalisation(name: str) -> Normalisation:
+    import timm as library
+
+    known = library.get_pretrained_cfg(name, allow_unregistered=True)
+    return IMAGENET if known is None else Normalisation(tuple(known.mean), tuple(known.std))
+
+
+def _timm_published(
+    name: str, *, classes: int, size: int | None = None, **options: Any
+) -> Mapping[str, Tensor]:
+    """timm itself fits them to the size of the images and takes the head away."""
+    state: Mapping[str, Tensor] = timm(
+        name, classes=classes, size=size, pretrained=True, **options
+    ).state_dict()
+    return state
+
+
 LIBRARIES: Mapping[str, Library] = {
-    "torchvision": Library(names=_torchvision_names, build=torchvision),
-    "timm": Library(names=_timm_names, build=timm),
+    "torchvision": Library(
+        names=_torchvision_names,
+        build=torchvision,
+        normalisation=lambda name: IMAGENET,
+        published=_torchvision_published,
+    ),
+    "timm": Library(
+        names=_timm_names, build=timm, normalisation=_timm_normalisation, published=_timm_published
+    ),
 }
 
 

@@ -15,8 +15,8 @@ class Mixer(nn.Module):
 
     def __init__(self, attention: Gated, *, returns_weights: bool) -> None:
         super().__init__()
-        self.mixer, self.returns_weights = attention, returns_weights
+        self.site_mixer, self.returns_weights = attention, returns_weights
 
     def forward(self, x: Tensor, *args: Any, **kwargs: Any) -> Any:
-        y = self.mixer(x)
+        y = self.site_mixer(x)
         return (y, None) if self.returns_weights else y

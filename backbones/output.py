@@ -1,23 +1,25 @@
 """The feature map in what a submodule returns: the tensor itself, or the first of several.
 
 An LSTM returns its sequence of outputs and then its last states, a multi-head attention its output and then
-its weights. In a mapping, as a feature pyramid returns, no one is the first.
+its weights. In a mapping, as a feature pyramid returns, no one is the first. While torch.fx traces a model, a
+proxy stands for a tensor.
 """
 
 from typing import Any
 
 from torch import Tensor
+from torch.fx import Proxy
 
 
 def feature_map(output: Any) -> Tensor | None:
     """The tensor that `output` is or begins with, if one."""
     first = output[0] if isinstance(output, tuple | list) and output else output
-    return first if isinstance(first, Tensor) else None
+    return first if isinstance(first, Tensor | Proxy) else None  # type: ignore[return-value]
 
 
 def with_feature_map(output: Any, new: Tensor) -> Any:
     """`output` with `new` in place of `feature_map(output)`."""
-    if isinstance(output, Tensor):
+    if isinstance(output, Tensor | Proxy):
         return new
     values = [new, *output[1:]]
     return type(output)(*values) if hasattr(output, "_fields") else type(output)(values)

@@ -15,7 +15,7 @@ Attention passes class tokens by, so a model that has them has no sites after it
 last time.
 """
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import groupby
 from math import prod
@@ -196,7 +196,27 @@ def _residual_names(model: nn.Module, run: Trace, maps: Mapping[str, _Map]) -> d
             names[name] = _Place(block)
     # A block may be another one's branch, and a branch may be added twice: a place has one name, its first.
     first = {place: name for name, place in reversed(names.items())}
-    return {name: place for name, place in names.items() if first[place] == name}
+    names = {name: place for name, place in names.items() if first[place] == name}
+    if branches:
+        names |= {path: _Place(path) for path in _beside(model, run, maps, branches)}
+    order = list(run.outputs)
+    return dict(sorted(names.items(), key=lambda item: order.index(item[1].path)))
+
+
+def _beside(model: nn.Module, run: Trace, maps: Mapping[str, _Map], blocks: Iterable[str]) -> Iterator[str]:
+    """The outermost modules of several layers after the stem that have no residual block in or around them.
+
+    Such are the blocks of a stage that are joined in another way, and those of a MobileViT, whose residual
+    blocks are of patches.
+    """
+    order, blocks = list(run.outputs), list(blocks)
+    begin = min(order.index(block) for block in blocks)
+    for path in order[begin:]:
+        apart = not any(f"{path}.".startswith(f"{b}.") or f"{b}.".startswith(f"{path}.") for b in blocks)
+        if apart and path in maps and any(True for _ in model.get_submodule(path).children()):
+            above = [path[:i] for i, letter in enumerate(path) if letter == "."]
+            if not any(p in maps and not any(b.startswith(f"{p}.") for b in blocks) for p in above):
+                yield path
 
 
 def _branch(mixes: bool, in_transformer: bool) -> str:

@@ -7,10 +7,11 @@ from functools import partial
 from types import MappingProxyType
 from typing import Any, Literal, get_args, get_origin
 
-from torch import nn
+from torch import Tensor, nn
 
 from attention import InputError, unknown
 from backbones import larnn, lstm, resnet1d, vit, xresnet
+from backbones.normalisation import IMAGENET, Normalisation
 
 GIVEN = ("classes", "in_channels", "size")  # to every backbone that takes them, beside its options
 
@@ -24,6 +25,9 @@ class Backbone:
         a mask, bool `(B, T)`, as a second argument.
     source: the paper or code that it follows.
     takes: whose parameters are its options, where these are not `build`'s own.
+    normalisation: of the images that it takes.
+    published: `published(classes=, size=, **options)` gets weights that were published; None where there are
+        none.
     """
 
     name: str
@@ -31,6 +35,8 @@ class Backbone:
     dimensions: int
     source: str
     takes: Callable[..., Any] | None = None
+    normalisation: Normalisation = IMAGENET
+    published: Callable[..., Mapping[str, Tensor]] | None = None
 
     @property
     def options(self) -> Mapping[str, Any]:

@@ -16,8 +16,8 @@ from torch.utils.data import DataLoader
 from torchvision import datasets, transforms
 
 from automl.config.runtime import Runtime
-from automl.data.images.augment import MEAN, STD
 from automl.tasks import open_task
+from backbones import IMAGENET
 from search.config import ImageData, ImageTraining, TrialConfig
 
 DEVICE = find_device()
@@ -35,7 +35,7 @@ def image_folder(folder: Path, size: int) -> Callable[[], float]:
                     transforms.RandomResizedCrop(size, scale=(0.35, 1)),
                     transforms.RandomHorizontalFlip(),
                     transforms.ToTensor(),
-                    transforms.Normalize(MEAN, STD),
+                    transforms.Normalize(*IMAGENET),
                 ]
             ),
         ),

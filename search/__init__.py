@@ -7,6 +7,7 @@ record             The record of a trial, its reports, and the callbacks on tria
 spaces             Search spaces: their table, and loading user-defined ones
 image_spaces       The built-in spaces of images
 decomposed_spaces  The built-in spaces of decomposed attention in ResNet-50 and ResNeXt-101
+vit_spaces         The built-in spaces of vision transformers
 sensor_spaces      The built-in spaces of sensors
 choices            Building blocks of spaces: draws a placement, draws hyperparameters
 given              Checks the parameters that a space fixes: `baseline`, `published`, `plain`

@@ -15,8 +15,11 @@ from attention import InputError, unknown
 from backbones import BACKBONES, Placement, build, check_options, find, loading
 from search.serialise import fields_to_json, from_json, together
 
+PUBLISHED = "default"  # weights
+
 Optimizer = Literal["adamw", "sgd"]
-Schedule = Literal["one-cycle", "flat-cosine", "step-6", "step-12", "step-25", "step-50"]
+Schedule = Literal["one-cycle", "flat-cosine", "warmup-cosine", "step-6", "step-12", "step-25", "step-50"]
+Policy = Literal["none", "trivial", "rand"]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -63,12 +66,16 @@ class Model:
     """A backbone, its options, and the attention at each site.
 
     backbone: of the table, `torchvision:NAME`, `timm:NAME`, `file.py:Net` or `package.module:Net`.
+    weights: that training starts from: `default` for those that its library publishes, or a file's address.
+    weights_digest: hash of that file.
     code: hash of the file of a model of one's own and of what it imports beside it; found where not given.
     """
 
     backbone: str = "xresnet18"
     options: Mapping[str, Any] = field(default_factory=dict)
     placement: Placement = field(default_factory=dict)
+    weights: str = ""
+    weights_digest: str = ""
     code: str = ""
 
     def __post_init__(self) -> None:
@@ -83,6 +90,11 @@ class Model:
             if self.changed():
                 return  # it is of the past, and can be read but not built
             check_options(self.backbone, self.options)
+            if self.weights == PUBLISHED and find(self.backbone).published is None:
+                yield (
+                    f"model.weights: there are none published for backbone {self.backbone!r}; "
+                    f"torchvision:NAME and timm:NAME have some, or name a file"
+                )
         except InputError as error:
             yield str(error)
         width = self.options.get("width")
@@ -114,7 +126,12 @@ class Model:
 
 @dataclass(frozen=True, kw_only=True)
 class Training:
-    """How it is learned, whatever the task. The defaults are the published ones of SimpleSelfAttention."""
+    """How it is learned, whatever the task. The defaults are the published ones of SimpleSelfAttention.
+
+    layer_decay: the learning rate of a layer as a part of the next one's, of models that name their layers.
+    clip: the largest norm of all gradients together; 0 is off.
+    average: decay of a running average of the weights, which is then scored and kept; 0 is off.
+    """
 
     epochs: int = 5
     batch_size: int = 64
@@ -122,6 +139,9 @@ class Training:
     learning_rate: float = 3e-3
     weight_decay: float = 1e-2
     schedule: Schedule = "one-cycle"
+    layer_decay: float = 1.0
+    clip: float = 0.0
+    average: float = 0.0
 
     def problems(self) -> Iterator[str]:
         if self.epochs < 1:
@@ -132,6 +152,12 @@ class Training:
             yield f"training.learning_rate must be above 0; got {self.learning_rate}"
         if not (isfinite(self.weight_decay) and self.weight_decay >= 0):
             yield f"training.weight_decay must be 0 or more; got {self.weight_decay}"
+        if not 0 < self.layer_decay <= 1:
+            yield f"training.layer_decay must be above 0 and at most 1; got {self.layer_decay}"
+        if not (isfinite(self.clip) and self.clip >= 0):
+            yield f"training.clip must be 0 or more; got {self.clip}"
+        if not 0 <= self.average < 1:
+            yield f"training.average must be at least 0 and below 1; got {self.average}"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -148,14 +174,27 @@ class ClassificationTraining(Training):
 
 @dataclass(frozen=True, kw_only=True)
 class ImageTraining(ClassificationTraining):
-    """mixup: alpha of the beta distribution that mixing weights are drawn from; 0 is off."""
+    """Augmentation beside crops and mirror images.
+
+    mixup, cutmix: alpha of the beta distribution that mixing weights are drawn from; 0 is off. Where both are
+        on, every batch is mixed in one of the two ways.
+    policy: of colours and shapes, `trivial` for TrivialAugment or `rand` for RandAugment. erasing: the
+        probability that a box of an image is erased.
+    """
 
     mixup: float = 0.0
+    cutmix: float = 0.0
+    policy: Policy = "none"
+    erasing: float = 0.0
 
     def problems(self) -> Iterator[str]:
         yield from super().problems()
         if not (isfinite(self.mixup) and self.mixup >= 0):
             yield f"training.mixup must be 0 or more; got {self.mixup}"
+        if not (isfinite(self.cutmix) and self.cutmix >= 0):
+            yield f"training.cutmix must be 0 or more; got {self.cutmix}"
+        if not 0 <= self.erasing <= 1:
+            yield f"training.erasing must lie between 0 and 1; got {self.erasing}"
 
 
 @dataclass(frozen=True, kw_only=True)

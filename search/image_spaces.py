@@ -1,6 +1,6 @@
 """Spaces of images: where attention goes in a backbone, whatever backbone that is."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import cache
 from typing import Any
 
@@ -18,19 +18,23 @@ XRESNETS = ("xresnet18", "xresnet34", "xresnet50")
 _CLASSES = 2
 
 
-def places(backbone: str, size: int, width: float | None = None) -> list[Site]:
+def places(
+    backbone: str, size: int, options: Mapping[str, Any] | None = None, *, mixers: bool = False
+) -> list[Site]:
     """The sites of a backbone for images of `size` pixels that have several positions to attend to.
 
+    mixers: those too at which a module takes another one's place, so that what was learned there is lost.
     Raises InputError for a backbone that cannot take such images, does not return logits, or has no such
     site.
     """
-    return _places(backbone, size, width, loading.identity(backbone))
+    given = tuple(sorted((options or {}).items()))
+    found = _places(backbone, size, given, loading.identity(backbone))
+    return [site for site in found if mixers or not site.replaces]
 
 
 @cache
-def _places(backbone: str, size: int, width: float | None, code: str) -> list[Site]:
-    options: dict[str, Any] = {} if width is None else {"width": width}
-    model = build(backbone, classes=_CLASSES, size=size, **options)
+def _places(backbone: str, size: int, options: tuple[tuple[str, Any], ...], code: str) -> list[Site]:
+    model = build(backbone, classes=_CLASSES, size=size, **dict(options))
     images = torch.zeros(2, 3, size, size)
     found = [site for site in sites(model, images) if site.positions > 1]
     with torch.no_grad():
@@ -50,7 +54,7 @@ def _places(backbone: str, size: int, width: float | None, code: str) -> list[Si
 
 
 def digits_places() -> list[Site]:
-    return places("xresnet18", 32, 0.25)
+    return places("xresnet18", 32, {"width": 0.25})
 
 
 def digits(trial: optuna.Trial) -> TrialConfig:

@@ -15,7 +15,7 @@ from optuna.distributions import distribution_to_json
 
 from attention import InputError
 from backbones.loading import load_object
-from search import decomposed_spaces, image_spaces, sensor_spaces
+from search import decomposed_spaces, image_spaces, sensor_spaces, vit_spaces
 from search.config import TrialConfig
 
 
@@ -183,6 +183,27 @@ SPACES: Mapping[str, Space] = {
                 ("resnet50-da", "torchvision:resnet50"),
                 ("resnext101-da", "torchvision:resnext101_32x8d"),
             )
+        ),
+        Space(
+            name="vit",
+            draw=vit_spaces.vit,
+            baseline=vit_spaces.PLAIN,
+            published=vit_spaces.papers,
+            summary="vision transformers: kind of block, stem, size, attention; --data PHOTOS, 224 px",
+        ),
+        Space(
+            name="faces",
+            draw=vit_spaces.faces,
+            baseline=vit_spaces.PLAIN,
+            published=vit_spaces.papers,
+            summary="as vit with patches of 12 pixels; --data FACES, one folder per person, at 168 px",
+        ),
+        Space(
+            name="deit",
+            draw=vit_spaces.deit,
+            baseline=vit_spaces.TINY,
+            published=vit_spaces.deit_papers,
+            summary="attention in DeiT-Ti, with its training; --data PHOTOS, 224 px",
         ),
         Space(
             name="ucihar",

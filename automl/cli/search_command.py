@@ -1,6 +1,7 @@
 """`automl search`."""
 
 import json
+import re
 import sys
 from typing import TYPE_CHECKING, Annotated
 
@@ -24,6 +25,20 @@ def search(
         str | None,
         typer.Option(
             help="Searched instead of the space's own: xresnet34, torchvision:NAME, timm:NAME, file.py:Net.",
+            show_default=False,
+        ),
+    ] = None,
+    weights: Annotated[
+        str | None,
+        typer.Option(
+            help="Start every trial from these: default for the library's published ones, or a file.",
+            show_default=False,
+        ),
+    ] = None,
+    init_from: Annotated[
+        str | None,
+        typer.Option(
+            help="Start every trial from the trunk of this: a run's ID, or the folder of a trial or export.",
             show_default=False,
         ),
     ] = None,
@@ -116,8 +131,10 @@ def search(
         given = {
             key: value
             for key, value in context.params.items()
-            if key not in ("trials", "resume", "dry_run", "as_json")
+            if key not in ("trials", "resume", "init_from", "dry_run", "as_json")
         }
+        if init_from is not None:
+            given["weights"] = _trunk(init_from, weights)
         settings = Settings(**given, trials=None if trials is None else int(trials))
         if dry_run:
             from automl.cli.preview import preview
@@ -136,6 +153,17 @@ def search(
         print(json.dumps(to_json(result)))
     if result.best is None:
         sys.exit(1)
+
+
+def _trunk(init_from: str, weights: str | None) -> str:
+    """The folder or file that `--init-from` stands for."""
+    if weights is not None:
+        raise InputError("--weights and --init-from both say what trials start from; give one of them")
+    if not re.fullmatch(r"[0-9a-f]{32}", init_from):
+        return init_from
+    from automl.tracking.runs import find_run
+
+    return str(find_run(init_from).checkpoint)
 
 
 def _only(context: typer.Context, option: str, *allowed: str) -> None:

@@ -37,6 +37,9 @@ class Settings:
     space: a name of `search.spaces.SPACES`, `file.py:function` or `package.module:function`.
     backbone: searched in the place of the space's own: a name of the table, `torchvision:NAME`,
         `timm:NAME`, `file.py:Net` or `package.module:Net`.
+    weights: that every trial starts from: `default` for those that the backbone's library publishes, or the
+        address of a file, or of the folder of a trial or an export. weights_digest: hash of that file, found
+        where not given.
     data: a folder or archive of images, or sequences, to read instead of downloading the space's dataset.
     trials: the number of configurations, 16 if there is no `budget` either. budget: the time limit, such as
         `2h`, after which running trials finish their rung.
@@ -65,6 +68,8 @@ class Settings:
 
     space: str
     backbone: str | None = None
+    weights: str | None = None
+    weights_digest: str = ""
     data: str | None = None
     trials: int | None = None
     budget: str | None = None
@@ -184,7 +189,8 @@ class Settings:
         if self.size is not None:
             data["size"] = self.size
         training = {} if self.epochs is None else {"epochs": self.epochs}
-        return config.change(data=data, training=training, seed=self.seed)
+        model = {"weights": self.weights, "weights_digest": self.weights_digest} if self.weights else {}
+        return config.change(data=data, model=model, training=training, seed=self.seed)
 
     def extended(
         self, trials: str | None, budget: str | None, ended: int, scheduling: Mapping[str, Any]

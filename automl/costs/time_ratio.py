@@ -86,6 +86,8 @@ class Epoch:
         """A training step, with the making of its batch."""
         self.state.model.train()
         self._step(next(self._batches), 1e-6)
+        if self.state.average is not None:
+            self.state.average.update(self.state.model, 1)
 
     @torch.no_grad()  # what counts operators does not go with parametrised weights in inference mode
     def validate(self) -> None:

@@ -161,7 +161,7 @@ def _export(out: Path, chosen: Chosen, quantize: str | None) -> ExportResult:
             f"--quantize states what it costs in accuracy, which the task {task.config.task} does not have"
         )
     try:
-        model.load_state_dict(content["model"])
+        model.load_state_dict(checkpoint.trained(content))
     except RuntimeError as error:
         reason = str(error).splitlines()[-1].strip()
         raise InputError(

@@ -4,7 +4,7 @@ import json
 import sys
 import time
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
@@ -24,12 +24,13 @@ from automl.storage.folder import SearchMetadata, exists, find_search, new_folde
 from automl.storage.storage import Storage
 from automl.storage.working_dir import check_not_temporary
 from automl.tasks import Task, open_task
+from automl.tasks.initial import choose_weights
 from automl.tasks.same_data import check_same, keep_manifest, mend_manifest, read_manifest
 from automl.tracking.process import MlflowProcess
 from automl.tracking.run_spec import search_run_spec
 from automl.tracking.tracker import Tracker
 from automl.trials.interrupt import Stopped
-from search.config import TrialConfig
+from search.config import PUBLISHED, TrialConfig
 from search.record import State
 from search.samplers import check_sampler, load_sampler
 from search.search_scheduler import SearchScheduler
@@ -49,6 +50,7 @@ def run_search(settings: Settings) -> SearchResult:
     """
     begun = time.monotonic()
     check_not_temporary(settings.storage)
+    settings = _with_weights(settings)
     space = settings.load_space()
     _check_sampler(settings, space)
     mark = fingerprint(space)
@@ -57,9 +59,9 @@ def run_search(settings: Settings) -> SearchResult:
     baseline = draw_baseline(space, settings)
     shared.use(None)
     task = open_task(baseline, settings.runtime)  # decodes the data, once and before any trial
-    task.model()  # and shows whether the backbone takes it
     plan = make_plan(settings, baseline, task)
     draws = [settings.adjust(config) for _, config in random_draws(space, 100) if config]
+    _check_models([baseline, *draws], settings)
     check_limits([baseline, *draws], settings)
     manifest = task.manifest(baseline)
     with new_folder(settings, plan, fingerprint=mark, data=manifest.digest) as (folder, metadata):
@@ -123,7 +125,8 @@ def start_or_resume(settings: Settings) -> SearchResult:
         raise InputError("--resume auto needs the --name of the search to resume")
     if not exists(settings.name, settings.storage):
         return run_search(settings)
-    made = find_search(settings.name, settings.storage)[1].settings
+    name, settings = settings.name, _with_weights(settings)
+    made = find_search(name, settings.storage)[1].settings
     scheduling = {key: getattr(settings, key) for key in SCHEDULING_OPTIONS}
     same = replace(
         made, trials=settings.trials, budget=settings.budget, storage=settings.storage, **scheduling
@@ -136,7 +139,7 @@ def start_or_resume(settings: Settings) -> SearchResult:
         )
     trials = None if settings.trials is None else str(settings.trials)
     return resume_search(
-        settings.name, storage=settings.storage, trials=trials, budget=settings.budget, scheduling=scheduling
+        name, storage=settings.storage, trials=trials, budget=settings.budget, scheduling=scheduling
     )
 
 
@@ -231,6 +234,36 @@ def make_plan(settings: Settings, baseline: TrialConfig, task: Task) -> Plan:
         baseline_share=settings.baseline_share,
         guessing=None if chance is None else guessing(chance, task.size("validation")),
     )
+
+
+def _with_weights(settings: Settings) -> Settings:
+    """With the file that the weights are in, and a hash of it."""
+    if settings.weights in (None, PUBLISHED) or settings.weights_digest:
+        return settings
+    assert settings.weights is not None
+    file, digest = choose_weights(settings.weights)
+    return replace(settings, weights=file, weights_digest=digest)
+
+
+def _check_models(configs: Sequence[TrialConfig], settings: Settings) -> None:
+    """Build each backbone that the space draws once, with the weights that it starts from.
+
+    Raises InputError for what cannot be built, cannot take the data, or does not fit the weights.
+    """
+    seen: set[str] = set()
+    for config in configs:
+        bare = config.change(model={"placement": {}}, seed=0).to_json()
+        mark = json.dumps([bare["model"], bare["data"]], sort_keys=True)
+        if mark in seen or (seen and not config.model.weights):
+            continue
+        seen.add(mark)
+        task = open_task(config, settings.runtime)
+        stay_new = task.initialise(task.model())
+        if stay_new and len(seen) == 1:
+            print(
+                f"of {config.model.weights} these are for other labels and start anew: {', '.join(stay_new)}",
+                file=sys.stderr,
+            )
 
 
 def _check_sampler(settings: Settings, space: Space) -> None:

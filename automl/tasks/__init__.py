@@ -3,6 +3,7 @@
 base                     The base class `Task`
 evaluator                From a model's outputs to metrics, over batches and workers
 deployment               What is deployed of a trained model: module, named inputs and outputs
+initial                  The weights that trainings start from: published, of a file, or of a trained trial
 image_classification     Classification of images
 sequence_classification  Classification of sequences of sensor readings
 same_data                Checks whether a search's data have changed since it was made

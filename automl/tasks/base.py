@@ -9,6 +9,7 @@ from typing import Any, ClassVar, Literal
 import numpy as np
 from torch import Tensor, nn
 
+from attention import InputError
 from automl.config.runtime import Runtime
 from automl.data.manifest import Manifest
 from automl.storage.storage import Storage
@@ -59,6 +60,16 @@ class Task(ABC):
     @abstractmethod
     def model(self) -> nn.Module:
         """A new model with the configuration's placement and seed, on the device."""
+
+    def initialise(self, model: nn.Module) -> list[str]:
+        """Put the weights that the configuration names, if any, into a new model.
+
+        Returns the names of those that stay new, since the others are for other labels. Raises InputError
+        where they cannot be had or do not fit.
+        """
+        if self.config.model.weights:
+            raise InputError(f"task {self.config.task} starts from new weights; leave out the others")
+        return []
 
     @abstractmethod
     def steps(self) -> int:

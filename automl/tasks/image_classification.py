@@ -1,6 +1,8 @@
-"""Image classification: cross-entropy with label smoothing and mixup, scored by accuracy."""
+"""Image classification: cross-entropy with label smoothing, mixup and CutMix, scored by accuracy."""
 
+import json
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
 from functools import lru_cache
 from pathlib import Path
 from typing import Any
@@ -24,14 +26,17 @@ from automl.data.images import (
 from automl.data.images.augment import centre_crop, cut, draw_boxes, normalise
 from automl.data.images.decode import cache_side, decode
 from automl.data.images.feed import Feed
+from automl.data.images.policy import colours_and_shapes, cutmix, erasing
 from automl.data.manifest import Manifest
 from automl.storage.storage import Storage
 from automl.tasks.base import Part, Split, Task
 from automl.tasks.deployment import Deployment, spread
 from automl.tasks.evaluator import ClassificationEvaluator
-from backbones import insert
-from search.config import TASK_CONFIGS, ImageData, ImageTraining, TrialConfig
+from automl.tasks.initial import initialise
+from backbones import IMAGENET, Normalisation, Site, find, insert, sites
+from search.config import TASK_CONFIGS, ImageData, ImageTraining, Model, TrialConfig
 from search.metric import ACCURACY
+from search.serialise import to_json
 
 LABELLED = 64  # raw images in a batch of `labelled_inputs`
 
@@ -80,6 +85,18 @@ def feed(data: ImageData, split: Split, device: torch.device, memory_fraction: f
     return there[split]
 
 
+_SITES: dict[str, Sequence[Site]] = {}
+
+
+def sites_of(chosen: Model, size: int) -> Sequence[Site]:
+    """The sites of a backbone for images of `size` pixels, found once in a process."""
+    key = json.dumps([to_json(chosen), size], sort_keys=True)
+    if key not in _SITES:
+        with torch.random.fork_rng(devices=[]):
+            _SITES[key] = sites(chosen.build(classes=2, size=size), torch.empty(2, 3, size, size))
+    return _SITES[key]
+
+
 class ImageClassification(Task):
     """Classes of images, by the primary metric `accuracy`. Also reports the cross-entropy `loss`."""
 
@@ -107,6 +124,7 @@ class ImageClassification(Task):
                 f"{runtime.workers} workers"
             )
         self.photographs = SOURCES[config.data.source].flip
+        self.normalisation = find(config.model.backbone).normalisation
 
     def size(self, split: Split) -> int:
         return len(images(self.data, split))
@@ -130,15 +148,19 @@ class ImageClassification(Task):
         torch.manual_seed(config.seed)
         chosen, size = config.model, self.data.size
         model = chosen.build(classes=len(self.labels), size=size)
-        example = torch.empty(2, 3, size, size)
-        model = insert(model, config.model.placement, example).to(self.runtime.device)
+        known = sites_of(replace(chosen, placement={}), size) if chosen.placement else None
+        model = insert(model, chosen.placement, known=known).to(self.runtime.device)
         return model.to(memory_format=torch.channels_last)
+
+    def initialise(self, model: nn.Module) -> list[str]:
+        chosen = self.config.model
+        return initialise(model, chosen, classes=len(self.labels), size=self.data.size)
 
     def steps(self) -> int:
         return len(self.train) // self.training.batch_size
 
     def batches(self, epoch: int) -> Iterator[tuple[Tensor, ...]]:
-        """`(x, y)`, or with mixup `(x, y, z, weight)`: mixed images, both labels, the first one's share.
+        """`(x, y)`, or where images are mixed `(x, y, z, weight)`: these, both labels, the first one's share.
 
         All numbers are drawn for the global batch, by every worker alike; each then makes its own rows.
         """
@@ -156,20 +178,40 @@ class ImageClassification(Task):
         mine = runtime.shard(torch.arange(batch))
         rows = mine.expand(steps, -1)  # what this worker looks at in each batch
         mix: tuple[Tensor, ...] = ()
-        if training.mixup > 0:
-            draws = [draw_mixup(batch, training.mixup, generator) for _ in range(steps)]
+        boxed = [False] * steps  # batches that CutMix mixes
+        if training.mixup > 0 or training.cutmix > 0:
+            if training.cutmix > 0:
+                boxed = (torch.rand(steps, generator=generator) < (0.5 if training.mixup > 0 else 1)).tolist()
+            draws = [
+                draw_mixup(batch, training.cutmix if box else training.mixup, generator) for box in boxed
+            ]
             other, share = (torch.stack(part)[:, mine] for part in zip(*draws, strict=True))
             if runtime.workers > 1:  # the other image may be another worker's
                 rows = torch.cat([rows, other], dim=1)
                 other = torch.arange(len(mine), 2 * len(mine)).expand(steps, -1)
             mix = other.to(runtime.device), share.to(runtime.device)
+            if any(boxed):
+                mix += (torch.rand(steps, batch, 2, generator=generator)[:, mine].to(runtime.device),)
+        seeds = None
+        if training.policy != "none" or training.erasing > 0:
+            drawn = torch.randint(2**31, (steps, batch), generator=generator)
+            seeds = drawn[torch.arange(steps)[:, None], rows]  # what an image becomes, whoever looks at it
         picked = order.view(steps, batch).gather(1, rows)  # (steps, rows)
         labels = self.train.labels[picked].to(runtime.device)
         boxes = boxes.view(steps, batch, 4)[torch.arange(steps)[:, None], rows].to(runtime.device)
         source = feed(self.data, "train", runtime.device, runtime.memory_fraction)
         for i, raw in enumerate(source(picked.unbind())):
-            x, y = cut(raw, boxes[i], self.data.size), labels[i]
-            yield mixup(x, y, *(part[i] for part in mix)) if mix else (x, y)
+            if seeds is not None and training.policy != "none":
+                raw = colours_and_shapes(training.policy)(raw, seeds[i])
+            x, y = cut(raw, boxes[i], self.data.size, self.normalisation), labels[i]
+            if seeds is not None and training.erasing > 0:
+                x = erasing(training.erasing)(x, seeds[i])
+            if not mix:
+                yield x, y
+            elif boxed[i]:
+                yield cutmix(x, y, *(part[i] for part in mix))
+            else:
+                yield mixup(x, y, mix[0][i], mix[1][i])
 
     def example(self, count: int) -> Tensor:
         side = self.data.size
@@ -194,7 +236,7 @@ class ImageClassification(Task):
         for index, raw in zip(order, source(order), strict=True):
             x = centre_crop(raw, data.aspect[index], self.data.size)
             labels = data.labels[index].to(runtime.device, non_blocking=True)
-            yield Part(index, normalise(x), labels)
+            yield Part(index, normalise(x, self.normalisation), labels)
 
     def evaluator(self, split: Split) -> ClassificationEvaluator:
         return ClassificationEvaluator(self.size(split), self.runtime.device)
@@ -209,7 +251,7 @@ class ImageClassification(Task):
         size = self.data.size
         example = torch.zeros(2, size, size, 3, dtype=torch.uint8, device=self.runtime.device)
         return Deployment(
-            module=Probabilities(model),
+            module=Probabilities(model, self.normalisation),
             inputs={"images": example},
             outputs=["probabilities"],
             labels=self.labels,
@@ -253,12 +295,12 @@ class ImageClassification(Task):
 class Probabilities(nn.Module):
     """Normalisation, the classifier and softmax in one graph, so that a user cannot get them wrong."""
 
-    def __init__(self, classifier: nn.Module) -> None:
+    def __init__(self, classifier: nn.Module, normalisation: Normalisation = IMAGENET) -> None:
         super().__init__()
-        self.classifier = classifier
+        self.classifier, self.normalisation = classifier, normalisation
 
     def forward(self, images: Tensor) -> Tensor:
-        probabilities: Tensor = self.classifier(normalise(images)).softmax(dim=1)
+        probabilities: Tensor = self.classifier(normalise(images, self.normalisation)).softmax(dim=1)
         return probabilities
 
 

@@ -29,6 +29,7 @@ from automl.storage.storage import Storage
 from automl.tasks.base import Inputs, Part, Split, Task
 from automl.tasks.deployment import Deployment, spread
 from automl.tasks.evaluator import ClassificationEvaluator
+from automl.tasks.initial import initialise
 from backbones import call, insert
 from search.config import TASK_CONFIGS, ClassificationTraining, SequenceData, TrialConfig
 from search.metric import ACCURACY
@@ -130,6 +131,9 @@ class SequenceClassification(Task):
         channels = len(self.train.channels)
         model = chosen.build(classes=len(self.labels), in_channels=channels)
         return insert(model, chosen.placement, self._inputs(2, "cpu")).to(self.runtime.device)
+
+    def initialise(self, model: nn.Module) -> list[str]:
+        return initialise(model, self.config.model, classes=len(self.labels))
 
     def steps(self) -> int:
         return len(self.train) // self.batch_size

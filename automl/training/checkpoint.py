@@ -20,6 +20,7 @@ _CONTENT = {
     "profile": dict,
     "epoch": int,
     "model": dict,
+    "average": dict,
     "optimizer": dict,
     "scaler": dict,
     "generators": dict,
@@ -45,6 +46,7 @@ def save(
         "profile": dict(profile or {}),
         "epoch": state.epoch,
         "model": state.model.state_dict(),
+        "average": {} if state.average is None else state.average.model.state_dict(),
         "optimizer": state.optimizer.state_dict(),
         "scaler": state.scaler.state_dict(),
         "generators": _generators(),
@@ -83,6 +85,8 @@ def read(folder: Storage, device: torch.device) -> dict[str, Any]:
 def restore(state: TrainingState, content: dict[str, Any]) -> None:
     """Put what `read` returned into a newly started training of the same configuration."""
     state.model.load_state_dict(content["model"])
+    if state.average is not None:
+        state.average.model.load_state_dict(content["average"])
     state.optimizer.load_state_dict(content["optimizer"])
     state.scaler.load_state_dict(content["scaler"])
     # Data and augmentation depend on the seed and the epoch alone; dropout and its like draw from these.
@@ -90,6 +94,12 @@ def restore(state: TrainingState, content: dict[str, Any]) -> None:
     if "cuda" in content["generators"] and torch.cuda.is_available():
         torch.cuda.set_rng_state(content["generators"]["cuda"].cpu())
     state.epoch = content["epoch"]
+
+
+def trained(content: Mapping[str, Any]) -> Mapping[str, Tensor]:
+    """The weights that were scored: the average's, where there is one."""
+    found: Mapping[str, Tensor] = content["average"] or content["model"]
+    return found
 
 
 def _size(content: object) -> int:

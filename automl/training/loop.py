@@ -14,6 +14,7 @@ import torch
 from torch import Tensor, nn
 
 from automl.tasks.base import Split, Task
+from automl.training.average import Average
 from automl.training.clock import processor_time
 from automl.training.optimiser import build_optimizer, learning_rate
 from automl.training.step import Step, make_step
@@ -31,22 +32,36 @@ class TrainingState:
     """A training between two epochs.
 
     scaler: keeps float16 gradients in range; it does nothing in other precisions.
+    average: of the weights, where the configuration asks for one.
     """
 
     model: nn.Module
     optimizer: torch.optim.Optimizer
     scaler: torch.amp.GradScaler
     epoch: int = 0
+    average: Average | None = None
+
+    @property
+    def scored(self) -> nn.Module:
+        """The model that is scored and kept: the average, where there is one."""
+        return self.model if self.average is None else self.average.model
 
 
 def start(task: Task, model: nn.Module | None = None) -> TrainingState:
-    """A new training of the task's model. model: that one, where it has been made."""
+    """A new training of the task's model, from the weights that its configuration names.
+
+    model: that one, where it has been made, with the weights that it has.
+    """
     runtime = task.runtime
-    model = model or task.model()
+    if model is None:
+        model = task.model()
+        task.initialise(model)
     if runtime.workers > 1:
         synchronise(model)
     scaler = torch.amp.GradScaler(runtime.device.type, enabled=runtime.dtype == torch.float16)
-    return TrainingState(model, build_optimizer(model, task.config.training), scaler)
+    training = task.config.training
+    average = Average(model, training.average) if training.average else None
+    return TrainingState(model, build_optimizer(model, training), scaler, average=average)
 
 
 def fit(
@@ -72,8 +87,8 @@ def fit(
     while (done := state.epoch * task.steps()) < total:
         begun, worked = time.perf_counter(), processor_time()
         losses = train_epoch(task, state, step, total)
-        scores = evaluate(task, state.model)
-        learned = {f"gate.{site}": gate for site, gate in gates(state.model).items()}
+        scores = evaluate(task, state.scored)
+        learned = {f"gate.{site}": gate for site, gate in gates(state.scored).items()}
         # The one synchronisation of the epoch.
         parts = [value.float().view(1) for value in (*scores.values(), *learned.values())]
         numbers = torch.cat([losses, *parts]).tolist()
@@ -119,6 +134,8 @@ def train_epoch(task: Task, state: TrainingState, step: Step, total: int) -> Ten
     state.model.train()
     for i, batch in enumerate(islice(task.batches(state.epoch), len(losses))):
         losses[i] = step(batch, rate_at(task, done + i, total))
+        if state.average is not None:
+            state.average.update(state.model, done + i + 1)
     return task.runtime.total(losses) / task.runtime.workers
 
 

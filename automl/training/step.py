@@ -86,6 +86,9 @@ class Step:
         with self.task.runtime.autocast():
             loss = self.task.loss(self.forward, batch)
         self.scaler.scale(loss).backward()
+        if clip := self.task.config.training.clip:
+            self.scaler.unscale_(self.optimizer)
+            nn.utils.clip_grad_norm_(self.forward.parameters(), clip)
         self.scaler.step(self.optimizer)
         self.scaler.update()
         self.optimizer.zero_grad(set_to_none=True)
@@ -158,6 +161,7 @@ class GraphedStep(Step):
 
 
 def _set(group: dict[str, Any], rate: float) -> None:
+    rate *= group.get("lr_scale", 1.0)
     if isinstance(group["lr"], Tensor):
         group["lr"].fill_(rate)
     else:

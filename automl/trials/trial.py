@@ -137,7 +137,7 @@ def reports(config: Mapping[str, Any], runtime: Runtime) -> Iterator[Report]:
             if config["test"] and _spent(history, trial):
                 counts = task.metric.noise == "binomial"
                 right = torch.zeros(task.size("test"), device=runtime.device) if counts else None
-                scores = evaluate(task, state.model, "test", right)
+                scores = evaluate(task, state.scored, "test", right)
                 history[-1] |= {f"test_{name}": float(value) for name, value in scores.items()}
                 if right is not None:
                     right = runtime.total(right)  # each worker has its own inputs

@@ -1,11 +1,16 @@
-"""Multiply-adds against formulas by hand."""
+"""Multiply-adds against formulas by hand, and against fvcore's."""
+
+import math
+from typing import Any
 
 import pytest
 import torch
+from fvcore.nn import FlopCountAnalysis
 from torch import Tensor, nn
 from torch.nn.utils.rnn import pack_sequence
 
-from backbones import build
+from attention import ATTENTIONS, Spec
+from backbones import build, insert, sites
 from backbones.macs import count_macs
 
 B, T, C, H = 2, 5, 3, 4
@@ -66,3 +71,55 @@ def test_leaves_no_hooks() -> None:
     count_macs(layer, torch.zeros(T, B, C))
     assert not layer._forward_hooks
     assert not layer._forward_pre_hooks
+
+
+MODELS = {
+    "xresnet18": 64,
+    "vit": 64,
+    "torchvision:resnet18": 64,
+    "timm:test_vit": 160,
+    **dict.fromkeys(
+        [
+            *("torchvision:resnet50", "torchvision:resnext50_32x4d", "torchvision:densenet121"),
+            *("torchvision:mobilenet_v2", "torchvision:efficientnet_b0", "torchvision:regnet_y_400mf"),
+            *("torchvision:convnext_tiny", "torchvision:swin_t", "timm:convnext_atto", "timm:resnest14d"),
+            *("timm:edgenext_xx_small", "timm:poolformerv2_s12", "timm:mobilevit_xxs", "timm:skresnet18"),
+            *("timm:dla46x_c", "timm:ghostnet_050"),
+        ],
+        64,
+    ),
+    "torchvision:vit_b_32": 224,
+    "timm:deit_tiny_patch16_224": 224,
+}
+QUICK = 4  # of them, which are always counted
+PRODUCTS = ("conv", "linear", "matmul", "addmm", "bmm", "baddbmm", "einsum", "scaled_dot_product_attention")
+
+
+def attention_product(inputs: list[Any], outputs: list[Any]) -> int:
+    """Of (..., N, C) queries, keys and values: of the weights, and of what they weigh."""
+    query, key, value = (tensor.type().sizes() for tensor in inputs[:3])
+    return math.prod(query[:-1]) * key[-2] * (query[-1] + value[-1])
+
+
+@pytest.mark.parametrize("placed", [False, True], ids=["plain", "attention"])
+@pytest.mark.parametrize(
+    "name", [pytest.param(n, marks=() if i < QUICK else pytest.mark.long) for i, n in enumerate(MODELS)]
+)
+def test_multiply_adds_are_fvcores_and_parameters_add_up(name: str, placed: bool) -> None:
+    """fvcore also counts the operations of norms and pools, which are no multiply-adds of ours."""
+    size = MODELS[name]
+    example, image = torch.zeros(2, 3, size, size), torch.zeros(1, 3, size, size)
+    model = build(name, classes=10, size=size).eval()
+    parameters = sum(p.numel() for p in model.parameters())
+    if placed:
+        found = [site for site in sites(model, example) if site.positions > 1 and not site.replaces]
+        kinds = ("sagan", "multihead", "decomposed", "conv1x1", "ssa")
+        placement = {site.name: Spec(kind) for site, kind in zip(found[1:], kinds, strict=False)}
+        channels = {site.name: site.channels for site in found}
+        parameters += sum(ATTENTIONS[s.type].cost(channels[n], 1).parameters for n, s in placement.items())
+        insert(model, placement, example)
+    assert sum(p.numel() for p in model.parameters()) == parameters
+    counter = FlopCountAnalysis(model, image).unsupported_ops_warnings(False)
+    counter.set_op_handle("aten::scaled_dot_product_attention", attention_product)
+    theirs = counter.by_operator()
+    assert count_macs(model, image) == pytest.approx(sum(theirs[kind] for kind in PRODUCTS), rel=0.01)

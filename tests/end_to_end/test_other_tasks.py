@@ -44,7 +44,7 @@ def test_a_table_is_searched_confirmed_reported_exported_and_predicted(automl, t
             "--space",
             f"{TABLE}:draw",
             "--trials",
-            3,
+            4,
             "--concurrent",
             1,
             "--name",

@@ -30,6 +30,8 @@ LITERAL = """
       "stage1.block2.branch": {"type": "ssa", "ks": 3, "order": "xxt-first"},
       "stage3.block1": {"type": "decomposed", "key_channels": null, "heads": 2}
     },
+    "weights": "",
+    "weights_digest": "",
     "code": ""
   },
   "training": {
@@ -39,7 +41,13 @@ LITERAL = """
     "learning_rate": 0.1,
     "weight_decay": 0.0005,
     "schedule": "flat-cosine",
+    "layer_decay": 1.0,
+    "clip": 0.0,
+    "average": 0.0,
     "mixup": 0.2,
+    "cutmix": 0.0,
+    "policy": "none",
+    "erasing": 0.0,
     "label_smoothing": 0.0
   },
   "seed": 42
@@ -87,7 +95,10 @@ def test_what_is_left_out_takes_its_default() -> None:
     assert TrialConfig().to_json() == {
         "task": "image-classification",
         "data": {"source": "digits", "path": None, "size": 32, "subset": 1.0},
-        "model": {"backbone": "xresnet18", "options": {}, "placement": {}, "code": ""},
+        "model": {
+            **{"backbone": "xresnet18", "options": {}, "placement": {}},
+            **{"weights": "", "weights_digest": "", "code": ""},
+        },
         "training": {
             "epochs": 5,
             "batch_size": 64,
@@ -95,8 +106,8 @@ def test_what_is_left_out_takes_its_default() -> None:
             "learning_rate": 0.003,
             "weight_decay": 0.01,
             "schedule": "one-cycle",
-            "mixup": 0.0,
-            "label_smoothing": 0.1,
+            **{"layer_decay": 1.0, "clip": 0.0, "average": 0.0},
+            **{"mixup": 0.0, "cutmix": 0.0, "policy": "none", "erasing": 0.0, "label_smoothing": 0.1},
         },
         "seed": 0,
     }
@@ -134,7 +145,13 @@ CONFIGS = st.builds(
         learning_rate=_from(0, 1e3, open=True),
         weight_decay=_from(0, 1e3),
         schedule=st.sampled_from(["one-cycle", "flat-cosine"]),
+        layer_decay=_from(0, 1, open=True),
+        clip=_from(0, 10),
+        average=_from(0, 0.999),
         mixup=_from(0, 10),
+        cutmix=_from(0, 10),
+        policy=st.sampled_from(["none", "trivial", "rand"]),
+        erasing=_from(0, 1),
         label_smoothing=_from(0, 0.999),
     ),
     seed=st.integers(0, 2**32 - 1),
@@ -210,12 +227,19 @@ PROBLEMS: list[tuple[Any, str]] = [
     ({"training": {"optimizer": ["sgd"]}}, "training.optimizer must be one of adamw, sgd; got ['sgd']"),
     (
         {"training": {"schedule": "cosine"}},
-        "training.schedule must be one of one-cycle, flat-cosine, step-6, ",
+        "training.schedule must be one of one-cycle, flat-cosine, warmup-cosine, step-6, ",
     ),
     ({"training": {"learning_rate": 0}}, "training.learning_rate must be above 0; got 0.0"),
     ({"training": {"learning_rate": float("inf")}}, "training.learning_rate must be above 0; got inf"),
     ({"training": {"weight_decay": -1}}, "training.weight_decay must be 0 or more; got -1.0"),
     ({"training": {"mixup": -0.1}}, "training.mixup must be 0 or more; got -0.1"),
+    ({"training": {"cutmix": -0.1}}, "training.cutmix must be 0 or more; got -0.1"),
+    ({"training": {"erasing": 1.5}}, "training.erasing must lie between 0 and 1; got 1.5"),
+    ({"training": {"policy": "fast"}}, "training.policy must be one of none, trivial, rand; got 'fast'"),
+    ({"training": {"layer_decay": 0}}, "training.layer_decay must be above 0 and at most 1; got 0"),
+    ({"training": {"clip": -1}}, "training.clip must be 0 or more; got -1"),
+    ({"training": {"average": 1}}, "training.average must be at least 0 and below 1; got 1"),
+    ({"model": {"weights": "default"}}, "none published for backbone 'xresnet18'"),
     (
         {"training": {"label_smoothing": 1}},
         "training.label_smoothing must be at least 0 and below 1; got 1.0",

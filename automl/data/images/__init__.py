@@ -7,6 +7,7 @@ cache    A decoded split, as an Arrow file that every process maps into memory
 dataset  A split as the training loop reads it; splits, subsets and manifests
 feed     Batches on the device: resident where they fit, prefetched where not
 augment  Random crops and flips of whole batches, on the device
+policy   torchvision's policies, erasing and CutMix on whole batches, on the device
 """
 
 from automl.data.images.dataset import (

@@ -11,16 +11,16 @@ import torch
 import torch.nn.functional as F
 from torch import Generator, Tensor
 
-# Of ImageNet, which Imagenette and Imagewoof are parts of; used for every source, since a fixed shift and
-# scale is all that is asked of them.
-MEAN = (0.485, 0.456, 0.406)
-STD = (0.229, 0.224, 0.225)
+from backbones import IMAGENET, Normalisation
 
 
-def normalise(images: Tensor) -> Tensor:
-    """uint8 `(B, H, W, 3)` -> float32 `(B, 3, H, W)` in channels_last, of about zero mean and unit spread."""
+def normalise(images: Tensor, by: Normalisation = IMAGENET) -> Tensor:
+    """uint8 `(B, H, W, 3)` -> float32 `(B, 3, H, W)` in channels_last, of about zero mean and unit spread.
+
+    by: what the backbone was made for, whatever the images: a fixed shift and scale is all that matters.
+    """
     x = images.permute(0, 3, 1, 2).float()  # a view of channels-last memory
-    mean, std = (torch.tensor(v, device=x.device).view(3, 1, 1) * 255 for v in (MEAN, STD))
+    mean, std = (torch.tensor(v, device=x.device).view(3, 1, 1) * 255 for v in by)
     return (x - mean) / std
 
 
@@ -43,9 +43,9 @@ def draw_boxes(aspect: Tensor, *, scale: float, flip: bool, generator: Generator
     return torch.stack([width, height, x, y], dim=1)
 
 
-def cut(images: Tensor, boxes: Tensor, size: int) -> Tensor:
+def cut(images: Tensor, boxes: Tensor, size: int, by: Normalisation = IMAGENET) -> Tensor:
     """The box of each image, resized and normalised: uint8 `(B, S, S, 3)` -> float32 `(B, 3, size, size)`."""
-    return _resample(normalise(images), boxes, size)
+    return _resample(normalise(images, by), boxes, size)
 
 
 def centre_crop(images: Tensor, aspect: Tensor, size: int) -> Tensor:

@@ -8,7 +8,8 @@ from PIL import Image, ImageDraw
 from torch import Tensor
 
 from automl.data.images import decode
-from automl.data.images.augment import MEAN, STD, centre_crop, cut, draw_boxes, normalise
+from automl.data.images.augment import centre_crop, cut, draw_boxes, normalise
+from backbones import IMAGENET
 
 SIDE = 64
 
@@ -28,7 +29,7 @@ def ramps(count: int) -> Tensor:
 
 
 def bytes_of(normalised: Tensor) -> Tensor:
-    mean, std = (torch.tensor(v).view(3, 1, 1) * 255 for v in (MEAN, STD))
+    mean, std = (torch.tensor(v).view(3, 1, 1) * 255 for v in IMAGENET)
     return normalised * std + mean
 
 
@@ -40,7 +41,7 @@ def crop(images: Tensor, size: int = 8, *, scale: float = 0.35, flip: bool = Fal
 
 def test_normalise_is_the_usual_one_in_channels_last() -> None:
     images = pictures(2)
-    expected = reference.normalize(images.permute(0, 3, 1, 2) / 255, list(MEAN), list(STD))
+    expected = reference.normalize(images.permute(0, 3, 1, 2) / 255, *map(list, IMAGENET))
     normalised = normalise(images)
     torch.testing.assert_close(normalised, expected, rtol=0, atol=1e-5)
     assert normalised.is_contiguous(memory_format=torch.channels_last)

@@ -125,7 +125,7 @@ def quiet(photos: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     place = Storage("searches") / "mine" / "confirm" / "trials" / "0000"
     chosen = Chosen(name="000", checkpoint=place, what="the run that was named", run_id="abc")
     monkeypatch.setattr(export, "choose_run", lambda run: chosen)
-    content = {"config": found(photos)[0].config.to_json(), "model": {}}
+    content = {"config": found(photos)[0].config.to_json(), "model": {}, "average": {}}
     monkeypatch.setattr(export.checkpoint, "read", lambda folder, device: content)
 
 

@@ -22,6 +22,12 @@ CASES: dict[str, dict[str, Any]] = {
         "training": {"epochs": 2, "optimizer": "sgd", "mixup": 0.4, "schedule": "flat-cosine"},
     },
 }
+CASES["all that is drawn"] = {
+    "training": {
+        **{"epochs": 2, "mixup": 0.2, "cutmix": 1.0, "policy": "trivial", "erasing": 0.25},
+        **{"clip": 1.0, "average": 0.9, "schedule": "warmup-cosine"},
+    },
+}
 Weights = dict[str, Tensor]
 
 

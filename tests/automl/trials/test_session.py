@@ -35,7 +35,7 @@ PLACEMENT = {"stage1.block2.branch": Spec("ssa"), "stage2.block1": Spec("sagan")
 CASES: dict[str, dict[str, Any]] = {
     "plain": {"training": SMALL},
     "attention": {"training": SMALL, "model": {"placement": PLACEMENT}},
-    "mixup": {"training": {**SMALL, "mixup": 0.4}},
+    "mixup": {"training": {**SMALL, "mixup": 0.4, "cutmix": 1.0, "policy": "trivial", "erasing": 0.5}},
 }
 
 

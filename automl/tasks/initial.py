@@ -1,0 +1,92 @@
+"""The weights that trainings start from: published ones, a file's, or those of a trial."""
+
+import hashlib
+import io
+from collections.abc import Mapping
+from functools import lru_cache
+from typing import Any
+
+import safetensors.torch
+import torch
+from torch import Tensor, nn
+
+from attention import InputError
+from automl.storage.storage import Storage
+from backbones import published_weights
+from backbones.weights import load
+from search.config import PUBLISHED, Model
+from search.record import CHECKPOINT_FILE
+
+FILES = (CHECKPOINT_FILE, "model.safetensors")  # in the folders of trials and of exports
+
+
+def initialise(model: nn.Module, chosen: Model, *, classes: int, size: int | None = None) -> list[str]:
+    """Put the weights that `chosen` names, if any, into `model`, which has no attention yet.
+
+    Returns the keys that stay new, since those weights are for other labels. Raises InputError for weights
+    that cannot be had or do not fit, or have changed since they were chosen.
+    """
+    if not chosen.weights:
+        return []
+    if chosen.weights == PUBLISHED:
+        weights = _published(chosen.backbone, classes, size, tuple(sorted(chosen.options.items())))
+        return load(model, weights, classes=classes, source=f"published for {chosen.backbone}")
+    weights, digest = _read(chosen.weights)
+    if chosen.weights_digest and digest != chosen.weights_digest:
+        raise InputError(
+            f"the weights {chosen.weights} have changed since they were chosen; restore them or start anew"
+        )
+    return load(model, weights, classes=classes, source=chosen.weights)
+
+
+@lru_cache(maxsize=1)  # all trials of a process start from the same
+def _published(
+    backbone: str, classes: int, size: int | None, options: tuple[tuple[str, Any], ...]
+) -> Mapping[str, Tensor]:
+    return published_weights(backbone, classes=classes, size=size, **dict(options))
+
+
+def choose_weights(given: str) -> tuple[str, str]:
+    """The address of the file that `given` stands for, and a hash of it.
+
+    given: a file, or the folder of a trial or of an export; a path or an address.
+    Raises InputError when there is no such file, or it holds no weights.
+    """
+    folder = Storage(given)
+    name = next((name for name in FILES if folder.exists(name)), None)
+    file = str(folder) if name is None else f"{folder}/{name}"
+    return file, _read(file)[1]
+
+
+@lru_cache(maxsize=1)
+def _read(address: str) -> tuple[Mapping[str, Tensor], str]:
+    """The weights in a file, and a hash of it. Nothing in it is executed."""
+    folder, _, name = address.rpartition("/")
+    try:
+        content = Storage(folder or "/").read(name)
+    except (FileNotFoundError, IsADirectoryError):
+        raise InputError(
+            f"there are no weights {address}; name a file, the folder of a trial or export, or the ID of a "
+            f"run. On a cluster every node must be able to read it"
+        ) from None
+    try:
+        return _parse(name, content), hashlib.sha256(content).hexdigest()[:32]
+    except Exception as error:  # a damaged file makes unpickling raise errors of every kind
+        reason = str(error).strip().splitlines()[0] if str(error).strip() else type(error).__name__
+        raise InputError(
+            f"{address} cannot be read as weights; it must be a state_dict of torch or safetensors ({reason})"
+        ) from error
+
+
+def _parse(name: str, content: bytes) -> Mapping[str, Tensor]:
+    found: Any
+    if name.endswith(".safetensors"):
+        found = safetensors.torch.load(content)
+    else:
+        found = torch.load(io.BytesIO(content), map_location="cpu", weights_only=True)
+    for key in ("average", "model", "state_dict", "model_state_dict"):  # of a checkpoint with more in it
+        if isinstance(found, Mapping) and isinstance(found.get(key), Mapping) and found[key]:
+            found = found[key]
+    if not isinstance(found, Mapping) or not all(isinstance(value, Tensor) for value in found.values()):
+        raise TypeError("it holds no mapping of names to tensors")
+    return found

@@ -1,0 +1,99 @@
+"""Weights for a new model: what of them is the trunk's, and what does not fit."""
+
+from collections.abc import Callable
+
+import pytest
+import torch
+from torch import Tensor, nn
+
+from attention import InputError, Spec
+from backbones import build, insert
+from backbones.weights import load
+
+SMALL = {"embed_dim": 12, "depth": 2, "heads": 3, "patch_size": 4}
+MODELS: dict[str, tuple[Callable[[int], nn.Module], dict[str, Spec]]] = {
+    "xresnet18": (
+        lambda classes: build("xresnet18", classes=classes, width=0.25),
+        {"stage1.block2.branch": Spec("ssa"), "stage2.block1": Spec("sagan")},
+    ),
+    "torchvision:resnet18": (
+        lambda classes: build("torchvision:resnet18", classes=classes),
+        {"stage3.block2": Spec("decomposed")},
+    ),
+    "vit": (
+        lambda classes: build("vit", classes=classes, size=16, pool="mean", **SMALL),
+        {"stage1.block1": Spec("multihead", {"heads": 2})},
+    ),
+}
+every_model = pytest.mark.parametrize(("make", "placement"), MODELS.values(), ids=MODELS)
+IMAGES = torch.randn(2, 3, 16, 16, generator=torch.Generator().manual_seed(0))
+
+
+@every_model
+@torch.no_grad()
+def test_a_trunk_is_whole_with_any_placement(
+    make: Callable[[int], nn.Module], placement: dict[str, Spec]
+) -> None:
+    """Bit for bit, whatever attention either side has."""
+    trained = make(5).eval()
+    for value in trained.state_dict().values():
+        value.add_(0.1 * torch.rand(value.shape)) if value.is_floating_point() else value
+    expected = trained(IMAGES)
+    bare = {key: value.clone() for key, value in trained.state_dict().items()}
+    insert(trained, placement, IMAGES)
+    for weights in (bare, trained.state_dict(), {f"module.{key}": value for key, value in bare.items()}):
+        for places in ({}, placement):
+            model = insert(make(5), places, IMAGES).eval()
+            assert load(model, weights, classes=5, source="mine") == []
+            assert torch.equal(model(IMAGES), expected)
+
+
+@every_model
+def test_a_head_for_other_labels_stays_new(
+    make: Callable[[int], nn.Module], placement: dict[str, Spec]
+) -> None:
+    model, weights = make(7), make(5).state_dict()
+    before = {key: value.clone() for key, value in model.state_dict().items()}
+    stayed = load(model, weights, classes=7, source="mine")
+    assert len(stayed) == 2
+    for key, value in model.state_dict().items():
+        assert torch.equal(value, before[key] if key in stayed else weights[key]), key
+
+
+def test_what_a_mixer_has_replaced_is_left_out() -> None:
+    make, _ = MODELS["vit"]
+    weights = make(5).state_dict()
+    model = insert(make(5), {"stage1.block2.mixer": Spec("decomposed")}, IMAGES)
+    assert load(model, weights, classes=5, source="mine") == []
+    assert torch.equal(model.state_dict()["blocks.1.norm1.weight"], weights["blocks.1.norm1.weight"])
+
+
+def without(weights: dict[str, Tensor], *keys: str) -> dict[str, Tensor]:
+    return {key: value for key, value in weights.items() if key not in keys}
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        (lambda w: without(w, "conv1.weight"), r"they lack conv1\.weight\. Take"),
+        (lambda w: {**w, "neck.weight": torch.zeros(3)}, r"the model lacks neck\.weight"),
+        (
+            lambda w: {**w, "conv1.weight": torch.zeros(64, 1, 7, 7)},
+            r"conv1\.weight is \(64, 1, 7, 7\) there and",
+        ),
+        (lambda w: {}, r"they lack .* and \d+ more"),
+    ],
+)
+def test_what_does_not_fit_is_named(
+    change: Callable[[dict[str, Tensor]], dict[str, Tensor]], message: str
+) -> None:
+    model = build("torchvision:resnet18", classes=5)
+    before = {key: value.clone() for key, value in model.state_dict().items()}
+    with pytest.raises(InputError, match=f"the weights mine do not fit ResNet: .*{message}"):
+        load(
+            model,
+            change(dict(build("torchvision:resnet18", classes=5).state_dict())),
+            classes=5,
+            source="mine",
+        )
+    assert all(torch.equal(value, before[key]) for key, value in model.state_dict().items())
