@@ -5,7 +5,8 @@ all are named here.
 
 Each model gets a gated 1x1 convolution, the cheapest module, at its first, middle and last site. Columns:
 
-sites     how many sites were found, each by one name, each a submodule that runs once
+sites     how many sites were found, each by one name, each a submodule that runs once; those at which a
+          module takes the place of another one are counted, and left as they are
 identity  the model's output is bit for bit what it was
 gradient  every gate is pulled at
 state     the weights load into a model that is built anew from the configuration's JSON, with equal outputs
@@ -238,8 +239,9 @@ class Checks:
             "finding the sites has changed the model"
         )
         self.row.sites, self.row.where = len(found), " ".join(site.name for site in (found[0], found[-1]))
-        assert len({site.path for site in found}) == len(found), "a place has two names"
-        self.chosen = choose([site for site in found if site.positions > 1])
+        stays = [site for site in found if not site.replaces]
+        assert len({site.path for site in stays}) == len(stays), "a place has two names"
+        self.chosen = choose([site for site in stays if site.positions > 1])
 
     def identity(self) -> None:
         with torch.no_grad():

@@ -20,8 +20,15 @@ def train(
     ] = None,
     size: Annotated[int, typer.Option(help="Side of the images in pixels.")] = 128,
     subset: Annotated[float, typer.Option(help="Stratified fraction of the images.")] = 1.0,
-    backbone: Annotated[str, typer.Option(help="xresnet18, 34, 50, 101 or 152.")] = "xresnet18",
-    width: Annotated[float, typer.Option(help="Multiplies the channels of the stages.")] = 1.0,
+    backbone: Annotated[
+        str, typer.Option(help="xresnet18, torchvision:NAME, timm:NAME, file.py:Net or module:Net.")
+    ] = "xresnet18",
+    width: Annotated[
+        float | None, typer.Option(help="Multiplies the channels of an xresnet's stages.", show_default="1")
+    ] = None,
+    weights: Annotated[
+        str, typer.Option(help="To start from: default for published ones, or a file.", show_default="new")
+    ] = "",
     attention: Annotated[str | None, typer.Option(help=f"{', '.join(ATTENTIONS)}.")] = None,
     symmetric: Annotated[bool, typer.Option("--symmetric", help="ssa-sym instead of ssa.")] = False,
     where: Annotated[
@@ -33,7 +40,7 @@ def train(
     learning_rate: Annotated[float, typer.Option("--learning-rate", "--lr")] = 3e-3,
     weight_decay: float = 1e-2,
     optimizer: Annotated[str, typer.Option(help="adamw or sgd.")] = "adamw",
-    schedule: Annotated[str, typer.Option(help="one-cycle or flat-cosine.")] = "one-cycle",
+    schedule: Annotated[str, typer.Option(help="one-cycle, flat-cosine or warmup-cosine.")] = "one-cycle",
     mixup: Annotated[float, typer.Option(help="Alpha of mixup; 0 is off.")] = 0.0,
     label_smoothing: float = 0.1,
     seed: int = 0,
@@ -60,7 +67,11 @@ def train(
                 "size": size,
                 "subset": subset,
             },
-            "model": {"backbone": backbone, "options": {"width": width}},
+            "model": {
+                "backbone": backbone,
+                "options": {} if width is None else {"width": width},
+                **_chosen(weights),
+            },
             "training": {
                 "epochs": epochs,
                 "batch_size": batch_size,
@@ -92,6 +103,16 @@ def train(
         result = run_train(config, runtime=runtime, log=log, storage=storage, tell=_print_epoch)
         print(f"checkpoint {result.checkpoint}")
         print(f"next       automl export --run {result.run_id} --out exports/{result.checkpoint.parent.name}")
+
+
+def _chosen(weights: str) -> dict[str, str]:
+    from automl.tasks.initial import choose_weights
+    from search.config import PUBLISHED
+
+    if weights in ("", PUBLISHED):
+        return {"weights": weights}
+    file, digest = choose_weights(weights)
+    return {"weights": file, "weights_digest": digest}
 
 
 def _option(text: str) -> tuple[str, int | str]:

@@ -35,10 +35,17 @@ class TrainResult:
 
 
 def default_site(config: TrialConfig) -> str:
-    """Where SimpleSelfAttention puts its module: the last branch of the first stage."""
+    """Where SimpleSelfAttention puts its module: the last branch of the first stage.
+
+    Raises InputError for a model without one.
+    """
     task = open_task(config, Runtime(device=torch.device("cpu")))
     found = sites(task.model(), task.example(2))
-    return [site.name for site in found if site.name.startswith("stage1.") and "branch" in site.name][-1]
+    names = [site.name for site in found if site.name.startswith("stage1.") and "branch" in site.name]
+    if not names:
+        there = ", ".join(site.name for site in found)
+        raise InputError(f"{config.model.backbone} has no branch in its first stage; name a site: {there}")
+    return names[-1]
 
 
 def place(config: TrialConfig, spec: Spec, where: str | None = None) -> TrialConfig:

@@ -24,6 +24,9 @@ MODELS: dict[str, Callable[[], nn.Module]] = {
     "post-activation": Net,
     "pre-activation": lambda: Net(PreActivation),
     "vision transformer": vit,
+    "vit": lambda: build(
+        "vit", classes=5, size=32, embed_dim=24, depth=2, heads=3, patch_size=8, pool="mean"
+    ),
     "swin transformer": swin,
     "mixer": Mixer,
 }

@@ -8,55 +8,39 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from own_model import make_photographs
 from PIL import Image
 
 AUTOML = Path(sys.executable).parent / "automl"
 
-NET = """
-from torch import nn
-from layers import Block
-
-
-class Net(nn.Module):
-    def __init__(self, classes: int, width: int = 8) -> None:
-        super().__init__()
-        self.stem = nn.Conv2d(3, width, 3, 2, 1)
-        self.blocks = nn.Sequential(Block(width), Block(width))
-        self.head = nn.Linear(width, classes)
-
-    def forward(self, x):
-        return self.head(self.blocks(self.stem(x)).mean((2, 3)))
-"""
-
-LAYERS = """
-from torch import nn
-
-
-class Block(nn.Module):
-    def __init__(self, width: int) -> None:
-        super().__init__()
-        self.body = nn.Sequential(nn.Conv2d(width, width, 3, 1, 1), nn.BatchNorm2d(width), nn.ReLU())
-
-    def forward(self, x):
-        return x + self.body(x)
-"""
-
 
 @pytest.fixture
 def folder(tmp_path):
-    """Photographs of two classes, bright above and bright below; and a model of two files."""
-    draw = np.random.default_rng(0)
-    for part, count in (("train", 48), ("val", 16)):
-        for kind, rows in (("above", slice(0, 20)), ("below", slice(20, 40))):
-            (tmp_path / "photos" / part / kind).mkdir(parents=True)
-            for i in range(count):
-                pixels = draw.integers(0, 100, (40, 40, 3), dtype=np.uint8)
-                pixels[rows] += 100
-                Image.fromarray(pixels).save(tmp_path / "photos" / part / kind / f"{i}.png")
-    (tmp_path / "models").mkdir()
-    (tmp_path / "models" / "mine.py").write_text(NET)
-    (tmp_path / "models" / "layers.py").write_text(LAYERS)
+    make_photographs(tmp_path)
     return tmp_path
+
+
+@pytest.fixture
+def automl(tmp_path):
+    """Runs the installed script in the test's folder; its output."""
+
+    def run(*arguments):
+        done = subprocess.run(
+            [AUTOML, *map(str, arguments)],
+            cwd=tmp_path,
+            env={**os.environ, "MLFLOW_TRACKING_URI": f"sqlite:///{tmp_path / 'mlflow.db'}"},
+            capture_output=True,
+            text=True,
+            timeout=500,
+        )
+        assert done.returncode == 0, done.stderr
+        return done.stdout
+
+    return run
+
+
+def last(output):
+    return json.loads(output.strip().splitlines()[-1])
 
 
 @pytest.mark.parametrize(
@@ -67,22 +51,7 @@ def folder(tmp_path):
         pytest.param("timm:convnext_atto", marks=pytest.mark.long),
     ],
 )
-def test_is_searched_confirmed_reported_exported_and_predicts(folder, backbone):
-    def automl(*arguments):
-        done = subprocess.run(
-            [AUTOML, *map(str, arguments)],
-            cwd=folder,
-            env={**os.environ, "MLFLOW_TRACKING_URI": f"sqlite:///{folder / 'mlflow.db'}"},
-            capture_output=True,
-            text=True,
-            timeout=500,
-        )
-        assert done.returncode == 0, done.stderr
-        return done.stdout
-
-    def last(output):
-        return json.loads(output.strip().splitlines()[-1])
-
+def test_is_searched_confirmed_reported_exported_and_predicts(automl, folder, backbone):
     found = last(
         automl(
             "search", "--space", "folder", "--data", "photos", "--backbone", backbone, "--size", 32,
@@ -102,3 +71,43 @@ def test_is_searched_confirmed_reported_exported_and_predicts(folder, backbone):
     automl("export", "--best", "--out", "out")
     (prediction,) = last(automl("predict", "out", "photos/val/above/0.png", "--json"))
     assert set(prediction["probabilities"]) == {"above", "below"}
+
+
+@pytest.fixture
+def faces(tmp_path):
+    """Of one folder a person, greyscale."""
+    draw = np.random.default_rng(0)
+    for person in range(6):
+        (tmp_path / "faces" / f"s{person}").mkdir(parents=True)
+        face = np.kron(draw.integers(0, 255, (14, 12)), np.ones((8, 8)))
+        for i in range(14):
+            pixels = (face + draw.normal(0, 20, face.shape)).clip(0, 255).astype(np.uint8)
+            Image.fromarray(pixels).save(tmp_path / "faces" / f"s{person}" / f"{i}.pgm")
+    return tmp_path / "faces"
+
+
+@pytest.mark.long
+@pytest.mark.parametrize(
+    ("space", "size"), [("faces", 48), ("vit", 48), ("deit", 48), ("resnet50-da", 64), ("resnext101-da", 64)]
+)
+def test_built_in_spaces_of_transformers_and_resnets(automl, faces, space, size):
+    options = ["--space", space, "--data", "faces", "--size", size, "--trials", 3, "--epochs", 1]
+    found = last(automl("search", *options, "--json"))
+    assert (found["trials"], found["errors"]) == (3, 0)
+    automl("export", "--best", "--out", "out")
+    (prediction,) = last(automl("predict", "out", faces / "s1" / "0.pgm", "--json"))
+    assert set(prediction["probabilities"]) == {f"s{i}" for i in range(6)}
+
+
+@pytest.mark.long
+def test_placements_on_a_trunk_that_was_trained(automl, folder):
+    """With eight of them; the first trial begins where the trunk ended."""
+    common = ["--space", "folder", "--data", "photos", "--backbone", "models/mine.py:Net", "--size", 32]
+    first = last(automl("search", *common, "--trials", 1, "--epochs", 3, "--name", "trunk", "--json"))
+    trunk = ["--init-from", first["best"]["run_id"], "--epochs", 1]
+    found = last(automl("search", *common, *trunk, "--trials", 8, "--name", "placed", "--json"))
+    assert (found["trials"], found["errors"]) == (8, 0)
+    weights = found["best"]["config"]["model"]["weights"]
+    assert weights.endswith(f"trunk/trials/{first['best']['number']:04d}/checkpoint.pt")
+    automl("confirm", "--search", "placed", "--top", 1, "--seeds", 2)
+    automl("export", "--best", "--search", "placed", "--out", "out")

@@ -20,6 +20,7 @@ import pytest
 import ray
 import requests
 from optuna.trial import TrialState
+from own_model import make_photographs
 from sockets import open_to_others
 
 from search.study import open_study
@@ -209,6 +210,29 @@ def test_a_search_ends_well_where_the_package_is_installed(installed: Cluster) -
         assert "accuracy" in child.data.metrics
         assert "learning_rate" in child.data.params
     assert not list(installed.elsewhere.iterdir())
+
+
+@pytest.mark.long
+def test_a_model_of_ones_own_goes_along(installed: Cluster, tmp_path: Path) -> None:
+    """Its two files are in the folder that is sent, and are sent on to the trials."""
+    make_photographs(tmp_path)
+    shared = installed.folder / "own"
+    kept = f"--storage {shared}"
+    options = f"--data {tmp_path / 'photos'} --size 32 --trials 4 --epochs 2 --name own {kept}"
+    commands = [
+        f"python -m automl.search --space folder --backbone mine.py:Net {options}",
+        f"automl confirm --search own {kept} --top 1 --seeds 2",
+        f"automl report --search own {kept}",
+        f"automl export --best --search own {kept} --out {shared / 'exported'}",
+    ]
+    store = f"MLFLOW_TRACKING_URI=sqlite:///{shared}/mlflow.db"
+    job = installed.submit(
+        "--working-dir", tmp_path / "models", "--", "env", store, "sh", "-c", f"'{' && '.join(commands)}'"
+    )
+    log, _ = job.communicate(timeout=500)
+    assert job.returncode == 0, log
+    assert (shared / "exported" / "model.onnx").is_file()
+    assert json.loads((shared / "own" / "result.json").read_text())["errors"] == 0
 
 
 @pytest.mark.parametrize(

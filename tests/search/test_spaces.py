@@ -18,7 +18,7 @@ from torch import nn
 
 from attention import ATTENTIONS, InputError
 from backbones import Site, build, insert, sites
-from search import choices
+from search import choices, vit_spaces
 from search.config import Model, TrialConfig
 from search.spaces import SPACES, Space, fingerprint, random_draws, same_parameters
 
@@ -329,3 +329,19 @@ def test_digits_attends_to_more_than_one_position() -> None:
     single = {site.name for site in found if site.positions == 1}
     assert single
     assert not any(single & set(config.model.placement) for _, config in _samples("digits"))
+
+
+@pytest.mark.parametrize("name", ["vit", "faces", "deit"])
+def test_a_transformers_sites_are_where_its_space_says(name: str) -> None:
+    """Of every depth, pooling and kind of block; the smallest width stands for all."""
+    study = optuna.create_study(sampler=optuna.samplers.RandomSampler(seed=0))
+    configs = [SPACES[name](study.ask()) for _ in range(60)]
+    drawn = {site for config in configs for site in config.model.placement}
+    assert {"mixer" in site for site in drawn} == {True, False}
+    for depth, block, pool in product((1, 4), ("block", "parallel-layer-scale"), ("token", "mean")):
+        options = {"depth": depth, "block": block, "pool": pool}
+        model = build("vit", classes=3, size=24, embed_dim=12, patch_size=12, **options)
+        found = {site.name for site in sites(model, torch.empty(2, 3, 24, 24))}
+        after = vit_spaces.after_blocks(options)
+        assert after == [f"stage1.block{i}" for i in range(1, depth + 1) if f"stage1.block{i}" in found]
+        assert {vit_spaces.mixer(site, options) for site in after} <= found

@@ -1,0 +1,50 @@
+"""Photographs of two classes, and a model of one's own in two files."""
+
+from pathlib import Path
+
+import numpy as np
+from PIL import Image
+
+NET = """
+from torch import nn
+from layers import Block
+
+
+class Net(nn.Module):
+    def __init__(self, classes: int, width: int = 8) -> None:
+        super().__init__()
+        self.stem = nn.Conv2d(3, width, 3, 2, 1)
+        self.blocks = nn.Sequential(Block(width), Block(width))
+        self.head = nn.Linear(width, classes)
+
+    def forward(self, x):
+        return self.head(self.blocks(self.stem(x)).mean((2, 3)))
+"""
+
+LAYERS = """
+from torch import nn
+
+
+class Block(nn.Module):
+    def __init__(self, width: int) -> None:
+        super().__init__()
+        self.body = nn.Sequential(nn.Conv2d(width, width, 3, 1, 1), nn.BatchNorm2d(width), nn.ReLU())
+
+    def forward(self, x):
+        return x + self.body(x)
+"""
+
+
+def make_photographs(folder: Path) -> None:
+    """`photos`, bright above and bright below, and `models/mine.py`."""
+    draw = np.random.default_rng(0)
+    for part, count in (("train", 48), ("val", 16)):
+        for kind, rows in (("above", slice(0, 20)), ("below", slice(20, 40))):
+            (folder / "photos" / part / kind).mkdir(parents=True)
+            for i in range(count):
+                pixels = draw.integers(0, 100, (40, 40, 3), dtype=np.uint8)
+                pixels[rows] += 100
+                Image.fromarray(pixels).save(folder / "photos" / part / kind / f"{i}.png")
+    (folder / "models").mkdir()
+    (folder / "models" / "mine.py").write_text(NET)
+    (folder / "models" / "layers.py").write_text(LAYERS)
