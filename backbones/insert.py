@@ -11,6 +11,7 @@ from backbones.example import Example
 from backbones.mixer import Mixer
 from backbones.output import feature_map, with_feature_map
 from backbones.sites import Site, sites
+from backbones.trace import trace
 
 Placement = Mapping[str, Spec]
 
@@ -71,6 +72,15 @@ def insert(
             _replace(model, site.path, module)
         else:
             _attach(model.get_submodule(site.path), module)
+    replaced = [name for name in placement if found[name].replaces]
+    if replaced and example is not None:
+        try:
+            trace(model, example)
+        except InputError as error:
+            raise InputError(
+                f"no module can take the place of the one at {', '.join(map(repr, replaced))}, of which the "
+                f"model uses more than its output: {error}"
+            ) from error
     for encoder in (m for m in model.modules() if isinstance(m, nn.TransformerEncoder)):
         if any(isinstance(module, Gated) for module in encoder.layers.modules()):
             encoder.use_nested_tensor = False  # nested tensors are for the fused layers alone

@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from functools import cache
 from typing import Any
 
+import torch
 from torch import Tensor, nn
 
 from attention import InputError
@@ -26,6 +27,9 @@ class Library:
     published: Callable[..., Mapping[str, Tensor]]
 
 
+_INCEPTIONS = ("googlenet", "inception_v3")
+
+
 @cache
 def _torchvision_names() -> Sequence[str]:
     from torchvision import models
@@ -45,7 +49,7 @@ def torchvision(
 
     if in_channels != 3:
         raise InputError(f"torchvision's models take 3 channels; got in_channels={in_channels}")
-    if name in ("googlenet", "inception_v3"):
+    if name in _INCEPTIONS:
         options = {"aux_logits": False, "init_weights": True, **options}
     if name.startswith("vit_") and size is not None:
         options = {"image_size": size, **options}
@@ -82,12 +86,15 @@ def timm(
 def _torchvision_published(name: str, **_: Any) -> Mapping[str, Tensor]:
     from torchvision import models
 
-    weights: Mapping[str, Tensor] = models.get_model_weights(name).DEFAULT.get_state_dict(
-        progress=False, check_hash=True
-    )
-    if name in ("googlenet", "inception_v3"):
-        weights = {key: value for key, value in weights.items() if not key.lower().startswith("aux")}
-    return weights
+    # The library itself knows how to read the older of its files.
+    with torch.random.fork_rng(devices=[]):
+        model = models.get_model(name, weights=models.get_model_weights(name).DEFAULT, progress=False)
+    return {key: value for key, value in model.state_dict().items() if not key.lower().startswith("aux")}
+
+
+def _torchvision_normalisation(name: str) -> Normalisation:
+    """The two oldest were trained on numbers from -1 to 1."""
+    return Normalisation((0.5,) * 3, (0.5,) * 3) if name in _INCEPTIONS else IMAGENET
 
 
 def _timm_normalisation(name: str) -> Normalisation:
@@ -100,10 +107,14 @@ def _timm_normalisation(name: str) -> Normalisation:
 def _timm_published(
     name: str, *, classes: int, size: int | None = None, **options: Any
 ) -> Mapping[str, Tensor]:
-    """timm itself fits them to the size of the images and takes the head away."""
-    state: Mapping[str, Tensor] = timm(
-        name, classes=classes, size=size, pretrained=True, **options
-    ).state_dict()
+    """timm itself fits them to the size of the images. The head is for the labels it was published for."""
+    import timm as library
+
+    known = library.get_pretrained_cfg(name, allow_unregistered=True)
+    labels = classes if known is None else known.num_classes
+    with torch.random.fork_rng(devices=[]):
+        model = timm(name, classes=labels, size=size, pretrained=True, **options)
+    state: Mapping[str, Tensor] = model.state_dict()
     return state
 
 
@@ -111,7 +122,7 @@ LIBRARIES: Mapping[str, Library] = {
     "torchvision": Library(
         names=_torchvision_names,
         build=torchvision,
-        normalisation=lambda name: IMAGENET,
+        normalisation=_torchvision_normalisation,
         published=_torchvision_published,
     ),
     "timm": Library(

@@ -168,7 +168,7 @@ def _residual_names(model: nn.Module, run: Trace, maps: Mapping[str, _Map]) -> d
             branches.setdefault(block, []).extend((path, bool(addition.mixers)) for path in places)
             kinds.setdefault(block, set()).add(bool(addition.mixers))
             same = [path for path in addition.mixers if maps.get(path) == maps[block]]
-            mixers.setdefault(block, []).extend(same)
+            mixers.setdefault(block, []).extend(path for path in same if _is_mixer(model, run, path))
     transformers = {block for block, mixes in kinds.items() if len(mixes) == 2}
     names: dict[str, _Place] = {}
     if branches:
@@ -217,6 +217,13 @@ def _beside(model: nn.Module, run: Trace, maps: Mapping[str, _Map], blocks: Iter
             above = [path[:i] for i, letter in enumerate(path) if letter == "."]
             if not any(p in maps and not any(b.startswith(f"{p}.") for b in blocks) for p in above):
                 yield path
+
+
+def _is_mixer(model: nn.Module, run: Trace, path: str) -> bool:
+    """Whether a module of ours can stand in: it takes a map, and returns one of the same shape."""
+    output = run.outputs[path]
+    returned = output.alone or isinstance(model.get_submodule(path), nn.MultiheadAttention)
+    return returned and run.takes.get(path) == output.shape
 
 
 def _branch(mixes: bool, in_transformer: bool) -> str:

@@ -107,6 +107,7 @@ class Trace:
     """What happened, in order of first execution.
 
     outputs: what each submodule returned, by path. Submodules that return no tensor first are absent.
+    takes: the shape of the first tensor that each submodule took, by path.
     sources: the submodule that made the first tensor that each submodule took, by path.
     repeated: paths that ran more than once.
     example: the shape of the example's first tensor, and the dimension of its channels as for outputs.
@@ -117,6 +118,7 @@ class Trace:
     """
 
     outputs: Mapping[str, Output]
+    takes: Mapping[str, tuple[int, ...]]
     sources: Mapping[str, str]
     additions: Sequence[Addition]
     repeated: frozenset[str]
@@ -205,6 +207,7 @@ class _Recorder(TorchFunctionMode):
     def __init__(self) -> None:
         super().__init__()
         self.outputs: dict[str, tuple[Tensor, bool]] = {}
+        self.takes: dict[str, tuple[int, ...]] = {}
         self.sources: dict[str, str] = {}
         self.additions: list[Addition] = []
         self.repeated: set[str] = set()
@@ -225,6 +228,7 @@ class _Recorder(TorchFunctionMode):
     def found(self, example: Tensor, stopped: str | None) -> Trace:
         return Trace(
             outputs={path: self._output(tensor, alone) for path, (tensor, alone) in self.outputs.items()},
+            takes=self.takes,
             sources=self.sources,
             additions=self.additions,
             repeated=frozenset(self.repeated),
@@ -257,6 +261,7 @@ class _Recorder(TorchFunctionMode):
             self.taken.append(taken)
             if taken is None:
                 return
+            self.takes.setdefault(path, tuple(taken.shape))
             if taken.ndim == 3 and not getattr(module, "batch_first", True):
                 self.positions_first[path] = taken.shape[0]
             if id(taken) in self.makers:

@@ -42,7 +42,9 @@ def load(model: nn.Module, weights: Mapping[str, Tensor], *, classes: int, sourc
     if wrong := [key for key in other if key not in head]:
         shapes = [f"{key} is {(*given[key].shape,)} there and {(*own[key].shape,)} here" for key in wrong]
         raise _unfit(source, model, _some(shapes))
-    model.load_state_dict({key: value for key, value in given.items() if key not in head}, strict=False)
+    state = model.state_dict()  # with what a model notes of the version of its keys
+    state.update({key: value for key, value in given.items() if key not in head})
+    model.load_state_dict(state)
     return head
 
 

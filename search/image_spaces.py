@@ -1,5 +1,6 @@
 """Spaces of images: where attention goes in a backbone, whatever backbone that is."""
 
+import json
 from collections.abc import Callable, Mapping, Sequence
 from functools import cache
 from typing import Any
@@ -27,14 +28,14 @@ def places(
     Raises InputError for a backbone that cannot take such images, does not return logits, or has no such
     site.
     """
-    given = tuple(sorted((options or {}).items()))
+    given = json.dumps(dict(options or {}), sort_keys=True)
     found = _places(backbone, size, given, loading.identity(backbone))
     return [site for site in found if mixers or not site.replaces]
 
 
 @cache
-def _places(backbone: str, size: int, options: tuple[tuple[str, Any], ...], code: str) -> list[Site]:
-    model = build(backbone, classes=_CLASSES, size=size, **dict(options))
+def _places(backbone: str, size: int, options: str, code: str) -> list[Site]:
+    model = build(backbone, classes=_CLASSES, size=size, **json.loads(options))
     images = torch.zeros(2, 3, size, size)
     found = [site for site in sites(model, images) if site.positions > 1]
     with torch.no_grad():

@@ -14,7 +14,7 @@ from automl.config.settings import Settings, draw_baseline
 from automl.config.units import duration, short
 from automl.costs.forecast import model_cost
 from automl.costs.time_ratio import ALLOWED, MEASURING_FRACTION, own_time_ratio
-from automl.search.run import make_plan
+from automl.search.run import check_models, make_plan, with_weights
 from automl.tasks import open_task
 from automl.trials.trial import granted
 from cluster import TrialResources, connect, nodes, slots
@@ -105,9 +105,11 @@ def preview(settings: Settings) -> Preview:
 
     Raises InputError for what `run_search` would.
     """
+    settings = with_weights(settings)
     space = settings.load_space()
     baseline = draw_baseline(space, settings)
     task = open_task(baseline, settings.runtime)
+    check_models([baseline], settings)
     plan = make_plan(settings, baseline, task)
     begun = monotonic()
     with connect():
@@ -136,7 +138,7 @@ def preview(settings: Settings) -> Preview:
     if plan.trials is not None:
         hours = (startup + plan.trials * (measuring + resource * epoch) / min(at_once, plan.trials)) / 3600
     # Weights and the two averages of the optimiser, in float32, and the file that replaces the last one.
-    checkpoint = 12 * large.params
+    checkpoint = (16 if baseline.training.average else 12) * large.params
     return Preview(
         space=settings.space,
         size=measure_size(space),

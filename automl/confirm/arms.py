@@ -4,8 +4,13 @@ from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from typing import Any
 
+import torch
+
 from attention import InputError, Spec
+from automl.config.runtime import Runtime
 from automl.config.settings import Settings, command
+from automl.tasks import open_task
+from backbones import Placement, insert
 from search.config import TrialConfig
 from search.record import Role, State, TrialRecord, where
 from search.spaces import Space, random_draws
@@ -147,15 +152,28 @@ def _types(config: TrialConfig) -> set[str]:
 def _random_placement(
     first: TrialConfig, taken: list[TrialConfig], space: Space, settings: Settings
 ) -> TrialConfig | None:
-    """`first` with another placement of as many modules, as the space draws it."""
+    """`first` with another placement of as many modules, as the space draws it for a model of its sites."""
     for _, drawn in random_draws(space, DRAWS, seed=settings.seed):
         if drawn is None:
             continue
         model = drawn.model
-        if (model.backbone, model.options) != (first.model.backbone, first.model.options):
+        if model.backbone != first.model.backbone:
             continue
         if len(model.placement) != len(first.model.placement) or _types(drawn) <= {CONTROL}:
             continue
-        if all(model.placement != other.model.placement for other in taken):
-            return replace(first, model=model)
+        if all(model.placement != other.model.placement for other in taken) and (
+            model.options == first.model.options or _fits(first, model.placement)
+        ):
+            return replace(first, model=replace(first.model, placement=model.placement))
     return None
+
+
+def _fits(config: TrialConfig, placement: Placement) -> bool:
+    """Whether the model of `config` takes a placement that was drawn for one with other options."""
+    plain = replace(config, model=replace(config.model, placement={}))
+    task = open_task(plain, Runtime(device=torch.device("cpu")))
+    try:
+        insert(task.model(), placement, task.example(2))
+    except InputError:
+        return False
+    return True

@@ -10,12 +10,12 @@ from functools import cache
 
 import numpy as np
 
-from attention import InputError
+from attention import Cost, InputError, Spec
 from automl.config.runtime import Runtime
 from automl.config.settings import Settings
 from automl.config.units import short
 from automl.tasks import open_task
-from backbones import sites
+from backbones import Site, sites
 from backbones.macs import count_macs
 from search.config import TrialConfig
 from search.record import Listener, TrialRecord
@@ -41,21 +41,31 @@ def model_cost(config: TrialConfig, runtime: Runtime) -> ModelCost:
     training = type(config.training)()
     plain = replace(config, model=replace(config.model, placement={}), training=training, seed=0)
     params, macs, places = _counted(json.dumps(plain.to_json(), sort_keys=True), runtime)
-    costs = [spec.cost(*places[site]) for site, spec in config.model.placement.items()]
+    costs = {name: _cost(spec, places[name]) for name, spec in config.model.placement.items()}
+    # What a module takes the place of has no formula.
+    counted = {name: spec for name, spec in config.model.placement.items() if places[name].replaces}
+    if counted:
+        changed = replace(plain, model=replace(config.model, placement=counted))
+        params, macs, _ = _counted(json.dumps(changed.to_json(), sort_keys=True), runtime)
+    added = [cost for name, cost in costs.items() if name not in counted]
     return ModelCost(
-        params=params + sum(cost.parameters for cost in costs),
-        macs=macs + sum(cost.macs for cost in costs),
-        saved=sum(cost.memory for cost in costs),
+        params=params + sum(cost.parameters for cost in added),
+        macs=macs + sum(cost.macs for cost in added),
+        saved=sum(cost.memory for cost in costs.values()),
     )
 
 
+def _cost(spec: Spec, site: Site) -> Cost:
+    return spec.cost(site.channels, site.positions)
+
+
 @cache
-def _counted(text: str, runtime: Runtime) -> tuple[int, int, dict[str, tuple[int, int]]]:
-    """Parameters and MACs of a configuration's model, and channels and positions of its sites."""
+def _counted(text: str, runtime: Runtime) -> tuple[int, int, dict[str, Site]]:
+    """Parameters and MACs of a configuration's model, and its sites by name."""
     task = open_task(TrialConfig.from_json(json.loads(text)), runtime)
     model = task.model().eval()
     one = task.example(1)
-    places = {site.name: (site.channels, site.positions) for site in sites(model, one)}
+    places = {site.name: site for site in sites(model, one)}
     return sum(p.numel() for p in model.parameters()), count_macs(model, one), places
 
 

@@ -28,6 +28,7 @@ from automl.training.loop import start
 from automl.training.step import choose
 from backbones import call
 from backbones.macs import count_macs
+from backbones.mixer import Mixer
 from search.config import TrialConfig
 from search.serialise import read_json, to_json
 
@@ -104,7 +105,12 @@ def _measure(config: TrialConfig, baseline: TrialConfig, runtime: Runtime, timin
     else:
         other = open_task(baseline, runtime)
         time_ratio = measure_time_ratio(
-            task, other, timings, model=model, at_least_one=_with_modules(ours, theirs)
+            task,
+            other,
+            timings,
+            model=model,
+            at_least_one=_with_modules(ours, theirs)
+            and not any(isinstance(m, Mixer) for m in model.modules()),
         )
     _release(runtime)
     return CostProfile(
@@ -128,7 +134,7 @@ def _of_one_worker(config: TrialConfig, runtime: Runtime) -> TrialConfig:
 
 
 def _with_modules(ours: Mapping[str, Any], theirs: Mapping[str, Any]) -> bool:
-    """Whether the first model is the second one with modules added, and all else is the same."""
+    """Whether the first model is the second one with modules in it, and all else is the same."""
     mine, other = (dict(config["model"]["placement"]) for config in (ours, theirs))
     bare = [{**config, "model": {**config["model"], "placement": {}}} for config in (ours, theirs)]
     return bare[0] == bare[1] and other.items() <= mine.items()
@@ -241,13 +247,14 @@ def step_memory(task: Task, model: nn.Module | None = None) -> int:
         _release(runtime)
         return peak
     weights = sum(p.nbytes for p in state.model.parameters())
+    average = 0 if state.average is None else weights
     states = sum(
         value.nbytes
         for values in state.optimizer.state.values()
         for value in values.values()
         if isinstance(value, Tensor)
     )
-    return 2 * weights + states + saved
+    return 2 * weights + average + states + saved
 
 
 def kept_for_backward(model: nn.Module, forward: Callable[[], object]) -> int:

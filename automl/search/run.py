@@ -50,7 +50,7 @@ def run_search(settings: Settings) -> SearchResult:
     """
     begun = time.monotonic()
     check_not_temporary(settings.storage)
-    settings = _with_weights(settings)
+    settings = with_weights(settings)
     space = settings.load_space()
     _check_sampler(settings, space)
     mark = fingerprint(space)
@@ -61,7 +61,7 @@ def run_search(settings: Settings) -> SearchResult:
     task = open_task(baseline, settings.runtime)  # decodes the data, once and before any trial
     plan = make_plan(settings, baseline, task)
     draws = [settings.adjust(config) for _, config in random_draws(space, 100) if config]
-    _check_models([baseline, *draws], settings)
+    check_models([baseline, *draws], settings)
     check_limits([baseline, *draws], settings)
     manifest = task.manifest(baseline)
     with new_folder(settings, plan, fingerprint=mark, data=manifest.digest) as (folder, metadata):
@@ -125,7 +125,7 @@ def start_or_resume(settings: Settings) -> SearchResult:
         raise InputError("--resume auto needs the --name of the search to resume")
     if not exists(settings.name, settings.storage):
         return run_search(settings)
-    name, settings = settings.name, _with_weights(settings)
+    name, settings = settings.name, with_weights(settings)
     made = find_search(name, settings.storage)[1].settings
     scheduling = {key: getattr(settings, key) for key in SCHEDULING_OPTIONS}
     same = replace(
@@ -133,6 +133,11 @@ def start_or_resume(settings: Settings) -> SearchResult:
     )
     if same != settings:
         other = [key for key, value in vars(settings).items() if getattr(same, key) != value]
+        if other == ["weights_digest"]:
+            raise InputError(
+                f"the weights {settings.weights} have changed since search {settings.name!r} was made; "
+                f"restore them, or give another --name"
+            )
         given = ", ".join(f"--{key.replace('_', '-')} {getattr(made, key)}" for key in other)
         raise InputError(
             f"search {settings.name!r} was made with {given}; give it the same again, or another --name"
@@ -236,8 +241,8 @@ def make_plan(settings: Settings, baseline: TrialConfig, task: Task) -> Plan:
     )
 
 
-def _with_weights(settings: Settings) -> Settings:
-    """With the file that the weights are in, and a hash of it."""
+def with_weights(settings: Settings) -> Settings:
+    """The settings with the file that their weights are in, and a hash of it."""
     if settings.weights in (None, PUBLISHED) or settings.weights_digest:
         return settings
     assert settings.weights is not None
@@ -245,7 +250,7 @@ def _with_weights(settings: Settings) -> Settings:
     return replace(settings, weights=file, weights_digest=digest)
 
 
-def _check_models(configs: Sequence[TrialConfig], settings: Settings) -> None:
+def check_models(configs: Sequence[TrialConfig], settings: Settings) -> None:
     """Build each backbone that the space draws once, with the weights that it starts from.
 
     Raises InputError for what cannot be built, cannot take the data, or does not fit the weights.
@@ -287,7 +292,7 @@ def _learn(study: optuna.Study, folder: Path, metadata: SearchMetadata) -> None:
     """Put what the search `--warm-start` has found into a new study."""
     settings = metadata.settings
     place, other = _find_warm_start(settings, metadata.fingerprint)
-    same = ("epochs", "size", "subset", "equal", "objective")
+    same = ("epochs", "size", "subset", "equal", "objective", "weights", "weights_digest")
     if other.data != metadata.data:
         found = differences(read_manifest(place), read_manifest(folder))
         print(

@@ -88,12 +88,12 @@ def feed(data: ImageData, split: Split, device: torch.device, memory_fraction: f
 _SITES: dict[str, Sequence[Site]] = {}
 
 
-def sites_of(chosen: Model, size: int) -> Sequence[Site]:
+def sites_of(chosen: Model, size: int, classes: int) -> Sequence[Site]:
     """The sites of a backbone for images of `size` pixels, found once in a process."""
-    key = json.dumps([to_json(chosen), size], sort_keys=True)
+    key = json.dumps([to_json(chosen), size, classes], sort_keys=True)
     if key not in _SITES:
         with torch.random.fork_rng(devices=[]):
-            _SITES[key] = sites(chosen.build(classes=2, size=size), torch.empty(2, 3, size, size))
+            _SITES[key] = sites(chosen.build(classes=classes, size=size), torch.empty(2, 3, size, size))
     return _SITES[key]
 
 
@@ -148,8 +148,9 @@ class ImageClassification(Task):
         torch.manual_seed(config.seed)
         chosen, size = config.model, self.data.size
         model = chosen.build(classes=len(self.labels), size=size)
-        known = sites_of(replace(chosen, placement={}), size) if chosen.placement else None
-        model = insert(model, chosen.placement, known=known).to(self.runtime.device)
+        known = sites_of(replace(chosen, placement={}), size, len(self.labels)) if chosen.placement else None
+        example = torch.empty(2, 3, size, size)
+        model = insert(model, chosen.placement, example, known=known).to(self.runtime.device)
         return model.to(memory_format=torch.channels_last)
 
     def initialise(self, model: nn.Module) -> list[str]:

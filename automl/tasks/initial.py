@@ -2,9 +2,11 @@
 
 import hashlib
 import io
+import json
 from collections.abc import Mapping
 from functools import lru_cache
 from typing import Any
+from urllib.parse import unquote, urlsplit
 
 import safetensors.torch
 import torch
@@ -16,6 +18,7 @@ from backbones import published_weights
 from backbones.weights import load
 from search.config import PUBLISHED, Model
 from search.record import CHECKPOINT_FILE
+from search.serialise import to_json
 
 FILES = (CHECKPOINT_FILE, "model.safetensors")  # in the folders of trials and of exports
 
@@ -29,7 +32,9 @@ def initialise(model: nn.Module, chosen: Model, *, classes: int, size: int | Non
     if not chosen.weights:
         return []
     if chosen.weights == PUBLISHED:
-        weights = _published(chosen.backbone, classes, size, tuple(sorted(chosen.options.items())))
+        weights = _published(
+            chosen.backbone, classes, size, json.dumps(to_json(chosen.options), sort_keys=True)
+        )
         return load(model, weights, classes=classes, source=f"published for {chosen.backbone}")
     weights, digest = _read(chosen.weights)
     if chosen.weights_digest and digest != chosen.weights_digest:
@@ -40,10 +45,8 @@ def initialise(model: nn.Module, chosen: Model, *, classes: int, size: int | Non
 
 
 @lru_cache(maxsize=1)  # all trials of a process start from the same
-def _published(
-    backbone: str, classes: int, size: int | None, options: tuple[tuple[str, Any], ...]
-) -> Mapping[str, Tensor]:
-    return published_weights(backbone, classes=classes, size=size, **dict(options))
+def _published(backbone: str, classes: int, size: int | None, options: str) -> Mapping[str, Tensor]:
+    return published_weights(backbone, classes=classes, size=size, **json.loads(options))
 
 
 def choose_weights(given: str) -> tuple[str, str]:
@@ -52,29 +55,40 @@ def choose_weights(given: str) -> tuple[str, str]:
     given: a file, or the folder of a trial or of an export; a path or an address.
     Raises InputError when there is no such file, or it holds no weights.
     """
-    folder = Storage(given)
-    name = next((name for name in FILES if folder.exists(name)), None)
-    file = str(folder) if name is None else f"{folder}/{name}"
+    try:
+        folder = Storage(given)
+        name = next((name for name in FILES if folder.exists(name)), None)
+    except OSError:  # it lies below a file
+        name = None
+    file = str(folder) if name is None else str(folder / name)
     return file, _read(file)[1]
 
 
-@lru_cache(maxsize=1)
 def _read(address: str) -> tuple[Mapping[str, Tensor], str]:
     """The weights in a file, and a hash of it. Nothing in it is executed."""
-    folder, _, name = address.rpartition("/")
+    place = Storage(address)
+    folder, name = place.parent, unquote(urlsplit(place.address).path).rpartition("/")[2]
     try:
-        content = Storage(folder or "/").read(name)
-    except (FileNotFoundError, IsADirectoryError):
+        return _read_once(folder, name, folder.changed(name), folder.size(name))
+    except OSError as error:
         raise InputError(
-            f"there are no weights {address}; name a file, the folder of a trial or export, or the ID of a "
-            f"run. On a cluster every node must be able to read it"
+            f"there are no weights {address} ({type(error).__name__}); name a file, the folder of a trial or "
+            f"export, or the ID of a run. On a cluster every node must be able to read it"
         ) from None
+
+
+@lru_cache(maxsize=1)
+def _read_once(
+    folder: Storage, name: str, changed: int, size: int | None
+) -> tuple[Mapping[str, Tensor], str]:
+    content = folder.read(name)
     try:
         return _parse(name, content), hashlib.sha256(content).hexdigest()[:32]
     except Exception as error:  # a damaged file makes unpickling raise errors of every kind
         reason = str(error).strip().splitlines()[0] if str(error).strip() else type(error).__name__
         raise InputError(
-            f"{address} cannot be read as weights; it must be a state_dict of torch or safetensors ({reason})"
+            f"{folder}/{name} cannot be read as weights; it must be a state_dict of torch or "
+            f"safetensors ({reason})"
         ) from error
 
 

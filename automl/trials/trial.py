@@ -123,7 +123,8 @@ def reports(config: Mapping[str, Any], runtime: Runtime) -> Iterator[Report]:
             return
         equal = (profile["time_ratio"], profile["validation"]) if config["equal"] == "time" else (1.0, 0.0)
         task = open_task(trial, runtime)
-        state = start(task)
+        # What goes on has its weights; those that it once started from may be gone.
+        state = start(task) if content is None else start(task, task.model())
         if content is not None:
             checkpoint.restore(state, content)
             del content

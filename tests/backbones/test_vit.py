@@ -171,3 +171,54 @@ def test_a_patch_of_the_hmlp_stem_sees_itself_alone() -> None:
 def test_refuses_what_cannot_be_built(options: dict[str, object], message: str) -> None:
     with pytest.raises(InputError, match=message):
         build("vit", classes=4, size=16, **{**SMALL, **options})
+
+
+class Block(nn.Module):
+    """Of a transformer, whose attention may return more than the tokens, or be asked for more."""
+
+    def __init__(self, kind: str) -> None:
+        super().__init__()
+        self.kind = kind
+        self.attn = Attention(kind == "tuple")
+        self.mlp = nn.Sequential(nn.Linear(8, 8), nn.GELU())
+
+    def forward(self, x: Tensor) -> Tensor:
+        y = self.attn(x)
+        y = y[0] if self.kind == "tuple" else y * self.attn.scale if self.kind == "attribute" else y
+        x = x + y
+        return x + self.mlp(x)
+
+
+class Attention(nn.Module):
+    def __init__(self, returns_weights: bool) -> None:
+        super().__init__()
+        self.scale, self.returns_weights, self.value = 1.0, returns_weights, nn.Linear(8, 8)
+
+    def forward(self, x: Tensor) -> tuple[Tensor, Tensor] | Tensor:
+        weights = (x @ x.mT).softmax(-1)
+        y = weights @ self.value(x)
+        return (y, weights) if self.returns_weights else y
+
+
+class Tokens(nn.Module):
+    def __init__(self, kind: str) -> None:
+        super().__init__()
+        self.embed, self.block = nn.Linear(8, 8), Block(kind)
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.block(self.embed(x)).mean(1)
+
+
+@pytest.mark.parametrize("kind", ["alone", "tuple", "attribute"])
+def test_a_mixer_is_replaced_where_one_can_be(kind: str) -> None:
+    model, example = Tokens(kind), torch.randn(4, 6, 8)
+    names = [site.name for site in sites(model, example)]
+    assert ("stage1.block1.mixer" in names) == (kind != "tuple")
+    assert {"stage1.block1.attention.branch", "stage1.block1.mlp.branch"} <= set(names) or kind == "tuple"
+    if kind == "alone":
+        assert insert(model, {"stage1.block1.mixer": Spec("ssa")}, example)(example).shape == (4, 8)
+    elif kind == "attribute":
+        with pytest.raises(
+            InputError, match=r"no module can take the place of the one at 'stage1\.block1\.mixer'"
+        ):
+            insert(model, {"stage1.block1.mixer": Spec("ssa")}, example)

@@ -38,7 +38,7 @@ def _each(transform: Callable[[Tensor], Tensor], images: Tensor, seeds: Tensor) 
     made = []
     with torch.random.fork_rng(devices=[]):
         for image, seed in zip(images, seeds.tolist(), strict=True):
-            torch.manual_seed(seed)
+            torch.default_generator.manual_seed(seed)
             made.append(transform(image))
     return torch.stack(made).contiguous(memory_format=torch.channels_last)
 

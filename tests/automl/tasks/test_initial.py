@@ -4,9 +4,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import timm
 import torch
 from automl_cases import HERE, TINY, tiny
 from safetensors.torch import save_file
+from torch import Tensor, nn
 
 from attention import InputError, Spec
 from automl.storage.storage import Storage
@@ -86,3 +88,47 @@ def test_nothing_is_published_for_a_backbone_of_the_table() -> None:
         InputError, match="none published for backbone 'xresnet18'; torchvision:NAME and timm:NAME"
     ):
         TrialConfig(model=Model(weights="default"))
+
+
+def test_a_file_that_was_written_anew_is_read_anew(tmp_path: Path) -> None:
+    file = tmp_path / "weights.pt"
+    torch.save({"weight": torch.zeros(3)}, file)
+    first = choose_weights(str(file))
+    torch.save({"weight": torch.ones(4)}, file)
+    assert choose_weights(str(file))[1] != first[1]
+
+
+def test_a_path_below_a_file_is_no_folder(tmp_path: Path) -> None:
+    (tmp_path / "mine.pt").write_bytes(b"")
+    with pytest.raises(InputError, match="there are no weights"):
+        choose_weights(str(tmp_path / "mine.pt" / "more.pt"))
+
+
+@pytest.fixture
+def published(monkeypatch: pytest.MonkeyPatch) -> dict[str, Tensor]:
+    """timm's weights of a ViT for 1,000 labels, as if they had been downloaded."""
+    with torch.random.fork_rng():
+        weights = timm.create_model("test_vit").state_dict()
+
+    def load(model: nn.Module, *args: Any, **kwargs: Any) -> None:
+        model.load_state_dict(weights)
+
+    monkeypatch.setattr("timm.models._builder.load_pretrained", load)
+    return dict(weights)
+
+
+def test_published_weights_leave_the_head_to_the_seed(published: dict[str, Tensor]) -> None:
+    """Whoever asks for them first in a process, and without a draw from its generator."""
+    heads = []
+    for seed in (1, 2):
+        config = tiny(seed=seed, data={"size": 160}, training={"batch_size": 8})
+        config = config.change(model={"backbone": "timm:test_vit", "options": {}, "weights": "default"})
+        task = open_task(config, HERE)
+        model = task.model()
+        before, drawn = {k: v.clone() for k, v in model.state_dict().items()}, torch.get_rng_state()
+        assert set(task.initialise(model)) == {"head.weight", "head.bias"}
+        assert torch.equal(torch.get_rng_state(), drawn)
+        for key, value in model.state_dict().items():
+            assert torch.equal(value, before[key] if key.startswith("head.") else published[key]), key
+        heads.append(model.head.weight)
+    assert not torch.equal(*heads)
