@@ -8,7 +8,7 @@ from confirm_cases import CONV, SAGAN, SSA, record
 from attention import InputError, Spec
 from automl.config.settings import Settings
 from automl.confirm.arms import ablations, choose_arms
-from search.config import Model, TrialConfig
+from search.config import ImageData, Model, TrialConfig
 from search.metric import ACCURACY
 from search.record import Role, State
 from search.spaces import Space
@@ -125,3 +125,37 @@ def test_ablations_leave_one_out():
 def test_less_is_better():
     plan = Plan(trials=9, budget=1, metric=replace(ACCURACY, maximize=False), objectives=["accuracy"])
     assert [arm.trial for arm in choose(*FOUND, plan=plan).arms if arm.role is Role.FINALIST] == [2, 4]
+
+
+def test_the_random_placement_starts_from_the_weights_of_the_others():
+    weights = {"weights": "/trunk.pt", "weights_digest": "abc"}
+    changed = [replace(r, config=r.config.change(model=weights)) for r in FOUND]
+    arm_set = choose(*changed)
+    assert named(arm_set, Role.RANDOM)
+    assert {(arm.config.model.weights, arm.config.model.weights_digest) for arm in arm_set.arms} == {
+        ("/trunk.pt", "abc")
+    }
+
+
+def test_a_placement_drawn_for_other_options_counts_where_it_fits():
+    """Depth is an option of a ViT; a placement in a block that this one lacks does not fit."""
+
+    def deep(trial):
+        depth = trial.suggest_categorical("depth", [2, 4])
+        at = trial.suggest_int(f"at{depth}", 1, depth)
+        return shallow(depth, f"stage1.block{at}", trial.suggest_categorical("type", ["ssa", "sagan"]))
+
+    def shallow(depth, site, kind):
+        options = {"depth": depth, "embed_dim": 12, "patch_size": 8, "pool": "mean"}
+        model = Model(backbone="vit", options=options, placement={site: Spec(kind)})
+        return TrialConfig(data=ImageData(size=24), model=model)
+
+    plain = shallow(2, "stage1.block1", "ssa").change(model={"placement": {}})
+    records = [
+        replace(record(0, 0.8), config=plain),
+        replace(record(1, 0.9), config=shallow(2, "stage1.block1", "ssa")),
+    ]
+    space = Space(name="deep", draw=deep, baseline={}, summary="")
+    (arm,) = [arm for arm in choose(*records, top=1, space=space).arms if arm.role is Role.RANDOM]
+    assert arm.config.model.options["depth"] == 2
+    assert set(arm.config.model.placement) <= {"stage1.block1", "stage1.block2"}

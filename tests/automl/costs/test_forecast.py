@@ -7,6 +7,7 @@ from automl_cases import EVERY_ATTENTION, HERE, SITES, opened, tiny
 from attention import ATTENTIONS, InputError, Spec
 from automl.config.settings import Settings
 from automl.costs.forecast import LEARNED, Forecast, check_limits, model_cost
+from automl.tasks import open_task
 from backbones.macs import count_macs
 from search.config import TrialConfig
 from search.record import TrialRecord
@@ -27,6 +28,17 @@ def test_parameters_and_macs_are_exact(case: str) -> None:
     assert known.params == sum(parameter.numel() for parameter in model.parameters())
     with torch.no_grad():
         assert known.macs == count_macs(model, task.example(1))
+
+
+@pytest.mark.parametrize("kind", ["conv1x1", "multihead"])
+def test_what_takes_the_place_of_a_mixer_is_counted(kind: str) -> None:
+    options = {"embed_dim": 24, "depth": 3, "heads": 3, "patch_size": 8}
+    placement = {"stage1.block1.mixer": Spec(kind), "stage1.block2": Spec("ssa")}
+    config = tiny(model={"backbone": "vit", "options": options, "placement": placement})
+    model = open_task(config, HERE).model().eval()
+    known = model_cost(config, HERE)
+    assert known.params == sum(parameter.numel() for parameter in model.parameters())
+    assert known.macs == count_macs(model, torch.zeros(1, 3, 24, 24))
 
 
 def test_without_limits_nothing_is_foretold() -> None:

@@ -132,3 +132,15 @@ def test_published_weights_leave_the_head_to_the_seed(published: dict[str, Tenso
             assert torch.equal(value, before[key] if key.startswith("head.") else published[key]), key
         heads.append(model.head.weight)
     assert not torch.equal(*heads)
+
+
+def test_sites_whose_channels_are_the_labels() -> None:
+    """A fully convolutional head has as many channels as there are classes."""
+    config = tiny(data={"size": 64}, training={"batch_size": 8})
+    model = {
+        "backbone": "torchvision:squeezenet1_1",
+        "options": {},
+        "placement": {"classifier.2": Spec("ssa")},
+    }
+    task = open_task(config.change(model=model), HERE)
+    assert task.model()(task.example(2)).shape == (2, 10)

@@ -104,6 +104,19 @@ def test_another_process_goes_on_where_the_first_was_killed(
     assert again.history == rest[-1].history
 
 
+def test_what_goes_on_needs_no_weights_to_start_from(measured: list[TrialConfig], tmp_path: Path) -> None:
+    file = tmp_path / "trunk.pt"
+    torch.save(open_task(tiny(), HERE).model().state_dict(), file)
+    config = tiny(training={"epochs": 2}, model={"weights": str(file)})
+    work = reports(sent(tmp_path / "0", config, "epochs"), HERE)
+    next(work)
+    work.close()
+    file.unlink()
+    *_, last = reports(sent(tmp_path / "0", config, "epochs"), HERE)
+    assert last.finished
+    assert last.error is None
+
+
 def test_the_answers_to_each_test_image_stay(measured: list[TrialConfig], tmp_path: Path) -> None:
     config, folder = tiny(training={"epochs": 2}), Storage(tmp_path / "0")
     *_, said = reports(sent(tmp_path / "0", config, test=True), HERE)
