@@ -24,6 +24,7 @@ from torch import nn
 
 from attention import Gated, InputError, Layout
 from backbones.example import Example, batch_size
+from backbones.mixer import Mixer
 from backbones.trace import Output, Trace, trace
 
 
@@ -222,7 +223,7 @@ def _beside(model: nn.Module, run: Trace, maps: Mapping[str, _Map], blocks: Iter
 def _is_mixer(model: nn.Module, run: Trace, path: str) -> bool:
     """Whether a module of ours can stand in: it takes a map, and returns one of the same shape."""
     output = run.outputs[path]
-    returned = output.alone or isinstance(model.get_submodule(path), nn.MultiheadAttention)
+    returned = output.alone or isinstance(model.get_submodule(path), nn.MultiheadAttention | Mixer)
     return returned and run.takes.get(path) == output.shape
 
 
