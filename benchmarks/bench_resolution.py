@@ -57,7 +57,7 @@ def models() -> tuple[nn.Module, nn.Module]:
         for parent in [
             m for m in model.modules() if isinstance(getattr(m, "site_attention", None), DecomposedAttention)
         ]:
-            nn.init.ones_(parent.site_attention.gamma)
+            nn.init.constant_(parent.site_attention.gamma, 0.1)
             if conventional:
                 parent.site_attention = Conventional(parent.site_attention)
         made.append(model.to(DEVICE).train())
@@ -84,10 +84,8 @@ def over(low: int, high: int) -> int:
 
 def check() -> None:
     images = torch.randn(2, 3, 64, 64, device=DEVICE)
-    ours, theirs = (model.eval()(images) for model in models())
+    ours, theirs = (model(images) for model in models())  # whose norms keep the products of three in range
     torch.testing.assert_close(ours, theirs, rtol=1e-3, atol=1e-3)
-    for model in models():
-        model.train()
 
 
 def main() -> None:

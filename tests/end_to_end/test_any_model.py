@@ -80,7 +80,7 @@ def faces(tmp_path):
     for person in range(6):
         (tmp_path / "faces" / f"s{person}").mkdir(parents=True)
         face = np.kron(draw.integers(0, 255, (14, 12)), np.ones((8, 8)))
-        for i in range(14):
+        for i in range(24):
             pixels = (face + draw.normal(0, 20, face.shape)).clip(0, 255).astype(np.uint8)
             Image.fromarray(pixels).save(tmp_path / "faces" / f"s{person}" / f"{i}.pgm")
     return tmp_path / "faces"
