@@ -214,7 +214,7 @@ def test_a_mixer_is_replaced_where_one_can_be(kind: str) -> None:
     model, example = Tokens(kind), torch.randn(4, 6, 8)
     names = [site.name for site in sites(model, example)]
     assert ("stage1.block1.mixer" in names) == (kind != "tuple")
-    assert {"stage1.block1.attention.branch", "stage1.block1.mlp.branch"} <= set(names) or kind == "tuple"
+    assert "stage1.block1.mlp.branch" in names
     if kind == "alone":
         assert insert(model, {"stage1.block1.mixer": Spec("ssa")}, example)(example).shape == (4, 8)
     elif kind == "attribute":

@@ -1,9 +1,6 @@
 """Photographs and a model of one's own, or of a library, from the search to a prediction."""
 
 import json
-import os
-import subprocess
-import sys
 from pathlib import Path
 
 import numpy as np
@@ -11,32 +8,11 @@ import pytest
 from own_model import make_photographs
 from PIL import Image
 
-AUTOML = Path(sys.executable).parent / "automl"
-
 
 @pytest.fixture
 def folder(tmp_path):
     make_photographs(tmp_path)
     return tmp_path
-
-
-@pytest.fixture
-def automl(tmp_path):
-    """Runs the installed script in the test's folder; its output."""
-
-    def run(*arguments):
-        done = subprocess.run(
-            [AUTOML, *map(str, arguments)],
-            cwd=tmp_path,
-            env={**os.environ, "MLFLOW_TRACKING_URI": f"sqlite:///{tmp_path / 'mlflow.db'}"},
-            capture_output=True,
-            text=True,
-            timeout=500,
-        )
-        assert done.returncode == 0, done.stderr
-        return done.stdout
-
-    return run
 
 
 def last(output):

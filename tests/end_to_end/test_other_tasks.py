@@ -1,35 +1,12 @@
 """From a search to a prediction for what is no image: sequences, and a table as a task of one's own."""
 
 import json
-import os
-import subprocess
-import sys
 from pathlib import Path
 
 import numpy as np
 import pytest
 
-AUTOML = Path(sys.executable).parent / "automl"
 TABLE = Path(__file__).parents[1] / "tabular.py"
-
-
-@pytest.fixture
-def automl(tmp_path):
-    """Runs the installed script in the test's folder; the last line of its output as JSON, and its output."""
-
-    def run(*arguments, code=0):
-        done = subprocess.run(
-            [AUTOML, *map(str, arguments)],
-            cwd=tmp_path,
-            env={**os.environ, "MLFLOW_TRACKING_URI": f"sqlite:///{tmp_path / 'mlflow.db'}"},
-            capture_output=True,
-            text=True,
-            timeout=500,
-        )
-        assert done.returncode == code, done.stderr
-        return done.stdout
-
-    return run
 
 
 def last(output: str) -> dict:
