@@ -12,9 +12,34 @@ padding     A padding mask for the attention modules inside a model
 errors      `InputError`, for mistakes of the user
 """
 
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
 from attention.errors import InputError, unknown
-from attention.gated import Cost, Gated, Layout
-from attention.spec import Spec
-from attention.table import ATTENTIONS, Attention
+
+if TYPE_CHECKING:
+    from attention.gated import Cost, Gated, Layout
+    from attention.spec import Spec
+    from attention.table import ATTENTIONS, Attention
+
+# These need torch, which takes seconds to import: they are loaded when they are first asked for, so that
+# `automl --help` and the process that writes to MLflow do without.
+_MODULES = {
+    "Cost": "gated",
+    "Gated": "gated",
+    "Layout": "gated",
+    "Spec": "spec",
+    "ATTENTIONS": "table",
+    "Attention": "table",
+}
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _MODULES:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    value = getattr(import_module(f"{__name__}.{_MODULES[name]}"), name)
+    globals()[name] = value
+    return value
+
 
 __all__ = ["ATTENTIONS", "Attention", "Cost", "Gated", "InputError", "Layout", "Spec", "unknown"]

@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from attention import ATTENTIONS, InputError, Spec
+from attention import InputError
 from automl.cli.options import CompileOption, PrecisionOption
 
 if TYPE_CHECKING:
@@ -29,7 +29,7 @@ def train(
     weights: Annotated[
         str, typer.Option(help="To start from: default for published ones, or a file.", show_default="new")
     ] = "",
-    attention: Annotated[str | None, typer.Option(help=f"{', '.join(ATTENTIONS)}.")] = None,
+    attention: Annotated[str | None, typer.Option(help="Its type, such as ssa or decomposed.")] = None,
     symmetric: Annotated[bool, typer.Option("--symmetric", help="ssa-sym instead of ssa.")] = False,
     where: Annotated[
         str | None, typer.Option(help="Its site; see automl sites.", show_default="end of stage 1")
@@ -53,6 +53,7 @@ def train(
     storage: Annotated[str, typer.Option(help="Folder for the checkpoint's folder.")] = "searches",
 ) -> None:
     """Train one configuration without a search."""
+    from attention import Spec
     from automl.config.runtime import Runtime, find_device
     from automl.tasks import open_task
     from automl.training.lr_find import find_learning_rate, plot

@@ -227,7 +227,7 @@ def test_a_model_of_ones_own_goes_along(installed: Cluster, tmp_path: Path) -> N
     ]
     store = f"MLFLOW_TRACKING_URI=sqlite:///{shared}/mlflow.db"
     job = installed.submit(
-        "--working-dir", tmp_path / "models", "--", "env", store, "sh", "-c", f"'{' && '.join(commands)}'"
+        "--working-dir", tmp_path / "models", "--", "env", store, "sh", "-c", " && ".join(commands)
     )
     log, _ = job.communicate(timeout=500)
     assert job.returncode == 0, log
