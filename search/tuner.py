@@ -12,9 +12,10 @@ from typing import Any, Protocol
 
 import ray
 from ray import cloudpickle, tune
-from ray.exceptions import RayActorError, RayTaskError
+from ray.air.execution._internal import RayActorManager
+from ray.exceptions import OutOfMemoryError, RayActorError, RayTaskError
 from ray.train import WorkerGroupError
-from ray.tune.execution import class_cache
+from ray.tune.execution import class_cache, tune_controller
 from ray.tune.experiment import Trial as TuneTrial
 
 from search.record import Report, TrialRecord
@@ -24,6 +25,10 @@ REPORT = "report"  # in a result of Tune's: the trial's Report
 AWS = {"AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY", "AWS_SECURITY_TOKEN", "AWS_SESSION_TOKEN"}
 NODE = "node"  # and the id of the node that it runs on, where that is one
 LABELS = "labels"  # in what a trial's process is sent: of the nodes that may run it, as Ray selects them
+LOW_MEMORY = (
+    "its machine was low on memory, so Ray ended the trial's process; "
+    "run fewer trials at once with --concurrent"
+)
 RETRIES = 3  # restarts of a trial from the same epoch after its process died
 
 Assignment = Mapping[str, Any]
@@ -79,6 +84,7 @@ def run_trials(
     os.environ["RAY_AIR_NEW_OUTPUT"] = "0"  # the new one prints a banner at any verbosity
     # Ray logs what it gives a process so, for all to read; nodes have their own credentials.
     class_cache.ENV_VARS_TO_PROPAGATE -= AWS
+    tune_controller.RayActorManager = _ActorManager
     bridge = _Bridge(scheduler, capacity)
     tuner = tune.Tuner(
         tune.with_resources(trainable, partial(_request, dict(resources))),
@@ -239,6 +245,19 @@ class _Scheduler(_InDriver, tune.schedulers.FIFOScheduler):
         if node is not None and self.bridge.capacity.leaving(node):
             self.bridge.move(trial)  # its checkpoint is written
         return str(self.CONTINUE if goes_on else self.STOP)
+
+
+class _ActorManager(RayActorManager):
+    """Tune's actors, whose end by Ray's memory monitor is a death as any other.
+
+    Tune itself takes it for a defect, and ends the whole run.
+    """
+
+    def _actor_task_failed(self, tracked_actor_task: Any, exception: Exception) -> None:
+        if isinstance(exception, OutOfMemoryError):
+            actor, _ = self._live_actors_to_ray_actors_resources[tracked_actor_task._tracked_actor]
+            exception = RayActorError(actor._actor_id.hex(), LOW_MEMORY)
+        super()._actor_task_failed(tracked_actor_task, exception)
 
 
 class _Callback(_InDriver, tune.Callback):

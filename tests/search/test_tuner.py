@@ -12,6 +12,7 @@ import pytest
 import ray
 from optuna.trial import TrialState
 from ray import tune
+from ray.exceptions import OutOfMemoryError, RayActorError
 from search_cases import EPOCHS, Heard, Slots, epoch, make_engine, make_plan, make_study
 
 import search.tuner
@@ -210,6 +211,24 @@ def test_a_trial_whose_process_dies_too_often_in_one_epoch_is_an_error(tmp_path:
     assert scheduler.records[0].state is State.ERROR
     assert len(scheduler.records[0].history) == 2
     assert len([e for e in heard.of(0) if e[0] == "started"]) == 1 + FEW + FEW
+    assert scheduler.records[1].state is not State.ERROR, "the search goes on without it"
+
+
+@pytest.mark.usefixtures("few_retries")
+def test_ray_may_end_processes_where_memory_is_low(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    get = ray.get
+
+    def low(*arguments: Any, **more: Any) -> Any:
+        try:
+            return get(*arguments, **more)
+        except RayActorError as death:
+            raise OutOfMemoryError("1 worker(s) were killed due to the node running low on memory") from death
+
+    monkeypatch.setattr(ray, "get", low)
+    monkeypatch.setattr(DyingAllTheTime, "deaths", {0: FEW, 1: FEW + 1})
+    scheduler, heard = run(tmp_path, make_study(tmp_path), DyingAllTheTime, trials=2)
+    assert len([e for e in heard.of(0) if e[0] == "started"]) == 1 + FEW + FEW
+    assert "low on memory" in str(scheduler.records[0].reason)
     assert scheduler.records[1].state is not State.ERROR, "the search goes on without it"
 
 
