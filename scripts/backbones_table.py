@@ -214,7 +214,10 @@ def judge(name: str) -> Row:
         for column, check in Checks(row).all():
             check()
             row.passed[column] = True
-    except Exception as error:
+    except Exception as raised:
+        error: BaseException = raised
+        while error.__cause__ is not None:  # what the ONNX exporter raises names the cause last
+            error = error.__cause__
         row.reason = f"{type(error).__name__}: {' '.join(str(error).split())[:200]}"
     row.seconds = time.monotonic() - begun
     return row
