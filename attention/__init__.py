@@ -8,6 +8,7 @@ sagan       Self-attention of SAGAN
 decomposed  Decomposed (efficient) attention, linear in the number of positions
 multihead   Multi-head attention over positions
 conv1x1     The control: a gated 1x1 convolution, without attention
+position    What attention is told of where its positions are
 padding     A padding mask for the attention modules inside a model
 errors      `InputError`, for mistakes of the user
 """

@@ -4,6 +4,8 @@ Ours. It has parameters and a gate as the attentions have, but looks at one posi
 it wins as often as they do, the gain came from the parameters and not from attention.
 """
 
+from collections.abc import Sequence
+
 from torch import Tensor, nn
 
 from attention.gated import Cost, Gated, project
@@ -16,7 +18,7 @@ class GatedConv1x1(Gated):
         super().__init__(channels)
         self.conv = nn.Linear(channels, channels, bias=False)
 
-    def attend(self, x: Tensor, mask: Tensor | None) -> Tensor:
+    def attend(self, x: Tensor, mask: Tensor | None, spatial: Sequence[int]) -> Tensor:
         return project(self.conv, x)  # (B, N, C)
 
 

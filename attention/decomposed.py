@@ -10,6 +10,7 @@ which makes it equal to dot-product attention divided by N; `none` leaves them a
 heads split the channels of keys and values. The reprojection P returns to C channels.
 """
 
+from collections.abc import Sequence
 from typing import Literal, get_args
 
 from torch import Tensor, nn
@@ -55,7 +56,7 @@ class DecomposedAttention(Gated):
         self.value = nn.Linear(channels, values)
         self.reprojection = nn.Linear(values, channels)
 
-    def attend(self, x: Tensor, mask: Tensor | None) -> Tensor:
+    def attend(self, x: Tensor, mask: Tensor | None, spatial: Sequence[int]) -> Tensor:
         q, k, v = (self._heads(project(layer, x)) for layer in (self.query, self.key, self.value))
         if mask is not None:  # a key that adds nothing to the context
             nothing = float("-inf") if self.normalisation == "softmax" else 0.0

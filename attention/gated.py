@@ -1,6 +1,7 @@
 """What all attention modules share: `y = x + gamma * attend(x)` over the positions of a feature map."""
 
 from abc import ABC, abstractmethod
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Literal
 
@@ -56,12 +57,13 @@ class Gated(nn.Module, ABC):
         self.gamma = nn.Parameter(torch.zeros(1))
 
     @abstractmethod
-    def attend(self, x: Tensor, mask: Tensor | None) -> Tensor:
+    def attend(self, x: Tensor, mask: Tensor | None, spatial: Sequence[int]) -> Tensor:
         """The update of every position from all of them: `(B, N, C)` -> `(B, N, C)`.
 
         mask: bool `(B, N)`, True at the positions that may be looked at, one at least in every row; None
             where all may be. `x` is zero at the others, and what is returned for them does not matter if it
             is finite.
+        spatial: the extents of the feature map, whose positions come in order: N is their product.
         """
 
     def forward(self, x: Tensor) -> Tensor:
@@ -93,9 +95,9 @@ class Gated(nn.Module, ABC):
             visible = mask | ~mask.any(1, keepdim=True)  # a softmax over nothing would be NaN
         if self.sums_over_positions and _is_half(x):
             with torch.autocast(x.device.type, enabled=False):
-                update = self.attend(tokens.float(), visible)
+                update = self.attend(tokens.float(), visible, spatial)
         else:
-            update = self.attend(tokens, visible)
+            update = self.attend(tokens, visible, spatial)
         if update.dtype == torch.float16:
             update = update.float()  # the gate's gradient is a sum over the whole batch
         if mask is not None:

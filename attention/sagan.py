@@ -8,6 +8,8 @@ The softmax runs over the positions of f for each position of g, so g asks and f
 `scaled_dot_product_attention` with query g, key f, value h and scale 1.
 """
 
+from collections.abc import Sequence
+
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
@@ -31,7 +33,7 @@ class SelfAttention(Gated):
         for layer in (self.f, self.g, self.h):
             spectral_norm(layer)
 
-    def attend(self, x: Tensor, mask: Tensor | None) -> Tensor:
+    def attend(self, x: Tensor, mask: Tensor | None, spatial: Sequence[int]) -> Tensor:
         f, g, h = (project(layer, x).unsqueeze(1) for layer in (self.f, self.g, self.h))  # (B, 1, N, d)
         N = x.shape[1]  # a symbol in an export for any length
         if x.device.type == "cpu" and not isinstance(N, torch.SymInt) and N >= FUSED_FROM:

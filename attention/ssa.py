@@ -12,6 +12,7 @@ symmetric and of norm one at the same time. Assigning a symmetric weight in `for
 has no effect, since spectral normalisation recomputes the weight from its own copy.
 """
 
+from collections.abc import Sequence
 from typing import Literal, get_args
 
 import torch
@@ -49,7 +50,7 @@ class SimpleSelfAttention(Gated):
     def _parametrize(self) -> None:
         spectral_norm(self.conv)
 
-    def attend(self, x: Tensor, mask: Tensor | None) -> Tensor:
+    def attend(self, x: Tensor, mask: Tensor | None, spatial: Sequence[int]) -> Tensor:
         weight = self.conv.weight.to(x.dtype)  # (C, C, ks)
         if weight.shape[-1] == 1:
             h = F.linear(x, weight.squeeze(-1))  # (B, N, C)

@@ -22,12 +22,19 @@ OPTIONS: dict[str, list[dict[str, int | str | None]]] = {
         {"normalisation": "scaling", "key_channels": 4, "value_channels": 6, "heads": 2},
         {"normalisation": "none"},
     ],
-    "multihead": [{"heads": 1}],
+    "multihead": [{"heads": 1}, {"encoding": "absolute"}, {"encoding": "relative"}],
 }
 
 SPECS = [Spec(name, options) for name in ATTENTIONS for options in ({}, *OPTIONS.get(name, []))]
 
 every_spec = pytest.mark.parametrize("spec", SPECS, ids=str)
+# Those to which an input is a set of positions, wherever they are.
+without_encoding = pytest.mark.parametrize(
+    "spec", [spec for spec in SPECS if "encoding" not in spec.options], ids=str
+)
+with_encoding = pytest.mark.parametrize(
+    "spec", [spec for spec in SPECS if "encoding" in spec.options], ids=str
+)
 
 CHANNELS = 16
 

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 import torch
-from attention_cases import CHANNELS, every_spec, features, new
+from attention_cases import CHANNELS, every_spec, features, new, with_encoding, without_encoding
 from torch import Tensor
 
 from attention import InputError, Spec
@@ -61,11 +61,22 @@ def test_channels_may_come_last(spec: Spec, shape: tuple[int, ...]) -> None:
     assert torch.equal(new(spec)(x), x)
 
 
-@every_spec
+@without_encoding
 def test_looks_at_positions_and_not_at_their_arrangement(spec: Spec) -> None:
     """A module sees a set of positions in order: (6, 5) and (30,) are the same input."""
     module, x = new(spec, gate=1).double().eval(), features(2, CHANNELS, 6, 5, dtype=torch.float64)
     torch.testing.assert_close(module(x).flatten(2), module(x.flatten(2)), rtol=1e-10, atol=1e-10)
+
+
+@with_encoding
+def test_an_encoding_tells_where_positions_are(spec: Spec) -> None:
+    module, x = new(spec, gate=1).double().eval(), features(2, CHANNELS, 6, 5, dtype=torch.float64)
+    with torch.no_grad():
+        for name, parameter in module.named_parameters():
+            if name.startswith("bias"):  # it is zero when new
+                parameter.copy_(features(*parameter.shape))
+    assert not torch.allclose(module(x).flatten(2), module(x.flatten(2)), atol=1e-3)
+    assert not torch.allclose(module(x.flip(3)).flip(3), module(x), atol=1e-3)
 
 
 @every_spec

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 import torch
-from attention_cases import CHANNELS, every_spec, features, new
+from attention_cases import CHANNELS, every_spec, features, new, without_encoding
 from torch import Tensor, nn
 from torch.export import ExportedProgram
 
@@ -38,7 +38,7 @@ def _padded(x: Tensor, mask: Tensor, value: float) -> Tensor:
 
 @pytest.mark.parametrize("value", [0, 1, 1e30])
 @places
-@every_spec
+@without_encoding
 def test_real_positions_look_at_real_ones_alone(spec: Spec, place: str, value: float) -> None:
     module = new(spec, gate=0.7).double().eval()
     x, mask = features(2, CHANNELS, N, dtype=torch.float64), _mask(place)
@@ -50,7 +50,7 @@ def test_real_positions_look_at_real_ones_alone(spec: Spec, place: str, value: f
 
 
 @places
-@every_spec
+@without_encoding
 def test_in_float32_too(spec: Spec, place: str) -> None:
     module, x, mask = new(spec, gate=0.7).eval(), features(2, CHANNELS, N), _mask(place)
     with padding(mask.expand(2, -1)):
@@ -59,7 +59,7 @@ def test_in_float32_too(spec: Spec, place: str) -> None:
 
 
 @pytest.mark.parametrize("value", [float("inf"), float("nan")])
-@every_spec
+@without_encoding
 def test_not_even_infinity_leaks(spec: Spec, value: float) -> None:
     module, x, mask = new(spec, gate=0.7).double().eval(), features(2, CHANNELS, N), _mask("in between")
     padded = _padded(x.double(), mask, 1)
@@ -103,7 +103,7 @@ def test_a_mask_has_the_features_dimensions(spec: Spec, layout: Layout) -> None:
     assert torch.equal(y[outside], x[outside])
 
 
-@every_spec
+@without_encoding
 def test_gradients_are_those_without_padding(spec: Spec) -> None:
     module, mask = (
         new(spec, gate=0.7).double().eval(),

@@ -1,7 +1,11 @@
 """The modules against the code they replace and against their equations written out, in float64."""
 
+import itertools
+import math
+
 import pytest
 import torch
+import torch.nn.functional as F
 from attention_cases import features, new
 from torch import Tensor, nn
 
@@ -17,11 +21,11 @@ def _close(ours: Tensor, theirs: Tensor) -> None:
     assert (ours - theirs).norm() <= 1e-10 * theirs.norm()
 
 
-def _double(spec: Spec) -> Gated:
+def _double(spec: Spec, channels: int = C) -> Gated:
     """In evaluation mode, with spectral norms that have seen some training."""
-    module = new(spec, C, gate=GATE).double()
+    module = new(spec, channels, gate=GATE).double()
     for _ in range(3):
-        module(features(1, C, 4, dtype=torch.float64))
+        module(features(1, channels, 4, dtype=torch.float64))
     return module.eval()
 
 
@@ -155,3 +159,56 @@ def test_conv1x1_is_a_convolution() -> None:
     ours = _double(Spec("conv1x1"))
     x = features(2, C, 5, 7, dtype=torch.float64)
     _close(ours(x), x + GATE * torch.nn.functional.conv2d(x, ours.conv.weight[..., None, None]))
+
+
+def _sinusoid(place: int, channel: int, width: int) -> float:
+    """Of one axis, whose sines come before its cosines."""
+    angle = place / 10_000 ** ((channel % width) / width)
+    return math.sin(angle) if channel < width else math.cos(angle)
+
+
+def test_absolute_encoding_is_added_to_what_queries_and_keys_are_made_of() -> None:
+    """Restated one position at a time: three columns of eight channels, two rows of the next eight."""
+    ours = _double(Spec("multihead", {"heads": 2, "encoding": "absolute"}), 18)
+    x = features(2, 18, 2, 3, dtype=torch.float64)
+    where = torch.zeros(18, 2, 3, dtype=torch.float64)
+    for row, column, channel in itertools.product(range(2), range(3), range(16)):
+        place = row if channel < 8 else column
+        where[channel, row, column] = _sinusoid(place, channel % 8, 4)
+    seen, tokens = (x + where).flatten(2).mT, x.flatten(2).mT
+    weight, bias = ours.in_proj.weight, ours.in_proj.bias
+    q, k = (F.linear(seen, weight[i : i + 18], bias[i : i + 18]) for i in (0, 18))
+    v = F.linear(tokens, weight[36:], bias[36:])
+    heads = [
+        torch.softmax(q[..., i : i + 9] @ k[..., i : i + 9].mT / 3, dim=-1) @ v[..., i : i + 9]
+        for i in (0, 9)
+    ]
+    _close(ours(x), x + GATE * ours.out_proj(torch.cat(heads, dim=-1)).mT.view_as(x))
+
+
+def _bucket(offset: int) -> int:
+    """Equation of arXiv 1910.10683's relative positions: exact below 8, logarithmic up to 128."""
+    side, distance = 16 * (offset > 0), abs(offset)
+    if distance < 8:
+        return side + distance
+    return side + min(15, 8 + int(math.log(distance / 8) / math.log(128 / 8) * 8 + 1e-9))
+
+
+def test_relative_bias_is_by_the_offset_along_every_axis() -> None:
+    ours = _double(Spec("multihead", {"heads": 2, "encoding": "relative"}))
+    with torch.no_grad():
+        ours.bias.table.copy_(features(*ours.bias.table.shape))
+    down, along = (
+        ours.bias.table[axis][torch.tensor([[_bucket(k - q) for k in range(n)] for q in range(n)])]
+        for axis, n in enumerate((2, 150))
+    )
+    bias = (down[:, None, :, None] + along[None, :, None, :]).flatten(2, 3).flatten(0, 1)  # (N, N, heads)
+    x = features(1, C, 2, 150, dtype=torch.float64)
+    q, k, v = ours.in_proj(x.flatten(2).mT).chunk(3, dim=-1)
+    half = C // 2
+    heads = [
+        torch.softmax(q[..., part] @ k[..., part].mT / math.sqrt(half) + bias[..., head], dim=-1)
+        @ v[..., part]
+        for head, part in enumerate((slice(0, half), slice(half, C)))
+    ]
+    _close(ours(x), x + GATE * ours.out_proj(torch.cat(heads, dim=-1)).mT.view_as(x))
