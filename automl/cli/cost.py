@@ -8,7 +8,7 @@ import torch
 from attention import InputError, Spec
 from automl.config.runtime import Runtime, find_device
 from automl.config.units import short
-from automl.costs.model import ModelCost, cost_of
+from automl.costs.model import ModelCost, costs_of
 from backbones import build, insert
 
 CLASSES = 1000
@@ -46,12 +46,10 @@ def costs(backbone: str, size: int, placement: Mapping[str, Spec], batch: int) -
         raise InputError(f"--batch must lie between 2, for batch norm, and 4096; got {batch}")
     runtime = Runtime(device=find_device())
     images = torch.zeros(batch, 3, size, size)
-    found = {}
-    for name, chosen in (("plain", {}), ("placement", placement)):
-        if chosen or name == "plain":
-            model = insert(build(backbone, classes=CLASSES, size=size), chosen, images)
-            found[name] = cost_of(model, images, runtime)
-    return found
+    models = {"plain": build(backbone, classes=CLASSES, size=size)}
+    if placement:
+        models["placement"] = insert(build(backbone, classes=CLASSES, size=size), placement, images)
+    return costs_of(models, images, runtime)
 
 
 def lines(found: Mapping[str, ModelCost]) -> Iterator[str]:
@@ -62,8 +60,13 @@ def lines(found: Mapping[str, ModelCost]) -> Iterator[str]:
         values = asdict(cost)
         step = f"{1e3 * cost.step:.3g} ms"
         shown = (short(cost.parameters), short(cost.macs), f"{short(cost.activations)}B", step)
+        # Added modules make no step faster: what is below 1 is noise.
+        least = {"step": 1.0}
         ratios = [
-            "" if name == "plain" or not plain[key] else f" {values[key] / plain[key]:.3f}x" for key in values
+            ""
+            if name == "plain" or not plain[key]
+            else f" {max(values[key] / plain[key], least.get(key, 0)):.3f}x"
+            for key in values
         ]
         yield f"{name:10}" + "".join(f"{a + b:>16}" for a, b in zip(shown, ratios, strict=True))
-    yield f"all but parameters for one image; a head of {CLASSES} labels; steps timed on this machine"
+    yield f"all but parameters for one image; a head of {CLASSES} labels; steps timed in turn on this machine"

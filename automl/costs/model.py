@@ -1,15 +1,17 @@
 """What a model of images costs, without a dataset: parameters, MACs, activations, time of a training step."""
 
+from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import partial
 
 from torch import Tensor, nn
 
 from automl.config.runtime import Runtime
 from automl.costs.profile import kept_for_backward
-from automl.training.clock import quick_quarter
+from automl.training.clock import quick_quarters
 from backbones.macs import count_macs
 
-STEPS = 8  # that a time is measured by
+STEPS = 16  # that a time is measured by
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -26,26 +28,36 @@ class ModelCost:
     step: float
 
 
-def cost_of(model: nn.Module, images: Tensor, runtime: Runtime) -> ModelCost:
-    """The cost of `model`, whose output is one tensor, on a batch of images. Leaves it in training mode."""
-    model, images = model.to(runtime.device), images.to(runtime.device)
-    macs = count_macs(model.eval(), images[:1])
-    model.train()
+def costs_of(models: Mapping[str, nn.Module], images: Tensor, runtime: Runtime) -> dict[str, ModelCost]:
+    """The costs of models whose outputs are one tensor, on a batch of images, with their steps timed in turn.
 
-    def loss() -> Tensor:
-        with runtime.autocast():
-            total: Tensor = model(images).float().sum()
-        return total
+    Leaves them in training mode.
+    """
+    images = images.to(runtime.device)
+    found, steps = {}, []
+    for name, model in models.items():
+        macs = count_macs(model.to(runtime.device).eval(), images[:1])
+        model.train()
+        activations = kept_for_backward(model, partial(_loss, model, images, runtime))
+        found[name] = {
+            "parameters": sum(p.numel() for p in model.parameters()),
+            "macs": macs,
+            "activations": activations // len(images),
+        }
+        steps.append(partial(_step, model, images, runtime))
+    times = quick_quarters(steps, runtime, STEPS)
+    return {
+        name: ModelCost(**counted, step=time / len(images))
+        for (name, counted), time in zip(found.items(), times, strict=True)
+    }
 
-    def step() -> None:
-        loss().backward()
-        model.zero_grad(set_to_none=True)
 
-    activations = kept_for_backward(model, loss)
-    step()
-    return ModelCost(
-        parameters=sum(p.numel() for p in model.parameters()),
-        macs=macs,
-        activations=activations // len(images),
-        step=quick_quarter(step, runtime, STEPS) / len(images),
-    )
+def _loss(model: nn.Module, images: Tensor, runtime: Runtime) -> Tensor:
+    with runtime.autocast():
+        total: Tensor = model(images).float().sum()
+    return total
+
+
+def _step(model: nn.Module, images: Tensor, runtime: Runtime) -> None:
+    _loss(model, images, runtime).backward()
+    model.zero_grad(set_to_none=True)

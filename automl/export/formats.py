@@ -11,6 +11,7 @@ from safetensors.torch import save_file
 from torch import nn
 from torch.nn.utils import parametrize
 
+from automl.export.onnx_program import for_onnx
 from automl.tasks.deployment import BATCH_AXIS, Deployment, Signature
 
 ONNX, INT8, PT2, WEIGHTS = "model.onnx", "model.int8.onnx", "model.pt2", "model.safetensors"
@@ -44,7 +45,7 @@ def save_programs(folder: Path, deployment: Deployment) -> None:
     program = torch.export.export(module, tuple(deployment.inputs.values()), dynamic_shapes=shapes)
     torch.export.save(program, folder / PT2)
     torch.onnx.export(
-        program,
+        for_onnx(program),
         (),
         folder / ONNX,
         dynamo=True,

@@ -7,7 +7,7 @@ that are timed in turn.
 
 import statistics
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 import torch
 
@@ -45,5 +45,12 @@ def seconds(run: Callable[[], object], runtime: Runtime) -> float:
 
 def quick_quarter(run: Callable[[], object], runtime: Runtime, times: int) -> float:
     """The lower quartile of so many runs: the time with little interference."""
-    run()
-    return statistics.quantiles((seconds(run, runtime) for _ in range(times)), n=4)[0]
+    return quick_quarters([run], runtime, times)[0]
+
+
+def quick_quarters(runs: Sequence[Callable[[], object]], runtime: Runtime, times: int) -> list[float]:
+    """`quick_quarter` of each, run in turn, so that what else the machine does slows them alike."""
+    for run in runs:
+        run()
+    rounds = [[seconds(run, runtime) for run in runs] for _ in range(times)]
+    return [statistics.quantiles(times_of_one, n=4)[0] for times_of_one in zip(*rounds, strict=True)]

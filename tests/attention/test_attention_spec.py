@@ -62,7 +62,11 @@ def test_refuses_to_read(value: object, message: str) -> None:
         ("ssa", {"order": "fastest"}, "order must be one of auto, xxt-first, conv-first; got 'fastest'"),
         ("multihead", {"heads": 3}, "heads must divide .*16 channels, 3 heads"),
         ("multihead", {"heads": 0}, "heads must divide .*0 heads"),
-        ("multihead", {"encoding": "learned"}, "encoding must be one of none, absolute, relative; got 'learned'"),
+        (
+            "multihead",
+            {"encoding": "learned"},
+            "encoding must be one of none, absolute, relative; got 'learned'",
+        ),
         ("decomposed", {"heads": 3}, "heads must divide .*3 heads, 8 key and 8 value"),
         ("decomposed", {"heads": 0}, "heads must divide .*0 heads"),
         ("decomposed", {"heads": 4, "key_channels": 8, "value_channels": 6}, "heads must divide .*6 value"),

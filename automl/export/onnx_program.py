@@ -1,0 +1,29 @@
+"""What the ONNX exporter cannot translate, as operations that it can."""
+
+from typing import Any
+
+import torch.nn.functional as F
+from torch import Tensor, ops
+from torch.export import ExportedProgram
+
+
+def for_onnx(program: ExportedProgram) -> ExportedProgram:
+    """The same program, in which every scaled dot-product attention is on four dimensions.
+
+    torch 2.15 exports no other, and models of windows (Hiera) or without a dimension of heads (SAM) have them.
+    """
+    return program.run_decompositions({ops.aten.scaled_dot_product_attention.default: _in_four_dimensions})
+
+
+def _in_four_dimensions(
+    query: Tensor, key: Tensor, value: Tensor, attn_mask: Tensor | None = None, *rest: Any, **named: Any
+) -> Tensor:
+    """Queries, keys and values `(*any, length, width)` as `(product of any, 1, length, width)`."""
+    if query.ndim == 4:
+        return NotImplemented
+    before = query.shape[:-2]
+    if attn_mask is not None:
+        attn_mask = attn_mask.expand(*before, *attn_mask.shape[-2:]).reshape(-1, 1, *attn_mask.shape[-2:])
+    query, key, value = (t.reshape(-1, 1, *t.shape[-2:]) for t in (query, key, value))
+    update = F.scaled_dot_product_attention(query, key, value, attn_mask, *rest, **named)
+    return update.reshape(*before, *update.shape[-2:])
