@@ -10,14 +10,17 @@ from torch.export import ExportedProgram
 def for_onnx(program: ExportedProgram) -> ExportedProgram:
     """The same program, in which every scaled dot-product attention is on four dimensions.
 
-    torch 2.15 exports no other, and models of windows (Hiera) or without a dimension of heads (SAM) have them.
+    torch 2.15 exports no other; models of windows (Hiera) and those without a dimension of heads (SAM) have
+    others.
     """
-    return program.run_decompositions({ops.aten.scaled_dot_product_attention.default: _in_four_dimensions})
+    table = {ops.aten.scaled_dot_product_attention.default: _in_four_dimensions}
+    decomposed: ExportedProgram = program.run_decompositions(table)
+    return decomposed
 
 
 def _in_four_dimensions(
     query: Tensor, key: Tensor, value: Tensor, attn_mask: Tensor | None = None, *rest: Any, **named: Any
-) -> Tensor:
+) -> Any:
     """Queries, keys and values `(*any, length, width)` as `(product of any, 1, length, width)`."""
     if query.ndim == 4:
         return NotImplemented
