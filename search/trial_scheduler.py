@@ -246,14 +246,20 @@ def _outcome(report: Report | None, error: str | None) -> tuple[State, str | Non
 
 
 def leaders(records: Iterable[TrialRecord], plan: Plan) -> tuple[TrialRecord | None, TrialRecord | None]:
-    """The best of the finished trials by the plan's first objective, and the best without attention.
+    """The best of the finished trials by the plan's first objective, and the best without attention."""
+    done = ranked(records, plan)
+    plain = [record for record in done if record.role is Role.BASELINE]
+    return next(iter(done), None), next(iter(plain), None)
+
+
+def ranked(records: Iterable[TrialRecord], plan: Plan) -> list[TrialRecord]:
+    """The finished trials, the best by the plan's first objective first.
 
     What may have learned nothing leads where all the others have not, either.
     """
-    done = [record for record in records if record.state is State.COMPLETE]
-    plain = [record for record in done if record.role is Role.BASELINE]
 
     def score(record: TrialRecord) -> tuple[bool, float]:
         return not plan.guesses(record), plan.score(record)[0]
 
-    return max(done, key=score, default=None), max(plain, key=score, default=None)
+    done = [record for record in records if record.state is State.COMPLETE]
+    return sorted(done, key=score, reverse=True)

@@ -30,12 +30,15 @@ def test_every_package_is_listed():
 
 def test_every_file_beside_the_code_is_installed_with_it():
     there = {
-        (package, file.name)
+        file
         for package in PACKAGES
-        for file in (ROOT / package.replace(".", "/")).iterdir()
+        for file in (ROOT / package.replace(".", "/")).rglob("*")
         if file.is_file() and file.suffix not in (".py", ".pyc")
     }
-    assert there == {(package, name) for package, names in DATA.items() for name in names}
+    folders = {package: ROOT / package.replace(".", "/") for package in DATA}
+    installed = [set(folders[package].glob(name)) for package, names in DATA.items() for name in names]
+    assert all(installed), "each pattern names files"
+    assert there == set().union(*installed)
 
 
 def test_the_application_re_exports_nothing():

@@ -4,6 +4,8 @@ import sys
 import traceback
 import warnings
 from collections.abc import Sequence
+from importlib.metadata import version
+from typing import Annotated
 
 import typer
 
@@ -19,11 +21,26 @@ from automl.storage.addresses import public
 
 app = typer.Typer(
     name="automl",
-    help="Search where attention goes in your network, and test whether it helps.",
     no_args_is_help=True,
-    add_completion=False,
     pretty_exceptions_enable=False,
+    context_settings={"help_option_names": ["-h", "--help"]},
 )
+
+
+def _version(asked: bool) -> None:
+    if asked:
+        print(f"automl {version('attention-automl')}")
+        raise typer.Exit
+
+
+@app.callback()
+def options(
+    version: Annotated[
+        bool, typer.Option("--version", callback=_version, is_eager=True, help="Print the version.")
+    ] = False,
+) -> None:
+    """Search where attention goes in your network, and test whether it helps."""
+
 
 # Commands import what they run: Ray, MLflow and fastai take seconds each, and `automl --help` needs none.
 for command in (

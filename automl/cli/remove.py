@@ -5,7 +5,6 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from attention import InputError
-from automl.config.settings import short_name
 from automl.storage import working_copy
 from automl.storage.folder import LOCK, SEARCH_FILE, find_search, is_running, locked, no_search, reached
 from automl.storage.storage import Storage
@@ -47,7 +46,7 @@ def find_removable(name: str, storage: str = "searches") -> Removable:
             raise _busy(name)
         size = location.total()
     try:
-        experiment = short_name(find_search(name, storage)[1].settings.space)
+        experiment = find_search(name, storage)[1].settings.title
     except InputError:  # it is damaged, which may be why it is deleted
         experiment = None
     return Removable(name=name, location=location, size=size, experiment=experiment)

@@ -3,6 +3,7 @@
 import json
 import re
 import sys
+from collections.abc import Iterator
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -19,7 +20,10 @@ def search(
     context: typer.Context,
     space: Annotated[
         str | None,
-        typer.Option(help="A name of `automl spaces`, file.py:function or module:function."),
+        typer.Option(
+            help="A name of `automl spaces`, file.py:function or module:function.",
+            show_default="what fits --data",
+        ),
     ] = None,
     backbone: Annotated[
         str | None,
@@ -124,8 +128,10 @@ def search(
             resume, storage=storage, space=space, trials=trials, budget=budget, scheduling=scheduling
         )
     else:
-        if space is None:
-            raise InputError("say what to search: --space digits, or --resume NAME to resume a search")
+        if space is None and data is None:
+            raise InputError(
+                "say what to search: --data PHOTOS, --space digits, or --resume NAME to resume a search"
+            )
         if trials is not None and not trials.isdecimal():
             raise InputError(f"--trials must be a number; got {trials!r} (+N needs --resume)")
         given = {
@@ -133,6 +139,10 @@ def search(
             for key, value in context.params.items()
             if key not in ("trials", "resume", "init_from", "dry_run", "as_json")
         }
+        if space is None:
+            from automl.search.default_space import space_for
+
+            given["space"] = space_for(given["data"])
         if init_from is not None:
             given["weights"] = _trunk(init_from, weights)
         settings = Settings(**given, trials=None if trials is None else int(trials))
@@ -191,6 +201,10 @@ def _print_search(result: "SearchResult", storage: str) -> None:
         else:
             run = trial.run_id or "not in MLflow yet"
             print(f"{title:9} {trial.metric} {trial.value:.4f}  {_about(trial)}  (run {run})")
+    if len(result.leading) > 1:
+        print("leading")
+        for trial in result.leading:
+            print(f"          {trial.number:03} {trial.metric} {trial.value:.4f}  {_about(trial)}")
     if result.front:
         print(f"front     {len(result.front)} non-dominated (Pareto-optimal) trials")
         for trial in result.front:
@@ -209,9 +223,25 @@ def _print_search(result: "SearchResult", storage: str) -> None:
             f"{command('sync', result.search, storage)}  (why is in {result.folder}/log.txt)"
         )
     if result.best is not None:
-        print("next      mlflow ui")
-        export = command("export --best --search", result.search, storage)
-        print(f"          {export} --out exports/{result.search}")
+        for line in _next(result, storage):
+            print(line)
+
+
+def _next(result: "SearchResult", storage: str) -> Iterator[str]:
+    """The commands that follow a search, in their order, each with what it is for."""
+    from automl.config.settings import command
+
+    commands = {
+        "is the best one better than the baseline? New seeds, and the test split": "confirm --search",
+        "one page of what was found": "report --search",
+        "a model to deploy: the confirmed winner, or else the best": "export --best --search",
+    }
+    for i, (why, words) in enumerate(commands.items()):
+        out = f" --out exports/{result.search}" if words.startswith("export") else ""
+        yield f"{'' if i else 'next':9} {command(words, result.search, storage)}{out}"
+        yield f"{'':13} {why}"
+    yield f"{'':9} mlflow ui"
+    yield f"{'':13} all trials, to compare"
 
 
 def _about(trial: "TrialResult") -> str:

@@ -17,7 +17,7 @@ from backbones import loading
 from cluster.resources import TrialResources
 from search.config import TrialConfig
 from search.given import check_given
-from search.spaces import Space, load, random_draws
+from search.spaces import SPACES, Space, load, random_draws
 
 COSTS = ("latency", "params", "macs")  # objectives beside the task's metric
 EQUAL = ("time", "epochs")
@@ -126,6 +126,15 @@ class Settings:
             TrialConfig(seed=self.seed),
         )
 
+    @property
+    def title(self) -> str:
+        """What searches and MLflow's experiment are called: after the data, or else after the space.
+
+        A space of one's own has a name that says more.
+        """
+        named = _named_after(self.data) if self.data is not None and self.space in SPACES else ""
+        return named or short_name(self.space)
+
     def load_space(self) -> Space:
         """The space, with the backbone that was chosen for it. Raises InputError when there is none."""
         if self.backbone is None:
@@ -221,6 +230,12 @@ def command(words: str, name: str, storage: str) -> str:
 def short_name(space: str) -> str:
     """A space's name as it can stand in the name of a folder and of an experiment."""
     return space.rpartition(":")[2]
+
+
+def _named_after(data: str) -> str:
+    """The name of a folder or archive of data, as it can stand in other names."""
+    name = re.sub(r"(\.tar)?\.\w{1,4}$", "", Path(data).expanduser().resolve().name)
+    return re.sub(r"[^\w-]+", "-", name).strip("-")[:40]
 
 
 def draw_baseline(space: Space, settings: Settings) -> TrialConfig:

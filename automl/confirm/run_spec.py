@@ -2,7 +2,6 @@
 
 from functools import partial
 
-from automl.config.settings import short_name
 from automl.confirm.protocol import Confirmation
 from automl.storage.folder import SearchMetadata
 from automl.storage.storage import Storage
@@ -19,7 +18,7 @@ def confirmation_run_spec(location: Storage, metadata: SearchMetadata, confirmat
         tags={CONFIRMS: metadata.name},
         identity=f"{metadata.identity}-confirm-{number}",
         above=metadata.identity,
-        experiment=short_name(metadata.settings.space),
+        experiment=metadata.settings.title,
         checkpoint=partial(below, location),
         params={**vars(confirmation.options), "first_seed": confirmation.seeds[0]},
         settings=to_json(confirmation),

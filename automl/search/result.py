@@ -10,7 +10,9 @@ from typing import Any
 from automl.listeners.retention import front
 from search.record import State, TrialRecord
 from search.search_scheduler import SearchScheduler
-from search.trial_scheduler import Plan, leaders
+from search.trial_scheduler import Plan, leaders, ranked
+
+LEADING = 5
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -34,6 +36,7 @@ class SearchResult:
     """The result of a search. `best` and `baseline` are None where no such trial has completed.
 
     best: the best trial by the first objective. baseline: the best trial without any attention.
+    leading: the best trials by the first objective, five at most.
     front: with several objectives, the non-dominated trials.
     stopped: it was interrupted and can be resumed.
     hours: of the devices it ran on, over all its runs.
@@ -54,6 +57,7 @@ class SearchResult:
     hours: float
     best: TrialResult | None
     baseline: TrialResult | None
+    leading: list[TrialResult]
     front: list[TrialResult]
     stopped: bool
     folder: str
@@ -106,6 +110,7 @@ def make_result(
         hours=sum(metrics["seconds"] for r in records for metrics in r.history) * devices / 3600,
         best=result_of(best),
         baseline=result_of(baseline),
+        leading=[result for r in ranked(records, plan)[:LEADING] if (result := result_of(r))],
         front=[result for r in front(records, plan) if (result := result_of(r))] if several else [],
         stopped=counts[State.RUNNING] > 0,
         folder=str(folder),

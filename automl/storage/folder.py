@@ -21,7 +21,7 @@ from typing import Any
 from filelock import FileLock, Timeout
 
 from attention import InputError
-from automl.config.settings import Settings, command, short_name
+from automl.config.settings import Settings, command
 from automl.storage import working_copy
 from automl.storage.addresses import public
 from automl.storage.disk import STUDY_ROOM, disk_full, no_room
@@ -84,7 +84,7 @@ def new_folder(
 
     Raises InputError when it exists or cannot be written.
     """
-    name = settings.name or f"{short_name(settings.space)}-{time.strftime('%Y%m%d-%H%M%S')}"
+    name = settings.name or f"{settings.title}-{time.strftime('%Y%m%d-%H%M%S')}"
     metadata = SearchMetadata(
         identity=uuid.uuid4().hex,
         settings=replace(settings, name=name),

@@ -5,7 +5,6 @@ from dataclasses import dataclass, field
 from functools import partial
 from typing import Any
 
-from automl.config.settings import short_name
 from automl.storage.folder import SearchMetadata
 from automl.storage.storage import Storage
 from automl.tracking.tags import SEARCH
@@ -42,7 +41,7 @@ def search_run_spec(location: Storage, metadata: SearchMetadata) -> RunSpec:
         name=metadata.name,
         tags={SEARCH: metadata.name},
         identity=metadata.identity,
-        experiment=short_name(settings.space),
+        experiment=settings.title,
         checkpoint=partial(below, location),
         params={
             "space": settings.space,

@@ -22,8 +22,9 @@ EPOCHS = 50  # that are written at once; MLflow takes no more than 1000 numbers
 
 _ENDS = {
     State.COMPLETE: "FINISHED",
-    State.PRUNED: "KILLED",
-    State.INFEASIBLE: "KILLED",
+    # What was ended on purpose is no failure; the tag `state` says how a trial ended.
+    State.PRUNED: "FINISHED",
+    State.INFEASIBLE: "FINISHED",
     State.ERROR: "FAILED",
 }
 

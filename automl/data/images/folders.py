@@ -1,6 +1,7 @@
 """Images in folders: one folder a class, beneath `train/` and `val/` or `test/` or without these.
 
-`val/` is the test split, as in ImageNet's archives, unless there is a `test/` too.
+`val/` is the test split, as in ImageNet's archives, unless there is a `test/` too. Splits have other usual
+names: see SPLITS.
 """
 
 import os
@@ -17,6 +18,11 @@ from automl.data.splits import as_keys, carve
 
 TEST_SHARE = 0.2  # of a folder that has no test split
 
+SPLITS = {
+    "train": ("train", "training"),
+    "validation": ("val", "valid", "validation"),
+    "test": ("test", "testing"),
+}
 LAYOUT = "one folder of images per class, or train/ and val/ or test/ that each hold one folder per class"
 
 
@@ -50,15 +56,26 @@ def with_test(everything: Sequence[Item]) -> dict[str, list[Item]]:
 
 
 def _parts(root: Path) -> dict[str, Path]:
-    present = {name for name in ("train", "val", "test") if (root / name).is_dir()}
+    """The folders of the splits that there are, by the splits' own names."""
+    folders = {entry.name.lower(): Path(entry.path) for entry in os.scandir(root) if entry.is_dir()}
+    present: dict[str, Path] = {}
+    for split, names in SPLITS.items():
+        found = [folders[name] for name in names if name in folders]
+        if len(found) > 1:
+            both = " and ".join(f"{folder.name}/" for folder in found)
+            raise InputError(f"{root} has {both}, which both name the {split} split; keep one")
+        if found:
+            present[split] = found[0]
     if not present:
         return {"train": root}
     if "train" not in present or len(present) == 1:
-        has, lacks = ("train/", "val/ or test/") if "train" in present else ("val/ or test/", "train/")
+        has, lacks = ("val/ or test/", "train/")
+        if "train" in present:
+            has, lacks = (f"{present['train'].name}/", "val/ or test/")
         raise InputError(f"{root} has {has} but no {lacks}; a dataset is {LAYOUT}")
-    if present == {"train", "val", "test"}:
-        return {"train": root / "train", "validation": root / "val", "test": root / "test"}
-    return {"train": root / "train", "test": root / (present - {"train"}).pop()}
+    if len(present) == 3:
+        return present
+    return {"train": present["train"], "test": present.get("test") or present["validation"]}
 
 
 def _by_class(folder: Path) -> dict[str, list[Path]]:

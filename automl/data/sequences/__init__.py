@@ -19,7 +19,7 @@ dataset     A split as the training loop reads it; splits, subsets and manifests
 from automl.data.sequences.dataset import Sequences, describe_splits, make_manifest, open_sequences
 from automl.data.sequences.impute import imputed
 from automl.data.sequences.normalise import normalise, padding_mask
-from automl.data.sequences.sources import SOURCES, Source, is_shared, share
+from automl.data.sequences.sources import SOURCES, Source, are_sequences, is_shared, share
 from automl.data.sequences.splits import SPLITS
 
 __all__ = [
@@ -27,6 +27,7 @@ __all__ = [
     "SPLITS",
     "Sequences",
     "Source",
+    "are_sequences",
     "describe_splits",
     "imputed",
     "is_shared",

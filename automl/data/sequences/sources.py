@@ -91,13 +91,23 @@ def _shared_name(source: str, path: str | Path | None) -> str:
 
 def _located(path: Path) -> tuple[Format, tuple[Path, ...]]:
     path = path.expanduser()
-    place = extracted(path, cache_root()) if path.is_file() and is_archive(path) else path
+    place = _extracted(path)
     for form in FORMATS.values():
         if (files := form.find(place)) is not None:
             return form, files
     if not path.exists():
         raise InputError(f"there is no {path} and no {path}_TRAIN.ts; pass --data PATH with one that exists")
     raise InputError(f"{path} has no sequences that can be read; pass {_choices()}")
+
+
+def are_sequences(path: str | Path) -> bool:
+    """Whether `path` is a dataset in one of FORMATS. Raises InputError for an archive that is damaged."""
+    place = _extracted(Path(path).expanduser())
+    return any(form.find(place) is not None for form in FORMATS.values())
+
+
+def _extracted(path: Path) -> Path:
+    return extracted(path, cache_root()) if path.is_file() and is_archive(path) else path
 
 
 def _choices() -> str:

@@ -2,7 +2,9 @@
 
 import re
 import subprocess
+import sys
 from collections.abc import Callable
+from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
@@ -49,8 +51,18 @@ def test_help(command: tuple[str, ...], cli: Cli) -> None:
 
 
 def test_the_script_is_installed(automl: Script) -> None:
-    done = automl("--help")
+    done = automl("-h")
     assert (done.returncode, done.stderr) == (0, "")
+
+
+def test_help_and_version_import_no_torch() -> None:
+    """Which takes seconds; and `python -m automl` is `automl`."""
+    code = "import runpy, sys; sys.argv = ['automl', '--version']; runpy.run_module('automl')"
+    program = f"try:\n {code}\nexcept SystemExit:\n pass\nprint('torch' in sys.modules)"
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True)
+    assert (done.returncode, done.stdout) == (0, f"automl {version('attention-automl')}\nFalse\n"), (
+        done.stderr
+    )
 
 
 def test_spaces(cli: Cli) -> None:

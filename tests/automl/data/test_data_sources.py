@@ -51,6 +51,18 @@ def test_folder_with_validation_and_test(tmp_path: Path, make_folder: Callable[.
     assert counts(found) == {"train": 6, "validation": 4, "test": 2}
 
 
+@pytest.mark.parametrize(
+    "names", [("training", "validation"), ("Train", "Testing"), ("train", "valid", "test")], ids=" ".join
+)
+def test_usual_names_of_splits(
+    names: tuple[str, ...], tmp_path: Path, make_folder: Callable[..., Path]
+) -> None:
+    sizes = {f"{name}/{kind}": 4 - i for i, name in enumerate(names) for kind in "ab"}
+    splits = ("train", "validation", "test") if len(names) == 3 else ("train", "test")
+    found = counts(items("folder", make_folder(tmp_path / "d", sizes), 32))
+    assert found == {split: 8 - 2 * i for i, split in enumerate(splits)}
+
+
 def test_plain_folder_has_a_test_split_carved(tmp_path: Path, make_folder: Callable[..., Path]) -> None:
     root = make_folder(tmp_path / "d", {"cat": 10, "dog/deep/er": 5})
     found = items("folder", root, 32)
@@ -89,6 +101,10 @@ def test_other_and_hidden_files_are_ignored(tmp_path: Path, make_folder: Callabl
         ({}, "no folders with images"),
         ({"cat": 0, "dog": 0}, "no folders with images"),
         ({"train/a": 2, "train/b": 2, "val/a": 0}, "val has no folders with images"),
+        (
+            {"train/a": 2, "Training/a": 2, "val/a": 1},
+            "train/ and Training/, which both name the train split",
+        ),
         ({"cat": 3}, "one class only, 'cat'"),
         ({"train/a": 2, "train/b": 2}, "has train/ but no val/ or test/"),
         ({"val/a": 2, "test/b": 2}, "has val/ or test/ but no train/"),

@@ -1,0 +1,5 @@
+"""`python -m automl` is `automl`."""
+
+from automl.cli.main import main
+
+main()
