@@ -178,12 +178,14 @@ class ImageTraining(ClassificationTraining):
 
     mixup, cutmix: alpha of the beta distribution that mixing weights are drawn from; 0 is off. Where both are
         on, every batch is mixed in one of the two ways.
+    flip: half of the images are mirrored; None: where the source is one of photographs.
     policy: of colours and shapes, `trivial` for TrivialAugment or `rand` for RandAugment. erasing: the
         probability that a box of an image is erased.
     """
 
     mixup: float = 0.0
     cutmix: float = 0.0
+    flip: bool | None = None
     policy: Policy = "none"
     erasing: float = 0.0
 

@@ -15,7 +15,7 @@ from automl.cli.export_command import export, predict
 from automl.cli.folder_commands import remove, searches, status, sync
 from automl.cli.report_command import report
 from automl.cli.search_command import search
-from automl.cli.space_commands import cost, sites, spaces
+from automl.cli.space_commands import cost, data, sites, spaces
 from automl.cli.train_command import train
 from automl.storage.addresses import public
 
@@ -44,6 +44,7 @@ def options(
 
 # Commands import what they run: Ray, MLflow and fastai take seconds each, and `automl --help` needs none.
 for command in (
+    data,
     search,
     status,
     searches,

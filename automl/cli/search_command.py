@@ -56,6 +56,20 @@ def search(
     ] = None,
     size: Annotated[int | None, typer.Option(help="Side of the images in pixels.")] = None,
     subset: Annotated[float, typer.Option(help="Stratified fraction of the images.")] = 1.0,
+    batch_size: Annotated[
+        int | None, typer.Option(help="Instead of the space's.", show_default=False)
+    ] = None,
+    mixup: Annotated[
+        float | None, typer.Option(help="Alpha of mixup, instead of the space's; 0: off.", show_default=False)
+    ] = None,
+    flip: Annotated[
+        bool | None,
+        typer.Option("--flip/--no-flip", help="Mirror images.", show_default="of photographs"),
+    ] = None,
+    augment: Annotated[
+        str | None,
+        typer.Option(help="light, standard or strong, instead of the space's.", show_default=False),
+    ] = None,
     name: Annotated[str | None, typer.Option(help="Name of the search.")] = None,
     resume: Annotated[
         str | None, typer.Option(help="Resume the search of this name; auto: resume --name, or start it.")

@@ -1,4 +1,4 @@
-"""`automl spaces`, `automl sites` and `automl cost`: what can be searched, and what it costs."""
+"""`automl data`, `spaces`, `sites` and `cost`: what can be searched, and what it costs."""
 
 import json
 from dataclasses import asdict
@@ -7,6 +7,26 @@ from typing import Annotated
 import typer
 
 from automl.cli.options import Json
+
+
+def data(
+    path: Annotated[str, typer.Argument(help="A folder or archive of images, one folder per class.")],
+    size: Annotated[int, typer.Option(help="Side of the images in pixels.")] = 128,
+    flip: Annotated[bool, typer.Option("--flip/--no-flip", help="Mirror images on the sheet.")] = True,
+    augment: Annotated[str, typer.Option(help="On the sheet: light, standard or strong.")] = "light",
+    as_json: Json = False,
+) -> None:
+    """Show what a folder of images holds, and write a sheet of samples with their augmentations."""
+    from automl.cli.data import next_steps, overview, write_sheet
+
+    found = overview(path, size)
+    for line in found.lines():
+        print(line)
+    print(f"sheet       {write_sheet(path, size, flip=flip, augment=augment)}")
+    for line in next_steps(path):
+        print(line)
+    if as_json:
+        print(json.dumps(asdict(found)))
 
 
 def spaces() -> None:

@@ -20,6 +20,12 @@ from search.given import check_given
 from search.spaces import SPACES, Space, load, random_draws
 
 COSTS = ("latency", "params", "macs")  # objectives beside the task's metric
+# Strengths of augmentation beside crops and mirror images, each all of what it is made of.
+AUGMENT: Mapping[str, Mapping[str, Any]] = {
+    "light": {"policy": "none", "erasing": 0.0, "cutmix": 0.0},
+    "standard": {"policy": "trivial", "erasing": 0.0, "cutmix": 0.0},
+    "strong": {"policy": "rand", "erasing": 0.25, "cutmix": 1.0},
+}
 EQUAL = ("time", "epochs")
 TRIALS = 16  # where neither trials nor a time are given
 STORAGE = "searches"
@@ -44,6 +50,8 @@ class Settings:
     trials: the number of configurations, 16 if there is no `budget` either. budget: the time limit, such as
         `2h`, after which running trials finish their rung.
     epochs, size, subset: override the space's epochs, image side in pixels and share of the images.
+    batch_size, mixup, flip, augment: override the space's; augment is a strength of AUGMENT. Where `flip` is
+        not given, photographs are mirrored and digits are not.
     name: of the search, unique in `storage`; made from the space and the time where not given.
     seed: of the sampler and of every trial.
     equal: the budget held equal across trials. `time`: a trial whose epochs take longer than the
@@ -77,6 +85,10 @@ class Settings:
     size: int | None = None
     subset: float = 1.0
     name: str | None = None
+    batch_size: int | None = None
+    mixup: float | None = None
+    flip: bool | None = None
+    augment: str | None = None
     seed: int = 0
     equal: str = "time"
     sampler: str = "tpe"
@@ -105,6 +117,8 @@ class Settings:
             raise InputError(f"--trials must be 1 or more; got {self.trials}")
         if self.equal not in EQUAL:
             raise unknown("kind of equality", self.equal, EQUAL)
+        if self.augment is not None and self.augment not in AUGMENT:
+            raise unknown("augmentation", self.augment, AUGMENT)
         if not 0 <= self.baseline_share <= 1:
             raise InputError(f"--baseline-share must lie between 0 and 1; got {self.baseline_share:g}")
         if self.keep < 1:
@@ -197,7 +211,13 @@ class Settings:
             data["path"] = str(Path(self.data).expanduser().resolve())
         if self.size is not None:
             data["size"] = self.size
-        training = {} if self.epochs is None else {"epochs": self.epochs}
+        training = {
+            key: value
+            for key in ("epochs", "batch_size", "mixup", "flip")
+            if (value := getattr(self, key)) is not None
+        }
+        if self.augment is not None:
+            training |= AUGMENT[self.augment]
         model = {"weights": self.weights, "weights_digest": self.weights_digest} if self.weights else {}
         return config.change(data=data, model=model, training=training, seed=self.seed)
 

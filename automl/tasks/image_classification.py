@@ -97,6 +97,9 @@ def sites_of(chosen: Model, size: int, classes: int) -> Sequence[Site]:
     return _SITES[key]
 
 
+LEAST_CROP = 0.35  # of a photograph's area, which a random crop keeps
+
+
 class ImageClassification(Task):
     """Classes of images, by the primary metric `accuracy`. Also reports the cross-entropy `loss`."""
 
@@ -112,16 +115,13 @@ class ImageClassification(Task):
         # Before anything asks how much memory is free.
         feeds(config.data, runtime.device, runtime.memory_fraction)
         self.train = images(config.data, "train")
-        size = config.training.batch_size
-        if len(self.train) < size:
+        # Photographs of one's own can be few: where all of them are less than a batch, an epoch is one step.
+        workers = runtime.workers
+        self.batch_size = min(self.training.batch_size, len(self.train) // workers * workers)
+        if self.batch_size < 2 or self.batch_size % workers:
             raise InputError(
-                f"batch_size must be at most the number of training images; got {size} with "
-                f"{len(self.train)} images. Use a larger --subset or a smaller batch size."
-            )
-        if size % runtime.workers:
-            raise InputError(
-                f"batch_size must be a multiple of the workers that share it; got {size} with "
-                f"{runtime.workers} workers"
+                f"batch_size must be a multiple of the workers that share it, with 2 or more images; got "
+                f"{self.batch_size} with {workers} workers and {len(self.train)} training images"
             )
         self.photographs = SOURCES[config.data.source].flip
         self.normalisation = find(config.model.backbone).normalisation
@@ -158,7 +158,7 @@ class ImageClassification(Task):
         return initialise(model, chosen, classes=len(self.labels), size=self.data.size)
 
     def steps(self) -> int:
-        return len(self.train) // self.training.batch_size
+        return len(self.train) // self.batch_size
 
     def batches(self, epoch: int) -> Iterator[tuple[Tensor, ...]]:
         """`(x, y)`, or where images are mixed `(x, y, z, weight)`: these, both labels, the first one's share.
@@ -166,14 +166,14 @@ class ImageClassification(Task):
         All numbers are drawn for the global batch, by every worker alike; each then makes its own rows.
         """
         training, runtime = self.training, self.runtime
-        steps, batch = self.steps(), training.batch_size
+        steps, batch = self.steps(), self.batch_size
         generator = torch.Generator().manual_seed((self.config.seed << 20) + epoch)
         order = torch.randperm(len(self.train), generator=generator)[: steps * batch]
         boxes = draw_boxes(
             self.train.aspect[order],
             # Digits lose their meaning with the crops and mirror images that photographs bear.
-            scale=0.35 if self.photographs else 0.7,
-            flip=self.photographs,
+            scale=LEAST_CROP if self.photographs else 0.7,
+            flip=self.photographs if training.flip is None else training.flip,
             generator=generator,
         )
         mine = runtime.shard(torch.arange(batch))

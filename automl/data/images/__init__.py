@@ -7,6 +7,8 @@ cache    A decoded split, as an Arrow file that every process maps into memory
 dataset  A split as the training loop reads it; splits, subsets and manifests
 feed     Batches on the device: resident where they fit, prefetched where not
 augment  Random crops and flips of whole batches, on the device
+overview  What a dataset holds: classes, splits, sizes, what is left out, duplicates
+sheet    A sheet of sample images, with what augmentation makes of them
 policy   torchvision's policies, erasing and CutMix on whole batches, on the device
 """
 

@@ -30,6 +30,7 @@ FORMAT = 2  # of the file and of what `decode` makes: raise it with either
 BATCH_ROWS = 512
 BATCH_BYTES = 64 << 20
 MAX_SKIPPED = 0.01  # of the images
+FEW = 5  # may be damaged in any case, if that is no more than a fifth
 EXAMPLES = 5
 
 
@@ -79,8 +80,8 @@ def cached(items: Sequence[Item], classes: Sequence[str], side: int, what: str) 
     """The cache of `items` at `side` pixels; `what` names them in messages.
 
     It is built where there is none or a damaged one. An image that cannot be decoded is left out and
-    named in a warning. Raises InputError when these are more than 1 %, and when the cache folder is full or
-    not writable.
+    named in a warning. Raises InputError when these are more than 1 % and more than FEW, and when the cache
+    folder is full or not writable.
     """
     digest = items_digest(items, classes)
 
@@ -105,6 +106,7 @@ def _write(path: Path, items: Sequence[Item], metadata: dict[str, Any], what: st
     )
     rows = max(1, min(BATCH_ROWS, BATCH_BYTES // (side * side * 3)))
     skipped: dict[str, str] = {}
+    allowed = int(max(MAX_SKIPPED * len(items), min(FEW, len(items) / 5)))
     with (
         open(path, "wb") as sink,
         pa.ipc.new_file(sink, schema) as writer,
@@ -117,8 +119,8 @@ def _write(path: Path, items: Sequence[Item], metadata: dict[str, Any], what: st
             skipped |= {
                 item.name: out for item, out in zip(some, decoded, strict=True) if isinstance(out, str)
             }
-            if len(skipped) > MAX_SKIPPED * len(items):
-                raise InputError(_too_many(skipped, start + len(some), what))
+            if len(skipped) > allowed:
+                raise InputError(_too_many(skipped, start + len(some), allowed, what))
             writer.write_batch(_batch(some, decoded, schema))
             advance(len(some))
         end = {"rows": len(items) - len(skipped), "skipped": list(skipped)}
@@ -159,8 +161,8 @@ def _listed(skipped: dict[str, str]) -> str:
     )
 
 
-def _too_many(skipped: dict[str, str], seen: int, what: str) -> str:
+def _too_many(skipped: dict[str, str], seen: int, allowed: int, what: str) -> str:
     return (
-        f"at most {MAX_SKIPPED:.0%} of the {what} images may be damaged; among the first {seen} there are "
+        f"at most {allowed} of the {what} images may be damaged; among the first {seen} there are "
         f"{_listed(skipped)}; repair or remove them"
     )

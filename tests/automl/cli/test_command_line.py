@@ -24,6 +24,7 @@ Cli = Callable[..., tuple[int, str, str]]
 Script = Callable[..., subprocess.CompletedProcess[str]]
 
 COMMANDS = (
+    "data",
     "search",
     "status",
     "searches",

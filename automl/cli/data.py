@@ -1,0 +1,49 @@
+"""What `automl data` says of a folder of images, and the sheet that it writes."""
+
+import re
+from collections.abc import Iterator
+from pathlib import Path
+
+from attention import InputError, unknown
+from automl.config.settings import AUGMENT, Settings
+from automl.data.images import open_split
+from automl.data.images.overview import Overview, look_over
+from automl.data.images.sheet import save_sheet
+from automl.data.sequences import are_sequences
+from automl.tasks.image_classification import LEAST_CROP
+
+
+def overview(path: str, size: int) -> Overview:
+    """Raises InputError for sequences, for a size out of range, and for what is no dataset of images."""
+    if not 24 <= size <= 1024:
+        raise InputError(f"--size must lie between 24 and 1024 pixels; got {size}")
+    if Path(path).expanduser().exists() and are_sequences(path):
+        raise InputError(f"{path} holds sequences; automl data looks at images. Search it with --data {path}")
+    return look_over("folder", path, size)
+
+
+def write_sheet(path: str, size: int, *, flip: bool, augment: str) -> Path:
+    """A PNG in the current folder. Raises InputError for an unknown `augment` and where it cannot write."""
+    if augment not in AUGMENT:
+        raise unknown("augmentation", augment, AUGMENT)
+    name = Settings(space="folder", data=path).title
+    file = Path(f"{name}-samples.png")
+    chosen = AUGMENT[augment]
+    try:
+        save_sheet(
+            open_split("folder", "train", path=path, size=size),
+            file,
+            size=size,
+            scale=LEAST_CROP,
+            flip=flip,
+            policy=chosen["policy"],
+            erase=chosen["erasing"],
+        )
+    except OSError as error:
+        raise InputError(f"{file} cannot be written: {error.strerror or error}") from error
+    return file
+
+
+def next_steps(path: str) -> Iterator[str]:
+    quoted = path if re.fullmatch(r"[\w./~-]+", path) else f"'{path}'"
+    yield f"next      automl search --data {quoted}"

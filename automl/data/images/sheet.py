@@ -1,0 +1,51 @@
+"""A sheet of sample images, each beside what augmentation makes of it."""
+
+from pathlib import Path
+
+import numpy as np
+import torch
+from PIL import Image
+from torch import Tensor
+
+from automl.data.images.augment import centre_crop, cut, draw_boxes
+from automl.data.images.dataset import Images
+from automl.data.images.policy import colours_and_shapes, erasing
+from backbones.normalisation import Normalisation
+
+ROWS, COLUMNS = 8, 7
+GAP = 4
+BYTES = Normalisation((0, 0, 0), (1 / 255, 1 / 255, 1 / 255))  # which leaves pixels as they are
+
+
+def save_sheet(
+    images: Images, file: Path, *, size: int, scale: float, flip: bool, policy: str, erase: float
+) -> None:
+    """Write `file`: a row an image, of as many classes as there are rows, first as it is, then augmented.
+
+    scale: the least part of an image's area that a random crop keeps.
+    """
+    rows = _one_of_each(images.labels)
+    raw = images.gather(rows)
+    shown = [centre_crop(raw, images.aspect[rows], size)]
+    generator = torch.Generator().manual_seed(0)
+    for _ in range(COLUMNS - 1):
+        seeds = torch.randint(2**31, (len(rows),), generator=generator)
+        changed = raw if policy == "none" else colours_and_shapes(policy)(raw, seeds)
+        boxes = draw_boxes(images.aspect[rows], scale=scale, flip=flip, generator=generator)
+        x = cut(changed, boxes, size, BYTES)
+        if erase:
+            x = erasing(erase)(x, seeds)
+        shown.append(x.round().clamp(0, 255).to(torch.uint8).permute(0, 2, 3, 1))
+    tiles = torch.stack(shown, dim=1).numpy()  # (rows, columns, size, size, 3)
+    step = size + GAP
+    sheet = np.full((len(rows) * step - GAP, COLUMNS * step - GAP, 3), 255, np.uint8)
+    for i, j in np.ndindex(tiles.shape[:2]):
+        sheet[i * step : i * step + size, j * step : j * step + size] = tiles[i, j]
+    Image.fromarray(sheet).save(file)
+
+
+def _one_of_each(labels: Tensor) -> Tensor:
+    """The first image of each class, and further ones where there are fewer classes than ROWS."""
+    by_class = [(labels == label).nonzero().flatten() for label in labels.unique()]
+    turns = [members[turn] for turn in range(ROWS) for members in by_class if turn < len(members)]
+    return torch.stack(turns[:ROWS]).sort().values

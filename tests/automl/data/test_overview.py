@@ -1,0 +1,77 @@
+"""`automl data`: what it finds in a folder of photographs, and the sheet that it writes."""
+
+import json
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import pytest
+from PIL import Image
+
+from automl.data.images.overview import look_over
+
+Cli = Callable[..., tuple[int, str, str]]
+COUNTS = {"train/cat": 12, "train/dog": 14, "val/cat": 4, "val/dog": 3}
+
+
+@pytest.fixture
+def photos(tmp_path: Path, make_folder: Callable[..., Path]) -> Path:
+    """Of which one is damaged; of the test images one is a copy, and one was stored smaller and worse."""
+    root = make_folder(tmp_path / "My photos", COUNTS)
+    (root / "train/cat/0003.png").write_bytes(b"no picture")
+    shutil.copy(root / "train/dog/0000.png", root / "val/dog/copy.png")
+    y, x = np.mgrid[:200, :300]
+    scene = np.stack([128 + 100 * np.sin(x / (17 + c) + y / (29 - c)) for c in range(3)], axis=2)
+    picture = Image.fromarray(scene.astype(np.uint8))
+    picture.save(root / "train/dog/scene.png")
+    picture.resize((240, 160)).save(root / "val/dog/scene.jpg", quality=60)
+    return root
+
+
+def test_what_is_there(photos: Path) -> None:
+    found = look_over("folder", str(photos), 32)
+    assert {name: row["test"] for name, row in found.counts.items()} == {"cat": 4, "dog": 5}
+    assert {name: row["train"] + row["validation"] for name, row in found.counts.items()} == {
+        "cat": 11,
+        "dog": 15,
+    }
+    assert found.skipped == ["train/cat/0003.png"]
+    assert found.alike == [
+        ("train/dog/0000.png", "val/dog/copy.png"),
+        ("train/dog/scene.png", "val/dog/scene.jpg"),
+    ]
+    assert max(found.sizes) == (300, 200)
+    assert len(found.sizes) == 35
+
+
+def test_the_command(photos: Path, cli: Cli, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(photos.parent)
+    code, out, err = cli("data", photos.name, "--size", "24", "--augment", "strong", "--json")
+    assert code == 0, err
+    lines = out.splitlines()
+    assert lines[2].split()[0] == "dog"
+    assert any("1 that cannot be decoded: train/cat/0003.png" in line for line in lines)
+    assert any("2 images look like one of another split" in line for line in lines)
+    assert "next      automl search --data 'My photos'" in lines
+    assert json.loads(lines[-1])["skipped"] == ["train/cat/0003.png"]
+    sheet = Image.open("My-photos-samples.png")
+    assert sheet.size == (7 * 28 - 4, 8 * 28 - 4)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (("missing",), "there is no file or folder missing"),
+        ((".", "--size", "8"), "--size must lie between 24 and 1024 pixels; got 8"),
+        (("series.csv",), "series.csv holds sequences"),
+        (("My photos", "--augment", "loud"), "unknown augmentation 'loud'"),
+    ],
+)
+def test_mistakes(
+    arguments: tuple[str, ...], message: str, photos: Path, cli: Cli, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(photos.parent)
+    Path("series.csv").write_text("x")
+    code, _, err = cli("data", *arguments)
+    assert (code, message in err) == (2, True), err
