@@ -46,6 +46,7 @@ LITERAL = """
     "average": 0.0,
     "mixup": 0.2,
     "cutmix": 0.0,
+    "flip": null,
     "policy": "none",
     "erasing": 0.0,
     "label_smoothing": 0.0
@@ -107,7 +108,8 @@ def test_what_is_left_out_takes_its_default() -> None:
             "weight_decay": 0.01,
             "schedule": "one-cycle",
             **{"layer_decay": 1.0, "clip": 0.0, "average": 0.0},
-            **{"mixup": 0.0, "cutmix": 0.0, "policy": "none", "erasing": 0.0, "label_smoothing": 0.1},
+            **{"mixup": 0.0, "cutmix": 0.0, "flip": None, "policy": "none", "erasing": 0.0},
+            **{"label_smoothing": 0.1},
         },
         "seed": 0,
     }
@@ -150,6 +152,7 @@ CONFIGS = st.builds(
         average=_from(0, 0.999),
         mixup=_from(0, 10),
         cutmix=_from(0, 10),
+        flip=st.sampled_from([None, True, False]),
         policy=st.sampled_from(["none", "trivial", "rand"]),
         erasing=_from(0, 1),
         label_smoothing=_from(0, 0.999),

@@ -164,6 +164,16 @@ def test_unknown_task() -> None:
 
 
 def test_batch_larger_than_the_data() -> None:
-    with pytest.raises(InputError, match="got 242 with 241 images"):
-        opened(training={"batch_size": 242})
-    assert opened(training={"batch_size": 241}).steps() == 1
+    """It is all of the data: photographs of one's own can be few."""
+    task = opened(training={"batch_size": 242})
+    assert task.steps() == opened(training={"batch_size": 241}).steps() == 1
+    assert [len(y) for _, y in task.batches(1)] == [241]
+
+
+def test_images_are_mirrored_where_that_is_asked_for() -> None:
+    """Digits are not, photographs are; `flip` overrides both."""
+    plain, mirrored = (next(iter(opened(training={"flip": flip}).batches(1)))[0] for flip in (None, True))
+    same = (plain == mirrored).flatten(1).all(1)
+    assert 0.3 < same.float().mean() < 0.7
+    torch.testing.assert_close(plain.flip(3)[~same], mirrored[~same], rtol=1e-4, atol=1e-4)
+    assert torch.equal(plain, next(iter(opened(training={"flip": False}).batches(1)))[0])
