@@ -1,11 +1,13 @@
 """`automl export` and `automl predict`."""
 
 import json
+import sys
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
+from attention import InputError
 from automl.cli.options import Json, StorageOption
 
 
@@ -13,6 +15,9 @@ def export(
     out: Annotated[str, typer.Option(help="Folder for the exported model, or its address in a store.")],
     best: Annotated[
         bool, typer.Option("--best", help="The confirmed winner of a search, or else its best trial.")
+    ] = False,
+    baseline: Annotated[
+        bool, typer.Option("--baseline", help="The best trial without attention, as when nothing beats it.")
     ] = False,
     search: Annotated[
         str | None, typer.Option(help="Name of the search; the latest one if not given.")
@@ -33,6 +38,7 @@ def export(
     result = run_export(
         out,
         best=best,
+        baseline=baseline,
         search=search,
         run=run,
         storage=storage,
@@ -61,15 +67,26 @@ def export(
 def predict(
     folder: Annotated[Path, typer.Argument(help="A folder that automl export made.")],
     files: Annotated[
-        list[Path], typer.Argument(help="What to predict: images; .ts, CSV or NPZ files of sequences.")
+        list[Path],
+        typer.Argument(
+            help="What to predict: images or folders of them; .ts, CSV or NPZ files of sequences."
+        ),
     ],
+    top: Annotated[int, typer.Option(help="How many labels to show of each.")] = 1,
     as_json: Json = False,
 ) -> None:
     """Predict with an exported model."""
     from automl.export.predict import run_predict
 
-    predictions = run_predict(folder, files)
-    for prediction in predictions:
-        print(f"{prediction.input}: {prediction.text}")
+    if top < 1:
+        raise InputError(f"--top must be 1 or more; got {top}")
+    found = run_predict(folder, files)
+    for prediction in found.predictions:
+        print(f"{prediction.input}: {prediction.top(top)}")
+    for why in found.unread.values():
+        print(f"error: {why}", file=sys.stderr)
     if as_json:
-        print(json.dumps([{"input": prediction.input, **prediction.values} for prediction in predictions]))
+        values = [{"input": prediction.input, **prediction.values} for prediction in found.predictions]
+        print(json.dumps([*values, *({"input": file, "error": why} for file, why in found.unread.items())]))
+    if found.unread:
+        sys.exit(1)

@@ -14,7 +14,7 @@ from automl.confirm.run_spec import confirmation_run_spec
 from automl.storage.folder import SearchMetadata, find_search
 from automl.storage.storage import Storage
 from automl.tracking.runs import find_run
-from search.record import CHECKPOINT_FILE, State, TrialRecord
+from search.record import CHECKPOINT_FILE, Role, State, TrialRecord
 from search.study import read_records
 
 
@@ -56,8 +56,10 @@ class Chosen:
         return f"trial {self.name} of search {self.search}"
 
 
-def choose(search: str, storage: str) -> Chosen:
+def choose(search: str, storage: str, *, baseline: bool = False) -> Chosen:
     """The confirmed winner of the search called `search`, or else its best trial that has a checkpoint.
+
+    baseline: the best trial without attention instead.
 
     Reads alone, so that it can be asked while the search runs.
 
@@ -65,14 +67,18 @@ def choose(search: str, storage: str) -> Chosen:
     """
     folder, metadata = find_search(search, storage)
     found = latest_verdict(folder)
-    if found is not None and found[1]["complete"] and found[1]["winner"] is not None:
+    won = found is not None and found[1]["complete"] and found[1]["winner"] is not None
+    if found is not None and won and not baseline:
         return _winner(metadata, *found)
     plan = metadata.plan
     done = [record for record in read_records(folder, metadata.name) if record.state is State.COMPLETE]
+    if baseline:
+        done = [record for record in done if record.role is Role.BASELINE]
     done.sort(key=lambda record: -plan.score(record)[0])  # of equals the first, as `leaders` has it
     if not done:
         raise InputError(
-            f"search {metadata.name!r} has no completed trial; resume it, "
+            f"search {metadata.name!r} has no completed trial"
+            f"{' without attention' if baseline else ''}; resume it, "
             f"{command('search --resume', metadata.name, storage)}, or export a run of MLflow's by --run ID"
         )
     best = _first_kept(metadata.location, done)
@@ -84,9 +90,11 @@ def choose(search: str, storage: str) -> Chosen:
     return Chosen(
         name=best.name,
         checkpoint=metadata.location / best.folder,
-        what="the search's best" + ("" if best is done[0] else " that still has a checkpoint"),
+        what="the search's best"
+        + (" without attention" if baseline else "")
+        + ("" if best is done[0] else " that still has a checkpoint"),
         search=metadata.name,
-        verdict=found[1]["sentence"] if found is not None and found[1]["complete"] else None,
+        verdict=found[1]["sentence"] if found is not None and found[1]["complete"] and not won else None,
         identity=metadata.identity,
         number=best.number,
     )

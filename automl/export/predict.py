@@ -29,22 +29,60 @@ class Prediction:
     text: str
     values: dict[str, Any]
 
+    def top(self, count: int) -> str:
+        """The `count` most probable labels in a line; `text` where it has none."""
+        known = self.values.get("probabilities", {})
+        best = sorted(known, key=known.__getitem__, reverse=True)[:count]
+        return ", ".join(f"{label} ({known[label]:.1%})" for label in best) or self.text
 
-def run_predict(folder: str | Path, files: Sequence[str | Path]) -> list[Prediction]:
+
+@dataclass(frozen=True)
+class Predictions:
+    """unread: why a file gave no input, by its name."""
+
+    predictions: list[Prediction]
+    unread: dict[str, str]
+
+
+def run_predict(folder: str | Path, files: Sequence[str | Path]) -> Predictions:
     """What the model that `automl export` left in `folder` says of the inputs in `files`.
 
-    Raises InputError when the folder holds no export or a file cannot be read.
+    A folder among these stands for the files in it and below that the model's task reads.
+
+    Raises InputError when the folder holds no export, when there is no file, and when none can be read.
     """
     exported, task, run = _open(Path(folder))
-    if not files:
-        raise InputError(f"name at least one file of {task.noun}")
+    found = [one for file in files for one in _files(Path(file), task)]
+    if not found:
+        raise InputError(
+            f"name at least one file of {task.noun}, or a folder of such: {', '.join(sorted(task.suffixes))}"
+        )
+    unread: dict[str, str] = {}
     predictions = []
-    for names, inputs in _batches(task.read_inputs(exported, files)):
+    for names, inputs in _batches(_read(found, task, exported, unread)):
         outputs = run(inputs)
         for i, name in enumerate(names):
             text, values = task.describe(exported, {key: value[i] for key, value in outputs.items()})
             predictions.append(Prediction(input=name, text=text, values=values))
-    return predictions
+    if not predictions and unread:
+        raise InputError(next(iter(unread.values())))
+    return Predictions(predictions, unread)
+
+
+def _files(path: Path, task: type[Task]) -> list[Path]:
+    if not path.is_dir():
+        return [path]
+    return sorted(file for file in path.rglob("*") if file.suffix.lower() in task.suffixes and file.is_file())
+
+
+def _read(
+    files: Sequence[Path], task: type[Task], exported: dict[str, Any], unread: dict[str, str]
+) -> Iterator[tuple[str, dict[str, np.ndarray]]]:
+    for file in files:
+        try:
+            yield from task.read_inputs(exported, [file])
+        except InputError as error:
+            unread[str(file)] = str(error)
 
 
 def _open(folder: Path) -> tuple[dict[str, Any], type[Task], Run]:

@@ -85,6 +85,7 @@ def run_export(
     out: str | Path,
     *,
     best: bool = False,
+    baseline: bool = False,
     search: str | None = None,
     run: str | None = None,
     storage: str = "searches",
@@ -92,11 +93,12 @@ def run_export(
     register_as: str | None = None,
     alias: str | None = None,
 ) -> ExportResult:
-    """Export a search's confirmed winner or else its best trial, or one MLflow run, to the folder `out`.
+    """Export a search's confirmed winner or else its best trial, its best baseline, or one MLflow run.
 
-    out: a folder, or its address in an object store.
+    out: the folder that it becomes, or its address in an object store.
     best: of `search`, or of the latest search in `storage`. MLflow need not answer: its run is looked up for
         the model card alone.
+    baseline: the best trial without attention instead.
     run: an MLflow run's id instead.
     quantize: `int8` to have a quantised ONNX model beside the others.
     register_as: a name in MLflow's model registry, whose `alias` (champion) is to be this model.
@@ -106,10 +108,10 @@ def run_export(
     exported form differs from the model by more than the task tolerates. `out` appears only when
     everything has been written and checked; an earlier export there is replaced. It is registered after that.
     """
-    if best == (run is not None):
-        raise InputError("say what to export: either --best [--search NAME] or --run ID")
-    if search is not None and not best:
-        raise InputError(f"--search {search} goes with --best; --run names a run by itself")
+    if best + baseline + (run is not None) != 1:
+        raise InputError("say what to export: --best or --baseline, each with [--search NAME], or --run ID")
+    if search is not None and run is not None:
+        raise InputError(f"--search {search} goes with --best or --baseline; --run names a run by itself")
     if quantize is not None and quantize not in KINDS:
         raise unknown("quantisation", quantize, KINDS)
     if alias is not None and register_as is None:
@@ -118,7 +120,10 @@ def run_export(
     place = destination(out)
     if register_as is not None:
         check_registry(register_as, alias)
-    chosen = _best(search, storage, needed=register_as is not None) if best else choose_run(run or "")
+    if run is not None:
+        chosen = choose_run(run)
+    else:
+        chosen = _of_search(search, storage, baseline=baseline, needed=register_as is not None)
     if isinstance(place, Path):
         result = _export(place, chosen, quantize)
         return result if register_as is None else _register(result, place, register_as, alias)
@@ -129,10 +134,10 @@ def run_export(
         return result if register_as is None else _register(result, folder, register_as, alias)
 
 
-def _best(search: str | None, storage: str, *, needed: bool) -> Chosen:
+def _of_search(search: str | None, storage: str, *, baseline: bool, needed: bool) -> Chosen:
     """What is chosen of a search, with its run in MLflow. needed: raise InputError where there is none."""
     name = named(search, storage)
-    chosen = choose(name, storage)
+    chosen = choose(name, storage, baseline=baseline)
     try:
         return replace(chosen, run_id=find_trial_run(chosen.identity, chosen.number))
     except InputError as error:

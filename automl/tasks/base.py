@@ -42,6 +42,7 @@ class Task(ABC):
     configs: the types of `data` and `training` in its configurations, and which backbones fit.
     metric: the primary metric, one of the keys that `evaluate` returns.
     noun: what its inputs are called, in the plural.
+    suffixes: of the files that `read_inputs` takes, in lower case, by which they are found in a folder.
     tolerance: the most that an exported form may differ from the trained model by, as `compare` has it.
     may_be_nan: other metrics that a model which learns well may not have, such as the precision of a class
         that no input is of.
@@ -50,6 +51,7 @@ class Task(ABC):
     configs: ClassVar[TaskConfigs]
     metric: Metric
     noun: str = "inputs"
+    suffixes: Collection[str] = (".npz",)
     tolerance: float = 1e-4
     may_be_nan: Collection[str] = ()
 

@@ -24,7 +24,7 @@ from automl.data.images import (
     share_splits,
 )
 from automl.data.images.augment import centre_crop, cut, draw_boxes, normalise
-from automl.data.images.decode import cache_side, decode
+from automl.data.images.decode import SUFFIXES, cache_side, decode
 from automl.data.images.feed import Feed
 from automl.data.images.policy import colours_and_shapes, cutmix, erasing
 from automl.data.manifest import Manifest
@@ -106,6 +106,7 @@ class ImageClassification(Task):
     configs = TASK_CONFIGS["image-classification"]
     metric = ACCURACY
     noun = "images"
+    suffixes = SUFFIXES
 
     def __init__(self, config: TrialConfig, runtime: Runtime) -> None:
         super().__init__(config, runtime)

@@ -24,6 +24,7 @@ from automl.data.sequences import (
     padding_mask,
     share,
 )
+from automl.data.sequences.formats import FORMATS
 from automl.data.sequences.unlabelled import read_unlabelled
 from automl.storage.storage import Storage
 from automl.tasks.base import Inputs, Part, Split, Task
@@ -87,6 +88,7 @@ class SequenceClassification(Task):
     configs = TASK_CONFIGS["sequence-classification"]
     metric = ACCURACY
     noun = "sequences"
+    suffixes = tuple(form.suffix for form in FORMATS.values() if form.suffix)
 
     def __init__(self, config: TrialConfig, runtime: Runtime) -> None:
         super().__init__(config, runtime)

@@ -77,6 +77,15 @@ def test_the_winner_as_it_was_retrained(search: Storage, confirm: Confirm) -> No
     assert choose("mine", str(search)).identity.endswith("-confirm-3")
 
 
+def test_the_best_without_attention(search: Storage, confirm: Confirm) -> None:
+    found = choose("mine", str(search), baseline=True)
+    assert (found.number, found.choice) == (0, "the search's best without attention; not confirmed")
+    confirm(+2)
+    assert choose("mine", str(search), baseline=True).number == 0, "whatever has won"
+    confirm(0, again=True)
+    assert "found no winner" in choose("mine", str(search), baseline=True).choice
+
+
 def test_no_winner(search: Storage, confirm: Confirm) -> None:
     confirm(0)
     found = choose("mine", str(search))

@@ -163,7 +163,7 @@ def test_series_are_predicted(
     values = np.random.default_rng(1).normal(size=(2, 2, 7)).astype(np.float32)
     file = tmp_path / f"mine{suffix}"
     WRITERS[suffix](file, values)
-    found = run_predict(str(result.folder), [file])
+    found = run_predict(str(result.folder), [file]).predictions
     padded = torch.from_numpy(np.pad(values, ((0, 0), (0, 0), (0, STEPS - 7))))
     inputs = {"values": padded, "lengths": torch.tensor([7, 7])}
     expected = case.deployment(model).run(inputs)["probabilities"]

@@ -97,7 +97,7 @@ def test_ten_lines_of_python_as_predict_has_it(exported: ExportResult, tmp_path:
         [sys.executable, "-c", code], cwd=folder, capture_output=True, text=True, check=True
     )
     label, probability = said.stdout.split()
-    (expected,) = run_predict(folder, [folder / "photo.jpg"])
+    (expected,) = run_predict(folder, [folder / "photo.jpg"]).predictions
     assert label == expected.values["label"]
     assert float(probability) == pytest.approx(
         expected.values["probability"], abs=0.02

@@ -33,7 +33,7 @@ def picture(file: Path, mode: str = "RGB", size: tuple[int, int] = (40, 30)) -> 
 @pytest.mark.parametrize("size", [(40, 30), (7, 5), (1, 1), (24, 24), (300, 20)])
 def test_any_image(mode: str, size: tuple[int, int], exported: ExportResult, tmp_path: Path) -> None:
     file = picture(tmp_path / f"a.{'tif' if mode == 'CMYK' else 'png'}", mode, size)
-    (prediction,) = run_predict(exported.folder, [file])
+    (prediction,) = run_predict(exported.folder, [file]).predictions
     assert prediction.input == str(file)
     values = prediction.values
     assert list(values["probabilities"]) == [str(digit) for digit in range(10)]
@@ -60,7 +60,7 @@ def test_agrees_with_what_evaluation_sees(
         pixels = load_digits().images[int(name.removeprefix("digit"))] * (255 / 16)
         files.append(tmp_path / f"{name}.png")
         Image.fromarray(pixels.round().astype(np.uint8)).save(files[-1])
-    predictions = run_predict(exported.folder, files)
+    predictions = run_predict(exported.folder, files).predictions
     assert [prediction.input for prediction in predictions] == list(map(str, files))
     found = np.array([list(prediction.values["probabilities"].values()) for prediction in predictions])
     np.testing.assert_allclose(found, expected, rtol=0, atol=1e-4)
@@ -71,7 +71,11 @@ def test_a_file_that_is_no_image(content: bytes, exported: ExportResult, tmp_pat
     file = tmp_path / "a.png"
     file.write_bytes(content)
     with pytest.raises(InputError, match=r"a.png cannot be read as an image"):
-        run_predict(exported.folder, [picture(tmp_path / "good.png"), file])
+        run_predict(exported.folder, [file])
+    good = picture(tmp_path / "good.png")
+    found = run_predict(exported.folder, [file, good])
+    assert [prediction.input for prediction in found.predictions] == [str(good)]
+    assert list(found.unread) == [str(file)], "it costs that file alone"
 
 
 def test_a_truncated_image(exported: ExportResult, tmp_path: Path) -> None:
@@ -86,8 +90,16 @@ def test_a_missing_image_and_none_and_a_folder(exported: ExportResult, tmp_path:
         run_predict(exported.folder, [tmp_path / "b.png"])
     with pytest.raises(InputError, match="name at least one file of images"):
         run_predict(exported.folder, [])
-    with pytest.raises(InputError, match="cannot be read as an image"):
+    with pytest.raises(InputError, match=r"name at least one file of images, or a folder of such: \.bmp"):
         run_predict(exported.folder, [tmp_path])
+
+
+def test_a_folder_stands_for_its_images(exported: ExportResult, tmp_path: Path) -> None:
+    (tmp_path / "more").mkdir()
+    (tmp_path / "notes.txt").touch()
+    files = [picture(tmp_path / name) for name in ("a.png", "b.PNG", "more/c.bmp")]
+    found = run_predict(exported.folder, [tmp_path])
+    assert [prediction.input for prediction in found.predictions] == list(map(str, files))
 
 
 DAMAGES: dict[str, Callable[[Path], object]] = {
@@ -129,3 +141,20 @@ def test_command_line(
     assert [prediction["input"] for prediction in predictions] == files
     for line, prediction in zip(lines, predictions, strict=True):
         assert line == f"{prediction['input']}: {prediction['label']} ({prediction['probability']:.1%})"
+
+
+def test_several_labels_and_a_bad_file(
+    exported: ExportResult, tmp_path: Path, cli: Callable[..., tuple[int, str, str]]
+) -> None:
+    good, bad = picture(tmp_path / "a.png"), tmp_path / "b.png"
+    bad.touch()
+    code, out, err = cli("predict", str(exported.folder), str(tmp_path), "--top", "3", "--json")
+    assert code == 1
+    assert err.startswith(f"error: {bad} cannot be read as an image")
+    line, last = out.splitlines()
+    answer, failure = json.loads(last)
+    best = sorted(answer["probabilities"].items(), key=lambda item: -item[1])[:3]
+    assert line == f"{good}: " + ", ".join(f"{label} ({value:.1%})" for label, value in best)
+    assert (failure["input"], "cannot be read" in failure["error"]) == (str(bad), True)
+    code, _, err = cli("predict", str(exported.folder), str(good), "--top", "0")
+    assert (code, err) == (2, "error: --top must be 1 or more; got 0\n")

@@ -25,7 +25,9 @@ def test_it_counts_what_predict_says(quantized: ExportResult, tmp_path: Path) ->
     for name in test.names():
         files.append(tmp_path / f"{name}.png")
         Image.fromarray(pixels[int(name.removeprefix("digit"))]).save(files[-1])
-    answered = [int(prediction.values["label"]) for prediction in run_predict(quantized.folder, files)]
+    answered = [
+        int(prediction.values["label"]) for prediction in run_predict(quantized.folder, files).predictions
+    ]
     expected = confusion_matrix(test.labels.numpy(), answered, labels=range(10))
     scores = quantized.scores
     assert scores is not None
