@@ -71,7 +71,11 @@ def _print_confirm(result: "ConfirmResult", storage: str) -> None:
     if not verdict.complete:
         go_on = command("confirm --search", result.search, storage)
         print(f"resume    {go_on}  (errors are in {result.folder})")
+    # Where nothing is better, it is the plain backbone that one deploys.
+    what = "--best" if result.value["winner"] is not None else "--baseline"
+    export = command(f"export {what} --search", result.search, storage)
     print(f"next      {command('report --search', result.search, storage)}")
+    print(f"          {export} --out exports/{result.search}")
 
 
 def compare(

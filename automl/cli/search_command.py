@@ -146,7 +146,7 @@ def search(
             raise InputError(
                 "say what to search: --data PHOTOS, --space digits, or --resume NAME to resume a search"
             )
-        if trials is not None and not trials.isdecimal():
+        if trials is not None and not trials.removeprefix("-").isdecimal():
             raise InputError(f"--trials must be a number; got {trials!r} (+N needs --resume)")
         given = {
             key: value

@@ -127,9 +127,9 @@ class Settings:
             raise InputError(f"--concurrent must be 1 or more; got {self.concurrent}")
         if self.max_latency_ms is not None and not self.max_latency_ms > 0:
             raise InputError(f"--max-latency-ms must be above 0; got {self.max_latency_ms:g}")
-        if self.name is not None and not re.fullmatch(r"[\w-][\w.-]*", self.name):
+        if self.name is not None and not re.fullmatch(r"\w[\w.-]{0,99}", self.name):
             raise InputError(
-                f"--name may hold letters, digits, '_', '-' and, not first, '.'; got {self.name!r}"
+                f"--name may hold up to 100 letters, digits, '_' and, not first, '-' and '.'; got {self.name!r}"
             )
         # These raise what is wrong with their part.
         _ = (

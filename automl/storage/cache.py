@@ -84,7 +84,7 @@ def _explained(folder: Path, needed: float | None) -> Iterator[None]:
     except OSError as error:
         if (code := no_room(error)) is not None:
             problem = f"no disk space left for the dataset's cache: {disk_full(folder, needed, code)}"
-        elif error.errno in NOT_WRITABLE:
+        elif error.errno in NOT_WRITABLE or (error.errno == errno.ENOENT and not folder.exists()):
             problem = f"the dataset's cache must be writable: {folder} ({error.strerror})"
         else:
             raise

@@ -1,6 +1,7 @@
 """Photographs and a model of one's own, or of a library, from the search to a prediction."""
 
 import json
+import shlex
 from pathlib import Path
 
 import numpy as np
@@ -19,6 +20,12 @@ def last(output):
     return json.loads(output.strip().splitlines()[-1])
 
 
+def suggested(output, word):
+    """The arguments of the first `automl WORD ...` that a command has suggested."""
+    line = next(line for line in output.splitlines() if f"automl {word} " in line)
+    return shlex.split(line.partition("automl ")[2])
+
+
 @pytest.mark.parametrize(
     "backbone",
     [
@@ -27,26 +34,34 @@ def last(output):
         pytest.param("timm:convnext_atto", marks=pytest.mark.long),
     ],
 )
-def test_is_searched_confirmed_reported_exported_and_predicts(automl, folder, backbone):
-    found = last(
-        automl(
-            "search", "--space", "folder", "--data", "photos", "--backbone", backbone, "--size", 32,
-            "--trials", 2, "--epochs", 2, "--concurrent", 1, "--name", "mine", "--json",
-        )
+def test_from_photographs_to_predictions_by_what_each_command_suggests(automl, folder, backbone):
+    (folder / "photos" / "train" / "above" / "0.png").write_bytes(b"no picture")
+    said = automl("data", "photos", "--size", 32)
+    assert "1 that cannot be decoded: train/above/0.png" in said
+    said = automl(
+        *suggested(said, "search"), "--backbone", backbone, "--size", 32, "--trials", 2, "--epochs", 2,
+        "--concurrent", 1, "--json",
     )  # fmt: skip
+    found = last(said)
+    assert found["search"].startswith("photos-")
     assert (found["trials"], found["errors"]) == (2, 0)
     model = found["best"]["config"]["model"]
     own = backbone.startswith("models/")
     assert model["backbone"] == (f"{folder}/{backbone}" if own else backbone)
     assert bool(model["code"]) == own
 
-    verdict = last(automl("confirm", "--top", 1, "--seeds", 2, "--json"))
+    said = automl(*suggested(said, "confirm"), "--top", 1, "--seeds", 2, "--json")
+    verdict = last(said)
     assert verdict["complete"]
-    page = automl("report").split()[1]
+    page = automl(*suggested(said, "report")).split()[1]
     assert Path(page).is_file()
-    automl("export", "--best", "--out", "out")
-    (prediction,) = last(automl("predict", "out", "photos/val/above/0.png", "--json"))
-    assert set(prediction["probabilities"]) == {"above", "below"}
+    export = suggested(said, "export")
+    assert ("--best" in export) == (verdict["winner"] is not None), "else the plain backbone is deployed"
+    said = automl(*export)
+    *command, _ = suggested(said, "predict")
+    predictions = last(automl(*command, "photos/val", "--json"))
+    assert len(predictions) == 32
+    assert set(predictions[0]["probabilities"]) == {"above", "below"}
 
 
 @pytest.fixture

@@ -124,6 +124,7 @@ BAD: list[tuple[tuple[str, ...], list[str]]] = [
     ((*SEARCH, "spaces.py:refuses"), ["refuses its own baseline"]),
     (("search",), ["say what to search", "--space", "--resume"]),
     ((*SEARCH, "digits", "--trials", "0"), ["--trials must be 1 or more; got 0"]),
+    ((*SEARCH, "digits", "--trials", "-3"), ["--trials must be 1 or more; got -3"]),
     ((*SEARCH, "digits", "--trials", "+5"), ["--trials must be a number; got '+5'", "--resume"]),
     ((*SEARCH, "digits", "--trials", "many"), ["--trials must be a number; got 'many'"]),
     ((*SEARCH, "digits", "--budget", "banana"), ["--budget must be a time such as", "got 'banana'"]),

@@ -27,9 +27,11 @@ BAD: list[tuple[dict[str, Any], str]] = [
     ({"max_memory": "lots"}, "--max-memory must be a size"),
     ({"max_latency_ms": 0}, "--max-latency-ms must be above 0; got 0"),
     ({"max_latency_ms": float("nan")}, "--max-latency-ms must be above 0; got nan"),
-    ({"name": "a/b"}, "--name may hold letters"),
-    ({"name": ""}, "--name may hold letters"),
-    ({"name": ".."}, "--name may hold letters"),  # another folder than one in the storage
+    ({"name": "a/b"}, "--name may hold up to 100 letters"),
+    ({"name": ""}, "--name may hold up to 100 letters"),
+    ({"name": "-rf"}, "--name may hold up to 100 letters"),
+    ({"name": "a" * 101}, "--name may hold up to 100 letters"),
+    ({"name": ".."}, "--name may hold up to 100 letters"),  # another folder than one in the storage
     ({"seed": -1}, "seed must lie between 0"),
     ({"cpus_per_trial": 0}, "--cpus-per-trial must be above 0"),
     ({"workers_per_trial": 0}, "--workers-per-trial"),

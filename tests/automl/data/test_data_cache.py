@@ -163,7 +163,7 @@ def test_full_disk(root: Path, cache: Path) -> None:
 
 def test_cache_that_cannot_be_written(root: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "file").touch()
-    for bad in ("file", "file/below"):
+    for bad in ("file", "file/below", "/proc/nope"):
         monkeypatch.setenv("AUTOML_CACHE", str(tmp_path / bad))
         with pytest.raises(InputError, match=r"must be writable.*AUTOML_CACHE"):
             train(root)
