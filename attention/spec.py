@@ -2,11 +2,13 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any, Literal, get_args, get_origin, get_type_hints
+from typing import TYPE_CHECKING, Any, Literal, get_args, get_origin, get_type_hints
 
 from attention.errors import InputError, unknown
-from attention.gated import Cost, Gated
-from attention.table import ATTENTIONS
+
+# The table imports torch, which takes seconds: configurations can be read and written without.
+if TYPE_CHECKING:
+    from attention.gated import Cost, Gated
 
 Option = int | str | None
 
@@ -22,6 +24,8 @@ class Spec:
     options: Mapping[str, Option] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
+        from attention.table import ATTENTIONS
+
         if not isinstance(self.type, str) or self.type not in ATTENTIONS:
             raise unknown("attention", self.type, ATTENTIONS)
         known = ATTENTIONS[self.type].options
@@ -35,12 +39,16 @@ class Spec:
                 expected = " or ".join("null" if t is type(None) else t.__name__ for t in _types(hints[name]))
                 raise InputError(f"option {name!r} of {self.type!r} must be {expected}; got {value!r}")
 
-    def build(self, channels: int) -> Gated:
+    def build(self, channels: int) -> "Gated":
         """A new module for `channels` channels. Raises InputError for options that cannot work."""
+        from attention.table import ATTENTIONS
+
         return ATTENTIONS[self.type].module(channels, **self.options)
 
-    def cost(self, channels: int, positions: int) -> Cost:
+    def cost(self, channels: int, positions: int) -> "Cost":
         """The cost of one module on a feature map of `channels` x `positions`."""
+        from attention.table import ATTENTIONS
+
         return ATTENTIONS[self.type].cost(channels, positions, **self.options)
 
     def to_json(self) -> dict[str, Option]:

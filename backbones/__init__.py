@@ -14,8 +14,9 @@ larnn_loop  The loop over time of a LARNN layer
 larnn_scan  The same loop as one operation, for export
 norm        Batch norm of sequences of different lengths
 ends        Padded sequences: checks of input and mask, last state, mean, reversal
-sites       The sites of any model: where a feature map can be transformed
-insert      The function that inserts a placement
+site        The sites of any model: where a feature map can be transformed
+placement   The type `Placement`: an attention by the name of each site
+insertion   The function that inserts a placement
 weights     Trained weights for a new model: which of them are the trunk's, and whether they fit
 mixer       What stands in place of the module that mixes tokens
 trace       A forward pass on fake tensors that records what each submodule returns
@@ -25,12 +26,45 @@ example     The example input that a model is traced with
 macs        Counts the multiply-adds of a forward pass
 """
 
-from backbones.example import Example, call
-from backbones.factory import build, check_options, find, published_weights
-from backbones.insert import Placement, gates, insert
-from backbones.normalisation import IMAGENET, Normalisation
-from backbones.sites import Site, sites
-from backbones.table import BACKBONES, Backbone
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from backbones.example import Example, call
+    from backbones.factory import build, check_options, find, published_weights
+    from backbones.insertion import gates, insert
+    from backbones.normalisation import IMAGENET, Normalisation
+    from backbones.placement import Placement
+    from backbones.site import Site, sites
+    from backbones.table import BACKBONES, Backbone
+
+# Most need torch, which takes seconds to import: they are loaded when they are first asked for.
+_MODULES = {
+    "BACKBONES": "table",
+    "Backbone": "table",
+    "Example": "example",
+    "IMAGENET": "normalisation",
+    "Normalisation": "normalisation",
+    "Placement": "placement",
+    "Site": "site",
+    "build": "factory",
+    "call": "example",
+    "check_options": "factory",
+    "find": "factory",
+    "gates": "insertion",
+    "insert": "insertion",
+    "published_weights": "factory",
+    "sites": "site",
+}
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _MODULES:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    value = getattr(import_module(f"{__name__}.{_MODULES[name]}"), name)
+    globals()[name] = value
+    return value
+
 
 __all__ = [
     "BACKBONES",

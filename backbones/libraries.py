@@ -3,13 +3,13 @@
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
-from typing import Any
-
-import torch
-from torch import Tensor, nn
+from typing import TYPE_CHECKING, Any
 
 from attention import InputError
 from backbones.normalisation import IMAGENET, Normalisation
+
+if TYPE_CHECKING:  # it takes seconds to import, and names can be told without
+    from torch import Tensor, nn
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -22,9 +22,9 @@ class Library:
     """
 
     names: Callable[[], Sequence[str]]
-    build: Callable[..., nn.Module]
+    build: Callable[..., "nn.Module"]
     normalisation: Callable[[str], Normalisation]
-    published: Callable[..., Mapping[str, Tensor]]
+    published: Callable[..., "Mapping[str, Tensor]"]
 
 
 _INCEPTIONS = ("googlenet", "inception_v3")
@@ -40,7 +40,7 @@ def _torchvision_names() -> Sequence[str]:
 
 def torchvision(
     name: str, *, classes: int, in_channels: int = 3, size: int | None = None, **options: Any
-) -> nn.Module:
+) -> "nn.Module":
     """torchvision's model, without the auxiliary heads that some have in training.
 
     A ViT or MaxViT is made for images of `size` pixels, a ViT for a multiple of its patches.
@@ -70,7 +70,7 @@ def _timm_names() -> Sequence[str]:
 
 def timm(
     name: str, *, classes: int, in_channels: int = 3, size: int | None = None, **options: Any
-) -> nn.Module:
+) -> "nn.Module":
     """timm's model. One that is made for a fixed size is made for `size`."""
     import timm as library
 
@@ -83,7 +83,8 @@ def timm(
     return model
 
 
-def _torchvision_published(name: str, **_: Any) -> Mapping[str, Tensor]:
+def _torchvision_published(name: str, **_: Any) -> "Mapping[str, Tensor]":
+    import torch
     from torchvision import models
 
     # The library itself knows how to read the older of its files.
@@ -106,9 +107,10 @@ def _timm_normalisation(name: str) -> Normalisation:
 
 def _timm_published(
     name: str, *, classes: int, size: int | None = None, **options: Any
-) -> Mapping[str, Tensor]:
+) -> "Mapping[str, Tensor]":
     """timm itself fits them to the size of the images. The head is for the labels it was published for."""
     import timm as library
+    import torch
 
     known = library.get_pretrained_cfg(name, allow_unregistered=True)
     labels = classes if known is None else known.num_classes

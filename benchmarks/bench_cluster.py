@@ -39,7 +39,8 @@ from automl.storage.storage import Storage
 from automl.tracking.process import MlflowProcess
 from automl.tracking.run_spec import RunSpec, below
 from automl.tracking.tracker import Tracker
-from cluster import ClusterCapacity, TrialResources
+from cluster.capacity import ClusterCapacity
+from cluster.resources import TrialResources
 from search.metric import ACCURACY
 from search.record import Report
 from search.samplers import load_sampler

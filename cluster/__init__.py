@@ -6,9 +6,3 @@ token      Checks whether a cluster accepts the authentication token
 resources  The resources of a trial, and how many trials fit
 capacity   The capacity for trials of a cluster whose nodes come and go
 """
-
-from cluster.capacity import ClusterCapacity
-from cluster.connect import connect, joins, nodes, wait_for_capacity
-from cluster.resources import TrialResources, slots
-
-__all__ = ["ClusterCapacity", "TrialResources", "connect", "joins", "nodes", "slots", "wait_for_capacity"]

@@ -1,14 +1,16 @@
 """Building blocks of spaces: draws a placement and hyperparameters from an Optuna trial."""
 
 from collections.abc import Iterator, Mapping, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import optuna
 
-from attention import ATTENTIONS, Spec
-from attention.spec import Option
-from backbones import Placement, Site
+from attention.spec import Option, Spec
+from backbones.placement import Placement
 from search.config import ImageTraining, Optimizer
+
+if TYPE_CHECKING:
+    from backbones.site import Site
 
 # Parameters that make `training` return the published defaults of SimpleSelfAttention.
 PUBLISHED: Mapping[str, Any] = {
@@ -36,7 +38,7 @@ PAPERS: Sequence[tuple[str, Mapping[str, Any]]] = (
 )
 
 
-def papers(sites: Sequence[Site], prefix: str = "") -> list[dict[str, Any]]:
+def papers(sites: Sequence["Site"], prefix: str = "") -> list[dict[str, Any]]:
     """Parameters for `placement` and `training` that make the papers' placements, with published defaults.
 
     A placement whose stage there is none of is left out.
@@ -54,7 +56,7 @@ def papers(sites: Sequence[Site], prefix: str = "") -> list[dict[str, Any]]:
     return made
 
 
-def placement(trial: optuna.Trial, sites: Sequence[Site], *, most: int = 3, prefix: str = "") -> Placement:
+def placement(trial: optuna.Trial, sites: Sequence["Site"], *, most: int = 3, prefix: str = "") -> Placement:
     """Up to `most` modules of any type at different `sites`.
 
     Sites are drawn in ascending order, each above the one before, so that a placement has exactly one
@@ -78,6 +80,8 @@ def ascending(trial: optuna.Trial, count: int, *, most: int, prefix: str = "") -
 
 def attention(trial: optuna.Trial, i: int, channels: int) -> Spec:
     """The type and options of the `i`-th module, on a site of `channels` channels."""
+    from attention.table import ATTENTIONS  # and torch, which takes seconds
+
     kind = trial.suggest_categorical(f"type{i}", list(ATTENTIONS))
     options: dict[str, Option] = {}
     if kind == "ssa" or kind == "ssa-sym":

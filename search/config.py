@@ -7,13 +7,16 @@ from collections.abc import Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field, fields, replace
 from math import isfinite
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
-from torch import nn
-
+import backbones
 from attention import InputError, unknown
-from backbones import BACKBONES, Placement, build, check_options, find, loading
+from backbones import loading
+from backbones.placement import Placement
 from search.serialise import fields_to_json, from_json, together
+
+if TYPE_CHECKING:
+    from torch import nn
 
 PUBLISHED = "default"  # weights
 
@@ -89,8 +92,8 @@ class Model:
         try:
             if self.changed():
                 return  # it is of the past, and can be read but not built
-            check_options(self.backbone, self.options)
-            if self.weights == PUBLISHED and find(self.backbone).published is None:
+            backbones.check_options(self.backbone, self.options)
+            if self.weights == PUBLISHED and backbones.find(self.backbone).published is None:
                 yield (
                     f"model.weights: there are none published for backbone {self.backbone!r}; "
                     f"torchvision:NAME and timm:NAME have some, or name a file"
@@ -111,16 +114,18 @@ class Model:
             return str(error)
         return "" if now == self.code else f"the code of {self.backbone} has changed since"
 
-    def build(self, *, classes: int, in_channels: int = 3, size: int | None = None) -> nn.Module:
+    def build(self, *, classes: int, in_channels: int = 3, size: int | None = None) -> "nn.Module":
         """The backbone, without its placement. Raises InputError where its code is not as it was."""
         if changed := self.changed():
             raise InputError(f"{changed}; restore it, or start anew with the model as it is")
-        return build(self.backbone, classes=classes, in_channels=in_channels, size=size, **self.options)
+        return backbones.build(
+            self.backbone, classes=classes, in_channels=in_channels, size=size, **self.options
+        )
 
     def dimensions(self) -> int | None:
         """Of the backbone's inputs beside batch and channels; None where they are not known."""
         with suppress(InputError):
-            return None if self.changed() else find(self.backbone).dimensions
+            return None if self.changed() else backbones.find(self.backbone).dimensions
         return None
 
 
@@ -262,7 +267,9 @@ class TrialConfig:
             problems += [p for part in (self.data, self.model, self.training) for p in part.problems()]
         takes = self.model.dimensions() if configs.dimensions is not None else None
         if takes not in (None, configs.dimensions):
-            fit = [name for name, other in BACKBONES.items() if other.dimensions == configs.dimensions]
+            fit = [
+                name for name, other in backbones.BACKBONES.items() if other.dimensions == configs.dimensions
+            ]
             problems.append(
                 f"backbone {self.model.backbone} takes inputs with {takes} spatial dimensions, "
                 f"and those of task {self.task} have {configs.dimensions}; choose from {', '.join(fit)}"

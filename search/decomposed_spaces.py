@@ -7,23 +7,24 @@ of one kind.
 """
 
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import optuna
 
-from attention import Spec
-from attention.spec import Option
-from backbones import Site
+from attention.spec import Option, Spec
 from search import choices
 from search.config import ImageData, Model, TrialConfig
 from search.image_spaces import places
+
+if TYPE_CHECKING:
+    from backbones.site import Site
 
 SIZE, MOST = 224, 7
 
 PUBLISHED = {"normalisation": "softmax", "heads": 1, "reduction": 8, **choices.PUBLISHED}
 
 
-def stages(backbone: str) -> list[Site]:
+def stages(backbone: str) -> list["Site"]:
     """The blocks of res3 and res4."""
     return [
         site

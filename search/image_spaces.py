@@ -3,15 +3,18 @@
 import json
 from collections.abc import Callable, Mapping, Sequence
 from functools import cache
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import optuna
-import torch
 
+import backbones
 from attention import InputError
-from backbones import Site, build, loading, sites
+from backbones import loading
 from search import choices
 from search.config import ImageData, Model, TrialConfig
+
+if TYPE_CHECKING:
+    from backbones.site import Site
 
 PLAIN = {"modules": 0, **choices.PUBLISHED}
 XRESNETS = ("xresnet18", "xresnet34", "xresnet50")
@@ -21,7 +24,7 @@ _CLASSES = 2
 
 def places(
     backbone: str, size: int, options: Mapping[str, Any] | None = None, *, mixers: bool = False
-) -> list[Site]:
+) -> list["Site"]:
     """The sites of a backbone for images of `size` pixels that have several positions to attend to.
 
     mixers: those too at which a module takes another one's place, so that what was learned there is lost.
@@ -34,10 +37,12 @@ def places(
 
 
 @cache
-def _places(backbone: str, size: int, options: str, code: str) -> list[Site]:
-    model = build(backbone, classes=_CLASSES, size=size, **json.loads(options))
+def _places(backbone: str, size: int, options: str, code: str) -> list["Site"]:
+    import torch  # takes seconds
+
+    model = backbones.build(backbone, classes=_CLASSES, size=size, **json.loads(options))
     images = torch.zeros(2, 3, size, size)
-    found = [site for site in sites(model, images) if site.positions > 1]
+    found = [site for site in backbones.sites(model, images) if site.positions > 1]
     with torch.no_grad():
         logits = model.eval()(images)
     if not isinstance(logits, torch.Tensor) or logits.shape != (len(images), _CLASSES):
@@ -54,7 +59,7 @@ def _places(backbone: str, size: int, options: str, code: str) -> list[Site]:
     return found
 
 
-def digits_places() -> list[Site]:
+def digits_places() -> list["Site"]:
     return places("xresnet18", 32, {"width": 0.25})
 
 
@@ -71,12 +76,12 @@ def digits_papers() -> list[dict[str, Any]]:
     return choices.papers(digits_places())
 
 
-def photographs(source: str, backbones: Sequence[str], size: int) -> Callable[[optuna.Trial], TrialConfig]:
-    """Photographs of `size` pixels, and one of the backbones."""
+def photographs(source: str, names: Sequence[str], size: int) -> Callable[[optuna.Trial], TrialConfig]:
+    """Photographs of `size` pixels, and one of the backbones called `names`."""
 
     def draw(trial: optuna.Trial) -> TrialConfig:
-        several = len(backbones) > 1
-        backbone = trial.suggest_categorical("backbone", backbones) if several else backbones[0]
+        several = len(names) > 1
+        backbone = trial.suggest_categorical("backbone", names) if several else names[0]
         prefix = f"{backbone}." if several else ""
         placement = choices.placement(trial, places(backbone, size), prefix=prefix)
         return TrialConfig(
@@ -88,17 +93,17 @@ def photographs(source: str, backbones: Sequence[str], size: int) -> Callable[[o
     return draw
 
 
-def plain(backbones: Sequence[str]) -> dict[str, Any]:
+def plain(names: Sequence[str]) -> dict[str, Any]:
     """The first backbone alone, with published hyperparameters."""
-    return {**_chosen(backbones), **PLAIN}
+    return {**_chosen(names), **PLAIN}
 
 
-def papers(backbones: Sequence[str], size: int) -> list[dict[str, Any]]:
+def papers(names: Sequence[str], size: int) -> list[dict[str, Any]]:
     """What papers propose, on the first backbone, as far as it has such places."""
-    first, chosen = backbones[0], _chosen(backbones)
+    first, chosen = names[0], _chosen(names)
     prefix = f"{first}." if chosen else ""
     return [{**chosen, **params} for params in choices.papers(places(first, size), prefix)]
 
 
-def _chosen(backbones: Sequence[str]) -> dict[str, str]:
-    return {"backbone": backbones[0]} if len(backbones) > 1 else {}
+def _chosen(names: Sequence[str]) -> dict[str, str]:
+    return {"backbone": names[0]} if len(names) > 1 else {}

@@ -2,14 +2,16 @@
 
 from collections.abc import Mapping
 from functools import cache
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import optuna
-import torch
 
-from backbones import Site, build, sites
+import backbones
 from search import choices
 from search.config import ClassificationTraining, Model, SequenceData, TrialConfig
+
+if TYPE_CHECKING:
+    from backbones.site import Site
 
 TASK = "sequence-classification"
 WIDTH = 0.5  # of the CNN
@@ -84,8 +86,11 @@ def _lstm(options: Mapping[str, Any]) -> Model:
 
 
 @cache
-def _sites() -> list[Site]:
-    return sites(build("resnet1d", classes=2, in_channels=9, width=WIDTH), torch.empty(1, 9, 128))
+def _sites() -> list["Site"]:
+    import torch  # takes seconds
+
+    model = backbones.build("resnet1d", classes=2, in_channels=9, width=WIDTH)
+    return backbones.sites(model, torch.empty(1, 9, 128))
 
 
 def sensors(trial: optuna.Trial) -> TrialConfig:

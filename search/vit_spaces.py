@@ -11,7 +11,7 @@ from typing import Any
 
 import optuna
 
-from backbones import Placement
+from backbones.placement import Placement
 from search import choices
 from search.config import ImageData, ImageTraining, Model, TrialConfig
 

@@ -53,3 +53,12 @@ def test_a_package_lists_its_modules(package):
     there = {file.stem for file in folder.glob("*.py")}
     there |= {file.parent.name for file in folder.glob("*/__init__.py")}
     assert listed - {"__main__"} == there - {"__init__", "__main__"}
+
+
+@pytest.mark.parametrize("package", ["attention", "backbones"])
+def test_what_is_loaded_later_has_no_modules_name(package):
+    """Importing `package.name` would put the module in its place."""
+    modules = {file.stem for file in (ROOT / package).glob("*.py")}
+    module = importlib.import_module(package)
+    assert not modules & set(module.__all__)
+    assert all(getattr(module, name) is not None for name in module.__all__)

@@ -17,7 +17,8 @@ from automl.costs.time_ratio import ALLOWED, MEASURING_FRACTION, own_time_ratio
 from automl.search.run import check_models, make_plan, with_weights
 from automl.tasks import open_task
 from automl.trials.trial import granted
-from cluster import TrialResources, connect, nodes, slots
+from cluster.connect import connect, nodes
+from cluster.resources import TrialResources, slots
 from search.config import TrialConfig
 from search.halving import REDUCTION, Rungs
 from search.size import Size, measure_size

@@ -5,19 +5,19 @@ import shlex
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
-
-import torch
+from typing import TYPE_CHECKING, Any
 
 from attention import InputError, unknown
 from automl.config.limits import Limits
-from automl.config.runtime import Runtime
 from automl.config.units import amounts, count, labels, seconds, size
 from backbones import loading
 from cluster.resources import TrialResources
 from search.config import TrialConfig
 from search.given import check_given
 from search.spaces import SPACES, Space, load, random_draws
+
+if TYPE_CHECKING:
+    from automl.config.runtime import Runtime
 
 COSTS = ("latency", "params", "macs")  # objectives beside the task's metric
 # Strengths of augmentation beside crops and mirror images, each all of what it is made of.
@@ -129,7 +129,8 @@ class Settings:
             raise InputError(f"--max-latency-ms must be above 0; got {self.max_latency_ms:g}")
         if self.name is not None and not re.fullmatch(r"\w[\w.-]{0,99}", self.name):
             raise InputError(
-                f"--name may hold up to 100 letters, digits, '_' and, not first, '-' and '.'; got {self.name!r}"
+                f"--name may hold up to 100 letters, digits, '_' and, not first, '-' and '.'; "
+                f"got {self.name!r}"
             )
         # These raise what is wrong with their part.
         _ = (
@@ -190,8 +191,12 @@ class Settings:
         return self.trials if self.trials is not None or self.budget is not None else TRIALS
 
     @property
-    def runtime(self) -> Runtime:
+    def runtime(self) -> "Runtime":
         """The precision and way to compile, on this machine's CPU."""
+        import torch  # takes seconds
+
+        from automl.config.runtime import Runtime
+
         return Runtime(device=torch.device("cpu"), precision=self.precision, compile=self.compile)  # type: ignore[arg-type]
 
     def objectives(self, metric: str) -> list[str]:

@@ -4,13 +4,9 @@ from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from typing import Any
 
-import torch
-
 from attention import InputError, Spec
-from automl.config.runtime import Runtime
 from automl.config.settings import Settings, command
-from automl.tasks import open_task
-from backbones import Placement, insert
+from backbones.placement import Placement
 from search.config import TrialConfig
 from search.record import Role, State, TrialRecord, where
 from search.spaces import Space, random_draws
@@ -170,6 +166,13 @@ def _random_placement(
 
 def _fits(config: TrialConfig, placement: Placement) -> bool:
     """Whether the model of `config` takes a placement that was drawn for one with other options."""
+    # They import torch, and who reads a confirmation need not wait for that.
+    import torch
+
+    from automl.config.runtime import Runtime
+    from automl.tasks import open_task
+    from backbones import insert
+
     plain = replace(config, model=replace(config.model, placement={}))
     task = open_task(plain, Runtime(device=torch.device("cpu")))
     try:

@@ -12,7 +12,7 @@ from automl.storage.folder import SearchMetadata
 from automl.storage.storage import Storage
 from automl.tasks import Split, Task
 from automl.trials.session import Workers
-from cluster import joins
+from cluster.connect import joins
 from search.config import TrialConfig
 from search.record import Listener
 from search.trial_scheduler import Plan, TrialScheduler

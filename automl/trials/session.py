@@ -16,7 +16,9 @@ from automl.storage.storage import Storage
 from automl.trials.interrupt import Interrupt, interrupts
 from automl.trials.multi_worker import multi_worker_trial
 from automl.trials.trial import TrialActor, assignment
-from cluster import ClusterCapacity, TrialResources, connect, nodes, slots, wait_for_capacity
+from cluster.capacity import ClusterCapacity
+from cluster.connect import connect, nodes, wait_for_capacity
+from cluster.resources import TrialResources, slots
 from search.config import TrialConfig
 from search.record import TRIALS_FOLDER
 from search.study import STUDY_FILE

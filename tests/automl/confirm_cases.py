@@ -20,7 +20,8 @@ from automl.tasks import task_of
 from automl.tasks.same_data import keep_manifest
 from automl.trials import hits
 from automl.trials.interrupt import Interrupt
-from cluster import ClusterCapacity, TrialResources
+from cluster.capacity import ClusterCapacity
+from cluster.resources import TrialResources
 from search.config import ImageData, ImageTraining, Model, TrialConfig
 from search.fixed_scheduler import FixedScheduler
 from search.metric import ACCURACY

@@ -6,8 +6,8 @@ import pytest
 import ray
 
 from attention import InputError
-from cluster import TrialResources, connect, wait_for_capacity
-from cluster.connect import free, state
+from cluster.connect import connect, free, state, wait_for_capacity
+from cluster.resources import TrialResources
 
 
 def looks(*answers):

@@ -19,7 +19,8 @@ from automl.config.limits import Limits
 from automl.storage.storage import Storage
 from automl.trials.multi_worker import multi_worker_trial
 from automl.trials.trial import assignment
-from cluster import TrialResources, connect
+from cluster.connect import connect
+from cluster.resources import TrialResources
 from search.config import ImageData, ImageTraining, Model, TrialConfig
 
 AUTOML = Path(sys.executable).parent / "automl"

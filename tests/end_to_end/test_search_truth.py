@@ -27,7 +27,9 @@ from automl.data.images import open_split
 from automl.search.run import resume_search, run_search
 from automl.storage.folder import old_folder
 from automl.trials.trial import TrialActor, assignment
-from cluster import ClusterCapacity, TrialResources, connect
+from cluster.capacity import ClusterCapacity
+from cluster.connect import connect
+from cluster.resources import TrialResources
 from search.config import ImageData, ImageTraining, Model, TrialConfig
 from search.halving import Rungs
 from search.metric import ACCURACY

@@ -16,7 +16,7 @@ from ray.exceptions import OutOfMemoryError, RayActorError
 from search_cases import EPOCHS, Heard, Slots, epoch, make_engine, make_plan, make_study
 
 import search.tuner
-from cluster import connect
+from cluster.connect import connect
 from search.config import TrialConfig
 from search.record import Report, Role, State
 from search.search_scheduler import SearchScheduler

@@ -1,7 +1,8 @@
 """Gauges of a search without a collector. tests/end_to_end/test_ray_job.py reads their values."""
 
 from automl.listeners.prometheus import PrometheusGauges
-from cluster import ClusterCapacity, TrialResources
+from cluster.capacity import ClusterCapacity
+from cluster.resources import TrialResources
 from search.config import TrialConfig
 from search.metric import ACCURACY
 from search.record import Role, State, TrialRecord

@@ -13,7 +13,8 @@ from automl.config.settings import Settings
 from automl.storage.storage import Storage
 from automl.trials.interrupt import Interrupt
 from automl.trials.session import Workers
-from cluster import ClusterCapacity, TrialResources
+from cluster.capacity import ClusterCapacity
+from cluster.resources import TrialResources
 from search.config import TrialConfig
 
 

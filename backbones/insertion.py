@@ -1,19 +1,18 @@
 """The one function that puts attention into a model, for every backbone and every task."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 
-from attention import Gated, InputError, Spec, unknown
+from attention import Gated, InputError, unknown
 from backbones.example import Example
 from backbones.mixer import Mixer
 from backbones.output import feature_map, with_feature_map
-from backbones.sites import Site, sites
+from backbones.placement import Placement
+from backbones.site import Site, sites
 from backbones.trace import trace
-
-Placement = Mapping[str, Spec]
 
 # The name under which a module joins the submodule at its site. The trunk's own names stay as they
 # are, so that its checkpoints load with `strict=False`.
