@@ -255,7 +255,7 @@ def _next(result: "SearchResult", storage: str) -> Iterator[str]:
         yield f"{'' if i else 'next':9} {command(words, result.search, storage)}{out}"
         yield f"{'':13} {why}"
     yield f"{'':9} mlflow ui"
-    yield f"{'':13} all trials, to compare"
+    yield f"{'':13} all trials, to compare: {result.page}"
 
 
 def _about(trial: "TrialResult") -> str:

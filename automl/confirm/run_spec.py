@@ -5,7 +5,7 @@ from functools import partial
 from automl.confirm.protocol import Confirmation
 from automl.storage.folder import SearchMetadata
 from automl.storage.storage import Storage
-from automl.tracking.run_spec import RunSpec, below
+from automl.tracking.run_spec import RunSpec, below, source
 from automl.tracking.tags import CONFIRMS
 from search.serialise import to_json
 
@@ -15,7 +15,7 @@ def confirmation_run_spec(location: Storage, metadata: SearchMetadata, confirmat
     number = confirmation.number
     return RunSpec(
         name=f"{metadata.name} confirm" + (f" {number}" if number > 1 else ""),
-        tags={CONFIRMS: metadata.name},
+        tags={CONFIRMS: metadata.name, **source(metadata)},
         identity=f"{metadata.identity}-confirm-{number}",
         above=metadata.identity,
         experiment=metadata.settings.title,

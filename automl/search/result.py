@@ -42,7 +42,7 @@ class SearchResult:
     hours: of the devices it ran on, over all its runs.
     folder: the search's folder, with its study, checkpoints and log.
     failure: the first error, if any trial had one.
-    untracked: trials that MLflow does not have in full.
+    untracked: trials that MLflow does not have in full. page: of their runs in MLflow.
     warnings: what is wrong with what was found.
     """
 
@@ -63,6 +63,7 @@ class SearchResult:
     folder: str
     failure: str | None
     untracked: int
+    page: str
     warnings: list[str]
 
 
@@ -74,6 +75,7 @@ def make_result(
     runs: Mapping[int, str],
     begun: float,
     untracked: int,
+    page: str,
     devices: float,
 ) -> SearchResult:
     """The result of a search as its scheduler stands.
@@ -116,6 +118,7 @@ def make_result(
         folder=str(folder),
         failure=next((r.reason for r in records if r.state is State.ERROR), None),
         untracked=untracked,
+        page=page,
         warnings=_warnings(records, plan),
     )
 

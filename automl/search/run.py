@@ -161,7 +161,7 @@ def _run(folder: Path, metadata: SearchMetadata, space: Space, task: Task, begun
         MlflowProcess(search_run_spec(metadata.location, metadata)) as writer,
         open_workers(settings, folder / "log.txt", advice) as workers,
     ):
-        tracker = Tracker(writer)
+        tracker, page = Tracker(writer), writer.page()
         fresh = not (folder / STUDY_FILE).exists()
         study = _open_study(folder, metadata, plan)
         if fresh and settings.warm_start is not None:
@@ -180,6 +180,7 @@ def _run(folder: Path, metadata: SearchMetadata, space: Space, task: Task, begun
         print(
             f"search {metadata.name} in {metadata.location}; if anything ends it, {advice}", file=sys.stderr
         )
+        print(task.describe_data(), file=sys.stderr)
 
         def out_of_time() -> bool:
             if settings.seconds is not None and time.monotonic() - begun > settings.seconds:
@@ -218,6 +219,7 @@ def _run(folder: Path, metadata: SearchMetadata, space: Space, task: Task, begun
         runs=tracker.runs,
         begun=begun,
         untracked=missing,
+        page=page,
         devices=workers.devices,
     )
     if scheduler.all_infeasible:

@@ -22,6 +22,7 @@ from search.metric import Metric
 Inputs = Any  # of a model: a tensor, a tuple of positional or a dictionary of keyword arguments
 Batch = Any  # a pytree of tensors: whatever the task's own `loss` takes
 Split = Literal["train", "validation", "test"]
+SHOWN = 10  # names of classes
 
 
 @dataclass(frozen=True)
@@ -202,6 +203,20 @@ class Task(ABC):
         return None
 
     # What a model card tells beyond the metrics. A task may leave each of these out.
+
+    @property
+    def labels(self) -> list[str]:
+        """The names of the classes; nothing for a task without."""
+        return []
+
+    def describe_data(self) -> str:
+        """In a line: what is learned from. The test split is not looked at."""
+        train, validation = self.size("train"), self.size("validation")
+        text = f"{train:,} {self.noun} to train on and {validation:,} for validation"
+        if not self.labels:
+            return text
+        more = ", ..." if len(self.labels) > SHOWN else ""
+        return f"{text}; {len(self.labels)} classes: {', '.join(self.labels[:SHOWN])}{more}"
 
     def describe_splits(self) -> dict[str, str]:
         """How each split came about, in words."""

@@ -60,6 +60,9 @@ class MlflowProcess:
         found: dict[int, str] = self._ask("runs")
         return found
 
+    def page(self) -> str:
+        return str(self._ask("page"))
+
     def look(self) -> None:
         self._ask("look")
 

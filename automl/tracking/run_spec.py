@@ -1,5 +1,6 @@
 """What is tracked: experiment, names, tags and parameters of the runs."""
 
+import shlex
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from functools import partial
@@ -7,7 +8,7 @@ from typing import Any
 
 from automl.storage.folder import SearchMetadata
 from automl.storage.storage import Storage
-from automl.tracking.tags import SEARCH
+from automl.tracking.tags import COMMIT, SEARCH, SOURCE
 from search.record import TrialRecord
 from search.serialise import to_json
 
@@ -21,6 +22,7 @@ class RunSpec:
     name: of the run above those of the trials, such as the search's; without one they are on their own.
     tags: of that run. identity: tells it from others of its name, so that it is found and continued.
     above: the identity of the run that it is a child of.
+    note: what MLflow shows as its description, in Markdown.
     params: its parameters. settings: an artifact of it.
     """
 
@@ -30,6 +32,7 @@ class RunSpec:
     tags: Mapping[str, str] = field(default_factory=dict)
     identity: str = ""
     above: str = ""
+    note: str = ""
     params: Mapping[str, Any] = field(default_factory=dict)
     settings: Mapping[str, Any] = field(default_factory=dict)
 
@@ -39,10 +42,11 @@ def search_run_spec(location: Storage, metadata: SearchMetadata) -> RunSpec:
     settings, plan = metadata.settings, metadata.plan
     return RunSpec(
         name=metadata.name,
-        tags={SEARCH: metadata.name},
+        tags={SEARCH: metadata.name, **source(metadata)},
         identity=metadata.identity,
         experiment=settings.title,
         checkpoint=partial(below, location),
+        note=f"`{shlex.join(metadata.provenance.get('command', []))}`",
         params={
             "space": settings.space,
             "trials": plan.trials,
@@ -55,6 +59,13 @@ def search_run_spec(location: Storage, metadata: SearchMetadata) -> RunSpec:
         },
         settings=to_json(metadata),
     )
+
+
+def source(metadata: SearchMetadata) -> dict[str, str]:
+    """MLflow's tags of the command and of the code's commit, where these are known."""
+    command, commit = (metadata.provenance.get(key) for key in ("command", "commit"))
+    tags = {SOURCE: shlex.join(command)} if command else {}
+    return {**tags, COMMIT: commit} if commit else tags
 
 
 def below(location: Storage, trial: TrialRecord) -> Storage:

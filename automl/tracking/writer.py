@@ -11,13 +11,16 @@ from typing import Any
 from mlflow.entities import Metric, Param, RunTag
 from mlflow.utils.time import get_current_time_millis
 
+from automl.storage.addresses import public
 from automl.tracking.client import artifact_location, open_client
 from automl.tracking.run_spec import RunSpec
-from automl.tracking.tags import BEST, CHECKPOINT, CONFIRMED, IDENTITY, TRIAL, VERDICT
+from automl.tracking.tags import BEST, CHECKPOINT, CONFIRMED, IDENTITY, NOTE, TRIAL, VERDICT
 from search.config import TrialConfig
-from search.record import CHECKPOINT_FILE, State, TrialRecord
+from search.record import CHECKPOINT_FILE, State, TrialRecord, where
 
 NONE: Mapping[str, str] = {}
+EPOCHS_DONE = "epochs_done"  # what "epoch" of a report is called: MLflow's steps are epochs
+LOCAL = "http://127.0.0.1:5000"  # where `mlflow ui` listens
 EPOCHS = 50  # that are written at once; MLflow takes no more than 1000 numbers
 
 _ENDS = {
@@ -41,6 +44,13 @@ def flat(config: TrialConfig) -> dict[str, Any]:
         **{key: value for key, value in asdict(config.data).items() if key not in ("path", "subset")},
         "seed": config.seed,
     }
+
+
+def run_name(trial: TrialRecord) -> str:
+    """What sits where comes first, since MLflow cuts names in its tables and plots."""
+    if trial.arm:
+        return f"{trial.arm} seed {trial.config.seed}"
+    return f"{where(trial.config)} {trial.number:03d} {trial.config.model.backbone}"
 
 
 def _params(values: Mapping[str, Any]) -> list[Param]:
@@ -104,6 +114,12 @@ class MlflowWriter:
         """The run of each trial that MLflow has."""
         return {number: run.run_id for number, run in self._runs.items()}
 
+    def page(self) -> str:
+        """The address of the table of runs: of the server, or of `mlflow ui` on this machine."""
+        uri = public(self.client.tracking_uri)
+        server = uri.rstrip("/") if uri.startswith(("http://", "https://")) else LOCAL
+        return f"{server}/#/experiments/{self.experiment}/runs"
+
     def look(self) -> None:
         """Learn how far the runs are: a write that failed may have been taken all the same."""
         token = None
@@ -123,7 +139,7 @@ class MlflowWriter:
                 if state == "stopped":
                     state = str(State.RUNNING)
                     self.client.update_run(run.info.run_id, status="RUNNING")
-                epochs = int(data.metrics.get("epoch", 0))
+                epochs = int(data.metrics.get(EPOCHS_DONE, 0))
                 self._runs[int(data.tags[TRIAL])] = _Run(
                     run.info.run_id, epochs, state, data.tags.get(CHECKPOINT, "")
                 )
@@ -139,7 +155,7 @@ class MlflowWriter:
         """
         run = self._runs.get(trial.number)
         if run is None:
-            run = self._runs[trial.number] = _Run(self._create(trial.name, self._tags(trial)))
+            run = self._runs[trial.number] = _Run(self._create(run_name(trial), self._tags(trial)))
         params = []
         if not run.state:
             self.client.log_dict(run.run_id, trial.config.to_json(), "config.json")
@@ -181,7 +197,8 @@ class MlflowWriter:
         for record in new:
             at = int(1e3 * record["time"]) if "time" in record else get_current_time_millis()
             step = int(record["epoch"])
-            metrics += [Metric(key, value, at, step) for key, value in record.items() if key != "time"]
+            named = {EPOCHS_DONE if key == "epoch" else key: value for key, value in record.items()}
+            metrics += [Metric(key, value, at, step) for key, value in named.items() if key != "time"]
         if (new and not run.epochs) or ("state" in tags and not trial.history):
             at = metrics[0].timestamp if metrics else get_current_time_millis()
             metrics += [Metric(key, float(value), at, 0) for key, value in trial.profile.items()]
@@ -220,13 +237,18 @@ class MlflowWriter:
         if self.parent is not None:
             now = get_current_time_millis()
             metrics = [Metric(key, float(value), now, 0) for key, value in _numbers(verdict).items()]
-            tags = [RunTag("verdict", str(verdict.get("verdict"))), RunTag(VERDICT, str(verdict["sentence"]))]
+            tags = [
+                RunTag("verdict", str(verdict.get("verdict"))),
+                RunTag(VERDICT, str(verdict["sentence"])),
+                RunTag(NOTE, f"**{verdict['sentence']}**"),
+            ]
             self.client.log_batch(self.parent, metrics=metrics, tags=tags)
             self.client.log_dict(self.parent, dict(verdict), "verdict.json")
         run_id = self._find_parent(identity)
         if run_id is None:
             return
         self.client.set_tag(run_id, VERDICT, str(verdict["sentence"]))
+        self.client.set_tag(run_id, NOTE, f"**{verdict['sentence']}**")
         self.client.log_dict(run_id, dict(verdict), "verdict.json")
         if winner is not None:
             self.client.set_tag(run_id, CONFIRMED, winner)
@@ -236,6 +258,8 @@ class MlflowWriter:
     def _create_parent(self, name: str) -> str:
         run_spec = self.run_spec
         tags = {**run_spec.tags, IDENTITY: run_spec.identity, "state": str(State.RUNNING)}
+        if run_spec.note:
+            tags[NOTE] = run_spec.note
         if over := self._find_parent(run_spec.above):
             tags["mlflow.parentRunId"] = over
         run_id = self._create(name, tags)

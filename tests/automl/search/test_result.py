@@ -25,7 +25,7 @@ def result(values: list[float], guess: float | None, state: State = State.COMPLE
         for i, value in enumerate(values)
     }
     scheduler: Any = SimpleNamespace(plan=plan, records=records)
-    return make_result("folder", "mine", scheduler, runs={}, begun=0, untracked=0, devices=1)  # type: ignore[arg-type]
+    return make_result("folder", "mine", scheduler, runs={}, begun=0, untracked=0, page="", devices=1)  # type: ignore[arg-type]
 
 
 def test_a_search_of_guesses_warns() -> None:

@@ -20,7 +20,7 @@ from automl.tracking.run_spec import RunSpec, search_run_spec
 from automl.tracking.runs import find_run, find_trial_run
 from automl.tracking.tags import BEST, CHECKPOINT, SEARCH, TRIAL
 from automl.tracking.tracker import Tracker
-from automl.tracking.writer import _ENDS, MlflowWriter, flat
+from automl.tracking.writer import _ENDS, MlflowWriter, flat, run_name
 from search.config import Model, TrialConfig
 from search.metric import ACCURACY
 from search.record import CHECKPOINT_FILE, Report, State, TrialRecord
@@ -121,7 +121,7 @@ def test_a_search_is_a_run_with_a_run_for_each_trial(store: MlflowClient) -> Non
     for number, record in enumerate((first, second)):
         run = run_of(tracker, number, store)
         assert run.data.tags["mlflow.parentRunId"] == tracker.writer.parent
-        assert run.info.run_name == record.name
+        assert run.info.run_name == run_name(record)
 
 
 def test_what_a_trials_run_holds(store: MlflowClient, tmp_path: Path) -> None:
@@ -135,7 +135,7 @@ def test_what_a_trials_run_holds(store: MlflowClient, tmp_path: Path) -> None:
     times = [m.timestamp for m in store.get_metric_history(run.info.run_id, "accuracy")]
     assert times == [int(1e12) + 1000 * i for i in (1, 2, 3)], "of the training, not of the writing"
     assert steps(store, run.info.run_id, "time_ratio") == [(0, 1.25)]
-    assert run.data.metrics.keys() == {"epoch", "accuracy", "loss", "params", "time_ratio"}
+    assert run.data.metrics.keys() == {"epochs_done", "accuracy", "loss", "params", "time_ratio"}
     assert run.data.params.keys() == flat(record.config).keys()
     assert (
         run.data.params.items()
