@@ -12,6 +12,10 @@ from attention import InputError
 from automl.cli.options import CompileOption, DataPath, Json, PrecisionOption, StorageOption
 from search.serialise import to_json
 
+# The groups of the options in `automl search --help`.
+WHAT, HOW, LONG = "What is searched", "How each trial is trained", "How the search goes"
+LIMITS, WHERE, KEPT = "Limits", "Where trials run", "What is kept"
+
 if TYPE_CHECKING:
     from automl.search.result import SearchResult, TrialResult
 
@@ -23,6 +27,7 @@ def search(
         typer.Option(
             help="A name of `automl spaces`, file.py:function or module:function.",
             show_default="what fits --data",
+            rich_help_panel=WHAT,
         ),
     ] = None,
     backbone: Annotated[
@@ -30,6 +35,7 @@ def search(
         typer.Option(
             help="Searched instead of the space's own: xresnet34, torchvision:NAME, timm:NAME, file.py:Net.",
             show_default=False,
+            rich_help_panel=WHAT,
         ),
     ] = None,
     weights: Annotated[
@@ -37,6 +43,7 @@ def search(
         typer.Option(
             help="Start every trial from these: default for the library's published ones, or a file.",
             show_default=False,
+            rich_help_panel=WHAT,
         ),
     ] = None,
     init_from: Annotated[
@@ -44,81 +51,131 @@ def search(
         typer.Option(
             help="Start every trial from the trunk of this: a run's ID, or the folder of a trial or export.",
             show_default=False,
+            rich_help_panel=WHAT,
         ),
     ] = None,
     data: DataPath = None,
     trials: Annotated[
-        str | None, typer.Option(help="How many configurations to try; 16 if there is no --budget.")
+        str | None,
+        typer.Option(
+            help="How many configurations to try; 16 if there is no --budget.", rich_help_panel=LONG
+        ),
     ] = None,
-    budget: Annotated[str | None, typer.Option(help="Time to search for, such as 30m or 2h.")] = None,
+    budget: Annotated[
+        str | None, typer.Option(help="Time to search for, such as 30m or 2h.", rich_help_panel=LONG)
+    ] = None,
     epochs: Annotated[
-        int | None, typer.Option(help="Epochs of a trial that is not pruned, in the baseline's time.")
+        int | None,
+        typer.Option(
+            help="Epochs of a trial that is not pruned, in the baseline's time.", rich_help_panel=HOW
+        ),
     ] = None,
-    size: Annotated[int | None, typer.Option(help="Side of the images in pixels.")] = None,
-    subset: Annotated[float, typer.Option(help="Stratified fraction of the images.")] = 1.0,
+    size: Annotated[
+        int | None, typer.Option(help="Side of the images in pixels.", rich_help_panel=WHAT)
+    ] = None,
+    subset: Annotated[
+        float, typer.Option(help="Stratified fraction of the images.", rich_help_panel=WHAT)
+    ] = 1.0,
     batch_size: Annotated[
-        int | None, typer.Option(help="Instead of the space's.", show_default=False)
+        int | None, typer.Option(help="Instead of the space's.", show_default=False, rich_help_panel=HOW)
     ] = None,
     mixup: Annotated[
-        float | None, typer.Option(help="Alpha of mixup, instead of the space's; 0: off.", show_default=False)
+        float | None,
+        typer.Option(
+            help="Alpha of mixup, instead of the space's; 0: off.", show_default=False, rich_help_panel=HOW
+        ),
     ] = None,
     flip: Annotated[
         bool | None,
-        typer.Option("--flip/--no-flip", help="Mirror images.", show_default="of photographs"),
+        typer.Option(
+            "--flip/--no-flip", help="Mirror images.", show_default="of photographs", rich_help_panel=HOW
+        ),
     ] = None,
     augment: Annotated[
         str | None,
-        typer.Option(help="light, standard or strong, instead of the space's.", show_default=False),
+        typer.Option(
+            help="light, standard or strong, instead of the space's.", show_default=False, rich_help_panel=HOW
+        ),
     ] = None,
-    name: Annotated[str | None, typer.Option(help="Name of the search.")] = None,
+    name: Annotated[str | None, typer.Option(help="Name of the search.", rich_help_panel=KEPT)] = None,
     resume: Annotated[
-        str | None, typer.Option(help="Resume the search of this name; auto: resume --name, or start it.")
+        str | None,
+        typer.Option(
+            help="Resume the search of this name; auto: resume --name, or start it.", rich_help_panel=KEPT
+        ),
     ] = None,
     warm_start: Annotated[
-        str | None, typer.Option(help="Initialise the sampler with the trials of this earlier search.")
+        str | None,
+        typer.Option(
+            help="Initialise the sampler with the trials of this earlier search.", rich_help_panel=LONG
+        ),
     ] = None,
-    seed: Annotated[int, typer.Option(help="Of the sampler and of every trial.")] = 0,
-    equal: Annotated[str, typer.Option(help="Budget held equal across trials: time or epochs.")] = "time",
+    seed: Annotated[int, typer.Option(help="Of the sampler and of every trial.", rich_help_panel=LONG)] = 0,
+    equal: Annotated[
+        str, typer.Option(help="Budget held equal across trials: time or epochs.", rich_help_panel=HOW)
+    ] = "time",
     sampler: Annotated[
-        str, typer.Option(help="tpe, random, gp, nsga2, cmaes, grid or module:Sampler.")
+        str, typer.Option(help="tpe, random, gp, nsga2, cmaes, grid or module:Sampler.", rich_help_panel=LONG)
     ] = "tpe",
     objective: Annotated[
-        str | None, typer.Option(help="One to three of the metric, latency, params, macs, with commas.")
+        str | None,
+        typer.Option(
+            help="One to three of the metric, latency, params, macs, with commas.", rich_help_panel=LONG
+        ),
     ] = None,
     baseline_share: Annotated[
-        float, typer.Option(help="Part of the trials that tunes the plain backbone.")
+        float, typer.Option(help="Part of the trials that tunes the plain backbone.", rich_help_panel=LONG)
     ] = 0.2,
-    max_params: Annotated[str | None, typer.Option(help="Maximum number of parameters, such as 5M.")] = None,
-    max_macs: Annotated[str | None, typer.Option(help="Maximum MACs for one input, such as 2G.")] = None,
-    max_memory: Annotated[
-        str | None, typer.Option(help="Maximum memory of a training step, such as 4GB.")
+    max_params: Annotated[
+        str | None, typer.Option(help="Maximum number of parameters, such as 5M.", rich_help_panel=LIMITS)
     ] = None,
-    max_latency_ms: Annotated[float | None, typer.Option(help="Maximum latency of one input, in ms.")] = None,
+    max_macs: Annotated[
+        str | None, typer.Option(help="Maximum MACs for one input, such as 2G.", rich_help_panel=LIMITS)
+    ] = None,
+    max_memory: Annotated[
+        str | None,
+        typer.Option(help="Maximum memory of a training step, such as 4GB.", rich_help_panel=LIMITS),
+    ] = None,
+    max_latency_ms: Annotated[
+        float | None, typer.Option(help="Maximum latency of one input, in ms.", rich_help_panel=LIMITS)
+    ] = None,
     keep: Annotated[
         int,
         typer.Option(
-            help="Number of best trials whose checkpoints are kept; with several objectives, the front is."
+            help="Number of best trials whose checkpoints are kept; with several objectives, the front is.",
+            rich_help_panel=KEPT,
         ),
     ] = 3,
-    cpus_per_trial: Annotated[float, typer.Option(help="CPU cores of each worker.")] = 1,
+    cpus_per_trial: Annotated[
+        float, typer.Option(help="CPU cores of each worker.", rich_help_panel=WHERE)
+    ] = 1,
     gpus_per_trial: Annotated[
-        float | None, typer.Option(help="GPUs of each worker; 1 if there are any.", show_default=False)
+        float | None,
+        typer.Option(
+            help="GPUs of each worker; 1 if there are any.", show_default=False, rich_help_panel=WHERE
+        ),
     ] = None,
     workers_per_trial: Annotated[
-        int, typer.Option(help="Processes that train one trial, data-parallel.")
+        int, typer.Option(help="Processes that train one trial, data-parallel.", rich_help_panel=WHERE)
     ] = 1,
     resource: Annotated[
         list[str] | None,
-        typer.Option(help="Custom Ray resource of each worker, NAME=AMOUNT; may be repeated."),
+        typer.Option(
+            help="Custom Ray resource of each worker, NAME=AMOUNT; may be repeated.", rich_help_panel=WHERE
+        ),
     ] = None,
     label: Annotated[
-        list[str] | None, typer.Option(help="Label of the nodes to train on, KEY=VALUE; may be repeated.")
+        list[str] | None,
+        typer.Option(
+            help="Label of the nodes to train on, KEY=VALUE; may be repeated.", rich_help_panel=WHERE
+        ),
     ] = None,
     concurrent: Annotated[
         int | None,
         typer.Option(
             help="Most concurrent trials, requested from Ray even beyond the current capacity.",
             show_default="as the capacity allows",
+            rich_help_panel=WHERE,
         ),
     ] = None,
     precision: PrecisionOption = "auto",

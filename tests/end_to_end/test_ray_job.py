@@ -349,7 +349,8 @@ def test_the_log_of_a_job_reads_well(life: Life) -> None:
     )  # the others: long ones, a minute apart
     assert re.search(r" \| .* trials, .* core hours", told[0])
     end = lines.index(next(line for line in lines if line.startswith("search sent: ")))
-    assert lines[1:end] == told
+    assert "images to train on" in lines[1]
+    assert lines[2:end] == told
     assert all(line.isprintable() for line in lines)
 
 
