@@ -14,11 +14,12 @@ setup: .venv/ready
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable '.[dev]' --constraint constraints.txt
 	@touch $@
 
-# The main job on data that comes with the installation: search, export the best, predict one image.
+# The main job on data that comes with the installation: search, export the best, predict one image, report.
 demo: setup
 	$(BIN)/python -m automl.search --space digits --trials 12 --name demo-$$(date +%Y%m%d-%H%M%S)
 	$(BIN)/automl export --best --out exports/demo
 	$(BIN)/automl predict exports/demo docs/seven.png
+	$(BIN)/automl report
 
 # Searches come last, and no more than two at once: each starts its own Ray.
 test: setup

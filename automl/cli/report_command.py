@@ -17,9 +17,13 @@ def report(
     storage: StorageOption = "searches",
 ) -> None:
     """Make one page of what a search found: the verdict, plots, trials, and how to repeat it."""
+    from automl.config.settings import command
     from automl.report import run_report
 
     result = run_report(search, out=out, storage=storage)
     print(f"report    {result.index} ({result.index.stat().st_size / 1e6:.1f} MB, {len(result.plots)} plots)")
     if result.run_id is not None:
         print(f"MLflow    run {result.run_id}, artifacts in report/")
+    if not result.confirmed:
+        print(f"next      {command('confirm --search', result.search, storage)}")
+        print(f"{'':13} is the best one better than the baseline? New seeds, and the test split")

@@ -48,13 +48,14 @@ PAGE, PLOTS, CONTENTS = "index.html", "plots", "report.json"
 @dataclass(frozen=True, kw_only=True)
 class ReportResult:
     """What `run_report` made. plots: the names of those that could be drawn. run_id: of the search in MLflow,
-    None where it did not take the report."""
+    None where it did not take the report. confirmed: there is a verdict."""
 
     search: str
     folder: Path
     index: Path
     plots: Sequence[str]
     run_id: str | None
+    confirmed: bool
 
 
 def run_report(
@@ -87,7 +88,12 @@ def run_report(
         _send(found, folder, names)
     run_id = _track(found, folder, names)
     return ReportResult(
-        search=found.metadata.name, folder=folder, index=folder / PAGE, plots=names, run_id=run_id
+        search=found.metadata.name,
+        folder=folder,
+        index=folder / PAGE,
+        plots=names,
+        run_id=run_id,
+        confirmed=bool(found.verdicts),
     )
 
 

@@ -286,8 +286,9 @@ def test_an_export_with_more_files_is_replaced(trained: TrainResult, tmp_path: P
 
 
 MISTAKES = [
-    ({}, r"either --best .* or --run"),
-    ({"best": True, "run": "a"}, r"either --best .* or --run"),
+    ({}, r"--best or --baseline, .* or --run"),
+    ({"best": True, "run": "a"}, r"--best or --baseline, .* or --run"),
+    ({"best": True, "baseline": True}, r"--best or --baseline, .* or --run"),
     ({"search": "mine", "run": "a"}, "--search mine goes with --best"),
     (
         {"best": True, "quantize": "int4"},
