@@ -1,5 +1,7 @@
 """`automl report`."""
 
+import sys
+import webbrowser
 from typing import Annotated
 
 import typer
@@ -14,6 +16,7 @@ def report(
     out: Annotated[
         str | None, typer.Option(help="Folder for the page and its plots.", show_default="in the search's")
     ] = None,
+    show: Annotated[bool, typer.Option("--open", help="Open the page in the browser.")] = False,
     storage: StorageOption = "searches",
 ) -> None:
     """Make one page of what a search found: the verdict, plots, trials, and how to repeat it."""
@@ -24,6 +27,8 @@ def report(
     print(f"report    {result.index} ({result.index.stat().st_size / 1e6:.1f} MB, {len(result.plots)} plots)")
     if result.run_id is not None:
         print(f"MLflow    run {result.run_id}, artifacts in report/")
+    if show and not webbrowser.open(result.index.resolve().as_uri()):
+        print("no browser could be started; open the page by hand", file=sys.stderr)
     if not result.confirmed:
         print(f"next      {command('confirm --search', result.search, storage)}")
         print(f"{'':13} is the best one better than the baseline? New seeds, and the test split")

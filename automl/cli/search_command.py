@@ -185,6 +185,8 @@ def search(
     as_json: Json = False,
 ) -> None:
     """Search a space: which attention, how many modules, where, with which hyperparameters."""
+    if sys.stderr.isatty():  # the next words come seconds later
+        print("loading PyTorch and Ray ...", file=sys.stderr, flush=True)
     from automl.config.settings import SCHEDULING_OPTIONS, Settings
 
     auto = resume == "auto"

@@ -2,6 +2,7 @@
 
 import json
 import os
+import webbrowser
 from collections.abc import Callable
 from pathlib import Path
 
@@ -149,10 +150,14 @@ def test_no_study_is_made_by_looking_for_one(place: Path) -> None:
     assert not (place / "searches" / "bare" / STUDY_FILE).exists()
 
 
-def test_the_command_says_where_the_report_is(place: Path, cli: Cli) -> None:
-    code, out, err = cli("report", "--search", "good", "--out", "pages/one")
+def test_the_command_says_where_the_report_is(place: Path, cli: Cli, monkeypatch: pytest.MonkeyPatch) -> None:
+    opened: list[str] = []
+    monkeypatch.setattr(webbrowser, "open", lambda address: opened.append(address) or True)
+    code, out, err = cli("report", "--search", "good", "--out", "pages/one", "--open")
     assert code == 0
     assert "report    pages/one/index.html (" in out
+    assert "automl confirm --search good" in out, "there is no verdict yet"
+    assert opened == [(place / "pages/one/index.html").as_uri()]
     assert (place / "pages" / "one" / "index.html").is_file()
     assert err.count("warning:") == 1  # this search was never in MLflow
     assert not ray.is_initialized()
