@@ -27,8 +27,9 @@ class Attends(nn.Module):
         return F.scaled_dot_product_attention(q, q.flip(-1), q, mask[self.mask], scale=0.3)
 
 
-@pytest.mark.parametrize("mask", ["none", "shared", "each"])
-@pytest.mark.parametrize("extra", [(), (2,), (2, 3)], ids=["3d", "4d", "5d"])
+@pytest.mark.parametrize(
+    ("extra", "mask"), [((), "none"), ((), "each"), ((2,), "shared"), ((2, 3), "shared"), ((2, 3), "each")]
+)
 def test_attention_of_any_dimensions(extra: tuple[int, ...], mask: str, tmp_path: Path) -> None:
     model = Attends(extra, mask)
     rows = 5 * torch.Size(extra).numel()
