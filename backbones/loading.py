@@ -29,6 +29,7 @@ Code = Mapping[str, bytes]  # the files of a user-defined object, by their paths
 
 _received: dict[Path, Path] = {}  # files of another machine: the path there, and the copy here
 _held: dict[Path, Code] = {}  # the code of a file as it was when a search began
+_loaded: dict[Path, tuple[Mapping[Path, bytes], Any]] = {}  # by its file: what it was made of, the module
 _known: dict[str, str] = {}  # the names of code of one's own, by its hash
 
 
@@ -68,10 +69,20 @@ def load_file(path: str) -> Any:
     file = _received.get(named, named)
     if not file.is_file():
         raise InputError(f"there is no file {path} to read it from")
+    if file in _loaded:  # a search asks for its model thousands of times
+        made_of, module = _loaded[file]
+        if all(part.is_file() and part.read_bytes() == content for part, content in made_of.items()):
+            return module
+    made_of = {part: part.read_bytes() for part in _with_imports(file)}
+    _loaded[file] = made_of, _module_of(file, made_of)
+    return _loaded[file][1]
+
+
+def _module_of(file: Path, made_of: Mapping[Path, bytes]) -> Any:
     for name, module in list(sys.modules.items()):
         if getattr(module, "__file__", None) == str(file) and not name.startswith(OWN):
             return module  # whose classes would otherwise be there twice, and not be equal
-    return _run(file, digest({str(part): part.read_bytes() for part in _with_imports(file)}))
+    return _run(file, digest({str(part): content for part, content in made_of.items()}))
 
 
 @lru_cache(maxsize=32)
@@ -228,19 +239,26 @@ def _with_imports(file: Path) -> set[Path]:
 
 def _imports(path: Path, top: Path) -> Iterator[Path]:
     try:
-        tree = ast.parse(path.read_bytes())
+        statements = _statements(path.read_bytes())
     except SyntaxError as error:
         raise InputError(f"{path.name}, line {error.lineno}, is no Python: {error.msg}") from None
-    for node in ast.walk(tree):
+    for level, names in statements:
+        start = path.parents[min(level, len(path.parents)) - 1] if level else top
+        if start.is_relative_to(top):
+            yield from _files(start, names, relative=bool(level))
+
+
+@lru_cache(maxsize=256)
+def _statements(content: bytes) -> Sequence[tuple[int, Sequence[str]]]:
+    """What a file imports: how many dots stand before each name, and its parts. Raises SyntaxError."""
+    found: list[tuple[int, Sequence[str]]] = []
+    for node in ast.walk(ast.parse(content)):
         if isinstance(node, ast.Import):
-            for alias in node.names:
-                yield from _files(top, alias.name.split("."))
+            found += [(0, alias.name.split(".")) for alias in node.names]
         elif isinstance(node, ast.ImportFrom):
-            start = path.parents[min(node.level, len(path.parents)) - 1] if node.level else top
             names = node.module.split(".") if node.module else []
-            for alias in node.names:
-                if start.is_relative_to(top):
-                    yield from _files(start, [*names, alias.name], relative=bool(node.level))
+            found += [(node.level, [*names, alias.name]) for alias in node.names]
+    return found
 
 
 def _files(folder: Path, names: Sequence[str], *, relative: bool = False) -> Iterator[Path]:
