@@ -32,7 +32,6 @@ DRAWS = 20_000  # of a permutation test; up to 14 pairs it is exact
 MOST = 100_000  # seeds beyond which no number is given
 SKEWED = 2  # pairs that the test takes more than t's, for being right with skewed differences, too
 EQUAL_TIME = 0.05  # a ratio of times is one of equal times if its interval is as near to 1
-GUESSED = 0.001  # the rate at which one that guesses comes above `guessing`
 
 Word = Literal["better", "worse", "equivalent", "undecided", "cannot tell"]
 WORDS: tuple[Word, ...] = get_args(Word)
@@ -201,15 +200,6 @@ def paired_ratio(ours: Sequence[float], theirs: Sequence[float], alpha: float = 
     mean = float(logs.mean())
     reach = _quantile(len(logs) - 1, alpha) * float(logs.std(ddof=1)) / math.sqrt(len(logs))
     return Ratio(mean=math.exp(mean), low=math.exp(mean - reach), high=math.exp(mean + reach))
-
-
-def guessing(chance: float, inputs: int) -> float:
-    """The share of right answers to `inputs` questions that one who guesses does not exceed.
-
-    chance: the share that it has in the long run. It comes above in one of a thousand cases at most, by the
-    binomial distribution; of very few inputs all may be guessed.
-    """
-    return float(stats.binom.isf(GUESSED, inputs, chance)) / inputs
 
 
 def above_chance(scores: Sequence[float], chance: float, inputs: int, alpha: float = ALPHA) -> bool:

@@ -15,7 +15,7 @@ from optuna.study import StudyDirection
 
 from attention import InputError
 from automl.config.settings import SCHEDULING_OPTIONS, Settings, command, draw_baseline
-from automl.confirm.statistics import guessing
+from automl.confirm.chance import guessing
 from automl.costs.forecast import Forecast, check_limits
 from automl.data import shared
 from automl.data.manifest import differences

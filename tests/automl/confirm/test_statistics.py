@@ -11,13 +11,12 @@ from statsmodels.stats.multitest import multipletests
 from statsmodels.stats.power import TTestPower
 from statsmodels.stats.weightstats import ttost_ind, ttost_paired
 
+from automl.confirm.chance import GUESSED, guessing
 from automl.confirm.statistics import (
     ALPHA,
-    GUESSED,
     SKEWED,
     Ratio,
     above_chance,
-    guessing,
     holm,
     least_pairs,
     nominal_levels,

@@ -7,7 +7,7 @@ import pytest
 from automl_cases import Regression, opened
 
 from automl.config.settings import Settings
-from automl.confirm.statistics import guessing
+from automl.confirm.chance import guessing
 from automl.search.result import SearchResult, make_result
 from automl.search.run import make_plan
 from search.config import TrialConfig

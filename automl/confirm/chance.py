@@ -1,0 +1,16 @@
+"""What one who guesses may come to."""
+
+import numpy as np
+from scipy.special import bdtrc
+
+GUESSED = 0.001  # the rate at which one that guesses comes above `guessing`
+
+
+def guessing(chance: float, inputs: int) -> float:
+    """The share of right answers to `inputs` questions that one who guesses does not exceed.
+
+    chance: the share that it has in the long run. It comes above in one of a thousand cases at most, by the
+    binomial distribution; of very few inputs all may be guessed.
+    """
+    above = bdtrc(np.arange(inputs + 1.0), inputs, chance)  # P(more than k right answers)
+    return float(np.argmax(above <= GUESSED)) / inputs
