@@ -6,18 +6,32 @@ on the device, picks its rectangle in the image's true geometry by way of the as
 this point would throw pixels away for good, and padding would store and move pixels that are never used.
 """
 
+from importlib import import_module
+from importlib.util import find_spec
 from pathlib import Path
 from typing import BinaryIO
 
 import numpy as np
-from PIL import ExifTags, Image, ImageOps
+from PIL import ExifTags, Image, ImageOps, features
 
-SUFFIXES = frozenset(
-    {".jpg", ".jpeg", ".png", ".bmp", ".gif", ".tif", ".tiff", ".webp", ".ppm", ".pgm", ".pbm"}
-)
-
-# Of Pillow's others, some start programs (EPS calls Ghostscript), and the name of a file says nothing.
-FORMATS = ("BMP", "GIF", "JPEG", "PNG", "PPM", "TIFF", "WEBP")
+# By Pillow's names. Of its others, some start programs (EPS calls Ghostscript), and the name of a file says
+# nothing.
+_SUFFIXES = {
+    "BMP": (".bmp",),
+    "GIF": (".gif",),
+    "JPEG": (".jpg", ".jpeg"),
+    "PNG": (".png",),
+    "PPM": (".ppm", ".pgm", ".pbm"),
+    "TIFF": (".tif", ".tiff"),
+    "WEBP": (".webp",),
+}
+if features.check("avif"):
+    _SUFFIXES["AVIF"] = (".avif",)
+if find_spec("pillow_heif"):  # a plug-in that one may install
+    import_module("pillow_heif").register_heif_opener()
+    _SUFFIXES["HEIF"] = (".heic", ".heif")
+FORMATS = tuple(_SUFFIXES)
+SUFFIXES = frozenset(suffix for suffixes in _SUFFIXES.values() for suffix in suffixes)
 
 
 def cache_side(size: int) -> int:

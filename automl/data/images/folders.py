@@ -23,6 +23,7 @@ SPLITS = {
     "validation": ("val", "valid", "validation"),
     "test": ("test", "testing"),
 }
+PLUGIN = (".heic", ".heif")  # where Pillow's plug-in for them is not installed
 LAYOUT = "one folder of images per class, or train/ and val/ or test/ that each hold one folder per class"
 
 
@@ -94,7 +95,9 @@ def _images(folder: Path) -> list[Path]:
 
 def _check(folder: Path, split: str, classes: Mapping[str, object], known: list[str]) -> None:
     if not classes:
-        raise InputError(f"{folder} has no folders with images in them; expected {LAYOUT}")
+        unread = next((file for file in folder.rglob("*") if _suffix(file.name) in PLUGIN), None)
+        hint = f". To read files such as {unread.name}: pip install pillow-heif" if unread else ""
+        raise InputError(f"{folder} has no folders with images in them; expected {LAYOUT}{hint}")
     if split == "train" and len(classes) == 1:
         raise InputError(f"{folder} has one class only, {known[0]!r}; a dataset needs two, as {LAYOUT}")
     if extra := sorted(set(classes) - set(known)):

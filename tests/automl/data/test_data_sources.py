@@ -8,6 +8,7 @@ import pytest
 
 from attention.errors import InputError
 from automl.data.images import SOURCES
+from automl.data.images.decode import SUFFIXES
 from automl.data.images.sources import items
 from automl.data.items import Items
 
@@ -133,3 +134,12 @@ def test_other_mistakes(tmp_path: Path) -> None:
     (tmp_path / "a.rar").touch()
     with pytest.raises(InputError, match=r"neither a folder nor an archive; choose from .tgz"):
         items("folder", tmp_path / "a.rar", 32)
+
+
+@pytest.mark.skipif(".heic" in SUFFIXES, reason="pillow-heif is installed")
+def test_photographs_that_a_plug_in_reads(tmp_path: Path) -> None:
+    for name in ("cat", "dog"):
+        (tmp_path / name).mkdir()
+        (tmp_path / name / "IMG_1.HEIC").touch()
+    with pytest.raises(InputError, match=r"no folders with images.*IMG_1.HEIC: pip install pillow-heif"):
+        items("folder", tmp_path, 32)
