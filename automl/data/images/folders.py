@@ -1,4 +1,5 @@
-"""Images in folders: one folder a class, beneath `train/` and `val/` or `test/` or without these.
+"""Images in folders: one folder a class, beneath `train/` and `val/` or `test/` or without these; or a table
+of their labels, `labels.csv`.
 
 `val/` is the test split, as in ImageNet's archives, unless there is a `test/` too. Splits have other usual
 names: see SPLITS.
@@ -13,6 +14,7 @@ import numpy as np
 from attention.errors import InputError
 from automl.data.digest import contents
 from automl.data.images.decode import SUFFIXES
+from automl.data.images.labels import LABELS, read_labels
 from automl.data.items import Item, Items
 from automl.data.splits import as_keys, carve
 
@@ -35,8 +37,7 @@ def read_folder(root: Path, readable: Mapping[str, str], cache: Path) -> Items:
     Raises InputError when there are no images, one class only, train/ alone, classes in val/ or test/ that
     train/ lacks, or files that cannot be read.
     """
-    parts = _parts(root)
-    found = {split: _by_class(folder) for split, folder in parts.items()}
+    parts, found = _listed(root)
     folders = sorted(found["train"])
     for split, classes in found.items():
         _check(parts[split], split, classes, folders)
@@ -46,6 +47,20 @@ def read_folder(root: Path, readable: Mapping[str, str], cache: Path) -> Items:
         splits = with_test(splits["train"])
     names = tuple(readable.get(name, _text(name)) for name in folders)
     return Items(classes=names, splits=splits, carved=carved)
+
+
+def _listed(root: Path) -> tuple[dict[str, Path], dict[str, dict[str, list[Path]]]]:
+    """Where each split is told of, and its images by class: by a table of labels, or else by folders."""
+    table = root / LABELS
+    if not table.is_file():
+        parts = _parts(root)
+        return parts, {split: _by_class(folder) for split, folder in parts.items()}
+    found = read_labels(root, SPLITS)
+    if "train" not in found:
+        raise InputError(f"{table} names no images to train on; leave its column of splits out, or add some")
+    if "test" not in found and "validation" in found:  # as of folders
+        found["test"] = found.pop("validation")
+    return dict.fromkeys(found, table), found
 
 
 def with_test(everything: Sequence[Item]) -> dict[str, list[Item]]:

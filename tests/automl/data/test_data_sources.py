@@ -143,3 +143,47 @@ def test_photographs_that_a_plug_in_reads(tmp_path: Path) -> None:
         (tmp_path / name / "IMG_1.HEIC").touch()
     with pytest.raises(InputError, match=r"no folders with images.*IMG_1.HEIC: pip install pillow-heif"):
         items("folder", tmp_path, 32)
+
+
+def labelled(root: Path, make_folder: Callable[..., Path], rows: str) -> Path:
+    """Six images in a folder that says nothing, and their table."""
+    make_folder(root, {"images": 6})
+    (root / "labels.csv").write_text(rows)
+    return root
+
+
+def test_labels_in_a_table(tmp_path: Path, make_folder: Callable[..., Path]) -> None:
+    rows = "".join(f"images/{i:04}.png,{'cat' if i % 2 else 'dog'}\n" for i in range(6))
+    found = items("folder", labelled(tmp_path / "d", make_folder, f"Filename,Label\n{rows}"), 32)
+    assert found.classes == ("cat", "dog")
+    assert sum(counts(found).values()) == 6
+    assert found.carved
+
+
+def test_a_table_may_tell_the_splits(tmp_path: Path, make_folder: Callable[..., Path]) -> None:
+    splits = ["train", "train", "train", "Training", "val", "val"]
+    rows = "".join(f"images/{i:04}.png,{i % 2},{split}\n" for i, split in enumerate(splits))
+    found = items("folder", labelled(tmp_path / "d", make_folder, f"file,class,split\n{rows}"), 32)
+    assert counts(found) == {"train": 4, "test": 2}
+
+
+@pytest.mark.parametrize(
+    ("rows", "why"),
+    [
+        ("name,label\na,b\n", "needs a column file or .* it has name, label"),
+        ("", "needs a column file .* it has nothing"),
+        ("file,label\nimages/0000.png,a\nimages/9.png,b\n", "line 3: there is no file .*9.png"),
+        ("file,label\n../0000.png,a\n", "line 2: .* does not lie in the folder"),
+        ("file,label\n/etc/passwd,a\n", "line 2: /etc/passwd does not lie in the folder"),
+        ("file,label\nimages/0000.png,\n", "line 2: 0000.png has no label"),
+        ("file,label,split\nimages/0000.png,a,first\n", "line 2: a split is one of train, .*got 'first'"),
+        ("file,label,split\nimages/0000.png,a,test\n", "names no images to train on"),
+        ("file,label\nimages/0000.png,a\n", "one class only, 'a'"),
+        ("file,label\n\xff", "labels.csv"),
+    ],
+)
+def test_tables_that_are_no_dataset(
+    rows: str, why: str, tmp_path: Path, make_folder: Callable[..., Path]
+) -> None:
+    with pytest.raises(InputError, match=why):
+        items("folder", labelled(tmp_path / "d", make_folder, rows), 32)

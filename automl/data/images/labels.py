@@ -1,0 +1,59 @@
+"""Images whose labels are in a table: `labels.csv` in their folder, with a row for each image."""
+
+import csv
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+from attention.errors import InputError
+
+LABELS = "labels.csv"
+COLUMNS = {
+    "file": ("file", "filename", "file_name", "image", "path"),
+    "label": ("label", "class", "category"),
+    "split": ("split", "set"),
+}
+
+
+def read_labels(root: Path, splits: Mapping[str, Sequence[str]]) -> dict[str, dict[str, list[Path]]]:
+    """The images of each split by class, of the table in `root`; all are of "train" where no column tells.
+
+    splits: the names that a split may have. A file's path is relative to `root`.
+
+    Raises InputError, with the line, for a table without these columns, a file that is not there, a label
+    that is empty, and an unknown split.
+    """
+    table = root / LABELS
+    try:
+        with table.open(newline="", encoding="utf-8-sig") as file:
+            rows = list(csv.DictReader(file))
+    except (UnicodeDecodeError, csv.Error) as error:
+        raise InputError(f"{table} is no CSV in UTF-8: {error}") from error
+    columns = {(name or "").strip().lower(): name for name in (rows[0] if rows else {})}
+    known = {what: next((columns[n] for n in names if n in columns), None) for what, names in COLUMNS.items()}
+    if known["file"] is None or known["label"] is None:
+        raise InputError(
+            f"{table} needs a column {' or '.join(COLUMNS['file'])} and one "
+            f"{' or '.join(COLUMNS['label'])}, and a row for each image; it has "
+            f"{', '.join(columns) or 'nothing'}"
+        )
+    found: dict[str, dict[str, list[Path]]] = {}
+    for line, row in enumerate(rows, start=2):
+        name, label = Path(row[known["file"]] or ""), (row[known["label"]] or "").strip()
+        image = root / name
+        if name.is_absolute() or ".." in name.parts:
+            raise InputError(f"{table}, line {line}: {name} does not lie in the folder of the table")
+        if not image.is_file():
+            raise InputError(f"{table}, line {line}: there is no file {image}")
+        if not label:
+            raise InputError(f"{table}, line {line}: {image.name} has no label")
+        split = "train" if known["split"] is None else _split(row[known["split"]], splits, table, line)
+        found.setdefault(split, {}).setdefault(label, []).append(image)
+    return found
+
+
+def _split(text: str | None, splits: Mapping[str, Sequence[str]], table: Path, line: int) -> str:
+    for split, names in splits.items():
+        if (text or "").strip().lower() in names:
+            return split
+    known = ", ".join(name for names in splits.values() for name in names)
+    raise InputError(f"{table}, line {line}: a split is one of {known}; got {text!r}")
