@@ -34,7 +34,7 @@ def commands():
 def test_every_command_exists_with_its_options(document, line):
     words = shlex.split(line)
     command = typer.main.get_command(app).commands[words[1]]
-    known = {name for parameter in command.params for name in parameter.opts}
+    known = {name for one in command.params for name in (*one.opts, *one.secondary_opts)}
     for word in words[2:]:
         if word.startswith("--"):
             assert word in known, line
