@@ -1,7 +1,5 @@
 """What `automl data` says of a folder of images, and the sheet that it writes."""
 
-import re
-from collections.abc import Iterator
 from pathlib import Path
 
 from attention import InputError, unknown
@@ -42,8 +40,3 @@ def write_sheet(path: str, size: int, *, flip: bool, augment: str) -> Path:
     except OSError as error:
         raise InputError(f"{file} cannot be written: {error.strerror or error}") from error
     return file
-
-
-def next_steps(path: str) -> Iterator[str]:
-    quoted = path if re.fullmatch(r"[\w./~-]+", path) else f"'{path}'"
-    yield f"next      automl search --data {quoted}"

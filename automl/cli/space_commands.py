@@ -1,6 +1,7 @@
 """`automl data`, `spaces`, `sites` and `cost`: what can be searched, and what it costs."""
 
 import json
+import shlex
 from dataclasses import asdict
 from typing import Annotated
 
@@ -17,14 +18,13 @@ def data(
     as_json: Json = False,
 ) -> None:
     """Show what a folder of images holds, and write a sheet of samples with their augmentations."""
-    from automl.cli.data import next_steps, overview, write_sheet
+    from automl.cli.data import overview, write_sheet
 
     found = overview(path, size)
     for line in found.lines():
         print(line)
     print(f"sheet       {write_sheet(path, size, flip=flip, augment=augment)}")
-    for line in next_steps(path):
-        print(line)
+    print(f"next      automl search --data {shlex.quote(path)}")
     if as_json:
         print(json.dumps(asdict(found)))
 

@@ -197,7 +197,7 @@ class ImageClassification(Task):
         seeds = None
         if training.policy != "none" or training.erasing > 0:
             drawn = torch.randint(2**31, (steps, batch), generator=generator)
-            seeds = drawn[torch.arange(steps)[:, None], rows]  # what an image becomes, whoever looks at it
+            seeds = drawn[torch.arange(steps)[:, None], rows]  # what an image becomes, in any worker
         picked = order.view(steps, batch).gather(1, rows)  # (steps, rows)
         labels = self.train.labels[picked].to(runtime.device)
         boxes = boxes.view(steps, batch, 4)[torch.arange(steps)[:, None], rows].to(runtime.device)

@@ -25,7 +25,7 @@ def test_each_image_has_a_draw_of_its_own(policy: Augment, images: Tensor) -> No
     assert not torch.equal(made, images)
     assert torch.equal(policy(images, SEEDS), made)
     order = torch.tensor([4, 2, 0])
-    assert torch.equal(policy(images[order], SEEDS[order]), made[order]), "whoever it is trained beside"
+    assert torch.equal(policy(images[order], SEEDS[order]), made[order]), "with any others beside it"
     same = policy(images[:1].expand(6, *images.shape[1:]), SEEDS)
     assert len({tuple(one.flatten().tolist()) for one in same}) > 1
 
