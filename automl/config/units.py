@@ -78,3 +78,8 @@ def short(value: float) -> str:
             return f"{value:.3g}{unit}"
         value /= 1000
     return f"{value:.3g}T"
+
+
+def counted(number: float, noun: str) -> str:
+    """`1 epoch`, `2 epochs`."""
+    return f"{number:g} {noun}" + ("" if number == 1 else "s")

@@ -4,6 +4,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict
 from typing import Any
 
+from automl.config.units import counted
 from automl.export.chosen import Chosen
 from automl.export.quantize import Quantized
 from automl.export.score_card import ScoreCard
@@ -117,7 +118,7 @@ def model_card(
         "backbone": _with_options(model.backbone, model.options),
         "attention": ", ".join(f"{spec} at {site}" for site, spec in model.placement.items()) or "none",
         "data": _with_options(data.source, {k: v for k, v in asdict(data).items() if k not in ELSEWHERE}),
-        "training": f"{training.epochs} epochs, {training.optimizer}, learning rate "
+        "training": f"{counted(training.epochs, 'epoch')}, {training.optimizer}, learning rate "
         f"{training.learning_rate:.3g}, batch size {training.batch_size}",
         "test split": _metrics(test, task.metric),
     }

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 
 from scipy.stats import spearmanr
 
+from automl.config.units import counted
 from automl.report import style
 from automl.report.plot import Plot, Table, absent
 from automl.report.read import Search, Trial
@@ -81,7 +82,9 @@ def audit(search: Search) -> Plot:
     """The checks, as points on a line from -1 to 1."""
     if not search.milestones:
         return absent(
-            NAME, TITLE, f"There are no rungs below {search.plan.budget:g} epochs; nothing was pruned."
+            NAME,
+            TITLE,
+            f"There are no rungs below {counted(search.plan.budget, 'epoch')}; nothing was pruned.",
         )
     found = checks(search)
     table = Table(
@@ -114,7 +117,7 @@ def audit(search: Search) -> Plot:
             axes.plot(
                 [x for x, _ in points], [y for _, y in points], linestyle="none",
                 marker=marker, color=colour, markersize=6, markeredgecolor="white", markeredgewidth=0.5,
-                label=f"rung at {milestone:g} epochs", zorder=3,
+                label=f"rung at {counted(milestone, 'epoch')}", zorder=3,
             )  # fmt: skip
         most = {kind: max(c.count for c in found if c.kind == kind) for kind in kinds}
         axes.set_yticks(range(len(kinds)), [f"{kind} (n={most[kind]})" for kind in kinds])
@@ -125,13 +128,13 @@ def audit(search: Search) -> Plot:
         figure.legend(loc="outside upper left", ncols=2, borderaxespad=0.1)
     overall = [c for c in shown if c.kind == EVERY]
     says = "Over all types: " + "; ".join(
-        f"{c.correlation:.2f} at {c.milestone:g} epochs (n={c.count}, {c.pruned} pruned there)"
+        f"{c.correlation:.2f} at {counted(c.milestone, 'epoch')} (n={c.count}, {c.pruned} pruned there)"
         for c in overall
     )
     warnings = [
-        f"{_name(c.kind)}: the score at {c.milestone:g} epochs says little about the final one (rank "
-        f"correlation {c.correlation:.2f}, n={c.count}), and {c.pruned} {'was' if c.pruned == 1 else 'were'} "
-        f"pruned there: late bloomers may have been pruned."
+        f"{_name(c.kind)}: the score at {counted(c.milestone, 'epoch')} says little about the final one "
+        f"(rank correlation {c.correlation:.2f}, n={c.count}), and {c.pruned} "
+        f"{'was' if c.pruned == 1 else 'were'} pruned there: late bloomers may have been pruned."
         for c in found
         if c.doubtful
     ]

@@ -9,6 +9,7 @@ from matplotlib.lines import Line2D
 from matplotlib.patches import Patch
 from numpy.typing import NDArray
 
+from automl.config.units import counted
 from automl.report import style
 from automl.report.plot import Plot, Table, absent
 from automl.report.read import Search, Trial
@@ -80,7 +81,7 @@ def curves(search: Search) -> Plot:
     said = [f"{len(search.done)} trials completed and {len(search.pruned)} were pruned"]
     if search.milestones:
         rungs = ", ".join(f"{milestone:g}" for milestone in search.milestones)
-        said.append(f"the rungs stand at {rungs} of {search.plan.budget:g} epochs")
+        said.append(f"the rungs stand at {rungs} of {counted(search.plan.budget, 'epoch')}")
     for trial, name in ((search.best, "best"), (search.baseline, "best baseline")):
         if trial is not None:
             said.append(f"the {name} ended at {search.metric} {search.show(trial)}")

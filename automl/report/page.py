@@ -8,7 +8,7 @@ from jinja2 import Environment, PackageLoader, StrictUndefined
 from markupsafe import Markup, escape
 
 from automl.config.settings import command
-from automl.config.units import duration, short
+from automl.config.units import counted, duration, short
 from automl.report.confirmation import ReportedVerdict
 from automl.report.failures import failures, reasons
 from automl.report.listing import listing, repeat
@@ -266,7 +266,7 @@ def numbers(search: Search) -> list[tuple[str, str, str]]:
     found.append(
         (
             "budget of a trial",
-            f"{plan.budget:g} epochs",
+            counted(plan.budget, "epoch"),
             f"equal {equal}; {duration(seconds)} of training in all",
         )
     )

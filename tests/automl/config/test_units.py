@@ -1,7 +1,7 @@
 import pytest
 
 from attention import InputError
-from automl.config.units import count, duration, seconds, short, size
+from automl.config.units import count, counted, duration, seconds, short, size
 
 
 @pytest.mark.parametrize(
@@ -95,3 +95,12 @@ def test_duration(value: float, text: str) -> None:
 )
 def test_short(value: float, text: str) -> None:
     assert short(value) == text
+
+
+def test_one_has_no_s() -> None:
+    assert [counted(n, "epoch") for n in (0, 1, 1.5, 12)] == [
+        "0 epochs",
+        "1 epoch",
+        "1.5 epochs",
+        "12 epochs",
+    ]
