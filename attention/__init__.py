@@ -10,13 +10,14 @@ multihead   Multi-head attention over positions
 conv1x1     The control: a gated 1x1 convolution, without attention
 position    What attention is told of where its positions are
 padding     A padding mask for the attention modules inside a model
+lazy        Exports that are loaded when they are first asked for
 errors      `InputError`, for mistakes of the user
 """
 
-from importlib import import_module
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from attention.errors import InputError, unknown
+from attention.lazy import lazily
 
 if TYPE_CHECKING:
     from attention.gated import Cost, Gated, Layout
@@ -25,22 +26,16 @@ if TYPE_CHECKING:
 
 # These need torch, which takes seconds to import: they are loaded when they are first asked for, so that
 # `automl --help` and the process that writes to MLflow do without.
-_MODULES = {
-    "Cost": "gated",
-    "Gated": "gated",
-    "Layout": "gated",
-    "Spec": "spec",
-    "ATTENTIONS": "table",
-    "Attention": "table",
-}
-
-
-def __getattr__(name: str) -> Any:
-    if name not in _MODULES:
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    value = getattr(import_module(f"{__name__}.{_MODULES[name]}"), name)
-    globals()[name] = value
-    return value
-
+__getattr__ = lazily(
+    __name__,
+    {
+        "Cost": "gated",
+        "Gated": "gated",
+        "Layout": "gated",
+        "Spec": "spec",
+        "ATTENTIONS": "table",
+        "Attention": "table",
+    },
+)
 
 __all__ = ["ATTENTIONS", "Attention", "Cost", "Gated", "InputError", "Layout", "Spec", "unknown"]

@@ -26,8 +26,9 @@ example     The example input that a model is traced with
 macs        Counts the multiply-adds of a forward pass
 """
 
-from importlib import import_module
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
+
+from attention.lazy import lazily
 
 if TYPE_CHECKING:
     from backbones.example import Example, call
@@ -39,32 +40,26 @@ if TYPE_CHECKING:
     from backbones.table import BACKBONES, Backbone
 
 # Most need torch, which takes seconds to import: they are loaded when they are first asked for.
-_MODULES = {
-    "BACKBONES": "table",
-    "Backbone": "table",
-    "Example": "example",
-    "IMAGENET": "normalisation",
-    "Normalisation": "normalisation",
-    "Placement": "placement",
-    "Site": "site",
-    "build": "factory",
-    "call": "example",
-    "check_options": "factory",
-    "find": "factory",
-    "gates": "insertion",
-    "insert": "insertion",
-    "published_weights": "factory",
-    "sites": "site",
-}
-
-
-def __getattr__(name: str) -> Any:
-    if name not in _MODULES:
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    value = getattr(import_module(f"{__name__}.{_MODULES[name]}"), name)
-    globals()[name] = value
-    return value
-
+__getattr__ = lazily(
+    __name__,
+    {
+        "BACKBONES": "table",
+        "Backbone": "table",
+        "Example": "example",
+        "IMAGENET": "normalisation",
+        "Normalisation": "normalisation",
+        "Placement": "placement",
+        "Site": "site",
+        "build": "factory",
+        "call": "example",
+        "check_options": "factory",
+        "find": "factory",
+        "gates": "insertion",
+        "insert": "insertion",
+        "published_weights": "factory",
+        "sites": "site",
+    },
+)
 
 __all__ = [
     "BACKBONES",

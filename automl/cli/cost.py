@@ -60,13 +60,8 @@ def lines(found: Mapping[str, ModelCost]) -> Iterator[str]:
         values = asdict(cost)
         step = f"{1e3 * cost.step:.3g} ms"
         shown = (short(cost.parameters), short(cost.macs), f"{short(cost.activations)}B", step)
-        # Added modules make no step faster: what is below 1 is noise.
-        least = {"step": 1.0}
         ratios = [
-            ""
-            if name == "plain" or not plain[key]
-            else f" {max(values[key] / plain[key], least.get(key, 0)):.3f}x"
-            for key in values
+            "" if name == "plain" or not plain[key] else f" {values[key] / plain[key]:.3f}x" for key in values
         ]
         yield f"{name:10}" + "".join(f"{a + b:>16}" for a, b in zip(shown, ratios, strict=True))
     yield f"all but parameters for one image; a head of {CLASSES} labels; steps timed in turn on this machine"
