@@ -17,6 +17,7 @@ from ray.exceptions import OutOfMemoryError, RayActorError, RayTaskError
 from ray.train import WorkerGroupError
 from ray.tune.execution import class_cache, tune_controller
 from ray.tune.experiment import Trial as TuneTrial
+from ray.tune.result import TRAINING_ITERATION
 
 from search.record import Report, TrialRecord
 from search.trial_scheduler import TrialScheduler
@@ -233,6 +234,11 @@ class _Scheduler(_InDriver, tune.schedulers.FIFOScheduler):
     def __init__(self, bridge: _Bridge) -> None:
         super().__init__()
         self.bridge = bridge
+
+    def on_trial_add(self, tune_controller: Any, trial: TuneTrial) -> None:
+        # Without a first result Tune asks the trial's actor for one, and an actor that Ray's memory monitor
+        # has ended would end the whole run.
+        trial.run_metadata.last_result = {TRAINING_ITERATION: 0}
 
     def choose_trial_to_run(self, tune_controller: Any) -> None:
         """No preference: Tune takes what waits in order, and looks through no trials that have ended."""

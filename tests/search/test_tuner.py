@@ -91,6 +91,17 @@ class DyingAllTheTime(Scripted):
         return super().step()
 
 
+class DyingUnasked(Scripted):
+    """The first process dies when Tune asks it where it runs, before any result."""
+
+    def get_auto_filled_metrics(self, *arguments: Any, **more: Any) -> dict[str, Any]:
+        mark = Path(self.config["folder"]) / "dead"
+        if self.iteration == 0 and not mark.exists():
+            mark.touch()
+            os._exit(1)
+        return super().get_auto_filled_metrics(*arguments, **more)
+
+
 class DyingBetween(Scripted):
     """The process of a trial that has ended is gone when the next one is to take it over, once."""
 
@@ -214,8 +225,9 @@ def test_a_trial_whose_process_dies_too_often_in_one_epoch_is_an_error(tmp_path:
     assert scheduler.records[1].state is not State.ERROR, "the search goes on without it"
 
 
-@pytest.mark.usefixtures("few_retries")
-def test_ray_may_end_processes_where_memory_is_low(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.fixture
+def low_memory(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Every death is one by Ray's memory monitor."""
     get = ray.get
 
     def low(*arguments: Any, **more: Any) -> Any:
@@ -225,11 +237,22 @@ def test_ray_may_end_processes_where_memory_is_low(tmp_path: Path, monkeypatch: 
             raise OutOfMemoryError("1 worker(s) were killed due to the node running low on memory") from death
 
     monkeypatch.setattr(ray, "get", low)
+
+
+@pytest.mark.usefixtures("few_retries", "low_memory")
+def test_ray_may_end_processes_where_memory_is_low(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(DyingAllTheTime, "deaths", {0: FEW, 1: FEW + 1})
     scheduler, heard = run(tmp_path, make_study(tmp_path), DyingAllTheTime, trials=2)
     assert len([e for e in heard.of(0) if e[0] == "started"]) == 1 + FEW + FEW
     assert "low on memory" in str(scheduler.records[0].reason)
     assert scheduler.records[1].state is not State.ERROR, "the search goes on without it"
+
+
+@pytest.mark.usefixtures("low_memory")
+def test_ray_may_end_a_process_before_it_says_anything(tmp_path: Path) -> None:
+    scheduler, _ = run(tmp_path, make_study(tmp_path), DyingUnasked, trials=2)
+    assert (tmp_path / "dead").exists()
+    assert not numbers(scheduler, State.ERROR) + numbers(scheduler, State.RUNNING)
 
 
 def test_a_process_that_dies_between_two_trials_is_no_trials_error(tmp_path: Path) -> None:
