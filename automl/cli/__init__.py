@@ -2,6 +2,7 @@
 
 main             The commands, and how errors are reported
 options          The options that several commands share
+config_file      `--config` and `--save-config` of every command
 search_command   `automl search`
 confirm_command  `automl confirm` and `automl compare`
 report_command   `automl report`

@@ -10,6 +10,7 @@ from typing import Annotated
 import typer
 
 from attention import InputError
+from automl.cli.config_file import configurable
 from automl.cli.confirm_command import compare, confirm
 from automl.cli.export_command import export, predict
 from automl.cli.folder_commands import remove, searches, status, sync
@@ -60,7 +61,7 @@ for command in (
     sites,
     cost,
 ):
-    app.command()(command)
+    app.command()(configurable(command))
 
 
 def main(arguments: Sequence[str] | None = None) -> None:

@@ -210,7 +210,7 @@ def search(
         given = {
             key: value
             for key, value in context.params.items()
-            if key not in ("trials", "resume", "init_from", "dry_run", "as_json")
+            if key not in ("trials", "resume", "init_from", "dry_run", "as_json", "config", "save_config")
         }
         if space is None:
             from automl.search.default_space import space_for
@@ -253,7 +253,8 @@ def _only(context: typer.Context, option: str, *allowed: str) -> None:
     """Refuses options that cannot be combined with `option`."""
     for parameter, value in context.params.items():
         given = context.get_parameter_source(parameter)
-        if given is not None and given.name == "COMMANDLINE" and parameter not in (option, *allowed):
+        explicit = given is not None and given.name in ("COMMANDLINE", "DEFAULT_MAP")
+        if explicit and parameter not in (option, *allowed, "config", "save_config"):
             flag = parameter.replace("_", "-")
             raise InputError(
                 f"--{flag} {value} cannot be combined with --{option}: a search keeps its settings. "

@@ -1,0 +1,88 @@
+"""`--config FILE` and `--save-config FILE` of every command: its options, kept in YAML."""
+
+import functools
+import inspect
+from collections.abc import Callable
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+import yaml
+
+from attention import InputError, unknown
+
+NOT_KEPT = ("as_json", "dry_run", "watch", "yes")  # of one call, not of what it is about
+
+
+def _read(context: typer.Context, path: Path | None) -> None:
+    """Puts the file's values where the command looks for those that the command line does not give."""
+    if path is None:
+        return
+    names = {one.opts[0].lstrip("-"): one.name for one in context.command.params}
+    values = {}
+    for key, value in _mapping(path).items():
+        option = str(key).replace("_", "-")
+        if option not in names or option in ("config", "save-config"):
+            raise unknown(f"option in {path}", str(key), sorted(names.keys() - {"config", "save-config"}))
+        values[names[option]] = value
+    context.default_map = values
+
+
+def _mapping(path: Path) -> dict[Any, Any]:
+    try:
+        content = yaml.safe_load(path.read_text())
+    except (OSError, UnicodeDecodeError) as error:
+        raise InputError(f"--config {path} cannot be read: {error}") from error
+    except yaml.YAMLError as error:
+        raise InputError(f"--config {path} is no YAML: {' '.join(str(error).split())}") from error
+    if not isinstance(content, dict):
+        raise InputError(f"--config {path} must hold lines such as `trials: 8`, one for each option")
+    return content
+
+
+def _write(path: Path, values: dict[str, Any]) -> None:
+    plain = {
+        name.replace("_", "-"): value if isinstance(value, bool | int | float) else _text(value)
+        for name, value in values.items()
+        if name not in NOT_KEPT and value not in (None, [], ())
+    }
+    try:
+        path.write_text(yaml.safe_dump(plain, sort_keys=False, allow_unicode=True))
+    except OSError as error:
+        raise InputError(f"--save-config {path} cannot be written: {error}") from error
+
+
+def _text(value: Any) -> str | list[str]:
+    return [str(one) for one in value] if isinstance(value, list | tuple) else str(value)
+
+
+ConfigOption = Annotated[
+    Path | None,
+    typer.Option(
+        "--config", callback=_read, is_eager=True, help="YAML file of options; the command line goes first."
+    ),
+]
+SaveOption = Annotated[
+    Path | None, typer.Option("--save-config", help="Write all options to this file, for --config.")
+]
+
+
+def configurable(command: Callable[..., None]) -> Callable[..., None]:
+    """The command with `--config` and `--save-config` beside its own options."""
+
+    signature = inspect.signature(command, eval_str=True)
+    options = [name for name, one in signature.parameters.items() if one.annotation is not typer.Context]
+
+    @functools.wraps(command)
+    def run(*, config: Path | None = None, save_config: Path | None = None, **values: Any) -> None:
+        if save_config is not None:
+            _write(save_config, {name: values[name] for name in options})
+        command(**values)
+
+    more = [
+        inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=None, annotation=kind)
+        for name, kind in (("config", ConfigOption), ("save_config", SaveOption))
+    ]
+    run.__signature__ = signature.replace(parameters=[*signature.parameters.values(), *more])  # type: ignore[attr-defined]
+    run.__annotations__ = {**command.__annotations__, "config": ConfigOption, "save_config": SaveOption}
+    return run

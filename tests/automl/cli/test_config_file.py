@@ -1,0 +1,111 @@
+"""Options in a YAML file."""
+
+from pathlib import Path
+from typing import Annotated, Any
+
+import pytest
+import typer
+from typer.testing import CliRunner
+
+from attention import InputError
+from automl.cli.config_file import configurable
+from automl.cli.main import app
+
+
+class Command:
+    """A command with every kind of option that commands have."""
+
+    def __init__(self) -> None:
+        self.values: dict[str, Any] = {}
+        self.app = typer.Typer()
+        self.app.command()(configurable(self.run))
+
+    def run(
+        self,
+        context: typer.Context,
+        files: Annotated[list[Path] | None, typer.Argument()] = None,
+        trials: str | None = None,
+        max_params: Annotated[float | None, typer.Option("--max-params", "-p")] = None,
+        size: int = 32,
+        flip: Annotated[bool | None, typer.Option("--flip/--no-flip")] = None,
+        label: list[str] | None = None,
+        as_json: Annotated[bool, typer.Option("--json")] = False,
+    ) -> None:
+        self.values = {key: value for key, value in locals().items() if key not in ("self", "context")}
+
+    def __call__(self, *arguments: str) -> dict[str, Any]:
+        done = CliRunner().invoke(self.app, arguments, catch_exceptions=False, standalone_mode=False)
+        assert done.exit_code == 0, done.output
+        return self.values
+
+
+CALLS: dict[str, tuple[str, ...]] = {
+    "nothing": (),
+    "everything": (
+        "a.png",
+        "b.png",
+        "--trials",
+        "+2",
+        "-p",
+        "5e6",
+        "--size",
+        "8",
+        "--flip",
+        "--label",
+        "a=b",
+    ),
+    "off": ("--no-flip", "--label", "a=1", "--label", "größe=2"),
+}
+
+
+@pytest.mark.parametrize("arguments", CALLS.values(), ids=CALLS)
+def test_a_saved_file_is_the_same_call(arguments: tuple[str, ...], tmp_path: Path) -> None:
+    command, file = Command(), str(tmp_path / "saved.yaml")
+    said = command(*arguments, "--json", "--save-config", file)
+    assert command("--config", file) == {**said, "as_json": False}, "which is not of what was asked"
+
+
+def test_the_command_line_goes_first(tmp_path: Path) -> None:
+    file = tmp_path / "own.yaml"
+    file.write_text("trials: 2\nmax_params: 5\nsize:\nlabel: [a=b]\njson: true\n")
+    values = Command()("--config", str(file), "--trials", "3", "--label", "c=d")
+    assert values == {
+        "files": None,
+        "trials": "3",
+        "max_params": 5.0,
+        "size": 32,
+        "flip": None,
+        "label": ["c=d"],
+        "as_json": True,
+    }
+
+
+BAD: dict[str, tuple[str | bytes | None, str]] = {
+    "unknown option": ("trails: 3", r"unknown option in .* 'trails'; .*Did you mean 'trials'\?"),
+    "no mapping": ("- trials", "one for each option"),
+    "no YAML": ("{ trials: [", "is no YAML"),
+    "no text": (b"\xff\xfe\x00", "cannot be read"),
+    "no file": (None, "cannot be read"),
+    "itself": ("config: a.yaml", "unknown option"),
+}
+
+
+@pytest.mark.parametrize(("content", "message"), BAD.values(), ids=BAD)
+def test_bad_files(content: str | bytes | None, message: str, tmp_path: Path) -> None:
+    file = tmp_path / "bad.yaml"
+    if content is not None:
+        file.write_bytes(content if isinstance(content, bytes) else content.encode())
+    with pytest.raises(InputError, match=message):
+        Command()("--config", str(file))
+
+
+def test_a_value_of_another_type(tmp_path: Path) -> None:
+    (tmp_path / "bad.yaml").write_text("epochs: many")
+    done = CliRunner().invoke(app, ["search", "--config", str(tmp_path / "bad.yaml")])
+    assert done.exit_code == 2
+    assert "--epochs" in done.output
+
+
+def test_a_place_where_nothing_can_be_written(tmp_path: Path) -> None:
+    with pytest.raises(InputError, match="cannot be written"):
+        Command()("--save-config", str(tmp_path / "none" / "saved.yaml"))
