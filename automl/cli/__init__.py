@@ -2,7 +2,9 @@
 
 main             The commands, and how errors are reported
 options          The options that several commands share
-config_file      `--config` and `--save-config` of every command
+command          What every command has beside its own options
+config_file      `--config` and `--save-config`: a command's options in YAML
+json_output      `--json`: one object alone on standard output
 search_command   `automl search`
 confirm_command  `automl confirm` and `automl compare`
 report_command   `automl report`

@@ -1,8 +1,5 @@
 """`--config FILE` and `--save-config FILE` of every command: its options, kept in YAML."""
 
-import functools
-import inspect
-from collections.abc import Callable
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -40,7 +37,8 @@ def _mapping(path: Path) -> dict[Any, Any]:
     return content
 
 
-def _write(path: Path, values: dict[str, Any]) -> None:
+def write(path: Path, values: dict[str, Any]) -> None:
+    """Keep the values of a command's parameters, by their names. Raises InputError where that cannot be."""
     plain = {
         name.replace("_", "-"): value if isinstance(value, bool | int | float) else _text(value)
         for name, value in values.items()
@@ -65,24 +63,3 @@ ConfigOption = Annotated[
 SaveOption = Annotated[
     Path | None, typer.Option("--save-config", help="Write all options to this file, for --config.")
 ]
-
-
-def configurable(command: Callable[..., None]) -> Callable[..., None]:
-    """The command with `--config` and `--save-config` beside its own options."""
-
-    signature = inspect.signature(command, eval_str=True)
-    options = [name for name, one in signature.parameters.items() if one.annotation is not typer.Context]
-
-    @functools.wraps(command)
-    def run(*, config: Path | None = None, save_config: Path | None = None, **values: Any) -> None:
-        if save_config is not None:
-            _write(save_config, {name: values[name] for name in options})
-        command(**values)
-
-    more = [
-        inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=None, annotation=kind)
-        for name, kind in (("config", ConfigOption), ("save_config", SaveOption))
-    ]
-    run.__signature__ = signature.replace(parameters=[*signature.parameters.values(), *more])  # type: ignore[attr-defined]
-    run.__annotations__ = {**command.__annotations__, "config": ConfigOption, "save_config": SaveOption}
-    return run

@@ -1,11 +1,11 @@
 """`automl confirm` and `automl compare`."""
 
-import json
 import sys
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from automl.cli.json_output import print_json
 from automl.cli.options import Json, StorageOption
 
 if TYPE_CHECKING:
@@ -47,7 +47,7 @@ def confirm(
     )
     _print_confirm(result, storage)
     if as_json:
-        print(json.dumps(result.value))
+        print_json(result.value)
     if not result.verdict.complete:
         sys.exit(1)
 
@@ -100,4 +100,4 @@ def compare(
     for one in found:
         print(one.sentence)
     if as_json:
-        print(json.dumps({"reference": names[0], "comparisons": [one.to_json() for one in found]}))
+        print_json({"reference": names[0], "comparisons": [one.to_json() for one in found]})

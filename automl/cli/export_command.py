@@ -1,6 +1,5 @@
 """`automl export` and `automl predict`."""
 
-import json
 import sys
 from pathlib import Path
 from typing import Annotated
@@ -8,6 +7,7 @@ from typing import Annotated
 import typer
 
 from attention import InputError
+from automl.cli.json_output import print_json
 from automl.cli.options import Json, StorageOption
 
 
@@ -87,6 +87,6 @@ def predict(
         print(f"error: {why}", file=sys.stderr)
     if as_json:
         values = [{"input": prediction.input, **prediction.values} for prediction in found.predictions]
-        print(json.dumps([*values, *({"input": file, "error": why} for file, why in found.unread.items())]))
+        print_json([*values, *({"input": file, "error": why} for file, why in found.unread.items())])
     if found.unread:
         sys.exit(1)

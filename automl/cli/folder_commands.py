@@ -1,12 +1,12 @@
 """`automl status`, `searches`, `remove` and `sync`: commands on the folders of searches."""
 
-import json
 import sys
 from typing import Annotated
 
 import typer
 
 from attention import InputError
+from automl.cli.json_output import print_json
 from automl.cli.options import Json, StorageOption
 from search.serialise import to_json
 
@@ -23,7 +23,7 @@ def status(
     for line in found.lines():
         print(line)
     if as_json:
-        print(json.dumps(found.to_json()))
+        print_json(found.to_json())
 
 
 def searches(storage: StorageOption = "searches", as_json: Json = False) -> None:
@@ -34,7 +34,7 @@ def searches(storage: StorageOption = "searches", as_json: Json = False) -> None
     for line in searches_table(found):
         print(line)
     if as_json:
-        print(json.dumps(to_json(found)))
+        print_json(to_json(found))
 
 
 def remove(

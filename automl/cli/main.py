@@ -10,7 +10,7 @@ from typing import Annotated
 import typer
 
 from attention import InputError
-from automl.cli.config_file import configurable
+from automl.cli.command import as_command
 from automl.cli.confirm_command import compare, confirm
 from automl.cli.export_command import export, predict
 from automl.cli.folder_commands import remove, searches, status, sync
@@ -61,7 +61,7 @@ for command in (
     sites,
     cost,
 ):
-    app.command()(configurable(command))
+    app.command()(as_command(command))
 
 
 def main(arguments: Sequence[str] | None = None) -> None:

@@ -4,7 +4,7 @@ from typing import Annotated
 
 import typer
 
-Json = Annotated[bool, typer.Option("--json", help="End standard output with one JSON object.")]
+Json = Annotated[bool, typer.Option("--json", help="One JSON object alone on standard output.")]
 DataPath = Annotated[
     str | None,
     typer.Option(

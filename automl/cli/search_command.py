@@ -1,6 +1,5 @@
 """`automl search`."""
 
-import json
 import re
 import sys
 from collections.abc import Iterator
@@ -9,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from attention import InputError
+from automl.cli.json_output import print_json
 from automl.cli.options import CompileOption, DataPath, Json, PrecisionOption, StorageOption
 from search.serialise import to_json
 
@@ -226,14 +226,14 @@ def search(
             for line in forecast.lines():
                 print(line)
             if as_json:
-                print(json.dumps(to_json(forecast)))
+                print_json(to_json(forecast))
             return
         from automl.search.run import run_search, start_or_resume
 
         result = start_or_resume(settings) if auto else run_search(settings)
     _print_search(result, storage)
     if as_json:
-        print(json.dumps(to_json(result)))
+        print_json(to_json(result))
     if result.best is None:
         sys.exit(1)
 

@@ -1,12 +1,12 @@
 """`automl data`, `spaces`, `sites` and `cost`: what can be searched, and what it costs."""
 
-import json
 import shlex
 from dataclasses import asdict
 from typing import Annotated
 
 import typer
 
+from automl.cli.json_output import print_json
 from automl.cli.options import Json
 
 
@@ -26,7 +26,7 @@ def data(
     print(f"sheet       {write_sheet(path, size, flip=flip, augment=augment)}")
     print(f"next      automl search --data {shlex.quote(path)}")
     if as_json:
-        print(json.dumps(asdict(found)))
+        print_json(asdict(found))
 
 
 def spaces() -> None:
@@ -76,4 +76,4 @@ def cost(
     for line in lines(found):
         print(line)
     if as_json:
-        print(json.dumps({name: asdict(value) for name, value in found.items()}))
+        print_json({name: asdict(value) for name, value in found.items()})

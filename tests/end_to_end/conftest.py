@@ -11,7 +11,7 @@ AUTOML = Path(sys.executable).parent / "automl"
 
 @pytest.fixture
 def automl(tmp_path: Path) -> Callable[..., str]:
-    """The output of the installed script, run to a good end in the test's folder with an MLflow there."""
+    """What the installed script says and prints, run to a good end in the test's folder and its MLflow."""
 
     def run(*arguments: object) -> str:
         done = subprocess.run(
@@ -23,6 +23,6 @@ def automl(tmp_path: Path) -> Callable[..., str]:
             timeout=500,
         )
         assert done.returncode == 0, done.stderr
-        return done.stdout
+        return done.stderr + done.stdout
 
     return run

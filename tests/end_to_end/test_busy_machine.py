@@ -44,7 +44,7 @@ def test_load_is_not_called_a_gain(tmp_path):
 
     automl("search", "--space", "digits", "--trials", "3", "--epochs", "1", "--seed", "3", "--name", "busy")
     run = automl("confirm", "--top", "1", "--seeds", "6", "--json")
-    verdict = json.loads(run.stdout.splitlines()[-1])
+    verdict = json.loads(run.stdout)
     assert verdict["complete"]
     assert verdict["verdict"] != "better", verdict["sentence"]
 

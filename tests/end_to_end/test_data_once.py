@@ -54,7 +54,7 @@ def test_three_nodes_decode_as_little_as_they_can(cluster: Cluster, tmp_path: Pa
         timeout=400,
     )
     assert run.returncode == 0, run.stderr
-    result = json.loads(run.stdout.splitlines()[-1])
+    result = json.loads(run.stdout)
     assert (result["trials"], result["errors"]) == (12, 0)
     session = Path(cluster.head_node.get_session_dir_path())
     said = run.stderr + "".join(file.read_text() for file in session.glob("logs/worker-*.err"))

@@ -114,7 +114,7 @@ def searched(machines, object_store):
         "--concurrent", 1,
         *place, "--json",
     )  # fmt: skip
-    return json.loads(said.splitlines()[-1]), place
+    return json.loads(said), place
 
 
 @pytest.fixture(scope="module")
@@ -122,7 +122,7 @@ def confirmed(machines, searched):
     """Its confirmation on the second machine, which has never seen it: its JSON."""
     _, there = machines
     said = there.automl("confirm", "--search", NAME, *searched[1], "--top", 1, "--seeds", 2, "--json")
-    return json.loads(said.splitlines()[-1])
+    return json.loads(said)
 
 
 @pytest.fixture
@@ -165,12 +165,12 @@ def test_the_store_has_all_of_the_search(machines, objects, mlflow_server, searc
 def test_another_machine_goes_on_with_it(machines, objects, searched, confirmed):
     here, there = machines
     result, place = searched
-    found = json.loads(there.automl("status", NAME, *place, "--json").splitlines()[-1])
+    found = json.loads(there.automl("status", NAME, *place, "--json"))
     assert found["best"][1] == pytest.approx(result["best"]["value"])
     assert (found["running"], found["trials"]) == (False, TRIALS)
     assert found["verdict"] == confirmed["sentence"]
     assert json.loads(objects(f"searches/{NAME}")["confirm/verdict.json"]) == confirmed
-    again = json.loads(here.automl("status", *place, "--json").splitlines()[-1])
+    again = json.loads(here.automl("status", *place, "--json"))
     assert again == {**found, "quiet": again["quiet"]}, "and the first sees what the second has done"
 
 

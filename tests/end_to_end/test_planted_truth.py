@@ -131,7 +131,7 @@ class Planted:
         assert process.returncode == 0, out + err
         for noise in ("Traceback", "WARNING", "ray::"):
             assert noise not in out + err
-        return json.loads(out.splitlines()[-1])
+        return json.loads(out)
 
     def search(self, *arguments: object) -> dict:
         return self.run(

@@ -8,7 +8,7 @@ import typer
 from typer.testing import CliRunner
 
 from attention import InputError
-from automl.cli.config_file import configurable
+from automl.cli.command import as_command
 from automl.cli.main import app
 
 
@@ -18,7 +18,7 @@ class Command:
     def __init__(self) -> None:
         self.values: dict[str, Any] = {}
         self.app = typer.Typer()
-        self.app.command()(configurable(self.run))
+        self.app.command()(as_command(self.run))
 
     def run(
         self,

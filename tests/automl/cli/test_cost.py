@@ -18,7 +18,7 @@ def test_a_placement_costs_what_its_formula_says(cli: Cli) -> None:
         *MODEL, "--place", "stage2.block2=decomposed:heads=8,normalisation=scaling", "--json"
     )
     assert code == 0, err
-    found = json.loads(out.splitlines()[-1])
+    found = json.loads(out)
     plain, placed = found["plain"], found["placement"]
     spec = Spec("decomposed", {"heads": 8, "normalisation": "scaling"})
     formula = spec.cost(128, 4 * 4)
@@ -27,13 +27,13 @@ def test_a_placement_costs_what_its_formula_says(cli: Cli) -> None:
     assert placed["activations"] > plain["activations"]
     assert min(plain["step"], placed["step"]) > 0
     assert plain["parameters"] == 11_689_512  # as torchvision says
-    rows = [line.split()[0] for line in out.splitlines() if line[:1].isalpha()]
+    rows = [line.split()[0] for line in err.splitlines() if line[:1].isalpha()]
     assert rows[:2] == ["plain", "placement"]
 
 
 def test_without_a_placement_there_is_one_row(cli: Cli) -> None:
     code, out, _ = cli(*MODEL, "--json")
-    assert (code, list(json.loads(out.splitlines()[-1]))) == (0, ["plain"])
+    assert (code, list(json.loads(out))) == (0, ["plain"])
 
 
 def test_places_are_read() -> None:

@@ -117,10 +117,10 @@ def test_all_its_trials_are_there(tmp_path: Path) -> None:
 
 def test_the_command(folder: Path, cli) -> None:
     code, out, err = cli("status", "--json")
-    assert (code, err) == (0, "the latest search in searches is mine\n")
-    *lines, last = out.splitlines()
+    first, *lines = err.splitlines()
+    assert (code, first) == (0, "the latest search in searches is mine")
     assert lines[1] == "trials    4 of 6 ended (3 complete, 1 pruned)"
-    assert json.loads(last)["states"]["complete"] == 3
+    assert json.loads(out)["states"]["complete"] == 3
 
 
 @pytest.mark.parametrize("records", [FOUND, [*FOUND, record(4, 0.5, SSA), record(5, 0.5, CONV)]])

@@ -110,10 +110,9 @@ def confirmed(store: MlflowClient, tmp_path: Path, monkeypatch: pytest.MonkeyPat
 
 
 def test_a_search_stands_for_its_winner_and_has_other_arms(confirmed, cli) -> None:
-    code, out, _ = cli("compare", "mine:baseline", "mine", "mine:control", "--json")
+    code, out, err = cli("compare", "mine:baseline", "mine", "mine:control", "--json")
     assert code == 0
-    *lines, last = out.splitlines()
-    value = json.loads(last)
+    value, lines = json.loads(out), err.splitlines()
     assert value["reference"] == "mine:baseline"
     assert [one["word"] for one in value["comparisons"]] == ["better", "equivalent"]
     assert lines[0].startswith("mine against mine:baseline: better, +")
@@ -127,7 +126,7 @@ def test_a_margin_below_one_test_image_is_not_seen(confirmed, cli) -> None:
     for part, word in ((0.9, "cannot tell"), (1.1, "equivalent")):
         margin = str(part * verdict["resolution"])
         _, out, _ = cli("compare", "mine:baseline", "mine:control", "--margin", margin, "--json")
-        (found,) = json.loads(out.splitlines()[-1])["comparisons"]
+        (found,) = json.loads(out)["comparisons"]
         assert found["word"] == word
 
 

@@ -82,10 +82,10 @@ def test_who_trained_longer_is_not_called_better(search, at_work, cli):
         return (60 + seed) * (1.1 if arm == LEAD else 1.0) + noise(arm, seed)
 
     at_work(FakeWorkers(gain, seconds=seconds))
-    code, out, _ = cli("confirm", "--top", "1", "--seeds", "8", "--json")
+    code, out, err = cli("confirm", "--top", "1", "--seeds", "8", "--json")
     assert code == 0
-    *lines, last = out.splitlines()
-    value = json.loads(last)
+    value = json.loads(out)
+    lines = err[err.index("confirmed ") :].splitlines()
     assert lines[0] == "confirmed mine: cannot tell"
     assert "the gain may come from longer training" in lines[1]
     assert "at 1.10 times the baseline's training time (95 % CI 1.10 to 1.10)" in lines[1]
@@ -362,9 +362,9 @@ def test_a_damaged_plan(search, at_work, cli):
 
 def test_what_is_printed(search, at_work, cli):
     at_work(FakeWorkers(gain))
-    code, out, _ = cli("confirm", "--top", "1", "--seeds", "6", "--json")
+    code, out, err = cli("confirm", "--top", "1", "--seeds", "6", "--json")
     assert code == 0
-    *lines, last = out.splitlines()
+    lines = err[err.index("confirmed ") :].splitlines()
     assert lines[0] == "confirmed mine: better"
     assert lines[1].startswith(f"verdict   {LEAD} is better than the tuned baseline by 2.")
     assert {
@@ -377,7 +377,7 @@ def test_what_is_printed(search, at_work, cli):
         "seeds",
         "seeds_needed",
         "arms",
-    } <= set(json.loads(last))
+    } <= set(json.loads(out))
 
 
 @pytest.mark.parametrize("placement", [SSA, {**SSA, **SAGAN}, {"stage3.block1": Spec("multihead")}])

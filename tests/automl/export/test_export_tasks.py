@@ -199,9 +199,8 @@ def test_numbers_are_predicted(
     assert result.scores is None
     (tmp_path / "rows.csv").write_text("1,2,3,4\n0,0,0,0\n")
     code, out, err = cli("predict", str(result.folder), str(tmp_path / "rows.csv"), "--json")
-    assert (code, err) == (0, "")
-    first, second, last = out.splitlines()
-    told = json.loads(last)
+    assert code == 0, err
+    told, (first, second) = json.loads(out), err.splitlines()
     assert [one["input"] for one in told] == [f"{tmp_path / 'rows.csv'}:{i}" for i in (1, 2)]
     assert told[0]["weight"] != told[1]["weight"]
     assert first.startswith(f"{tmp_path / 'rows.csv'}:1: weight ")

@@ -135,9 +135,8 @@ def test_command_line(
 ) -> None:
     files = [str(picture(tmp_path / name)) for name in ("a.png", "b.png")]
     code, out, err = cli("predict", str(exported.folder), *files, "--json")
-    assert (code, err) == (0, "")
-    *lines, last = out.splitlines()
-    predictions = json.loads(last)
+    assert code == 0, err
+    predictions, lines = json.loads(out), err.splitlines()
     assert [prediction["input"] for prediction in predictions] == files
     for line, prediction in zip(lines, predictions, strict=True):
         assert line == f"{prediction['input']}: {prediction['label']} ({prediction['probability']:.1%})"
@@ -150,9 +149,9 @@ def test_several_labels_and_a_bad_file(
     bad.touch()
     code, out, err = cli("predict", str(exported.folder), str(tmp_path), "--top", "3", "--json")
     assert code == 1
-    assert err.startswith(f"error: {bad} cannot be read as an image")
-    line, last = out.splitlines()
-    answer, failure = json.loads(last)
+    line, error = err.splitlines()
+    assert error.startswith(f"error: {bad} cannot be read as an image")
+    answer, failure = json.loads(out)
     best = sorted(answer["probabilities"].items(), key=lambda item: -item[1])[:3]
     assert line == f"{good}: " + ", ".join(f"{label} ({value:.1%})" for label, value in best)
     assert (failure["input"], "cannot be read" in failure["error"]) == (str(bad), True)
