@@ -9,18 +9,19 @@ import yaml
 from attention import InputError, unknown
 
 NOT_KEPT = ("as_json", "dry_run", "watch", "yes")  # of one call, not of what it is about
+OWN = ("config", "save_config", "help_all")  # parameters that are no options of what a command does
 
 
 def _read(context: typer.Context, path: Path | None) -> None:
     """Puts the file's values where the command looks for those that the command line does not give."""
     if path is None:
         return
-    names = {one.opts[0].lstrip("-"): one.name for one in context.command.params}
+    names = {one.opts[0].lstrip("-"): one.name for one in context.command.params if one.name not in OWN}
     values = {}
     for key, value in _mapping(path).items():
         option = str(key).replace("_", "-")
-        if option not in names or option in ("config", "save-config"):
-            raise unknown(f"option in {path}", str(key), sorted(names.keys() - {"config", "save-config"}))
+        if option not in names:
+            raise unknown(f"option in {path}", str(key), sorted(names))
         values[names[option]] = value
     context.default_map = values
 
@@ -57,9 +58,13 @@ def _text(value: Any) -> str | list[str]:
 ConfigOption = Annotated[
     Path | None,
     typer.Option(
-        "--config", callback=_read, is_eager=True, help="YAML file of options; the command line goes first."
+        "--config",
+        callback=_read,
+        is_eager=True,
+        expose_value=False,
+        help="Options in YAML; the command line goes first.",
     ),
 ]
 SaveOption = Annotated[
-    Path | None, typer.Option("--save-config", help="Write all options to this file, for --config.")
+    Path | None, typer.Option("--save-config", help="Write the options there, for --config.")
 ]

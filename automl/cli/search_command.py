@@ -9,7 +9,7 @@ import typer
 
 from attention import InputError
 from automl.cli.json_output import print_json
-from automl.cli.options import CompileOption, DataPath, Json, PrecisionOption, StorageOption
+from automl.cli.options import CompileOption, Json, PrecisionOption, StorageOption
 from search.serialise import to_json
 
 # The groups of the options in `automl search --help`.
@@ -25,15 +25,15 @@ def search(
     space: Annotated[
         str | None,
         typer.Option(
-            help="A name of `automl spaces`, file.py:function or module:function.",
-            show_default="what fits --data",
+            help="See automl spaces; or file.py:function.",
+            show_default="fits --data",
             rich_help_panel=WHAT,
         ),
     ] = None,
     backbone: Annotated[
         str | None,
         typer.Option(
-            help="Searched instead of the space's own: xresnet34, torchvision:NAME, timm:NAME, file.py:Net.",
+            help="xresnet34, torchvision:NAME, timm:NAME, file.py:Net.",
             show_default=False,
             rich_help_panel=WHAT,
         ),
@@ -41,7 +41,7 @@ def search(
     weights: Annotated[
         str | None,
         typer.Option(
-            help="Start every trial from these: default for the library's published ones, or a file.",
+            help="To start from: default (published), or a file.",
             show_default=False,
             rich_help_panel=WHAT,
         ),
@@ -51,14 +51,22 @@ def search(
         typer.Option(
             help="Start every trial from the trunk of this: a run's ID, or the folder of a trial or export.",
             show_default=False,
+            hidden=True,
             rich_help_panel=WHAT,
         ),
     ] = None,
-    data: DataPath = None,
+    data: Annotated[
+        str | None,
+        typer.Option(
+            help="Folder or archive of images or sequences.", show_default=False, rich_help_panel=WHAT
+        ),
+    ] = None,
     trials: Annotated[
         str | None,
         typer.Option(
-            help="How many configurations to try; 16 if there is no --budget.", rich_help_panel=LONG
+            help="How many configurations to try.",
+            show_default="16",
+            rich_help_panel=LONG,
         ),
     ] = None,
     budget: Annotated[
@@ -66,83 +74,109 @@ def search(
     ] = None,
     epochs: Annotated[
         int | None,
-        typer.Option(
-            help="Epochs of a trial that is not pruned, in the baseline's time.", rich_help_panel=HOW
-        ),
+        typer.Option(help="Of a whole trial, in the baseline's time.", rich_help_panel=LONG),
     ] = None,
     size: Annotated[
         int | None, typer.Option(help="Side of the images in pixels.", rich_help_panel=WHAT)
     ] = None,
     subset: Annotated[
-        float, typer.Option(help="Stratified fraction of the images.", rich_help_panel=WHAT)
+        float, typer.Option(help="Stratified fraction of the images.", hidden=True, rich_help_panel=WHAT)
     ] = 1.0,
     batch_size: Annotated[
-        int | None, typer.Option(help="Instead of the space's.", show_default=False, rich_help_panel=HOW)
+        int | None,
+        typer.Option(help="Instead of the space's.", show_default=False, hidden=True, rich_help_panel=HOW),
     ] = None,
     mixup: Annotated[
         float | None,
         typer.Option(
-            help="Alpha of mixup, instead of the space's; 0: off.", show_default=False, rich_help_panel=HOW
+            help="Alpha of mixup, instead of the space's; 0: off.",
+            show_default=False,
+            hidden=True,
+            rich_help_panel=HOW,
         ),
     ] = None,
     flip: Annotated[
         bool | None,
         typer.Option(
-            "--flip/--no-flip", help="Mirror images.", show_default="of photographs", rich_help_panel=HOW
+            "--flip/--no-flip",
+            help="Mirror images.",
+            show_default="of photographs",
+            hidden=True,
+            rich_help_panel=HOW,
         ),
     ] = None,
     augment: Annotated[
         str | None,
         typer.Option(
-            help="light, standard or strong, instead of the space's.", show_default=False, rich_help_panel=HOW
+            help="light, standard or strong, instead of the space's.",
+            show_default=False,
+            hidden=True,
+            rich_help_panel=HOW,
         ),
     ] = None,
     name: Annotated[str | None, typer.Option(help="Name of the search.", rich_help_panel=KEPT)] = None,
     resume: Annotated[
         str | None,
-        typer.Option(
-            help="Resume the search of this name; auto: resume --name, or start it.", rich_help_panel=KEPT
-        ),
+        typer.Option(help="This search; auto: --name if it is there.", rich_help_panel=KEPT),
     ] = None,
     warm_start: Annotated[
         str | None,
         typer.Option(
-            help="Initialise the sampler with the trials of this earlier search.", rich_help_panel=LONG
+            help="Initialise the sampler with the trials of this earlier search.",
+            hidden=True,
+            rich_help_panel=LONG,
         ),
     ] = None,
     seed: Annotated[int, typer.Option(help="Of the sampler and of every trial.", rich_help_panel=LONG)] = 0,
     equal: Annotated[
-        str, typer.Option(help="Budget held equal across trials: time or epochs.", rich_help_panel=HOW)
+        str,
+        typer.Option(
+            help="Budget held equal across trials: time or epochs.", hidden=True, rich_help_panel=HOW
+        ),
     ] = "time",
     sampler: Annotated[
-        str, typer.Option(help="tpe, random, gp, nsga2, cmaes, grid or module:Sampler.", rich_help_panel=LONG)
+        str,
+        typer.Option(
+            help="tpe, random, gp, nsga2, cmaes, grid or module:Sampler.", hidden=True, rich_help_panel=LONG
+        ),
     ] = "tpe",
     objective: Annotated[
         str | None,
         typer.Option(
-            help="One to three of the metric, latency, params, macs, with commas.", rich_help_panel=LONG
+            help="One to three of the metric, latency, params, macs, with commas.",
+            hidden=True,
+            rich_help_panel=LONG,
         ),
     ] = None,
     baseline_share: Annotated[
-        float, typer.Option(help="Part of the trials that tunes the plain backbone.", rich_help_panel=LONG)
+        float,
+        typer.Option(
+            help="Part of the trials that tunes the plain backbone.", hidden=True, rich_help_panel=LONG
+        ),
     ] = 0.2,
     max_params: Annotated[
-        str | None, typer.Option(help="Maximum number of parameters, such as 5M.", rich_help_panel=LIMITS)
+        str | None,
+        typer.Option(help="Maximum number of parameters, such as 5M.", hidden=True, rich_help_panel=LIMITS),
     ] = None,
     max_macs: Annotated[
-        str | None, typer.Option(help="Maximum MACs for one input, such as 2G.", rich_help_panel=LIMITS)
+        str | None,
+        typer.Option(help="Maximum MACs for one input, such as 2G.", hidden=True, rich_help_panel=LIMITS),
     ] = None,
     max_memory: Annotated[
         str | None,
-        typer.Option(help="Maximum memory of a training step, such as 4GB.", rich_help_panel=LIMITS),
+        typer.Option(
+            help="Maximum memory of a training step, such as 4GB.", hidden=True, rich_help_panel=LIMITS
+        ),
     ] = None,
     max_latency_ms: Annotated[
-        float | None, typer.Option(help="Maximum latency of one input, in ms.", rich_help_panel=LIMITS)
+        float | None,
+        typer.Option(help="Maximum latency of one input, in ms.", hidden=True, rich_help_panel=LIMITS),
     ] = None,
     keep: Annotated[
         int,
         typer.Option(
             help="Number of best trials whose checkpoints are kept; with several objectives, the front is.",
+            hidden=True,
             rich_help_panel=KEPT,
         ),
     ] = 3,
@@ -152,36 +186,45 @@ def search(
     gpus_per_trial: Annotated[
         float | None,
         typer.Option(
-            help="GPUs of each worker; 1 if there are any.", show_default=False, rich_help_panel=WHERE
+            help="GPUs of each worker; 1 if there are any.",
+            show_default=False,
+            hidden=True,
+            rich_help_panel=WHERE,
         ),
     ] = None,
     workers_per_trial: Annotated[
-        int, typer.Option(help="Processes that train one trial, data-parallel.", rich_help_panel=WHERE)
+        int, typer.Option(help="Processes of one trial, data-parallel.", rich_help_panel=WHERE)
     ] = 1,
     resource: Annotated[
         list[str] | None,
         typer.Option(
-            help="Custom Ray resource of each worker, NAME=AMOUNT; may be repeated.", rich_help_panel=WHERE
+            help="Custom Ray resource of each worker, NAME=AMOUNT; may be repeated.",
+            hidden=True,
+            rich_help_panel=WHERE,
         ),
     ] = None,
     label: Annotated[
         list[str] | None,
         typer.Option(
-            help="Label of the nodes to train on, KEY=VALUE; may be repeated.", rich_help_panel=WHERE
+            help="Label of the nodes to train on, KEY=VALUE; may be repeated.",
+            hidden=True,
+            rich_help_panel=WHERE,
         ),
     ] = None,
     concurrent: Annotated[
         int | None,
         typer.Option(
-            help="Most concurrent trials, requested from Ray even beyond the current capacity.",
-            show_default="as the capacity allows",
+            help="Most trials at once; requested from Ray.",
+            show_default="as there is room",
             rich_help_panel=WHERE,
         ),
     ] = None,
     precision: PrecisionOption = "auto",
     compile: CompileOption = "auto",
     storage: StorageOption = "searches",
-    dry_run: Annotated[bool, typer.Option("--dry-run", help="Estimate cost and power, then stop.")] = False,
+    dry_run: Annotated[
+        bool, typer.Option("--dry-run", help="Estimate cost and power; search nothing.")
+    ] = False,
     as_json: Json = False,
 ) -> None:
     """Search a space: which attention, how many modules, where, with which hyperparameters."""
@@ -210,7 +253,7 @@ def search(
         given = {
             key: value
             for key, value in context.params.items()
-            if key not in ("trials", "resume", "init_from", "dry_run", "as_json", "config", "save_config")
+            if key not in ("trials", "resume", "init_from", "dry_run", "as_json", "save_config")
         }
         if space is None:
             from automl.search.default_space import space_for
@@ -254,7 +297,7 @@ def _only(context: typer.Context, option: str, *allowed: str) -> None:
     for parameter, value in context.params.items():
         given = context.get_parameter_source(parameter)
         explicit = given is not None and given.name in ("COMMANDLINE", "DEFAULT_MAP")
-        if explicit and parameter not in (option, *allowed, "config", "save_config"):
+        if explicit and parameter not in (option, *allowed, "save_config"):
             flag = parameter.replace("_", "-")
             raise InputError(
                 f"--{flag} {value} cannot be combined with --{option}: a search keeps its settings. "

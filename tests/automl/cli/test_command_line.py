@@ -23,6 +23,7 @@ from search.trial_scheduler import Plan
 Cli = Callable[..., tuple[int, str, str]]
 Script = Callable[..., subprocess.CompletedProcess[str]]
 
+SCREEN = 50  # lines of 80 columns
 COMMANDS = (
     "data",
     "search",
@@ -47,8 +48,17 @@ def test_help(command: tuple[str, ...], cli: Cli) -> None:
     code, out, err = cli(*command, "--help")
     assert (code, err) == (0, "")
     assert "Usage" in out
+    assert len(out.splitlines()) <= SCREEN
     for name in COMMANDS if not command else ():
         assert re.search(rf"\b{name}\b", out)
+
+
+@pytest.mark.parametrize("command", ["search", "train"])
+def test_all_options(command: str, cli: Cli) -> None:
+    few, every = (cli(command, option)[1] for option in ("--help", "--help-all"))
+    assert "--help-all" in few
+    assert set(re.findall(r"--[a-z-]+", few)) - {"--help-all"} < set(re.findall(r"--[a-z-]+", every))
+    assert "--precision" in every
 
 
 def test_the_script_is_installed(automl: Script) -> None:
