@@ -7,8 +7,9 @@ the same time, as in the search, and is scored once, after its last epoch, on th
 
 import sys
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
+from functools import cache, partial
 from pathlib import Path
 from typing import Any
 
@@ -42,6 +43,7 @@ from search.config import TrialConfig
 from search.fixed_scheduler import FixedScheduler
 from search.record import State, TrialRecord
 from search.serialise import write_json
+from search.spaces import Space, SpaceFunction
 from search.study import read_records
 from search.trial_scheduler import Plan
 
@@ -72,6 +74,7 @@ def run_confirm(
     ablate: bool = False,
     again: bool = False,
     storage: str = "searches",
+    space: str | SpaceFunction | Space | None = None,
 ) -> ConfirmResult:
     """Confirm a search's finalists against its best baseline, or resume a confirmation that was stopped.
 
@@ -80,6 +83,7 @@ def run_confirm(
     ablate: afterwards, train the winner, or the leading finalist where there is none, without each of its
         modules.
     again: a new confirmation with further fresh seeds, beside those there are.
+    space: the search's own, where its name is not enough, as in `resume_search`.
 
     Raises InputError when there is nothing to confirm, or options contradict those that it began with.
     """
@@ -90,13 +94,20 @@ def run_confirm(
     with old_folder(named(search, storage), storage) as (folder, metadata):
         shared.recall(folder, Storage(storage))
         records = read_records(folder, metadata.name)
-        place, confirmation = _begin(folder, metadata, records, chosen, again=again)
+        own = cache(partial(metadata.load_space, space))  # which only what is to be trained needs
+        place, confirmation = _begin(folder, metadata, own, records, chosen, again=again)
         with capture_library_logs(place / "log.txt"):
-            return _run(place, metadata, confirmation, ablate=ablate)
+            return _run(place, metadata, own, confirmation, ablate=ablate)
 
 
 def _begin(
-    folder: Path, metadata: SearchMetadata, records: list[TrialRecord], chosen: dict[str, Any], *, again: bool
+    folder: Path,
+    metadata: SearchMetadata,
+    space: Callable[[], Space],
+    records: list[TrialRecord],
+    chosen: dict[str, Any],
+    *,
+    again: bool,
 ) -> tuple[Path, Confirmation]:
     """The folder and plan of the confirmation to resume, or of a new one."""
     there = confirmations(folder)
@@ -114,7 +125,7 @@ def _begin(
         return there[-1], confirmation
     options = Options(**chosen)
     plan = metadata.plan
-    arm_set = choose_arms(records, plan, metadata.settings.load_space(), metadata.settings, top=options.top)
+    arm_set = choose_arms(records, plan, space(), metadata.settings, top=options.top)
     used = {record.config.seed for record in records}
     used |= {seed for path in there for seed in Confirmation.read(path).seeds}
     first = max(used) + 1
@@ -136,7 +147,14 @@ def _begin(
     return place, confirmation
 
 
-def _run(place: Path, metadata: SearchMetadata, confirmation: Confirmation, *, ablate: bool) -> ConfirmResult:
+def _run(
+    place: Path,
+    metadata: SearchMetadata,
+    space: Callable[[], Space],
+    confirmation: Confirmation,
+    *,
+    ablate: bool,
+) -> ConfirmResult:
     # Ray takes seconds to import; a mistake in the arguments is reported before that.
     from automl.trials.run import run_scheduler, share_data
     from automl.trials.session import delete_tune_files, open_workers
@@ -152,6 +170,8 @@ def _run(place: Path, metadata: SearchMetadata, confirmation: Confirmation, *, a
     scheduler = open_scheduler(place, metadata, confirmation)
     planned = scheduler.planned
     scheduler.look(ablate)
+    if planned.left:
+        space()  # or it is missing, which shows before anything is begun
     signal = None
     location = metadata.location / place.name
     with MlflowProcess(confirmation_run_spec(location, metadata, confirmation)) as writer:
@@ -182,7 +202,7 @@ def _run(place: Path, metadata: SearchMetadata, confirmation: Confirmation, *, a
                             location=location,
                             listeners=[retention, tracker, scheduler],
                             summary=scheduler.summary,
-                            baseline=draw_baseline(settings.load_space(), settings),
+                            baseline=draw_baseline(space(), settings),
                             plan=replace(plan, trials=max(plan.trials or 0, len(planned.planned_trials))),
                             best=False,
                             test=True,

@@ -48,7 +48,7 @@ def search_run_spec(location: Storage, metadata: SearchMetadata) -> RunSpec:
         checkpoint=partial(below, location),
         note=f"`{shlex.join(metadata.provenance.get('command', []))}`",
         params={
-            "space": settings.space,
+            "space": settings.space_name,
             "trials": plan.trials,
             "epochs": f"{plan.budget:g}",
             "equal": settings.equal,

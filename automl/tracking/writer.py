@@ -93,7 +93,7 @@ class MlflowWriter:
 
     def __init__(self, run_spec: RunSpec) -> None:
         self.run_spec = run_spec
-        self.client = open_client()
+        self.client = open_client(create=True)
         name = run_spec.experiment
         found = self.client.get_experiment_by_name(name)
         self.experiment = (

@@ -75,9 +75,9 @@ def run_train(
     trial = record.TrialRecord(0, config)
     with new_folder(Path(storage).resolve()) as folder:
         location = Storage(str(folder))
-        tracker = Tracker(MlflowWriter(RunSpec(experiment="train", checkpoint=lambda trial: location)))
         if log:
             _empty(Path(log))
+        tracker = Tracker(MlflowWriter(RunSpec(experiment="train", checkpoint=lambda trial: location)))
         tracker.started(trial)
         try:
             for metrics in fit(task, state):

@@ -100,24 +100,25 @@ def unreadable_tests(place):
         (data / "val" / kind / "0.png").write_bytes(b"no picture")
     with pytest.raises(InputError):
         open_split("folder", "test", path=str(data), size=24, side=24)
-    (place / "folder.py").write_text(
-        "from search.config import *\n"
-        "def draw(trial):\n"
-        "    rate = trial.suggest_float('rate', 1e-4, 1e-2, log=True)\n"
-        "    data = ImageData(source='folder', size=24)\n"
-        "    return TrialConfig(data=data, model=Model(options={'width': 0.25}),\n"
-        "        training=ImageTraining(epochs=3, batch_size=16, learning_rate=rate))\n"
-    )
     return data
+
+
+def drawn(trial):
+    """A space that is given as a function."""
+    rate = trial.suggest_float("rate", 1e-4, 1e-2, log=True)
+    return TrialConfig(
+        data=ImageData(source="folder", size=24),
+        model=Model(options={"width": 0.25}),
+        training=ImageTraining(epochs=3, batch_size=16, learning_rate=rate),
+    )
 
 
 def test_a_search_reads_no_test_split_and_its_study_is_everybodys(place, unreadable_tests, monkeypatch):
     """Optuna alone reads it, its plots and importances work on it, and optuna-dashboard serves it."""
     # Which trials are weak is up to the machine; that every third one is pruned is not.
     monkeypatch.setattr(Rungs, "enter", lambda self, number, *more: number % 3 != 2)
-    result = run_search(
-        Settings(space="folder.py:draw", data=str(unreadable_tests), trials=4, concurrent=1, name="plots")
-    )
+    result = run_search(Settings(space=drawn, data=unreadable_tests, trials=4, concurrent=1, name="plots"))
+    assert Path("searches/plots/space.py").read_text().startswith("def drawn(trial):")
     assert (result.trials, result.errors) == (4, 0)
     assert result.best is not None
     study = open_study(Path("searches/plots"), name="plots")

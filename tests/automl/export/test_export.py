@@ -346,7 +346,7 @@ def test_the_best_of_a_search(search: Path, tmp_path: Path, cli: Callable[..., t
 
 
 @pytest.mark.usefixtures("fast")
-@pytest.mark.parametrize("mlflow", ["does not answer", "has no run of it"])
+@pytest.mark.parametrize("mlflow", ["does not answer", "has no run of it", "has no runs"])
 def test_without_mlflow(
     mlflow: str,
     search: Path,
@@ -356,6 +356,8 @@ def test_without_mlflow(
 ) -> None:
     if mlflow == "does not answer":
         monkeypatch.setenv("MLFLOW_TRACKING_URI", "http://127.0.0.1:9")
+    if mlflow == "has no runs":
+        monkeypatch.setenv("MLFLOW_TRACKING_URI", "sqlite:///elsewhere.db")
     code, out, err = cli("export", "--best", "--search", "mine", "--out", str(tmp_path / "out"))
     assert code == 0
     assert re.match(rf"warning: the model card names no run of '001 .*{mlflow}.* automl sync mine", err)
@@ -364,6 +366,7 @@ def test_without_mlflow(
     assert code == 2
     assert mlflow in err
     assert not (tmp_path / "registered").exists()
+    assert not Path("elsewhere.db").exists()
 
 
 @pytest.mark.usefixtures("store", "fast")
