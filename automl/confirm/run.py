@@ -7,14 +7,15 @@ the same time, as in the search, and is scored once, after its last epoch, on th
 
 import sys
 from collections import Counter
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, replace
 from functools import cache, partial
 from pathlib import Path
 from typing import Any
 
 from attention import InputError
-from automl.config.settings import command, draw_baseline
+from automl.config.settings import STORAGE, command, draw_baseline
+from automl.config.summary import Summary, call
 from automl.confirm.arms import choose_arms
 from automl.confirm.protocol import (
     CONFIRM_FILE,
@@ -48,8 +49,8 @@ from search.study import read_records
 from search.trial_scheduler import Plan
 
 
-@dataclass(frozen=True, kw_only=True)
-class ConfirmResult:
+@dataclass(frozen=True, kw_only=True, repr=False)
+class ConfirmResult(Summary):
     """A confirmation as it stands.
 
     folder: with its study and checkpoints. value: what `verdict.json` holds.
@@ -61,7 +62,24 @@ class ConfirmResult:
     folder: Path
     verdict: Verdict
     value: dict[str, Any]
+    storage: str = STORAGE
     untracked: int = 0
+
+    def lines(self) -> Iterator[tuple[str, str]]:
+        number = f" (confirmation {self.number})" if self.number > 1 else ""
+        yield "confirmed", f"{self.search}{number}: {self.verdict.said or 'no verdict'}"
+        yield "verdict", self.verdict.sentence
+        yield "seeds", f"{len(self.verdict.used)} of each arm"
+        for warning in self.value["warnings"]:
+            yield "warning", warning
+        yield "folder", str(self.folder)
+        storage = None if self.storage == STORAGE else self.storage
+        if not self.verdict.complete:
+            yield "next", call("run_confirm", self.search, storage=storage)
+        else:  # where nothing is better, it is the plain backbone that one deploys
+            what = "baseline" if self.value["winner"] is None else "best"
+            options = {what: True, "search": self.search, "storage": storage}
+            yield "next", call("run_export", f"exports/{self.search}", **options)
 
 
 def run_confirm(
@@ -224,6 +242,7 @@ def _run(
         folder=place,
         verdict=scheduler.verdict,
         value=scheduler.value(),
+        storage=settings.storage,
         untracked=missing,
     )
 

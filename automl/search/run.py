@@ -136,9 +136,9 @@ def start_or_resume(settings: Settings) -> SearchResult:
     name, settings = settings.name, with_weights(settings)
     made = find_search(name, settings.storage)[1].settings
     scheduling = {key: getattr(settings, key) for key in SCHEDULING_OPTIONS}
+    may_differ: dict[str, Any] = {key: getattr(settings, key) for key in ("trials", "budget", "storage")}
     given = settings.space if settings.space_name == made.space_name else made.space
-    ends = {"trials": settings.trials, "budget": settings.budget}
-    same = replace(made, space=given, storage=settings.storage, **ends, **scheduling)
+    same = replace(made, space=given, **may_differ, **scheduling)
     if same != settings:
         other = [key for key, value in vars(settings).items() if getattr(same, key) != value]
         if other == ["weights_digest"]:
@@ -228,6 +228,7 @@ def _run(folder: Path, metadata: SearchMetadata, space: Space, task: Task, begun
         folder,
         metadata.name,
         scheduler,
+        settings=settings,
         runs=tracker.runs,
         begun=begun,
         untracked=missing,

@@ -2,13 +2,14 @@
 
 import shlex
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from functools import partial
 from typing import Any
 
 from automl.storage.folder import SearchMetadata
 from automl.storage.storage import Storage
 from automl.tracking.tags import COMMIT, SEARCH, SOURCE
+from search.config import TrialConfig
 from search.record import TrialRecord
 from search.serialise import to_json
 
@@ -59,6 +60,20 @@ def search_run_spec(location: Storage, metadata: SearchMetadata) -> RunSpec:
         },
         settings=to_json(metadata),
     )
+
+
+def flat(config: TrialConfig) -> dict[str, Any]:
+    """A configuration as few, readable parameters for MLflow's table and its parallel coordinates."""
+    model, training = config.model, config.training
+    return {
+        "backbone": model.backbone,
+        "modules": len(model.placement),
+        "types": " + ".join(spec.type for spec in model.placement.values()) or "none",
+        "sites": " + ".join(model.placement) or "none",
+        **asdict(training),
+        **{key: value for key, value in asdict(config.data).items() if key not in ("path", "subset")},
+        "seed": config.seed,
+    }
 
 
 def source(metadata: SearchMetadata) -> dict[str, str]:

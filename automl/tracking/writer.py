@@ -5,7 +5,7 @@ The tracker decides when to write.
 """
 
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from typing import Any
 
 from mlflow.entities import Metric, Param, RunTag
@@ -13,9 +13,8 @@ from mlflow.utils.time import get_current_time_millis
 
 from automl.storage.addresses import public
 from automl.tracking.client import artifact_location, open_client
-from automl.tracking.run_spec import RunSpec
+from automl.tracking.run_spec import RunSpec, flat
 from automl.tracking.tags import BEST, CHECKPOINT, CONFIRMED, IDENTITY, NOTE, TRIAL, VERDICT
-from search.config import TrialConfig
 from search.record import CHECKPOINT_FILE, State, TrialRecord, where
 
 NONE: Mapping[str, str] = {}
@@ -30,20 +29,6 @@ _ENDS = {
     State.INFEASIBLE: "FINISHED",
     State.ERROR: "FAILED",
 }
-
-
-def flat(config: TrialConfig) -> dict[str, Any]:
-    """A configuration as few, readable parameters for MLflow's table and its parallel coordinates."""
-    model, training = config.model, config.training
-    return {
-        "backbone": model.backbone,
-        "modules": len(model.placement),
-        "types": " + ".join(spec.type for spec in model.placement.values()) or "none",
-        "sites": " + ".join(model.placement) or "none",
-        **asdict(training),
-        **{key: value for key, value in asdict(config.data).items() if key not in ("path", "subset")},
-        "seed": config.seed,
-    }
 
 
 def run_name(trial: TrialRecord) -> str:

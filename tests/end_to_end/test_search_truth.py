@@ -119,7 +119,7 @@ def test_a_search_reads_no_test_split_and_its_study_is_everybodys(place, unreada
     monkeypatch.setattr(Rungs, "enter", lambda self, number, *more: number % 3 != 2)
     result = run_search(Settings(space=drawn, data=unreadable_tests, trials=4, concurrent=1, name="plots"))
     assert Path("searches/plots/space.py").read_text().startswith("def drawn(trial):")
-    assert (result.trials, result.errors) == (4, 0)
+    assert (result.n_trials, result.errors) == (4, 0)
     assert result.best is not None
     study = open_study(Path("searches/plots"), name="plots")
     pruned = [trial for trial in study.trials if trial.state is TrialState.PRUNED]
@@ -220,7 +220,7 @@ def test_the_sampler_learns_a_limit(place):
     result = run_search(
         Settings(space="small.py:draw", trials=40, subset=0.2, name="limited", max_memory=str(limit))
     )
-    assert (result.trials, result.errors) == (40, 0)
+    assert (result.n_trials, result.errors) == (40, 0)
     study = open_study(Path("searches/limited"), name="limited")
     late = [trial for trial in study.trials if any(v > 0 for v in trial.constraints.values())]
     assert sum(trial.number >= 20 for trial in late) <= 2
@@ -356,7 +356,7 @@ def test_several_objectives_give_a_front(place):
     result = run_search(
         Settings(space="small.py:draw", trials=12, subset=0.2, objective="accuracy,params", name="front")
     )
-    assert (result.trials, result.errors) == (12, 0)
+    assert (result.n_trials, result.errors) == (12, 0)
     study = open_study(Path("searches/front"), name="front")
     assert [trial.number for trial in result.front] == sorted(t.number for t in study.best_trials)
     for trial in result.front:
@@ -367,7 +367,7 @@ def test_several_objectives_give_a_front(place):
 def test_a_time_limit_ends_the_search(place):
     result = run_search(Settings(space="small.py:draw", budget="20s", subset=0.2, name="brief"))
     assert not result.stopped
-    assert result.trials == result.completed + result.pruned
+    assert result.n_trials == result.completed + result.pruned
     assert result.errors == 0
 
 
@@ -382,10 +382,10 @@ def test_a_search_that_is_running_cannot_be_resumed(place):
 def test_an_old_search_is_known_to_a_new_one(place):
     run_search(Settings(space="small.py:draw", trials=6, subset=0.2, name="old"))
     result = run_search(Settings(space="small.py:draw", trials=3, subset=0.2, name="new", warm_start="old"))
-    assert result.trials == 3, "what is known already does not count"
+    assert result.n_trials == 3, "what is known already does not count"
     study = open_study(Path("searches/new"), name="new")
     assert len(study.trials) == 9
     other = run_search(Settings(space="small.py:draw", trials=3, subset=0.25, name="other", warm_start="old"))
-    assert other.trials == 3
+    assert other.n_trials == 3
     study = open_study(Path("searches/other"), name="other")
     assert len(study.trials) == 3, "scores on other data are no knowledge; the best are tried first"

@@ -342,7 +342,7 @@ ON_TWO_IN_B = {**NOWHERE, "label": ("zone=b",), "concurrent": 2}
     ("more", "called"),
     [
         (("auto", "--name", "older"), ("resume", "older", None, NOWHERE)),
-        (("auto", "--name", "older", "--trials", "9"), ("resume", "older", "9", NOWHERE)),
+        (("auto", "--name", "older", "--trials", "9"), ("resume", "older", 9, NOWHERE)),
         (("auto", "--name", "older", *ELSEWHERE), ("resume", "older", None, ON_TWO_IN_B)),
         (("auto", "--name", "new"), ("run", "new")),
         (("older",), ("resume", "older", None, {})),
@@ -363,7 +363,7 @@ def test_a_repeated_job_begins_or_goes_on(
         calls.append(call)
         raise InputError("that is far enough")
 
-    def resume(name: str, *, trials: str | None, scheduling: dict[str, Any], **more: Any) -> None:
+    def resume(name: str, *, trials: str | int | None, scheduling: dict[str, Any], **more: Any) -> None:
         stop("resume", name, trials, scheduling)
 
     monkeypatch.setattr(search, "run_search", lambda settings: stop("run", settings.name))

@@ -246,9 +246,7 @@ def test_a_space_that_is_a_function(tmp_path: Path) -> None:
         assert one.load_space()(FixedTrial({"epochs": 7})).training.epochs == 7
     found = read_metadata(folder, str(tmp_path))
     assert found.settings == replace(one.settings, space=settings.space_name)
-    with pytest.raises(
-        InputError, match=rf"the function \S+mine of a notebook .* source is in {folder}/space.py"
-    ):
+    with pytest.raises(InputError, match=rf"function \S+mine of a notebook .* is in {folder}/space.py"):
         found.load_space()
     assert found.load_space(mine).draw is mine
     with pytest.raises(InputError, match=r"space 'digits' has changed since .*, or is another one"):

@@ -16,11 +16,11 @@ from automl.config.settings import Settings
 from automl.storage.folder import new_folder
 from automl.storage.storage import Storage
 from automl.tracking import tracker as tracking
-from automl.tracking.run_spec import RunSpec, search_run_spec
+from automl.tracking.run_spec import RunSpec, flat, search_run_spec
 from automl.tracking.runs import find_run, find_trial_run
 from automl.tracking.tags import BEST, CHECKPOINT, SEARCH, TRIAL
 from automl.tracking.tracker import Tracker
-from automl.tracking.writer import _ENDS, MlflowWriter, flat, run_name
+from automl.tracking.writer import _ENDS, MlflowWriter, run_name
 from search.config import Model, TrialConfig
 from search.metric import ACCURACY
 from search.record import CHECKPOINT_FILE, Report, State, TrialRecord
