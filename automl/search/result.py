@@ -57,7 +57,7 @@ class SearchResult(Summary):
     failure: the first error, if any trial had one.
     untracked: trials that MLflow does not have in full. page: of their runs in MLflow.
     warnings: what is wrong with what was found.
-    records, runs: of the trials, and of each its run in MLflow.
+    objectives: their names. records, runs: of the trials, and of each its run in MLflow.
     """
 
     search: str
@@ -81,6 +81,7 @@ class SearchResult(Summary):
     untracked: int
     page: str
     warnings: list[str]
+    objectives: list[str] = field(default_factory=list)
     records: list[TrialRecord] = field(default_factory=list)
     runs: Mapping[int, str] = field(default_factory=dict)
 
@@ -93,19 +94,17 @@ class SearchResult(Summary):
         """
         import pandas  # takes half a second
 
-        return pandas.DataFrame(
-            [self._row(record) for record in sorted(self.records, key=lambda r: r.number)]
-        )
+        rows = sorted(map(self._row, self.records), key=lambda row: int(row["number"]))
+        return pandas.DataFrame(rows)
 
     def _row(self, record: TrialRecord) -> dict[str, Any]:
-        names = self.best.objectives if self.best is not None else ()
         return {
             "number": record.number,
             "state": str(record.state),
             "role": str(record.role),
             "placement": where(record.config),
             **flat(record.config),
-            **{name: record.value(name) if record.has(name) else None for name in names},
+            **{name: record.value(name) if record.has(name) else None for name in self.objectives},
             "epochs_done": len(record.history),
             "seconds": sum(metrics["seconds"] for metrics in record.history),
             "run_id": self.runs.get(record.number),
@@ -193,6 +192,7 @@ def make_result(
         untracked=untracked,
         page=page,
         warnings=_warnings(records, plan),
+        objectives=list(plan.objectives),
         records=records,
         runs=dict(runs),
     )

@@ -101,3 +101,4 @@ def test_its_trials_are_a_table() -> None:
     assert set(flat(TrialConfig())) < set(table.columns)
     assert to_json(found)["trials"] == 2
     assert json.dumps(to_json(found))
+    assert result([0.8], None, State.INFEASIBLE).trials.accuracy[0] == 0.8
