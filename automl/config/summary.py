@@ -1,6 +1,6 @@
 """Results that show themselves in a few lines, as text and in a notebook."""
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from html import escape
 
 WIDTH = 9  # of the names in front of the lines, as in what the commands print
@@ -17,12 +17,14 @@ class Summary:
         return "\n".join(f"{name:{WIDTH}} {text}" for name, text in self.lines())
 
     def _repr_html_(self) -> str:
-        rows = "".join(
-            f'<tr><th style="text-align:left">{escape(name)}</th>'
-            f'<td style="text-align:left">{escape(text)}</td></tr>'
-            for name, text in self.lines()
-        )
-        return f"<table>{rows}</table>"
+        return html(self.lines())
+
+
+def html(lines: Iterable[tuple[str, str]]) -> str:
+    """Names and texts as a table for a notebook."""
+    left = 'style="text-align:left"'
+    rows = (f"<tr><th {left}>{escape(name)}</th><td {left}>{escape(text)}</td></tr>" for name, text in lines)
+    return f"<table>{''.join(rows)}</table>"
 
 
 def call(function: str, *arguments: object, **options: object) -> str:

@@ -327,7 +327,7 @@ def provenance() -> dict[str, Any]:
 
     gpus = [torch.cuda.get_device_name(i) for i in range(torch.cuda.device_count())]
     return {
-        "command": [Path(sys.argv[0]).name, *map(public, sys.argv[1:])],
+        "command": _command(),
         "started": time.strftime("%Y-%m-%dT%H:%M:%S%z"),
         "python": platform.python_version(),
         "system": platform.platform(),
@@ -336,6 +336,12 @@ def provenance() -> dict[str, Any]:
         "commit": _commit(),
         "versions": {name: found for name in PACKAGES if (found := _version(name))},
     }
+
+
+def _command() -> list[str]:
+    """The command line; none of a notebook, where it is that of the kernel."""
+    program = Path(sys.argv[0]).name
+    return [] if program.startswith("ipykernel") else [program, *map(public, sys.argv[1:])]
 
 
 def _version(package: str) -> str | None:

@@ -121,6 +121,7 @@ def test_a_search_reads_no_test_split_and_its_study_is_everybodys(place, unreada
     assert Path("searches/plots/space.py").read_text().startswith("def drawn(trial):")
     assert (result.n_trials, result.errors) == (4, 0)
     assert result.best is not None
+    check_runs()
     study = open_study(Path("searches/plots"), name="plots")
     pruned = [trial for trial in study.trials if trial.state is TrialState.PRUNED]
     assert len(pruned) == result.pruned > 0
@@ -151,6 +152,22 @@ def test_a_search_reads_no_test_split_and_its_study_is_everybodys(place, unreada
     finally:
         server.terminate()
         server.wait()
+
+
+def check_runs():
+    """What runs have in MLflow: no column twice, the data, and where they come from."""
+    client = mlflow.MlflowClient()
+    runs = client.search_runs([client.get_experiment_by_name("drawn").experiment_id])
+    assert len(runs) == 5
+    for run in runs:
+        assert not run.data.metrics.keys() & run.data.params.keys()
+        assert "epoch" not in run.data.metrics
+        inputs = run.inputs.dataset_inputs
+        assert {one.dataset.name for one in inputs} == {"data training", "data validation"}
+        assert {one.tags[0].value for one in inputs} == {"training", "validation"}
+        assert run.data.tags.keys() >= {"mlflow.source.name", "mlflow.source.type"}
+        if "mlflow.parentRunId" in run.data.tags:
+            assert run.data.metrics.keys() >= {"memory_mb", "latency_ms", "epoch_seconds"}
 
 
 @pytest.mark.long  # a search whose trials are pruned goes on, so that it has their slots back, above
