@@ -34,8 +34,8 @@ def main() -> None:
         os.environ.setdefault("AUTOML_CACHE", f"{folder}/.cache")
         text = nbformat.writes(run_tour(Path(folder))).replace(f"{folder}/", "")
     for path in (folder, str(Path.home()), sys.prefix):
-        if path in text:
-            raise SystemExit(f"an output names {path}, which is of this machine alone")
+        if found := [line.strip() for line in text.splitlines() if path in line]:
+            raise SystemExit(f"an output names {path}, which is of this machine alone: {found}")
     NOTEBOOK.write_text(text + "\n", encoding="utf-8")
     print(f"{NOTEBOOK} {len(text) / 1e3:.0f} kB")
 

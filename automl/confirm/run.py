@@ -8,6 +8,7 @@ the same time, as in the search, and is scored once, after its last epoch, on th
 import sys
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import cache, partial
 from pathlib import Path
@@ -23,6 +24,7 @@ from automl.confirm.protocol import (
     FORMAT,
     Confirmation,
     Options,
+    best_of_arm,
     confirmations,
     study_in,
 )
@@ -42,7 +44,7 @@ from automl.tracking.tracker import Tracker
 from automl.trials.interrupt import Stopped
 from search.config import TrialConfig
 from search.fixed_scheduler import FixedScheduler
-from search.record import State, TrialRecord
+from search.record import CHECKPOINT_FILE, State, TrialRecord
 from search.serialise import write_json
 from search.spaces import Space, SpaceFunction
 from search.study import read_records
@@ -230,6 +232,8 @@ def _run(
                         if len(records) == before and not planned.unfinished:
                             break
                     signal = workers.interrupt.signal
+            if scheduler.verdict.complete and not planned.left:
+                _keep_exported(location, scheduler, tracker)
         finally:
             missing = conclude_in(tracker, metadata, scheduler)
             delete_tune_files(place)
@@ -291,8 +295,20 @@ def conclude_in(
     return missing
 
 
+def _keep_exported(location: Storage, scheduler: ConfirmationScheduler, tracker: Tracker) -> None:
+    """Delete the checkpoints of a confirmation that is over, but of the leading finalist and the baseline."""
+    records = scheduler.planned.records.values()
+    names = [scheduler.arms[0].name, *([scheduler.verdict.lead.arm.name] if scheduler.verdict.lead else [])]
+    kept = [best_of_arm(records, name, scheduler.question) for name in names]
+    for record in records:
+        if record not in kept:
+            with suppress(OSError):  # it has gone before, or costs disk space
+                (location / record.folder).remove(CHECKPOINT_FILE)
+                tracker.update(record)
+
+
 class _ArmRetention(CheckpointRetention):
-    """Keeps the checkpoint of each arm's training with the best validation."""
+    """Keeps the checkpoint of each arm's training with the best validation, until it is over."""
 
     def __init__(
         self, location: Storage, plan: Plan, records: Iterable[TrialRecord], *, metric: str, deleted: Any

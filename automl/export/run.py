@@ -257,7 +257,7 @@ def _write(
     }
     (folder / CONFIG).write_text(json.dumps(metadata, indent=2))
     save_programs(folder, deployment)
-    save_mlflow(folder, takes, gives)
+    save_mlflow(folder, takes, gives, deployment.labels)
     differences = check_parity(folder, task, deployment, inputs, expected)
     models = {ONNX: open_onnx(folder / ONNX)}
     calibrated = 0
