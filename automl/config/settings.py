@@ -153,11 +153,8 @@ class Settings:
             raise InputError(f"--concurrent must be 1 or more; got {self.concurrent}")
         if self.max_latency_ms is not None and not self.max_latency_ms > 0:
             raise InputError(f"--max-latency-ms must be above 0; got {self.max_latency_ms:g}")
-        if self.name is not None and not re.fullmatch(r"\w[\w.-]{0,99}", self.name):
-            raise InputError(
-                f"--name may hold up to 100 letters, digits, '_' and, not first, '-' and '.'; "
-                f"got {self.name!r}"
-            )
+        if self.name is not None:
+            check_name(self.name)
         # These raise what is wrong with their part.
         _ = (
             self.limits,
@@ -301,6 +298,14 @@ def command(words: str, name: str, storage: str) -> str:
     """A command about the search called `name`, such as `search --resume`, for a shell."""
     where = [] if storage == STORAGE else ["--storage", storage]
     return f"automl {words} {shlex.join([name, *where])}"
+
+
+def check_name(name: str) -> None:
+    """Raises InputError where there can be no folder of this name."""
+    if not re.fullmatch(r"\w[\w.-]{0,99}", name):
+        raise InputError(
+            f"--name may hold up to 100 letters, digits, '_' and, not first, '-' and '.'; got {name!r}"
+        )
 
 
 def option(setting: str) -> str:

@@ -232,7 +232,8 @@ def _run(
                         if len(records) == before and not planned.unfinished:
                             break
                     signal = workers.interrupt.signal
-            if scheduler.verdict.complete and not planned.left:
+            running = any(record.state is State.RUNNING for record in planned.records.values())
+            if scheduler.verdict.complete and not planned.left and not running:
                 _keep_exported(location, scheduler, tracker)
         finally:
             missing = conclude_in(tracker, metadata, scheduler)

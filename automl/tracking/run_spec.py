@@ -28,6 +28,7 @@ class RunSpec:
     params: its parameters. settings: an artifact of it.
     source: tags of every run: the command and the code's commit.
     data: the digest of the data. splits: of it that are used.
+    alone: the name of the only trial, where there is no run above it; its run is found and continued by that.
     """
 
     experiment: str
@@ -42,6 +43,7 @@ class RunSpec:
     source: Mapping[str, str] = field(default_factory=dict)
     data: str = ""
     splits: Sequence[str] = ("training", "validation")
+    alone: str = ""
 
 
 def search_run_spec(location: Storage, metadata: SearchMetadata) -> RunSpec:

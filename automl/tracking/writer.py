@@ -117,6 +117,8 @@ class MlflowWriter:
                 self.client.update_run(self.parent, status="RUNNING")
                 self.client.set_tag(self.parent, "state", str(State.RUNNING))
                 self.look()
+        elif run_spec.alone:
+            self.look()
 
     def runs(self) -> dict[int, str]:
         """The run of each trial that MLflow has."""
@@ -131,10 +133,11 @@ class MlflowWriter:
     def look(self) -> None:
         """Learn how far the runs are: a write that failed may have been taken all the same."""
         token = None
-        while self.parent:
+        mark = ("mlflow.parentRunId", self.parent) if self.parent else (IDENTITY, self.run_spec.alone)
+        while mark[1]:
             page = self.client.search_runs(
                 [self.experiment],
-                f"tags.`mlflow.parentRunId` = '{self.parent}'",
+                f"tags.`{mark[0]}` = '{mark[1]}'",
                 max_results=1000,
                 page_token=token,
             )
@@ -144,7 +147,7 @@ class MlflowWriter:
                     continue
                 # A run without parameters was left in the middle of its making.
                 state = data.tags["state"] if "epochs" in data.params else ""
-                if state == "stopped":
+                if state == "stopped" or (self.run_spec.alone and state == str(State.ERROR)):
                     state = str(State.RUNNING)
                     self.client.update_run(run.info.run_id, status="RUNNING")
                 epochs = int(data.metrics.get(EPOCHS_DONE, 0))
@@ -163,7 +166,8 @@ class MlflowWriter:
         """
         run = self._runs.get(trial.number)
         if run is None:
-            run = self._runs[trial.number] = _Run(self._create(run_name(trial), self._tags(trial)))
+            name = f"{where(trial.config)} {self.run_spec.alone}" if self.run_spec.alone else run_name(trial)
+            run = self._runs[trial.number] = _Run(self._create(name, self._tags(trial)))
         params = []
         if not run.state:
             self.client.log_dict(run.run_id, trial.config.to_json(), "config.json")
@@ -182,6 +186,8 @@ class MlflowWriter:
     def _tags(self, trial: TrialRecord) -> dict[str, str]:
         tags = {"state": str(State.RUNNING), "role": str(trial.role), TRIAL: str(trial.number)}
         tags |= self.run_spec.source
+        if self.run_spec.alone:
+            tags[IDENTITY] = self.run_spec.alone
         return {**tags, "mlflow.parentRunId": self.parent} if self.parent else tags
 
     def _log_data(self, run_id: str, config: TrialConfig) -> None:
