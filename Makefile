@@ -2,7 +2,7 @@
 PYTHON ?= python3
 BIN := .venv/bin
 
-.PHONY: setup demo test check fix backbones-table bench bench-search bench-cluster bench-time-ratio bench-gpu
+.PHONY: setup demo test check fix tour backbones-table bench bench-search bench-cluster bench-time-ratio bench-gpu
 
 setup: .venv/ready
 
@@ -35,6 +35,10 @@ check: setup
 fix: setup
 	$(BIN)/ruff format .
 	$(BIN)/ruff check --fix .
+
+# docs/tour.ipynb, from top to bottom with its outputs. A few minutes on two cores.
+tour: setup
+	$(BIN)/python scripts/tour.py
 
 # docs/backbones.md: what works on more than a hundred models. About two hours on two cores; goes on where it was ended.
 backbones-table: setup

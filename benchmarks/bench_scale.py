@@ -55,7 +55,7 @@ def main() -> None:
         os.environ["AUTOML_CACHE"] = str(Path(scratch) / "cache")
         threading.Thread(target=watch, daemon=True).start()
         result = run_search(Settings(space=f"{__file__}:trivial", trials=trials, subset=0.12, name="scale"))
-        assert (result.trials, result.errors, result.untracked) == (trials, 0, 0), result
+        assert (result.n_trials, result.errors, result.untracked) == (trials, 0, 0), result
         study = open_study(Path("searches/scale"), name="scale")
         ends = sorted(t.datetime_complete.timestamp() for t in study.trials if t.datetime_complete)
         client = mlflow.MlflowClient()

@@ -1,6 +1,7 @@
 """Search spaces: pure functions from an Optuna trial to a TrialConfig, built in or user-defined."""
 
 import hashlib
+import inspect
 import json
 import traceback
 from collections import Counter
@@ -17,6 +18,12 @@ from attention import InputError
 from backbones.loading import load_object
 from search import decomposed_spaces, image_spaces, sensor_spaces, vit_spaces
 from search.config import TrialConfig
+
+SpaceFunction = Callable[[optuna.Trial], TrialConfig]
+
+
+# What a function may be given as an attribute, in values that can be written down.
+ATTRIBUTES = ("baseline", "published", "plain")
 
 
 def without_attention(config: TrialConfig) -> TrialConfig:
@@ -224,8 +231,33 @@ SPACES: Mapping[str, Space] = {
 }
 
 
-def load(name: str, backbone: str | None = None, size: int | None = None) -> Space:
-    """The space called `name`: one of the table, `file.py:function` or `package.module:function`.
+def space_name(space: "str | SpaceFunction | Space") -> str:
+    """A space's name; `module:function` of a function, such as `__main__:mine` of one in a notebook."""
+    if isinstance(space, str):
+        return space
+    if isinstance(space, Space):
+        return space.name
+    function = inspect.unwrap(space)
+    return f"{getattr(function, '__module__', '')}:{getattr(function, '__qualname__', type(space).__name__)}"
+
+
+def source_of(space: Space) -> str:
+    """The Python of the function that draws, and what it was given as attributes; empty where it has none.
+
+    What it imports and calls is not in it.
+    """
+    draw = space.draw
+    try:
+        lines = [inspect.cleandoc("\n" + inspect.getsource(draw))]
+    except (OSError, TypeError):
+        return ""
+    name = getattr(draw, "__name__", "draw")
+    lines += [f"{name}.{key} = {getattr(draw, key)!r}" for key in ATTRIBUTES if hasattr(draw, key)]
+    return "\n".join(lines) + "\n"
+
+
+def load(given: "str | SpaceFunction | Space", backbone: str | None = None, size: int | None = None) -> Space:
+    """The space `given`: a name of the table, `file.py:function`, `package.module:function`, or a function.
 
     backbone: in the place of the space's own, for images of `size` pixels.
 
@@ -234,17 +266,18 @@ def load(name: str, backbone: str | None = None, size: int | None = None) -> Spa
     `modules` = 0. Raises InputError when there is no such space or it cannot be loaded.
     """
     if backbone is not None:
-        space = load(name)
+        space = load(given)
         if space.with_backbone is None:
             those = [other.name for other in SPACES.values() if other.with_backbone]
             raise InputError(
-                f"space {name!r} has backbones of its own and takes no --backbone; spaces that do are "
+                f"space {space.name!r} has backbones of its own and takes no --backbone; spaces that do are "
                 f"{', '.join(those)}"
             )
         return space.with_backbone(backbone, size)
-    if name in SPACES:
+    name = space_name(given)
+    if isinstance(given, str) and name in SPACES:
         return SPACES[name]
-    draw = load_object("space", "function", name, SPACES)
+    draw = load_object("space", "function", name, SPACES) if isinstance(given, str) else given
     if isinstance(draw, Space):
         return draw
     plain = getattr(draw, "plain", {"modules": 0})

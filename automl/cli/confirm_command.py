@@ -29,6 +29,9 @@ def confirm(
         bool, typer.Option("--ablate", help="Train the winner without each of its modules, too.")
     ] = False,
     again: Annotated[bool, typer.Option("--again", help="A new confirmation, on unused seeds.")] = False,
+    space: Annotated[
+        str | None, typer.Option(help="The search's own, where it was a notebook's or its file has moved.")
+    ] = None,
     storage: StorageOption = "searches",
     as_json: Json = False,
 ) -> None:
@@ -44,6 +47,7 @@ def confirm(
         ablate=ablate,
         again=again,
         storage=storage,
+        space=space,
     )
     _print_confirm(result, storage)
     if as_json:

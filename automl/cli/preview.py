@@ -141,7 +141,7 @@ def preview(settings: Settings) -> Preview:
     # Weights and the two averages of the optimiser, in float32, and the file that replaces the last one.
     checkpoint = (16 if baseline.training.average else 12) * large.params
     return Preview(
-        space=settings.space,
+        space=settings.space_name,
         size=measure_size(space),
         smallest=small,
         largest=large,

@@ -9,7 +9,7 @@ import typer
 
 from attention import InputError
 from automl.cli.json_output import print_json
-from automl.cli.options import CompileOption, Json, PrecisionOption, StorageOption
+from automl.cli.options import CompileOption, Json, PrecisionOption, StorageOption, only
 from search.serialise import to_json
 
 # The groups of the options in `automl search --help`.
@@ -234,7 +234,7 @@ def search(
 
     auto = resume == "auto"
     if resume is not None and not auto:
-        _only(context, "resume", "space", "trials", "budget", "storage", "as_json", *SCHEDULING_OPTIONS)
+        only(context, "resume", "space", "trials", "budget", "storage", "as_json", *SCHEDULING_OPTIONS)
         from automl.search.run import resume_search
 
         scheduling = {
@@ -290,19 +290,6 @@ def _trunk(init_from: str, weights: str | None) -> str:
     from automl.tracking.runs import find_run
 
     return str(find_run(init_from).checkpoint)
-
-
-def _only(context: typer.Context, option: str, *allowed: str) -> None:
-    """Refuses options that cannot be combined with `option`."""
-    for parameter, value in context.params.items():
-        given = context.get_parameter_source(parameter)
-        explicit = given is not None and given.name in ("COMMANDLINE", "DEFAULT_MAP")
-        if explicit and parameter not in (option, *allowed, "save_config"):
-            flag = parameter.replace("_", "-")
-            raise InputError(
-                f"--{flag} {value} cannot be combined with --{option}: a search keeps its settings. "
-                f"Only --{', --'.join(a for a in allowed if a not in ('as_json', 'space'))} can be given."
-            )
 
 
 def _print_search(result: "SearchResult", storage: str) -> None:

@@ -127,7 +127,7 @@ def read_status(name: str | None = None, storage: str = "searches") -> Status:
             resume = command("confirm --search", metadata.name, storage)
     return Status(
         search=metadata.name,
-        space=metadata.settings.space,
+        space=metadata.settings.space_name,
         folder=str(metadata.location),
         state=state,
         trials=plan.trials,

@@ -6,25 +6,38 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from attention import InputError
-from automl.cli.options import CompileOption, PrecisionOption
+from automl.cli.options import CompileOption, PrecisionOption, only
+
+FITS = "what fits the dataset"
+# Of each dataset: side of the images, options of xresnet18, epochs; as its search space has them.
+DEFAULTS: dict[str, tuple[int, dict[str, float], int]] = {"digits": (32, {"width": 0.25}, 6)}
+OTHERS: tuple[int, dict[str, float], int] = (128, {}, 5)
 
 if TYPE_CHECKING:
     from automl.tasks import Task
+    from automl.trials.train import TrainResult
     from search.record import Metrics
 
 
 def train(
-    dataset: Annotated[str, typer.Option(help="digits, nette, woof or folder.")] = "woof",
+    context: typer.Context,
+    dataset: Annotated[
+        str | None,
+        typer.Option(help="digits, nette, woof or folder.", show_default="woof, or folder with --data"),
+    ] = None,
     data: Annotated[
         str | None, typer.Option(help="A folder or archive of images to read instead of downloading.")
     ] = None,
-    size: Annotated[int, typer.Option(help="Side of the images in pixels.")] = 128,
+    size: Annotated[int | None, typer.Option(help="Side of the images in pixels.", show_default=FITS)] = None,
     subset: Annotated[float, typer.Option(help="Stratified fraction of the images.")] = 1.0,
     backbone: Annotated[
-        str, typer.Option(help="xresnet18, torchvision:NAME, timm:NAME, file.py:Net or module:Net.")
-    ] = "xresnet18",
+        str | None,
+        typer.Option(
+            help="xresnet18, torchvision:NAME, timm:NAME, file.py:Net or module:Net.", show_default=FITS
+        ),
+    ] = None,
     width: Annotated[
-        float | None, typer.Option(help="Multiplies the channels of an xresnet's stages.", show_default="1")
+        float | None, typer.Option(help="Multiplies the channels of an xresnet's stages.", show_default=FITS)
     ] = None,
     weights: Annotated[
         str, typer.Option(help="To start from: default for published ones, or a file.", show_default="new")
@@ -35,7 +48,7 @@ def train(
         str | None, typer.Option(help="Its site; see automl sites.", show_default="end of stage 1")
     ] = None,
     option: Annotated[list[str] | None, typer.Option(help="Of the attention, as NAME=VALUE.")] = None,
-    epochs: int = 5,
+    epochs: Annotated[int | None, typer.Option(show_default=FITS)] = None,
     batch_size: int = 64,
     learning_rate: Annotated[float, typer.Option("--learning-rate", "--lr")] = 3e-3,
     weight_decay: float = 1e-2,
@@ -50,6 +63,12 @@ def train(
     lr_find: Annotated[bool, typer.Option("--lr-find", help="Suggest a learning rate; don't train.")] = False,
     dump: Annotated[bool, typer.Option("--dump", help="Print the model; don't train.")] = False,
     log: Annotated[str | None, typer.Option(help="CSV file that gets one line an epoch.")] = None,
+    name: Annotated[
+        str | None, typer.Option(help="Of the checkpoint's folder and of the run.", show_default="the time")
+    ] = None,
+    resume: Annotated[
+        str | None, typer.Option(help="Continue the training of this name after its last epoch.")
+    ] = None,
     storage: Annotated[str, typer.Option(help="Folder for the checkpoint's folder.")] = "searches",
 ) -> None:
     """Train one configuration without a search."""
@@ -57,24 +76,31 @@ def train(
     from automl.config.runtime import Runtime, find_device
     from automl.tasks import open_task
     from automl.training.lr_find import find_learning_rate, plot
-    from automl.trials.train import place, run_train
+    from automl.trials.train import place, resume_train, run_train
     from search.config import TrialConfig
 
+    runtime = Runtime(device=find_device(device), precision=precision, compile=compile)  # type: ignore[arg-type]
+    if resume is not None:
+        only(context, "resume", "log", "storage", "device", "precision", "compile")
+        _print_result(resume_train(resume, runtime=runtime, log=log, storage=storage, tell=_print_epoch))
+        return
+    dataset = dataset or ("folder" if data else "woof")
+    fit_size, fit_options, fit_epochs = DEFAULTS.get(dataset, OTHERS)
     config = TrialConfig.from_json(
         {
             "data": {
                 "source": dataset,
                 "path": data and str(Path(data).expanduser().resolve()),
-                "size": size,
+                "size": fit_size if size is None else size,
                 "subset": subset,
             },
             "model": {
-                "backbone": backbone,
-                "options": {} if width is None else {"width": width},
+                "backbone": backbone or "xresnet18",
+                "options": ({} if backbone else fit_options) if width is None else {"width": width},
                 **_chosen(weights),
             },
             "training": {
-                "epochs": epochs,
+                "epochs": fit_epochs if epochs is None else epochs,
                 "batch_size": batch_size,
                 "learning_rate": learning_rate,
                 "weight_decay": weight_decay,
@@ -93,7 +119,6 @@ def train(
     if attention is not None:
         spec = Spec("ssa-sym" if symmetric else attention, dict(_option(text) for text in option or []))
         config = place(config, spec, where)
-    runtime = Runtime(device=find_device(device), precision=precision, compile=compile)  # type: ignore[arg-type]
     if dump:
         print(open_task(config, runtime).model())
     elif lr_find:
@@ -101,9 +126,14 @@ def train(
         plot(test, Path("lr_find.png"))
         print(f"suggested learning rate {test.suggestion:g}; the plot is lr_find.png")
     else:
-        result = run_train(config, runtime=runtime, log=log, storage=storage, tell=_print_epoch)
-        print(f"checkpoint {result.checkpoint}")
-        print(f"next       automl export --run {result.run_id} --out exports/{result.checkpoint.parent.name}")
+        _print_result(
+            run_train(config, runtime=runtime, log=log, storage=storage, name=name, tell=_print_epoch)
+        )
+
+
+def _print_result(result: "TrainResult") -> None:
+    print(f"checkpoint {result.checkpoint}")
+    print(f"next       automl export --run {result.run_id} --out exports/{result.checkpoint.parent.name}")
 
 
 def _chosen(weights: str) -> dict[str, str]:

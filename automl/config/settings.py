@@ -3,9 +3,11 @@
 import re
 import shlex
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, fields, replace
+from os import PathLike, fspath
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from types import UnionType
+from typing import TYPE_CHECKING, Any, get_args
 
 from attention import InputError, unknown
 from automl.config.limits import Limits
@@ -14,7 +16,8 @@ from backbones import loading
 from cluster.resources import TrialResources
 from search.config import TrialConfig
 from search.given import check_given
-from search.spaces import SPACES, Space, load, random_draws
+from search.serialise import fields_to_json
+from search.spaces import SPACES, Space, SpaceFunction, load, random_draws, space_name
 
 if TYPE_CHECKING:
     from automl.config.runtime import Runtime
@@ -29,6 +32,8 @@ AUGMENT: Mapping[str, Mapping[str, Any]] = {
 EQUAL = ("time", "epochs")
 TRIALS = 16  # where neither trials nor a time are given
 STORAGE = "searches"
+# What a message calls the types of settings.
+KINDS: Mapping[Any, str] = {int: "a whole number", float: "a number", bool: "true or false", str: "text"}
 SCHEDULING_OPTIONS = (
     "resource",
     "label",
@@ -40,7 +45,9 @@ SCHEDULING_OPTIONS = (
 class Settings:
     """The settings of a search. Raises InputError for every value that cannot work.
 
-    space: a name of `search.spaces.SPACES`, `file.py:function` or `package.module:function`.
+    space: a name of `search.spaces.SPACES`, `file.py:function` or `package.module:function`; or a function
+        of an Optuna trial that returns a TrialConfig, or a Space. `search.json` then has its name, and
+        `space.py` beside it the function's source.
     backbone: searched in the place of the space's own: a name of the table, `torchvision:NAME`,
         `timm:NAME`, `file.py:Net` or `package.module:Net`.
     weights: that every trial starts from: `default` for those that the backbone's library publishes, or the
@@ -74,7 +81,7 @@ class Settings:
         checkpoints and the log.
     """
 
-    space: str
+    space: str | SpaceFunction | Space = ""
     backbone: str | None = None
     weights: str | None = None
     weights_digest: str = ""
@@ -110,9 +117,28 @@ class Settings:
     compile: str = "auto"
     storage: str = STORAGE
 
+    def __new__(cls, *more: object, **given: object) -> "Settings":
+        """Refuses what is no setting, as the command line refuses what is no option."""
+        if more:
+            raise InputError(
+                f"settings have names, as in Settings(space='digits'); got {more[0]!r} without one"
+            )
+        for key in given:
+            if key not in cls.__dataclass_fields__:
+                raise unknown("setting", key, cls.__dataclass_fields__)
+        return super().__new__(cls)
+
     def __post_init__(self) -> None:
         for key in ("resource", "label"):  # JSON and the command line have lists
-            object.__setattr__(self, key, tuple(getattr(self, key) or ()))
+            given = getattr(self, key) or ()
+            object.__setattr__(self, key, (given,) if isinstance(given, str) else tuple(given))
+        for key in ("data", "weights", "storage", "max_params", "max_macs", "max_memory"):
+            given = getattr(self, key)  # what Python has better types for than text
+            if isinstance(given, PathLike):
+                object.__setattr__(self, key, fspath(given))
+            elif key.startswith("max_") and type(given) in (int, float):
+                object.__setattr__(self, key, f"{given:.15g}")
+        self._check_types()
         if self.trials is not None and self.trials < 1:
             raise InputError(f"--trials must be 1 or more; got {self.trials}")
         if self.equal not in EQUAL:
@@ -127,11 +153,8 @@ class Settings:
             raise InputError(f"--concurrent must be 1 or more; got {self.concurrent}")
         if self.max_latency_ms is not None and not self.max_latency_ms > 0:
             raise InputError(f"--max-latency-ms must be above 0; got {self.max_latency_ms:g}")
-        if self.name is not None and not re.fullmatch(r"\w[\w.-]{0,99}", self.name):
-            raise InputError(
-                f"--name may hold up to 100 letters, digits, '_' and, not first, '-' and '.'; "
-                f"got {self.name!r}"
-            )
+        if self.name is not None:
+            check_name(self.name)
         # These raise what is wrong with their part.
         _ = (
             self.limits,
@@ -141,14 +164,39 @@ class Settings:
             TrialConfig(seed=self.seed),
         )
 
+    def _check_types(self) -> None:
+        """Raises InputError for the first value that the command line could not have given."""
+        if not (callable(self.space) or isinstance(self.space, str)) or not self.space:
+            raise InputError(
+                f"--space must be a name of `automl spaces`, file.py:function or module:function, and from "
+                f"Python may be a function; got {self.space!r}"
+            )
+        for field in fields(self):
+            value = getattr(self, field.name)
+            kinds = get_args(field.type) if isinstance(field.type, UnionType) else (field.type,)
+            said = [KINDS[kind] for kind in kinds if kind in KINDS]
+            fits = type(value) in kinds or (type(value) is int and float in kinds)
+            if field.name != "space" and said and not fits:
+                raise InputError(f"{option(field.name)} must be {said[0]}; got {value!r}")
+            if isinstance(value, tuple) and not all(isinstance(part, str) for part in value):
+                raise InputError(f"{option(field.name)} must be a list of text; got {value!r}")
+
+    def to_json(self) -> dict[str, Any]:
+        return {**fields_to_json(self), "space": self.space_name}
+
+    @property
+    def space_name(self) -> str:
+        """The space as `search.json`, MLflow and messages have it."""
+        return space_name(self.space)
+
     @property
     def title(self) -> str:
         """What searches and MLflow's experiment are called: after the data, or else after the space.
 
         A space of one's own has a name that says more.
         """
-        named = _named_after(self.data) if self.data is not None and self.space in SPACES else ""
-        return named or short_name(self.space)
+        named = _named_after(self.data) if self.data is not None and self.space_name in SPACES else ""
+        return named or short_name(self.space_name)
 
     def load_space(self) -> Space:
         """The space, with the backbone that was chosen for it. Raises InputError when there is none."""
@@ -252,9 +300,25 @@ def command(words: str, name: str, storage: str) -> str:
     return f"automl {words} {shlex.join([name, *where])}"
 
 
+def check_name(name: str) -> None:
+    """Raises InputError where there can be no folder of this name."""
+    if not re.fullmatch(r"\w[\w.-]{0,99}", name):
+        raise InputError(
+            f"--name may hold up to 100 letters, digits, '_' and, not first, '-' and '.'; got {name!r}"
+        )
+
+
+def option(setting: str) -> str:
+    """The command line's name of a setting."""
+    return f"--{setting.replace('_', '-')}"
+
+
 def short_name(space: str) -> str:
-    """A space's name as it can stand in the name of a folder and of an experiment."""
-    return space.rpartition(":")[2]
+    """A space's name as it can stand in the name of a folder and of an experiment.
+
+    Of a function that is in another one, or has no name, what can stand there.
+    """
+    return re.sub(r"[^\w.-]+", "", space.rpartition(":")[2].replace("<locals>.", "")) or "space"
 
 
 def _named_after(data: str) -> str:

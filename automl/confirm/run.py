@@ -7,13 +7,16 @@ the same time, as in the search, and is scored once, after its last epoch, on th
 
 import sys
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import suppress
 from dataclasses import dataclass, replace
+from functools import cache, partial
 from pathlib import Path
 from typing import Any
 
 from attention import InputError
-from automl.config.settings import command, draw_baseline
+from automl.config.settings import STORAGE, command, draw_baseline
+from automl.config.summary import Summary, call
 from automl.confirm.arms import choose_arms
 from automl.confirm.protocol import (
     CONFIRM_FILE,
@@ -21,6 +24,7 @@ from automl.confirm.protocol import (
     FORMAT,
     Confirmation,
     Options,
+    best_of_arm,
     confirmations,
     study_in,
 )
@@ -40,14 +44,15 @@ from automl.tracking.tracker import Tracker
 from automl.trials.interrupt import Stopped
 from search.config import TrialConfig
 from search.fixed_scheduler import FixedScheduler
-from search.record import State, TrialRecord
+from search.record import CHECKPOINT_FILE, State, TrialRecord
 from search.serialise import write_json
+from search.spaces import Space, SpaceFunction
 from search.study import read_records
 from search.trial_scheduler import Plan
 
 
-@dataclass(frozen=True, kw_only=True)
-class ConfirmResult:
+@dataclass(frozen=True, kw_only=True, repr=False)
+class ConfirmResult(Summary):
     """A confirmation as it stands.
 
     folder: with its study and checkpoints. value: what `verdict.json` holds.
@@ -59,7 +64,24 @@ class ConfirmResult:
     folder: Path
     verdict: Verdict
     value: dict[str, Any]
+    storage: str = STORAGE
     untracked: int = 0
+
+    def lines(self) -> Iterator[tuple[str, str]]:
+        number = f" (confirmation {self.number})" if self.number > 1 else ""
+        yield "confirmed", f"{self.search}{number}: {self.verdict.said or 'no verdict'}"
+        yield "verdict", self.verdict.sentence
+        yield "seeds", f"{len(self.verdict.used)} of each arm"
+        for warning in self.value["warnings"]:
+            yield "warning", warning
+        yield "folder", str(self.folder)
+        storage = None if self.storage == STORAGE else self.storage
+        if not self.verdict.complete:
+            yield "next", call("run_confirm", self.search, storage=storage)
+        else:  # where nothing is better, it is the plain backbone that one deploys
+            what = "baseline" if self.value["winner"] is None else "best"
+            options = {what: True, "search": self.search, "storage": storage}
+            yield "next", call("run_export", f"exports/{self.search}", **options)
 
 
 def run_confirm(
@@ -72,6 +94,7 @@ def run_confirm(
     ablate: bool = False,
     again: bool = False,
     storage: str = "searches",
+    space: str | SpaceFunction | Space | None = None,
 ) -> ConfirmResult:
     """Confirm a search's finalists against its best baseline, or resume a confirmation that was stopped.
 
@@ -80,6 +103,7 @@ def run_confirm(
     ablate: afterwards, train the winner, or the leading finalist where there is none, without each of its
         modules.
     again: a new confirmation with further fresh seeds, beside those there are.
+    space: the search's own, where its name is not enough, as in `resume_search`.
 
     Raises InputError when there is nothing to confirm, or options contradict those that it began with.
     """
@@ -90,13 +114,20 @@ def run_confirm(
     with old_folder(named(search, storage), storage) as (folder, metadata):
         shared.recall(folder, Storage(storage))
         records = read_records(folder, metadata.name)
-        place, confirmation = _begin(folder, metadata, records, chosen, again=again)
+        own = cache(partial(metadata.load_space, space))  # which only what is to be trained needs
+        place, confirmation = _begin(folder, metadata, own, records, chosen, again=again)
         with capture_library_logs(place / "log.txt"):
-            return _run(place, metadata, confirmation, ablate=ablate)
+            return _run(place, metadata, own, confirmation, ablate=ablate)
 
 
 def _begin(
-    folder: Path, metadata: SearchMetadata, records: list[TrialRecord], chosen: dict[str, Any], *, again: bool
+    folder: Path,
+    metadata: SearchMetadata,
+    space: Callable[[], Space],
+    records: list[TrialRecord],
+    chosen: dict[str, Any],
+    *,
+    again: bool,
 ) -> tuple[Path, Confirmation]:
     """The folder and plan of the confirmation to resume, or of a new one."""
     there = confirmations(folder)
@@ -114,7 +145,7 @@ def _begin(
         return there[-1], confirmation
     options = Options(**chosen)
     plan = metadata.plan
-    arm_set = choose_arms(records, plan, metadata.settings.load_space(), metadata.settings, top=options.top)
+    arm_set = choose_arms(records, plan, space(), metadata.settings, top=options.top)
     used = {record.config.seed for record in records}
     used |= {seed for path in there for seed in Confirmation.read(path).seeds}
     first = max(used) + 1
@@ -136,7 +167,14 @@ def _begin(
     return place, confirmation
 
 
-def _run(place: Path, metadata: SearchMetadata, confirmation: Confirmation, *, ablate: bool) -> ConfirmResult:
+def _run(
+    place: Path,
+    metadata: SearchMetadata,
+    space: Callable[[], Space],
+    confirmation: Confirmation,
+    *,
+    ablate: bool,
+) -> ConfirmResult:
     # Ray takes seconds to import; a mistake in the arguments is reported before that.
     from automl.trials.run import run_scheduler, share_data
     from automl.trials.session import delete_tune_files, open_workers
@@ -152,6 +190,8 @@ def _run(place: Path, metadata: SearchMetadata, confirmation: Confirmation, *, a
     scheduler = open_scheduler(place, metadata, confirmation)
     planned = scheduler.planned
     scheduler.look(ablate)
+    if planned.left:
+        space()  # or it is missing, which shows before anything is begun
     signal = None
     location = metadata.location / place.name
     with MlflowProcess(confirmation_run_spec(location, metadata, confirmation)) as writer:
@@ -182,7 +222,7 @@ def _run(place: Path, metadata: SearchMetadata, confirmation: Confirmation, *, a
                             location=location,
                             listeners=[retention, tracker, scheduler],
                             summary=scheduler.summary,
-                            baseline=draw_baseline(settings.load_space(), settings),
+                            baseline=draw_baseline(space(), settings),
                             plan=replace(plan, trials=max(plan.trials or 0, len(planned.planned_trials))),
                             best=False,
                             test=True,
@@ -192,6 +232,9 @@ def _run(place: Path, metadata: SearchMetadata, confirmation: Confirmation, *, a
                         if len(records) == before and not planned.unfinished:
                             break
                     signal = workers.interrupt.signal
+            running = any(record.state is State.RUNNING for record in planned.records.values())
+            if scheduler.verdict.complete and not planned.left and not running:
+                _keep_exported(location, scheduler, tracker)
         finally:
             missing = conclude_in(tracker, metadata, scheduler)
             delete_tune_files(place)
@@ -204,6 +247,7 @@ def _run(place: Path, metadata: SearchMetadata, confirmation: Confirmation, *, a
         folder=place,
         verdict=scheduler.verdict,
         value=scheduler.value(),
+        storage=settings.storage,
         untracked=missing,
     )
 
@@ -252,8 +296,20 @@ def conclude_in(
     return missing
 
 
+def _keep_exported(location: Storage, scheduler: ConfirmationScheduler, tracker: Tracker) -> None:
+    """Delete the checkpoints of a confirmation that is over, but of the leading finalist and the baseline."""
+    records = scheduler.planned.records.values()
+    names = [scheduler.arms[0].name, *([scheduler.verdict.lead.arm.name] if scheduler.verdict.lead else [])]
+    kept = [best_of_arm(records, name, scheduler.question) for name in names]
+    for record in records:
+        if record not in kept:
+            with suppress(OSError):  # it has gone before, or costs disk space
+                (location / record.folder).remove(CHECKPOINT_FILE)
+                tracker.update(record)
+
+
 class _ArmRetention(CheckpointRetention):
-    """Keeps the checkpoint of each arm's training with the best validation."""
+    """Keeps the checkpoint of each arm's training with the best validation, until it is over."""
 
     def __init__(
         self, location: Storage, plan: Plan, records: Iterable[TrialRecord], *, metric: str, deleted: Any

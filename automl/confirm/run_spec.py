@@ -15,7 +15,10 @@ def confirmation_run_spec(location: Storage, metadata: SearchMetadata, confirmat
     number = confirmation.number
     return RunSpec(
         name=f"{metadata.name} confirm" + (f" {number}" if number > 1 else ""),
-        tags={CONFIRMS: metadata.name, **source(metadata)},
+        tags={CONFIRMS: metadata.name},
+        source=source(confirmation.provenance),
+        data=metadata.data,
+        splits=("training", "validation", "testing"),
         identity=f"{metadata.identity}-confirm-{number}",
         above=metadata.identity,
         experiment=metadata.settings.title,

@@ -5,6 +5,7 @@ chosen        Chooses the trial to export: the confirmed winner, or else the bes
 destination   The folder of an export: a new one or an earlier export's, on disk or in an object store
 formats       Writes the formats of an exported model
 onnx_program  What the ONNX exporter cannot translate, as operations that it can
+served_model  What `mlflow-model` runs, without this project
 parity        Compares each exported form, read back from its file, with the trained model
 onnx_session  An ONNX file as a function of numpy arrays, on the CPU
 quantize      A smaller ONNX model: 8-bit weights and activations, their ranges taken from training inputs

@@ -1,8 +1,10 @@
 """The formats of an exported model, each written to its file in one folder."""
 
+import json
 from collections.abc import Sequence
 from importlib.metadata import version
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any
 
 import numpy as np
@@ -57,24 +59,28 @@ def save_programs(folder: Path, deployment: Deployment) -> None:
     _name_axes(folder / ONNX, deployment)
 
 
-def save_mlflow(folder: Path, inputs: Sequence[Signature], outputs: Sequence[Signature]) -> None:
-    """`mlflow-model`: the ONNX model with its signature and requirements."""
-    import mlflow.onnx
-    import onnx
+def save_mlflow(
+    folder: Path, inputs: Sequence[Signature], outputs: Sequence[Signature], labels: Sequence[str]
+) -> None:
+    """`mlflow-model`: the ONNX model with what checks its inputs and names its answers, and requirements."""
+    import mlflow.pyfunc
     from mlflow.models import ModelSignature
     from mlflow.types import Schema
 
-    signature = ModelSignature(
-        inputs=Schema([_tensor_spec(value) for value in inputs]),
-        outputs=Schema([_tensor_spec(value) for value in outputs]),
-    )
-    requirements = [f"{name}=={version(name)}" for name in ("mlflow", "onnx", "onnxruntime", "numpy")]
-    mlflow.onnx.save_model(
-        onnx.load(folder / ONNX),
-        str(folder / MLFLOW_MODEL),
-        signature=signature,
-        pip_requirements=requirements,
-    )
+    takes, gives = ([one.to_json() for one in part] for part in (inputs, outputs))
+    requirements = [f"{name}=={version(name)}" for name in ("mlflow", "onnxruntime", "numpy")]
+    with TemporaryDirectory() as scratch:
+        about = Path(scratch) / "about.json"
+        about.write_text(json.dumps({"labels": list(labels), "inputs": takes, "outputs": gives}))
+        mlflow.pyfunc.save_model(
+            str(folder / MLFLOW_MODEL),
+            python_model=str(Path(__file__).with_name("served_model.py")),
+            artifacts={"model": str(folder / ONNX), "about": str(about)},
+            # Of the outputs alone: by one of the inputs MLflow would convert what the model is to refuse.
+            signature=ModelSignature(outputs=Schema([_tensor_spec(value) for value in outputs])),
+            metadata={"inputs": takes},
+            pip_requirements=requirements,
+        )
 
 
 def _tensor_spec(value: Signature) -> Any:

@@ -53,6 +53,18 @@ there was one.
 {quantized}## How to use it
 
 {usage}
+Served by `mlflow models serve -m mlflow-model --env-manager local`, it answers requests such as this one:
+
+```python
+import json, urllib.request, numpy as np
+{request}
+content = json.dumps({{"inputs": inputs}}).encode()
+headers = {{"Content-Type": "application/json"}}
+request = urllib.request.Request("http://127.0.0.1:5000/invocations", content, headers)
+answer = json.load(urllib.request.urlopen(request))["predictions"]
+print({answer})
+```
+
 `model.pt2` is the same graph for `torch.export.load`, `mlflow-model` for `mlflow models serve`, and
 `model.safetensors` with `config.json` the weights to train on from.
 
@@ -144,6 +156,8 @@ def model_card(
         speed=_speed(speeds, machine),
         quantized="" if quantized is None else _quantized(quantized),
         usage=task.usage() or _usage(takes, gives),
+        request=task.request().strip(),
+        answer='answer["label"], answer["probability"]' if labels else "answer",
         differences=", ".join(f"{key} {value:.1e}" for key, value in differences.items()),
         limit=_LIMITS[2 if chosen.confirmed else 0 if chosen.verdict is None else 1].format(
             metric=task.metric.name

@@ -5,7 +5,7 @@ import os
 import shutil
 import sys
 import tempfile
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -15,6 +15,7 @@ from torch import nn
 from attention import InputError, unknown
 from automl.config.runtime import Runtime
 from automl.config.settings import command
+from automl.config.summary import Summary, call
 from automl.export.chosen import Chosen, choose, choose_run
 from automl.export.destination import destination, is_full, open_up, send
 from automl.export.formats import (
@@ -52,8 +53,8 @@ COPIES = 5  # of the weights that are written: four forms, and what MLflow copie
 ALIAS = "champion"
 
 
-@dataclass(frozen=True, kw_only=True)
-class ExportResult:
+@dataclass(frozen=True, kw_only=True, repr=False)
+class ExportResult(Summary):
     """An exported model.
 
     folder: holds model.onnx, model.pt2, model.safetensors, config.json, MODEL_CARD.md and mlflow-model; with
@@ -74,6 +75,18 @@ class ExportResult:
     machine: str
     quantized: Quantized | None = None
     registered: Registered | None = None
+
+    def lines(self) -> Iterator[tuple[str, str]]:
+        yield "exported", f"{self.folder} from {self.chosen.origin}"
+        yield "chosen", self.chosen.choice
+        yield "test", ", ".join(f"{key} {value:.4f}" for key, value in self.test.items())
+        yield "checked", ", ".join(f"{key} {value:.1e}" for key, value in self.differences.items())
+        for name, speed in self.speeds.items():
+            yield "speed", f"{name} {speed.latency:.3g} ms an input, {speed.throughput:,.0f} inputs/s"
+        if self.registered:
+            yield "registry", f"{self.registered.uri} is version {self.registered.version}"
+        if isinstance(self.folder, Path):
+            yield "next", call("run_predict", str(self.folder), ["FILE"])
 
     @property
     def run_id(self) -> str | None:
@@ -244,7 +257,7 @@ def _write(
     }
     (folder / CONFIG).write_text(json.dumps(metadata, indent=2))
     save_programs(folder, deployment)
-    save_mlflow(folder, takes, gives)
+    save_mlflow(folder, takes, gives, deployment.labels)
     differences = check_parity(folder, task, deployment, inputs, expected)
     models = {ONNX: open_onnx(folder / ONNX)}
     calibrated = 0

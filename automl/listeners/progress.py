@@ -1,15 +1,17 @@
-"""Progress: a live table on a terminal, one line per event in a log. Both on stderr."""
+"""Progress on stderr: a live table on a terminal, one line per event in a log. In a notebook, one output."""
 
 import time
 from collections import Counter
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 
 from rich.console import Console, Group
 from rich.live import Live
 from rich.table import Table
 from rich.text import Text
 
+from automl.config.summary import html
 from automl.config.units import duration
+from automl.listeners.notebook import notebook_output
 from search.halving import Rungs
 from search.record import Listener, State, TrialRecord
 from search.trial_scheduler import Plan, leaders
@@ -40,7 +42,11 @@ class Progress(Listener):
         self.plan, self.records, self.summary = plan, records, summary
         self.budget, self.devices, self.device = budget, devices, device
         self.console = Console(stderr=True)
-        self.live = Live(console=self.console, transient=True) if self.console.is_terminal else None
+        self.notebook = notebook_output()
+        terminal = self.console.is_terminal and self.notebook is None
+        self.live = Live(console=self.console, transient=True) if terminal else None
+        self.logs = not terminal and self.notebook is None
+        self.last = ""  # the last event
         self.before = sum(record.state is not State.RUNNING for record in records.values())
         self.seconds = sum(metrics["seconds"] for record in records.values() for metrics in record.history)
         self.begun = self.said = time.monotonic()
@@ -52,9 +58,9 @@ class Progress(Listener):
         return self
 
     def __exit__(self, *error: object) -> None:
+        self.drawn = float("-inf")
+        self._show()
         if self.live:
-            self.drawn = float("-inf")
-            self._show()
             self.live.stop()
 
     def started(self, trial: TrialRecord) -> None:
@@ -62,19 +68,24 @@ class Progress(Listener):
 
     def reported(self, trial: TrialRecord) -> None:
         self.seconds += trial.history[-1]["seconds"]
-        if not self.live and time.monotonic() - self.said >= QUIET:
+        if self.logs and time.monotonic() - self.said >= QUIET:
             self._say(trial)
         self._show()
 
     def ended(self, trial: TrialRecord) -> None:
-        if not self.live:
+        if self.logs:
             self._say(trial)
+        self.last = self._event(trial)
         self._show()
 
     def _say(self, trial: TrialRecord) -> None:
         self.said = time.monotonic()
+        text = self._event(trial)
+        if self.said - self.summed >= SUMMED:
+            self.summed = self.said
+            text = f"{text} | {self._summary()}"
         self.console.print(
-            f"{time.strftime('%H:%M:%S')} {self._event(trial)}",
+            f"{time.strftime('%H:%M:%S')} {text}",
             soft_wrap=True,
             highlight=False,
             markup=False,  # an error's text may hold brackets
@@ -89,24 +100,25 @@ class Progress(Listener):
                 text += f", {self.plan.metric.name} {last[self.plan.metric.name]:.4f}"
         if trial.reason:
             text += f" ({trial.reason})"
-        if self.said - self.summed < SUMMED:
-            return text
-        self.summed = self.said
-        return f"{text} | {self._summary()}"
+        return text
 
-    def _summary(self) -> str:
+    def _parts(self) -> Iterator[tuple[str, str]]:
+        """How it stands, each part with its name."""
         records = list(self.records.values())
         counts = Counter(record.state for record in records)
         ended = len(records) - counts[State.RUNNING]
-        text = f"{ended}/{self.plan.trials} trials" if self.plan.trials else f"{ended} trials"
-        for state in (State.RUNNING, State.PRUNED, State.INFEASIBLE, State.ERROR):
-            if counts[state]:
-                text += f", {counts[state]} {state}"
+        states = (State.RUNNING, State.PRUNED, State.INFEASIBLE, State.ERROR)
+        of = f"/{self.plan.trials}" if self.plan.trials else ""
+        yield "trials", ", ".join([f"{ended}{of} trials", *(f"{counts[s]} {s}" for s in states if counts[s])])
         if said := self.summary():
-            text += f", {said}"
-        text += f", {self.seconds * self.devices / 3600:.3g} {self.device} hours"
+            yield "so far", said
+        yield "cost", f"{self.seconds * self.devices / 3600:.3g} {self.device} hours"
         left = self._left(ended)
-        return text if left is None else f"{text}, about {duration(left)} left"
+        if left is not None:
+            yield "time left", f"about {duration(left)} left"
+
+    def _summary(self) -> str:
+        return ", ".join(text for _, text in self._parts())
 
     def _left(self, ended: int) -> float | None:
         """Seconds until the trials or the time are used up, whichever comes first."""
@@ -119,9 +131,14 @@ class Progress(Listener):
 
     def _show(self) -> None:
         now = time.monotonic()
-        if not self.live or now - self.drawn < REDRAW:
+        if self.logs or now - self.drawn < REDRAW:
             return
         self.drawn = now
+        if self.notebook:
+            parts = [*self._parts(), *([("last", self.last)] if self.last else [])]
+            self.notebook.show(html(parts), self._summary())
+        if not self.live:
+            return
         table = Table(box=None, pad_edge=False)
         for heading in ("trial", "state", "epoch", "time_ratio", self.plan.metric.name):
             table.add_column(heading)

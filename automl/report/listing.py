@@ -60,7 +60,7 @@ def repeat(search: Search) -> Repeat:
     source = metadata.provenance
     gpus = source.get("gpus") or []
     lines = {
-        "space": f"{metadata.settings.space} (fingerprint {metadata.fingerprint})",
+        "space": f"{metadata.settings.space_name} (fingerprint {metadata.fingerprint})",
         "data": f"all splits, with the digest {metadata.data}",
         "started": str(source.get("started", "unknown")),
         "code": str(source.get("commit") or "not from a git checkout"),

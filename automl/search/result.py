@@ -2,15 +2,22 @@
 
 import time
 from collections import Counter
-from collections.abc import Mapping
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field, fields
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
+from automl.config.settings import STORAGE, Settings
+from automl.config.summary import Summary, call
 from automl.listeners.retention import front
-from search.record import State, TrialRecord
+from automl.tracking.run_spec import flat
+from search.record import State, TrialRecord, where
 from search.search_scheduler import SearchScheduler
+from search.serialise import to_json
 from search.trial_scheduler import Plan, leaders, ranked
+
+if TYPE_CHECKING:
+    import pandas
 
 LEADING = 5
 
@@ -30,11 +37,17 @@ class TrialResult:
     profile: dict[str, float]
     config: dict[str, Any]
 
+    def __str__(self) -> str:
+        placement = self.config["model"]["placement"]
+        sites = ", ".join(f"{spec['type']} at {site}" for site, spec in placement.items())
+        return f"{self.metric} {self.value:.4f}, trial {self.number}: {sites or 'no attention'}"
 
-@dataclass(frozen=True, kw_only=True)
-class SearchResult:
+
+@dataclass(frozen=True, kw_only=True, repr=False)
+class SearchResult(Summary):
     """The result of a search. `best` and `baseline` are None where no such trial has completed.
 
+    n_trials: that have begun, those that are running among them. `trials` has them as a table.
     best: the best trial by the first objective. baseline: the best trial without any attention.
     leading: the best trials by the first objective, five at most.
     front: with several objectives, the non-dominated trials.
@@ -44,10 +57,13 @@ class SearchResult:
     failure: the first error, if any trial had one.
     untracked: trials that MLflow does not have in full. page: of their runs in MLflow.
     warnings: what is wrong with what was found.
+    objectives: their names. records, runs: of the trials, and of each its run in MLflow.
     """
 
     search: str
-    trials: int
+    space: str
+    storage: str
+    n_trials: int
     completed: int
     pruned: int
     infeasible: int
@@ -65,6 +81,59 @@ class SearchResult:
     untracked: int
     page: str
     warnings: list[str]
+    objectives: list[str] = field(default_factory=list)
+    records: list[TrialRecord] = field(default_factory=list)
+    runs: Mapping[int, str] = field(default_factory=dict)
+
+    @property
+    def trials(self) -> "pandas.DataFrame":
+        """One row per trial, by number.
+
+        number, state, role and placement; the parameters as MLflow has them; the objectives after the last
+        epoch, missing where a trial has none; epochs_done, seconds of training, and run_id, MLflow's.
+        """
+        import pandas  # takes half a second
+
+        rows = sorted(map(self._row, self.records), key=lambda row: int(row["number"]))
+        return pandas.DataFrame(rows)
+
+    def _row(self, record: TrialRecord) -> dict[str, Any]:
+        return {
+            "number": record.number,
+            "state": str(record.state),
+            "role": str(record.role),
+            "placement": where(record.config),
+            **flat(record.config),
+            **{name: record.value(name) if record.has(name) else None for name in self.objectives},
+            "epochs_done": len(record.history),
+            "seconds": sum(metrics["seconds"] for metrics in record.history),
+            "run_id": self.runs.get(record.number),
+        }
+
+    def to_json(self) -> dict[str, Any]:
+        """What `--json` prints and `result.json` holds."""
+        left_out = ("records", "runs", "space", "storage")
+        kept = {one.name: getattr(self, one.name) for one in fields(self) if one.name not in left_out}
+        return {"trials" if name == "n_trials" else name: to_json(value) for name, value in kept.items()}
+
+    def lines(self) -> Iterator[tuple[str, str]]:
+        yield "search", self.search
+        yield "space", self.space
+        states = ("completed", "pruned", "infeasible", "errors", "running")
+        counts = [f"{count} {state}" for state in states if (count := getattr(self, state))]
+        yield "trials", f"{self.n_trials}: {', '.join(counts)}" if counts else "none"
+        for name, trial in (("best", self.best), ("baseline", self.baseline)):
+            yield name, "none has completed" if trial is None else str(trial)
+        for warning in self.warnings:
+            yield "warning", warning
+        if self.failure:
+            yield "error", self.failure
+        yield "folder", self.folder
+        storage = None if self.storage == STORAGE else self.storage
+        if self.stopped:
+            yield "next", call("resume_search", self.search, storage=storage)
+        elif self.best is not None:
+            yield "next", call("run_confirm", self.search, storage=storage)
 
 
 def make_result(
@@ -72,6 +141,7 @@ def make_result(
     name: str,
     scheduler: SearchScheduler,
     *,
+    settings: Settings,
     runs: Mapping[int, str],
     begun: float,
     untracked: int,
@@ -102,7 +172,9 @@ def make_result(
     several = len(plan.objectives) > 1
     return SearchResult(
         search=name,
-        trials=len(records),
+        space=settings.space_name,
+        storage=settings.storage,
+        n_trials=len(records),
         completed=counts[State.COMPLETE],
         pruned=counts[State.PRUNED],
         infeasible=counts[State.INFEASIBLE],
@@ -120,6 +192,9 @@ def make_result(
         untracked=untracked,
         page=page,
         warnings=_warnings(records, plan),
+        objectives=list(plan.objectives),
+        records=records,
+        runs=dict(runs),
     )
 
 

@@ -20,7 +20,15 @@ from automl.costs.forecast import Forecast, check_limits
 from automl.data import shared
 from automl.data.manifest import differences
 from automl.search.result import SearchResult, make_result
-from automl.storage.folder import SearchMetadata, exists, find_search, new_folder, old_folder, write_metadata
+from automl.storage.folder import (
+    SPACE_FILE,
+    SearchMetadata,
+    exists,
+    find_search,
+    new_folder,
+    old_folder,
+    write_metadata,
+)
 from automl.storage.storage import Storage
 from automl.storage.working_dir import check_not_temporary
 from automl.tasks import Task, open_task
@@ -35,7 +43,7 @@ from search.record import State
 from search.samplers import check_sampler, load_sampler
 from search.search_scheduler import SearchScheduler
 from search.serialise import to_json
-from search.spaces import Space, fingerprint, random_draws, same_parameters
+from search.spaces import SPACES, Space, SpaceFunction, fingerprint, random_draws, same_parameters, source_of
 from search.study import STUDY_FILE, create_study, learn, open_study, read_records, resume_study
 from search.trial_scheduler import Plan, leaders
 
@@ -66,6 +74,8 @@ def run_search(settings: Settings) -> SearchResult:
     manifest = task.manifest(baseline)
     with new_folder(settings, plan, fingerprint=mark, data=manifest.digest) as (folder, metadata):
         keep_manifest(folder, manifest)
+        if not isinstance(settings.space, str) and (source := source_of(space)):
+            (folder / SPACE_FILE).write_text(source, encoding="utf-8")
         return _run(folder, metadata, space, task, begun)
 
 
@@ -73,8 +83,8 @@ def resume_search(
     name: str,
     *,
     storage: str = "searches",
-    space: str | None = None,
-    trials: str | None = None,
+    space: str | SpaceFunction | Space | None = None,
+    trials: str | int | None = None,
     budget: str | None = None,
     scheduling: Mapping[str, Any] | None = None,
 ) -> SearchResult:
@@ -82,7 +92,8 @@ def resume_search(
 
     Finished trials are kept, those that were running resume from their last epoch.
 
-    space: if given, must be the search's own. trials: `+20` for 20 more than there are, or a number in all.
+    space: if given, must be the search's own. One that was a function of a notebook is needed in another
+        process. trials: `+20` for 20 more than there are, or a number in all.
     budget: time from now on. scheduling: values of the settings in `SCHEDULING_OPTIONS`, such as `label`.
 
     Raises InputError when there is no such search, when it is running, or when its space or its data have
@@ -92,19 +103,16 @@ def resume_search(
     check_not_temporary(storage)
     with old_folder(name, storage) as (folder, metadata):
         settings = metadata.settings
-        if space is not None and space != settings.space:
+        if isinstance(space, str) and space in SPACES and space != settings.space:
             raise InputError(
-                f"search {name!r} was made with --space {settings.space} and cannot resume with {space!r}. "
-                f"Start another one with --warm-start {name}, or leave --space out."
+                f"search {name!r} was made with --space {settings.space_name} and cannot resume with "
+                f"{space!r}. Start another one with --warm-start {name}, or leave --space out."
             )
-        chosen = settings.load_space()
-        if fingerprint(chosen) != metadata.fingerprint:
-            raise InputError(
-                f"space {settings.space!r} has changed since search {name!r} was made; its trials are "
-                f"not comparable with new ones. Restore the old space, or start another search."
-            )
+        chosen = metadata.load_space(space)
+        if space is not None:  # which is where it is now
+            settings = replace(settings, space=space)
         known = len(read_records(folder, metadata.name))
-        settings = settings.extended(trials, budget, known, scheduling or {})
+        settings = settings.extended(None if trials is None else str(trials), budget, known, scheduling or {})
         metadata = replace(metadata, settings=settings, plan=replace(metadata.plan, trials=settings.most))
         baseline = draw_baseline(chosen, settings)
         shared.recall(folder, Storage(storage))
@@ -128,9 +136,9 @@ def start_or_resume(settings: Settings) -> SearchResult:
     name, settings = settings.name, with_weights(settings)
     made = find_search(name, settings.storage)[1].settings
     scheduling = {key: getattr(settings, key) for key in SCHEDULING_OPTIONS}
-    same = replace(
-        made, trials=settings.trials, budget=settings.budget, storage=settings.storage, **scheduling
-    )
+    may_differ: dict[str, Any] = {key: getattr(settings, key) for key in ("trials", "budget", "storage")}
+    given = settings.space if settings.space_name == made.space_name else made.space
+    same = replace(made, space=given, **may_differ, **scheduling)
     if same != settings:
         other = [key for key, value in vars(settings).items() if getattr(same, key) != value]
         if other == ["weights_digest"]:
@@ -142,9 +150,13 @@ def start_or_resume(settings: Settings) -> SearchResult:
         raise InputError(
             f"search {settings.name!r} was made with {given}; give it the same again, or another --name"
         )
-    trials = None if settings.trials is None else str(settings.trials)
     return resume_search(
-        name, storage=settings.storage, trials=trials, budget=settings.budget, scheduling=scheduling
+        name,
+        storage=settings.storage,
+        space=None if isinstance(settings.space, str) else settings.space,
+        trials=settings.trials,
+        budget=settings.budget,
+        scheduling=scheduling,
     )
 
 
@@ -216,6 +228,7 @@ def _run(folder: Path, metadata: SearchMetadata, space: Space, task: Task, begun
         folder,
         metadata.name,
         scheduler,
+        settings=settings,
         runs=tracker.runs,
         begun=begun,
         untracked=missing,
@@ -317,7 +330,7 @@ def _find_warm_start(settings: Settings, mark: str) -> tuple[Path, SearchMetadat
     place, other = find_search(settings.warm_start, settings.storage)
     if not same_parameters(other.fingerprint, mark):
         raise InputError(
-            f"search {settings.warm_start!r} was made with another space ({other.settings.space}); "
+            f"search {settings.warm_start!r} was made with another space ({other.settings.space_name}); "
             f"--warm-start needs one that draws the same parameters"
         )
     return place, other

@@ -28,10 +28,13 @@ from automl.storage.disk import STUDY_ROOM, disk_full, no_room
 from automl.storage.storage import Storage
 from search.record import TRIALS_FOLDER
 from search.serialise import read_json, write_json
+from search.spaces import Space, SpaceFunction, fingerprint, space_name
 from search.study import STUDY_FILE
 from search.trial_scheduler import Plan
 
 SEARCH_FILE = "search.json"
+SPACE_FILE = "space.py"  # the source of a space that was given as a function
+NOTEBOOK = "__main__:"  # begins the names of functions that no other process can import; so does `<` in them
 LOCK = ".lock"
 FORMAT = 1
 
@@ -74,6 +77,32 @@ class SearchMetadata:
     def location(self) -> Storage:
         """Where the search is kept, with its trials' checkpoints."""
         return Storage(self.settings.storage) / self.name
+
+    def load_space(self, given: str | SpaceFunction | Space | None = None) -> Space:
+        """The search's space. Raises InputError where it cannot be loaded, or is not what it was.
+
+        given: in the place of its name, for one that was a function of a notebook or has been moved.
+        """
+        settings = self.settings
+        try:
+            space = (settings if given is None else replace(settings, space=given)).load_space()
+        except InputError as error:
+            name = settings.space_name
+            if given is not None or not (name.startswith(NOTEBOOK) or "<" in name):
+                raise
+            raise InputError(
+                f"search {self.name!r} was made with the function {name.removeprefix(NOTEBOOK)} of a "
+                f"notebook or script, which is not at hand here. Define it and give it as space=FUNCTION; or "
+                f"put it into a file, with what it imports, and name that by --space file.py:function. Its "
+                f"source is in {self.location}/{SPACE_FILE}"
+            ) from error
+        if fingerprint(space) != self.fingerprint:
+            raise InputError(
+                f"space {space_name(settings.space if given is None else given)!r} has changed since search "
+                f"{self.name!r} was made, or is another one; its trials are not comparable with new ones. "
+                f"Restore the old space, or start another search with --warm-start {self.name}."
+            )
+        return space
 
 
 @contextmanager
@@ -298,7 +327,7 @@ def provenance() -> dict[str, Any]:
 
     gpus = [torch.cuda.get_device_name(i) for i in range(torch.cuda.device_count())]
     return {
-        "command": [Path(sys.argv[0]).name, *map(public, sys.argv[1:])],
+        "command": _command(),
         "started": time.strftime("%Y-%m-%dT%H:%M:%S%z"),
         "python": platform.python_version(),
         "system": platform.platform(),
@@ -307,6 +336,12 @@ def provenance() -> dict[str, Any]:
         "commit": _commit(),
         "versions": {name: found for name in PACKAGES if (found := _version(name))},
     }
+
+
+def _command() -> list[str]:
+    """The command line; none of a notebook, where it is that of the kernel."""
+    program = Path(sys.argv[0]).name
+    return [] if program.startswith("ipykernel") else [program, *map(public, sys.argv[1:])]
 
 
 def _version(package: str) -> str | None:

@@ -228,3 +228,7 @@ class Task(ABC):
         Where it is left out the card tells names, types and shapes.
         """
         return ""
+
+    def request(self) -> str:
+        """Lines of Python that make `inputs`, what a request to the served model holds, from a file."""
+        return 'inputs = {name: value.tolist() for name, value in np.load("inputs.npz").items()}'

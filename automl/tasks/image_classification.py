@@ -57,6 +57,14 @@ print(labels[probabilities.argmax()], probabilities.max())
 ```
 """
 
+REQUEST = """
+from PIL import Image, ImageOps
+
+photo = ImageOps.exif_transpose(Image.open("photo.jpg")).convert("RGB")
+image = ImageOps.fit(photo, ({size}, {size}), Image.Resampling.BILINEAR)
+inputs = {{"images": np.asarray(image)[None].tolist()}}  # one image, uint8, 0 to 255
+"""
+
 
 def image_data(config: TrialConfig) -> ImageData:
     assert isinstance(config.data, ImageData)
@@ -292,6 +300,9 @@ class ImageClassification(Task):
 
     def usage(self) -> str:
         return USAGE.format(size=self.data.size, classes=len(self.labels))
+
+    def request(self) -> str:
+        return REQUEST.format(size=self.data.size)
 
 
 class Probabilities(nn.Module):

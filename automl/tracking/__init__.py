@@ -6,6 +6,7 @@ writer    Writes runs, metrics and artifacts to MLflow
 runs      Reads runs from MLflow
 run_spec  What is tracked: experiment, names, tags and parameters of the runs
 tags      The tags of the runs
+names     What a trial's numbers are called in MLflow, with their units
 registry  MLflow's model registry
 client    The connection to MLflow
 

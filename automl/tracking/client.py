@@ -11,9 +11,19 @@ from automl.storage.addresses import public
 from automl.storage.working_dir import local_path
 
 
-def open_client() -> Any:
-    """MLflow's client, once the store behind it has answered. Raises InputError when it does not."""
+def open_client(*, create: bool = False) -> Any:
+    """MLflow's client, once the store behind it has answered. Raises InputError when it does not.
+
+    create: make the database where it is a file that is not there, as MLflow does whoever asks: what reads
+        alone shall leave none behind.
+    """
     uri = public(mlflow.get_tracking_uri())
+    file = local_path(mlflow.get_tracking_uri())
+    if not create and file is not None and not file.exists():
+        raise InputError(
+            f"MLflow at {uri} has no runs, as there is no such file; run this where the search ran, or set "
+            f"MLFLOW_TRACKING_URI"
+        )
     QUIET.set(True)  # standard output is ours
     if RETRIES.get_raw() is None:
         RETRIES.set(1)  # a server that is not there shall be missed in seconds, not minutes; we try again

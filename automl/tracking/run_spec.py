@@ -1,14 +1,16 @@
 """What is tracked: experiment, names, tags and parameters of the runs."""
 
 import shlex
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import asdict, dataclass, field
 from functools import partial
 from typing import Any
 
+from automl.storage.addresses import public
 from automl.storage.folder import SearchMetadata
 from automl.storage.storage import Storage
-from automl.tracking.tags import COMMIT, SEARCH, SOURCE
+from automl.tracking.tags import COMMIT, SEARCH, SOURCE, SOURCE_TYPE
+from search.config import TrialConfig
 from search.record import TrialRecord
 from search.serialise import to_json
 
@@ -22,8 +24,11 @@ class RunSpec:
     name: of the run above those of the trials, such as the search's; without one they are on their own.
     tags: of that run. identity: tells it from others of its name, so that it is found and continued.
     above: the identity of the run that it is a child of.
-    note: what MLflow shows as its description, in Markdown.
+    note: what MLflow shows as its description, in Markdown; what comes of it is put before that.
     params: its parameters. settings: an artifact of it.
+    source: tags of every run: the command and the code's commit.
+    data: the digest of the data. splits: of it that are used.
+    alone: the name of the only trial, where there is no run above it; its run is found and continued by that.
     """
 
     experiment: str
@@ -35,6 +40,10 @@ class RunSpec:
     note: str = ""
     params: Mapping[str, Any] = field(default_factory=dict)
     settings: Mapping[str, Any] = field(default_factory=dict)
+    source: Mapping[str, str] = field(default_factory=dict)
+    data: str = ""
+    splits: Sequence[str] = ("training", "validation")
+    alone: str = ""
 
 
 def search_run_spec(location: Storage, metadata: SearchMetadata) -> RunSpec:
@@ -42,13 +51,15 @@ def search_run_spec(location: Storage, metadata: SearchMetadata) -> RunSpec:
     settings, plan = metadata.settings, metadata.plan
     return RunSpec(
         name=metadata.name,
-        tags={SEARCH: metadata.name, **source(metadata)},
+        tags={SEARCH: metadata.name},
         identity=metadata.identity,
         experiment=settings.title,
         checkpoint=partial(below, location),
-        note=f"`{shlex.join(metadata.provenance.get('command', []))}`",
+        note=_note(metadata),
+        source=source(metadata.provenance),
+        data=metadata.data,
         params={
-            "space": settings.space,
+            "space": settings.space_name,
             "trials": plan.trials,
             "epochs": f"{plan.budget:g}",
             "equal": settings.equal,
@@ -61,11 +72,33 @@ def search_run_spec(location: Storage, metadata: SearchMetadata) -> RunSpec:
     )
 
 
-def source(metadata: SearchMetadata) -> dict[str, str]:
+def flat(config: TrialConfig) -> dict[str, Any]:
+    """A configuration as few, readable parameters for MLflow's table and its parallel coordinates."""
+    model, training = config.model, config.training
+    return {
+        "backbone": model.backbone,
+        "modules": len(model.placement),
+        "types": " + ".join(spec.type for spec in model.placement.values()) or "none",
+        "sites": " + ".join(model.placement) or "none",
+        **asdict(training),
+        **{key: value for key, value in asdict(config.data).items() if key not in ("path", "subset")},
+        "seed": config.seed,
+    }
+
+
+def source(provenance: Mapping[str, Any]) -> dict[str, str]:
     """MLflow's tags of the command and of the code's commit, where these are known."""
-    command, commit = (metadata.provenance.get(key) for key in ("command", "commit"))
-    tags = {SOURCE: shlex.join(command)} if command else {}
+    command, commit = (provenance.get(key) for key in ("command", "commit"))
+    name, kind = (shlex.join(command), "LOCAL") if command else ("notebook", "NOTEBOOK")
+    tags = {SOURCE: name, SOURCE_TYPE: kind}
     return {**tags, COMMIT: commit} if commit else tags
+
+
+def _note(metadata: SearchMetadata) -> str:
+    command = metadata.provenance.get("command")
+    made = f"`{shlex.join(command)}`" if command else "a notebook"
+    place = public(str(metadata.location))
+    return f"Search of the space `{metadata.settings.space_name}` by {made}, kept in `{place}`."
 
 
 def below(location: Storage, trial: TrialRecord) -> Storage:

@@ -4,23 +4,27 @@ Each write raises what MLflow raises and can be repeated: a run that exists is c
 The tracker decides when to write.
 """
 
+import json
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
-from mlflow.entities import Metric, Param, RunTag
+from mlflow.entities import Dataset, DatasetInput, InputTag, Metric, Param, RunTag
 from mlflow.utils.time import get_current_time_millis
 
 from automl.storage.addresses import public
 from automl.tracking.client import artifact_location, open_client
-from automl.tracking.run_spec import RunSpec
-from automl.tracking.tags import BEST, CHECKPOINT, CONFIRMED, IDENTITY, NOTE, TRIAL, VERDICT
+from automl.tracking.names import EPOCH, EPOCHS_DONE, PROFILE, named
+from automl.tracking.run_spec import RunSpec, flat
+from automl.tracking.tags import BEST, CHECKPOINT, CONFIRMED, DATA_CONTEXT, IDENTITY, NOTE, TRIAL, VERDICT
 from search.config import TrialConfig
 from search.record import CHECKPOINT_FILE, State, TrialRecord, where
 
 NONE: Mapping[str, str] = {}
-EPOCHS_DONE = "epochs_done"  # what "epoch" of a report is called: MLflow's steps are epochs
 LOCAL = "http://127.0.0.1:5000"  # where `mlflow ui` listens
+DIGEST = 36  # characters that MLflow takes of one
+PARAGRAPH = "\n\n"
 EPOCHS = 50  # that are written at once; MLflow takes no more than 1000 numbers
 
 _ENDS = {
@@ -30,20 +34,6 @@ _ENDS = {
     State.INFEASIBLE: "FINISHED",
     State.ERROR: "FAILED",
 }
-
-
-def flat(config: TrialConfig) -> dict[str, Any]:
-    """A configuration as few, readable parameters for MLflow's table and its parallel coordinates."""
-    model, training = config.model, config.training
-    return {
-        "backbone": model.backbone,
-        "modules": len(model.placement),
-        "types": " + ".join(spec.type for spec in model.placement.values()) or "none",
-        "sites": " + ".join(model.placement) or "none",
-        **asdict(training),
-        **{key: value for key, value in asdict(config.data).items() if key not in ("path", "subset")},
-        "seed": config.seed,
-    }
 
 
 def run_name(trial: TrialRecord) -> str:
@@ -70,12 +60,29 @@ def _numbers(verdict: Mapping[str, Any]) -> dict[str, float]:
         "interval_inputs_low": wide[0],
         "interval_inputs_high": wide[1],
         "p": verdict.get("p"),
-        "seeds": verdict.get("seeds"),
+        "seeds_used": verdict.get("seeds"),
         "time_ratio": time["ratio"],
         "time_ratio_low": time["interval"][0],
         "time_ratio_high": time["interval"][1],
     }
     return {key: value for key, value in numbers.items() if value is not None}
+
+
+def datasets(config: TrialConfig, digest: str, splits: Sequence[str]) -> list[DatasetInput]:
+    """What a trial of this configuration reads, a dataset for each split.
+
+    digest: of all splits together.
+    """
+    data = config.data
+    name = Path(data.path).name if data.path else data.source
+    kind, source = ("local", {"uri": public(data.path)}) if data.path else ("automl", {"source": data.source})
+    return [
+        DatasetInput(
+            Dataset(f"{name} {split}", digest[:DIGEST] or "unknown", kind, json.dumps(source)),
+            [InputTag(DATA_CONTEXT, split)],
+        )
+        for split in splits
+    ]
 
 
 @dataclass
@@ -93,7 +100,7 @@ class MlflowWriter:
 
     def __init__(self, run_spec: RunSpec) -> None:
         self.run_spec = run_spec
-        self.client = open_client()
+        self.client = open_client(create=True)
         name = run_spec.experiment
         found = self.client.get_experiment_by_name(name)
         self.experiment = (
@@ -101,6 +108,7 @@ class MlflowWriter:
         )
         self.parent: str | None = None
         self._runs: dict[int, _Run] = {}
+        self._has_data = False
         if run_spec.name:
             self.parent = self._find_parent(run_spec.identity)
             if self.parent is None:
@@ -109,6 +117,8 @@ class MlflowWriter:
                 self.client.update_run(self.parent, status="RUNNING")
                 self.client.set_tag(self.parent, "state", str(State.RUNNING))
                 self.look()
+        elif run_spec.alone:
+            self.look()
 
     def runs(self) -> dict[int, str]:
         """The run of each trial that MLflow has."""
@@ -123,10 +133,11 @@ class MlflowWriter:
     def look(self) -> None:
         """Learn how far the runs are: a write that failed may have been taken all the same."""
         token = None
-        while self.parent:
+        mark = ("mlflow.parentRunId", self.parent) if self.parent else (IDENTITY, self.run_spec.alone)
+        while mark[1]:
             page = self.client.search_runs(
                 [self.experiment],
-                f"tags.`mlflow.parentRunId` = '{self.parent}'",
+                f"tags.`{mark[0]}` = '{mark[1]}'",
                 max_results=1000,
                 page_token=token,
             )
@@ -136,7 +147,7 @@ class MlflowWriter:
                     continue
                 # A run without parameters was left in the middle of its making.
                 state = data.tags["state"] if "epochs" in data.params else ""
-                if state == "stopped":
+                if state == "stopped" or (self.run_spec.alone and state == str(State.ERROR)):
                     state = str(State.RUNNING)
                     self.client.update_run(run.info.run_id, status="RUNNING")
                 epochs = int(data.metrics.get(EPOCHS_DONE, 0))
@@ -155,11 +166,13 @@ class MlflowWriter:
         """
         run = self._runs.get(trial.number)
         if run is None:
-            run = self._runs[trial.number] = _Run(self._create(run_name(trial), self._tags(trial)))
+            name = f"{where(trial.config)} {self.run_spec.alone}" if self.run_spec.alone else run_name(trial)
+            run = self._runs[trial.number] = _Run(self._create(name, self._tags(trial)))
         params = []
         if not run.state:
             self.client.log_dict(run.run_id, trial.config.to_json(), "config.json")
             params = _params(flat(trial.config))
+            self._log_data(run.run_id, trial.config)
         while len(trial.history) > run.epochs + EPOCHS:
             self._log(run, trial)
         end = {} if trial.state is State.RUNNING else self._end(run, trial)
@@ -172,7 +185,17 @@ class MlflowWriter:
 
     def _tags(self, trial: TrialRecord) -> dict[str, str]:
         tags = {"state": str(State.RUNNING), "role": str(trial.role), TRIAL: str(trial.number)}
+        tags |= self.run_spec.source
+        if self.run_spec.alone:
+            tags[IDENTITY] = self.run_spec.alone
         return {**tags, "mlflow.parentRunId": self.parent} if self.parent else tags
+
+    def _log_data(self, run_id: str, config: TrialConfig) -> None:
+        """The datasets of a trial's run and, with its first trial, of the run above it."""
+        runs = [run_id] if self.parent is None or self._has_data else [run_id, self.parent]
+        for one in runs:
+            self.client.log_inputs(one, datasets(config, self.run_spec.data, self.run_spec.splits))
+        self._has_data = True
 
     def _end(self, run: _Run, trial: TrialRecord) -> dict[str, str]:
         """The tags of a trial's end that are not there yet."""
@@ -197,11 +220,11 @@ class MlflowWriter:
         for record in new:
             at = int(1e3 * record["time"]) if "time" in record else get_current_time_millis()
             step = int(record["epoch"])
-            named = {EPOCHS_DONE if key == "epoch" else key: value for key, value in record.items()}
-            metrics += [Metric(key, value, at, step) for key, value in named.items() if key != "time"]
+            found = named({key: value for key, value in record.items() if key != "time"}, EPOCH)
+            metrics += [Metric(key, value, at, step) for key, value in found.items()]
         if (new and not run.epochs) or ("state" in tags and not trial.history):
             at = metrics[0].timestamp if metrics else get_current_time_millis()
-            metrics += [Metric(key, float(value), at, 0) for key, value in trial.profile.items()]
+            metrics += [Metric(key, value, at, 0) for key, value in named(trial.profile, PROFILE).items()]
         if params or metrics or tags:
             said = [RunTag(key, value) for key, value in tags.items()]
             self.client.log_batch(run.run_id, metrics=metrics, params=params, tags=said)
@@ -227,6 +250,9 @@ class MlflowWriter:
         self.client.log_batch(self.parent, metrics=metrics)
         if best is not None and best.number in self._runs:
             self.client.set_tag(self.parent, BEST, self._runs[best.number].run_id)
+        if best is not None and metric is not None and not self._is_confirmed():
+            found = f"{metric} **{best.value(metric):.4f}** on the validation split, {where(best.config)}"
+            self._describe(self.parent, f"Best trial {best.number}: {found}. Not confirmed on fresh seeds.")
         end = State.ERROR if best is None else State.COMPLETE
         self.client.set_tag(self.parent, "state", "stopped" if stopped else str(end))
         self.client.set_terminated(self.parent, "KILLED" if stopped else _ENDS[end])
@@ -240,24 +266,32 @@ class MlflowWriter:
             tags = [
                 RunTag("verdict", str(verdict.get("verdict"))),
                 RunTag(VERDICT, str(verdict["sentence"])),
-                RunTag(NOTE, f"**{verdict['sentence']}**"),
             ]
             self.client.log_batch(self.parent, metrics=metrics, tags=tags)
             self.client.log_dict(self.parent, dict(verdict), "verdict.json")
+            self._describe(self.parent, f"**{verdict['sentence']}**")
         run_id = self._find_parent(identity)
         if run_id is None:
             return
         self.client.set_tag(run_id, VERDICT, str(verdict["sentence"]))
-        self.client.set_tag(run_id, NOTE, f"**{verdict['sentence']}**")
+        self._describe(run_id, f"**{verdict['sentence']}**")
         self.client.log_dict(run_id, dict(verdict), "verdict.json")
         if winner is not None:
             self.client.set_tag(run_id, CONFIRMED, winner)
         elif CONFIRMED in self.client.get_run(run_id).data.tags:
             self.client.delete_tag(run_id, CONFIRMED)
 
+    def _is_confirmed(self) -> bool:
+        return VERDICT in self.client.get_run(self.parent).data.tags
+
+    def _describe(self, run_id: str | None, found: str) -> None:
+        """Put what was found before what the run's description says of how it was made."""
+        made = self.client.get_run(run_id).data.tags.get(NOTE, "").rpartition(PARAGRAPH)[2]
+        self.client.set_tag(run_id, NOTE, f"{found}{PARAGRAPH}{made}" if made else found)
+
     def _create_parent(self, name: str) -> str:
         run_spec = self.run_spec
-        tags = {**run_spec.tags, IDENTITY: run_spec.identity, "state": str(State.RUNNING)}
+        tags = {**run_spec.tags, **run_spec.source, IDENTITY: run_spec.identity, "state": str(State.RUNNING)}
         if run_spec.note:
             tags[NOTE] = run_spec.note
         if over := self._find_parent(run_spec.above):

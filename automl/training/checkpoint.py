@@ -33,10 +33,14 @@ def save(
     state: TrainingState,
     history: Sequence[Metrics],
     profile: Mapping[str, float] | None = None,
+    *,
+    finished: bool = False,
 ) -> None:
     """Write the training's state to `folder`, atomically: a killed writer leaves the old file.
 
     history: the metrics of every epoch so far. profile: what was measured before training.
+    finished: nothing is left to train, so that the weights that were scored are enough: a third of the size
+        with Adam. `restore` takes no such checkpoint.
 
     Raises OSError when it cannot be written: DiskFull, with the space needed, where the disk is full.
     """
@@ -45,11 +49,11 @@ def save(
         "history": [dict(metrics) for metrics in history],
         "profile": dict(profile or {}),
         "epoch": state.epoch,
-        "model": state.model.state_dict(),
-        "average": {} if state.average is None else state.average.model.state_dict(),
-        "optimizer": state.optimizer.state_dict(),
-        "scaler": state.scaler.state_dict(),
-        "generators": _generators(),
+        "model": (state.scored if finished else state.model).state_dict(),
+        "average": {} if state.average is None or finished else state.average.model.state_dict(),
+        "optimizer": {} if finished else state.optimizer.state_dict(),
+        "scaler": {} if finished else state.scaler.state_dict(),
+        "generators": {} if finished else _generators(),
     }
     where = folder.local or cache_root()
     with room_for(where, _size(content)), folder.writing(CHECKPOINT_FILE) as file:
@@ -83,7 +87,7 @@ def read(folder: Storage, device: torch.device) -> dict[str, Any]:
 
 
 def restore(state: TrainingState, content: dict[str, Any]) -> None:
-    """Put what `read` returned into a newly started training of the same configuration."""
+    """Put what `read` returned, of a training that had not ended, into a new one of its configuration."""
     state.model.load_state_dict(content["model"])
     if state.average is not None:
         state.average.model.load_state_dict(content["average"])

@@ -2,7 +2,7 @@
 
 import csv
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from itertools import count
@@ -12,13 +12,15 @@ import torch
 
 from attention import InputError, Spec
 from automl.config.runtime import Runtime, find_device
+from automl.config.settings import check_name
+from automl.storage.folder import provenance
 from automl.storage.storage import Storage
 from automl.tasks import Task, open_task
-from automl.tracking.run_spec import RunSpec
+from automl.tracking.run_spec import RunSpec, source
 from automl.tracking.tracker import Tracker
 from automl.tracking.writer import MlflowWriter
 from automl.training import checkpoint
-from automl.training.loop import Diverged, fit, start
+from automl.training.loop import Diverged, TrainingState, fit, start
 from backbones import sites
 from search import record
 from search.config import TrialConfig
@@ -59,6 +61,7 @@ def run_train(
     runtime: Runtime | None = None,
     log: str | Path | None = None,
     storage: str | Path = "searches",
+    name: str | None = None,
     tell: Callable[[Task, Metrics], None] = lambda task, metrics: None,
 ) -> TrainResult:
     """Train one configuration; track it in MLflow's experiment `train`, keep its checkpoint.
@@ -66,44 +69,101 @@ def run_train(
     runtime: device, precision and way to compile; the best of this machine where not given.
     log: a CSV file that gets one line an epoch.
     storage: folder that gets a folder with the checkpoint, written after each epoch.
+    name: of that folder and of the run in MLflow; made of the time where not given.
     tell: called after each epoch.
 
     Raises InputError for what cannot work, and for hyperparameters that make the loss diverge.
     """
     task = open_task(config, runtime or Runtime(device=find_device()))
     state = start(task)
-    trial = record.TrialRecord(0, config)
-    with new_folder(Path(storage).resolve()) as folder:
-        location = Storage(str(folder))
-        tracker = Tracker(MlflowWriter(RunSpec(experiment="train", checkpoint=lambda trial: location)))
+    with new_folder(Path(storage).resolve(), name) as folder:
         if log:
             _empty(Path(log))
-        tracker.started(trial)
-        try:
-            for metrics in fit(task, state):
-                trial.history.append(metrics)
-                tracker.reported(trial)
-                checkpoint.save(location, config, state, trial.history)
-                if log:
-                    append_line(Path(log), metrics)
-                tell(task, metrics)
-            trial.state = record.State.COMPLETE
-        except Diverged as error:
-            trial.state, trial.reason = record.State.INFEASIBLE, str(error)
-            raise InputError(f"{error}; lower the learning rate") from error
-        except BaseException as error:
-            trial.state, trial.reason = record.State.ERROR, repr(error)
-            raise
-        finally:
-            tracker.ended(trial)
-            tracker.close()
+        return _train(task, state, record.TrialRecord(0, config), folder, log, tell)
+
+
+def resume_train(
+    name: str,
+    *,
+    runtime: Runtime | None = None,
+    log: str | Path | None = None,
+    storage: str | Path = "searches",
+    tell: Callable[[Task, Metrics], None] = lambda task, metrics: None,
+) -> TrainResult:
+    """Continue the training called `name` after its last epoch, with its configuration and its run in MLflow.
+
+    Raises InputError where there is no such training, where it has ended, and where its data have gone.
+    """
+    folder = Path(storage).resolve() / name
+    runtime = runtime or Runtime(device=find_device())
+    content = checkpoint.read(Storage(str(folder)), runtime.device)
+    config = TrialConfig.from_json(content["config"])
+    if _ended(content["history"], config):
+        raise InputError(
+            f"training {name!r} has ended after {content['epoch']} epochs; there is nothing to resume"
+        )
+    task = open_task(config, runtime)
+    state = start(task, task.model())
+    checkpoint.restore(state, content)
+    trial = record.TrialRecord(0, config, history=content["history"])
+    return _train(task, state, trial, folder, log, tell)
+
+
+def _train(
+    task: Task,
+    state: TrainingState,
+    trial: record.TrialRecord,
+    folder: Path,
+    log: str | Path | None,
+    tell: Callable[[Task, Metrics], None],
+) -> TrainResult:
+    location = Storage(str(folder))
+    spec = RunSpec(
+        experiment="train",
+        checkpoint=lambda trial: location,
+        source=source(provenance()),
+        data=task.digest,
+        alone=folder.name,
+    )
+    tracker = Tracker(MlflowWriter(spec))
+    tracker.started(trial)
+    try:
+        for metrics in fit(task, state):
+            trial.history.append(metrics)
+            tracker.reported(trial)
+            ended = _ended(trial.history, trial.config)
+            checkpoint.save(location, trial.config, state, trial.history, finished=ended)
+            if log:
+                append_line(Path(log), metrics)
+            tell(task, metrics)
+        trial.state = record.State.COMPLETE
+    except Diverged as error:
+        trial.state, trial.reason = record.State.INFEASIBLE, str(error)
+        raise InputError(f"{error}; lower the learning rate") from error
+    except BaseException as error:
+        trial.state, trial.reason = record.State.ERROR, repr(error)
+        raise
+    finally:
+        tracker.ended(trial)
+        tracker.close()
     return TrainResult(tracker.runs.get(0), folder / CHECKPOINT_FILE, trial.history)
 
 
+def _ended(history: Sequence[Metrics], config: TrialConfig) -> bool:
+    return bool(history) and history[-1]["resource"] >= config.training.epochs
+
+
 @contextmanager
-def new_folder(storage: Path) -> Iterator[Path]:
-    """A new folder in `storage`, named by the time, which goes again when nothing was kept in it."""
-    stem = f"train-{time.strftime('%Y%m%d-%H%M%S')}"
+def new_folder(storage: Path, name: str | None = None) -> Iterator[Path]:
+    """A new folder in `storage`, named by the time, which goes again when nothing was kept in it.
+
+    Raises InputError where there is one called `name`.
+    """
+    if name is not None:
+        check_name(name)
+        if (storage / name).exists():
+            raise InputError(f"{storage / name} exists; give another --name, or resume it: --resume {name}")
+    stem = name or f"train-{time.strftime('%Y%m%d-%H%M%S')}"
     names = (stem if i == 1 else f"{stem}-{i}" for i in count(1))
     folder = next(storage / name for name in names if not (storage / name).exists())
     try:

@@ -122,17 +122,17 @@ def reports(config: Mapping[str, Any], runtime: Runtime) -> Iterator[Report]:
             yield Report(infeasible=excess, violations=violations, profile=profile, device=device)
             return
         equal = (profile["time_ratio"], profile["validation"]) if config["equal"] == "time" else (1.0, 0.0)
+        if history and _spent(history, trial):
+            yield Report(
+                history=history, profile=profile, device=device, violations=violations, finished=True
+            )
+            return
         task = open_task(trial, runtime)
         # What goes on has its weights; those that it once started from may be gone.
         state = start(task) if content is None else start(task, task.model())
         if content is not None:
             checkpoint.restore(state, content)
             del content
-            if _spent(history, trial):
-                yield Report(
-                    history=history, profile=profile, device=device, violations=violations, finished=True
-                )
-                return
         for metrics in fit(task, state, *equal):
             history = [*history, {**metrics, "time": time.time()}]
             if config["test"] and _spent(history, trial):
@@ -145,7 +145,7 @@ def reports(config: Mapping[str, Any], runtime: Runtime) -> Iterator[Report]:
                     if runtime.rank == 0:  # before the checkpoint, which says that all of it is there
                         hits.save(folder, right.cpu().numpy())
             if runtime.rank == 0:
-                checkpoint.save(folder, trial, state, history, profile)
+                checkpoint.save(folder, trial, state, history, profile, finished=_spent(history, trial))
             yield Report(
                 history=history,
                 profile=profile,

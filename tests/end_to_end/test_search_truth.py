@@ -100,26 +100,28 @@ def unreadable_tests(place):
         (data / "val" / kind / "0.png").write_bytes(b"no picture")
     with pytest.raises(InputError):
         open_split("folder", "test", path=str(data), size=24, side=24)
-    (place / "folder.py").write_text(
-        "from search.config import *\n"
-        "def draw(trial):\n"
-        "    rate = trial.suggest_float('rate', 1e-4, 1e-2, log=True)\n"
-        "    data = ImageData(source='folder', size=24)\n"
-        "    return TrialConfig(data=data, model=Model(options={'width': 0.25}),\n"
-        "        training=ImageTraining(epochs=3, batch_size=16, learning_rate=rate))\n"
-    )
     return data
+
+
+def drawn(trial):
+    """A space that is given as a function."""
+    rate = trial.suggest_float("rate", 1e-4, 1e-2, log=True)
+    return TrialConfig(
+        data=ImageData(source="folder", size=24),
+        model=Model(options={"width": 0.25}),
+        training=ImageTraining(epochs=3, batch_size=16, learning_rate=rate),
+    )
 
 
 def test_a_search_reads_no_test_split_and_its_study_is_everybodys(place, unreadable_tests, monkeypatch):
     """Optuna alone reads it, its plots and importances work on it, and optuna-dashboard serves it."""
     # Which trials are weak is up to the machine; that every third one is pruned is not.
     monkeypatch.setattr(Rungs, "enter", lambda self, number, *more: number % 3 != 2)
-    result = run_search(
-        Settings(space="folder.py:draw", data=str(unreadable_tests), trials=4, concurrent=1, name="plots")
-    )
-    assert (result.trials, result.errors) == (4, 0)
+    result = run_search(Settings(space=drawn, data=unreadable_tests, trials=4, concurrent=1, name="plots"))
+    assert Path("searches/plots/space.py").read_text().startswith("def drawn(trial):")
+    assert (result.n_trials, result.errors) == (4, 0)
     assert result.best is not None
+    check_runs()
     study = open_study(Path("searches/plots"), name="plots")
     pruned = [trial for trial in study.trials if trial.state is TrialState.PRUNED]
     assert len(pruned) == result.pruned > 0
@@ -150,6 +152,22 @@ def test_a_search_reads_no_test_split_and_its_study_is_everybodys(place, unreada
     finally:
         server.terminate()
         server.wait()
+
+
+def check_runs():
+    """What runs have in MLflow: no column twice, the data, and where they come from."""
+    client = mlflow.MlflowClient()
+    runs = client.search_runs([client.get_experiment_by_name("drawn").experiment_id])
+    assert len(runs) == 5
+    for run in runs:
+        assert not run.data.metrics.keys() & run.data.params.keys()
+        assert "epoch" not in run.data.metrics
+        inputs = run.inputs.dataset_inputs
+        assert {one.dataset.name for one in inputs} == {"data training", "data validation"}
+        assert {one.tags[0].value for one in inputs} == {"training", "validation"}
+        assert run.data.tags.keys() >= {"mlflow.source.name", "mlflow.source.type"}
+        if "mlflow.parentRunId" in run.data.tags:
+            assert run.data.metrics.keys() >= {"memory_mb", "latency_ms", "epoch_seconds"}
 
 
 @pytest.mark.long  # a search whose trials are pruned goes on, so that it has their slots back, above
@@ -219,7 +237,7 @@ def test_the_sampler_learns_a_limit(place):
     result = run_search(
         Settings(space="small.py:draw", trials=40, subset=0.2, name="limited", max_memory=str(limit))
     )
-    assert (result.trials, result.errors) == (40, 0)
+    assert (result.n_trials, result.errors) == (40, 0)
     study = open_study(Path("searches/limited"), name="limited")
     late = [trial for trial in study.trials if any(v > 0 for v in trial.constraints.values())]
     assert sum(trial.number >= 20 for trial in late) <= 2
@@ -355,7 +373,7 @@ def test_several_objectives_give_a_front(place):
     result = run_search(
         Settings(space="small.py:draw", trials=12, subset=0.2, objective="accuracy,params", name="front")
     )
-    assert (result.trials, result.errors) == (12, 0)
+    assert (result.n_trials, result.errors) == (12, 0)
     study = open_study(Path("searches/front"), name="front")
     assert [trial.number for trial in result.front] == sorted(t.number for t in study.best_trials)
     for trial in result.front:
@@ -366,7 +384,7 @@ def test_several_objectives_give_a_front(place):
 def test_a_time_limit_ends_the_search(place):
     result = run_search(Settings(space="small.py:draw", budget="20s", subset=0.2, name="brief"))
     assert not result.stopped
-    assert result.trials == result.completed + result.pruned
+    assert result.n_trials == result.completed + result.pruned
     assert result.errors == 0
 
 
@@ -381,10 +399,10 @@ def test_a_search_that_is_running_cannot_be_resumed(place):
 def test_an_old_search_is_known_to_a_new_one(place):
     run_search(Settings(space="small.py:draw", trials=6, subset=0.2, name="old"))
     result = run_search(Settings(space="small.py:draw", trials=3, subset=0.2, name="new", warm_start="old"))
-    assert result.trials == 3, "what is known already does not count"
+    assert result.n_trials == 3, "what is known already does not count"
     study = open_study(Path("searches/new"), name="new")
     assert len(study.trials) == 9
     other = run_search(Settings(space="small.py:draw", trials=3, subset=0.25, name="other", warm_start="old"))
-    assert other.trials == 3
+    assert other.n_trials == 3
     study = open_study(Path("searches/other"), name="other")
     assert len(study.trials) == 3, "scores on other data are no knowledge; the best are tried first"

@@ -230,12 +230,24 @@ BAD: list[tuple[tuple[str, ...], list[str]]] = [
 ]  # fmt: skip
 
 
-@pytest.mark.usefixtures("store")
+NEED_RUNS = {"--run", "--register", "1e30"}  # what asks MLflow before the mistake shows
+
+
 @pytest.mark.parametrize(("arguments", "fragments"), BAD, ids=[" ".join(arguments) for arguments, _ in BAD])
 def test_a_mistake_is_told_once_and_leaves_nothing(
-    arguments: tuple[str, ...], fragments: list[str], place: Path, cli: Cli
+    arguments: tuple[str, ...],
+    fragments: list[str],
+    place: Path,
+    cli: Cli,
+    request: pytest.FixtureRequest,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
+    if needs := NEED_RUNS.intersection(arguments):
+        request.getfixturevalue("store")
+    else:
+        monkeypatch.setenv("MLFLOW_TRACKING_URI", "sqlite:///mlflow.db")
     code, out, err = cli(*arguments)
+    assert needs or not (place / "mlflow.db").exists()
     # Decoding the data once is told too, by whichever test is the first to need it.
     told = [line for line in err.splitlines() if not line.startswith("decoded ")]
     assert code == 2
@@ -246,6 +258,21 @@ def test_a_mistake_is_told_once_and_leaves_nothing(
     assert "Traceback" not in out + err
     assert not list(place.glob("searches/*"))
     assert not (place / "out").exists()
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [("--run", "abc"), ("--run", "abc", "--register", "a"), ("--best", "--register", "a")],
+    ids=" ".join,
+)
+def test_what_reads_runs_makes_no_database(
+    arguments: tuple[str, ...], place: Path, monkeypatch: pytest.MonkeyPatch, cli: Cli
+) -> None:
+    monkeypatch.setenv("MLFLOW_TRACKING_URI", "sqlite:///mlflow.db")
+    before = sorted(place.rglob("*"))
+    code, _, err = cli("export", "--out", "out", *arguments)
+    assert (code, sorted(place.rglob("*"))) == (2, before)
+    assert "MLflow at sqlite:///mlflow.db has no runs" in err
 
 
 @pytest.mark.parametrize(
@@ -325,7 +352,7 @@ ON_TWO_IN_B = {**NOWHERE, "label": ("zone=b",), "concurrent": 2}
     ("more", "called"),
     [
         (("auto", "--name", "older"), ("resume", "older", None, NOWHERE)),
-        (("auto", "--name", "older", "--trials", "9"), ("resume", "older", "9", NOWHERE)),
+        (("auto", "--name", "older", "--trials", "9"), ("resume", "older", 9, NOWHERE)),
         (("auto", "--name", "older", *ELSEWHERE), ("resume", "older", None, ON_TWO_IN_B)),
         (("auto", "--name", "new"), ("run", "new")),
         (("older",), ("resume", "older", None, {})),
@@ -346,7 +373,7 @@ def test_a_repeated_job_begins_or_goes_on(
         calls.append(call)
         raise InputError("that is far enough")
 
-    def resume(name: str, *, trials: str | None, scheduling: dict[str, Any], **more: Any) -> None:
+    def resume(name: str, *, trials: str | int | None, scheduling: dict[str, Any], **more: Any) -> None:
         stop("resume", name, trials, scheduling)
 
     monkeypatch.setattr(search, "run_search", lambda settings: stop("run", settings.name))
@@ -364,3 +391,4 @@ def test_what_only_ray_can_tell(automl: Script, tmp_path: Path) -> None:
     )
     assert "Traceback" not in done.stderr
     assert not list(tmp_path.glob("searches/*"))
+    assert not (tmp_path / "mlflow.db").exists()

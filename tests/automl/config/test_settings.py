@@ -1,6 +1,7 @@
 """What a person may say about a search, and what is said back."""
 
 import json
+from pathlib import Path
 from typing import Any
 
 import optuna
@@ -44,14 +45,38 @@ BAD: list[tuple[dict[str, Any], str]] = [
     ({"concurrent": 0}, "--concurrent must be 1 or more; got 0"),
     ({"precision": "fp8"}, "unknown precision 'fp8'"),
     ({"compile": "jit"}, "unknown way to compile 'jit'"),
+    ({"trials": "8"}, "--trials must be a whole number; got '8'"),
+    ({"trials": True}, "--trials must be a whole number; got True"),
+    ({"keep": 2.5}, "--keep must be a whole number; got 2.5"),
+    ({"subset": "half"}, "--subset must be a number; got 'half'"),
+    ({"flip": "yes"}, "--flip must be true or false; got 'yes'"),
+    ({"budget": 3600}, "--budget must be text; got 3600"),
+    ({"label": [3]}, "--label must be a list of text; got (3,)"),
+    ({"space": 3}, "--space must be a name of `automl spaces`"),
+    ({"space": ""}, "from Python may be a function; got ''"),
+    ({"lr": -1}, "unknown setting 'lr'; choose from augment, "),
+    ({"trails": 8}, "Did you mean 'trials'?"),
 ]
 
 
 @pytest.mark.parametrize(("values", "message"), BAD, ids=[str(values) for values, _ in BAD])
 def test_what_cannot_work_is_told(values: dict[str, Any], message: str) -> None:
     with pytest.raises(InputError) as error:
-        Settings(space="digits", **values)
+        Settings(**{"space": "digits", **values})
     assert message in str(error.value)
+
+
+def test_settings_have_names() -> None:
+    with pytest.raises(InputError, match=r"as in Settings\(space='digits'\); got 'woof' without one"):
+        Settings("woof")  # type: ignore[misc]
+
+
+def test_what_python_has_better_types_for(tmp_path: Path) -> None:
+    settings = Settings(
+        space="folder", data=tmp_path, storage=tmp_path / "kept", max_params=5e6, max_memory=2**31, subset=1
+    )
+    assert (settings.data, settings.storage) == (str(tmp_path), f"{tmp_path}/kept")
+    assert settings.limits == Limits(params=5e6, memory=2.0**31)
 
 
 @pytest.mark.parametrize(

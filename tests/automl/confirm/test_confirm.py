@@ -112,7 +112,7 @@ def test_answers_to_each_image_stay_and_widen_the_interval(search, at_work):
     low, high = result.value["interval_inputs"]
     assert low < result.value["interval"][0] < result.value["interval"][1] < high
     assert len(list(result.folder.glob("trials/*/hits.npz"))) == 8 * 4 + 1
-    assert len(list(result.folder.glob("trials/*/checkpoint.pt"))) == 4 + 1
+    assert len(list(result.folder.glob("trials/*/checkpoint.pt"))) == 2
     assert run_confirm("mine").value == result.value, "they are read again"
 
 
@@ -192,16 +192,23 @@ def test_another_confirmation_has_other_seeds(search, at_work):
     assert [folder.name for folder in confirmations(search)] == ["confirm", "confirm-2"]
 
 
-def test_only_the_best_of_each_arm_keeps_its_checkpoint(search, at_work):
-    at_work(FakeWorkers(gain, valid=lambda arm, seed: seed / 100 if seed != 8 else 0))
-    result = run_confirm("mine", top=1, seeds=8)
-    study = open_study(result.folder, name="mine-confirm")
+@pytest.mark.parametrize("over", [False, True])
+def test_the_best_of_each_arm_keeps_its_checkpoint_until_it_is_over(search, at_work, over):
+    """After that what one may export: of the leading finalist, and of the baseline."""
+    most = 10**9 if over else 4 * 8
+    at_work(FakeWorkers(gain, valid=lambda arm, seed: seed / 100 if seed != 8 else 0, most=most))
+    try:
+        arms = {LEAD, run_confirm("mine", top=1, seeds=8).value["arms"][0]["name"]}
+    except Stopped:
+        arms = {arm["name"] for arm in json.loads((search / "confirm/verdict.json").read_text())["arms"]}
+        assert len(arms) == 4
+    place = search / "confirm"
     with_checkpoint = {
         (trial.user_attrs["arm"], trial.user_attrs["config"]["seed"])
-        for trial in own_trials(study)
-        if (result.folder / "trials" / f"{trial.number:04d}" / "checkpoint.pt").exists()
+        for trial in own_trials(open_study(place, name="mine-confirm"))
+        if (place / "trials" / f"{trial.number:04d}" / "checkpoint.pt").exists()
     }
-    assert with_checkpoint == {(CANDIDATE, 0), *((arm["name"], 7) for arm in result.value["arms"])}
+    assert with_checkpoint == {*((arm, 7) for arm in arms), *([] if over else [(CANDIDATE, 0)])}
 
 
 def test_mlflow_learns_of_the_winner_and_so_does_another_one(tracked, at_work, store, monkeypatch, tmp_path):

@@ -2,28 +2,37 @@ import json
 import os
 import re
 import shutil
+import signal
+import socket
 import subprocess
 import sys
 import textwrap
+import time
 from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
+import mlflow
 import numpy as np
 import onnxruntime
 import pytest
+import requests
 import torch
 from automl_cases import CPU, EVERY_ATTENTION, HERE, opened, tiny
 from confirm_cases import FOUND, fake_search
 from mlflow import MlflowClient
+from PIL import Image
 from safetensors.torch import load_file
 from services import ObjectStore
+from sklearn.datasets import load_digits
 
 from attention import InputError
 from automl.export import parity
 from automl.export import run as export
 from automl.export.chosen import Chosen
 from automl.export.onnx_session import open_onnx
+from automl.export.predict import run_predict
 from automl.export.run import ExportResult, run_export
 from automl.storage.folder import read_metadata
 from automl.storage.storage import Storage
@@ -346,7 +355,7 @@ def test_the_best_of_a_search(search: Path, tmp_path: Path, cli: Callable[..., t
 
 
 @pytest.mark.usefixtures("fast")
-@pytest.mark.parametrize("mlflow", ["does not answer", "has no run of it"])
+@pytest.mark.parametrize("mlflow", ["does not answer", "has no run of it", "has no runs"])
 def test_without_mlflow(
     mlflow: str,
     search: Path,
@@ -356,6 +365,8 @@ def test_without_mlflow(
 ) -> None:
     if mlflow == "does not answer":
         monkeypatch.setenv("MLFLOW_TRACKING_URI", "http://127.0.0.1:9")
+    if mlflow == "has no runs":
+        monkeypatch.setenv("MLFLOW_TRACKING_URI", "sqlite:///elsewhere.db")
     code, out, err = cli("export", "--best", "--search", "mine", "--out", str(tmp_path / "out"))
     assert code == 0
     assert re.match(rf"warning: the model card names no run of '001 .*{mlflow}.* automl sync mine", err)
@@ -364,6 +375,7 @@ def test_without_mlflow(
     assert code == 2
     assert mlflow in err
     assert not (tmp_path / "registered").exists()
+    assert not Path("elsewhere.db").exists()
 
 
 @pytest.mark.usefixtures("store", "fast")
@@ -464,7 +476,7 @@ def test_who_may_read_the_folder_may_read_all_of_it(exported: ExportResult) -> N
     assert any(path.is_dir() for path in exported.folder.iterdir())
 
 
-@pytest.mark.parametrize("file", ["model.onnx", "mlflow-model/model.onnx"])
+@pytest.mark.parametrize("file", ["model.onnx", "mlflow-model/artifacts/model.onnx"])
 def test_the_batch_has_a_name_in_the_graph(file: str, exported: ExportResult) -> None:
     assert isinstance(exported.folder, Path)
     session = onnxruntime.InferenceSession(str(exported.folder / file))
@@ -487,3 +499,91 @@ def test_command_line(trained: TrainResult, tmp_path: Path, cli: Callable[..., t
     assert (code, err) == (0, "")
     assert f"exported  {tmp_path / 'out'} from MLflow run {trained.run_id}" in out
     assert "chosen    the run that was named; not confirmed" in out
+
+
+REFUSED: list[tuple[Any, str]] = [
+    (
+        {"images": np.full((1, 24, 24, 3), 0.5)},
+        r"uint8 between 0 and 255; got floats between 0 and 1\. M",
+    ),
+    ({"images": np.full((1, 24, 24, 3), 127.5)}, r"whole numbers of uint8; got floats such as 127\.5"),
+    ({"images": np.full((1, 24, 24, 3), 300)}, "must lie between 0 and 255; got 300 to 300"),
+    (
+        {"images": np.zeros((24, 24, 3))},
+        r"shape \(N, 24, 24, 3\), .* got the shape \(24, 24, 3\)",
+    ),
+    ({"images": np.zeros((0, 24, 24, 3), np.uint8)}, "must hold one input or more"),
+    ({"images": [[1, 2], [3]]}, "must be one array; got lists of different lengths"),
+    ({"image": np.zeros((1, 24, 24, 3))}, "the inputs are images, each a list by its name; got image"),
+    ({"images": np.full((1, 24, 24, 3), "a")}, "must hold numbers of uint8"),
+]
+
+
+@pytest.fixture(scope="module")
+def mlflow_model(exported: ExportResult) -> Any:
+    return mlflow.pyfunc.load_model(str(exported.folder / "mlflow-model"))
+
+
+@pytest.mark.parametrize(("given", "message"), REFUSED, ids=[message[:20] for _, message in REFUSED])
+def test_the_mlflow_model_refuses_in_words(given: Any, message: str, mlflow_model: Any) -> None:
+    with pytest.raises(mlflow.MlflowException, match=message):
+        mlflow_model.predict(given)
+
+
+def test_the_mlflow_model_answers_labels(mlflow_model: Any, expected: tuple[np.ndarray, np.ndarray]) -> None:
+    inputs, probabilities = expected[0][:5], expected[1][:5]
+    for given in (inputs, inputs.tolist(), {"images": inputs.astype(float)}):
+        answer = mlflow_model.predict(given)
+        assert list(answer["label"]) == [str(i) for i in probabilities.argmax(1)]
+        np.testing.assert_allclose(answer["probability"], probabilities.max(1), atol=1e-4)
+        assert list(answer["labels"]) == [str(digit) for digit in range(10)]
+
+
+@pytest.mark.long  # MLflow's server takes long to start
+def test_the_client_of_the_model_card(exported: ExportResult, tmp_path: Path) -> None:
+    """Exactly as it stands there, but for the port."""
+    page = (exported.folder / "MODEL_CARD.md").read_text()
+    command, code = re.search(r"Served by `(.*?)`.*?```python\n(.*?)```", page, re.S).groups()  # type: ignore[union-attr]
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = free.getsockname()[1]
+    pixels = (load_digits().images[7] * (255 / 16)).round().astype(np.uint8)
+    Image.fromarray(pixels).resize((24, 24)).save(tmp_path / "photo.jpg", quality=95)
+    program = [sys.executable, "-m", *command.split(), "--port", str(port)]
+    with (tmp_path / "log").open("w") as log:
+        server = subprocess.Popen(
+            program,
+            cwd=exported.folder,
+            env={**os.environ, "PATH": f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"},
+            stdout=log,
+            stderr=log,
+            start_new_session=True,
+        )
+    try:
+        answers(f"http://127.0.0.1:{port}/ping", server, tmp_path / "log")
+        said = subprocess.run(
+            [sys.executable, "-c", code.replace(":5000/", f":{port}/")],
+            cwd=tmp_path, capture_output=True, text=True, check=True,
+        ).stdout  # fmt: skip
+        (found,) = run_predict(exported.folder, [tmp_path / "photo.jpg"]).predictions
+        assert said.startswith(f"['{found.values['label']}'] [0.")
+        floats = np.full((1, 24, 24, 3), 0.5).tolist()
+        refused = requests.post(
+            f"http://127.0.0.1:{port}/invocations", json={"inputs": {"images": floats}}, timeout=60
+        )
+        assert refused.status_code == 400
+        assert "images must be uint8 between 0 and 255; got floats between 0 and 1" in refused.text
+    finally:
+        os.killpg(server.pid, signal.SIGKILL)
+        server.wait()
+
+
+def answers(url: str, server: subprocess.Popen[bytes], log: Path) -> None:
+    until = time.monotonic() + 120
+    while time.monotonic() < until:
+        assert server.poll() is None, log.read_text()
+        with suppress(requests.ConnectionError):
+            if requests.get(url, timeout=5).ok:
+                return
+        time.sleep(0.3)
+    raise AssertionError(log.read_text())

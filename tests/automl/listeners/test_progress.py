@@ -1,14 +1,17 @@
 """What a person sees of a search as it goes."""
 
 import re
+import sys
 import time
 from collections.abc import Iterable
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
 import automl.listeners.progress
 from attention import Spec
+from automl.listeners.notebook import notebook_output
 from automl.listeners.progress import Progress, search_summary
 from search.config import Model, TrialConfig
 from search.halving import Rungs
@@ -191,3 +194,27 @@ def test_a_terminal_shows_every_trial(
     assert "2.5/9" in said
     assert "~1.25" in said, "it was not measured precisely"
     assert "2/2 trials" in said
+
+
+def test_a_notebook_has_one_output(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    shown: list[tuple[str, str]] = []
+    output = SimpleNamespace(show=lambda html, text: shown.append((html, text)))
+    monkeypatch.setattr(automl.listeners.progress, "notebook_output", lambda: output)
+    with make(5) as progress:
+        progress.drawn = time.monotonic() + 60  # of many reports at once one is shown
+        tell(progress, 0, State.COMPLETE, 0.9)
+        assert not shown
+        tell(progress, 1, State.ERROR, None, "ValueError: <b>")
+    assert lines(capsys) == []
+    html, text = shown[-1]
+    assert text.startswith("2/5 trials, 1 error, best 0.9000 (000 xresnet18 plain)")
+    assert re.search(r">so far</th><td [^>]*>best 0\.9000 .*>time left<.*ValueError: &lt;b&gt;", html)
+
+
+def test_only_a_kernel_is_a_notebook(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert notebook_output() is None
+    for shell, there in ((None, False), (object(), False), (SimpleNamespace(kernel=1), True)):
+        monkeypatch.setitem(sys.modules, "IPython", SimpleNamespace(get_ipython=lambda shell=shell: shell))
+        assert (notebook_output() is not None) == there

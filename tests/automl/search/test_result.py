@@ -1,5 +1,6 @@
 """What a search says of itself at its end."""
 
+import json
 from types import SimpleNamespace
 from typing import Any
 
@@ -10,9 +11,11 @@ from automl.config.settings import Settings
 from automl.confirm.chance import guessing
 from automl.search.result import SearchResult, make_result
 from automl.search.run import make_plan
+from automl.tracking.run_spec import flat
 from search.config import TrialConfig
 from search.metric import ACCURACY
 from search.record import Role, State, TrialRecord
+from search.serialise import to_json
 from search.trial_scheduler import Plan
 
 
@@ -25,7 +28,17 @@ def result(values: list[float], guess: float | None, state: State = State.COMPLE
         for i, value in enumerate(values)
     }
     scheduler: Any = SimpleNamespace(plan=plan, records=records)
-    return make_result("folder", "mine", scheduler, runs={}, begun=0, untracked=0, page="", devices=1)  # type: ignore[arg-type]
+    return make_result(
+        "folder",
+        "mine",
+        scheduler,
+        settings=Settings(space="digits"),
+        runs={0: "abc"},
+        begun=0,
+        untracked=0,
+        page="",
+        devices=1,
+    )  # type: ignore[arg-type]
 
 
 def test_a_search_of_guesses_warns() -> None:
@@ -57,3 +70,35 @@ def test_the_plan_knows_what_a_guess_may_come_to() -> None:
     assert 0.1 < chance < plan.guessing < 0.5
     line = Regression()
     assert make_plan(Settings(space="digits"), line.config, line).guessing is None
+
+
+def test_a_result_shows_itself_in_a_few_lines() -> None:
+    found = result([0.8, 0.9], None)
+    assert repr(found).splitlines() == [
+        "search    mine",
+        "space     digits",
+        "trials    2: 2 completed",
+        "best      accuracy 0.9000, trial 1: no attention",
+        "baseline  accuracy 0.9000, trial 1: no attention",
+        "folder    folder",
+        "next      run_confirm('mine')",
+    ]
+    html = found._repr_html_()
+    assert html.count("<tr>") == 7
+    assert ">run_confirm(&#x27;mine&#x27;)<" in html
+    assert "none has completed" in repr(result([0.8], None, State.PRUNED))
+
+
+def test_its_trials_are_a_table() -> None:
+    found = result([0.8, 0.9], None)
+    table = found.trials
+    assert list(table.number) == [0, 1]
+    assert list(table.accuracy) == [0.8, 0.9]
+    assert table.loc[0, ["state", "role", "placement", "epochs_done", "seconds", "run_id"]].to_dict() == {
+        "state": "complete", "role": "baseline", "placement": "plain", "epochs_done": 1, "seconds": 1.0,
+        "run_id": "abc",
+    }  # fmt: skip
+    assert set(flat(TrialConfig())) < set(table.columns)
+    assert to_json(found)["trials"] == 2
+    assert json.dumps(to_json(found))
+    assert result([0.8], None, State.INFEASIBLE).trials.accuracy[0] == 0.8

@@ -6,10 +6,13 @@ import re
 import subprocess
 import sys
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import optuna
 import pytest
+from optuna.trial import FixedTrial
 
 from attention import InputError
 from automl.config.settings import Settings
@@ -25,8 +28,10 @@ from automl.storage.folder import (
     write_metadata,
 )
 from automl.storage.storage import Storage
+from search.config import ImageTraining, TrialConfig
 from search.metric import ACCURACY
 from search.record import TRIALS_FOLDER
+from search.spaces import fingerprint, source_of
 from search.trial_scheduler import Plan
 
 PLAN = Plan(trials=3, budget=2.0, metric=ACCURACY, objectives=["accuracy", "macs"])
@@ -226,3 +231,40 @@ def test_a_writer_that_dies_leaves_the_old_file(tmp_path: Path, monkeypatch: pyt
     with pytest.raises(OSError, match="No space left"):
         write_metadata(folder, metadata)
     assert read_metadata(folder, str(tmp_path)) == metadata
+
+
+def test_a_space_that_is_a_function(tmp_path: Path) -> None:
+    def mine(trial: optuna.Trial) -> TrialConfig:
+        return TrialConfig(training=ImageTraining(epochs=trial.suggest_int("epochs", 1, 9)))
+
+    settings = Settings(space=mine, name="first", storage=str(tmp_path))
+    assert settings.title == "test_a_space_that_is_a_function.mine"
+    with new_folder(settings, PLAN, fingerprint=fingerprint(settings.load_space()), data="d") as (
+        folder,
+        one,
+    ):
+        assert one.load_space()(FixedTrial({"epochs": 7})).training.epochs == 7
+    found = read_metadata(folder, str(tmp_path))
+    assert found.settings == replace(one.settings, space=settings.space_name)
+    with pytest.raises(InputError, match=rf"function \S+mine of a notebook .* is in {folder}/space.py"):
+        found.load_space()
+    assert found.load_space(mine).draw is mine
+    with pytest.raises(InputError, match=r"space 'digits' has changed since .*, or is another one"):
+        found.load_space("digits")
+
+
+def test_a_function_of_a_notebook_is_at_hand_in_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def mine(trial: optuna.Trial) -> TrialConfig:
+        return TrialConfig(training=ImageTraining(epochs=trial.suggest_int("epochs", 1, 9)))
+
+    mine.__module__, mine.__qualname__ = "__main__", "mine"
+    mine.baseline = {"epochs": 3}  # type: ignore[attr-defined]
+    settings = Settings(space=mine, storage=str(tmp_path))
+    with new_folder(settings, PLAN, fingerprint=fingerprint(settings.load_space()), data="d") as (folder, _):
+        found = read_metadata(folder, str(tmp_path))
+    assert (found.settings.space_name, found.settings.title) == ("__main__:mine", "mine")
+    monkeypatch.setattr(sys.modules["__main__"], "mine", mine, raising=False)
+    assert found.load_space().baseline == {"epochs": 3}
+    source = source_of(found.load_space())
+    assert source.startswith("def mine(trial: optuna.Trial)")
+    assert source.endswith("\nmine.baseline = {'epochs': 3}\n")

@@ -1,6 +1,7 @@
 import json
 import threading
 from collections.abc import Callable
+from dataclasses import fields
 from pathlib import Path
 from typing import Any
 
@@ -13,14 +14,16 @@ from optuna.study import StudyDirection
 from attention import InputError, Spec
 from automl.cli.sync import run_sync
 from automl.config.settings import Settings
+from automl.costs.profile import CostProfile
 from automl.storage.folder import new_folder
 from automl.storage.storage import Storage
 from automl.tracking import tracker as tracking
-from automl.tracking.run_spec import RunSpec, search_run_spec
+from automl.tracking.names import EPOCH, PROFILE, named
+from automl.tracking.run_spec import RunSpec, flat, search_run_spec
 from automl.tracking.runs import find_run, find_trial_run
-from automl.tracking.tags import BEST, CHECKPOINT, SEARCH, TRIAL
+from automl.tracking.tags import BEST, CHECKPOINT, COMMIT, NOTE, SEARCH, TRIAL
 from automl.tracking.tracker import Tracker
-from automl.tracking.writer import _ENDS, MlflowWriter, flat, run_name
+from automl.tracking.writer import _ENDS, MlflowWriter, run_name
 from search.config import Model, TrialConfig
 from search.metric import ACCURACY
 from search.record import CHECKPOINT_FILE, Report, State, TrialRecord
@@ -125,7 +128,7 @@ def test_a_search_is_a_run_with_a_run_for_each_trial(store: MlflowClient) -> Non
 
 
 def test_what_a_trials_run_holds(store: MlflowClient, tmp_path: Path) -> None:
-    tracker = make()
+    tracker = make(data="d1", source={COMMIT: "abc"})
     record = trial(1, placement=PLACEMENT)
     record.profile = {"params": 4.0, "time_ratio": 1.25}
     live(tracker, record, State.COMPLETE, [0.5, 0.75, 0.625])
@@ -136,6 +139,11 @@ def test_what_a_trials_run_holds(store: MlflowClient, tmp_path: Path) -> None:
     assert times == [int(1e12) + 1000 * i for i in (1, 2, 3)], "of the training, not of the writing"
     assert steps(store, run.info.run_id, "time_ratio") == [(0, 1.25)]
     assert run.data.metrics.keys() == {"epochs_done", "accuracy", "loss", "params", "time_ratio"}
+    assert {(one.dataset.name, one.dataset.digest, one.dataset.source, one.tags[0].value)
+            for one in run.inputs.dataset_inputs} == {
+        (f"digits {split}", "d1", '{"source": "digits"}', split) for split in ("training", "validation")
+    }  # fmt: skip
+    assert run.data.tags[COMMIT] == "abc"
     assert run.data.params.keys() == flat(record.config).keys()
     assert (
         run.data.params.items()
@@ -432,10 +440,36 @@ def test_what_cannot_be_found(find: Find, message: str, store: MlflowClient) -> 
 
 
 def test_the_page_of_the_runs_and_what_it_says_of_the_search(store: MlflowClient) -> None:
-    tracker = make(note="`automl search --space digits`")
+    tracker = make(note="Made by `automl search`.", data="d")
+
+    def said() -> str:
+        return store.get_run(tracker.writer.parent).data.tags[NOTE]
+
     experiment = store.get_experiment_by_name("space").experiment_id
     assert tracker.writer.page() == f"http://127.0.0.1:5000/#/experiments/{experiment}/runs"
-    parent = store.get_run(tracker.writer.parent)
-    assert parent.data.tags["mlflow.note.content"] == "`automl search --space digits`"
+    assert said() == "Made by `automl search`."
+    best = trial(0, placement=PLACEMENT)
+    live(tracker, best, State.COMPLETE, [0.75])
+    for _ in range(2):  # as when it is resumed
+        assert tracker.finish(best=best, metric="accuracy", counts={}) == 0
+        assert said() == (
+            "Best trial 0: accuracy **0.7500** on the validation split, ssa@stage1.block2.branch + "
+            "sagan@stage2.block1. Not confirmed on fresh seeds.\n\nMade by `automl search`."
+        )
     tracker.writer.conclude("", {"verdict": "better", "sentence": "it is better"}, None)
-    assert store.get_run(tracker.writer.parent).data.tags["mlflow.note.content"] == "**it is better**"
+    tracker.finish(best=best, metric="accuracy", counts={})
+    assert said() == "**it is better**\n\nMade by `automl search`."
+    assert len(store.get_run(tracker.writer.parent).inputs.dataset_inputs) == 2
+
+
+def test_every_cost_has_a_unit() -> None:
+    """But counts and ratios, which have none; nothing of a trial is called `epoch`, or as a parameter is."""
+    profile = {field.name: 1.0 for field in fields(CostProfile)}
+    found = {**named(profile, PROFILE), **named(dict.fromkeys((*EPOCH, "accuracy"), 1.0), EPOCH)}
+    counts = {"params", "macs", "epochs_done", "baseline_epochs"}
+    ratios = {"accuracy", "lr", "validation_share_of_epoch", *(key for key in found if "time_ratio" in key)}
+    units = ("_ms", "_mb", "_seconds")
+    assert all(name.endswith(units) for name in found.keys() - counts - ratios), found
+    assert named({"memory": 3e6}, PROFILE) == {"memory_mb": 3.0}
+    assert len(found) == len(profile) + len(EPOCH) + 1
+    assert not found.keys() & flat(TrialConfig()).keys()

@@ -50,6 +50,19 @@ def test_round_trip(saved: Path, state: TrainingState) -> None:
     assert all(torch.equal(ours[i][key], theirs[i][key]) for i in ours for key in ours[i])
 
 
+def test_one_of_a_training_that_has_ended_is_of_the_weights_alone(tmp_path: Path) -> None:
+    task = Regression(epochs=1, average=0.5)
+    state = start(task)
+    list(fit(task, state))
+    for finished in (False, True):
+        checkpoint.save(Storage(tmp_path), task.config, state, HISTORY, PROFILE, finished=finished)
+        content = checkpoint.read(Storage(tmp_path), CPU)
+        for name, value in checkpoint.trained(content).items():
+            assert torch.equal(value, state.scored.state_dict()[name])
+        assert all(content[key] for key in ("average", "optimizer", "generators")) != finished
+        assert any(content[key] for key in ("average", "optimizer", "generators")) != finished
+
+
 def test_a_later_one_replaces_an_earlier_one(saved: Path, state: TrainingState) -> None:
     history = [*HISTORY, {"epoch": 2, "error": 0.125}]
     checkpoint.save(Storage(saved.parent), CONFIG, state, history)

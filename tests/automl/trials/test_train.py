@@ -5,14 +5,17 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from automl_cases import CPU, HERE, tiny
+import torch
+from automl_cases import CPU, HERE, timeless, tiny
 from mlflow import MlflowClient
 
 from attention import InputError, Spec
+from automl.cli.train_command import DEFAULTS, OTHERS
 from automl.storage.storage import Storage
 from automl.training import checkpoint
 from automl.trials.train import default_site, place, run_train
 from search.config import ImageData, Model, TrialConfig
+from search.spaces import SPACES, random_draws
 
 Cli = Callable[..., tuple[int, str, str]]
 
@@ -68,6 +71,40 @@ def test_a_person_who_stops_a_training_keeps_what_there_is(store: MlflowClient) 
     assert run.info.status == "FAILED"
     file = Path(run.data.tags["automl.checkpoint"]) / checkpoint.CHECKPOINT_FILE
     assert checkpoint.read(Storage(file.parent), CPU)["epoch"] == 1
+
+
+def test_a_training_is_resumed_after_its_last_epoch(store: MlflowClient, cli: Cli) -> None:
+    """It ends as one that was never stopped, in the same run."""
+
+    def stop(task: object, metrics: object) -> None:
+        raise KeyboardInterrupt
+
+    config = tiny(training={"epochs": 2, "average": 0.5})
+    whole = run_train(config, runtime=HERE, name="whole")
+    with pytest.raises(KeyboardInterrupt):
+        run_train(config, runtime=HERE, name="mine", tell=stop)
+    code, out, _ = cli("train", "--resume", "mine", "--device", "cpu", "--log", "rest.csv")
+    assert (code, out.count("epoch ")) == (0, 1)
+    runs = store.search_runs([store.get_experiment_by_name("train").experiment_id])
+    run = next(run for run in runs if run.info.run_name == "plain mine")
+    assert len(runs) == 2
+    assert (run.info.status, run.data.tags["state"]) == ("FINISHED", "complete")
+    assert [m.step for m in store.get_metric_history(run.info.run_id, "accuracy")] == [1, 2]
+    assert run.data.tags.keys() >= {"mlflow.source.name"}
+    assert {one.dataset.name for one in run.inputs.dataset_inputs} == {"digits training", "digits validation"}
+    ours = checkpoint.read(Storage("searches/mine"), CPU)
+    theirs = checkpoint.read(Storage(whole.checkpoint.parent), CPU)
+    assert timeless(ours["history"]) == timeless(theirs["history"])
+    assert all(torch.equal(value, theirs["model"][name]) for name, value in ours["model"].items())
+    for arguments, message in {
+        ("--resume", "mine"): "'mine' has ended after 2 epochs",
+        ("--resume", "yours"): "there is no checkpoint",
+        ("--resume", "mine", "--epochs", "3"): "--epochs 3 cannot be combined with --resume",
+        (*TRAIN[1:], "--name", "mine"): "mine exists; give another --name, or resume it: --resume mine",
+    }.items():
+        code, _, err = cli("train", *arguments)
+        assert code == 2
+        assert message in err
 
 
 def test_trainings_of_one_second_do_not_meet(store: MlflowClient, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -154,3 +191,14 @@ def test_lr_find_writes_a_plot_and_trains_nothing(store: MlflowClient, tmp_path:
     assert re.match(r"suggested learning rate \S+; the plot is lr_find.png", out)
     assert (tmp_path / "lr_find.png").stat().st_size > 1000
     assert store.get_experiment_by_name("train") is None
+
+
+@pytest.mark.parametrize("dataset", ["digits", "woof"])
+def test_defaults_fit_the_dataset(dataset: str) -> None:
+    """As the baseline of the search space of that name."""
+    space = SPACES[dataset]
+    _, config = next(random_draws(space, 1, given=space.baseline))
+    assert config is not None
+    found = (config.data.size, dict(config.model.options), config.training.epochs)
+    assert found == DEFAULTS.get(dataset, OTHERS)
+    assert config.model.backbone == "xresnet18"

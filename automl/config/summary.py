@@ -1,0 +1,34 @@
+"""Results that show themselves in a few lines, as text and in a notebook."""
+
+from collections.abc import Iterable, Iterator
+from html import escape
+
+WIDTH = 9  # of the names in front of the lines, as in what the commands print
+
+
+class Summary:
+    """A result whose `repr` is a few lines, and a small table in a notebook."""
+
+    def lines(self) -> Iterator[tuple[str, str]]:
+        """What is shown: a name and its text each."""
+        raise NotImplementedError
+
+    def __repr__(self) -> str:
+        return "\n".join(f"{name:{WIDTH}} {text}" for name, text in self.lines())
+
+    def _repr_html_(self) -> str:
+        return html(self.lines())
+
+
+def html(lines: Iterable[tuple[str, str]]) -> str:
+    """Names and texts as a table for a notebook."""
+    left = 'style="text-align:left"'
+    rows = (f"<tr><th {left}>{escape(name)}</th><td {left}>{escape(text)}</td></tr>" for name, text in lines)
+    return f"<table>{''.join(rows)}</table>"
+
+
+def call(function: str, *arguments: object, **options: object) -> str:
+    """A call in Python as the next step, such as `run_confirm('digits-1')`."""
+    given = [repr(argument) for argument in arguments]
+    given += [f"{key}={value!r}" for key, value in options.items() if value is not None]
+    return f"{function}({', '.join(given)})"

@@ -1,0 +1,27 @@
+"""One output of a notebook's cell, which is replaced as a search goes on."""
+
+import sys
+from typing import Any
+
+
+class NotebookOutput:
+    """What is shown below the cell that runs: HTML, with a text for where there is none."""
+
+    def __init__(self) -> None:
+        self.handle: Any = None
+
+    def show(self, html: str, text: str) -> None:
+        from IPython.display import display, update_display
+
+        content = {"text/html": html, "text/plain": text}
+        if self.handle is None:
+            self.handle = display(content, raw=True, display_id=True)
+        else:
+            update_display(content, raw=True, display_id=self.handle.display_id)
+
+
+def notebook_output() -> NotebookOutput | None:
+    """None outside of a notebook: in a terminal, a script, or IPython on a terminal."""
+    ipython = sys.modules.get("IPython")  # a notebook has imported it
+    shell = None if ipython is None else ipython.get_ipython()
+    return NotebookOutput() if hasattr(shell, "kernel") else None

@@ -1,0 +1,32 @@
+"""What a trial's numbers are called in MLflow: with their units, and as no parameter is called.
+
+A metric and a parameter of one name are one column twice in MLflow's table.
+"""
+
+from collections.abc import Mapping
+
+EPOCHS_DONE = "epochs_done"  # MLflow's steps are epochs
+
+# Of an epoch's record, and of a profile: the name there, the name in MLflow, and what one is worth there.
+EPOCH: Mapping[str, tuple[str, float]] = {
+    "epoch": (EPOCHS_DONE, 1),
+    "resource": ("baseline_epochs", 1),
+    "learning_rate": ("lr", 1),
+    "seconds": ("epoch_seconds", 1),
+    "processor_seconds": ("epoch_processor_seconds", 1),
+}
+PROFILE: Mapping[str, tuple[str, float]] = {
+    "memory": ("memory_mb", 1e-6),
+    "latency": ("latency_ms", 1),
+    "epoch": ("measured_epoch_seconds", 1),
+    "validation": ("validation_share_of_epoch", 1),
+}
+
+
+def named(values: Mapping[str, float], names: Mapping[str, tuple[str, float]]) -> dict[str, float]:
+    """`values` as MLflow has them; those that are not in `names` keep theirs."""
+    found = {}
+    for key, value in values.items():
+        name, worth = names.get(key, (key, 1))
+        found[name] = float(value) * worth
+    return found
