@@ -2,15 +2,21 @@
 
 import time
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
+from attention import InputError
 from automl.listeners.retention import front
 from search.record import State, TrialRecord
 from search.search_scheduler import SearchScheduler
 from search.trial_scheduler import Plan, leaders, ranked
+
+if TYPE_CHECKING:
+    from automl.report.figure import Figure
+    from automl.report.plot import Plot
+    from automl.report.read import Search
 
 LEADING = 5
 
@@ -65,6 +71,47 @@ class SearchResult:
     untracked: int
     page: str
     warnings: list[str]
+
+    def plot_history(self) -> "Figure":
+        """The score of each trial, and the best so far: the report's figure, which a notebook shows.
+
+        Raises InputError, as all `plot_` methods do, when there is nothing to draw yet.
+        """
+        from automl.report.history import history
+
+        return self._figure(history)
+
+    def plot_curves(self) -> "Figure":
+        """Learning curves with the rungs."""
+        from automl.report.curves import curves
+
+        return self._figure(curves)
+
+    def plot_importance(self) -> "Figure":
+        """Hyperparameter importance by PED-ANOVA and fANOVA."""
+        from automl.report.importance import importance, importances
+
+        return self._figure(lambda search: importance(search, importances(search)))
+
+    def plot_placements(self) -> "Figure":
+        """The mean effect of each attention type at each site."""
+        from automl.report.placement import placement
+
+        return self._figure(placement)
+
+    def plot_costs(self) -> "Figure":
+        """The metric over time, latency, parameters and MACs, with Pareto fronts."""
+        from automl.report.costs import costs
+
+        return self._figure(costs)
+
+    def _figure(self, make: "Callable[[Search], Plot]") -> "Figure":
+        from automl.report.read import read_folder
+
+        plot = make(read_folder(Path(self.folder)))
+        if plot.figure is None:
+            raise InputError(f"{plot.title} of search {self.search!r} cannot be drawn: {plot.says}")
+        return plot.figure
 
 
 def make_result(

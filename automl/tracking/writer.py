@@ -11,8 +11,7 @@ from typing import Any
 from mlflow.entities import Metric, Param, RunTag
 from mlflow.utils.time import get_current_time_millis
 
-from automl.storage.addresses import public
-from automl.tracking.client import artifact_location, open_client
+from automl.tracking.client import artifact_location, open_client, pages
 from automl.tracking.run_spec import RunSpec
 from automl.tracking.tags import BEST, CHECKPOINT, CONFIRMED, IDENTITY, NOTE, TRIAL, VERDICT
 from search.config import TrialConfig
@@ -20,7 +19,6 @@ from search.record import CHECKPOINT_FILE, State, TrialRecord, where
 
 NONE: Mapping[str, str] = {}
 EPOCHS_DONE = "epochs_done"  # what "epoch" of a report is called: MLflow's steps are epochs
-LOCAL = "http://127.0.0.1:5000"  # where `mlflow ui` listens
 EPOCHS = 50  # that are written at once; MLflow takes no more than 1000 numbers
 
 _ENDS = {
@@ -116,9 +114,7 @@ class MlflowWriter:
 
     def page(self) -> str:
         """The address of the table of runs: of the server, or of `mlflow ui` on this machine."""
-        uri = public(self.client.tracking_uri)
-        server = uri.rstrip("/") if uri.startswith(("http://", "https://")) else LOCAL
-        return f"{server}/#/experiments/{self.experiment}/runs"
+        return f"{pages(self.client)}/#/experiments/{self.experiment}/runs"
 
     def look(self) -> None:
         """Learn how far the runs are: a write that failed may have been taken all the same."""
