@@ -41,6 +41,7 @@ _KNOWN = {
 CONFIG: dict[str, Any] = {
     "font": "system-ui, -apple-system, Segoe UI, Roboto, Helvetica Neue, Arial, DejaVu Sans, sans-serif",
     "view": {"stroke": None},
+    "aria": False,  # the figure has one label; a thousand trials would have a thousand
     "axis": {
         "labelColor": INK, "titleColor": INK, "labelFontSize": 11, "titleFontSize": 11.5,
         "titleFontWeight": "normal", "gridColor": INK, "gridOpacity": 0.12, "domainColor": INK,
