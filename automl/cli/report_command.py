@@ -2,6 +2,7 @@
 
 import sys
 import webbrowser
+from pathlib import Path
 from typing import Annotated
 
 import typer
@@ -17,18 +18,37 @@ def report(
         str | None, typer.Option(help="Folder for the page and its plots.", show_default="in the search's")
     ] = None,
     show: Annotated[bool, typer.Option("--open", help="Open the page in the browser.")] = False,
+    watch: Annotated[
+        bool, typer.Option("--watch", help="Renew the page while the search runs; the browser follows.")
+    ] = False,
+    every: Annotated[
+        float, typer.Option(help="With --watch, seconds from one page to the next.", metavar="SECONDS")
+    ] = 15.0,
     storage: StorageOption = "searches",
 ) -> None:
     """Make one page of what a search found: the verdict, plots, trials, and how to repeat it."""
     from automl.config.settings import command
     from automl.report import run_report
 
-    result = run_report(search, out=out, storage=storage)
+    def opened(page: Path) -> None:
+        if show and not webbrowser.open(page.resolve().as_uri()):
+            print("no browser could be started; open the page by hand", file=sys.stderr)
+
+    if watch:
+        from automl.report.watch import watch_report
+
+        def shown(page: Path) -> None:
+            print(f"watching  {page}, renewed every {every:g} seconds until the search ends", flush=True)
+            opened(page)
+
+        result = watch_report(search, out=out, storage=storage, every=every, shown=shown)
+    else:
+        result = run_report(search, out=out, storage=storage)
     print(f"report    {result.index} ({result.index.stat().st_size / 1e6:.1f} MB, {len(result.plots)} plots)")
     if result.run_id is not None:
         print(f"MLflow    run {result.run_id}, artifacts in report/")
-    if show and not webbrowser.open(result.index.resolve().as_uri()):
-        print("no browser could be started; open the page by hand", file=sys.stderr)
+    if not watch:
+        opened(result.index)
     if not result.confirmed:
         print(f"next      {command('confirm --search', result.search, storage)}")
         print(f"{'':13} is the best one better than the baseline? New seeds, and the test split")

@@ -2,7 +2,11 @@
 
 page          The page: one HTML file without external resources
 plot          A part of the page: a figure, a sentence and its numbers
-style         The style of the figures: width, palette, markers
+figure        A figure: Vega-Lite charts for the page, notebooks and files (figures.js, figures.css)
+watch         The page of a running search, renewed until it ends
+style         The look of the figures: palette, shapes, axes
+words         Hyperparameters and their values in words
+trials        The trials as rows of data, and what is told of one under the pointer
 read          Reads what a report is made of: the search's folder, its study, its confirmations
 confirmation  Reads what `automl confirm` has written
 forest        The verdict as a forest plot
@@ -10,6 +14,7 @@ placement     The mean effect of each attention type at each site
 gates         The gates of the modules after training
 costs         The metric over time, latency, parameters and MACs, with Pareto fronts
 importance    Hyperparameter importance: PED-ANOVA and fANOVA
+history       The score of each trial, and the best so far
 curves        Learning curves, and the trials by the rung they reached
 audit         Rung audit: rank correlation of scores at the rungs with final scores
 slices        The metric over each hyperparameter, and over pairs of them
@@ -25,20 +30,22 @@ import sys
 import tempfile
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from attention import InputError
-from automl.report import style
 from automl.report.audit import audit
 from automl.report.correlations import correlations
 from automl.report.costs import costs
 from automl.report.curves import curves, fates
+from automl.report.figure import save
 from automl.report.forest import forest
 from automl.report.gates import gates
+from automl.report.history import history
 from automl.report.importance import importance, importances
 from automl.report.page import Section, write_page
 from automl.report.placement import placement
+from automl.report.plot import Plot
 from automl.report.read import Search, read_search
 from automl.report.slices import pairs, slices
 
@@ -73,13 +80,8 @@ def run_report(
     """
     found = read_search(search, storage)
     folder = Path(out).expanduser() if out is not None else found.folder / "report"
-    if (folder / PAGE).exists() and not (folder / CONTENTS).exists():
-        raise InputError(
-            f"--out {folder} holds an {PAGE} that automl report did not write; name a new folder"
-        )
-    with _writing(folder):  # an error before a minute of drawing, not after it
-        (folder / PLOTS).mkdir(parents=True, exist_ok=True)
-        tempfile.TemporaryFile(dir=folder).close()
+    prepare(folder)  # an error before a minute of drawing, not after it
+    found = replace(found, links=_links(found))
     with tempfile.TemporaryDirectory() as place:
         made = Path(place)
         names = _make(found, made)
@@ -97,16 +99,48 @@ def run_report(
     )
 
 
+def prepare(folder: Path) -> None:
+    """Make the folder of a report. Raises InputError where it cannot be written or holds another page."""
+    if (folder / PAGE).exists() and not (folder / CONTENTS).exists():
+        raise InputError(
+            f"--out {folder} holds an {PAGE} that automl report did not write; name a new folder"
+        )
+    with _writing(folder):
+        (folder / PLOTS).mkdir(parents=True, exist_ok=True)
+        tempfile.TemporaryFile(dir=folder).close()
+
+
+def write_page_alone(search: Search, folder: Path, *, reload: float | None = None) -> Path:
+    """Write the page of a search that runs, without the files of its plots, and return its path.
+
+    reload: seconds after which a browser loads it again.
+    """
+    search = replace(search, links=_links(search))
+    page = write_page(search, _verdict(search), sections(search), reload=reload)
+    contents = {"format": 1, "search": search.metadata.name, "made": search.made, "plots": _earlier(folder)}
+    with tempfile.TemporaryDirectory() as place, _writing(folder):
+        for name, text in ((CONTENTS, json.dumps(contents, indent=2)), (PAGE, page)):
+            (Path(place) / name).write_text(text, encoding="utf-8")
+            _put(Path(place), folder, name)
+    return folder / PAGE
+
+
 def sections(search: Search) -> list[Section]:
     """The parts of the page that have plots, in its order."""
     ranked = importances(search)
     return [
         Section(
+            id="history",
+            title="Progress",
+            lead="The score of each trial on the validation split, and the best so far.",
+            plots=[history(search)],
+        ),
+        Section(
             id="learned",
             title="What the search learned",
             lead="Which type, where, and which choices mattered, among the trials of the search. These are "
             "observations on the validation split, not proofs.",
-            plots=[placement(search), gates(search), costs(search), importance(search, ranked)],
+            plots=[placement(search), gates(search), importance(search, ranked), costs(search)],
             dense=True,
         ),
         Section(
@@ -126,17 +160,19 @@ def sections(search: Search) -> list[Section]:
     ]
 
 
+def _verdict(search: Search) -> Plot | None:
+    return forest(search.verdicts[-1]) if search.verdicts else None
+
+
 def _make(search: Search, folder: Path) -> list[str]:
     """Write the whole report into an empty folder, and return the names of its plots."""
     (folder / PLOTS).mkdir()
-    top = forest(search.verdicts[-1]) if search.verdicts else None
-    parts = sections(search)
-    drawn = {
-        plot.name: style.save(plot.figure, folder / PLOTS, plot.name, plot.title)
-        for plot in [*([top] if top else []), *(plot for part in parts for plot in part.plots)]
-        if plot.figure is not None
-    }
-    (folder / PAGE).write_text(write_page(search, top, parts, drawn), encoding="utf-8")
+    top, parts = _verdict(search), sections(search)
+    plots = [*([top] if top else []), *(plot for part in parts for plot in part.plots)]
+    drawn = {plot.name: plot.figure for plot in plots if plot.figure is not None}
+    for name, figure in drawn.items():
+        save(figure, folder / PLOTS, name)
+    (folder / PAGE).write_text(write_page(search, top, parts), encoding="utf-8")
     contents = {"format": 1, "search": search.metadata.name, "made": search.made, "plots": list(drawn)}
     (folder / CONTENTS).write_text(json.dumps(contents, indent=2))
     return list(drawn)
@@ -152,14 +188,19 @@ def _move(made: Path, folder: Path, names: Sequence[str]) -> None:
     with _writing(folder):
         old = _earlier(folder)
         for name in _files(names):
-            new = folder / f"{name}.{os.getpid()}"  # on the same disk, so that it can take the name at once
-            try:
-                shutil.copyfile(made / name, new)
-                os.replace(new, folder / name)
-            finally:
-                new.unlink(missing_ok=True)
+            _put(made, folder, name)
         for name in set(_files(old)) - set(_files(names)):
             (folder / name).unlink(missing_ok=True)
+
+
+def _put(made: Path, folder: Path, name: str) -> None:
+    """Copy a file at once: it is there whole, or not at all."""
+    new = folder / f"{name}.{os.getpid()}"  # on the same disk, so that it can take the name at once
+    try:
+        shutil.copyfile(made / name, new)
+        os.replace(new, folder / name)
+    finally:
+        new.unlink(missing_ok=True)
 
 
 @contextmanager
@@ -192,6 +233,16 @@ def _send(search: Search, folder: Path, names: Sequence[str]) -> None:
             location.send(folder / name, name)
     except OSError as error:
         print(f"warning: the report is not in {location}: {error}", file=sys.stderr)
+
+
+def _links(search: Search) -> dict[int, str]:
+    """The addresses of the trials' runs; none where MLflow does not answer."""
+    from automl.tracking.runs import trial_links  # takes seconds to import
+
+    try:
+        return trial_links(search.metadata)
+    except InputError:
+        return {}
 
 
 def _track(search: Search, folder: Path, names: Sequence[str]) -> str | None:

@@ -7,10 +7,12 @@ they resemble each other more than all trials do, which makes the correlation lo
 import math
 from dataclasses import dataclass
 
+import altair as alt
 from scipy.stats import spearmanr
 
 from automl.config.units import counted
 from automl.report import style
+from automl.report.figure import Figure
 from automl.report.plot import Plot, Table, absent
 from automl.report.read import Search, Trial
 from search.record import State
@@ -101,31 +103,45 @@ def audit(search: Search) -> Plot:
             ),
         )  # fmt: skip
     kinds = list(dict.fromkeys(check.kind for check in found))
-    with style.style():
-        figure = style.new(0.85 + 0.24 * len(kinds))
-        axes = figure.subplots()
-        axes.axvspan(-1, LOW, color="#f3f3f3", zorder=0)
-        axes.axvline(0, color=style.GREY, linewidth=0.7)
-        looks = [(style.ORANGE, "o"), (style.BLUE, "s"), (style.GREEN, "^"), (style.PURPLE, "D")]
-        for i, milestone in enumerate(search.milestones):
-            colour, marker = looks[i % len(looks)]
-            points = [
-                (c.correlation, kinds.index(c.kind))
-                for c in shown
-                if c.milestone == milestone and c.correlation is not None
-            ]
-            axes.plot(
-                [x for x, _ in points], [y for _, y in points], linestyle="none",
-                marker=marker, color=colour, markersize=6, markeredgecolor="white", markeredgewidth=0.5,
-                label=f"rung at {counted(milestone, 'epoch')}", zorder=3,
-            )  # fmt: skip
-        most = {kind: max(c.count for c in found if c.kind == kind) for kind in kinds}
-        axes.set_yticks(range(len(kinds)), [f"{kind} (n={most[kind]})" for kind in kinds])
-        axes.set_ylim(len(kinds) - 0.5, -0.5)
-        axes.set_xlim(-1.06, 1.06)
-        axes.set_xticks([-1, -0.5, 0, 0.5, 1])
-        axes.set_xlabel(f"rank correlation with the final {style.brief(search.metric, 20)}")
-        figure.legend(loc="outside upper left", ncols=2, borderaxespad=0.1)
+    most = {kind: max(c.count for c in found if c.kind == kind) for kind in kinds}
+    labels = {kind: f"{kind} (n={most[kind]})" for kind in kinds}
+    rungs = [f"rung at {counted(milestone, 'epoch')}" for milestone in search.milestones]
+    rows = [
+        {"type": labels[c.kind], "rung": rungs[search.milestones.index(c.milestone)],
+         "rank": round(c.correlation, 3), "trials": c.count, "pruned": c.pruned}
+        for c in shown
+        if c.correlation is not None
+    ]  # fmt: skip
+    colours = [style.ORANGE, style.BLUE, style.GREEN, style.PURPLE]
+    shapes = ["circle", "square", "triangle-up", "diamond"]
+    axis = alt.Axis(values=[-1, -0.5, 0, 0.5, 1])
+    title = f"rank correlation with the final {style.brief(search.metric, 20)}"
+    x = alt.X("rank:Q", title=title, axis=axis, scale=alt.Scale(domain=[-1.05, 1.05], nice=False))
+    points = (
+        alt.Chart(alt.NamedData("checks"))
+        .mark_point(size=60)
+        .encode(
+            x=x,
+            y=alt.Y("type:N", sort=list(labels.values()), title=None,
+                    scale=alt.Scale(domain=list(labels.values()))),
+            color=alt.Color("rung:N", scale=alt.Scale(
+                domain=rungs, range=[colours[i % 4] for i in range(len(rungs))])),
+            shape=alt.Shape("rung:N", scale=alt.Scale(
+                domain=rungs, range=[shapes[i % 4] for i in range(len(rungs))])),
+            tooltip=[
+                alt.Tooltip("type:N"), alt.Tooltip("rung:N"),
+                alt.Tooltip("rank:Q", title="rank correlation", format="+.2f"),
+                alt.Tooltip("trials:Q", title="finished trials"),
+                alt.Tooltip("pruned:Q", title="pruned here"),
+            ],
+        )
+    )  # fmt: skip
+    low = alt.Chart(alt.NamedData("low")).mark_rect(color=style.GREY, opacity=0.18).encode(x=x, x2="to:Q")
+    zero = alt.Chart(alt.NamedData("uncorrelated")).mark_rule(opacity=0.5).encode(x=x)
+    figure = Figure(
+        charts=[style.layer(points, low, zero, height=22 * len(kinds) + 8)],
+        data={"checks": rows, "low": [{"rank": -1.05, "to": LOW}], "uncorrelated": [{"rank": 0}]},
+    )
     overall = [c for c in shown if c.kind == EVERY]
     says = "Over all types: " + "; ".join(
         f"{c.correlation:.2f} at {counted(c.milestone, 'epoch')} (n={c.count}, {c.pruned} pruned there)"

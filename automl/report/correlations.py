@@ -3,14 +3,17 @@
 import math
 from collections.abc import Sequence
 
+import altair as alt
 import numpy as np
 from optuna.distributions import CategoricalDistribution
 from scipy.stats import spearmanr
 
 from automl.report import style
+from automl.report.figure import Figure
 from automl.report.importance import Importance, domains
 from automl.report.plot import Plot, Table, absent
 from automl.report.read import Search, Trial
+from automl.report.words import words
 
 NAME, TITLE = "correlations", "Correlations"
 LEAST = 4  # trials that have both numbers
@@ -27,25 +30,39 @@ def correlations(search: Search, found: Sequence[Importance]) -> Plot:
     if not names:
         return absent(NAME, TITLE, f"It takes {LEAST} finished trials, and numbers that differ among them.")
     columns = [_scores(search, search.done), *(_values(search.done, name) for name in names)]
-    labels = [search.plan.metric.name, *names]
+    labels = [search.plan.metric.name, *map(words, names)]
     table = np.array([[_rank(a, b) for b in columns] for a in columns])
-    with style.style():
-        figure = style.new(0.9 + 0.3 * len(labels))
-        axes = figure.subplots()
-        shown = np.ma.masked_invalid(table)
-        image = axes.imshow(shown, cmap=style.DIFFERENCE, vmin=-1, vmax=1, aspect="auto")
-        ticks = range(len(labels))
-        axes.set_xticks(ticks, [style.brief(label, 16) for label in labels], rotation=90)
-        axes.set_yticks(ticks, [style.brief(label, 21) for label in labels])
-        axes.grid(visible=False)
-        for row, column in np.ndindex(*table.shape):
-            value = table[row, column]
-            text = f"{value:+.1f}" if math.isfinite(value) else "–"
-            axes.text(column, row, text, ha="center", va="center", fontsize=6.2)
-        bar = figure.colorbar(image, ax=axes, location="top", shrink=0.7, aspect=30, pad=0.02)
-        bar.outline.set_visible(False)
-        bar.set_label("Spearman's rank correlation")
-    said = [f"{name} {table[0, i]:+.2f}" for i, name in enumerate(names, 1) if math.isfinite(table[0, i])]
+    rows = [
+        {
+            "row": labels[i],
+            "column": labels[j],
+            "rank": None if math.isnan(v) else round(float(v), 3),
+            "said": _said(float(v), len(labels)),
+            "dark": bool(abs(v) > 0.55),
+        }
+        for (i, j), v in np.ndenumerate(table)
+    ]
+    scale = alt.Scale(domain=labels)
+    base = alt.Chart(alt.NamedData("ranks")).encode(
+        x=alt.X("column:N", sort=labels, scale=scale, title=None, axis=alt.Axis(labelAngle=-90)),
+        y=alt.Y("row:N", sort=labels, scale=scale, title=None),
+        tooltip=[
+            alt.Tooltip("row:N", title="of"), alt.Tooltip("column:N", title="with"),
+            alt.Tooltip("rank:Q", title="rank correlation", format="+.2f"),
+        ],
+    )  # fmt: skip
+    boxes = base.mark_rect(stroke=style.GREY, strokeWidth=0.4).encode(
+        color=alt.Color(
+            "rank:Q",
+            scale=alt.Scale(domain=[-1, 0, 1], range=style.DIFFERENCE, interpolate="lab"),
+            legend=alt.Legend(title="Spearman's rank correlation", gradientLength=200),
+        )
+    )
+    shades = alt.condition("datum.dark", alt.value(style.WHITE), alt.value(style.DARK))
+    texts = base.mark_text().encode(text="said:N", color=shades)
+    figure = Figure(charts=[style.layer(boxes, texts, height=24 * len(labels))], data={"ranks": rows})
+    ranks = zip(labels[1:], table[0, 1:], strict=True)
+    said = [f"{name} {rank:+.2f}" for name, rank in ranks if math.isfinite(rank)]
     return Plot(
         name=NAME,
         title=TITLE,
@@ -53,7 +70,8 @@ def correlations(search: Search, found: Sequence[Importance]) -> Plot:
         says=f"Rank correlation with {labels[0]}: {', '.join(said) or 'undefined for all'}.",
         note=(
             "Each pair is over the finished trials that have both. The sampler prefers what did well, so "
-            f"values that did well together are correlated. A dash: fewer than {LEAST} trials, or all alike."
+            "values that did well together are correlated. Of many, only the signs are shown, from 0.1 on. A "
+            f"dash: fewer than {LEAST} trials, or all alike."
         ),
         table=Table(
             columns=["", *labels],
@@ -63,6 +81,15 @@ def correlations(search: Search, found: Sequence[Importance]) -> Plot:
             ],
         ),
     )
+
+
+def _said(rank: float, count: int) -> str:
+    """What stands in a cell: its number, or its sign where the cells of `count` columns are narrow."""
+    if math.isnan(rank):
+        return "–"
+    if count <= 6:
+        return f"{rank:+.1f}"
+    return "" if abs(rank) < 0.1 else "+" if rank > 0 else "−"
 
 
 def _scores(search: Search, trials: Sequence[Trial]) -> np.ndarray:

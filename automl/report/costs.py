@@ -1,16 +1,19 @@
 """What accuracy costs: the metric over time, latency, parameters and MACs, each with its front."""
 
-from collections.abc import Sequence
+from typing import Any
 
-from matplotlib.figure import Figure
-from matplotlib.lines import Line2D
+import altair as alt
 
 from automl.config.units import short
 from automl.listeners.retention import NOISE, front
 from automl.report import style
+from automl.report.figure import Chart, Figure
+from automl.report.history import ZOOM
 from automl.report.plot import Cell, Plot, Table, absent
 from automl.report.read import Search, Trial
+from automl.report.trials import TRIALS, source, state, told
 from search.halving import dominates
+from search.record import State
 
 NAME, TITLE = "costs", "What it costs"
 
@@ -43,13 +46,12 @@ def pareto(search: Search, cost: str) -> list[Trial]:
 
 
 def costs(search: Search) -> Plot:
-    """Four panels, a mark for each finished trial."""
+    """A chart for each cost, a mark for each finished trial."""
     shown = [cost for cost in COSTS if any(cost in trial.record.profile for trial in search.done)]
     if not shown:
         return absent(NAME, TITLE, "No trial whose costs were measured has completed yet.")
     fronts = {cost: pareto(search, cost) for cost in shown}
-    with style.style():
-        figure = _draw(search, fronts)
+    figure = _draw(search, fronts)
     says = []
     for cost, trials in fronts.items():
         if not trials:
@@ -64,7 +66,7 @@ def costs(search: Search) -> Plot:
     note = (
         "Finished trials. The line is the Pareto front: no other trial beats those on it in both, "
         f"where latency and time are known to {NOISE['latency']:.0%}; what may be guessing is on none. Times "
-        "of an epoch are ratios to the baseline's, timed in turn on the machine that trained."
+        "of an epoch are ratios to the baseline's, timed in turn on the machine that trained. " + ZOOM
     )
     if len(search.plan.objectives) > 1:
         whole = front((trial.record for trial in search.done), search.plan)
@@ -91,43 +93,31 @@ def _title(cost: str) -> str:
 
 
 def _draw(search: Search, fronts: dict[str, list[Trial]]) -> Figure:
-    rows = (len(fronts) + 1) // 2
-    kinds = style.order({trial.kind for trial in search.done})
-    figure = style.new(0.4 + 1.75 * rows + 0.16 * ((len(kinds) + 4) // 4))
-    panels = list(figure.subplots(rows, 2, squeeze=False).flat)
-    for axes in panels[len(fronts) :]:
-        axes.remove()
-    for i, (cost, trials) in enumerate(fronts.items()):
-        axes = panels[i]
-        for kind in kinds:
-            some = [t for t in search.done if t.kind == kind and cost in t.record.profile]
-            style.marks(axes, [t.record.profile[cost] for t in some], [search.score(t) for t in some], kind,
-                        alpha=0.85)  # fmt: skip
-        x, y = _steps([t.record.profile[cost] for t in trials], [search.score(t) for t in trials])
-        axes.plot(x, y, color=style.INK, linewidth=1.1, zorder=2)
-        axes.set_title(_title(cost))
-        axes.set_xlabel({"time_ratio": "times the baseline's", "latency": "ms"}.get(cost, ""))
-        if cost in ("params", "macs"):
-            style.counts(axes.xaxis)
-        style.few_ticks(axes, x=3, y=5)
-        axes.margins(x=0.12, y=0.1)
-        if i % 2:
-            axes.tick_params(labelleft=False)
-            axes.sharey(panels[i - 1])
-        else:
-            axes.set_ylabel(style.brief(search.label, 24))
-    line = Line2D([], [], color=style.INK, linewidth=1.1, label="front")
-    style.kind_legend(figure, kinds, line)
-    return figure
-
-
-def _steps(x: Sequence[float], y: Sequence[float]) -> tuple[list[float], list[float]]:
-    """A front as stairs: until the next dearer trial, the cheaper one is the best that there is."""
-    across, up = [], []
-    for i, (a, b) in enumerate(zip(x, y, strict=True)):
-        if i:
-            across.append(a)
-            up.append(y[i - 1])
-        across.append(a)
-        up.append(b)
-    return across, up
+    kinds = style.by_kind(trial.kind for trial in search.done)
+    y = alt.Y("score:Q", title=search.label, scale=alt.Scale(zero=False, padding=8))
+    charts: list[Chart] = []
+    data: dict[str, list[dict[str, Any]]] = {**source(search)}
+    for cost, trials in fronts.items():
+        counts = cost in ("params", "macs")
+        x = alt.X(
+            f"{cost}:Q", title=COSTS[cost], scale=alt.Scale(zero=False, padding=8),
+            axis=alt.Axis(tickCount=4, format="~s" if counts else "~g"),
+        )  # fmt: skip
+        tip = alt.Tooltip(f"{cost}:Q", title=_title(cost), format=".4~s" if counts else ".4~g")
+        points = (
+            alt.Chart(alt.NamedData(TRIALS))
+            .transform_filter(f"({state(State.COMPLETE)}) && isValid(datum.{cost})")
+            .mark_point(clip=True)
+            .encode(x=x, y=y, **kinds, **told(search, tip))
+        )
+        data[f"front-{cost}"] = [
+            {cost: trial.record.profile[cost], "score": search.score(trial)} for trial in trials
+        ]
+        # Until the next dearer trial, the cheaper one is the best that there is.
+        front = (
+            alt.Chart(alt.NamedData(f"front-{cost}"))
+            .mark_line(interpolate="step-after", strokeWidth=1.5, color=style.INK, opacity=0.8, clip=True)
+            .encode(x=x, y=y)
+        )
+        charts.append(style.layer(points, front, height=style.HEIGHT))
+    return Figure(charts=charts, data=data, zoom=True, wide=True)

@@ -1,21 +1,25 @@
 """Learning curves with the rungs, and the trials of each kind by the rung they reached."""
 
+import json
 from collections import Counter
 from collections.abc import Sequence
+from typing import Any
 
+import altair as alt
 import numpy as np
-from matplotlib.collections import LineCollection
-from matplotlib.lines import Line2D
-from matplotlib.patches import Patch
 from numpy.typing import NDArray
 
 from automl.config.units import counted
 from automl.report import style
+from automl.report.figure import Figure
+from automl.report.history import ZOOM
 from automl.report.plot import Plot, Table, absent
 from automl.report.read import Search, Trial
+from automl.report.trials import TRIALS, source, told
 from search.record import State
 from search.trial_scheduler import RESOURCE
 
+CROSS = "M-1,-1L1,1M-1,1L1,-1"
 CURVES = 120  # of a kind that are drawn at most
 POINTS = 40  # of a curve
 
@@ -23,13 +27,13 @@ POINTS = 40  # of a curve
 def curves(search: Search) -> Plot:
     """The metric over the resource: trials that ended, that were pruned, the best and the best baseline."""
     title = "Learning curves"
+    running = [t for t in search.trials if t.state is State.RUNNING and t.record.history]
     ways = {
-        "trained to the end": (search.done, style.SKY, 0.8, 0.75),
-        "pruned at a rung": (search.pruned, style.ORANGE, 0.7, 0.55),
-        "still running": ([t for t in search.trials if t.state is State.RUNNING and t.record.history],
-                          style.PURPLE, 0.9, 0.9),
-    }  # fmt: skip
-    if not any(trials for trials, *_ in ways.values()):
+        f"trained to the end ({len(search.done)})": (search.done, style.SKY),
+        f"pruned at a rung ({len(search.pruned)})": (search.pruned, style.ORANGE),
+        f"still running ({len(running)})": (running, style.PURPLE),
+    }
+    if not any(trials for trials, _ in ways.values()):
         return absent("curves", title, "No trial has come to the end of its first epoch yet.")
     rows = [
         [trial.number, trial.where, str(trial.state), trial.resource, search.final(trial)]
@@ -37,47 +41,29 @@ def curves(search: Search) -> Plot:
         if trial is not None
     ]
     left_out = 0
-    with style.style():
-        figure = style.new(2.9)
-        axes = figure.subplots()
-        handles = []
-        seen: list[float] = []
-        for what, (trials, colour, width, alpha) in ways.items():
-            if not trials:
-                continue
-            drawn = _spread(search, trials)
-            left_out += len(trials) - len(drawn)
-            lines = [line for trial in drawn if len(line := _curve(search, trial))]
-            seen += [float(value) for line in lines for value in line[:, 1]]
-            axes.add_collection(LineCollection(lines, colors=colour, linewidths=width, alpha=alpha))
-            ends = np.array([line[-1] for line in lines if what != "trained to the end"])
-            if len(ends):
-                axes.plot(*ends.T, linestyle="none", marker="x", markersize=3, color=colour, zorder=3)
-            marker = "" if what == "trained to the end" else "x"
-            handles.append(Line2D([], [], color=colour, marker=marker, markersize=3,
-                                  label=f"{what} ({len(trials)})"))  # fmt: skip
-        for trial, colour, dashes, name in (
-            (search.baseline, style.BLACK, "-", "best baseline"),
-            (search.best, style.BLUE, (0, (4, 1.5)), "best"),
-        ):
-            if trial is not None:
-                (thick,) = axes.plot(
-                    *_curve(search, trial).T, color=colour, linestyle=dashes, linewidth=1.8, zorder=4,
-                    label=f"{name} (trial {trial.number})",
-                )  # fmt: skip
-                handles.append(thick)
-        for milestone in search.milestones:
-            axes.axvline(milestone, color=style.INK, linewidth=0.8, linestyle=":", zorder=1)
-        axes.autoscale_view()
-        low, high = _window(seen, best_high=search.plan.metric.maximize)
-        axes.set_ylim(low, high)
-        axes.set_xlim(left=0)
-        style.few_ticks(axes, x=6, y=5)
-        axes.set_xlabel("epochs of the baseline's time" if _by_time(search) else "epochs")
-        axes.set_ylabel(search.label)
-        if search.milestones:
-            handles.append(Line2D([], [], color=style.INK, linewidth=0.8, linestyle=":", label="rung"))
-        figure.legend(handles=handles, loc="outside upper left", ncols=2, borderaxespad=0.1)
+    looks = {way: colour for way, (trials, colour) in ways.items() if trials}
+    lines: list[dict[str, Any]] = []
+    for way in looks:
+        trials = ways[way][0]
+        drawn = _spread(search, trials)
+        left_out += len(trials) - len(drawn)
+        lines += [row for trial in drawn for row in _rows(search, trial, way)]
+    seen = [row["value"] for row in lines]
+    strong = {}
+    for trial, colour, name in (
+        (search.baseline, style.INK, "best without attention"),
+        (search.best, style.BLUE, "best"),
+    ):
+        if trial is not None:
+            way = f"{name} (trial {trial.number})"
+            looks[way] = strong[way] = colour
+            lines += _rows(search, trial, way)
+    figure = Figure(
+        charts=[_chart(search, looks, list(strong), seen)],
+        data={**source(search), "curves": lines, "rungs": [{"epoch": m} for m in search.milestones]},
+        zoom=True,
+        wide=True,
+    )
     said = [f"{len(search.done)} trials completed and {len(search.pruned)} were pruned"]
     if search.milestones:
         rungs = ", ".join(f"{milestone:g}" for milestone in search.milestones)
@@ -85,7 +71,7 @@ def curves(search: Search) -> Plot:
     for trial, name in ((search.best, "best"), (search.baseline, "best baseline")):
         if trial is not None:
             said.append(f"the {name} ended at {search.metric} {search.show(trial)}")
-    note = "A cross is where a trial was pruned or stands."
+    note = "A cross is where a trial was pruned or stands; dotted lines are rungs. " + ZOOM
     if left_out:
         note += (
             f" {left_out} curves are left out, evenly over the final scores, so that the others can be seen."
@@ -94,6 +80,62 @@ def curves(search: Search) -> Plot:
         name="curves", title=title, figure=figure, says="; ".join(said) + ".", note=note,
         table=Table(columns=["trial", "what", "state", "epochs", search.label], rows=rows),
     )  # fmt: skip
+
+
+def _rows(search: Search, trial: Trial, way: str) -> list[dict[str, Any]]:
+    """The curve of a trial as data; `end` marks its last point."""
+    curve = _curve(search, trial)
+    return [
+        {"trial": trial.number, "way": way, "epoch": round(float(x), 3), "value": float(f"{y:.5g}")}
+        | ({"end": True} if i == len(curve) - 1 and trial.state is not State.COMPLETE else {})
+        for i, (x, y) in enumerate(curve)
+    ]
+
+
+def _chart(search: Search, looks: dict[str, str], strong: list[str], seen: Sequence[float]) -> alt.LayerChart:
+    most = max(search.plan.budget, max((trial.resource for trial in search.trials), default=0.0))
+    x = alt.X(
+        "epoch:Q", title="epochs of the baseline's time" if _by_time(search) else "epochs",
+        scale=alt.Scale(domain=[0, most], nice=False), axis=alt.Axis(tickMinStep=1, tickCount=8, format="d"),
+    )  # fmt: skip
+    domain = style.window(seen, maximize=search.plan.metric.maximize)
+    y = alt.Y("value:Q", title=search.label, scale=alt.Scale(domain=domain, zero=False, nice=False))
+    legend = alt.Legend(symbolType="stroke", symbolStrokeWidth=3, columns=1)
+    colour = alt.Color("way:N", scale=style.named(looks), legend=legend)
+    best = f"datum.way === {json.dumps(strong[-1] if strong else '')}"
+    fields = ["what", "score", "epochs", "state", "kind", "link"]
+    base = (
+        alt.Chart(alt.NamedData("curves"))
+        .transform_lookup("trial", alt.LookupData(alt.NamedData(TRIALS), key="trial", fields=fields))
+        .transform_calculate(strong=f"indexof({json.dumps(strong)}, datum.way) >= 0")
+        .encode(x=x, y=y, detail="trial:Q", color=colour)
+    )
+    thin = base.transform_filter("!datum.strong").mark_line(strokeWidth=1, opacity=0.75, clip=True)
+    # Nothing is seen of these; they are wide enough for a pointer.
+    wide = (
+        base.transform_filter("!datum.strong")
+        .mark_line(strokeWidth=9, opacity=0, clip=True)
+        .encode(**told(search))
+    )
+    ends = (
+        base.transform_filter("datum.end && !datum.strong")
+        .mark_point(shape=CROSS, filled=False, strokeWidth=1.5, size=22, clip=True)
+        .encode(**told(search))
+    )
+    thick = (
+        base.transform_filter("datum.strong")
+        .mark_line(strokeWidth=2.8, clip=True)
+        .encode(
+            strokeDash=alt.condition(best, alt.value([6, 2]), alt.value([1, 0])),
+            **told(search),
+        )
+    )
+    rungs = (
+        alt.Chart(alt.NamedData("rungs"))
+        .mark_rule(strokeDash=[2, 3], opacity=0.8, clip=True)
+        .encode(x=x, tooltip=alt.Tooltip("epoch:Q", title="rung, epochs"))
+    )
+    return style.layer(thin, rungs, wide, ends, thick, height=260)
 
 
 def _by_time(search: Search) -> bool:
@@ -120,13 +162,6 @@ def _spread(search: Search, trials: Sequence[Trial]) -> list[Trial]:
     return [ranked[i] for i in np.linspace(0, len(ranked) - 1, CURVES).round().astype(int)]
 
 
-def _window(values: Sequence[float], *, best_high: bool) -> tuple[float, float]:
-    """Where the curves are; the worst twentieth may leave the picture, so that the rest stays readable."""
-    low, high = np.quantile(values, [0.05, 1.0] if best_high else [0.0, 0.95])
-    margin = 0.06 * (high - low) or 0.5
-    return low - margin, high + margin
-
-
 def fates(search: Search) -> Plot:
     """How many trials of each kind reached which rung."""
     title = "Trials by rung reached"
@@ -140,22 +175,24 @@ def fates(search: Search) -> Plot:
         "pruned", "complete", "running", "infeasible", "error",
     ]  # fmt: skip
     order = [end for end in order if any(count[end] for count in table.values())]
-    looks = _looks(order)
-    with style.style():
-        figure = style.new(0.75 + 0.2 * len(kinds) + 0.15 * ((len(order) + 2) // 3))
-        axes = figure.subplots()
-        left = np.zeros(len(kinds))
-        for end in order:
-            widths = np.array([table[kind][end] for kind in kinds], dtype=float)
-            colour, hatch = looks[end]
-            axes.barh(kinds, widths, left=left, color=colour, hatch=hatch, edgecolor="white", linewidth=0.5)
-            left += widths
-        axes.invert_yaxis()
-        axes.grid(axis="y", visible=False)
-        axes.set_xlabel("trials")
-        style.few_ticks(axes, x=6)
-        handles = [Patch(facecolor=looks[e][0], hatch=looks[e][1], edgecolor="white", label=e) for e in order]
-        figure.legend(handles=handles, loc="outside upper left", ncols=3, borderaxespad=0.1)
+    rows = [
+        {"kind": kind, "end": end, "trials": table[kind][end], "order": order.index(end)}
+        for kind in kinds
+        for end in order
+        if table[kind][end]
+    ]
+    bars = (
+        alt.Chart(alt.NamedData("fates"))
+        .mark_bar(height={"band": 0.75}, stroke=style.GREY, strokeWidth=0.4)
+        .encode(
+            x=alt.X("trials:Q", title="trials", axis=alt.Axis(tickMinStep=1, format="d", tickCount=6)),
+            y=alt.Y("kind:N", sort=kinds, title=None, scale=alt.Scale(domain=kinds)),
+            color=alt.Color("end:N", scale=style.named(_looks(order))),
+            order="order:Q",
+            tooltip=[alt.Tooltip("kind:N"), alt.Tooltip("end:N", title="ended"), alt.Tooltip("trials:Q")],
+        )
+    )
+    figure = Figure(charts=[bars.properties(height=22 * len(kinds) + 6)], data={"fates": rows})
     total = Counter(ends.values())
     parts = ", ".join(f"{total[end]} {'with an error' if end == 'error' else end}" for end in order)
     finished = [f"{kind} {table[kind]['complete']} of {sum(table[kind].values())}" for kind in kinds]
@@ -184,14 +221,14 @@ def _ends(search: Search) -> dict[int, str]:
     return ends
 
 
-def _looks(order: Sequence[str]) -> dict[str, tuple[str, str]]:
-    """Colour and hatch of each end."""
+def _looks(order: Sequence[str]) -> dict[str, str]:
+    """The colour of each end; those at rungs get darker from one to the next."""
     at_rungs = [end for end in order if end.startswith("pruned")]
     shades = ["#f6d58a", style.ORANGE, "#a06e00"]
-    looks = {end: (shades[min(i, 2)], "") for i, end in enumerate(at_rungs)}
-    return looks | {
-        "complete": (style.BLUE, ""),
-        "running": (style.PURPLE, ""),
-        "infeasible": (style.PALE, "////"),
-        "error": (style.INK, ""),
+    looks = {end: shades[min(i, 2)] for i, end in enumerate(at_rungs)} | {
+        "complete": style.BLUE,
+        "running": style.PURPLE,
+        "infeasible": "#c8c8c8",
+        "error": style.RED,
     }
+    return {end: looks[end] for end in order}

@@ -1,17 +1,24 @@
 """The verdict as a forest plot: each arm's difference from the baseline with its 95 % interval."""
 
 from statistics import mean, stdev
+from typing import Any
 
-from matplotlib.figure import Figure
+import altair as alt
 
 from automl.report import style
 from automl.report.confirmation import ReportedArm, ReportedComparison, ReportedVerdict
+from automl.report.figure import Figure
 from automl.report.plot import Cell, Plot, Table, absent
 
 TITLE = "Difference from the tuned baseline"
 
-# The position of the interval: colour and marker, so that the colour alone says nothing.
-_ABOVE, _BELOW, _AROUND = (style.BLUE, "o"), (style.RED, "v"), (style.GREY, "D")
+# The position of the interval: colour and shape, so that nothing is said by the colour alone.
+_ABOVE, _BELOW, _AROUND = "above 0", "below 0", "around 0"
+_LOOKS = {
+    _ABOVE: (style.BLUE, "circle"),
+    _BELOW: (style.RED, "triangle-down"),
+    _AROUND: (style.GREY, "diamond"),
+}
 
 
 def forest(verdict: ReportedVerdict) -> Plot:
@@ -20,8 +27,7 @@ def forest(verdict: ReportedVerdict) -> Plot:
     table = _table(verdict)
     if not shown:
         return absent("verdict", TITLE, "No arm has been compared with the baseline on two seeds yet.")
-    with style.style():
-        figure = _draw(shown, verdict)
+    figure = _draw(shown, verdict)
     says = "; ".join(_sentence(c, verdict.unit) for c in shown)
     return Plot(
         name="verdict",
@@ -95,36 +101,50 @@ def _p(c: ReportedComparison) -> str | None:
     return None if c.p is None else f"{c.p:.2g}"
 
 
-def _look(c: ReportedComparison) -> tuple[str, str]:
-    assert c.interval is not None
-    low, high = c.interval
-    return _ABOVE if low > 0 else _BELOW if high < 0 else _AROUND
-
-
 def _draw(shown: list[ReportedComparison], verdict: ReportedVerdict) -> Figure:
-    figure = style.new(0.6 + 0.42 * len(shown))
-    axes = figure.subplots()
-    axes.axvspan(-verdict.margin, verdict.margin, color="#eeeeee", zorder=0)
-    axes.axvline(0, color=style.INK, linewidth=0.8, zorder=1)
-    for row, c in enumerate(shown):
+    unit = verdict.unit
+    rows: list[dict[str, Any]] = []
+    for c in shown:
         assert c.interval is not None
         assert c.difference is not None
-        colour, marker = _look(c)
-        if c.interval_inputs is not None:
-            axes.plot(c.interval_inputs, [row, row], color=colour, linewidth=0.9, zorder=2)
-        axes.plot(c.interval, [row, row], color=colour, linewidth=2.2, solid_capstyle="round", zorder=2)
-        axes.plot([c.difference], [row], marker=marker, color=colour, markersize=6.5, zorder=3,
-                  markeredgecolor="white", markeredgewidth=0.6)  # fmt: skip
-        # The name stands above its own bar: long ones take no room from the axis.
-        axes.annotate(
-            style.brief(_named(c), 58), (0, row), xycoords=("axes fraction", "data"), xytext=(1, 7),
-            textcoords="offset points", fontsize=7.4,
-            bbox={"facecolor": "white", "alpha": 0.75, "edgecolor": "none", "pad": 0.8},
-        )  # fmt: skip
-    axes.set_ylim(len(shown) - 0.65, -0.75)
-    axes.set_yticks([])
-    axes.spines["left"].set_visible(False)
-    axes.grid(axis="y", visible=False)
-    style.few_ticks(axes, x=6)
-    axes.set_xlabel(f"{verdict.metric} minus the baseline's, {verdict.unit}")
-    return figure
+        inputs = c.interval_inputs or c.interval
+        said = _ABOVE if c.interval[0] > 0 else _BELOW if c.interval[1] < 0 else _AROUND
+        rows.append({
+            "arm": _named(c), "short": style.brief(_named(c), 46), "difference": c.difference, "said": said,
+            "low": c.interval[0], "high": c.interval[1], "left": inputs[0], "right": inputs[1],
+            "interval": _span(c.interval), "inputs": _span(c.interval_inputs) or "",
+        })  # fmt: skip
+    title = f"{verdict.metric} minus the baseline's, {unit}"
+    y = alt.Y("arm:N", sort=[_named(c) for c in shown], axis=None)
+    tips = [
+        alt.Tooltip("arm:N"), alt.Tooltip("difference:Q", title=unit, format="+.2f"),
+        alt.Tooltip("interval:N", title="95 % interval"), alt.Tooltip("inputs:N", title="over inputs too"),
+    ]  # fmt: skip
+    scale = alt.Scale(domain=list(_LOOKS), range=[colour for colour, _ in _LOOKS.values()])
+    shapes = alt.Scale(domain=list(_LOOKS), range=[shape for _, shape in _LOOKS.values()])
+    base = alt.Chart(alt.NamedData("arms")).encode(y=y, tooltip=tips, color=alt.Color("said:N", scale=scale))
+    band = (
+        alt.Chart(alt.NamedData("margin"))
+        .mark_rect(color=style.GREY, opacity=0.18)
+        .encode(x=alt.X("low:Q", title=title, axis=alt.Axis(tickCount=6)), x2="high:Q")
+    )
+    zero = alt.Chart(alt.NamedData("none")).mark_rule().encode(x=alt.X("difference:Q", title=title))
+    thin = base.mark_rule(strokeWidth=1).encode(x=alt.X("left:Q", title=title), x2="right:Q")
+    thick = base.mark_rule(strokeWidth=3).encode(x=alt.X("low:Q", title=title), x2="high:Q")
+    points = base.mark_point(size=75).encode(
+        x=alt.X("difference:Q", title=title), shape=alt.Shape("said:N", scale=shapes)
+    )
+    # The name stands above its own bar: long ones take no room from the axis.
+    names = (
+        alt.Chart(alt.NamedData("arms"))
+        .mark_text(align="left", dy=-15)
+        .encode(x=alt.value(2), y=y, text="short:N")
+    )
+    return Figure(
+        charts=[style.layer(band, zero, thin, thick, points, names, height=46 * len(shown))],
+        data={
+            "arms": rows,
+            "margin": [{"low": -verdict.margin, "high": verdict.margin}],
+            "none": [{"difference": 0}],
+        },
+    )

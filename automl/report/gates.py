@@ -3,7 +3,10 @@
 from collections import defaultdict
 from statistics import median
 
+import altair as alt
+
 from automl.report import style
+from automl.report.figure import Figure
 from automl.report.placement import natural
 from automl.report.plot import Plot, Table, absent
 from automl.report.read import Search
@@ -32,26 +35,36 @@ def gates(search: Search) -> Plot:
         )
     sites = sorted({site for site, _ in found}, key=natural)
     middles = {site: median([v for (s, _), vs in found.items() if s == site for v in vs]) for site in sites}
-    with style.style():
-        kinds = {kind for _, kind in found}
-        figure = style.new(0.65 + 0.18 * len(sites) + 0.16 * ((len(kinds) + 4) // 4))
-        axes = figure.subplots()
-        for kind in style.order(kinds):
-            points = [(v, sites.index(s)) for (s, k), values in found.items() if k == kind for v in values]
-            # Types stand beside each other on their site's line, so that none hides another.
-            shift = (
-                0.5 * (style.order(kinds).index(kind) / max(1, len(kinds) - 1) - 0.5) if len(kinds) > 1 else 0
-            )
-            style.marks(axes, [x for x, _ in points], [y + shift for _, y in points], kind, markersize=4.5)
-        for site, middle in middles.items():
-            row = sites.index(site)
-            axes.plot([middle, middle], [row - 0.38, row + 0.38], color=style.INK, linewidth=1.2, zorder=2)
-        axes.set_yticks(range(len(sites)), [style.brief(site, 21) for site in sites])
-        axes.set_ylim(len(sites) - 0.5, -0.5)
-        axes.set_xlim(left=-0.02 * axes.get_xlim()[1])  # a gate of 0 is a point like any other
-        style.few_ticks(axes, x=5)
-        axes.set_xlabel("|gate| after the last epoch; bar: median")
-        style.kind_legend(figure, kinds)
+    kinds = style.order({kind for _, kind in found})
+    rows = [
+        {"site": site, "kind": kind, "gate": float(f"{value:.4g}")}
+        for (site, kind), values in found.items()
+        for value in values
+    ]
+    y = alt.Y("site:N", sort=sites, title=None, scale=alt.Scale(domain=sites))
+    points = (
+        alt.Chart(alt.NamedData("gates"))
+        .mark_point(size=30)
+        .encode(
+            x=alt.X("gate:Q", title="|gate| after the last epoch; bar: median"),
+            y=y,
+            yOffset=alt.YOffset("kind:N", scale=alt.Scale(domain=kinds)),
+            tooltip=["site:N", alt.Tooltip("kind:N", title="type"), alt.Tooltip("gate:Q", title="|gate|")],
+            **style.by_kind(kinds, columns=2),
+        )
+    )
+    bars = (
+        alt.Chart(alt.NamedData("medians"))
+        .mark_tick(thickness=2, color=style.INK)
+        .encode(x="median:Q", y=y, tooltip=["site:N", alt.Tooltip("median:Q", title="median |gate|")])
+    )
+    figure = Figure(
+        charts=[style.layer(points, bars, height=24 * len(sites) + 10)],
+        data={
+            "gates": rows,
+            "medians": [{"site": site, "median": float(f"{v:.4g}")} for site, v in middles.items()],
+        },
+    )
     wide = max(middles, key=lambda site: middles[site])
     narrow = min(middles, key=lambda site: middles[site])
     count = sum(map(len, found.values()))

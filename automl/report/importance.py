@@ -11,11 +11,9 @@ import random
 import warnings
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
 
+import altair as alt
 import optuna
-from matplotlib.figure import Figure
-from matplotlib.ticker import FuncFormatter
 from optuna.distributions import (
     BaseDistribution,
     CategoricalDistribution,
@@ -31,8 +29,10 @@ from optuna.importance import (
 from optuna.trial import create_trial
 
 from automl.report import style
+from automl.report.figure import Figure
 from automl.report.plot import Plot, Table, absent
 from automl.report.read import Search, Trial
+from automl.report.words import words
 
 NAME, TITLE = "importance", "Importance of each choice"
 
@@ -177,10 +177,9 @@ def importance(search: Search, found: Sequence[Importance]) -> Plot:
             f"Optuna's evaluators cannot rank choices from {len(search.done)} finished trials: they need "
             f"{LEAST} or more that differ in their choices and scores.",
         )
-    with style.style():
-        figure = _draw(shown)
+    figure = _draw(shown)
     conditional = [i for i in shown if not i.common]
-    top = ", ".join(f"{i.name} ({_both(i)})" for i in shown[:3])
+    top = ", ".join(f"{words(i.name)} ({_both(i)})" for i in shown[:3])
     says = f"The most important choices, by PED-ANOVA and fANOVA: {top}."
     if conditional:
         says += f" {len(conditional)} of {len(shown)} choices exist in some trials only."
@@ -189,7 +188,7 @@ def importance(search: Search, found: Sequence[Importance]) -> Plot:
         name=NAME, title=TITLE, figure=figure, says=says,
         note=(
             "Bars: PED-ANOVA, the share in what distinguishes the best tenth of finished trials. Diamonds: "
-            f"fANOVA ({TREES} trees), the share of the explained variance. Hatched: choices that only n "
+            f"fANOVA ({TREES} trees), the share of the explained variance. Paler: choices that only n "
             f"trials have; fANOVA judges each beside the common ones within those, from {ENOUGH} on."
             + (f" fANOVA is given {MOST} trials at most, drawn at random." if len(search.done) > MOST else "")
             + (f" Of {len(search.done)} finished trials, all of this is a rough guess." if few else "")
@@ -197,7 +196,7 @@ def importance(search: Search, found: Sequence[Importance]) -> Plot:
         table=Table(
             columns=["choice", "in", "finished trials", "PED-ANOVA", "fANOVA"],
             rows=[
-                [i.name, "every trial" if i.common else "some trials", i.count, i.ped_anova, i.fanova]
+                [words(i.name), "every trial" if i.common else "some trials", i.count, i.ped_anova, i.fanova]
                 for i in shown
             ],
         ),
@@ -210,23 +209,29 @@ def _both(item: Importance) -> str:
 
 
 def _draw(shown: Sequence[Importance]) -> Figure:
-    figure = style.new(0.7 + 0.175 * len(shown))
-    axes = figure.subplots()
-    rows: list[Any] = list(range(len(shown)))
-    axes.barh(
-        rows, [i.ped_anova or 0.0 for i in shown], height=0.66, color=[style.SKY for _ in shown],
-        hatch=["" if i.common else "/////" for i in shown], edgecolor="white", linewidth=0, label="PED-ANOVA",
+    labels = {i.name: style.brief(words(i.name), 26) + ("" if i.common else f" (n={i.count})") for i in shown}
+    order = list(labels.values())
+    rows = [
+        {"choice": labels[i.name], "by": by, "share": round(share, 4), "trials": i.count, "common": i.common}
+        for i in shown
+        for by, share in (("PED-ANOVA", i.ped_anova), ("fANOVA", i.fanova))
+        if share is not None
+    ]
+    axis = alt.Axis(labelLimit=190)
+    base = alt.Chart(alt.NamedData("shares")).encode(
+        x=alt.X("share:Q", title="share of the importance", axis=alt.Axis(format="%", tickCount=5)),
+        y=alt.Y("choice:N", sort=order, title=None, scale=alt.Scale(domain=order), axis=axis),
+        color=alt.Color("by:N", scale=style.named({"PED-ANOVA": style.SKY, "fANOVA": style.VERMILION})),
+        tooltip=[
+            alt.Tooltip("choice:N"), alt.Tooltip("by:N", title="evaluator"),
+            alt.Tooltip("share:Q", title="share", format=".1%"),
+            alt.Tooltip("trials:Q", title="finished trials"),
+        ],
     )  # fmt: skip
-    points = [(i.fanova, row) for row, i in enumerate(shown) if i.fanova is not None]
-    axes.plot([x for x, _ in points], [y for _, y in points], linestyle="none", marker="D", markersize=4,
-              color=style.RED, markeredgecolor="white", markeredgewidth=0.5, label="fANOVA")  # fmt: skip
-    labels = [style.brief(i.name, 21) + ("" if i.common else f" (n={i.count})") for i in shown]
-    axes.set_yticks(rows, labels)
-    axes.set_ylim(len(shown) - 0.4, -0.6)
-    axes.set_xlim(left=0)
-    axes.grid(axis="y", visible=False)
-    style.few_ticks(axes, x=4)
-    axes.xaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:.0%}"))
-    axes.set_xlabel("share of the importance")
-    figure.legend(loc="outside upper left", ncols=2, borderaxespad=0.1)
-    return figure
+    bars = (
+        base.transform_filter("datum.by === 'PED-ANOVA'")
+        .mark_bar(height={"band": 0.66})
+        .encode(opacity=alt.condition("datum.common", alt.value(1), alt.value(0.5)))
+    )
+    points = base.transform_filter("datum.by === 'fANOVA'").mark_point(shape="diamond", size=55)
+    return Figure(charts=[style.layer(bars, points, height=19 * len(shown) + 12)], data={"shares": rows})

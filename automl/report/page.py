@@ -1,16 +1,17 @@
 """The page: one HTML file that holds everything it shows and makes no network requests."""
 
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from jinja2 import Environment, PackageLoader, StrictUndefined
-from markupsafe import Markup, escape
+from markupsafe import Markup
 
 from automl.config.settings import command
 from automl.config.units import counted, duration, short
 from automl.report.confirmation import ReportedVerdict
 from automl.report.failures import failures, reasons
+from automl.report.figure import scripts, stylesheet
 from automl.report.listing import listing, repeat
 from automl.report.plot import Cell, Plot, Table
 from automl.report.read import Search
@@ -55,7 +56,7 @@ class _Shown:
 @dataclass(frozen=True)
 class _Item:
     plot: Plot
-    svg: Markup | None
+    drawing: Markup | None
     table: _Shown | None
 
 
@@ -69,9 +70,9 @@ class _Part:
 
 
 def write_page(
-    search: Search, forest: Plot | None, sections: Sequence[Section], drawn: Mapping[str, str]
+    search: Search, forest: Plot | None, sections: Sequence[Section], *, reload: float | None = None
 ) -> str:
-    """The page as a string. `drawn`: the SVG of each plot that has a figure, by its name."""
+    """The page as a string. reload: seconds after which a browser loads it again, while the search runs."""
     environment = Environment(
         loader=PackageLoader("automl.report", ""),
         autoescape=True,
@@ -80,11 +81,9 @@ def write_page(
     )
     environment.filters["shown"] = shown
     environment.globals["attributes"] = _attributes
-    # What is inside of a figure is known to screen readers by one label alone.
-    items = {
-        plot.name: _Item(plot, _svg(plot, drawn), _numbers(plot.table))
-        for plot in [*([forest] if forest else []), *(plot for s in sections for plot in s.plots)]
-    }
+    plots = [*([forest] if forest else []), *(plot for part in sections for plot in part.plots)]
+    items = {plot.name: _Item(plot, _drawing(plot), _numbers(plot.table)) for plot in plots}
+    data = {name: rows for plot in plots if plot.figure for name, rows in plot.figure.data.items()}
     page = environment.get_template("page.html").render(
         search=search,
         made=_time(search.made),
@@ -99,15 +98,16 @@ def write_page(
         failed=_failed(search),
         listing=_numbers(listing(search)),
         repeat=repeat(search),
+        styles=Markup(stylesheet()),
+        scripts=Markup(scripts(data)),
+        reload=reload,
     )
     return page
 
 
-def _svg(plot: Plot, drawn: Mapping[str, str]) -> Markup | None:
-    if plot.figure is None:
-        return None
-    label = escape(f"{plot.title}. {plot.says}")
-    return Markup(drawn[plot.name].replace("<svg", f'<svg role="img" aria-label="{label}"', 1))
+def _drawing(plot: Plot) -> Markup | None:
+    """The place of a figure. What is inside of it is known to screen readers by one label alone."""
+    return None if plot.figure is None else Markup(plot.figure.element(f"{plot.title}. {plot.says}"))
 
 
 def _numbers(table: Table | None) -> _Shown | None:
@@ -160,6 +160,8 @@ def _command(words: str, search: Search) -> str:
     """As it is called in the folder where the report was made."""
     return command(words, search.metadata.name, search.metadata.settings.storage)
 
+
+FEW_EPOCHS = 3  # below which a headline says how few they were
 
 _MARKS = {"better": "▲", "worse": "▼", "equivalent": "≈", "undecided": "?", "cannot tell": "?"}
 _WORDS = {
@@ -214,19 +216,28 @@ def _open(search: Search, command: str) -> Headline:
     if best is None:
         sentence = "No trial has completed."
     elif baseline is None:
-        sentence = f"Best so far: {best.where}. No trial without attention has completed."
-    elif best is baseline:
-        sentence = "The search found nothing above the plain backbone."
-    else:
-        gain = search.sign * (search.score(best) - search.score(baseline))
-        sentence = f"In the search, {best.where} led the best baseline by {search.gap(gain).lstrip('+')}."
-        lines.append(
-            f"That is the best of {len(search.done)} noisy trials, on the split that chose it: it looks good "
-            f"by construction, and proves nothing."
+        sentence = (
+            f"Best so far: {best.where}, {search.show(best)}. No trial without attention has completed."
         )
-    lines.append("This command tests whether attention helps, on fresh seeds and the test split:")
+    elif best is baseline:
+        sentence = f"The best trial is without attention: {search.show(best)}."
+    else:
+        sentence = (
+            f"Not confirmed: {best.where} scored {search.show(best)}, the best trial without attention "
+            f"{search.show(baseline)}."
+        )
+        gain = search.sign * (search.score(best) - search.score(baseline))
+        lines.append(
+            f"Each is one training with one seed, the best of {counted(len(search.done), 'trial')} on the "
+            f"split that chose it: a difference of {search.gap(gain).lstrip('+')} is what noise and choice "
+            f"alone can make, and proves nothing."
+        )
+        epochs = min(trial.resource for trial in (best, baseline))
+        if epochs < FEW_EPOCHS:
+            lines.append(f"They trained for {counted(epochs, 'epoch')} only, which may rank them otherwise.")
+    lines.append("To test whether attention helps, on fresh seeds and the test split, run:")
     return Headline(
-        tone="open", mark="○", word="No verdict yet", sentence=sentence, lines=lines, command=command
+        tone="open", mark="○", word="Not confirmed", sentence=sentence, lines=lines, command=command
     )
 
 

@@ -6,11 +6,10 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from statistics import fmean, stdev
 
-import numpy as np
-from matplotlib.figure import Figure
-from matplotlib.ticker import MaxNLocator
+import altair as alt
 
 from automl.report import style
+from automl.report.figure import Figure
 from automl.report.plot import Plot, Table, absent
 from automl.report.read import Search, Trial
 
@@ -19,9 +18,13 @@ NAME, TITLE = "placement", "Effect of each type at each site"
 
 @dataclass(frozen=True, kw_only=True)
 class Effect:
-    """Over the trials with a type at a site; `spread` is their standard deviation, None of a single one."""
+    """Over the trials with a type at a site; `spread` is their standard deviation, None of a single one.
+
+    score: their mean final score, as it is shown.
+    """
 
     mean: float
+    score: float
     spread: float | None
     count: int
 
@@ -39,6 +42,7 @@ def effects(search: Search) -> tuple[dict[tuple[str, str], Effect], int]:
             score = search.sign * search.score(trial)
             best[model.backbone] = max(best.get(model.backbone, -math.inf), score)
     found: defaultdict[tuple[str, str], list[float]] = defaultdict(list)
+    scores: defaultdict[tuple[str, str], list[float]] = defaultdict(list)
     alone = 0
     for trial in search.done:
         model = trial.record.config.model
@@ -47,9 +51,13 @@ def effects(search: Search) -> tuple[dict[tuple[str, str], Effect], int]:
             continue
         for site, spec in model.placement.items():
             found[site, spec.type].append(search.sign * search.score(trial) - best[model.backbone])
+            scores[site, spec.type].append(search.score(trial))
     return {
         place: Effect(
-            mean=fmean(values), spread=stdev(values) if len(values) > 1 else None, count=len(values)
+            mean=fmean(values),
+            score=fmean(scores[place]),
+            spread=stdev(values) if len(values) > 1 else None,
+            count=len(values),
         )
         for place, values in found.items()
     }, alone
@@ -67,8 +75,7 @@ def placement(search: Search) -> Plot:
         return absent(NAME, TITLE, why)
     sites = _sites(search.done, cells)
     types = style.order({kind for _, kind in cells})
-    with style.style():
-        figure = _draw(search, cells, sites, types)
+    figure = _draw(search, cells, sites, types)
     best = max(cells, key=lambda place: cells[place].mean)
     worst = min(cells, key=lambda place: cells[place].mean)
     above = sum(effect.mean > 0 for effect in cells.values())
@@ -89,8 +96,9 @@ def placement(search: Search) -> Plot:
     return Plot(
         name=NAME, title=TITLE, figure=figure, says=says, note=note,
         table=Table(
-            columns=["site", "type", f"mean effect, {search.unit}", "standard deviation", "trials"],
-            rows=[[s, t, e.mean, e.spread, e.count] for (s, t), e in sorted(cells.items())],
+            columns=["site", "type", f"mean effect, {search.unit}", "standard deviation", "trials",
+                     f"mean {search.label}"],
+            rows=[[s, t, e.mean, e.spread, e.count, e.score] for (s, t), e in sorted(cells.items())],
         ),
     )  # fmt: skip
 
@@ -98,7 +106,8 @@ def placement(search: Search) -> Plot:
 def _sentence(search: Search, place: tuple[str, str], cells: Mapping[tuple[str, str], Effect]) -> str:
     effect = cells[place]
     trials = "trial" if effect.count == 1 else "trials"
-    return f"{place[1]} at {place[0]}, {search.gap(effect.mean)} in {effect.count} {trials}"
+    score = f"{effect.score:.4g} {search.plan.metric.unit}".rstrip()
+    return f"{place[1]} at {place[0]}, {search.gap(effect.mean)} ({score}) in {effect.count} {trials}"
 
 
 def _sites(done: Sequence[Trial], cells: Mapping[tuple[str, str], Effect]) -> list[str]:
@@ -124,36 +133,53 @@ def _draw(
     sites: Sequence[str],
     types: Sequence[str],
 ) -> Figure:
-    grid = np.full((len(sites), len(types)), np.nan)
-    for (site, kind), effect in cells.items():
-        grid[sites.index(site), types.index(kind)] = effect.mean
-    most = float(np.nanmax(np.abs(grid))) or 1.0
+    most = max(abs(effect.mean) for effect in cells.values()) or 1.0
     digits = min(4, max(0, 1 - math.floor(math.log10(most))))  # two that count in the largest
-    figure = style.new(1.0 + 0.4 * len(sites))
-    axes = figure.subplots()
-    image = axes.imshow(grid, cmap=style.DIFFERENCE, vmin=-most, vmax=most, aspect="auto")
+    rows = []
     for (site, kind), effect in cells.items():
-        row, column = sites.index(site), types.index(kind)
-        colour = "white" if abs(effect.mean) > 0.7 * most else style.INK
-        said = [f"{effect.mean:+.{digits}f}"]
-        if effect.spread is not None:
-            said.append(f"±{effect.spread:.{digits}f}")
-        said.append(f"n={effect.count}")
-        axes.text(column, row, "\n".join(said), ha="center", va="center", color=colour,
-                  fontsize=6.9, linespacing=1.05)  # fmt: skip
-    axes.set_xticks(range(len(types)), types, rotation=90 if len(types) > 3 else 0)
-    axes.set_yticks(range(len(sites)), [style.brief(site, 21) for site in sites])
-    axes.tick_params(length=0)
-    axes.xaxis.tick_top()
-    axes.grid(visible=False)
-    axes.set_xticks(np.arange(-0.5, len(types)), minor=True)
-    axes.set_yticks(np.arange(-0.5, len(sites)), minor=True)
-    axes.grid(which="minor", visible=True, color="#ececec", linewidth=0.8)
-    axes.tick_params(which="minor", length=0)
-    for spine in axes.spines.values():
-        spine.set_visible(False)
-    bar = figure.colorbar(image, ax=axes, location="bottom", shrink=0.9, aspect=28, pad=0.02)
-    bar.outline.set_visible(False)
-    bar.ax.xaxis.set_major_locator(MaxNLocator(5, symmetric=True))
-    bar.set_label(f"mean effect, {search.unit}: blue is better, red is worse")
-    return figure
+        spread = "" if effect.spread is None else f" ±{effect.spread:.{digits}f}"
+        rows.append(
+            {
+                "site": site,
+                "type": kind,
+                "effect": effect.mean,
+                "first": f"{effect.mean:+.{digits}f}",
+                "spread": spread.strip(),
+                "count": f"n={effect.count}",
+                "mean": f"{search.gap(effect.mean)}{spread}",
+                "score": f"{effect.score:.4g} {search.plan.metric.unit}".rstrip(),
+                "trials": effect.count,
+                "dark": abs(effect.mean) > 0.55 * most,
+            }
+        )
+    base = alt.Chart(alt.NamedData("effects")).encode(
+        x=alt.X(
+            "type:N", sort=list(types), title=None, scale=alt.Scale(domain=list(types)),
+            axis=alt.Axis(orient="top", labelAngle=-90 if len(types) > 3 else 0, domain=False, ticks=False),
+        ),
+        y=alt.Y(
+            "site:N", sort=list(sites), title=None, scale=alt.Scale(domain=list(sites)),
+            axis=alt.Axis(domain=False, ticks=False),
+        ),
+        tooltip=[
+            alt.Tooltip("type:N", title="type"), alt.Tooltip("site:N", title="site"),
+            alt.Tooltip("mean:N", title="mean effect"), alt.Tooltip("score:N", title=f"mean {search.metric}"),
+            alt.Tooltip("trials:Q", title="trials"),
+        ],
+    )  # fmt: skip
+    boxes = base.mark_rect(stroke=style.GREY, strokeWidth=0.4).encode(
+        color=alt.Color(
+            "effect:Q",
+            scale=alt.Scale(domain=[-most, 0, most], range=style.DIFFERENCE, interpolate="lab"),
+            legend=alt.Legend(
+                title=f"{search.unit}: red is worse, blue is better", gradientLength=170,
+                titleLimit=330,
+            ),
+        )
+    )  # fmt: skip
+    shade = alt.condition("datum.dark", alt.value(style.WHITE), alt.value(style.DARK))
+    words = [
+        base.mark_text(dy=dy).encode(text=f"{field}:N", color=shade)
+        for field, dy in (("first", -11), ("spread", 0), ("count", 11))
+    ]
+    return Figure(charts=[style.layer(boxes, *words, height=40 * len(sites))], data={"effects": rows})

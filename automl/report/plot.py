@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from matplotlib.figure import Figure
+from automl.report.figure import Figure
 
 Cell = str | int | float | None
 

@@ -6,7 +6,7 @@ The study may be written by a running search at the same time; what is here is h
 import math
 import time
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
@@ -17,7 +17,7 @@ from optuna.distributions import BaseDistribution
 from attention import InputError
 from automl.config.settings import command
 from automl.report.confirmation import ReportedVerdict, read_verdicts
-from automl.storage.folder import SearchMetadata, find_search, named
+from automl.storage.folder import SearchMetadata, find_search, named, read_metadata
 from search.halving import Rungs
 from search.record import State, TrialRecord
 from search.study import STUDY_FILE, open_study, own_trials, read_record
@@ -66,12 +66,14 @@ class Trial:
 
 @dataclass(frozen=True, kw_only=True)
 class Search:
-    """A search as the report sees it. `verdicts`: its confirmations, the latest last."""
+    """A search as the report sees it. `verdicts`: its confirmations, the latest last. `links`: the address of
+    a trial's run in MLflow, by number, where that is known."""
 
     folder: Path
     metadata: SearchMetadata
     trials: Sequence[Trial]
     verdicts: Sequence[ReportedVerdict] = ()
+    links: Mapping[int, str] = field(default_factory=dict)
     made: float = field(default_factory=time.time)
 
     @cached_property
@@ -148,6 +150,13 @@ class Search:
         return self._leaders[1]
 
     @cached_property
+    def rows(self) -> list[dict[str, Any]]:
+        """The trials as data of charts."""
+        from automl.report.trials import rows
+
+        return rows(self)
+
+    @cached_property
     def milestones(self) -> list[float]:
         return Rungs(self.plan.budget).milestones
 
@@ -185,6 +194,10 @@ class Search:
         return reached[-1] if reached else None
 
 
+class NoTrialsError(InputError):
+    """A search that has no trials yet."""
+
+
 def read_search(name: str | None, storage: str) -> Search:
     """The search called `name`, or the latest one in `storage`.
 
@@ -193,11 +206,22 @@ def read_search(name: str | None, storage: str) -> Search:
     folder, metadata = find_search(named(name, storage), storage)
     trials = _read_trials(folder, metadata.name)
     if not trials:
-        raise InputError(
+        raise NoTrialsError(
             f"search {metadata.name!r} has no trials yet, so there is nothing to report; "
             f"wait for its first one, or resume it: {command('search --resume', metadata.name, storage)}"
         )
     return Search(folder=folder, metadata=metadata, trials=trials, verdicts=read_verdicts(folder))
+
+
+def read_folder(folder: Path) -> Search:
+    """The search in a folder of this machine. Raises InputError as `read_search` does."""
+    metadata = read_metadata(folder, str(folder.parent))
+    return Search(
+        folder=folder,
+        metadata=metadata,
+        trials=_read_trials(folder, metadata.name),
+        verdicts=read_verdicts(folder),
+    )
 
 
 def _read_trials(folder: Path, name: str) -> list[Trial]:

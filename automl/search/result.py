@@ -2,11 +2,12 @@
 
 import time
 from collections import Counter
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field, fields
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from attention import InputError
 from automl.config.settings import STORAGE, Settings
 from automl.config.summary import Summary, call
 from automl.listeners.retention import front
@@ -18,6 +19,10 @@ from search.trial_scheduler import Plan, leaders, ranked
 
 if TYPE_CHECKING:
     import pandas
+
+    from automl.report.figure import Figure
+    from automl.report.plot import Plot
+    from automl.report.read import Search
 
 LEADING = 5
 
@@ -134,6 +139,47 @@ class SearchResult(Summary):
             yield "next", call("resume_search", self.search, storage=storage)
         elif self.best is not None:
             yield "next", call("run_confirm", self.search, storage=storage)
+
+    def plot_history(self) -> "Figure":
+        """The score of each trial, and the best so far: the report's figure, which a notebook shows.
+
+        Raises InputError, as all `plot_` methods do, when there is nothing to draw yet.
+        """
+        from automl.report.history import history
+
+        return self._figure(history)
+
+    def plot_curves(self) -> "Figure":
+        """Learning curves with the rungs."""
+        from automl.report.curves import curves
+
+        return self._figure(curves)
+
+    def plot_importance(self) -> "Figure":
+        """Hyperparameter importance by PED-ANOVA and fANOVA."""
+        from automl.report.importance import importance, importances
+
+        return self._figure(lambda search: importance(search, importances(search)))
+
+    def plot_placements(self) -> "Figure":
+        """The mean effect of each attention type at each site."""
+        from automl.report.placement import placement
+
+        return self._figure(placement)
+
+    def plot_costs(self) -> "Figure":
+        """The metric over time, latency, parameters and MACs, with Pareto fronts."""
+        from automl.report.costs import costs
+
+        return self._figure(costs)
+
+    def _figure(self, make: "Callable[[Search], Plot]") -> "Figure":
+        from automl.report.read import read_folder
+
+        plot = make(read_folder(Path(self.folder)))
+        if plot.figure is None:
+            raise InputError(f"{plot.title} of search {self.search!r} cannot be drawn: {plot.says}")
+        return plot.figure
 
 
 def make_result(

@@ -10,6 +10,8 @@ from attention import InputError
 from automl.storage.addresses import public
 from automl.storage.working_dir import local_path
 
+LOCAL = "http://127.0.0.1:5000"  # where `mlflow ui` listens
+
 
 def open_client(*, create: bool = False) -> Any:
     """MLflow's client, once the store behind it has answered. Raises InputError when it does not.
@@ -37,6 +39,12 @@ def open_client(*, create: bool = False) -> Any:
             f"({type(error).__name__}: {reason})"
         ) from error
     return client
+
+
+def pages(client: Any) -> str:
+    """Where MLflow's pages are: at the server, or at `mlflow ui` on this machine."""
+    uri = public(client.tracking_uri)
+    return uri.rstrip("/") if uri.startswith(("http://", "https://")) else LOCAL
 
 
 def artifact_location(experiment: str) -> str | None:

@@ -13,7 +13,7 @@ from automl.config.settings import command
 from automl.storage.addresses import public
 from automl.storage.folder import SearchMetadata
 from automl.storage.storage import Storage
-from automl.tracking.client import experiments, open_client
+from automl.tracking.client import experiments, open_client, pages
 from automl.tracking.tags import CHECKPOINT, CONFIRMED, IDENTITY, TRIAL, VERDICT
 from search.config import TrialConfig
 from search.record import State
@@ -110,6 +110,31 @@ def find_trial_run(identity: str, number: int) -> str:
     except MlflowException as error:
         raise InputError(f"MLflow at {uri} does not answer ({public(str(error))})") from error
     raise InputError(f"MLflow at {uri} has no run of it")
+
+
+def trial_links(metadata: SearchMetadata) -> dict[int, str]:
+    """The address of each trial's run in MLflow's pages, by number, as far as it has them.
+
+    Raises InputError when MLflow does not answer.
+    """
+    client = open_client()
+    found: dict[int, str] = {}
+    try:
+        for parent in client.search_runs(
+            experiments(client), f"tags.`{IDENTITY}` = '{metadata.identity}'", max_results=1
+        ):
+            query, token = f"tags.`mlflow.parentRunId` = '{parent.info.run_id}'", None
+            experiment = parent.info.experiment_id
+            while token != "":
+                runs = client.search_runs([experiment], query, max_results=1000, page_token=token)
+                for run in runs:
+                    if TRIAL in run.data.tags:
+                        address = f"{pages(client)}/#/experiments/{experiment}/runs/{run.info.run_id}"
+                        found[int(run.data.tags[TRIAL])] = address
+                token = runs.token or ""
+    except MlflowException as error:
+        raise InputError(f"MLflow does not answer ({public(str(error))})") from error
+    return found
 
 
 def log_report(metadata: SearchMetadata, folder: Path, files: Sequence[str]) -> str:

@@ -14,7 +14,7 @@ from mlflow.entities import Dataset, DatasetInput, InputTag, Metric, Param, RunT
 from mlflow.utils.time import get_current_time_millis
 
 from automl.storage.addresses import public
-from automl.tracking.client import artifact_location, open_client
+from automl.tracking.client import artifact_location, open_client, pages
 from automl.tracking.names import EPOCH, EPOCHS_DONE, PROFILE, named
 from automl.tracking.run_spec import RunSpec, flat
 from automl.tracking.tags import BEST, CHECKPOINT, CONFIRMED, DATA_CONTEXT, IDENTITY, NOTE, TRIAL, VERDICT
@@ -22,7 +22,6 @@ from search.config import TrialConfig
 from search.record import CHECKPOINT_FILE, State, TrialRecord, where
 
 NONE: Mapping[str, str] = {}
-LOCAL = "http://127.0.0.1:5000"  # where `mlflow ui` listens
 DIGEST = 36  # characters that MLflow takes of one
 PARAGRAPH = "\n\n"
 EPOCHS = 50  # that are written at once; MLflow takes no more than 1000 numbers
@@ -126,9 +125,7 @@ class MlflowWriter:
 
     def page(self) -> str:
         """The address of the table of runs: of the server, or of `mlflow ui` on this machine."""
-        uri = public(self.client.tracking_uri)
-        server = uri.rstrip("/") if uri.startswith(("http://", "https://")) else LOCAL
-        return f"{server}/#/experiments/{self.experiment}/runs"
+        return f"{pages(self.client)}/#/experiments/{self.experiment}/runs"
 
     def look(self) -> None:
         """Learn how far the runs are: a write that failed may have been taken all the same."""

@@ -13,9 +13,11 @@ from automl.report import ReportResult, run_report
 from search.metric import Metric
 
 NAMES = ("chromium", "chromium-browser", "google-chrome", "google-chrome-stable")
-WIDTHS = (390, 1440)  # a phone and a desktop
+LOOKS = [("390", "light"), ("1440", "dark")]  # a phone and a desktop
+if os.environ.get("AUTOML_LONG"):
+    LOOKS += [("390", "dark"), ("1440", "light")]
 
-# The boxes of all visible text, cut to what scrolls around it: of HTML by line, of the figures by label.
+# The boxes of all visible text, cut to what scrolls around it: of HTML by line, of the charts by label.
 # Every pair that shares more than a pixel both ways is returned.
 OVERLAPS = """
 () => {
@@ -23,7 +25,7 @@ OVERLAPS = """
   const add = (rect, element, text) => {
     let [left, top, right, bottom] = [rect.left, rect.top, rect.right, rect.bottom];
     for (let e = element; e && e !== document.body; e = e.parentElement) {
-      if (e.tagName === "svg" || e.ownerSVGElement || getComputedStyle(e).overflow === "visible") continue;
+      if (e.ownerSVGElement || getComputedStyle(e).overflow === "visible") continue;
       const outer = e.getBoundingClientRect();
       left = Math.max(left, outer.left); right = Math.min(right, outer.right);
       top = Math.max(top, outer.top); bottom = Math.min(bottom, outer.bottom);
@@ -33,17 +35,21 @@ OVERLAPS = """
   const walker = document.createTreeWalker(document.body, NodeFilter.SHOW_TEXT);
   for (let node; (node = walker.nextNode());) {
     const parent = node.parentElement;
-    if (!node.data.trim() || parent.closest("svg, script, style") || !parent.checkVisibility()) continue;
+    if (!node.data.trim() || parent.closest("svg, script, style, #vg-tooltip-element")) continue;
+    if (!parent.checkVisibility()) continue;
     const range = document.createRange();
     range.selectNodeContents(node);
     for (const rect of range.getClientRects()) add(rect, parent, node.data.trim());
   }
-  const labels = document.querySelectorAll('svg g[id*="text"]');
+  const labels = [...document.querySelectorAll("svg text")].filter(
+    label => label.textContent.trim() && label.getAttribute("opacity") !== "0" && label.checkVisibility());
   for (const label of labels) {
-    if (label.querySelector('g[id*="text"]') || !label.checkVisibility()) continue;
-    // What matplotlib wrote stands beside it as a comment.
-    const comment = [...label.childNodes].find(node => node.nodeType === Node.COMMENT_NODE);
-    add(label.getBoundingClientRect(), label, `${label.id} ${comment?.data.trim() ?? ""}`);
+    // A box is as high as the font's tallest letter; what is drawn is less.
+    const {left, right, top, bottom} = label.getBoundingClientRect(), spare = (bottom - top) / 8;
+    const name = label.closest("figure")?.dataset.plot;
+    const turned = bottom - top > right - left;
+    add(turned ? {left: left + 2, right: right - 2, top, bottom}
+      : {left, right, top: top + spare, bottom: bottom - spare}, label, `${name} ${label.textContent}`);
   }
   boxes.sort((a, b) => a.top - b.top);
   const found = [];
@@ -56,6 +62,43 @@ OVERLAPS = """
     }
   });
   return {boxes: boxes.length, labels: labels.length, found};
+}
+"""
+
+# Of all visible text, what has a contrast to its ground below 4.5 (W3C, WCAG 2.1, 1.4.3).
+PALE = """
+() => {
+  const canvas = document.createElement("canvas").getContext("2d", {willReadFrequently: true});
+  const rgba = colour => { canvas.clearRect(0, 0, 1, 1); canvas.fillStyle = colour;
+    canvas.fillRect(0, 0, 1, 1); return [...canvas.getImageData(0, 0, 1, 1).data]; };
+  const light = ([r, g, b]) => [r, g, b].map(v => v / 255)
+    .map(v => v <= 0.04045 ? v / 12.92 : ((v + 0.055) / 1.055) ** 2.4)
+    .reduce((sum, v, i) => sum + v * [0.2126, 0.7152, 0.0722][i], 0);
+  const ground = element => { for (let e = element; e; e = e.parentElement) {
+    const colour = rgba(getComputedStyle(e).backgroundColor); if (colour[3] > 250) return colour; }
+    return rgba("canvas"); };
+  const rects = [...document.querySelectorAll(".mark-rect path")].map(e => [e.getBoundingClientRect(), e]);
+  const pale = [];
+  let count = 0;
+  const check = (element, colour, under, text) => {
+    const [a, b] = [light(rgba(colour)), light(under)].sort((x, y) => y - x);
+    count += 1;
+    if ((a + 0.05) / (b + 0.05) < 4.5) pale.push(`${text.trim().slice(0, 40)}: ${colour} on ${under}`);
+  };
+  for (const e of document.querySelectorAll("body *:not(svg *)")) {
+    if (e.closest("script, style, noscript, svg") || !e.checkVisibility()) continue;
+    const text = [...e.childNodes].filter(n => n.nodeType === 3).map(n => n.data).join("");
+    if (text.trim()) check(e, getComputedStyle(e).color, ground(e), text);
+  }
+  for (const e of document.querySelectorAll("svg text")) {
+    if (!e.textContent.trim() || e.getAttribute("opacity") === "0" || !e.checkVisibility()) continue;
+    const box = e.getBoundingClientRect(), [x, y] = [(box.left + box.right) / 2, (box.top + box.bottom) / 2];
+    const cell = rects.findLast(([r, p]) => r.left < x && x < r.right && r.top < y && y < r.bottom
+      && getComputedStyle(p).fill !== "none" && +(p.getAttribute("opacity") ?? 1) > 0.5);
+    const under = cell ? rgba(getComputedStyle(cell[1]).fill) : ground(e);
+    check(e, getComputedStyle(e).fill, under, e.textContent);
+  }
+  return {count, pale};
 }
 """
 
@@ -95,16 +138,19 @@ def report(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFact
         return run_report("made-up", storage=str(storage))
 
 
-@pytest.fixture(params=WIDTHS)
+@pytest.fixture(params=LOOKS, ids="-".join)
 def page(request: pytest.FixtureRequest, browser: Any, report: ReportResult) -> Iterator[Any]:
-    """The report in a window of that width, offline; `heard` is what went wrong or was asked for."""
-    context = browser.new_context(viewport={"width": request.param, "height": 900}, offline=True)
+    """The report in a window of that width and theme, offline; `heard`: errors, and what was asked for."""
+    width, theme = request.param
+    window = {"width": int(width), "height": 900}
+    context = browser.new_context(viewport=window, color_scheme=theme, offline=True)
     page = context.new_page()
     page.heard = []
     page.on("console", lambda message: page.heard.append(f"console: {message.text}"))
     page.on("pageerror", lambda error: page.heard.append(f"error: {error}"))
     page.on("request", lambda asked: page.heard.append(asked.url))
     page.goto(report.index.as_uri())
+    page.wait_for_selector("html[data-drawn]")
     yield page
     context.close()
 
@@ -112,60 +158,92 @@ def page(request: pytest.FixtureRequest, browser: Any, report: ReportResult) -> 
 def test_a_report_opens_alone_and_whole(page: Any, report: ReportResult) -> None:
     assert page.heard == [report.index.as_uri()]
     drawn = page.evaluate(
-        """() => Object.fromEntries([...document.querySelectorAll("figure svg[role=img]")].map(svg => {
-          const box = svg.getBoundingClientRect(), ink = svg.querySelectorAll("path, use, image").length;
-          return [svg.closest("figure").dataset.plot, [box.width, box.height, ink, box.left, box.right]];
-        }))"""
+        """() => [...document.querySelectorAll(".chart svg")].map(svg => {
+          const box = svg.getBoundingClientRect(), ink = svg.querySelectorAll("path, line, text").length;
+          return [svg.closest("figure").dataset.plot, box.width, box.height, ink, box.left, box.right];
+        })"""
     )
-    assert set(drawn) == set(report.plots)
-    for name, (width, height, ink, left, right) in drawn.items():
-        assert width > 300, name
+    assert {name for name, *_ in drawn} == set(report.plots)
+    for name, width, height, ink, left, right in drawn:
+        assert width > 140, name
         assert height > 40, name
         assert ink > 10, name
         assert left >= 0, name
         assert right <= page.viewport_size["width"], name
 
 
-def test_no_text_lies_on_another(page: Any, report: ReportResult) -> None:
+def test_all_text_can_be_read(page: Any, report: ReportResult) -> None:
+    """None lies on another, sticks out of its chart, is small or pale; the page fits the window."""
+    page.evaluate("document.querySelectorAll('details').forEach(d => { d.open = true; })")
+    assert page.evaluate("document.documentElement.scrollWidth") <= page.viewport_size["width"]
     seen = page.evaluate(OVERLAPS)
     assert seen["boxes"] > 60
-    assert seen["labels"] >= 10 * len(report.plots)
+    assert seen["labels"] >= 5 * len(report.plots)
     assert seen["found"] == []
-    page.evaluate("document.querySelectorAll('details').forEach(d => { d.open = true; })")
-    assert page.evaluate(OVERLAPS)["found"] == []
-    assert page.evaluate("document.documentElement.scrollWidth") <= page.viewport_size["width"]
+    out = page.evaluate(
+        """() => [...document.querySelectorAll(".chart svg text")].filter(text => {
+          const box = text.getBoundingClientRect(), chart = text.closest(".chart").getBoundingClientRect();
+          return text.getAttribute("opacity") !== "0" && box.width
+            && (box.left < chart.left - 1 || box.right > chart.right + 1);
+        }).map(text => `${text.closest("figure").dataset.plot} ${text.textContent}`)"""
+    )
+    assert out == []
+    sizes = page.evaluate(
+        "[...document.querySelectorAll('svg text')].map(e => parseFloat(getComputedStyle(e).fontSize))"
+    )
+    assert min(sizes) >= 9
+    contrast = page.evaluate(PALE)
+    assert contrast["count"] > 60
+    assert contrast["pale"] == []
 
 
-def test_what_overlaps_is_found(page: Any) -> None:
-    """The check itself: words and a label are pushed over their neighbours."""
+def test_what_cannot_be_read_is_found(page: Any) -> None:
+    """The checks themselves: words and a label are pushed over their neighbours, and made pale."""
     page.evaluate("document.querySelector('#verdict .said').style.marginTop = '-20px'")
     assert page.evaluate(OVERLAPS)["found"]
-    page.reload()
+    page.evaluate("document.querySelector('#verdict .said').style.marginTop = ''")
     page.evaluate(
         """() => {
-          const [a, b] = document.querySelectorAll('#plot-fates svg g[id*="text"]');
-          const [one, other] = [a.getBoundingClientRect(), b.getBoundingClientRect()];
-          const svg = a.ownerSVGElement;
-          const scale = svg.viewBox.baseVal.width / svg.getBoundingClientRect().width;
-          a.setAttribute("transform",
-            `translate(${(other.left - one.left) * scale} ${(other.top - one.top) * scale})`);
+          const [a, b] = document.querySelectorAll('#plot-fates svg text');
+          a.setAttribute("transform", b.getAttribute("transform"));
+          b.parentElement.append(a);
+          a.style.fill = "#888";
         }"""
     )
     assert page.evaluate(OVERLAPS)["found"]
+    assert page.evaluate(PALE)["pale"]
 
 
-def test_the_letters_of_a_figure_can_be_read(page: Any) -> None:
-    """matplotlib scales each label from a font of 100 units; 9 px is what small print has."""
-    sizes = page.evaluate(
-        r"""() => [...document.querySelectorAll('svg g[id*="text"] g[transform*=scale]')].map(group => {
-          const svg = group.ownerSVGElement, whole = svg.getBoundingClientRect().width;
-          const scale = Math.abs(parseFloat(group.getAttribute("transform").match(/scale\(([-\d.]+)/)[1]));
-          return 100 * scale * whole / svg.viewBox.baseVal.width;
-        })"""
-    )
-    assert len(sizes) > 10
-    # Exponents of 10 are smaller, in every book.
-    assert min(sizes) >= 9
+def test_a_trial_tells_what_it_is_under_the_pointer(page: Any, report: ReportResult) -> None:
+    marks = page.locator("#plot-history .mark-symbol.role-mark path")
+    if marks.count() == 0:
+        pytest.skip("no trial has a score yet")
+    marks.last.scroll_into_view_if_needed()
+    marks.last.hover(force=True)
+    tip = page.locator("#vg-tooltip-element.visible")
+    tip.wait_for()
+    said = tip.inner_text()
+    for word in ("trial", "placement", "accuracy" if "accuracy" in said else "error", "epochs"):
+        assert word in said
+    assert " at stage" in said or "no attention" in said or " at stem" in said
+
+
+def test_the_wheel_zooms_with_ctrl_alone(page: Any) -> None:
+    read = "document.querySelector('#plot-history .role-axis-label').textContent"
+    if page.locator("#plot-history .chart").count() == 0:
+        pytest.skip("no trial has a score yet")
+    page.locator("#plot-history .chart").scroll_into_view_if_needed()
+    page.locator("#plot-history .chart svg").hover(position={"x": 200, "y": 150})
+    before = page.evaluate(read)
+    page.mouse.wheel(0, -2)
+    page.wait_for_timeout(100)
+    assert page.evaluate(read) == before
+    page.locator("#plot-history .chart svg").dispatch_event("wheel", {
+        "deltaY": -400, "ctrlKey": True, "bubbles": True, "cancelable": True,
+        **page.evaluate("""() => { const box = document.querySelector('#plot-history .background')
+          .getBoundingClientRect(); return {clientX: box.left + box.width / 2, clientY: box.top + 50}; }"""),
+    })  # fmt: skip
+    page.wait_for_function(f"({read}) !== {before!r}")
 
 
 def test_a_heading_sorts_the_trials(page: Any) -> None:

@@ -22,6 +22,7 @@ from automl.report.importance import importance, importances
 from automl.report.placement import effects, placement
 from automl.report.read import Search, read_search
 from automl.report.slices import PANELS, pairs, slices
+from automl.report.words import words
 from search.config import Model, TrialConfig
 from search.metric import Metric
 from search.record import State
@@ -305,11 +306,11 @@ def test_gates_of_an_old_search(tmp_path: Path) -> None:
 
 
 def test_slices_show_every_parameter_once(trials: list[FrozenTrial], search: Search) -> None:
-    names = {name for t in trials if t.values for name in t.params}
+    names = {words(name) for t in trials if t.values for name in t.params}
     plots = slices(search, importances(search))
     shown = [row[0] for plot in plots for row in (plot.table.rows if plot.table else ())]
     assert set(shown) == names
-    assert sum(len(plot.figure.axes) for plot in plots if plot.figure) == len(names)
+    assert sum(len(plot.figure.charts) for plot in plots if plot.figure) == len(names)
     assert len(plots) == math.ceil(len(names) / PANELS)
 
 

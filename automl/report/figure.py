@@ -1,0 +1,138 @@
+"""A figure: Vega-Lite charts made by Altair, the same in the page, in a notebook and as files.
+
+The charts name their data; a page holds each set once, however many charts show it. What a chart needs in a
+browser is inlined (`library`), so nothing is ever asked for.
+"""
+
+import copy
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from functools import cache
+from html import escape
+from importlib.resources import files
+from typing import Any
+
+import altair as alt
+import vl_convert
+
+from automl.report import style
+
+VERSION = "6.4"  # of Vega-Lite, whose grammar the charts are written in
+WHEEL = "wheel![event.ctrlKey || event.metaKey]"  # without a key, the wheel scrolls the page
+DRAG = "[pointerdown[event.pointerType === 'mouse'], window:pointerup] > window:pointermove!"
+
+Chart = alt.Chart | alt.LayerChart
+Rows = Sequence[Mapping[str, Any]]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Figure:
+    """Charts that belong together.
+
+    data: the rows of each name in the charts. zoom: the axes can be zoomed and moved.
+    narrow: the charts are small multiples, two side by side on a phone. wide: the figure takes a whole row.
+    """
+
+    charts: Sequence[Chart]
+    data: Mapping[str, Rows]
+    zoom: bool = False
+    narrow: bool = False
+    wide: bool = False
+
+    def specs(self) -> list[dict[str, Any]]:
+        """Each chart for a browser, without its data."""
+        found = []
+        for chart in self.charts:
+            spec = {**_dict(chart), "config": style.CONFIG, "background": "transparent"}
+            if self.zoom:
+                axes = _continuous(spec)
+                select = {"type": "interval", "encodings": axes, "zoom": WHEEL, "translate": DRAG}
+                first = spec["layer"][0] if "layer" in spec else spec
+                if axes:
+                    first["params"] = [{"name": "zoom", "select": select, "bind": "scales"}]
+            found.append(spec)
+        return found
+
+    def svg(self) -> str:
+        """All charts as one SVG, which does not move."""
+        columns = 2 if self.narrow or len(self.charts) > 3 else 1
+        wide = style.WIDTH if len(self.charts) == 1 or columns == 1 else style.WIDTH // 2 + 40
+        parts = [{**_dict(chart), "width": wide} for chart in self.charts]
+        whole = parts[0] if len(parts) == 1 else {"concat": parts, "columns": columns}
+        spec = {**whole, "datasets": dict(self.data), "config": style.CONFIG, "background": "white"}
+        return str(vl_convert.vegalite_to_svg(spec, vl_version=VERSION))
+
+    def _repr_html_(self) -> str:
+        """For notebooks: the figure as it stands in the page, alone and offline, in a frame of its own."""
+        height = sum(spec.get("height", style.HEIGHT) + 110 for spec in self.specs())
+        page = (
+            f"<!DOCTYPE html><meta charset='utf-8'><style>:root {{ color-scheme: light dark }} "
+            f"body {{ margin: 0; font: 13px system-ui, sans-serif }} {stylesheet()}</style>"
+            f"{self.element()}{scripts(self.data)}"
+        )
+        return (
+            f'<iframe srcdoc="{escape(page)}" style="width: 100%; max-width: 760px; height: {height}px; '
+            f'border: 0" title="figure"></iframe>'
+        )
+
+    def element(self, label: str = "figure") -> str:
+        """The place of the charts in a page, which the script fills."""
+        charts = "".join(
+            f'<div class="chart" style="min-height: {spec.get("height", style.HEIGHT)}px">'
+            f'<script type="application/json">{inline(spec)}</script></div>'
+            for spec in self.specs()
+        )
+        kind = "charts narrow" if self.narrow else "charts"
+        return f'<div class="{kind}" role="img" aria-label="{escape(label)}">{charts}</div>'
+
+
+def save(figure: Figure, folder: Any, name: str) -> None:
+    """Write a figure as SVG and PNG."""
+    svg = figure.svg()
+    (folder / f"{name}.svg").write_text(svg, encoding="utf-8")
+    (folder / f"{name}.png").write_bytes(vl_convert.svg_to_png(svg, scale=2))
+
+
+def scripts(data: Mapping[str, Rows]) -> str:
+    """The elements at the end of a page that draw its charts: the data, the library and our script."""
+    return (
+        f'<script type="application/json" id="data">{inline(data)}</script>'
+        f"<script type='module'>{library()}</script><script type='module'>{_file('figures.js')}</script>"
+    )
+
+
+def stylesheet() -> str:
+    """Of charts and their tooltips."""
+    return _file("figures.css")
+
+
+def inline(value: Any) -> str:
+    """JSON that nothing in it can end the script element of."""
+    text = json.dumps(value, separators=(",", ":"), ensure_ascii=False, allow_nan=False)
+    return text.replace("<", "\\u003c").replace("\u2028", "\\u2028").replace("\u2029", "\\u2029")
+
+
+@cache
+def library() -> str:
+    """Vega, Vega-Lite and Vega-Embed as one script, from vl-convert."""
+    bundle = vl_convert.javascript_bundle("window.vegaEmbed = vegaEmbed;", vl_version=VERSION)
+    return str(bundle).replace("</script", "<\\/script")
+
+
+@cache
+def _file(name: str) -> str:
+    return (files("automl.report") / name).read_text(encoding="utf-8")
+
+
+def _dict(chart: Chart) -> dict[str, Any]:
+    spec: dict[str, Any] = copy.deepcopy(chart.to_dict(validate=False))
+    for key in ("$schema", "config"):
+        spec.pop(key, None)
+    return {"width": style.WIDTH, "height": style.HEIGHT, **spec}
+
+
+def _continuous(spec: Mapping[str, Any]) -> list[str]:
+    """The axes of numbers."""
+    encoding = (spec["layer"][0] if "layer" in spec else spec).get("encoding", {})
+    return [axis for axis in ("x", "y") if encoding.get(axis, {}).get("type") == "quantitative"]

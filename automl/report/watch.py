@@ -1,0 +1,54 @@
+"""`automl report --watch`: the page of a running search, renewed until the search ends."""
+
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+from attention import InputError
+from automl.report import ReportResult, prepare, run_report, write_page_alone
+from automl.report.read import NoTrialsError, read_search
+from automl.storage.folder import find_search, is_running, named
+
+EVERY = 15.0  # seconds
+
+
+def watch_report(
+    search: str | None = None,
+    *,
+    out: str | None = None,
+    storage: str = "searches",
+    every: float = EVERY,
+    shown: Callable[[Path], None] = lambda page: None,
+) -> ReportResult:
+    """Write the page every so many seconds while the search runs, then the whole report.
+
+    A browser that shows the page loads it again as often and stays where it was. shown: called with the page
+    when it is there for the first time. Ctrl-C leaves the page as it is then, and it is not loaded again.
+
+    Raises InputError as `run_report` does, and where `every` is below one second.
+    """
+    if every < 1:
+        raise InputError(f"--every must be 1 second or more; got {every:g}")
+    name = named(search, storage)
+    first = True
+    folder, metadata = find_search(name, storage)
+    place = Path(out).expanduser() if out is not None else folder / "report"
+    prepare(place)
+    try:
+        while is_running(folder, metadata.location):
+            try:
+                page = write_page_alone(read_search(name, storage), place, reload=every)
+            except NoTrialsError:
+                page = None
+            if first and page is not None:
+                shown(page)
+                first = False
+            time.sleep(every)
+    except KeyboardInterrupt:
+        if not first:
+            write_page_alone(read_search(name, storage), place)
+        raise
+    result = run_report(name, out=out, storage=storage)
+    if first:
+        shown(result.index)
+    return result

@@ -1,0 +1,65 @@
+"""Hyperparameters in words: `adamw.learning_rate` is `learning rate (adamw)`, site 3 is its name."""
+
+import re
+from collections.abc import Sequence
+from functools import cache
+
+from optuna.distributions import BaseDistribution, CategoricalDistribution
+
+from automl.report.read import Trial
+
+_SHORT = {"ks": "kernel size", "embed_dim": "width", "mlp": "MLP"}
+_SITE = re.compile(r"(?:(.+)\.)?site(\d+)")
+
+
+@cache
+def words(name: str) -> str:
+    """A hyperparameter as it is shown. What is not of a built-in space loses its underscores alone."""
+    prefix, _, rest = name.rpartition(".")
+    found = re.fullmatch(r"(.*?)_?(\d+)", rest)
+    stem, module = (found[1], found[2]) if found and found[1] else (rest, "")
+    of = [prefix] if prefix else []
+    if module and stem.startswith("decomposed_"):
+        stem, of = stem.removeprefix("decomposed_"), ["decomposed"]
+    said = _SHORT.get(stem, stem.replace("_", " "))
+    if module:
+        said += f" of module {module}"
+    return said + (f" ({', '.join(of)})" if of else "")
+
+
+def is_site(name: str, trials: Sequence[Trial]) -> bool:
+    """Whether a parameter is the place of a module: the n-th of the placement in each trial that has it."""
+    found = _SITE.fullmatch(name)
+    having = [trial for trial in trials if name in trial.params]
+    return (
+        found is not None
+        and bool(having)
+        and all(len(trial.record.config.model.placement) >= int(found[2]) for trial in having)
+    )
+
+
+def site(name: str, trial: Trial) -> str:
+    """The place that a parameter of `is_site` has in a trial."""
+    found = _SITE.fullmatch(name)
+    assert found is not None
+    return list(trial.record.config.model.placement)[int(found[2]) - 1]
+
+
+def value(thing: object) -> str:
+    """A value of a hyperparameter."""
+    if isinstance(thing, bool):
+        return "yes" if thing else "no"
+    return f"{thing:.4g}" if isinstance(thing, float) else str(thing)
+
+
+def names(name: str, kind: BaseDistribution, trials: Sequence[Trial]) -> list[str] | None:
+    """The categories of a parameter in their order, numbers in that of numbers; None of what is a number."""
+    if isinstance(kind, CategoricalDistribution):
+        choices = list(kind.choices)
+        if all(isinstance(c, int | float) and not isinstance(c, bool) for c in choices):
+            choices.sort(key=lambda c: float(c or 0))
+        return [value(choice) for choice in choices]
+    if is_site(name, trials):
+        places = {trial.params[name]: site(name, trial) for trial in trials if name in trial.params}
+        return list(dict.fromkeys(places[index] for index in sorted(places)))
+    return None
