@@ -97,6 +97,14 @@ def search(
             help="light, standard or strong, instead of the space's.", show_default=False, rich_help_panel=HOW
         ),
     ] = None,
+    class_weights: Annotated[
+        str | None,
+        typer.Option(
+            help="Of the loss: none or balanced, instead of the space's.",
+            show_default=False,
+            rich_help_panel=HOW,
+        ),
+    ] = None,
     name: Annotated[str | None, typer.Option(help="Name of the search.", rich_help_panel=KEPT)] = None,
     resume: Annotated[
         str | None,
@@ -117,6 +125,14 @@ def search(
     sampler: Annotated[
         str, typer.Option(help="tpe, random, gp, nsga2, cmaes, grid or module:Sampler.", rich_help_panel=LONG)
     ] = "tpe",
+    metric: Annotated[
+        str | None,
+        typer.Option(
+            help="By which trials are compared: accuracy, balanced_accuracy, macro_f1 or auc.",
+            show_default="the task's",
+            rich_help_panel=WHAT,
+        ),
+    ] = None,
     objective: Annotated[
         str | None,
         typer.Option(

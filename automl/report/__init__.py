@@ -6,6 +6,7 @@ style         The style of the figures: width, palette, markers
 read          Reads what a report is made of: the search's folder, its study, its confirmations
 confirmation  Reads what `automl confirm` has written
 forest        The verdict as a forest plot
+per_class     Recall, precision and F1 of each class, and the most confused pairs
 placement     The mean effect of each attention type at each site
 gates         The gates of the modules after training
 costs         The metric over time, latency, parameters and MACs, with Pareto fronts
@@ -38,6 +39,7 @@ from automl.report.forest import forest
 from automl.report.gates import gates
 from automl.report.importance import importance, importances
 from automl.report.page import Section, write_page
+from automl.report.per_class import per_class
 from automl.report.placement import placement
 from automl.report.read import Search, read_search
 from automl.report.slices import pairs, slices
@@ -109,6 +111,7 @@ def sections(search: Search) -> list[Section]:
             plots=[placement(search), gates(search), costs(search), importance(search, ranked)],
             dense=True,
         ),
+        *per_class(search),
         Section(
             id="went",
             title="How the search went",

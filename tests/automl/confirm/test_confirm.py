@@ -23,6 +23,7 @@ from automl.data.manifest import Manifest
 from automl.tasks import open_task
 from automl.tasks.same_data import keep_manifest, read_manifest
 from automl.trials.interrupt import Stopped
+from search.serialise import to_json
 from search.study import open_study, own_trials
 
 BASELINE, LEAD = "baseline (trial 0)", "ssa@stage1.block2.branch (trial 1)"
@@ -111,7 +112,7 @@ def test_answers_to_each_image_stay_and_widen_the_interval(search, at_work):
     result = run_confirm("mine", top=1, seeds=8)
     low, high = result.value["interval_inputs"]
     assert low < result.value["interval"][0] < result.value["interval"][1] < high
-    assert len(list(result.folder.glob("trials/*/hits.npz"))) == 8 * 4 + 1
+    assert len(list(result.folder.glob("trials/*/answers.npz"))) == 8 * 4 + 1
     assert len(list(result.folder.glob("trials/*/checkpoint.pt"))) == 4 + 1
     assert run_confirm("mine").value == result.value, "they are read again"
 
@@ -119,7 +120,7 @@ def test_answers_to_each_image_stay_and_widen_the_interval(search, at_work):
 def run_plan(search: Path) -> dict[str, Any]:
     """What a confirmation of this search begins with, without one."""
     task = open_task(FOUND[0].config, HERE)
-    return {"inputs": task.size("test"), "chance": task.chance("test")}
+    return {"inputs": task.size("test"), "chance": to_json(task.chance("test"))}
 
 
 def test_the_plan_knows_the_test_split(search, at_work):
