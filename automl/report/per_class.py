@@ -7,7 +7,7 @@ from functools import reduce
 import numpy as np
 from matplotlib.figure import Figure
 
-from automl.confirm.protocol import confirmations, study_name
+from automl.confirm.protocol import CONFIRM_FOLDER, study_name
 from automl.report import style
 from automl.report.confirmation import ReportedVerdict
 from automl.report.page import Section
@@ -17,7 +17,7 @@ from automl.storage.answers import read_answers
 from automl.storage.storage import Storage
 from search.record import State
 from search.score_card import ScoreCard
-from search.study import read_records
+from search.study import STUDY_FILE, read_records
 
 MOST, WORST = 20, 10  # classes of a figure; and those of the lowest F1 that are shown of more
 PAIRS = 10  # the most confused ones that are listed
@@ -34,7 +34,7 @@ class _Scored:
 def per_class(search: Search) -> list[Section]:
     """The section of the latest confirmation, on the test split, or else of the search, on validation.
 
-    None where there are no answers to go by: of a task without classes, or before the first trial is done.
+    No section where there are no answers to go by: of a task without classes, or before a trial is done.
     """
     found = _confirmed(search, search.verdicts[-1]) if search.verdicts else []
     split = "test"
@@ -70,7 +70,10 @@ def _searched(search: Search) -> list[_Scored]:
 
 def _confirmed(search: Search, verdict: ReportedVerdict) -> list[_Scored]:
     """The leading finalist of a confirmation, and the baseline."""
-    place = confirmations(search.folder)[-1]
+    number = verdict.confirmation
+    place = search.folder / (CONFIRM_FOLDER if number == 1 else f"{CONFIRM_FOLDER}-{number}")
+    if not (place / STUDY_FILE).exists():
+        return []
     records = read_records(place, study_name(place, search.metadata))
     baseline = next((arm.name for arm in verdict.arms if arm.role == "baseline"), "")
     found = []

@@ -245,7 +245,7 @@ PROBLEMS: list[tuple[Any, str]] = [
     ({"training": {"class_weights": "equal"}}, "training.class_weights must be one of none, balanced; got"),
     (
         {"metric": "auroc"},
-        "unknown metric 'auroc'; choose from accuracy, balanced_accuracy, macro_f1, auc. Did you mean 'auc'?",
+        "unknown metric 'auroc'; choose from accuracy, auc, balanced_accuracy, macro_f1. Did you mean 'auc'?",
     ),
     ({"training": {"layer_decay": 0}}, "training.layer_decay must be above 0 and at most 1; got 0"),
     ({"training": {"clip": -1}}, "training.clip must be 0 or more; got -1"),

@@ -20,6 +20,8 @@ from automl.cli.sync import run_sync
 from automl.confirm.protocol import confirmations
 from automl.confirm.run import run_confirm
 from automl.data.manifest import Manifest
+from automl.report.per_class import per_class
+from automl.report.read import read_search
 from automl.tasks import open_task
 from automl.tasks.same_data import keep_manifest, read_manifest
 from automl.trials.interrupt import Stopped
@@ -115,6 +117,11 @@ def test_answers_to_each_image_stay_and_widen_the_interval(search, at_work):
     assert len(list(result.folder.glob("trials/*/answers.npz"))) == 8 * 4 + 1
     assert len(list(result.folder.glob("trials/*/checkpoint.pt"))) == 4 + 1
     assert run_confirm("mine").value == result.value, "they are read again"
+    (section,) = per_class(read_search("mine", "searches"))
+    assert f"Of the leading finalist, {LEAD} and the tuned baseline, baseline (trial " in section.lead
+    table = section.plots[0].table
+    assert table is not None
+    assert [row[:2] for row in table.rows] == [["cat", 8 * plan["inputs"]]], "all seeds together"
 
 
 def run_plan(search: Path) -> dict[str, Any]:
