@@ -188,7 +188,7 @@ def _confusions(best: _Scored) -> Plot:
 
 def _draw_matrix(card: ScoreCard) -> Figure:
     size = len(card.labels)
-    figure = style.new(1.0 + 0.155 * size)
+    figure = style.new(1.25 + 0.19 * size)
     axes = figure.subplots()
     shares = 100 * card.matrix / np.maximum(1, card.counts)[:, None]
     axes.imshow(shares, cmap="Blues", vmin=0, vmax=100, aspect="auto")

@@ -138,7 +138,7 @@ def test_the_plan_knows_the_test_split(search, at_work):
 
 
 def test_at_chance_one_cannot_tell(search, at_work):
-    at_work(FakeWorkers(lambda arm, seed: run_plan(search)["chance"]))
+    at_work(FakeWorkers(lambda arm, seed: run_plan(search)["chance"]["value"]))
     result = run_confirm("mine", top=1, seeds=8)
     assert result.verdict.said == "cannot tell"
     assert result.value["winner"] is None
