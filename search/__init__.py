@@ -2,7 +2,8 @@
 
 config             The configuration of one trial
 serialise          Dataclasses as JSON, and back
-metric             A metric: its direction, its unit, and how it is displayed
+metric             Metrics: direction, unit, how they are displayed, and what guessing comes to
+score_card         Recall, precision and F1 of each class, from counts of answers
 record             The record of a trial, its reports, and the callbacks on trial events (`Listener`)
 spaces             Search spaces: their table, and loading user-defined ones
 image_spaces       The built-in spaces of images

@@ -1,13 +1,13 @@
 """Building blocks of spaces: draws a placement and hyperparameters from an Optuna trial."""
 
 from collections.abc import Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, get_args
 
 import optuna
 
 from attention.spec import Option, Spec
 from backbones.placement import Placement
-from search.config import ImageTraining, Optimizer
+from search.config import ClassWeights, ImageTraining, Optimizer
 
 if TYPE_CHECKING:
     from backbones.site import Site
@@ -23,6 +23,12 @@ PUBLISHED: Mapping[str, Any] = {
     "label_smoothing": 0.1,
 }
 
+# Strengths of augmentation beside crops and mirror images, each all of what it is made of.
+AUGMENT: Mapping[str, Mapping[str, Any]] = {
+    "light": {"policy": "none", "erasing": 0.0, "cutmix": 0.0},
+    "standard": {"policy": "trivial", "erasing": 0.0, "cutmix": 0.0},
+    "strong": {"policy": "rand", "erasing": 0.25, "cutmix": 1.0},
+}
 
 # Where papers put one module. SimpleSelfAttention and its symmetric form stand before the addition of the
 # first stage's last block, where they are compared with SAGAN's module; decomposed attention stands near the
@@ -118,3 +124,19 @@ def training(trial: optuna.Trial, *, epochs: int) -> ImageTraining:
         mixup=round(trial.suggest_float("mixup", 0.0, 0.4, step=0.1), 1),  # 3 * 0.1 is not 0.3
         label_smoothing=round(trial.suggest_float("label_smoothing", 0.0, 0.2, step=0.05), 2),
     )
+
+
+def augment(trial: optuna.Trial) -> dict[str, Any]:
+    """A strength of augmentation, as values of `ImageTraining`."""
+    return dict(AUGMENT[trial.suggest_categorical("augment", list(AUGMENT))])
+
+
+def flip(trial: optuna.Trial) -> bool:
+    """Whether half of the images are mirrored."""
+    return bool(trial.suggest_categorical("flip", [True, False]))
+
+
+def class_weights(trial: optuna.Trial) -> ClassWeights:
+    """Of the classes in the loss."""
+    chosen: ClassWeights = trial.suggest_categorical("class_weights", list(get_args(ClassWeights)))
+    return chosen

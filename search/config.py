@@ -3,7 +3,7 @@
 Frozen dataclasses that round-trip through JSON.
 """
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, fields, replace
 from math import isfinite
@@ -13,6 +13,7 @@ import backbones
 from attention import InputError, unknown
 from backbones import loading
 from backbones.placement import Placement
+from search.metric import CLASSIFICATION, Metric
 from search.serialise import fields_to_json, from_json, together
 
 if TYPE_CHECKING:
@@ -23,6 +24,7 @@ PUBLISHED = "default"  # weights
 Optimizer = Literal["adamw", "sgd"]
 Schedule = Literal["one-cycle", "flat-cosine", "warmup-cosine", "step-6", "step-12", "step-25", "step-50"]
 Policy = Literal["none", "trivial", "rand"]
+ClassWeights = Literal["none", "balanced"]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -167,9 +169,14 @@ class Training:
 
 @dataclass(frozen=True, kw_only=True)
 class ClassificationTraining(Training):
-    """With cross-entropy."""
+    """With cross-entropy.
+
+    class_weights: of classes in the loss; `balanced` is n / (k n_c) of n training inputs of k classes, n_c
+        of them of class c, so that each class weighs the same in an epoch.
+    """
 
     label_smoothing: float = 0.1
+    class_weights: ClassWeights = "none"
 
     def problems(self) -> Iterator[str]:
         yield from super().problems()
@@ -210,18 +217,24 @@ class TaskConfigs:
 
     dimensions: of the inputs of backbones that fit the task; None for a task that makes its own models,
         with a custom `model` type, whose `problems` check its values.
+    metrics: from which the primary one may be chosen, the default first; nothing where there is but one.
     """
 
     data: type[Data]
     training: type[Training]
     dimensions: int | None
     model: type[Model] = Model
+    metrics: Sequence[Metric] = ()
 
 
 # A user-defined task, `file.py:Class`, has such a value as its attribute `configs`.
 TASK_CONFIGS: Mapping[str, TaskConfigs] = {
-    "image-classification": TaskConfigs(data=ImageData, training=ImageTraining, dimensions=2),
-    "sequence-classification": TaskConfigs(data=SequenceData, training=ClassificationTraining, dimensions=1),
+    "image-classification": TaskConfigs(
+        data=ImageData, training=ImageTraining, dimensions=2, metrics=CLASSIFICATION
+    ),
+    "sequence-classification": TaskConfigs(
+        data=SequenceData, training=ClassificationTraining, dimensions=1, metrics=CLASSIFICATION
+    ),
 }
 
 
@@ -242,6 +255,7 @@ class TrialConfig:
     task: `image-classification`, `sequence-classification`, `file.py:Class` or `package.module:Class`. It
         decides which types `data`, `model` and `training` are of, whose defaults stand where they are not
         given.
+    metric: by which trials are compared, one of the task's; its default where not given.
     seed: decides initial weights, data order and augmentation.
     """
 
@@ -249,6 +263,7 @@ class TrialConfig:
     data: Data = None  # type: ignore[assignment]
     model: Model = None  # type: ignore[assignment]
     training: Training = None  # type: ignore[assignment]
+    metric: str = ""
     seed: int = 0
 
     def __post_init__(self) -> None:
@@ -274,6 +289,10 @@ class TrialConfig:
                 f"backbone {self.model.backbone} takes inputs with {takes} spatial dimensions, "
                 f"and those of task {self.task} have {configs.dimensions}; choose from {', '.join(fit)}"
             )
+        names = [metric.name for metric in configs.metrics]
+        if self.metric and self.metric not in names:
+            one = f"task {self.task} has one metric alone, and takes none; got {self.metric!r}"
+            problems.append(str(unknown("metric", self.metric, names)) if names else one)
         if not 0 <= self.seed < 2**32:
             problems.append(f"seed must lie between 0 and 2^32 - 1; got {self.seed}")
         if problems:

@@ -2,6 +2,7 @@
 
 import json
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from functools import cache
 from typing import TYPE_CHECKING, Any
 
@@ -76,34 +77,41 @@ def digits_papers() -> list[dict[str, Any]]:
     return choices.papers(digits_places())
 
 
-def photographs(source: str, names: Sequence[str], size: int) -> Callable[[optuna.Trial], TrialConfig]:
-    """Photographs of `size` pixels, and one of the backbones called `names`."""
+def photographs(
+    source: str, names: Sequence[str], size: int, *, augment: bool = False
+) -> Callable[[optuna.Trial], TrialConfig]:
+    """Photographs of `size` pixels, and one of the backbones called `names`.
+
+    augment: the strength of augmentation is a choice, too.
+    """
 
     def draw(trial: optuna.Trial) -> TrialConfig:
         several = len(names) > 1
         backbone = trial.suggest_categorical("backbone", names) if several else names[0]
         prefix = f"{backbone}." if several else ""
         placement = choices.placement(trial, places(backbone, size), prefix=prefix)
+        training = choices.training(trial, epochs=5)
         return TrialConfig(
             data=ImageData(source=source, size=size),
             model=Model(backbone=backbone, placement=placement),
-            training=choices.training(trial, epochs=5),
+            training=replace(training, **choices.augment(trial)) if augment else training,
         )
 
     return draw
 
 
-def plain(names: Sequence[str]) -> dict[str, Any]:
-    """The first backbone alone, with published hyperparameters."""
-    return {**_chosen(names), **PLAIN}
+def plain(names: Sequence[str], *, augment: bool = False) -> dict[str, Any]:
+    """The first backbone alone, with published hyperparameters. augment: as in `photographs`."""
+    return {**_chosen(names, augment=augment), **PLAIN}
 
 
-def papers(names: Sequence[str], size: int) -> list[dict[str, Any]]:
-    """What papers propose, on the first backbone, as far as it has such places."""
-    first, chosen = names[0], _chosen(names)
-    prefix = f"{first}." if chosen else ""
+def papers(names: Sequence[str], size: int, *, augment: bool = False) -> list[dict[str, Any]]:
+    """What papers propose, on the first backbone, as far as it has such places. augment: as above."""
+    first, chosen = names[0], _chosen(names, augment=augment)
+    prefix = f"{first}." if len(names) > 1 else ""
     return [{**chosen, **params} for params in choices.papers(places(first, size), prefix)]
 
 
-def _chosen(names: Sequence[str]) -> dict[str, str]:
-    return {"backbone": names[0]} if len(names) > 1 else {}
+def _chosen(names: Sequence[str], *, augment: bool) -> dict[str, str]:
+    backbone = {"backbone": names[0]} if len(names) > 1 else {}
+    return {**backbone, **({"augment": "light"} if augment else {})}

@@ -1,4 +1,4 @@
-"""A metric: its direction, its unit, and how it is displayed."""
+"""Metrics: direction, unit, how they are displayed, and what guessing comes to."""
 
 from dataclasses import dataclass
 from typing import Literal
@@ -55,6 +55,23 @@ class Metric:
         return f"{self.scale * difference:+.3g} {self.gap_unit}"
 
 
+@dataclass(frozen=True, kw_only=True)
+class Chance:
+    """What is known of a metric on a split before there is a model.
+
+    value: of one who guesses, in the long run. error: the standard deviation of that on this split.
+    step: what the answer to one input is worth.
+    """
+
+    value: float
+    error: float
+    step: float
+
+
 ACCURACY = Metric(
     name="accuracy", maximize=True, scale=100.0, unit="%", gap="points", margin=0.5, noise="binomial"
 )
+BALANCED_ACCURACY = Metric(name="balanced_accuracy", maximize=True, scale=100.0, unit="%", gap="points")
+MACRO_F1 = Metric(name="macro_f1", maximize=True, scale=100.0, unit="%", gap="points")
+AUC = Metric(name="auc", maximize=True, scale=100.0, unit="%", gap="points")
+CLASSIFICATION = (ACCURACY, BALANCED_ACCURACY, MACRO_F1, AUC)  # the default first

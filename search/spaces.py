@@ -152,16 +152,23 @@ def _hash(value: object) -> str:
 
 
 def _photographs(
-    name: str, summary: str, backbones: Sequence[str] = image_spaces.XRESNETS, size: int = 128
+    name: str,
+    summary: str,
+    backbones: Sequence[str] = image_spaces.XRESNETS,
+    size: int = 128,
+    *,
+    augment: bool = False,
 ) -> Space:
-    """Photographs of the data source called `name`."""
+    """Photographs of the data source called `name`. augment: its strength is a choice, too."""
     return Space(
         name=name,
-        draw=image_spaces.photographs(name, backbones, size),
-        baseline=image_spaces.plain(backbones),
-        published=lambda: image_spaces.papers(backbones, size),
+        draw=image_spaces.photographs(name, backbones, size, augment=augment),
+        baseline=image_spaces.plain(backbones, augment=augment),
+        published=lambda: image_spaces.papers(backbones, size, augment=augment),
         summary=summary,
-        with_backbone=lambda backbone, side: _photographs(name, summary, (backbone,), side or size),
+        with_backbone=lambda backbone, side: _photographs(
+            name, summary, (backbone,), side or size, augment=augment
+        ),
     )
 
 
@@ -177,7 +184,11 @@ SPACES: Mapping[str, Space] = {
         ),
         _photographs("nette", "Imagenette at 128 px, xresnet18/34/50 or --backbone"),
         _photographs("woof", "Imagewoof at 128 px, xresnet18/34/50 or --backbone"),
-        _photographs("folder", "--data PHOTOS, one folder per class, at 128 px; as woof"),
+        _photographs(
+            "folder",
+            "--data PHOTOS, one folder per class, at 128 px; as woof, and augmentation",
+            augment=True,
+        ),
         *(
             Space(
                 name=name,

@@ -47,9 +47,8 @@ class SquaredError(Evaluator):
     def __init__(self) -> None:
         self.errors: list[Tensor] = []
 
-    def update(self, outputs: Tensor, targets: Tensor) -> Tensor:
+    def update(self, outputs: Tensor, targets: Tensor) -> None:
         self.errors.append((outputs.float() - targets).square().flatten())
-        return self.errors[-1]
 
     def compute(self, runtime: Runtime) -> dict[str, Tensor]:
         gathered = torch.cat([part.cpu() for part in runtime.gather(torch.cat(self.errors))])

@@ -3,12 +3,13 @@
 from pathlib import Path
 
 from attention import InputError, unknown
-from automl.config.settings import AUGMENT, Settings
+from automl.config.settings import Settings
 from automl.data.images import open_split
 from automl.data.images.overview import Overview, look_over
 from automl.data.images.sheet import save_sheet
 from automl.data.sequences import are_sequences
 from automl.tasks.image_classification import LEAST_CROP
+from search.choices import AUGMENT
 
 
 def overview(path: str, size: int) -> Overview:

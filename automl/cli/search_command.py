@@ -114,6 +114,14 @@ def search(
             rich_help_panel=HOW,
         ),
     ] = None,
+    class_weights: Annotated[
+        str | None,
+        typer.Option(
+            help="Of the loss: none or balanced, instead of the space's.",
+            show_default=False,
+            rich_help_panel=HOW,
+        ),
+    ] = None,
     name: Annotated[str | None, typer.Option(help="Name of the search.", rich_help_panel=KEPT)] = None,
     resume: Annotated[
         str | None,
@@ -140,6 +148,14 @@ def search(
             help="tpe, random, gp, nsga2, cmaes, grid or module:Sampler.", hidden=True, rich_help_panel=LONG
         ),
     ] = "tpe",
+    metric: Annotated[
+        str | None,
+        typer.Option(
+            help="By which trials are compared: accuracy, balanced_accuracy, macro_f1 or auc.",
+            show_default="the task's",
+            rich_help_panel=WHAT,
+        ),
+    ] = None,
     objective: Annotated[
         str | None,
         typer.Option(

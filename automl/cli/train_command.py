@@ -56,6 +56,11 @@ def train(
     schedule: Annotated[str, typer.Option(help="one-cycle, flat-cosine or warmup-cosine.")] = "one-cycle",
     mixup: Annotated[float, typer.Option(help="Alpha of mixup; 0 is off.")] = 0.0,
     label_smoothing: float = 0.1,
+    class_weights: Annotated[str, typer.Option(help="Of the loss: none or balanced.")] = "none",
+    metric: Annotated[
+        str,
+        typer.Option(help="Shown: accuracy, balanced_accuracy, macro_f1 or auc.", show_default="accuracy"),
+    ] = "",
     seed: int = 0,
     device: Annotated[str, typer.Option(help="auto, cpu, cuda or cuda:N.")] = "auto",
     precision: PrecisionOption = "auto",
@@ -108,7 +113,9 @@ def train(
                 "schedule": schedule,
                 "mixup": mixup,
                 "label_smoothing": label_smoothing,
+                "class_weights": class_weights,
             },
+            "metric": metric,
             "seed": seed,
         }
     )

@@ -14,7 +14,8 @@ from automl.config.limits import Limits
 from automl.config.units import amounts, count, labels, seconds, size
 from backbones import loading
 from cluster.resources import TrialResources
-from search.config import TrialConfig
+from search.choices import AUGMENT
+from search.config import ClassWeights, TrialConfig
 from search.given import check_given
 from search.serialise import fields_to_json
 from search.spaces import SPACES, Space, SpaceFunction, load, random_draws, space_name
@@ -23,12 +24,6 @@ if TYPE_CHECKING:
     from automl.config.runtime import Runtime
 
 COSTS = ("latency", "params", "macs")  # objectives beside the task's metric
-# Strengths of augmentation beside crops and mirror images, each all of what it is made of.
-AUGMENT: Mapping[str, Mapping[str, Any]] = {
-    "light": {"policy": "none", "erasing": 0.0, "cutmix": 0.0},
-    "standard": {"policy": "trivial", "erasing": 0.0, "cutmix": 0.0},
-    "strong": {"policy": "rand", "erasing": 0.25, "cutmix": 1.0},
-}
 EQUAL = ("time", "epochs")
 TRIALS = 16  # where neither trials nor a time are given
 STORAGE = "searches"
@@ -57,13 +52,15 @@ class Settings:
     trials: the number of configurations, 16 if there is no `budget` either. budget: the time limit, such as
         `2h`, after which running trials finish their rung.
     epochs, size, subset: override the space's epochs, image side in pixels and share of the images.
-    batch_size, mixup, flip, augment: override the space's; augment is a strength of AUGMENT. Where `flip` is
-        not given, photographs are mirrored and digits are not.
+    batch_size, mixup, flip, augment, class_weights: override the space's; augment is a strength of
+        `search.choices.AUGMENT`. Where `flip` is not given, photographs are mirrored and digits are not.
     name: of the search, unique in `storage`; made from the space and the time where not given.
     seed: of the sampler and of every trial.
     equal: the budget held equal across trials. `time`: a trial whose epochs take longer than the
         baseline's gets fewer of them; `epochs`: all get the same number.
     sampler: `tpe`, `random`, `gp`, `nsga2`, `cmaes`, `grid` or `package.module:Sampler`.
+    metric: the primary metric in the place of the task's default, by which trials are pruned, compared and
+        confirmed: of classification `accuracy`, `balanced_accuracy`, `macro_f1` or `auc`.
     objective: what is searched for, one to three of the task's metric, `latency`, `params` and `macs`, with
         commas between; the metric alone where not given.
     baseline_share: part of the trials that tunes the plain backbone.
@@ -96,9 +93,11 @@ class Settings:
     mixup: float | None = None
     flip: bool | None = None
     augment: str | None = None
+    class_weights: str | None = None
     seed: int = 0
     equal: str = "time"
     sampler: str = "tpe"
+    metric: str | None = None
     objective: str | None = None
     baseline_share: float = 0.2
     warm_start: str | None = None
@@ -145,6 +144,8 @@ class Settings:
             raise unknown("kind of equality", self.equal, EQUAL)
         if self.augment is not None and self.augment not in AUGMENT:
             raise unknown("augmentation", self.augment, AUGMENT)
+        if self.class_weights is not None and self.class_weights not in get_args(ClassWeights):
+            raise unknown("class weights", self.class_weights, get_args(ClassWeights))
         if not 0 <= self.baseline_share <= 1:
             raise InputError(f"--baseline-share must lie between 0 and 1; got {self.baseline_share:g}")
         if self.keep < 1:
@@ -266,13 +267,14 @@ class Settings:
             data["size"] = self.size
         training = {
             key: value
-            for key in ("epochs", "batch_size", "mixup", "flip")
+            for key in ("epochs", "batch_size", "mixup", "flip", "class_weights")
             if (value := getattr(self, key)) is not None
         }
         if self.augment is not None:
             training |= AUGMENT[self.augment]
         model = {"weights": self.weights, "weights_digest": self.weights_digest} if self.weights else {}
-        return config.change(data=data, model=model, training=training, seed=self.seed)
+        metric = config.metric if self.metric is None else self.metric
+        return config.change(data=data, model=model, training=training, metric=metric, seed=self.seed)
 
     def extended(
         self, trials: str | None, budget: str | None, ended: int, scheduling: Mapping[str, Any]

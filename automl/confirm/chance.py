@@ -1,7 +1,9 @@
 """What one who guesses may come to."""
 
 import numpy as np
-from scipy.special import bdtrc
+from scipy.special import bdtrc, ndtri
+
+from search.metric import Chance, Noise
 
 GUESSED = 0.001  # the rate at which one that guesses comes above `guessing`
 
@@ -14,3 +16,13 @@ def guessing(chance: float, inputs: int) -> float:
     """
     above = bdtrc(np.arange(inputs + 1.0), inputs, chance)  # P(more than k right answers)
     return float(np.argmax(above <= GUESSED)) / inputs
+
+
+def bound(chance: Chance, inputs: int, noise: Noise) -> float:
+    """The score that one who guesses exceeds in one of a thousand cases at most.
+
+    Of an accuracy it is exact; of others it goes by the normal distribution.
+    """
+    if noise == "binomial":
+        return guessing(chance.value, inputs)
+    return chance.value + float(ndtri(1 - GUESSED)) * chance.error

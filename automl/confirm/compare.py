@@ -99,7 +99,8 @@ def run_compare(
 
 
 def _compare(samples: Sequence[Sample], split: str, margin: float | None) -> list[Compared]:
-    metric, first = task_of(samples[0].config).metric, samples[0]
+    first = samples[0]
+    metric = task_of(first.config).metric_of(first.config)
     sign = metric.sign * metric.scale
     margin = metric.margin if margin is None else margin
     resolution = max(sample.resolution for sample in samples) if split == "test" else 0.0
@@ -146,6 +147,11 @@ def _comparable(one: Sample, other: Sample) -> None:
         raise InputError(
             f"{one.name} is of task {one.config.task}, {other.name} of {other.config.task}; their scores "
             f"are not comparable"
+        )
+    metrics = [task_of(sample.config).metric_of(sample.config).name for sample in (one, other)]
+    if metrics[0] != metrics[1]:
+        raise InputError(
+            f"{one.name} goes by {metrics[0]}, {other.name} by {metrics[1]}; their scores are not comparable"
         )
     # The size of images is a choice of the model's; which images there are is not.
     listed = one.images is not None and other.images is not None  # then where they lie does not matter
@@ -218,7 +224,7 @@ def _of_runs(name: str, storage: str) -> Sample:
         except InputError as error:
             raise InputError(f"{name!r} is neither a search in {storage} nor a run: {error}") from error
     config = runs[0].config
-    metric = task_of(config).metric.name
+    metric = task_of(config).metric_of(config).name
     scores: dict[str, dict[int, float]] = {}
     for run in runs:
         if run.config.change(seed=0) != config.change(seed=0):

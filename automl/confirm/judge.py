@@ -225,24 +225,28 @@ def _guessing(question: Question, arms: Iterable[Scores], seeds: Sequence[int]) 
     """Whether all arms may be guessing, in words; empty where one is not, or there is no telling."""
     chance = question.chance
     if chance is None or any(
-        statistics.above_chance([arm.scores[seed] for seed in seeds], chance, question.inputs) for arm in arms
+        statistics.above_chance([arm.scores[seed] for seed in seeds], chance.value, chance.error)
+        for arm in arms
     ):
         return ""
-    return (
-        f"no arm is shown to beat always predicting the majority class, {100 * chance:.1f} % of the test "
-        f"inputs"
-    )
+    if question.noise == "binomial":
+        return (
+            f"no arm is shown to beat always predicting the majority class, {100 * chance.value:.1f} % of "
+            f"the test inputs"
+        )
+    return f"no arm is shown to beat guessing, whose {question.metric} is {100 * chance.value:.1f} %"
 
 
 def _images(
     question: Question, d: Difference, ours: Scores, theirs: Scores, seeds: Sequence[int]
 ) -> tuple[float, float] | None:
     """The interval of a difference over seeds and test inputs; None without the answers to each image."""
-    answers = [[arm.hits.get(seed) for seed in seeds] for arm in (ours, theirs)]
-    if any(hits is None or len(hits) != question.inputs for arm in answers for hits in arm):
+    values = [[arm.values.get(seed) for seed in seeds] for arm in (ours, theirs)]
+    if any(of is None or len(of) != question.inputs for arm in values for of in arm):
         return None
-    first, second = (np.array(arm, np.int8) for arm in answers)
-    reach = question.scale * statistics.reach_over_inputs(first - second)
+    first, second = (np.array(arm, float) for arm in values)
+    step = None if question.chance is None else question.chance.step
+    reach = question.scale * statistics.reach_over_inputs(first - second, step=step)
     return min(d.low, d.mean - reach), max(d.high, d.mean + reach)
 
 

@@ -16,14 +16,14 @@ from automl.confirm.arms import ArmSet
 from automl.confirm.question import Question
 from automl.confirm.statistics import ALPHA, least_pairs
 from automl.storage.folder import SearchMetadata
-from search.metric import Metric
+from search.metric import Chance, Metric
 from search.record import Role, State, TrialRecord
 from search.serialise import read_json
 from search.study import STUDY_FILE, create_study, resume_study
 from search.trial_scheduler import Plan
 
 CONFIRM_FOLDER, CONFIRM_FILE, VERDICT_FILE = "confirm", "confirm.json", "verdict.json"
-FORMAT = 1  # of confirm.json
+FORMAT = 2  # of confirm.json
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -66,7 +66,7 @@ class Confirmation:
     arm_set: ArmSet
     provenance: dict[str, Any]
     inputs: int
-    chance: float | None
+    chance: Chance | None
 
     @classmethod
     def read(cls, folder: Path) -> "Confirmation":
@@ -91,6 +91,7 @@ class Confirmation:
             unit=metric.gap_unit,
             inputs=self.inputs,
             chance=self.chance,
+            noise=metric.noise,
         )
 
     def plan(self, search: Plan) -> Plan:

@@ -3,6 +3,8 @@
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from search.metric import Chance, Noise
+
 
 @dataclass(frozen=True, kw_only=True)
 class Question:
@@ -12,9 +14,8 @@ class Question:
     margin: the least difference that matters, in `unit`.
     sequential: stop as soon as the verdict is decided. metric: of the scores; maximize: whether more is
     better.
-    scale: makes a score's difference one in `unit`.
-    inputs: of the test split. chance: the score of always predicting the majority class, where the metric is
-    an accuracy; None where it is not.
+    scale: makes a score's difference one in `unit`. noise: of the metric.
+    inputs: of the test split. chance: what guessing comes to there; None where that is not known.
     """
 
     seeds: Sequence[int]
@@ -26,9 +27,10 @@ class Question:
     scale: float
     unit: str
     inputs: int
-    chance: float | None
+    chance: Chance | None
+    noise: Noise = "unknown"
 
     @property
     def resolution(self) -> float:
         """What one test input is worth, in `unit`; 0 where that is not known."""
-        return self.scale / self.inputs if self.chance is not None else 0.0
+        return self.scale * self.chance.step if self.chance is not None else 0.0

@@ -13,8 +13,8 @@ from automl.confirm.protocol import VERDICT_FILE, Confirmation, best_of_arm
 from automl.confirm.question import Question
 from automl.confirm.scores import Scores, collect
 from automl.confirm.verdict import Verdict
+from automl.storage.answers import read_answers
 from automl.storage.storage import Storage
-from automl.trials import hits
 from search.fixed_scheduler import FixedScheduler, PlannedTrial
 from search.record import Listener, State, TrialRecord
 from search.serialise import write_json
@@ -41,7 +41,7 @@ class ConfirmationScheduler(Listener):
         location: Storage,
     ) -> None:
         self.place, self.name, self.confirmation, self.location = place, name, confirmation, location
-        self._hits: dict[int, np.ndarray | None] = {}  # of each finished trial
+        self._values: dict[int, np.ndarray | None] = {}  # of each finished trial
         self.question, self.planned = question, planned
         self.arms: list[Arm] = []
         self.verdict = Verdict(question=question)
@@ -100,12 +100,13 @@ class ConfirmationScheduler(Listener):
 
     def _scores(self) -> dict[str, Scores]:
         metric, seeds = self.planned.plan.metric.name, self.question.seeds
-        return collect(self.arms, self.planned.standing, metric, seeds, hits=self._hits_of)
+        return collect(self.arms, self.planned.standing, metric, seeds, values=self._values_of)
 
-    def _hits_of(self, record: TrialRecord) -> np.ndarray | None:
-        if record.number not in self._hits:
-            self._hits[record.number] = hits.read(self.location / record.folder)
-        return self._hits[record.number]
+    def _values_of(self, record: TrialRecord) -> np.ndarray | None:
+        if record.number not in self._values:
+            answers = read_answers(self.location / record.folder)
+            self._values[record.number] = None if answers is None else answers.values
+        return self._values[record.number]
 
     def value(self) -> dict[str, Any]:
         value = self.verdict.to_json(self.arms, self._scores())

@@ -27,16 +27,16 @@ class Scores:
 
     failed: it cannot be trained with that seed, such as when its loss diverges. errors: crashes, which say
     nothing about the arm.
-    costs: of the trainings that have a score. hits: which test inputs were classified correctly, bool
-    `(inputs,)`, where that is kept. devices: names of those that trained, where they are known. counted: for
-    at least one of them the time ratio was partly estimated from operation counts.
+    costs: of the trainings that have a score. values: what each test input contributed to it, `(inputs,)`, as
+    in `automl.storage.answers`, where that is kept. devices: names of those that trained, where they are
+    known. counted: for at least one of them the time ratio was partly estimated from operation counts.
     """
 
     scores: Mapping[int, float] = field(default_factory=dict)
     failed: Mapping[int, str] = field(default_factory=dict)
     errors: Mapping[int, str] = field(default_factory=dict)
     costs: Mapping[int, TrainingCost] = field(default_factory=dict)
-    hits: Mapping[int, np.ndarray] = field(default_factory=dict)
+    values: Mapping[int, np.ndarray] = field(default_factory=dict)
     devices: Mapping[int, str] = field(default_factory=dict)
     counted: bool = False
 
@@ -61,17 +61,17 @@ def collect(
     records: Iterable[TrialRecord],
     metric: str,
     seeds: Sequence[int],
-    hits: Callable[[TrialRecord], np.ndarray | None] = lambda record: None,
+    values: Callable[[TrialRecord], np.ndarray | None] = lambda record: None,
 ) -> dict[str, Scores]:
     """The scores of each arm at these seeds, from the trials that have ended.
 
-    hits: which test inputs a finished trial has answered right, None where that is not known.
+    values: what each test input contributed to a finished trial's score, None where that is not known.
     """
     scores: dict[str, dict[int, float]] = {arm.name: {} for arm in arms}
     failed: dict[str, dict[int, str]] = {name: {} for name in scores}
     errors: dict[str, dict[int, str]] = {name: {} for name in scores}
     costs: dict[str, dict[int, TrainingCost]] = {name: {} for name in scores}
-    right: dict[str, dict[int, np.ndarray]] = {name: {} for name in scores}
+    kept: dict[str, dict[int, np.ndarray]] = {name: {} for name in scores}
     devices: dict[str, dict[int, str]] = {name: {} for name in scores}
     counted = set()
     for record in records:
@@ -83,8 +83,8 @@ def collect(
             costs[record.arm][seed] = training_cost(record)
             if record.device:
                 devices[record.arm][seed] = record.device
-            if (answers := hits(record)) is not None:
-                right[record.arm][seed] = answers
+            if (found := values(record)) is not None:
+                kept[record.arm][seed] = found
             if record.profile.get("time_ratio_counted"):
                 counted.add(record.arm)
         elif record.state is State.INFEASIBLE:
@@ -97,7 +97,7 @@ def collect(
             failed=failed[name],
             errors={seed: why for seed, why in errors[name].items() if seed not in scores[name]},
             costs=costs[name],
-            hits=right[name],
+            values=kept[name],
             devices=devices[name],
             counted=name in counted,
         )

@@ -149,11 +149,13 @@ def skewed_t(differences: np.ndarray, sd: float) -> float:
     return float(2 * stdtr(count - 1, -abs(t) * math.sqrt(count)))
 
 
-def reach_over_inputs(differences: np.ndarray, alpha: float = ALPHA) -> float:
+def reach_over_inputs(differences: np.ndarray, alpha: float = ALPHA, *, step: float | None = None) -> float:
     """How far the mean of `differences` (seeds, images) may be off if seeds and images are both a sample.
 
-    differences: of right and wrong answers to the same images with the same seeds: -1, 0 or 1 each. Images
+    differences: of right and wrong answers to the same images with the same seeds: -1, 0 or 1 each; of a
+    metric that is no mean over images, of the jackknife's pseudo-values, whose mean has its variance. Images
     are crossed with seeds, so that more seeds do not make up for few images.
+    step: what one answer is worth, 1 / images where not given.
 
     Returns half the width of the interval. Its variance is that of a two-level bootstrap, which draws seeds
     and images anew independently, in closed form and without its bias, which counts the noise of single
@@ -165,7 +167,8 @@ def reach_over_inputs(differences: np.ndarray, alpha: float = ALPHA) -> float:
     d = np.asarray(differences, float)
     whole, of_seed, of_image = d.mean(), d.mean(1), d.mean(0)
     by_seed = float(of_seed.var(ddof=1)) / seeds if seeds > 1 else 0.0
-    by_image = max(float(of_image.var(ddof=1)) / images if images > 1 else 0.0, images**-2.0)
+    least = 1 / images if step is None else step
+    by_image = max(float(of_image.var(ddof=1)) / images if images > 1 else 0.0, least**2)
     rest = d - of_seed[:, None] - of_image[None, :] + whole
     free = (seeds - 1) * (images - 1)
     twice = float((rest * rest).sum()) / free / (seeds * images) if free else 0.0
@@ -202,15 +205,16 @@ def paired_ratio(ours: Sequence[float], theirs: Sequence[float], alpha: float = 
     return Ratio(mean=math.exp(mean), low=math.exp(mean - reach), high=math.exp(mean + reach))
 
 
-def above_chance(scores: Sequence[float], chance: float, inputs: int, alpha: float = ALPHA) -> bool:
-    """Whether the mean of shares of right answers is above `chance` by more than its error, one-sided.
+def above_chance(scores: Sequence[float], chance: float, error: float, alpha: float = ALPHA) -> bool:
+    """Whether the mean of scores is above `chance` by more than its error, one-sided.
 
-    The images are the same with every seed, so that theirs does not shrink with more seeds.
+    error: the standard deviation of a score of one who guesses. The images are the same with every seed, so
+    that it does not shrink with more seeds.
     """
     shares = np.asarray(scores, float)
     spread = float(shares.var(ddof=1)) / len(shares) if len(shares) > 1 else 0.0
-    error = math.sqrt(chance * (1 - chance) / inputs + spread)
-    return float(shares.mean()) - chance > float(stats.norm.isf(alpha)) * error
+    reach = float(stats.norm.isf(alpha)) * math.hypot(error, math.sqrt(spread))
+    return float(shares.mean()) - chance > reach
 
 
 @lru_cache(maxsize=16)

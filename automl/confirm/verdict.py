@@ -109,7 +109,7 @@ class Verdict:
             "metric": question.metric,
             "split": "test",
             "inputs": question.inputs,
-            "chance": question.chance,
+            "chance": question.chance and question.chance.value,
             "resolution": question.resolution,
             "sequential": question.sequential,
             "comparisons": [comparison.to_json(question.unit) for comparison in self.comparisons],

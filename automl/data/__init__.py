@@ -8,6 +8,7 @@ items      Lists of inputs with their labels
 splits     The content-hash rule shared by images and sequences; shares are set in images/dataset.py,
            images/folders.py and sequences/splits.py
 digest     SHA-256 of files, cached
+balance    Whether classes are imbalanced, and what to do then
 manifest   The list of a search's inputs with their hashes, and differences between two lists
 arrow      Arrow files of the cache, memory-mapped
 shared     Files of the cache in a search's storage, for all nodes

@@ -9,7 +9,7 @@ served_model  What `mlflow-model` runs, without this project
 parity        Compares each exported form, read back from its file, with the trained model
 onnx_session  An ONNX file as a function of numpy arrays, on the CPU
 quantize      A smaller ONNX model: 8-bit weights and activations, their ranges taken from training inputs
-score_card    Accuracy by class and the confusion matrix of a deployed model
+score_card    What deployed models answer to a whole split
 speed         Latency and throughput of deployed models on this machine
 model_card    The model card
 predict       Predictions of an exported model for files

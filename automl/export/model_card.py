@@ -4,18 +4,21 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict
 from typing import Any
 
+import numpy as np
+
 from automl.config.units import counted
 from automl.export.chosen import Chosen
 from automl.export.quantize import Quantized
-from automl.export.score_card import ScoreCard
 from automl.export.speed import Speed
 from automl.tasks import Task
 from automl.tasks.base import Split
 from automl.tasks.deployment import Signature
 from search.metric import Metric
+from search.score_card import ScoreCard
 
 ELSEWHERE = ("source", "path", "subset")  # of the data, given elsewhere or private
 MOST_LABELS = 20  # of the confusion matrix on the page; of more labels, as many lines of confusions
+WORST = 10  # labels of a table that has no room for all
 CONFUSION = "confusion.csv"  # has the matrix where the page has not
 SPLITS: tuple[Split, ...] = ("train", "validation", "test")
 
@@ -152,7 +155,7 @@ def model_card(
             ["split", "size", "how it came about"],
             ([split, task.size(split), how.get(split, "")] for split in SPLITS),
         ),
-        scores=_metrics(test, task.metric) if scores is None else _scores(scores),
+        scores=_metrics(test, task.metric) if scores is None else _scores(scores, test, task.metric),
         speed=_speed(speeds, machine),
         quantized="" if quantized is None else _quantized(quantized),
         usage=task.usage() or _usage(takes, gives),
@@ -196,21 +199,24 @@ def _metrics(test: Mapping[str, float], metric: Metric) -> str:
     return ", ".join(shown.values())
 
 
-def _scores(scores: ScoreCard) -> str:
-    right, counts = scores.matrix.diagonal(), scores.counts
+def _scores(scores: ScoreCard, test: Mapping[str, float], metric: Metric) -> str:
+    right, counts = scores.matrix.trace(), scores.counts
+    few = len(scores.labels) <= MOST_LABELS
+    shown = range(len(scores.labels)) if few else scores.worst(WORST)
+    shares = (scores.recall, scores.precision, scores.f1)
     parts = [
-        f"`model.onnx` answers {right.sum()} of {counts.sum()} right, {scores.accuracy:.4f}.",
+        f"{_metrics(test, metric)}.",
+        f"`model.onnx` answers {right} of {counts.sum()} right, {scores.accuracy:.4f}.",
+        *([] if few else [f"Of {len(scores.labels)} labels those with the lowest F1:"]),
         table(
-            ["label", "inputs", "right", "accuracy"],
+            ["label", "inputs", "recall", "precision", "F1"],
             (
-                [label, count, hits, f"{share:.4f}" if count else "none"]
-                for label, count, hits, share in zip(
-                    scores.labels, counts, right, scores.by_label, strict=True
-                )
+                [scores.labels[i], counts[i], *("none" if np.isnan(s[i]) else f"{s[i]:.4f}" for s in shares)]
+                for i in shown
             ),
         ),
     ]
-    if len(scores.labels) <= MOST_LABELS:
+    if few:
         parts += [
             "The confusion matrix: a line for each true label, a column for each answer.",
             table(

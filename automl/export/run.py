@@ -33,7 +33,7 @@ from automl.export.model_card import CONFUSION, MOST_LABELS, model_card
 from automl.export.onnx_session import open_onnx
 from automl.export.parity import check_parity
 from automl.export.quantize import CALIBRATION_INPUTS, KINDS, Quantized, quantize_int8
-from automl.export.score_card import Answers, ScoreCard, answers
+from automl.export.score_card import Answers, answers
 from automl.export.speed import BATCH, Speed, machine, measure_speed
 from automl.storage.disk import disk_full
 from automl.storage.folder import named
@@ -47,6 +47,7 @@ from automl.tracking.runs import find_trial_run
 from automl.tracking.tags import VERDICT
 from automl.training import checkpoint
 from search.config import TrialConfig
+from search.score_card import ScoreCard
 
 INPUTS = 100  # test inputs that the exported forms are compared on
 COPIES = 5  # of the weights that are written: four forms, and what MLflow copies

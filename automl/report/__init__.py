@@ -10,6 +10,7 @@ trials        The trials as rows of data, and what is told of one under the poin
 read          Reads what a report is made of: the search's folder, its study, its confirmations
 confirmation  Reads what `automl confirm` has written
 forest        The verdict as a forest plot
+per_class     Recall, precision and F1 of each class, and the most confused pairs
 placement     The mean effect of each attention type at each site
 gates         The gates of the modules after training
 costs         The metric over time, latency, parameters and MACs, with Pareto fronts
@@ -44,6 +45,7 @@ from automl.report.gates import gates
 from automl.report.history import history
 from automl.report.importance import importance, importances
 from automl.report.page import Section, write_page
+from automl.report.per_class import per_class
 from automl.report.placement import placement
 from automl.report.plot import Plot
 from automl.report.read import Search, read_search
@@ -143,6 +145,7 @@ def sections(search: Search) -> list[Section]:
             plots=[placement(search), gates(search), importance(search, ranked), costs(search)],
             dense=True,
         ),
+        *per_class(search),
         Section(
             id="went",
             title="How the search went",

@@ -59,7 +59,7 @@ class ReportedVerdict:
     """A confirmation, finished or not; differences and `margin` are in `unit`.
 
     verdict: None until there is one, which is never where the trainings of too many seeds failed.
-    remarks: what the other arms tell of the leading finalist.
+    finalist: the arm that leads. remarks: what the other arms tell of it.
     """
 
     confirmation: int
@@ -73,6 +73,7 @@ class ReportedVerdict:
     split: str
     comparisons: Sequence[ReportedComparison]
     arms: Sequence[ReportedArm]
+    finalist: str | None = None
     sequential: bool = False
     remarks: Sequence[str] = ()
     warnings: Sequence[str] = ()

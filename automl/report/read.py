@@ -166,7 +166,7 @@ class Search:
 
     def gap(self, difference: float) -> str:
         """A difference of the metric with its sign and unit."""
-        digits = ".2f" if self.plan.metric.noise == "binomial" else ".3g"
+        digits = ".2f" if self.plan.metric.unit == "%" else ".3g"
         return f"{difference:+{digits}} {self.unit}"
 
     def final(self, trial: Trial) -> float | None:

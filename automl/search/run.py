@@ -15,9 +15,10 @@ from optuna.study import StudyDirection
 
 from attention import InputError
 from automl.config.settings import SCHEDULING_OPTIONS, Settings, command, draw_baseline
-from automl.confirm.chance import guessing
+from automl.confirm.chance import bound
 from automl.costs.forecast import Forecast, check_limits
 from automl.data import shared
+from automl.data.balance import imbalance
 from automl.data.manifest import differences
 from automl.search.result import SearchResult, make_result
 from automl.storage.folder import (
@@ -193,6 +194,9 @@ def _run(folder: Path, metadata: SearchMetadata, space: Space, task: Task, begun
             f"search {metadata.name} in {metadata.location}; if anything ends it, {advice}", file=sys.stderr
         )
         print(task.describe_data(), file=sys.stderr)
+        by_class = dict(zip(task.labels, task.class_counts("train"), strict=False))
+        if said := imbalance(by_class, given=vars(settings)):
+            print(said, file=sys.stderr)
 
         def out_of_time() -> bool:
             if settings.seconds is not None and time.monotonic() - begun > settings.seconds:
@@ -252,7 +256,7 @@ def make_plan(settings: Settings, baseline: TrialConfig, task: Task) -> Plan:
         metric=task.metric,
         objectives=settings.objectives(task.metric.name),
         baseline_share=settings.baseline_share,
-        guessing=None if chance is None else guessing(chance, task.size("validation")),
+        guessing=None if chance is None else bound(chance, task.size("validation"), task.metric.noise),
     )
 
 
@@ -307,7 +311,7 @@ def _learn(study: optuna.Study, folder: Path, metadata: SearchMetadata) -> None:
     """Put what the search `--warm-start` has found into a new study."""
     settings = metadata.settings
     place, other = _find_warm_start(settings, metadata.fingerprint)
-    same = ("epochs", "size", "subset", "equal", "objective", "weights", "weights_digest")
+    same = ("epochs", "size", "subset", "equal", "metric", "objective", "weights", "weights_digest")
     if other.data != metadata.data:
         found = differences(read_manifest(place), read_manifest(folder))
         print(

@@ -5,6 +5,7 @@ storage       Where searches are stored: a local folder, or one in an object sto
 addresses     Redacts users, passwords and tokens in addresses
 working_copy  The local copy of a search that is stored in an object store, and its single writer
 working_dir   Refuses storage inside of Ray's temporary working_dir
+answers       What a model answered to each input of a split
 cache         The cache folder: a file under its final name is complete
 disk          Detects a full disk and formats `disk full at ...`, for the errors that callers raise
 logs          Sends the logs of Ray, Optuna and MLflow to a file

@@ -2,6 +2,8 @@
 
 base                     The base class `Task`
 evaluator                From a model's outputs to metrics, over batches and workers
+class_metrics            Balanced accuracy, macro F1 and AUC, and what guessing comes to
+cross_entropy            The loss of classifiers: label smoothing, class weights, mixed inputs
 deployment               What is deployed of a trained model: module, named inputs and outputs
 initial                  The weights that trainings start from: published, of a file, or of a trained trial
 image_classification     Classification of images

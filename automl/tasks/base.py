@@ -17,7 +17,7 @@ from automl.tasks.deployment import Arrays, Deployment, read_arrays
 from automl.tasks.evaluator import Evaluator
 from backbones import call
 from search.config import TaskConfigs, TrialConfig
-from search.metric import Metric
+from search.metric import Chance, Metric
 
 Inputs = Any  # of a model: a tensor, a tuple of positional or a dictionary of keyword arguments
 Batch = Any  # a pytree of tensors: whatever the task's own `loss` takes
@@ -41,7 +41,8 @@ class Task(ABC):
     `evaluate` scores its part of the split and adds the parts up.
 
     configs: the types of `data` and `training` in its configurations, and which backbones fit.
-    metric: the primary metric, one of the keys that `evaluate` returns.
+    metric: the primary metric, one of the keys that `evaluate` returns: the configuration's, of those that
+        `configs` lists, or else the task's own.
     noun: what its inputs are called, in the plural.
     suffixes: of the files that `read_inputs` takes, in lower case, by which they are found in a folder.
     tolerance: the most that an exported form may differ from the trained model by, as `compare` has it.
@@ -59,6 +60,14 @@ class Task(ABC):
     def __init__(self, config: TrialConfig, runtime: Runtime) -> None:
         self.config = config
         self.runtime = runtime
+        self.metric = self.metric_of(config)
+
+    @classmethod
+    def metric_of(cls, config: TrialConfig) -> Metric:
+        """The primary metric of a configuration."""
+        if not config.metric:
+            return cls.metric
+        return next(metric for metric in cls.configs.metrics if metric.name == config.metric)
 
     @abstractmethod
     def model(self) -> nn.Module:
@@ -101,30 +110,31 @@ class Task(ABC):
     def evaluator(self, split: Split) -> Evaluator:
         """What turns a model's outputs for the parts of a split into metrics."""
 
-    def evaluate(self, model: nn.Module, split: Split, hits: Tensor | None = None) -> dict[str, Tensor]:
+    def evaluate(
+        self, model: nn.Module, split: Split, evaluator: Evaluator | None = None
+    ) -> dict[str, Tensor]:
         """The metrics of a whole split, numbers that are still on the device.
 
         The search asks for validation; test is for the final word.
 
-        hits: zeros `(inputs,)` on the device, which become 1 where this worker finds an input answered right;
-            for tasks whose metric is a share of right answers.
+        evaluator: of this split, to be asked for its `answers` afterwards; a new one where not given.
         """
-        evaluator = self.evaluator(split)
+        evaluator = self.evaluator(split) if evaluator is None else evaluator
         for part in self.parts(split):
-            right = evaluator.update(call(model, part.inputs), part.targets)
-            if hits is not None:
-                hits[part.index.to(hits.device)] = right.to(hits.dtype)
+            evaluator.update(call(model, part.inputs), part.targets)
+            evaluator.index = [*evaluator.index, part.index]
         return evaluator.compute(self.runtime)
 
     @abstractmethod
     def size(self, split: Split) -> int:
         """The number of inputs of a split."""
 
-    def chance(self, split: Split) -> float | None:
-        """The metric of one who gives all inputs of a split the answer that is most often right.
+    def class_counts(self, split: Split) -> Sequence[int]:
+        """The inputs of each class of `labels` in a split; nothing for a task without."""
+        return ()
 
-        None where the metric is not the share of inputs that are answered right.
-        """
+    def chance(self, split: Split) -> Chance | None:
+        """What guessing comes to in the primary metric; None where that is not known."""
         return None
 
     @classmethod

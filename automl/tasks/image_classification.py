@@ -1,4 +1,4 @@
-"""Image classification: cross-entropy with label smoothing, mixup and CutMix, scored by accuracy."""
+"""Image classification: cross-entropy with label smoothing, class weights, mixup and CutMix."""
 
 import json
 from collections.abc import Iterator, Mapping, Sequence
@@ -9,7 +9,6 @@ from typing import Any
 
 import numpy as np
 import torch
-import torch.nn.functional as F
 from torch import Tensor, nn
 
 from attention import InputError
@@ -30,12 +29,14 @@ from automl.data.images.policy import colours_and_shapes, cutmix, erasing
 from automl.data.manifest import Manifest
 from automl.storage.storage import Storage
 from automl.tasks.base import Part, Split, Task
+from automl.tasks.class_metrics import guessed
+from automl.tasks.cross_entropy import cross_entropy, weights_of
 from automl.tasks.deployment import Deployment, spread
 from automl.tasks.evaluator import ClassificationEvaluator
 from automl.tasks.initial import initialise
 from backbones import IMAGENET, Normalisation, Site, find, insert, sites
 from search.config import TASK_CONFIGS, ImageData, ImageTraining, Model, TrialConfig
-from search.metric import ACCURACY
+from search.metric import ACCURACY, Chance
 from search.serialise import to_json
 
 LABELLED = 64  # raw images in a batch of `labelled_inputs`
@@ -109,7 +110,7 @@ LEAST_CROP = 0.35  # of a photograph's area, which a random crop keeps
 
 
 class ImageClassification(Task):
-    """Classes of images, by the primary metric `accuracy`. Also reports the cross-entropy `loss`."""
+    """Classes of images. Its metrics are those of `ClassificationEvaluator`, by default by accuracy."""
 
     configs = TASK_CONFIGS["image-classification"]
     metric = ACCURACY
@@ -132,6 +133,8 @@ class ImageClassification(Task):
                 f"batch_size must be a multiple of the workers that share it, with 2 or more images; got "
                 f"{self.batch_size} with {workers} workers and {len(self.train)} training images"
             )
+        counts = self.class_counts("train")
+        self.class_weights = weights_of(self.training.class_weights, counts, runtime.device)
         self.photographs = SOURCES[config.data.source].flip
         self.normalisation = find(config.model.backbone).normalisation
 
@@ -229,15 +232,15 @@ class ImageClassification(Task):
         return x.to(memory_format=torch.channels_last)
 
     def loss(self, model: nn.Module, batch: tuple[Tensor, ...]) -> Tensor:
-        logits = model(batch[0]).float()
-        smooth = self.training.label_smoothing
-        if len(batch) == 2:
-            return F.cross_entropy(logits, batch[1], label_smoothing=smooth)
-        _, y, z, weight = batch
-        first, second = (
-            F.cross_entropy(logits, label, label_smoothing=smooth, reduction="none") for label in (y, z)
+        images, labels, *mixed = batch
+        return cross_entropy(
+            model(images).float(),
+            labels,
+            smoothing=self.training.label_smoothing,
+            weights=self.class_weights,
+            runtime=self.runtime,
+            mixed=(mixed[0], mixed[1]) if mixed else None,
         )
-        return (weight * first + (1 - weight) * second).mean()
 
     def parts(self, split: Split) -> Iterator[Part]:
         data, runtime = images(self.data, split), self.runtime
@@ -249,12 +252,15 @@ class ImageClassification(Task):
             yield Part(index, normalise(x, self.normalisation), labels)
 
     def evaluator(self, split: Split) -> ClassificationEvaluator:
-        return ClassificationEvaluator(self.size(split), self.runtime.device)
+        counts = self.class_counts(split)
+        return ClassificationEvaluator(self.labels, counts, self.metric, self.runtime.device)
 
-    def chance(self, split: Split) -> float:
-        """The share of the largest class."""
-        labels = images(self.data, split).labels
-        return labels.bincount().max().item() / len(labels)
+    def class_counts(self, split: Split) -> Sequence[int]:
+        counts: list[int] = images(self.data, split).labels.bincount(minlength=len(self.labels)).tolist()
+        return counts
+
+    def chance(self, split: Split) -> Chance:
+        return guessed(self.metric, self.class_counts(split))
 
     def deployment(self, model: nn.Module) -> Deployment:
         """Bytes `(N, size, size, 3)` to probabilities `(N, classes)`."""

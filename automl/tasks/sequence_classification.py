@@ -1,4 +1,4 @@
-"""Classification of sequences of sensor readings: cross-entropy with label smoothing, scored by accuracy."""
+"""Classification of sequences of sensor readings: cross-entropy with label smoothing and class weights."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from functools import lru_cache
@@ -7,7 +7,6 @@ from typing import Any
 
 import numpy as np
 import torch
-import torch.nn.functional as F
 from torch import Tensor, nn
 
 from attention import InputError
@@ -28,12 +27,14 @@ from automl.data.sequences.formats import FORMATS
 from automl.data.sequences.unlabelled import read_unlabelled
 from automl.storage.storage import Storage
 from automl.tasks.base import Inputs, Part, Split, Task
+from automl.tasks.class_metrics import guessed
+from automl.tasks.cross_entropy import cross_entropy, weights_of
 from automl.tasks.deployment import Deployment, spread
 from automl.tasks.evaluator import ClassificationEvaluator
 from automl.tasks.initial import initialise
 from backbones import call, insert
 from search.config import TASK_CONFIGS, ClassificationTraining, SequenceData, TrialConfig
-from search.metric import ACCURACY
+from search.metric import ACCURACY, Chance
 
 SPLITS: Sequence[Split] = ("train", "validation", "test")
 LABELLED = 64  # raw sequences in a batch of `labelled_inputs`
@@ -79,7 +80,7 @@ def gathered(data: SequenceData, split: Split, device: torch.device) -> tuple[Te
 
 
 class SequenceClassification(Task):
-    """Classes of sequences, by the primary metric `accuracy`. Also reports the cross-entropy `loss`.
+    """Classes of sequences. Its metrics are those of `ClassificationEvaluator`, by default by accuracy.
 
     A model takes the normalised values, float32 `(B, C, T)`, and where sequences differ in length a mask,
     bool `(B, T)`, that is True at real steps. T is the same in all splits.
@@ -102,6 +103,8 @@ class SequenceClassification(Task):
                 f"batch_size must be a multiple of the workers that share it, with 2 or more sequences; got "
                 f"{self.batch_size} with {workers} workers and {len(self.train)} training sequences"
             )
+        counts = self.class_counts("train")
+        self.class_weights = weights_of(self.training.class_weights, counts, runtime.device)
         steps = self.train.steps
         self.padded = any(int(sequences(self.data, s).lengths.min()) < steps for s in SPLITS)
 
@@ -155,8 +158,13 @@ class SequenceClassification(Task):
 
     def loss(self, model: nn.Module, batch: tuple[Inputs, Tensor]) -> Tensor:
         inputs, labels = batch
-        logits = call(model, inputs).float()
-        return F.cross_entropy(logits, labels, label_smoothing=self.training.label_smoothing)
+        return cross_entropy(
+            call(model, inputs).float(),
+            labels,
+            smoothing=self.training.label_smoothing,
+            weights=self.class_weights,
+            runtime=self.runtime,
+        )
 
     def parts(self, split: Split) -> Iterator[Part]:
         values, mask, labels = gathered(self.data, split, self.runtime.device)
@@ -165,12 +173,15 @@ class SequenceClassification(Task):
             yield Part(index, self._with_mask(values[rows], mask[rows]), labels[rows])
 
     def evaluator(self, split: Split) -> ClassificationEvaluator:
-        return ClassificationEvaluator(self.size(split), self.runtime.device)
+        counts = self.class_counts(split)
+        return ClassificationEvaluator(self.labels, counts, self.metric, self.runtime.device)
 
-    def chance(self, split: Split) -> float:
-        """The share of the largest class."""
-        labels = sequences(self.data, split).labels
-        return labels.bincount().max().item() / len(labels)
+    def class_counts(self, split: Split) -> Sequence[int]:
+        counts: list[int] = sequences(self.data, split).labels.bincount(minlength=len(self.labels)).tolist()
+        return counts
+
+    def chance(self, split: Split) -> Chance:
+        return guessed(self.metric, self.class_counts(split))
 
     def deployment(self, model: nn.Module) -> Deployment:
         """Values as they were recorded `(N, C, T)` to probabilities `(N, classes)`.

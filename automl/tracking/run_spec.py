@@ -64,6 +64,7 @@ def search_run_spec(location: Storage, metadata: SearchMetadata) -> RunSpec:
             "epochs": f"{plan.budget:g}",
             "equal": settings.equal,
             "sampler": settings.sampler,
+            "metric": plan.metric.name,
             "objective": ",".join(plan.objectives),
             "seed": settings.seed,
             "data": metadata.data[:16],

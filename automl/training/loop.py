@@ -14,6 +14,7 @@ import torch
 from torch import Tensor, nn
 
 from automl.tasks.base import Split, Task
+from automl.tasks.evaluator import Evaluator
 from automl.training.average import Average
 from automl.training.clock import processor_time
 from automl.training.optimiser import build_optimizer, learning_rate
@@ -33,6 +34,7 @@ class TrainingState:
 
     scaler: keeps float16 gradients in range; it does nothing in other precisions.
     average: of the weights, where the configuration asks for one.
+    validated: what the last epoch's validation was evaluated by.
     """
 
     model: nn.Module
@@ -40,6 +42,7 @@ class TrainingState:
     scaler: torch.amp.GradScaler
     epoch: int = 0
     average: Average | None = None
+    validated: Evaluator | None = None
 
     @property
     def scored(self) -> nn.Module:
@@ -87,7 +90,8 @@ def fit(
     while (done := state.epoch * task.steps()) < total:
         begun, worked = time.perf_counter(), processor_time()
         losses = train_epoch(task, state, step, total)
-        scores = evaluate(task, state.scored)
+        state.validated = task.evaluator("validation")
+        scores = evaluate(task, state.scored, evaluator=state.validated)
         learned = {f"gate.{site}": gate for site, gate in gates(state.scored).items()}
         # The one synchronisation of the epoch.
         parts = [value.float().view(1) for value in (*scores.values(), *learned.values())]
@@ -147,12 +151,12 @@ def rate_at(task: Task, step: int, total: int) -> float:
 
 @torch.inference_mode()
 def evaluate(
-    task: Task, model: nn.Module, split: Split = "validation", hits: Tensor | None = None
+    task: Task, model: nn.Module, split: Split = "validation", evaluator: Evaluator | None = None
 ) -> dict[str, Tensor]:
     """The task's metrics on a split, in the precision of training, still on the device.
 
-    hits: as in `Task.evaluate`.
+    evaluator: as in `Task.evaluate`.
     """
     model.eval()
     with task.runtime.autocast():
-        return task.evaluate(model, split) if hits is None else task.evaluate(model, split, hits)
+        return task.evaluate(model, split, evaluator)

@@ -6,6 +6,5 @@ run           Runs a scheduler's trials with their callbacks, for searches and c
 session       Ray with capacity for trials of one shape, for as long as a search or a confirmation takes
 interrupt     Ctrl-C and SIGTERM: the first stops a search gracefully, the second at once
 failure       Classifies the error that ends a trial: the trial's or the node's
-hits          Which test inputs a model classified correctly
 train         Trains one configuration without a search
 """

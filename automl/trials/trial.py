@@ -21,7 +21,6 @@ from automl.storage.storage import Storage
 from automl.tasks import open_task
 from automl.training import checkpoint
 from automl.training.loop import Diverged, evaluate, fit, start
-from automl.trials import hits
 from automl.trials.failure import failure
 from backbones.loading import receive
 from search.config import TrialConfig
@@ -135,15 +134,15 @@ def reports(config: Mapping[str, Any], runtime: Runtime) -> Iterator[Report]:
             del content
         for metrics in fit(task, state, *equal):
             history = [*history, {**metrics, "time": time.time()}]
-            if config["test"] and _spent(history, trial):
-                counts = task.metric.noise == "binomial"
-                right = torch.zeros(task.size("test"), device=runtime.device) if counts else None
-                scores = evaluate(task, state.scored, "test", right)
-                history[-1] |= {f"test_{name}": float(value) for name, value in scores.items()}
-                if right is not None:
-                    right = runtime.total(right)  # each worker has its own inputs
-                    if runtime.rank == 0:  # before the checkpoint, which says that all of it is there
-                        hits.save(folder, right.cpu().numpy())
+            if _spent(history, trial):
+                evaluator = state.validated
+                if config["test"]:
+                    evaluator = task.evaluator("test")
+                    scores = evaluate(task, state.scored, "test", evaluator)
+                    history[-1] |= {f"test_{name}": float(value) for name, value in scores.items()}
+                answers = None if evaluator is None else evaluator.answers(runtime)
+                if answers is not None and runtime.rank == 0:
+                    answers.save(folder)  # before the checkpoint, which says that all of it is there
             if runtime.rank == 0:
                 checkpoint.save(folder, trial, state, history, profile, finished=_spent(history, trial))
             yield Report(

@@ -59,9 +59,8 @@ def opened(**parts: Any) -> Task:
 
 
 class AbsoluteError(Evaluator):
-    def update(self, outputs: Tensor, targets: Tensor) -> Tensor:
+    def update(self, outputs: Tensor, targets: Tensor) -> None:
         self.errors = (outputs.float() - targets).abs()
-        return self.errors
 
     def compute(self, runtime: Runtime) -> dict[str, Tensor]:
         return {"error": self.errors.mean()}
@@ -105,9 +104,11 @@ class Regression(Task):
     def evaluator(self, split: Split) -> Evaluator:
         return AbsoluteError()
 
-    def evaluate(self, model: nn.Module, split: Split, hits: Tensor | None = None) -> dict[str, Tensor]:
+    def evaluate(
+        self, model: nn.Module, split: Split, evaluator: Evaluator | None = None
+    ) -> dict[str, Tensor]:
         self.modes.append(("evaluate", model.training or torch.is_grad_enabled()))
-        return super().evaluate(model, split, hits)
+        return super().evaluate(model, split, evaluator)
 
     def size(self, split: Split) -> int:
         return len(self.x)

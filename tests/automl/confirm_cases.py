@@ -14,17 +14,17 @@ from automl.config.settings import Settings
 from automl.confirm.arms import Arm
 from automl.confirm.question import Question
 from automl.confirm.scores import Scores, TrainingCost
+from automl.storage.answers import Answers
 from automl.storage.folder import new_folder
 from automl.storage.storage import Storage
 from automl.tasks import task_of
 from automl.tasks.same_data import keep_manifest
-from automl.trials import hits
 from automl.trials.interrupt import Interrupt
 from cluster.capacity import ClusterCapacity
 from cluster.resources import TrialResources
 from search.config import ImageData, ImageTraining, Model, TrialConfig
 from search.fixed_scheduler import FixedScheduler
-from search.metric import ACCURACY
+from search.metric import ACCURACY, Chance
 from search.record import Report, Role, State, TrialRecord
 from search.spaces import fingerprint, load
 from search.study import create_study
@@ -71,8 +71,13 @@ def question(seeds: int = 10, **more: Any) -> Question:
         "unit": "points",
         "inputs": 1000,
         "chance": 0.1,
-    }
-    return Question(**values | more)
+        "noise": "binomial",
+    } | more
+    chance, inputs = values["chance"], values["inputs"]
+    if isinstance(chance, float):  # the share of a class of all inputs
+        error = (chance * (1 - chance) / inputs) ** 0.5
+        values["chance"] = Chance(value=chance, error=error, step=1 / inputs)
+    return Question(**values)
 
 
 def scores(
@@ -108,11 +113,12 @@ def answered(made: Mapping[str, Scores], inputs: int, seed: int = 0) -> dict[str
     hard = generator.random(inputs)
     answers = {}
     for name, arm in made.items():
-        hits = {
-            seed: hard < score + 0.05 * generator.normal(size=inputs) for seed, score in arm.scores.items()
+        values = {
+            seed: (hard < score + 0.05 * generator.normal(size=inputs)).astype(float)
+            for seed, score in arm.scores.items()
         }
         answers[name] = replace(
-            arm, hits=hits, scores={seed: float(right.mean()) for seed, right in hits.items()}
+            arm, values=values, scores={seed: float(right.mean()) for seed, right in values.items()}
         )
     return answers
 
@@ -216,7 +222,12 @@ class FakeWorkers:
         metrics = {"epoch": 1, "resource": 1, "accuracy": self.valid(arm, seed), "steps": 20}
         metrics["seconds"] = self.seconds(arm, seed)
         if self.images:
-            hits.save(location / one.folder, np.arange(self.images) < self.images * score)
+            right = np.arange(self.images) < self.images * score
+            true = np.zeros(self.images, np.int64)
+            answers = Answers(
+                labels=["cat", "dog"], true=true, answered=1 - right, values=right.astype(float)
+            )
+            answers.save(location / one.folder)
         (location / one.folder).write("checkpoint.pt", b"")
         scheduler.end(one.number, Report(history=[{**metrics, "test_accuracy": score}], finished=True))
 

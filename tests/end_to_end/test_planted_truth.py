@@ -88,8 +88,8 @@ def plant(classification):
     kind = classification.ImageClassification
     evaluate = kind.evaluate
 
-    def better(self, model, split, hits=None):
-        found = evaluate(self, model, split, hits)
+    def better(self, model, split, evaluator=None):
+        found = evaluate(self, model, split, evaluator)
         spec = self.config.model.placement.get("stage1.block2.branch")
         if spec is not None and spec.type == "sagan":
             found["accuracy"] = found["accuracy"] + 0.25

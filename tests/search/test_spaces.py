@@ -19,8 +19,8 @@ from torch import nn
 from attention import ATTENTIONS, InputError
 from backbones import Site, build, insert, sites
 from search import choices, vit_spaces
-from search.config import Model, TrialConfig
-from search.spaces import SPACES, Space, fingerprint, random_draws, same_parameters
+from search.config import ImageTraining, Model, TrialConfig
+from search.spaces import SPACES, Space, fingerprint, load, random_draws, same_parameters
 
 SAMPLES = 200
 
@@ -345,3 +345,23 @@ def test_a_transformers_sites_are_where_its_space_says(name: str) -> None:
         after = vit_spaces.after_blocks(options)
         assert after == [f"stage1.block{i}" for i in range(1, depth + 1) if f"stage1.block{i}" in found]
         assert {vit_spaces.mixer(site, options) for site in after} <= found
+
+
+def test_a_folders_augmentation_is_a_choice_that_starts_light() -> None:
+    drawn = [config.training for _, config in random_draws(SPACES["folder"], 30) if config]
+    strengths = {(one.policy, one.erasing, one.cutmix) for one in drawn}  # type: ignore[attr-defined]
+    assert strengths == {tuple(strength.values()) for strength in choices.AUGMENT.values()}
+    space = load("folder", "timm:levit_128s", 224)
+    assert space.baseline["augment"] == "light"
+    assert all(params["augment"] == "light" for params in space.published())
+
+
+def test_choices_of_training_by_name() -> None:
+    params = {"augment": "strong", "flip": False, "class_weights": "balanced"}
+    trial = optuna.trial.FixedTrial(params)
+    made = ImageTraining(
+        **choices.augment(trial), flip=choices.flip(trial), class_weights=choices.class_weights(trial)
+    )
+    assert made == ImageTraining(
+        policy="rand", erasing=0.25, cutmix=1.0, flip=False, class_weights="balanced"
+    )

@@ -49,8 +49,10 @@ LITERAL = """
     "flip": null,
     "policy": "none",
     "erasing": 0.0,
-    "label_smoothing": 0.0
+    "label_smoothing": 0.0,
+    "class_weights": "none"
   },
+  "metric": "",
   "seed": 42
 }
 """
@@ -109,8 +111,9 @@ def test_what_is_left_out_takes_its_default() -> None:
             "schedule": "one-cycle",
             **{"layer_decay": 1.0, "clip": 0.0, "average": 0.0},
             **{"mixup": 0.0, "cutmix": 0.0, "flip": None, "policy": "none", "erasing": 0.0},
-            **{"label_smoothing": 0.1},
+            **{"label_smoothing": 0.1, "class_weights": "none"},
         },
+        "metric": "",
         "seed": 0,
     }
 
@@ -179,7 +182,7 @@ def test_whole_numbers_are_numbers_too() -> None:
 PROBLEMS: list[tuple[Any, str]] = [
     (None, "the whole must be an object; got None"),
     ([], "the whole must be an object; got []"),
-    ({"sed": 1}, "unknown key 'sed'; known: task, data, model, training, seed. Did you mean 'seed'?"),
+    ({"sed": 1}, "unknown key 'sed'; known: task, data, model, training, metric, seed. Did you mean 'seed'?"),
     (
         {"data": {"sise": 1}},
         "unknown key 'data.sise'; known: source, path, subset, size. Did you mean 'size'?",
@@ -239,6 +242,11 @@ PROBLEMS: list[tuple[Any, str]] = [
     ({"training": {"cutmix": -0.1}}, "training.cutmix must be 0 or more; got -0.1"),
     ({"training": {"erasing": 1.5}}, "training.erasing must lie between 0 and 1; got 1.5"),
     ({"training": {"policy": "fast"}}, "training.policy must be one of none, trivial, rand; got 'fast'"),
+    ({"training": {"class_weights": "equal"}}, "training.class_weights must be one of none, balanced; got"),
+    (
+        {"metric": "auroc"},
+        "unknown metric 'auroc'; choose from accuracy, auc, balanced_accuracy, macro_f1. Did you mean 'auc'?",
+    ),
     ({"training": {"layer_decay": 0}}, "training.layer_decay must be above 0 and at most 1; got 0"),
     ({"training": {"clip": -1}}, "training.clip must be 0 or more; got -1"),
     ({"training": {"average": 1}}, "training.average must be at least 0 and below 1; got 1"),

@@ -10,6 +10,7 @@ import torch
 import torch.nn.functional as F
 from PIL import Image
 
+from automl.data.balance import imbalance
 from automl.data.images.dataset import SPLITS, Images, describe_splits, open_split
 from automl.data.images.decode import FORMATS
 from automl.data.images.sources import items
@@ -39,6 +40,8 @@ class Overview:
             yield f"{name:{width}}" + "".join(f"{row[split]:>12}" for split in SPLITS)
         totals = [sum(row[split] for row in self.counts.values()) for split in SPLITS]
         yield f"{'all':{width}}" + "".join(f"{total:>12}" for total in totals)
+        if said := imbalance({name: row["train"] for name, row in self.counts.items()}):
+            yield f"{'balance':11} {said}"
         for split, how in self.how.items():
             yield f"{split:11} {how}"
         if self.sizes:

@@ -149,6 +149,15 @@ BAD: list[tuple[tuple[str, ...], list[str]]] = [
     ((*SEARCH, "digits", "--sampler", "gone:Sampler"), ["--sampler gone:Sampler cannot be made"]),
     ((*SEARCH, "digits", "--sampler", "grid"), ["--sampler grid needs", "adamw.learning_rate", "no step"]),
     ((*SEARCH, "digits", "--sampler", "cmaes", "--objective", "accuracy,macs"), ["cmaes knows one"]),
+    (
+        (*SEARCH, "digits", "--metric", "aucc"),
+        ["unknown metric 'aucc'; choose from accuracy, auc, balanced_accuracy, macro_f1", "mean 'auc'?"],
+    ),
+    (
+        (*SEARCH, "digits", "--metric", "auc", "--objective", "accuracy"),
+        ["unknown objective 'accuracy'", "auc, latency"],
+    ),
+    ((*SEARCH, "digits", "--class-weights", "equal"), ["unknown class weights 'equal'", "balanced, none"]),
     ((*SEARCH, "digits", "--equal", "tim"), ["unknown kind of equality 'tim'", "Did you mean 'time'?"]),
     ((*SEARCH, "digits", "--keep", "0"), ["--keep must be 1 or more; got 0"]),
     ((*SEARCH, "digits", "--baseline-share", "2"), ["--baseline-share must lie between 0 and 1; got 2"]),

@@ -10,7 +10,7 @@ import pytest
 from attention import InputError, Spec
 from automl.config.limits import Limits
 from automl.config.settings import TRIALS, Settings, draw_baseline, short_name
-from search.config import Model, TrialConfig
+from search.config import ImageTraining, Model, TrialConfig
 from search.serialise import from_json, to_json
 from search.spaces import SPACES, Space
 
@@ -138,6 +138,12 @@ def test_adjust_lays_over_a_configuration_what_was_said() -> None:
     assert (adjusted.training.epochs, adjusted.data.size, adjusted.data.subset) == (3, 32, 0.5)
     assert adjusted.seed == 9
     assert str(adjusted.data.path).endswith("/here"), "absolute, for processes elsewhere"
+    weighed = Settings(space="digits", metric="macro_f1", class_weights="balanced", augment="strong")
+    adjusted = weighed.adjust(config)
+    assert adjusted.metric == "macro_f1"
+    training = adjusted.training
+    assert isinstance(training, ImageTraining)
+    assert (training.class_weights, training.policy, training.cutmix) == ("balanced", "rand", 1.0)
     unsaid = Settings(space="digits").adjust(config)
     assert unsaid == config
 

@@ -20,9 +20,12 @@ from automl.cli.sync import run_sync
 from automl.confirm.protocol import confirmations
 from automl.confirm.run import run_confirm
 from automl.data.manifest import Manifest
+from automl.report.per_class import per_class
+from automl.report.read import read_search
 from automl.tasks import open_task
 from automl.tasks.same_data import keep_manifest, read_manifest
 from automl.trials.interrupt import Stopped
+from search.serialise import to_json
 from search.study import open_study, own_trials
 
 BASELINE, LEAD = "baseline (trial 0)", "ssa@stage1.block2.branch (trial 1)"
@@ -111,15 +114,20 @@ def test_answers_to_each_image_stay_and_widen_the_interval(search, at_work):
     result = run_confirm("mine", top=1, seeds=8)
     low, high = result.value["interval_inputs"]
     assert low < result.value["interval"][0] < result.value["interval"][1] < high
-    assert len(list(result.folder.glob("trials/*/hits.npz"))) == 8 * 4 + 1
+    assert len(list(result.folder.glob("trials/*/answers.npz"))) == 8 * 4 + 1
     assert len(list(result.folder.glob("trials/*/checkpoint.pt"))) == 2
     assert run_confirm("mine").value == result.value, "they are read again"
+    (section,) = per_class(read_search("mine", "searches"))
+    assert f"Of the leading finalist, {LEAD} and the tuned baseline, baseline (trial " in section.lead
+    table = section.plots[0].table
+    assert table is not None
+    assert [row[:2] for row in table.rows] == [["cat", 8 * plan["inputs"]]], "all seeds together"
 
 
 def run_plan(search: Path) -> dict[str, Any]:
     """What a confirmation of this search begins with, without one."""
     task = open_task(FOUND[0].config, HERE)
-    return {"inputs": task.size("test"), "chance": task.chance("test")}
+    return {"inputs": task.size("test"), "chance": to_json(task.chance("test"))}
 
 
 def test_the_plan_knows_the_test_split(search, at_work):
@@ -130,7 +138,7 @@ def test_the_plan_knows_the_test_split(search, at_work):
 
 
 def test_at_chance_one_cannot_tell(search, at_work):
-    at_work(FakeWorkers(lambda arm, seed: run_plan(search)["chance"]))
+    at_work(FakeWorkers(lambda arm, seed: run_plan(search)["chance"]["value"]))
     result = run_confirm("mine", top=1, seeds=8)
     assert result.verdict.said == "cannot tell"
     assert result.value["winner"] is None

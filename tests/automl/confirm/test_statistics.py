@@ -158,12 +158,15 @@ def test_what_guesses_seldom_comes_above_guessing(inputs: int, chance: float) ->
 
 
 def test_the_error_over_images_does_not_shrink_with_seeds():
-    assert above_chance([0.5] * 5, 1 / 3, 100)
-    assert not above_chance([0.4] * 5, 1 / 3, 100)
-    assert not above_chance([0.4] * 500, 1 / 3, 100)
-    assert above_chance([0.4] * 5, 1 / 3, 1000)
-    assert not above_chance([0.2, 0.6, 0.5, 0.3], 1 / 3, 10_000), "nor is it the only error"
-    assert not above_chance([1 / 3], 1 / 3, 100)
+    def above(scores, inputs):
+        return above_chance(scores, 1 / 3, (2 / 9 / inputs) ** 0.5)
+
+    assert above([0.5] * 5, 100)
+    assert not above([0.4] * 5, 100)
+    assert not above([0.4] * 500, 100)
+    assert above([0.4] * 5, 1000)
+    assert not above([0.2, 0.6, 0.5, 0.3], 10_000), "nor is it the only error"
+    assert not above([1 / 3], 100)
 
 
 def test_what_is_not_fair_is_not_said():

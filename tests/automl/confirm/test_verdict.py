@@ -347,8 +347,8 @@ def test_the_interval_over_images_is_beside_the_one_over_seeds():
     assert value["interval_inputs"] == [low, high]
     assert f"(over seeds and test examples {low:.2f} to {high:.2f})" in value["comparisons"][0]["sentence"]
     # Answers that one training lacks, or to other images, say nothing.
-    for hits in ({}, {**made["ssa"].hits, 3: made["ssa"].hits[3][:-1]}):
-        lacking = judge(question(inputs=400), ARMS, {**made, "ssa": replace(made["ssa"], hits=hits)})
+    for values in ({}, {**made["ssa"].values, 3: made["ssa"].values[3][:-1]}):
+        lacking = judge(question(inputs=400), ARMS, {**made, "ssa": replace(made["ssa"], values=values)})
         assert lacking.lead is not None
         assert lacking.lead.images is None
 
@@ -358,7 +358,7 @@ def test_a_gain_on_too_few_images_is_one_on_these():
     for name, arm in scores().items():  # with each seed two images of 60 more
         right = np.arange(60) < (52 if name == "ssa" else 50)
         shares = dict.fromkeys(arm.scores, right.mean())
-        made[name] = replace(arm, scores=shares, hits=dict.fromkeys(arm.scores, right))
+        made[name] = replace(arm, scores=shares, values=dict.fromkeys(arm.scores, right.astype(float)))
     found = judge(question(inputs=60, margin=2), ARMS, made)
     assert found.said == "better"
     assert found.lead is not None

@@ -16,12 +16,12 @@ from automl.export.chosen import Chosen
 from automl.export.model_card import model_card, table, text
 from automl.export.predict import run_predict
 from automl.export.run import ExportResult
-from automl.export.score_card import ScoreCard
 from automl.export.speed import Speed
 from automl.storage.storage import Storage
 from automl.tasks import Task
 from automl.tasks.deployment import as_arrays, signatures
 from automl.trials.train import TrainResult
+from search.score_card import ScoreCard
 
 RUN = Chosen(name="name", checkpoint=Storage("checkpoint"), what="the run that was named", run_id="abc")
 BEST = replace(RUN, what="the search's best", search="mine", run_id=None)
@@ -75,7 +75,8 @@ def test_the_card_of_an_export(exported: ExportResult, trained: TrainResult) -> 
     assert scores is not None
     by_label = rows(page, "| label |")
     assert [row[0] for row in by_label] == list(scores.labels)
-    assert [float(row[3]) for row in by_label] == pytest.approx(list(scores.by_label), abs=5e-5)
+    assert [float(row[2]) for row in by_label] == pytest.approx(list(scores.recall), abs=5e-5)
+    assert [float(row[4]) for row in by_label] == pytest.approx(list(scores.f1), abs=5e-5)
     matrix = rows(page, "a column for each answer.\n\n")
     assert [list(map(int, row[1:])) for row in matrix] == scores.matrix.tolist()
     (speed,) = rows(page, "throughput in batches of 32 |")
@@ -148,7 +149,16 @@ def test_many_labels() -> None:
         ["class 5", "class 1", "9"],
         ["class 3", "class 4", "7"],
     ]
-    assert rows(page, "| label |")[24] == ["class 24", "0", "0", "none"]
+    assert "Of 25 labels those with the lowest F1:" in page
+    worst = rows(page, "| label |")
+    assert len(worst) == 10
+    assert (
+        worst[:2]
+        == [
+            ["class 5", "15", "0.4000", "1.0000", "0.5714"],
+            ["class 3", "11", "0.3636", "1.0000", "0.5333"],
+        ][::-1]
+    )
 
 
 def test_a_task_that_is_not_classification() -> None:

@@ -13,8 +13,9 @@ from sklearn.metrics import confusion_matrix
 from automl.data.images import open_split
 from automl.export.predict import run_predict
 from automl.export.run import ExportResult
-from automl.export.score_card import Answers, ScoreCard, answers
+from automl.export.score_card import Answers, answers
 from automl.tasks import open_task
+from search.score_card import ScoreCard
 
 
 def test_it_counts_what_predict_says(quantized: ExportResult, tmp_path: Path) -> None:
@@ -32,7 +33,7 @@ def test_it_counts_what_predict_says(quantized: ExportResult, tmp_path: Path) ->
     scores = quantized.scores
     assert scores is not None
     np.testing.assert_array_equal(scores.matrix, expected)
-    np.testing.assert_allclose(scores.by_label, expected.diagonal() / expected.sum(1))
+    np.testing.assert_allclose(scores.recall, expected.diagonal() / expected.sum(1))
     assert scores.accuracy == pytest.approx(quantized.test["accuracy"])
     assert scores.matrix.sum() == len(test)
     assert 0.5 < scores.accuracy < 1  # so that there is something to tell apart
@@ -48,7 +49,7 @@ def test_a_card_of_few() -> None:
     assert found.matrix.tolist() == [[1, 2, 0], [1, 1, 1], [0, 0, 0]]
     assert found.accuracy == pytest.approx(2 / 6)
     assert found.counts.tolist() == [3, 3, 0]
-    np.testing.assert_allclose(found.by_label, [1 / 3, 1 / 3, np.nan])
+    np.testing.assert_allclose(found.recall, [1 / 3, 1 / 3, np.nan])
     assert found.confusions() == [
         ("label 0", "label 1", 2),
         ("label 1", "label 0", 1),

@@ -5,12 +5,14 @@ from collections import Counter, defaultdict
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import optuna
 import pandas as pd
 import pytest
 from optuna.distributions import CategoricalDistribution, FloatDistribution
 from optuna.trial import FrozenTrial, TrialState
 from report_cases import DIVERGED, facts_of, frozen, made_up, plan_of, save_search
+from sklearn.metrics import confusion_matrix, f1_score, precision_recall_fscore_support
 
 from attention import Spec
 from automl.report.audit import ENOUGH, LOW, audit, checks
@@ -19,10 +21,12 @@ from automl.report.curves import fates
 from automl.report.failures import reasons
 from automl.report.gates import gates
 from automl.report.importance import importance, importances
+from automl.report.per_class import per_class
 from automl.report.placement import effects, placement
 from automl.report.read import Search, read_search
 from automl.report.slices import PANELS, pairs, slices
 from automl.report.words import words
+from automl.storage.answers import Answers
 from search.config import Model, TrialConfig
 from search.metric import Metric
 from search.record import State
@@ -350,3 +354,60 @@ def test_what_guesses_is_on_no_front(tmp_path: Path) -> None:
     none = made(tmp_path / "other", trials, guessing=0.6)
     assert pareto(none, "latency") == []
     assert "no trial beats chance" in costs(none).says
+
+
+def test_results_by_class_are_those_of_the_best_and_the_baseline(
+    trials: list[FrozenTrial], tmp_path: Path
+) -> None:
+    search = made(tmp_path, trials)
+    assert per_class(search) == [], "no trial has left its answers"
+    generator = np.random.default_rng(0)
+    assert search.best is not None
+    assert search.baseline is not None
+    kept = {}
+    for trial in (search.best, search.baseline):
+        true = generator.integers(0, 3, 90)
+        answered = np.where(generator.random(90) < 0.7, true, generator.integers(0, 3, 90))
+        labels = ["cat", "dog", "eel", "yak"]
+        answers = Answers(
+            labels=labels, true=true, answered=answered, values=(true == answered).astype(float)
+        )
+        answers.save(search.metadata.location / trial.record.folder)
+        kept[trial.number] = true, answered
+    (section,) = per_class(search)
+    assert "on the validation split" in section.lead
+    classes, confusions = section.plots
+    assert classes.table is not None
+    found = {row[0]: row[1:] for row in classes.table.rows}
+    assert found.keys() == {"cat", "dog", "eel"}, "what no input is of has no result"
+    assert "no inputs of yak" in classes.note
+    true, answered = kept[search.best.number]
+    for i, values in enumerate(zip(*precision_recall_fscore_support(true, answered), strict=True)):
+        precision, recall, f1, count = values
+        (baseline,) = f1_score(*kept[search.baseline.number], labels=[i], average=None)
+        assert found[labels[i]] == pytest.approx([count, recall, precision, f1, baseline])
+    matrix = confusion_matrix(true, answered)
+    np.fill_diagonal(matrix, 0)
+    assert confusions.table is not None
+    assert confusions.table.rows[0][2] == matrix.max()
+    assert classes.figure is not None
+    assert confusions.figure is not None
+
+
+def test_of_many_classes_the_worst_ten_are_shown(trials: list[FrozenTrial], tmp_path: Path) -> None:
+    search = made(tmp_path, trials)
+    assert search.best is not None
+    true = np.repeat(np.arange(30), 20)
+    answered = np.where(np.arange(600) % 20 < true // 2, (true + 1) % 30, true)  # the later, the worse
+    names = [f"class {i}" for i in range(30)]
+    answers = Answers(labels=names, true=true, answered=answered, values=np.zeros(600))
+    answers.save(search.metadata.location / search.best.record.folder)
+    (section,) = per_class(search)
+    classes, confusions = section.plots
+    assert classes.table is not None
+    assert len(classes.table.rows) == 10
+    f1 = f1_score(true, answered, average=None)
+    assert [row[4] for row in classes.table.rows] == pytest.approx(sorted(f1)[:10])
+    assert confusions.figure is None
+    assert confusions.table is not None
+    assert len(confusions.table.rows) == 10

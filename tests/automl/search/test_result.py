@@ -66,8 +66,8 @@ def test_the_plan_knows_what_a_guess_may_come_to() -> None:
     plan = make_plan(Settings(space="digits"), task.config, task)
     chance, inputs = task.chance("validation"), task.size("validation")
     assert chance is not None
-    assert plan.guessing == guessing(chance, inputs)
-    assert 0.1 < chance < plan.guessing < 0.5
+    assert plan.guessing == guessing(chance.value, inputs)
+    assert 0.1 < chance.value < plan.guessing < 0.5
     line = Regression()
     assert make_plan(Settings(space="digits"), line.config, line).guessing is None
 

@@ -3,6 +3,8 @@ import pytest
 import torch
 import torch.nn.functional as F
 from automl_cases import HERE, Regression, opened, tiny
+from sklearn.utils.class_weight import compute_class_weight
+from task_contract import both
 from torch import Tensor, nn
 
 from attention import InputError
@@ -10,7 +12,8 @@ from automl.config.runtime import Runtime
 from automl.data.images import open_split
 from automl.data.images.augment import centre_crop, normalise
 from automl.tasks import open_task
-from automl.tasks.image_classification import draw_mixup, mixup
+from automl.tasks.cross_entropy import weights_of
+from automl.tasks.image_classification import draw_mixup, images, mixup
 
 
 def mixed(alpha: float, n: int = 4000, seed: int = 0) -> tuple[Tensor, Tensor, Tensor, Tensor]:
@@ -74,6 +77,47 @@ def test_loss_of_mixed_images_is_that_of_mixed_labels() -> None:
     torch.testing.assert_close(loss, F.cross_entropy(LOGITS, target))
 
 
+def weighted(count: int = 10) -> Tensor:
+    """What `opened` weighs the classes with, from the labels."""
+    n_c = open_split("digits", "train", size=24, subset=0.2).labels.bincount(minlength=count)
+    return n_c.sum() / (count * n_c)
+
+
+@pytest.mark.parametrize("smoothing", [0.0, 0.1])
+def test_class_weights_are_those_of_torch(smoothing: float) -> None:
+    task = opened(training={"label_smoothing": smoothing, "class_weights": "balanced"})
+    loss = task.loss(Fixed(LOGITS), (torch.zeros(8, 3, 1, 1), Y))
+    criterion = nn.CrossEntropyLoss(weighted(), label_smoothing=smoothing)
+    torch.testing.assert_close(loss, criterion(LOGITS, Y))
+    assert not torch.isclose(loss, F.cross_entropy(LOGITS, Y, label_smoothing=smoothing), rtol=1e-4)
+
+
+def test_classes_of_mixed_images_weigh_as_their_shares() -> None:
+    """The sum is torch's of mixed labels, over what these weigh."""
+    share, z, smoothing, weights = torch.linspace(0.5, 1, 8), Y.flip(0), 0.1, weighted()
+    mixed = share[:, None] * F.one_hot(Y, 10) + (1 - share[:, None]) * F.one_hot(z, 10)
+    target = mixed * (1 - smoothing) + smoothing / 10
+    task = opened(training={"label_smoothing": smoothing, "mixup": 0.4, "class_weights": "balanced"})
+    images = torch.zeros(8, 3, 1, 1)
+    loss = task.loss(Fixed(LOGITS), (images, Y, z, share))
+    expected = F.cross_entropy(LOGITS, target, weights, reduction="sum") / (mixed @ weights).sum()
+    torch.testing.assert_close(loss, expected)
+    whole = task.loss(Fixed(LOGITS), (images, Y, z, torch.ones(8)))
+    torch.testing.assert_close(whole, F.cross_entropy(LOGITS, Y, weights, label_smoothing=smoothing))
+
+
+@pytest.mark.parametrize("counts", [[10, 30, 60], [7, 0, 21]])
+def test_balanced_weights_are_those_of_scikit_learn(counts: list[int]) -> None:
+    found = weights_of("balanced", counts, HERE.device)
+    assert found is not None
+    labels = np.repeat(np.arange(3), counts)
+    there = np.unique(labels)
+    expected = compute_class_weight("balanced", classes=there, y=labels)
+    assert found[there].tolist() == pytest.approx(expected.tolist())
+    assert found.sum().item() == pytest.approx(expected.sum()), "and no others weigh anything"
+    assert weights_of("none", counts, HERE.device) is None
+
+
 @pytest.mark.parametrize("split", ["validation", "test"])
 def test_evaluate_counts_every_image_once(split: str) -> None:
     task = opened()
@@ -84,7 +128,7 @@ def test_evaluate_counts_every_image_once(split: str) -> None:
         metrics = task.evaluate(model, split)  # type: ignore[arg-type]
         bytes_of = centre_crop(data.gather(torch.arange(len(data))), data.aspect, 24)
         logits = torch.cat([model(normalise(image[None])) for image in bytes_of])
-    assert metrics.keys() == {"accuracy", "loss"}
+    assert metrics.keys() == {"accuracy", "balanced_accuracy", "macro_f1", "auc", "loss"}
     assert metrics["accuracy"] == pytest.approx(
         (logits.argmax(1) == data.labels).float().mean().item(), abs=1e-6
     )
@@ -96,7 +140,9 @@ def test_chance_is_the_share_of_the_largest_class(split: str) -> None:
     labels = open_split("digits", split, size=24, subset=0.2).labels.tolist()
     task = opened()
     assert task.metric.noise == "binomial"
-    assert task.chance(split) == max(labels.count(y) for y in range(10)) / len(labels)  # type: ignore[arg-type]
+    chance = task.chance(split)  # type: ignore[arg-type]
+    assert chance is not None
+    assert chance.value == max(labels.count(y) for y in range(10)) / len(labels)
 
 
 def test_another_task_has_no_chance() -> None:
@@ -104,20 +150,28 @@ def test_another_task_has_no_chance() -> None:
     assert Regression().metric.noise == "unknown"
 
 
-def test_workers_find_the_hits_of_all_inputs_together(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("automl.config.runtime.dist.all_reduce", lambda values: None)
-    config = tiny()
-    found = []
+@pytest.mark.parametrize("metric", ["accuracy", "balanced_accuracy", "macro_f1", "auc"])
+def test_workers_find_the_answers_to_all_inputs_together(
+    metric: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(Runtime, "total", lambda self, values: values)
+    monkeypatch.setattr(Runtime, "gather", lambda self, value: [value])
+    found, scores = [], []
     for runtime in (HERE, *(Runtime(device=HERE.device, rank=rank, workers=2) for rank in (0, 1))):
-        task = open_task(config, runtime)
-        hits = torch.zeros(task.size("test"))
+        task = open_task(tiny(metric=metric), runtime)
+        assert task.metric.name == metric
+        evaluator = task.evaluator("test")
         with torch.inference_mode():
-            task.evaluate(task.model().eval(), "test", hits)
-        found.append(hits)
-    whole, *parts = found
-    assert torch.equal(sum(parts, torch.zeros(())), whole)
-    assert 0 < whole.sum() < len(whole)
-    assert not parts[0][1::2].any()
+            scores.append(task.evaluate(task.model().eval(), "test", evaluator))
+        found.append(evaluator)
+    whole, together = found[0].answers(HERE), both(found[1:], "answers")
+    assert whole is not None
+    assert np.array_equal(together.answered, whole.answered)
+    assert np.allclose(together.values, whole.values)
+    assert whole.true.tolist() == images(task.config.data, "test").labels.tolist()  # type: ignore[arg-type]
+    whole_score = scores[0][metric].item()
+    assert both(found[1:])[metric].item() == pytest.approx(whole_score, rel=1e-6)
+    assert whole.values.mean() == pytest.approx(whole_score, abs=0.05), "but for the jackknife's correction"
 
 
 def test_batches_are_of_the_training_split() -> None:

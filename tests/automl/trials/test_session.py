@@ -35,7 +35,13 @@ PLACEMENT = {"stage1.block2.branch": Spec("ssa"), "stage2.block1": Spec("sagan")
 CASES: dict[str, dict[str, Any]] = {
     "plain": {"training": SMALL},
     "attention": {"training": SMALL, "model": {"placement": PLACEMENT}},
-    "mixup": {"training": {**SMALL, "mixup": 0.4, "cutmix": 1.0, "policy": "trivial", "erasing": 0.5}},
+    "mixup": {
+        "metric": "auc",
+        "training": {
+            **{**SMALL, "mixup": 0.4, "cutmix": 1.0, "policy": "trivial", "erasing": 0.5},
+            "class_weights": "balanced",
+        },
+    },
 }
 
 
@@ -45,9 +51,10 @@ def noise(tmp_path_factory: pytest.TempPathFactory) -> str:
     folder = tmp_path_factory.mktemp("noise")
     draw = np.random.default_rng(0)
     for i in range(160):
-        (folder / f"class{i % 2}").mkdir(exist_ok=True)
+        place = folder / f"class{int(i % 3 > 0)}"
+        place.mkdir(exist_ok=True)
         pixels = draw.integers(0, 256, (32, 32, 3), np.uint8)
-        Image.fromarray(pixels).save(folder / f"class{i % 2}" / f"{i}.png")
+        Image.fromarray(pixels).save(place / f"{i}.png")
     return str(folder)
 
 
@@ -107,7 +114,7 @@ def test_two_workers_are_one(case: str, noise: str, tmp_path: Path) -> None:
         ).norm()
         assert apart < APART * gone, kind
     for record, expected in zip(two[0]["history"], one["history"], strict=True):
-        for name in ("train_loss", "loss", "accuracy", "learning_rate"):
+        for name in ("train_loss", "loss", "accuracy", "macro_f1", "auc", "learning_rate"):
             assert record[name] == pytest.approx(expected[name], **METRICS), name
     timeless = [[{**r, "seconds": 0, "processor_seconds": 0} for r in result["history"]] for result in two]
     assert timeless[0] == timeless[1], "metrics are over all workers, on each of them"

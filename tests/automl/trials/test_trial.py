@@ -12,11 +12,12 @@ from attention import Spec
 from automl.config.limits import Limits
 from automl.costs import profile
 from automl.costs.profile import CostProfile
+from automl.storage.answers import read_answers
 from automl.storage.storage import Storage
 from automl.tasks import open_task
 from automl.training import checkpoint
 from automl.training.loop import evaluate
-from automl.trials import hits, trial
+from automl.trials import trial
 from automl.trials.trial import assignment, reports
 from search.config import TrialConfig
 from search.serialise import to_json
@@ -121,23 +122,30 @@ def test_the_answers_to_each_test_image_stay(measured: list[TrialConfig], tmp_pa
     config, folder = tiny(training={"epochs": 2}), Storage(tmp_path / "0")
     *_, said = reports(sent(tmp_path / "0", config, test=True), HERE)
     assert said.device
-    right = hits.read(folder)
-    assert right is not None
+    found = read_answers(folder)
+    assert found is not None
     task = open_task(config, HERE)
-    assert right.shape == (task.size("test"),)
-    assert right.mean() == pytest.approx(said.history[-1]["test_accuracy"])
+    assert found.values.shape == (task.size("test"),)
+    assert found.values.mean() == pytest.approx(said.history[-1]["test_accuracy"])
+    assert found.card.counts.tolist() == task.class_counts("test")
     model = task.model()
     model.load_state_dict(checkpoint.read(folder, CPU)["model"])
-    again = torch.zeros(len(right))
-    evaluate(task, model, "test", again)
-    assert np.array_equal(again.bool().numpy(), right)
+    evaluator = task.evaluator("test")
+    evaluate(task, model, "test", evaluator)
+    again = evaluator.answers(HERE)
+    assert again is not None
+    assert np.array_equal(again.answered, found.answered)
     folder.remove(checkpoint.CHECKPOINT_FILE)  # as the retention does
-    assert hits.read(folder) is not None
+    assert read_answers(folder) is not None
 
 
-def test_without_the_test_split_there_are_no_answers(measured: list[TrialConfig], tmp_path: Path) -> None:
-    list(reports(sent(tmp_path / "0", tiny()), HERE))
-    assert hits.read(Storage(tmp_path / "0")) is None
+def test_without_the_test_split_the_answers_are_to_validation(
+    measured: list[TrialConfig], tmp_path: Path
+) -> None:
+    *_, said = reports(sent(tmp_path / "0", tiny()), HERE)
+    found = read_answers(Storage(tmp_path / "0"))
+    assert found is not None
+    assert found.card.accuracy == pytest.approx(said.history[-1]["accuracy"])
 
 
 def test_what_exceeds_a_limit_is_not_trained(measured: list[TrialConfig], tmp_path: Path) -> None:
