@@ -38,7 +38,7 @@ def correlations(search: Search, found: Sequence[Importance]) -> Plot:
             "column": labels[j],
             "rank": None if math.isnan(v) else round(float(v), 3),
             "said": _said(float(v), len(labels)),
-            "dark": bool(abs(v) > 0.55),
+            "dark": bool(abs(v) > style.DEEP),
         }
         for (i, j), v in np.ndenumerate(table)
     ]

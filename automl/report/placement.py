@@ -149,7 +149,7 @@ def _draw(
                 "mean": f"{search.gap(effect.mean)}{spread}",
                 "score": f"{effect.score:.4g} {search.plan.metric.unit}".rstrip(),
                 "trials": effect.count,
-                "dark": abs(effect.mean) > 0.55 * most,
+                "dark": abs(effect.mean) > style.DEEP * most,
             }
         )
     base = alt.Chart(alt.NamedData("effects")).encode(

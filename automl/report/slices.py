@@ -4,6 +4,7 @@ import math
 from collections.abc import Sequence
 from itertools import combinations
 from statistics import fmean
+from textwrap import wrap
 from typing import Any
 
 import altair as alt
@@ -96,7 +97,7 @@ def _slice(search: Search, kind: BaseDistribution, name: str) -> alt.LayerChart:
         .mark_tick(color=style.ORANGE, thickness=1, size=6, orient="vertical", clip=True)
         .encode(y=alt.value(136), **told(search, tip))
     )
-    title = alt.TitleParams(style.brief(words(name), 32), limit=170)
+    title = alt.TitleParams(wrap(words(name), 18), frame="bounds", fontSize=11.5)
     return style.layer(points, rug, height=140).properties(title=title)
 
 
@@ -124,7 +125,7 @@ def pairs(search: Search, found: Sequence[Importance]) -> Plot:
     return Plot(
         name="pairs", title=title, says="; ".join(said) + ".",
         figure=Figure(charts=charts, data=source(search), zoom=True, wide=True),
-        note=f"Finished trials, over each two of the {len(names)} most important choices. " + ZOOM,
+        note=f"Finished trials, over each two of the {len(names)} most important choices. Yellow is better. " + ZOOM,
         table=Table(columns=["choice", "and", "finished trials", "best of one", "best of the other",
                              search.label], rows=rows),
     )  # fmt: skip
@@ -150,7 +151,7 @@ def _pair(search: Search, spans: dict[str, BaseDistribution], a: str, b: str) ->
             y=up.title(style.brief(words(b), 32)),
             color=alt.Color(
                 "score:Q", scale=scale,
-                legend=alt.Legend(title=f"{search.label}: yellow is better", gradientLength=150, tickCount=4),
+                legend=alt.Legend(title=search.label, gradientLength=110, tickCount=3),
             ),
             order=alt.Order("score:Q", sort="ascending" if search.sign > 0 else "descending"),
             **aside,

@@ -22,9 +22,10 @@ HEIGHT = 190
 ORANGE, SKY, GREEN, YELLOW, BLUE, VERMILION, PURPLE = (
     "#E69F00", "#56B4E9", "#009E73", "#F0E442", "#0072B2", "#D55E00", "#CC79A7",
 )  # fmt: skip
-RED, GREY, INK, DARK, WHITE = "#CC3311", "#808080", "currentColor", "#1c2126", "#ffffff"
+RED, GREY, INK, DARK, WHITE = "#CC3311", "#808080", "currentColor", "#000000", "#ffffff"
 
 DIFFERENCE = [RED, WHITE, BLUE]
+DEEP = 0.95  # the part of the scale from which white text has more contrast than black
 MAP: Literal["cividis"] = "cividis"
 
 _KNOWN = {
