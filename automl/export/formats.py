@@ -64,8 +64,11 @@ def save_mlflow(
 ) -> None:
     """`mlflow-model`: the ONNX model with what checks its inputs and names its answers, and requirements."""
     import mlflow.pyfunc
+    from mlflow.environment_variables import MLFLOW_ENABLE_ARTIFACTS_PROGRESS_BAR
     from mlflow.models import ModelSignature
     from mlflow.types import Schema
+
+    MLFLOW_ENABLE_ARTIFACTS_PROGRESS_BAR.set(False)  # of two files on this disk
 
     takes, gives = ([one.to_json() for one in part] for part in (inputs, outputs))
     requirements = [f"{name}=={version(name)}" for name in ("mlflow", "onnxruntime", "numpy")]

@@ -19,6 +19,7 @@ from search.trial_scheduler import Plan, leaders
 ROWS = 15
 QUIET = 60.0  # seconds without a line in a log after which an epoch is worth one
 SUMMED = 1.0  # seconds between two lines of a log that say how the search stands
+LOOK = 5.0  # seconds between two looks at how far running trials are within their epochs
 REDRAW = 0.25  # seconds between two drawings of the table, however many trials report meanwhile
 
 
@@ -27,6 +28,7 @@ class Progress(Listener):
 
     records: the scheduler's own, which it keeps up to date. summary: of what they have come to.
     budget: seconds that there are. devices: that a trial takes, each a `device`.
+    part: of the epoch that a trial is in, as far as it has told.
     """
 
     def __init__(
@@ -38,8 +40,9 @@ class Progress(Listener):
         budget: float | None = None,
         devices: float = 1,
         device: str = "core",
+        part: Callable[[TrialRecord], float | None] = lambda record: None,
     ) -> None:
-        self.plan, self.records, self.summary = plan, records, summary
+        self.plan, self.records, self.summary, self.part = plan, records, summary, part
         self.budget, self.devices, self.device = budget, devices, device
         self.console = Console(stderr=True)
         self.notebook = notebook_output()
@@ -49,7 +52,8 @@ class Progress(Listener):
         self.last = ""  # the last event
         self.before = sum(record.state is not State.RUNNING for record in records.values())
         self.seconds = sum(metrics["seconds"] for record in records.values() for metrics in record.history)
-        self.begun = self.said = time.monotonic()
+        self.begun = self.said = self.looked = time.monotonic()
+        self.parts: dict[int, float] = {}  # of the running trials' epochs
         self.drawn = self.summed = float("-inf")
 
     def __enter__(self) -> "Progress":
@@ -67,6 +71,7 @@ class Progress(Listener):
         self._show()
 
     def reported(self, trial: TrialRecord) -> None:
+        self.parts.pop(trial.number, None)
         self.seconds += trial.history[-1]["seconds"]
         if self.logs and time.monotonic() - self.said >= QUIET:
             self._say(trial)
@@ -76,6 +81,18 @@ class Progress(Listener):
         if self.logs:
             self._say(trial)
         self.last = self._event(trial)
+        self._show()
+
+    def look(self) -> None:
+        """Show how far trials are within epochs that take long. Called again and again while trials run."""
+        if time.monotonic() - self.looked < LOOK:
+            return
+        running = [record for record in self.records.values() if record.state is State.RUNNING][-ROWS:]
+        found = {record.number: self.part(record) for record in running}
+        self.parts = {number: part for number, part in found.items() if part is not None}
+        self.looked = time.monotonic()
+        if self.logs and self.parts and self.looked - self.said >= QUIET:
+            self._say(self.records[max(self.parts, key=self.parts.__getitem__)])
         self._show()
 
     def _say(self, trial: TrialRecord) -> None:
@@ -98,6 +115,8 @@ class Progress(Listener):
             text += f" at epoch {last['epoch']:.0f}"
             if self.plan.metric.name in last:
                 text += f", {self.plan.metric.name} {last[self.plan.metric.name]:.4f}"
+        if trial.number in self.parts and trial.state is State.RUNNING:
+            text += f", {self.parts[trial.number]:.0%} of epoch {len(trial.history) + 1}"
         if trial.reason:
             text += f" ({trial.reason})"
         return text
@@ -129,6 +148,13 @@ class Progress(Listener):
             ends.append(passed / new * (self.plan.trials - ended))
         return min(ends, default=None)
 
+    def _epochs(self, record: TrialRecord) -> str:
+        done = record.history[-1]["resource"] if record.history else 0.0
+        part = self.parts.get(record.number) if record.state is State.RUNNING else None
+        if not record.history and part is None:
+            return ""
+        return f"{done:.3g}/{self.plan.budget:g}" + ("" if part is None else f" +{part:.0%}")
+
     def _show(self) -> None:
         now = time.monotonic()
         if self.logs or now - self.drawn < REDRAW:
@@ -150,7 +176,7 @@ class Progress(Listener):
             table.add_row(
                 record.name,
                 str(record.state),
-                f"{last['resource']:.3g}/{self.plan.budget:g}" if last else "",
+                self._epochs(record),
                 f"{about}{time_ratio:.2f}" if time_ratio else "",
                 f"{last[self.plan.metric.name]:.4f}" if last and self.plan.metric.name in last else "",
             )

@@ -5,7 +5,7 @@ any two of them; the state is then complete, and a new loop over it resumes from
 """
 
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from itertools import islice
 from math import isfinite
@@ -68,7 +68,11 @@ def start(task: Task, model: nn.Module | None = None) -> TrainingState:
 
 
 def fit(
-    task: Task, state: TrainingState, time_ratio: float = 1.0, validation: float = 0.0
+    task: Task,
+    state: TrainingState,
+    time_ratio: float = 1.0,
+    validation: float = 0.0,
+    tell: Callable[[int, int, int], None] = lambda epoch, step, steps: None,
 ) -> Iterator[Metrics]:
     """Train from `state` until the configuration's epochs are spent, and yield the metrics of each epoch.
 
@@ -76,6 +80,7 @@ def fit(
         baseline's; of its own a training gets as many as fit into the same time, the last one perhaps in
         part. The learning-rate schedule ends with the last step.
     validation: the part of an epoch's time that its validation takes, which an epoch in part has whole.
+    tell: called after each step with the epoch, the step in it and the epoch's steps, all from 1.
 
     Yields `epoch` (1 for the first), `resource` (baseline's epochs that this much time is worth; the
     configuration's epochs at the end), `steps` so far, `train_loss`, the task's validation metrics as `NAME`,
@@ -89,7 +94,7 @@ def fit(
     cpu = task.runtime.device.type == "cpu"
     while (done := state.epoch * task.steps()) < total:
         begun, worked = time.perf_counter(), processor_time()
-        losses = train_epoch(task, state, step, total)
+        losses = train_epoch(task, state, step, total, tell)
         state.validated = task.evaluator("validation")
         scores = evaluate(task, state.scored, evaluator=state.validated)
         learned = {f"gate.{site}": gate for site, gate in gates(state.scored).items()}
@@ -128,8 +133,10 @@ def total_steps(task: Task, time_ratio: float = 1.0, validation: float = 0.0) ->
     return max(1, round((whole + max(0.0, rest)) * task.steps()))
 
 
-def train_epoch(task: Task, state: TrainingState, step: Step, total: int) -> Tensor:
-    """The next epoch of a training of `total` steps, or what is left of it.
+def train_epoch(
+    task: Task, state: TrainingState, step: Step, total: int, tell: Callable[[int, int, int], None]
+) -> Tensor:
+    """The next epoch of a training of `total` steps, or what is left of it. tell: as in `fit`.
 
     Returns the loss of each step, over all workers, as a tensor that is still on the device.
     """
@@ -140,6 +147,7 @@ def train_epoch(task: Task, state: TrainingState, step: Step, total: int) -> Ten
         losses[i] = step(batch, rate_at(task, done + i, total))
         if state.average is not None:
             state.average.update(state.model, done + i + 1)
+        tell(state.epoch + 1, i + 1, len(losses))
     return task.runtime.total(losses) / task.runtime.workers
 
 

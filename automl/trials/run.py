@@ -8,6 +8,7 @@ from automl.config.limits import Limits
 from automl.listeners.error_traces import ErrorTraces
 from automl.listeners.progress import Progress
 from automl.listeners.prometheus import PrometheusGauges
+from automl.storage.epoch_progress import read_part
 from automl.storage.folder import SearchMetadata
 from automl.storage.storage import Storage
 from automl.tasks import Split, Task
@@ -51,7 +52,13 @@ def run_scheduler(
         budget=budget,
         devices=workers.devices,
         device=workers.device,
+        part=lambda record: read_part(location / record.folder, len(record.history) + 1),
     )
+
+    def stops() -> bool:  # asked several times a second
+        progress.look()
+        return stop()
+
     gauges = PrometheusGauges(
         name,
         scheduler.records,
@@ -70,7 +77,7 @@ def run_scheduler(
             limits=limits,
             test=test,
             data=data,
-            stop=stop,
+            stop=stops,
         )
 
 

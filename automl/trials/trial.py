@@ -17,6 +17,7 @@ from automl.config.limits import Limits
 from automl.config.runtime import Runtime, find_device
 from automl.costs.profile import measure, processor
 from automl.data import shared
+from automl.storage.epoch_progress import EpochProgress
 from automl.storage.storage import Storage
 from automl.tasks import open_task
 from automl.training import checkpoint
@@ -132,26 +133,27 @@ def reports(config: Mapping[str, Any], runtime: Runtime) -> Iterator[Report]:
         if content is not None:
             checkpoint.restore(state, content)
             del content
-        for metrics in fit(task, state, *equal):
-            history = [*history, {**metrics, "time": time.time()}]
-            if _spent(history, trial):
-                evaluator = state.validated
-                if config["test"]:
-                    evaluator = task.evaluator("test")
-                    scores = evaluate(task, state.scored, "test", evaluator)
-                    history[-1] |= {f"test_{name}": float(value) for name, value in scores.items()}
-                answers = None if evaluator is None else evaluator.answers(runtime)
-                if answers is not None and runtime.rank == 0:
-                    answers.save(folder)  # before the checkpoint, which says that all of it is there
-            if runtime.rank == 0:
-                checkpoint.save(folder, trial, state, history, profile, finished=_spent(history, trial))
-            yield Report(
-                history=history,
-                profile=profile,
-                device=device,
-                violations=violations,
-                finished=_spent(history, trial),
-            )
+        with EpochProgress(folder if runtime.rank == 0 else None) as tell:
+            for metrics in fit(task, state, *equal, tell):
+                history = [*history, {**metrics, "time": time.time()}]
+                if _spent(history, trial):
+                    evaluator = state.validated
+                    if config["test"]:
+                        evaluator = task.evaluator("test")
+                        scores = evaluate(task, state.scored, "test", evaluator)
+                        history[-1] |= {f"test_{name}": float(value) for name, value in scores.items()}
+                    answers = None if evaluator is None else evaluator.answers(runtime)
+                    if answers is not None and runtime.rank == 0:
+                        answers.save(folder)  # before the checkpoint, which says that all of it is there
+                if runtime.rank == 0:
+                    checkpoint.save(folder, trial, state, history, profile, finished=_spent(history, trial))
+                yield Report(
+                    history=history,
+                    profile=profile,
+                    device=device,
+                    violations=violations,
+                    finished=_spent(history, trial),
+                )
     except torch.OutOfMemoryError as error:
         reason = f"out of memory: {_line(error)}"
     except Diverged as error:

@@ -43,7 +43,7 @@ def epochs_tracked(store: str) -> int:
     try:
         client = mlflow.MlflowClient(store)
         runs = client.search_runs([client.get_experiment_by_name("digits").experiment_id])
-        return max(int(run.data.metrics.get("seconds", 0) > 0) for run in runs)
+        return max(int(run.data.metrics.get("epoch_seconds", 0) > 0) for run in runs)
     except Exception:  # not there yet
         return 0
 

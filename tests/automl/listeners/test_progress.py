@@ -120,6 +120,25 @@ def test_a_log_that_was_quiet_for_long_has_an_epoch(
     assert "complete at epoch 3" in end
 
 
+def test_a_long_epoch_is_told_of_before_its_end(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for interval in ("QUIET", "LOOK"):
+        monkeypatch.setattr(automl.listeners.progress, interval, 0.0)
+    with make(trials=4, part=lambda trial: 0.4 if trial.number else None) as progress:
+        for number in (0, 1):
+            trial = TrialRecord(number, TrialConfig())
+            progress.records[number] = trial  # type: ignore[index]
+            progress.started(trial)
+        progress.look()
+        (line,) = capsys.readouterr().err.splitlines()
+        assert ": running, 40% of epoch 1 | 0/4 trials, 2 running" in line
+        assert progress._epochs(trial) == "0/9 +40%"
+        trial.history.append({"epoch": 1, "resource": 1.5, "accuracy": 0.5, "seconds": 90.0})
+        progress.reported(trial)
+        assert progress._epochs(trial) == "1.5/9"
+
+
 def test_with_minimize_the_least_is_the_best(capsys: pytest.CaptureFixture[str]) -> None:
     progress = make(3, metric="error", maximize=False)
     for number, value in enumerate([0.5, 0.25, 0.75]):

@@ -1,0 +1,36 @@
+"""How far a trial is within a long epoch."""
+
+from pathlib import Path
+
+import pytest
+
+from automl.storage import epoch_progress
+from automl.storage.epoch_progress import FILE, EpochProgress, read_part
+from automl.storage.storage import Storage
+
+
+def test_steps_are_told_while_they_last(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(epoch_progress, "EVERY", 0.0)
+    folder = Storage(tmp_path / "trial")
+    with EpochProgress(folder) as tell:
+        assert read_part(folder, 1) is None
+        tell(1, 3, 10)
+        assert read_part(folder, 1) == 0.3
+        assert read_part(folder, 2) is None, "which is of another epoch"
+        (tmp_path / "trial" / FILE).write_text("{")
+        assert read_part(folder, 1) is None
+    assert not (tmp_path / "trial").exists()
+
+
+def test_short_epochs_and_other_workers_leave_nothing(tmp_path: Path) -> None:
+    for folder in (Storage(tmp_path / "trial"), None):
+        with EpochProgress(folder) as tell:
+            tell(1, 1, 10)
+    assert not list(tmp_path.iterdir())
+
+
+def test_a_store_that_takes_nothing_ends_no_training(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(epoch_progress, "EVERY", 0.0)
+    (tmp_path / "trial").touch()
+    with EpochProgress(Storage(tmp_path / "trial")) as tell:
+        tell(1, 1, 10)
