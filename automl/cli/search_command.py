@@ -15,6 +15,10 @@ from search.serialise import to_json
 # The groups of the options in `automl search --help`.
 WHAT, HOW, LONG = "What is searched", "How each trial is trained", "How the search goes"
 LIMITS, WHERE, KEPT = "Limits", "Where trials run", "What is kept"
+NEW_WEIGHTS = (
+    "new ones; few photographs learn more from trained ones: --backbone torchvision:resnet18 --weights default, "
+    "or --weights FILE"
+)
 
 if TYPE_CHECKING:
     from automl.search.result import SearchResult, TrialResult
@@ -272,9 +276,14 @@ def search(
             if key not in ("trials", "resume", "init_from", "dry_run", "as_json", "save_config")
         }
         if space is None:
-            from automl.search.default_space import space_for
+            from automl.search.default_space import fit
 
-            given["space"] = space_for(given["data"])
+            fitting = fit(given["data"], backbone=backbone, size=size)
+            given |= fitting.settings
+            if fitting.why:
+                print(f"chosen    {fitting.why}", file=sys.stderr)
+            if given["space"] == "folder" and weights is None and init_from is None:
+                print(f"weights   {NEW_WEIGHTS}", file=sys.stderr)
         if init_from is not None:
             given["weights"] = _trunk(init_from, weights)
         settings = Settings(**given, trials=None if trials is None else int(trials))

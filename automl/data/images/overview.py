@@ -70,13 +70,14 @@ def look_over(source: str, path: str | None, size: int) -> Overview:
     return Overview(
         counts=counts,
         how=describe_splits(source, path=path, size=size),
-        sizes=_sizes(files[:: max(1, -(-len(files) // MEASURED))]),
+        sizes=file_sizes(files[:: max(1, -(-len(files) // MEASURED))]),
         skipped=sorted({name for images in splits.values() for name in images.skipped}),
         alike=_alike(splits),
     )
 
 
-def _sizes(files: Sequence[Path]) -> list[tuple[int, int]]:
+def file_sizes(files: Sequence[Path]) -> list[tuple[int, int]]:
+    """Width and height in pixels of each image in files, as stored, without those that cannot be read."""
     sizes = []
     for file in files:
         try:
