@@ -125,7 +125,8 @@ def pairs(search: Search, found: Sequence[Importance]) -> Plot:
     return Plot(
         name="pairs", title=title, says="; ".join(said) + ".",
         figure=Figure(charts=charts, data=source(search), zoom=True, wide=True),
-        note=f"Finished trials, over each two of the {len(names)} most important choices. Yellow is better. " + ZOOM,
+        note=f"Finished trials, over each two of the {len(names)} most important choices. Yellow is better. "
+        + ZOOM,
         table=Table(columns=["choice", "and", "finished trials", "best of one", "best of the other",
                              search.label], rows=rows),
     )  # fmt: skip

@@ -23,6 +23,7 @@ class RunSpec:
     tags: of that run. identity: tells it from others of its name, so that it is found and continued.
     above: the identity of the run that it is a child of.
     note: what MLflow shows as its description, in Markdown.
+    metric: what the trials are sorted by in MLflow's table; without it, the table is as MLflow has it.
     params: its parameters. settings: an artifact of it.
     """
 
@@ -33,6 +34,8 @@ class RunSpec:
     identity: str = ""
     above: str = ""
     note: str = ""
+    metric: str = ""
+    maximize: bool = True
     params: Mapping[str, Any] = field(default_factory=dict)
     settings: Mapping[str, Any] = field(default_factory=dict)
 
@@ -45,6 +48,8 @@ def search_run_spec(location: Storage, metadata: SearchMetadata) -> RunSpec:
         tags={SEARCH: metadata.name, **source(metadata)},
         identity=metadata.identity,
         experiment=settings.title,
+        metric=plan.metric.name,
+        maximize=plan.metric.maximize,
         checkpoint=partial(below, location),
         note=f"`{shlex.join(metadata.provenance.get('command', []))}`",
         params={
