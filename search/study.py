@@ -28,6 +28,7 @@ STUDY_FILE = "study.journal"
 CONFIG, ROLE, PROFILE, DEVICE, REASON = "config", "role", "profile", "device", "reason"
 EPOCH = "epoch:"  # and its number: the metrics of an epoch
 PRUNED, WARM_START, ARM = "pruned", "warm_start", "arm"
+PLACEMENT = "placement"  # in words, for those who read the study with Optuna's own tools
 
 # Nothing is drawn on the study itself.
 _NOBODY = optuna.samplers.RandomSampler()
@@ -36,11 +37,16 @@ _NOBODY = optuna.samplers.RandomSampler()
 TRAINABLE = "trainable"
 
 
-def create_study(folder: Path, *, name: str, directions: Sequence[StudyDirection]) -> optuna.Study:
-    """A new study called `name` in `folder`."""
-    return optuna.create_study(
+def create_study(
+    folder: Path, *, name: str, directions: Sequence[StudyDirection], objectives: Sequence[str] = ()
+) -> optuna.Study:
+    """A new study called `name` in `folder`. objectives: their names, which optuna-dashboard shows."""
+    study = optuna.create_study(
         study_name=name, storage=_storage(folder), directions=list(directions), sampler=_NOBODY
     )
+    if objectives:
+        study.set_metric_names(list(objectives))
+    return study
 
 
 def open_study(folder: Path, *, name: str) -> optuna.Study:

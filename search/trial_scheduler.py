@@ -22,12 +22,13 @@ from search.config import TrialConfig
 from search.halving import Score
 from search.journal import at_once
 from search.metric import Metric
-from search.record import Listener, Report, Role, State, TrialRecord
+from search.record import Listener, Report, Role, State, TrialRecord, where
 from search.study import (
     ARM,
     CONFIG,
     DEVICE,
     EPOCH,
+    PLACEMENT,
     PROFILE,
     PRUNED,
     REASON,
@@ -139,7 +140,12 @@ class TrialScheduler(ABC):
         distributions: Mapping[str, BaseDistribution] | None = None,
     ) -> TrialRecord:
         """Put a new trial into the study."""
-        attributes = {ROLE: str(role), CONFIG: config.to_json(), **({ARM: arm} if arm else {})}
+        attributes = {
+            ROLE: str(role),
+            PLACEMENT: where(config),
+            CONFIG: config.to_json(),
+            **({ARM: arm} if arm else {}),
+        }
         new = create_trial(
             state=TrialState.RUNNING,
             params=dict(params or {}),

@@ -16,8 +16,8 @@ from search.serialise import to_json
 WHAT, HOW, LONG = "What is searched", "How each trial is trained", "How the search goes"
 LIMITS, WHERE, KEPT = "Limits", "Where trials run", "What is kept"
 NEW_WEIGHTS = (
-    "new ones; few photographs learn more from trained ones: --backbone torchvision:resnet18 --weights default, "
-    "or --weights FILE"
+    "new ones; few photographs learn more from trained ones: --backbone torchvision:resnet18 "
+    "--weights default, or --weights FILE"
 )
 
 if TYPE_CHECKING:

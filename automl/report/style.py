@@ -53,6 +53,7 @@ CONFIG: dict[str, Any] = {
         "orient": "top", "title": None, "labelColor": INK, "titleColor": INK, "labelFontSize": 11.5,
         "titleFontSize": 11.5, "titleFontWeight": "normal", "columns": 3, "symbolSize": 55, "offset": 6,
         "labelLimit": 220, "columnPadding": 8, "rowPadding": 1,
+        "layout": {"top": {"direction": "vertical", "anchor": "start", "margin": 2}},
     },
     "title": {"color": INK, "fontSize": 12, "fontWeight": 600, "anchor": "start", "offset": 4, "limit": 320},
     "text": {"color": INK, "fontSize": 10.5},

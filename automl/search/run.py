@@ -304,7 +304,7 @@ def _open_study(folder: Path, metadata: SearchMetadata, plan: Plan) -> optuna.St
         StudyDirection.MAXIMIZE if plan.better(name) > 0 else StudyDirection.MINIMIZE
         for name in plan.objectives
     ]
-    return create_study(folder, name=metadata.name, directions=directions)
+    return create_study(folder, name=metadata.name, directions=directions, objectives=plan.objectives)
 
 
 def _learn(study: optuna.Study, folder: Path, metadata: SearchMetadata) -> None:

@@ -25,6 +25,7 @@ class RunSpec:
     tags: of that run. identity: tells it from others of its name, so that it is found and continued.
     above: the identity of the run that it is a child of.
     note: what MLflow shows as its description, in Markdown; what comes of it is put before that.
+    metric: what the trials are sorted by in MLflow's table; without it, the table is as MLflow has it.
     params: its parameters. settings: an artifact of it.
     source: tags of every run: the command and the code's commit.
     data: the digest of the data. splits: of it that are used.
@@ -38,6 +39,8 @@ class RunSpec:
     identity: str = ""
     above: str = ""
     note: str = ""
+    metric: str = ""
+    maximize: bool = True
     params: Mapping[str, Any] = field(default_factory=dict)
     settings: Mapping[str, Any] = field(default_factory=dict)
     source: Mapping[str, str] = field(default_factory=dict)
@@ -54,6 +57,8 @@ def search_run_spec(location: Storage, metadata: SearchMetadata) -> RunSpec:
         tags={SEARCH: metadata.name},
         identity=metadata.identity,
         experiment=settings.title,
+        metric=plan.metric.name,
+        maximize=plan.metric.maximize,
         checkpoint=partial(below, location),
         note=_note(metadata),
         source=source(metadata.provenance),

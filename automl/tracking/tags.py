@@ -3,6 +3,8 @@
 # MLflow's own: the description that it shows, the command and the commit of the code.
 NOTE, SOURCE, COMMIT = "mlflow.note.content", "mlflow.source.name", "mlflow.source.git.commit"
 SOURCE_TYPE, DATA_CONTEXT = "mlflow.source.type", "mlflow.data.context"
+# Of an experiment: a state of the table of runs, which a link names by what follows the dot.
+VIEW = "mlflow.sharedViewState."
 SEARCH, IDENTITY, TRIAL = "automl.search", "automl.identity", "automl.trial"
 BEST, CHECKPOINT = "automl.best_run", "automl.checkpoint"
 # Of a confirmation's run: the search. Of a search's: the confirmed winner's run, and the verdict in words.

@@ -11,19 +11,31 @@ from pathlib import Path
 from typing import Any
 
 from mlflow.entities import Dataset, DatasetInput, InputTag, Metric, Param, RunTag
+from mlflow.exceptions import MlflowException
 from mlflow.utils.time import get_current_time_millis
 
 from automl.storage.addresses import public
 from automl.tracking.client import artifact_location, open_client, pages
 from automl.tracking.names import EPOCH, EPOCHS_DONE, PROFILE, named
 from automl.tracking.run_spec import RunSpec, flat
-from automl.tracking.tags import BEST, CHECKPOINT, CONFIRMED, DATA_CONTEXT, IDENTITY, NOTE, TRIAL, VERDICT
+from automl.tracking.tags import (
+    BEST,
+    CHECKPOINT,
+    CONFIRMED,
+    DATA_CONTEXT,
+    IDENTITY,
+    NOTE,
+    TRIAL,
+    VERDICT,
+    VIEW,
+)
 from search.config import TrialConfig
 from search.record import CHECKPOINT_FILE, State, TrialRecord, where
 
 NONE: Mapping[str, str] = {}
 DIGEST = 36  # characters that MLflow takes of one
 PARAGRAPH = "\n\n"
+COLUMNS = ("types", "sites", "learning_rate", "backbone", "epochs")  # of parameters, in the table
 EPOCHS = 50  # that are written at once; MLflow takes no more than 1000 numbers
 
 _ENDS = {
@@ -124,8 +136,26 @@ class MlflowWriter:
         return {number: run.run_id for number, run in self._runs.items()}
 
     def page(self) -> str:
-        """The address of the table of runs: of the server, or of `mlflow ui` on this machine."""
-        return f"{pages(self.client)}/#/experiments/{self.experiment}/runs"
+        """The address of the table of runs: of the server, or of `mlflow ui` on this machine.
+
+        It names a state of the table, a tag of the experiment, with the columns that tell trials apart.
+        """
+        table = f"{pages(self.client)}/#/experiments/{self.experiment}/runs"
+        if not self.run_spec.metric:
+            return table
+        key = f"automl-{self.run_spec.metric}"
+        score = f"metrics.`{self.run_spec.metric}`"
+        columns = [score, *(f"params.`{name}`" for name in COLUMNS), "tags.`state`", "attributes.`Created`"]
+        state = {
+            "selectedColumns": columns,
+            "orderByKey": score,
+            "orderByAsc": not self.run_spec.maximize,
+        }
+        try:
+            self.client.set_experiment_tag(self.experiment, VIEW + key, json.dumps(state))
+        except MlflowException:  # a server that does not let everyone write tags
+            return table
+        return f"{table}?viewStateShareKey={key}"
 
     def look(self) -> None:
         """Learn how far the runs are: a write that failed may have been taken all the same."""

@@ -224,7 +224,7 @@ def test_each_verdict_has_its_words(
     found = Page(run_report("made-up", storage=str(tmp_path / "s")).index)
     card = next(a for tag, a in found.elements if a.get("id") == "verdict")
     neutral = verdict in ("undecided", "cannot tell", None)
-    tones = re.search(r"\.undecided,([^{]*)\{ --tone: #5a646e", found.source)
+    tones = re.search(r"\.undecided,([^{]*)\{ --tone: var\(--soft\)", found.source)
     assert tones is not None
     classes = {part.strip().lstrip(".") for part in tones[1].split(",")} | {"undecided"}
     assert bool(classes & set((card["class"] or "").split())) == neutral
