@@ -12,6 +12,7 @@ from automl.storage.storage import Storage
 from automl.tasks import Task, open_task
 from automl.training import checkpoint
 from automl.training.loop import Diverged, evaluate, fit, rate_at, start, total_steps
+from search.metric import CLASSIFICATION
 from search.record import Metrics
 
 # Everything that has a state of its own: momentum, mixup's draws, the power iteration of ssa.
@@ -51,7 +52,8 @@ def test_one_record_an_epoch(case: tuple[Task, Weights, list[Metrics]]) -> None:
     task, weights, history = case
     sites = list(task.config.model.placement)
     gates = {f"gate.{site}" for site in sites}
-    own = {"epoch", "resource", "steps", "train_loss", "accuracy", "loss", "learning_rate"}
+    own = {"epoch", "resource", "steps", "train_loss", "loss", "learning_rate"}
+    own |= {metric.name for metric in CLASSIFICATION}
     assert [record["epoch"] for record in history] == [1, 2]
     for record in history:
         assert record.keys() == own | gates
@@ -124,7 +126,7 @@ def test_a_loss_that_is_not_finite_is_told(optimizer: str) -> None:
 
 def test_a_metric_that_is_not_finite_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
     task = Regression(epochs=1)
-    monkeypatch.setattr(task, "evaluate", lambda model, split: {"error": torch.tensor(float("nan"))})
+    monkeypatch.setattr(task, "evaluate", lambda *_: {"error": torch.tensor(float("nan"))})
     with pytest.raises(Diverged, match="error became nan in epoch 1"):
         list(fit(task, start(task)))
 
@@ -226,7 +228,7 @@ def test_going_on_at_a_pace_changes_nothing(time_ratio: float, stopped: int, tmp
 def test_evaluate_asks_for_the_split_it_is_given(monkeypatch: pytest.MonkeyPatch) -> None:
     task, asked = Regression(), []
 
-    def note(model: nn.Module, split: str) -> dict[str, Tensor]:
+    def note(model: nn.Module, split: str, evaluator: object) -> dict[str, Tensor]:
         asked.append(split)
         return {"error": torch.zeros(())}
 
