@@ -38,7 +38,7 @@ def correlations(search: Search, found: Sequence[Importance]) -> Plot:
             "column": labels[j],
             "rank": None if math.isnan(v) else round(float(v), 3),
             "said": _said(float(v), len(labels)),
-            "ink": style.INK if math.isnan(v) else style.WHITE if abs(v) > style.DEEP else style.DARK,
+            "dark": bool(abs(v) > style.DEEP),
         }
         for (i, j), v in np.ndenumerate(table)
     ]
@@ -58,8 +58,10 @@ def correlations(search: Search, found: Sequence[Importance]) -> Plot:
             legend=alt.Legend(title="Spearman's rank correlation", gradientLength=200),
         )
     )
-    texts = base.mark_text().encode(text="said:N", color=alt.Color("ink:N", scale=None))
-    figure = Figure(charts=[style.layer(boxes, texts, height=24 * len(labels))], data={"ranks": rows})
+    shades = alt.condition("datum.dark", alt.value(style.WHITE), alt.value(style.DARK))
+    texts = base.transform_filter("isValid(datum.rank)").mark_text().encode(text="said:N", color=shades)
+    dashes = base.transform_filter("!isValid(datum.rank)").mark_text(color=style.INK).encode(text="said:N")
+    figure = Figure(charts=[style.layer(boxes, texts, dashes, height=24 * len(labels))], data={"ranks": rows})
     ranks = zip(labels[1:], table[0, 1:], strict=True)
     said = [f"{name} {rank:+.2f}" for name, rank in ranks if math.isfinite(rank)]
     return Plot(
