@@ -59,8 +59,9 @@ def correlations(search: Search, found: Sequence[Importance]) -> Plot:
         )
     )
     shades = alt.condition("datum.dark", alt.value(style.WHITE), alt.value(style.DARK))
-    texts = base.mark_text().encode(text="said:N", color=shades)
-    figure = Figure(charts=[style.layer(boxes, texts, height=24 * len(labels))], data={"ranks": rows})
+    texts = base.transform_filter("isValid(datum.rank)").mark_text().encode(text="said:N", color=shades)
+    dashes = base.transform_filter("!isValid(datum.rank)").mark_text(color=style.INK).encode(text="said:N")
+    figure = Figure(charts=[style.layer(boxes, texts, dashes, height=24 * len(labels))], data={"ranks": rows})
     ranks = zip(labels[1:], table[0, 1:], strict=True)
     said = [f"{name} {rank:+.2f}" for name, rank in ranks if math.isfinite(rank)]
     return Plot(
