@@ -6,6 +6,7 @@ browser is inlined (`library`), so nothing is ever asked for.
 
 import copy
 import json
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
@@ -61,7 +62,7 @@ class Figure:
         parts = [{**_dict(chart), "width": wide} for chart in self.charts]
         whole = parts[0] if len(parts) == 1 else {"concat": parts, "columns": columns}
         spec = {**whole, "datasets": dict(self.data), "config": style.CONFIG, "background": "white"}
-        return str(vl_convert.vegalite_to_svg(spec, vl_version=VERSION))
+        return _numbered(str(vl_convert.vegalite_to_svg(spec, vl_version=VERSION)))
 
     def _repr_html_(self) -> str:
         """For notebooks: the figure as it stands in the page, alone and offline, in a frame of its own."""
@@ -111,6 +112,13 @@ def inline(value: Any) -> str:
     """JSON that nothing in it can end the script element of."""
     text = json.dumps(value, separators=(",", ":"), ensure_ascii=False, allow_nan=False)
     return text.replace("<", "\\u003c").replace("\u2028", "\\u2028").replace("\u2029", "\\u2029")
+
+
+def _numbered(svg: str) -> str:
+    """With clip paths and gradients counted from 1: Vega goes on counting from one figure to the next."""
+    ids = dict.fromkeys(re.findall(r'\bid="((?:clip|gradient_)\d+)"', svg))
+    new = {old: f"{old.rstrip('0123456789')}{i}" for i, old in enumerate(ids, start=1)}
+    return re.sub(r"\b(?:clip|gradient_)\d+\b", lambda found: new.get(found[0], found[0]), svg)
 
 
 @cache
