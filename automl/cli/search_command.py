@@ -123,6 +123,7 @@ def search(
         typer.Option(
             help="Of the loss: none or balanced, instead of the space's.",
             show_default=False,
+            hidden=True,
             rich_help_panel=HOW,
         ),
     ] = None,
@@ -155,7 +156,7 @@ def search(
     metric: Annotated[
         str | None,
         typer.Option(
-            help="By which trials are compared: accuracy, balanced_accuracy, macro_f1 or auc.",
+            help="accuracy, balanced_accuracy, macro_f1, auc.",
             show_default="the task's",
             rich_help_panel=WHAT,
         ),

@@ -8,7 +8,9 @@ import typer
 from attention import InputError
 from automl.cli.options import CompileOption, PrecisionOption, only
 
-FITS = "what fits the dataset"
+FITS = "what fits"
+# The groups of the options in `automl train --help`.
+WHAT, MODEL, HOW, KEPT = "Data", "Model", "Training", "What is kept"
 # Of each dataset: side of the images, options of xresnet18, epochs; as its search space has them.
 DEFAULTS: dict[str, tuple[int, dict[str, float], int]] = {"digits": (32, {"width": 0.25}, 6)}
 OTHERS: tuple[int, dict[str, float], int] = (128, {}, 5)
@@ -23,58 +25,101 @@ def train(
     context: typer.Context,
     dataset: Annotated[
         str | None,
-        typer.Option(help="digits, nette, woof or folder.", show_default="woof, or folder with --data"),
+        typer.Option(help="digits, nette, woof or folder.", show_default="woof", rich_help_panel=WHAT),
     ] = None,
     data: Annotated[
-        str | None, typer.Option(help="A folder or archive of images to read instead of downloading.")
+        str | None, typer.Option(help="Folder or archive of images.", rich_help_panel=WHAT)
     ] = None,
-    size: Annotated[int | None, typer.Option(help="Side of the images in pixels.", show_default=FITS)] = None,
-    subset: Annotated[float, typer.Option(help="Stratified fraction of the images.")] = 1.0,
+    size: Annotated[
+        int | None,
+        typer.Option(help="Side of the images in pixels.", show_default=FITS, rich_help_panel=WHAT),
+    ] = None,
+    subset: Annotated[
+        float, typer.Option(help="Stratified fraction of the images.", hidden=True, rich_help_panel=WHAT)
+    ] = 1.0,
     backbone: Annotated[
         str | None,
         typer.Option(
-            help="xresnet18, torchvision:NAME, timm:NAME, file.py:Net or module:Net.", show_default=FITS
+            help="xresnet34, torchvision:NAME, timm:NAME, file.py:Net.",
+            show_default="xresnet18",
+            rich_help_panel=MODEL,
         ),
     ] = None,
     width: Annotated[
-        float | None, typer.Option(help="Multiplies the channels of an xresnet's stages.", show_default=FITS)
+        float | None,
+        typer.Option(
+            help="Multiplies the channels of an xresnet's stages.",
+            show_default=FITS,
+            hidden=True,
+            rich_help_panel=MODEL,
+        ),
     ] = None,
     weights: Annotated[
-        str, typer.Option(help="To start from: default for published ones, or a file.", show_default="new")
+        str,
+        typer.Option(
+            help="To start from: default (published), or a file.", show_default="new", rich_help_panel=MODEL
+        ),
     ] = "",
-    attention: Annotated[str | None, typer.Option(help="Its type, such as ssa or decomposed.")] = None,
-    symmetric: Annotated[bool, typer.Option("--symmetric", help="ssa-sym instead of ssa.")] = False,
-    where: Annotated[
-        str | None, typer.Option(help="Its site; see automl sites.", show_default="end of stage 1")
+    attention: Annotated[
+        str | None, typer.Option(help="Its type, such as ssa or decomposed.", rich_help_panel=MODEL)
     ] = None,
-    option: Annotated[list[str] | None, typer.Option(help="Of the attention, as NAME=VALUE.")] = None,
-    epochs: Annotated[int | None, typer.Option(show_default=FITS)] = None,
-    batch_size: int = 64,
-    learning_rate: Annotated[float, typer.Option("--learning-rate", "--lr")] = 3e-3,
-    weight_decay: float = 1e-2,
-    optimizer: Annotated[str, typer.Option(help="adamw or sgd.")] = "adamw",
-    schedule: Annotated[str, typer.Option(help="one-cycle, flat-cosine or warmup-cosine.")] = "one-cycle",
-    mixup: Annotated[float, typer.Option(help="Alpha of mixup; 0 is off.")] = 0.0,
-    label_smoothing: float = 0.1,
-    class_weights: Annotated[str, typer.Option(help="Of the loss: none or balanced.")] = "none",
+    symmetric: Annotated[
+        bool, typer.Option("--symmetric", help="ssa-sym instead of ssa.", hidden=True, rich_help_panel=MODEL)
+    ] = False,
+    where: Annotated[
+        str | None,
+        typer.Option(
+            help="Its site; see automl sites.", show_default="end of stage 1", rich_help_panel=MODEL
+        ),
+    ] = None,
+    option: Annotated[
+        list[str] | None, typer.Option(help="Of the attention, as NAME=VALUE.", rich_help_panel=MODEL)
+    ] = None,
+    epochs: Annotated[int | None, typer.Option(show_default=FITS, rich_help_panel=HOW)] = None,
+    batch_size: Annotated[int, typer.Option(rich_help_panel=HOW)] = 64,
+    learning_rate: Annotated[float, typer.Option("--learning-rate", "--lr", rich_help_panel=HOW)] = 3e-3,
+    weight_decay: Annotated[float, typer.Option(hidden=True, rich_help_panel=HOW)] = 1e-2,
+    optimizer: Annotated[str, typer.Option(help="adamw or sgd.", rich_help_panel=HOW)] = "adamw",
+    schedule: Annotated[
+        str, typer.Option(help="one-cycle, flat-cosine or warmup-cosine.", hidden=True, rich_help_panel=HOW)
+    ] = "one-cycle",
+    mixup: Annotated[
+        float, typer.Option(help="Alpha of mixup; 0 is off.", hidden=True, rich_help_panel=HOW)
+    ] = 0.0,
+    label_smoothing: Annotated[float, typer.Option(hidden=True, rich_help_panel=HOW)] = 0.1,
+    class_weights: Annotated[
+        str, typer.Option(help="Of the loss: none or balanced.", hidden=True, rich_help_panel=HOW)
+    ] = "none",
     metric: Annotated[
         str,
-        typer.Option(help="Shown: accuracy, balanced_accuracy, macro_f1 or auc.", show_default="accuracy"),
+        typer.Option(
+            help="Shown: accuracy, balanced_accuracy, macro_f1 or auc.",
+            show_default="accuracy",
+            hidden=True,
+            rich_help_panel=HOW,
+        ),
     ] = "",
-    seed: int = 0,
-    device: Annotated[str, typer.Option(help="auto, cpu, cuda or cuda:N.")] = "auto",
+    seed: Annotated[int, typer.Option(rich_help_panel=HOW)] = 0,
+    device: Annotated[
+        str, typer.Option(help="auto, cpu, cuda or cuda:N.", hidden=True, rich_help_panel=HOW)
+    ] = "auto",
     precision: PrecisionOption = "auto",
     compile: CompileOption = "auto",
     lr_find: Annotated[bool, typer.Option("--lr-find", help="Suggest a learning rate; don't train.")] = False,
     dump: Annotated[bool, typer.Option("--dump", help="Print the model; don't train.")] = False,
-    log: Annotated[str | None, typer.Option(help="CSV file that gets one line an epoch.")] = None,
+    log: Annotated[
+        str | None, typer.Option(help="CSV file that gets one line an epoch.", rich_help_panel=KEPT)
+    ] = None,
     name: Annotated[
-        str | None, typer.Option(help="Of the checkpoint's folder and of the run.", show_default="the time")
+        str | None,
+        typer.Option(help="Of its folder and its run.", show_default="the time", rich_help_panel=KEPT),
     ] = None,
     resume: Annotated[
-        str | None, typer.Option(help="Continue the training of this name after its last epoch.")
+        str | None, typer.Option(help="Continue the training of this name.", rich_help_panel=KEPT)
     ] = None,
-    storage: Annotated[str, typer.Option(help="Folder for the checkpoint's folder.")] = "searches",
+    storage: Annotated[
+        str, typer.Option(help="Folder for the checkpoint's folder.", rich_help_panel=KEPT)
+    ] = "searches",
 ) -> None:
     """Train one configuration without a search."""
     from attention import Spec
