@@ -200,7 +200,7 @@ def _draw_matrix(card: ScoreCard) -> Figure:
             "times": int(card.matrix[i, j]),
             "share": float(shares[i, j]),
             "shown": f"{shares[i, j]:.0f}" if card.matrix[i, j] else "",
-            "dark": bool(shares[i, j] > 55),
+            "dark": bool(shares[i, j] > 100 * style.DEEP),
         }
         for i in range(len(labels))
         for j in range(len(labels))

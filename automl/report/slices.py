@@ -178,7 +178,9 @@ def _axis(search: Search, kind: BaseDistribution, name: str, which: str) -> tupl
     labels = names_of(name, kind, search.trials)
     if labels is not None:
         long = max(map(len, labels)) * len(labels) > 15
-        axis = alt.Axis(labelAngle=-90 if long and which == "x" else 0, labelLimit=130)
+        # Of more names than there is room for, some are left out; the pointer tells them.
+        angle = -90 if long and which == "x" else 0
+        axis = alt.Axis(labelAngle=angle, labelLimit=130, labelOverlap="greedy")
         scale = alt.Scale(domain=labels)
         spread = offset("aside:Q", scale=alt.Scale(domain=[-0.4, 1.4]))
         return make(f"{field}:N", sort=labels, title=None, scale=scale, axis=axis), {f"{which}Offset": spread}

@@ -25,7 +25,7 @@ ORANGE, SKY, GREEN, YELLOW, BLUE, VERMILION, PURPLE = (
 RED, GREY, INK, DARK, WHITE = "#CC3311", "#808080", "currentColor", "#000000", "#ffffff"
 
 DIFFERENCE = [RED, WHITE, BLUE]
-DEEP = 0.95  # the part of the scale from which white text has more contrast than black
+DEEP = 0.94  # the part of the scale from which white text has more contrast than black
 MAP: Literal["cividis"] = "cividis"
 
 _KNOWN = {
