@@ -1,4 +1,5 @@
 import os
+import shutil
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
@@ -18,6 +19,7 @@ hypothesis.settings.register_profile("patient", deadline=None)
 hypothesis.settings.load_profile("patient")
 
 SCRIPT = Path(sys.executable).parent / "automl"
+BROWSERS = ("chromium", "chromium-browser", "google-chrome", "google-chrome-stable")
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
@@ -108,6 +110,22 @@ def automl(tmp_path: Path) -> Callable[..., subprocess.CompletedProcess[str]]:
         )
 
     return run
+
+
+@pytest.fixture(scope="session")
+def browser() -> Iterator[Any]:
+    """A Chromium without a window, driven by playwright."""
+    api = pytest.importorskip("playwright.sync_api", reason="playwright is not installed (make setup)")
+    program = os.environ.get("AUTOML_BROWSER") or next(filter(None, map(shutil.which, BROWSERS)), None)
+    if program is None:
+        pytest.skip(
+            f"there is no browser; install one of {', '.join(BROWSERS)}, or name one by AUTOML_BROWSER"
+        )
+    root = ["--no-sandbox"] if os.geteuid() == 0 else []
+    with api.sync_playwright() as play:
+        browser = play.chromium.launch(executable_path=program, args=root)
+        yield browser
+        browser.close()
 
 
 @pytest.fixture

@@ -152,6 +152,20 @@ def serve_mlflow(folder: Path, database: str, store: ObjectStore) -> Iterator[Ml
         yield MlflowServer(f"http://127.0.0.1:{port}", database, store)
 
 
+@contextmanager
+def serve_mlflow_ui(folder: Path, database: str) -> Iterator[str]:
+    """`mlflow ui` over a database, as on a person's machine; its address."""
+    port = _free_port()
+    with _running(
+        [BIN / "mlflow", "ui", "--port", str(port), "--workers", "1", "--backend-store-uri", database],
+        environment={"MLFLOW_SERVER_ENABLE_JOB_EXECUTION": "false"},  # no scheduler beside it
+        log=folder / "mlflow.log",
+        ready=lambda: requests.get(f"http://127.0.0.1:{port}/health", timeout=5).ok,
+        cwd=folder,
+    ):
+        yield f"http://127.0.0.1:{port}"
+
+
 def _free_port() -> int:
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))

@@ -1,7 +1,6 @@
 """A report in a real browser: it draws every plot, makes no network requests, and no text lies on another."""
 
 import os
-import shutil
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -12,7 +11,6 @@ from report_cases import made_up, plan_of, save_search, save_verdict, verdict_of
 from automl.report import ReportResult, run_report
 from search.metric import Metric
 
-NAMES = ("chromium", "chromium-browser", "google-chrome", "google-chrome-stable")
 LOOKS = [("390", "light"), ("1440", "dark")]  # a phone and a desktop
 if os.environ.get("AUTOML_LONG"):
     LOOKS += [("390", "dark"), ("1440", "light")]
@@ -101,19 +99,6 @@ PALE = """
   return {count, pale};
 }
 """
-
-
-@pytest.fixture(scope="module")
-def browser() -> Iterator[Any]:
-    api = pytest.importorskip("playwright.sync_api", reason="playwright is not installed (make setup)")
-    program = os.environ.get("AUTOML_BROWSER") or next(filter(None, map(shutil.which, NAMES)), None)
-    if program is None:
-        pytest.skip(f"there is no browser; install one of {', '.join(NAMES)}, or name one by AUTOML_BROWSER")
-    root = ["--no-sandbox"] if os.geteuid() == 0 else []
-    with api.sync_playwright() as play:
-        browser = play.chromium.launch(executable_path=program, args=root)
-        yield browser
-        browser.close()
 
 
 @pytest.fixture(scope="module", params=["confirmed", "running", "minimised, photographs", "first trial"])
