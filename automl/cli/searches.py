@@ -92,7 +92,7 @@ def searches_table(searches: Sequence[Listed]) -> list[str]:
 
 
 def _row(one: Listed) -> tuple[str, ...]:
-    space = short_name(one.space)
+    space = short_name(one.space) if one.space else ""  # of a search whose file cannot be read
     known = one.problem is None and one.state != "lost"
     of = "" if one.trials is None else f"/{one.trials}"
     return (

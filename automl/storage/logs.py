@@ -16,12 +16,12 @@ def capture_library_logs(file: Path) -> Iterator[None]:
     """Inside the block, library logs and Python's warnings are appended to `file`, without credentials."""
     handler = logging.FileHandler(file, delay=True)
     handler.setFormatter(_Public("%(asctime)s %(name)s %(levelname)s %(message)s"))
-    with chatter_heard_by(handler):
+    with library_logs_to(handler):
         yield
 
 
 @contextmanager
-def chatter_heard_by(handler: logging.Handler) -> Iterator[None]:
+def library_logs_to(handler: logging.Handler) -> Iterator[None]:
     """Inside the block, library logs and Python's warnings go to `handler` alone."""
     before = {}
     with warnings.catch_warnings():

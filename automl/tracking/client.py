@@ -1,5 +1,6 @@
 """The connection to MLflow."""
 
+import logging
 from typing import Any
 
 import mlflow
@@ -27,6 +28,7 @@ def open_client(*, create: bool = False) -> Any:
             f"MLFLOW_TRACKING_URI"
         )
     QUIET.set(True)  # standard output is ours
+    logging.getLogger("mlflow.store.db.utils").setLevel(logging.WARNING)  # that a database is made is no news
     if RETRIES.get_raw() is None:
         RETRIES.set(1)  # a server that is not there shall be missed in seconds, not minutes; we try again
     try:

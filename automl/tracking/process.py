@@ -19,7 +19,7 @@ from multiprocessing.connection import Connection
 from typing import Any
 
 from attention import InputError
-from automl.storage.logs import chatter_heard_by
+from automl.storage.logs import library_logs_to
 from automl.tracking.run_spec import RunSpec
 from search.record import State, TrialRecord
 
@@ -121,7 +121,7 @@ def serve(line: Connection) -> None:
 
     said: queue.SimpleQueue[logging.LogRecord] = queue.SimpleQueue()
     writer: Any = None
-    with suppress(EOFError, OSError), chatter_heard_by(logging.handlers.QueueHandler(said)):
+    with suppress(EOFError, OSError), library_logs_to(logging.handlers.QueueHandler(said)):
         while True:
             method, arguments = line.recv()
             answer: Any = None

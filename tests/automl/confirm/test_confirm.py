@@ -237,7 +237,7 @@ def test_mlflow_learns_of_the_winner_and_so_does_another_one(tracked, at_work, s
     assert own.tags["automl.verdict"] == result.verdict.sentence
     low, high = result.value["interval"]
     assert own.metrics == {
-        "complete": 6 * 4 + 1, "pruned": 0, "infeasible": 0, "error": 0, "seeds": 6,
+        "complete": 6 * 4 + 1, "pruned": 0, "infeasible": 0, "error": 0, "seeds_used": 6,
         "difference": result.value["difference"], "interval_low": low, "interval_high": high,
         "p": result.value["p"], "time_ratio": 1, "time_ratio_low": 1, "time_ratio_high": 1,
     }  # fmt: skip
