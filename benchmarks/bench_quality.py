@@ -15,7 +15,7 @@ import warnings
 from pathlib import Path
 
 import torch
-from automl.storage.storage.cache import cache_root
+from automl.storage.cache import cache_root
 from harness import Row, find_device, show, write
 from torch import nn
 
