@@ -15,13 +15,13 @@ import warnings
 from pathlib import Path
 
 import torch
-from automl.storage.cache import cache_root
 from harness import Row, find_device, show, write
 from torch import nn
 
 from attention import Spec
 from automl.config.runtime import Runtime
 from automl.data.archive import extracted
+from automl.storage.cache import cache_root
 from automl.tasks import Task, open_task
 from automl.tasks.image_classification import images
 from automl.training.loop import evaluate, fit, start
