@@ -1,17 +1,18 @@
 """Results that show themselves in a few lines, as text and in a notebook."""
 
+from abc import ABC, abstractmethod
 from collections.abc import Iterable, Iterator
 from html import escape
 
 WIDTH = 9  # of the names in front of the lines, as in what the commands print
 
 
-class Summary:
+class Summary(ABC):
     """A result whose `repr` is a few lines, and a small table in a notebook."""
 
+    @abstractmethod
     def lines(self) -> Iterator[tuple[str, str]]:
         """What is shown: a name and its text each."""
-        raise NotImplementedError
 
     def __repr__(self) -> str:
         return "\n".join(f"{name:{WIDTH}} {text}" for name, text in self.lines())
