@@ -55,7 +55,7 @@ def correlations(search: Search, found: Sequence[Importance]) -> Plot:
         color=alt.Color(
             "rank:Q",
             scale=alt.Scale(domain=[-1, 0, 1], range=style.DIFFERENCE, interpolate="lab"),
-            legend=alt.Legend(title="Spearman's rank correlation", gradientLength=200),
+            legend=alt.Legend(title="Spearman's rank correlation", gradientLength=140),
         )
     )
     shades = alt.condition("datum.dark", alt.value(style.WHITE), alt.value(style.DARK))
