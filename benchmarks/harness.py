@@ -12,6 +12,7 @@ from collections.abc import Callable
 from dataclasses import asdict, dataclass
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
+from typing import Any
 
 import torch
 
@@ -136,6 +137,11 @@ def versions() -> dict[str, str]:
 
 def write(name: str, rows: list[Row]) -> None:
     """`results/<name>-<cpu or the GPU's name>.json`."""
+    write_values(name, {"rows": [asdict(row) for row in rows]})
+
+
+def write_values(name: str, values: dict[str, Any]) -> None:
+    """The same, of what is no comparison of two measurements. values: of JSON's types."""
     slug = re.sub(r"\W+", "-", device_name().lower()) if torch.cuda.is_available() else "cpu"
     file = RESULTS / f"{name}-{slug}.json"
     content = {
@@ -143,7 +149,7 @@ def write(name: str, rows: list[Row]) -> None:
         "device": device_name(),
         "versions": versions(),
         "command": " ".join(["python", *sys.argv]),
-        "rows": [asdict(row) for row in rows],
+        **values,
     }
     file.parent.mkdir(exist_ok=True)
     file.write_text(json.dumps(content, indent=1) + "\n")

@@ -13,7 +13,7 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from importlib.util import find_spec
@@ -161,6 +161,20 @@ def serve_mlflow_ui(folder: Path, database: str) -> Iterator[str]:
         environment={"MLFLOW_SERVER_ENABLE_JOB_EXECUTION": "false"},  # no scheduler beside it
         log=folder / "mlflow.log",
         ready=lambda: requests.get(f"http://127.0.0.1:{port}/health", timeout=5).ok,
+        cwd=folder,
+    ):
+        yield f"http://127.0.0.1:{port}"
+
+
+@contextmanager
+def serve_model(command: Sequence[str], folder: Path) -> Iterator[str]:
+    """`mlflow` with the arguments in `command`, run in `folder`, on a free port; its address."""
+    port = _free_port()
+    with _running(
+        [BIN / "mlflow", *command, "--port", str(port)],
+        environment={"PATH": f"{BIN}{os.pathsep}{os.environ['PATH']}"},  # it starts others
+        log=folder / "served.log",
+        ready=lambda: requests.get(f"http://127.0.0.1:{port}/ping", timeout=5).ok,
         cwd=folder,
     ):
         yield f"http://127.0.0.1:{port}"

@@ -62,6 +62,7 @@ def export(
         print(f"registry  {result.registered.uri} is version {result.registered.version}")
     if isinstance(result.folder, Path):
         print(f"next      automl predict {out} FILE...")
+        print(f"or serve  mlflow models serve -m {out}/mlflow-model --env-manager local")
 
 
 def predict(

@@ -1,9 +1,6 @@
-"""Photographs of two classes, and a model of one's own in two files."""
+"""A model of one's own in two files."""
 
 from pathlib import Path
-
-import numpy as np
-from PIL import Image
 
 NET = """
 from torch import nn
@@ -35,16 +32,8 @@ class Block(nn.Module):
 """
 
 
-def make_photographs(folder: Path) -> None:
-    """`photos`, bright above and bright below, and `models/mine.py`."""
-    draw = np.random.default_rng(0)
-    for part, count in (("train", 48), ("val", 16)):
-        for kind, rows in (("above", slice(0, 20)), ("below", slice(20, 40))):
-            (folder / "photos" / part / kind).mkdir(parents=True)
-            for i in range(count):
-                pixels = draw.integers(0, 100, (40, 40, 3), dtype=np.uint8)
-                pixels[rows] += 100
-                Image.fromarray(pixels).save(folder / "photos" / part / kind / f"{i}.png")
+def make_model(folder: Path) -> None:
+    """`models/mine.py`, whose `Net` uses a file beside it."""
     (folder / "models").mkdir()
     (folder / "models" / "mine.py").write_text(NET)
     (folder / "models" / "layers.py").write_text(LAYERS)

@@ -1,18 +1,25 @@
-"""Photographs and a model of one's own, or of a library, from the search to a prediction."""
+"""Photographs and a model of one's own, or of a library, from a folder to answers of a server."""
 
 import json
+import re
 import shlex
+import subprocess
+import sys
 from pathlib import Path
 
 import numpy as np
 import pytest
-from own_model import make_photographs
+import requests
+from own_model import make_model
+from photographs import BROKEN, make_photographs
 from PIL import Image
+from services import serve_model
 
 
 @pytest.fixture
 def folder(tmp_path):
-    make_photographs(tmp_path)
+    make_photographs(tmp_path / "photos")
+    make_model(tmp_path)
     return tmp_path
 
 
@@ -20,10 +27,11 @@ def last(output):
     return json.loads(output.strip().splitlines()[-1])
 
 
-def suggested(output, word):
-    """The arguments of the first `automl WORD ...` that a command has suggested."""
-    line = next(line for line in output.splitlines() if f"automl {word} " in line)
-    return shlex.split(line.partition("automl ")[2])
+def suggested(output, command):
+    """The arguments of the first `COMMAND ...` that a command has suggested."""
+    line = next(line for line in output.splitlines() if f"{command} " in line)
+    program, _ = command.split(maxsplit=1)
+    return shlex.split(line[line.index(command) :].removeprefix(program))
 
 
 @pytest.mark.parametrize(
@@ -34,12 +42,14 @@ def suggested(output, word):
         pytest.param("timm:convnext_atto", marks=pytest.mark.long),
     ],
 )
-def test_from_photographs_to_predictions_by_what_each_command_suggests(automl, folder, backbone):
-    (folder / "photos" / "train" / "above" / "0.png").write_bytes(b"no picture")
+def test_from_photographs_to_a_served_model_by_what_each_command_suggests(automl, folder, backbone):
     said = automl("data", "photos", "--size", 32)
-    assert "1 that cannot be decoded: train/above/0.png" in said
+    (left_out,) = (line for line in said.splitlines() if line.startswith("left out"))
+    assert f"{len(BROKEN)} that cannot be decoded: Training/above/{BROKEN[0]}" in left_out
+    assert "Training/above/1.png and validation/above/once more.png" in said
+    assert "imbalanced" in said
     said = automl(
-        *suggested(said, "search"), "--backbone", backbone, "--size", 32, "--trials", 2, "--epochs", 2,
+        *suggested(said, "automl search"), "--backbone", backbone, "--size", 32, "--trials", 2, "--epochs", 2,
         "--concurrent", 1, "--json",
     )  # fmt: skip
     found = last(said)
@@ -50,18 +60,34 @@ def test_from_photographs_to_predictions_by_what_each_command_suggests(automl, f
     assert model["backbone"] == (f"{folder}/{backbone}" if own else backbone)
     assert bool(model["code"]) == own
 
-    said = automl(*suggested(said, "confirm"), "--top", 1, "--seeds", 2, "--json")
+    said = automl(*suggested(said, "automl confirm"), "--top", 1, "--seeds", 2, "--json")
     verdict = last(said)
     assert verdict["complete"]
-    page = automl(*suggested(said, "report")).split()[1]
+    page = automl(*suggested(said, "automl report")).split()[1]
     assert Path(page).is_file()
-    export = suggested(said, "export")
+    export = suggested(said, "automl export")
     assert ("--best" in export) == (verdict["winner"] is not None), "else the plain backbone is deployed"
     said = automl(*export)
-    *command, _ = suggested(said, "predict")
-    predictions = last(automl(*command, "photos/val", "--json"))
-    assert len(predictions) == 32
+    _, exported, _ = suggested(said, "automl predict")
+    predictions = last(automl("predict", exported, "photos/validation", "--json"))
+    assert len(predictions) == 33
     assert set(predictions[0]["probabilities"]) == {"above", "below"}
+
+    Image.open(folder / "photos/validation/below/3.png").save(folder / "photo.jpg", quality=95)
+    (prediction,) = last(automl("predict", exported, "photo.jpg", "--json"))
+    with serve_model(suggested(said, "mlflow models"), folder) as address:
+        card = (folder / exported / "MODEL_CARD.md").read_text()
+        served, client = re.search(r"Served by `(.*?)`.*?```python\n(.*?)```", card, re.S).groups()
+        assert served.startswith("mlflow models serve")
+        client = client.replace("http://127.0.0.1:5000", address)
+        done = subprocess.run(
+            [sys.executable, "-c", client], cwd=folder, capture_output=True, text=True, check=True
+        )
+        assert done.stdout.startswith(f"['{prediction['label']}'] [0.")
+        floats = np.full((1, 32, 32, 3), 0.5).tolist()
+        refused = requests.post(f"{address}/invocations", json={"inputs": {"images": floats}}, timeout=60)
+        assert refused.status_code == 400
+        assert "images must be uint8 between 0 and 255; got floats between 0 and 1" in refused.text
 
 
 @pytest.fixture

@@ -20,7 +20,8 @@ import pytest
 import ray
 import requests
 from optuna.trial import TrialState
-from own_model import make_photographs
+from own_model import make_model
+from photographs import make_photographs
 from sockets import open_to_others
 
 from search.study import open_study
@@ -215,7 +216,8 @@ def test_a_search_ends_well_where_the_package_is_installed(installed: Cluster) -
 @pytest.mark.long
 def test_a_model_of_ones_own_goes_along(installed: Cluster, tmp_path: Path) -> None:
     """Its two files are in the folder that is sent, and are sent on to the trials."""
-    make_photographs(tmp_path)
+    make_photographs(tmp_path / "photos")
+    make_model(tmp_path)
     shared = installed.folder / "own"
     kept = f"--storage {shared}"
     options = f"--data {tmp_path / 'photos'} --size 32 --trials 4 --epochs 2 --name own {kept}"

@@ -2,14 +2,10 @@ import json
 import os
 import re
 import shutil
-import signal
-import socket
 import subprocess
 import sys
 import textwrap
-import time
 from collections.abc import Callable
-from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -17,22 +13,18 @@ import mlflow
 import numpy as np
 import onnxruntime
 import pytest
-import requests
 import torch
 from automl_cases import CPU, EVERY_ATTENTION, HERE, opened, tiny
 from confirm_cases import FOUND, fake_search
 from mlflow import MlflowClient
-from PIL import Image
 from safetensors.torch import load_file
 from services import ObjectStore
-from sklearn.datasets import load_digits
 
 from attention import InputError
 from automl.export import parity
 from automl.export import run as export
 from automl.export.chosen import Chosen
 from automl.export.onnx_session import open_onnx
-from automl.export.predict import run_predict
 from automl.export.run import ExportResult, run_export
 from automl.storage.folder import read_metadata
 from automl.storage.storage import Storage
@@ -537,53 +529,3 @@ def test_the_mlflow_model_answers_labels(mlflow_model: Any, expected: tuple[np.n
         assert list(answer["label"]) == [str(i) for i in probabilities.argmax(1)]
         np.testing.assert_allclose(answer["probability"], probabilities.max(1), atol=1e-4)
         assert list(answer["labels"]) == [str(digit) for digit in range(10)]
-
-
-@pytest.mark.long  # MLflow's server takes long to start
-def test_the_client_of_the_model_card(exported: ExportResult, tmp_path: Path) -> None:
-    """Exactly as it stands there, but for the port."""
-    page = (exported.folder / "MODEL_CARD.md").read_text()
-    command, code = re.search(r"Served by `(.*?)`.*?```python\n(.*?)```", page, re.S).groups()  # type: ignore[union-attr]
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        port = free.getsockname()[1]
-    pixels = (load_digits().images[7] * (255 / 16)).round().astype(np.uint8)
-    Image.fromarray(pixels).resize((24, 24)).save(tmp_path / "photo.jpg", quality=95)
-    program = [sys.executable, "-m", *command.split(), "--port", str(port)]
-    with (tmp_path / "log").open("w") as log:
-        server = subprocess.Popen(
-            program,
-            cwd=exported.folder,
-            env={**os.environ, "PATH": f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"},
-            stdout=log,
-            stderr=log,
-            start_new_session=True,
-        )
-    try:
-        answers(f"http://127.0.0.1:{port}/ping", server, tmp_path / "log")
-        said = subprocess.run(
-            [sys.executable, "-c", code.replace(":5000/", f":{port}/")],
-            cwd=tmp_path, capture_output=True, text=True, check=True,
-        ).stdout  # fmt: skip
-        (found,) = run_predict(exported.folder, [tmp_path / "photo.jpg"]).predictions
-        assert said.startswith(f"['{found.values['label']}'] [0.")
-        floats = np.full((1, 24, 24, 3), 0.5).tolist()
-        refused = requests.post(
-            f"http://127.0.0.1:{port}/invocations", json={"inputs": {"images": floats}}, timeout=60
-        )
-        assert refused.status_code == 400
-        assert "images must be uint8 between 0 and 255; got floats between 0 and 1" in refused.text
-    finally:
-        os.killpg(server.pid, signal.SIGKILL)
-        server.wait()
-
-
-def answers(url: str, server: subprocess.Popen[bytes], log: Path) -> None:
-    until = time.monotonic() + 120
-    while time.monotonic() < until:
-        assert server.poll() is None, log.read_text()
-        with suppress(requests.ConnectionError):
-            if requests.get(url, timeout=5).ok:
-                return
-        time.sleep(0.3)
-    raise AssertionError(log.read_text())
