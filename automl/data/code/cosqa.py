@@ -1,0 +1,83 @@
+"""The files of CoSQA's retrieval task: functions, and queries that people typed with the function each found.
+
+Source: J. Huang et al., CoSQA (2021), arXiv 2105.13239, whose CoCLR made the split. The folder has
+`code_idx_map.txt`, a JSON object from the code of each function to its number, and
+`cosqa-retrieval-dev-500.json` and `cosqa-retrieval-test-500.json`.
+"""
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from textwrap import dedent
+from typing import Any
+
+from attention.errors import InputError
+from automl.data.code.folder import Found
+from automl.data.code.function import Function
+from automl.data.code.python import python_functions
+
+CORPUS = "code_idx_map.txt"
+QUERIES = {"validation": "cosqa-retrieval-dev-500.json", "test": "cosqa-retrieval-test-500.json"}
+
+
+@dataclass(frozen=True, kw_only=True)
+class RealQuery:
+    """text: as it was typed. answer: the index of its function in the corpus."""
+
+    text: str
+    answer: int
+
+
+def is_cosqa(folder: Path) -> bool:
+    return (folder / CORPUS).is_file()
+
+
+def read_cosqa(folder: Path) -> tuple[Found, Mapping[str, Sequence[RealQuery]]]:
+    """The functions, and the real queries of the validation and the test split.
+
+    A function that this Python cannot parse is left out and named by its number; queries for it, too.
+    Raises InputError for a file that is missing, is no JSON, or names a function that is not there.
+    """
+    functions: list[Function] = []
+    skipped: dict[str, str] = {}
+    index: dict[int, int] = {}
+    for code, number in _read(folder / CORPUS, dict).items():
+        name = f"{CORPUS}#{number}"
+        try:
+            first = next(iter(python_functions(dedent(code), name)), None)
+        except (SyntaxError, ValueError) as error:
+            skipped[name] = f"no Python: {error}"
+            continue
+        if first is None:
+            skipped[name] = "no function that does something"
+            continue
+        index[number] = len(functions)
+        functions.append(first)
+    queries = {
+        split: _queries(folder / file, index, len(index) + len(skipped)) for split, file in QUERIES.items()
+    }
+    return Found(functions=functions, skipped=skipped), queries
+
+
+def _queries(file: Path, index: dict[int, int], functions: int) -> list[RealQuery]:
+    found = []
+    for entry in _read(file, list):
+        if not isinstance(entry, dict) or not {"doc", "retrieval_idx"} <= entry.keys():
+            raise InputError(f"{file}: each query needs `doc` and `retrieval_idx`; got {str(entry)[:80]}")
+        number = entry["retrieval_idx"]
+        if not isinstance(number, int) or not 0 <= number < functions:
+            raise InputError(f"{file}: {CORPUS} has no function {number!r}, the answer to {entry['doc']!r}")
+        if number in index:
+            found.append(RealQuery(text=str(entry["doc"]), answer=index[number]))
+    return found
+
+
+def _read(file: Path, kind: type) -> Any:
+    try:
+        content = json.loads(file.read_text(encoding="utf-8"))
+    except (OSError, ValueError) as error:
+        raise InputError(f"{file} cannot be read as JSON ({error})") from error
+    if not isinstance(content, kind):
+        raise InputError(f"{file} must hold a JSON {'object' if kind is dict else 'array'}")
+    return content

@@ -1,0 +1,28 @@
+"""Which split a function is in: decided by a hash of its code up to names.
+
+So no near duplicate is on both sides, and adding a function moves no other.
+
+Where real queries are known, their functions are in the split of the query, with all near duplicates.
+"""
+
+import numpy as np
+
+from automl.data.splits import TEST, VALIDATION, as_keys, numbers
+
+SHARE = 0.15  # of all functions, for each of test and validation
+SPLITS = ("train", "validation", "test")
+
+
+def split_of(keys: list[bytes], answers: dict[str, list[int]]) -> np.ndarray:
+    """For each function the index of its split in SPLITS, int64 (N,).
+
+    keys: of near duplicates. answers: the functions that real queries of a split have for answers; where two
+    splits have the same one, it is the later split's.
+    """
+    packed = as_keys(keys)
+    test, validation = numbers(packed, TEST) < SHARE, numbers(packed, VALIDATION) < SHARE / (1 - SHARE)
+    found = np.where(test, 2, np.where(validation, 1, 0)).astype(np.int64)
+    for number, split in enumerate(SPLITS):
+        fixed = {keys[answer] for answer in answers.get(split, [])}
+        found[[i for i, key in enumerate(keys) if key in fixed]] = number
+    return found

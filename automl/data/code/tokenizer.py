@@ -1,0 +1,63 @@
+"""Sub-tokens of code and of queries, by byte-pair encoding (arXiv 1508.07909).
+
+`getHTTPServer_2` becomes `get http server 2` before pairs are merged, so that a query meets the name. All of
+it is in the JSON of Hugging Face's `tokenizers`, which gives the same numbers without this project.
+"""
+
+from collections.abc import Iterable, Sequence
+
+import numpy as np
+from tokenizers import Regex, normalizers, pre_tokenizers
+from tokenizers import Tokenizer as Encoder
+from tokenizers.models import BPE
+from tokenizers.trainers import BpeTrainer
+
+from attention.errors import InputError
+
+PADDING, UNKNOWN = 0, 1
+SPECIAL = ["[PAD]", "[UNK]"]
+
+# Between a small letter or digit and a capital, and before the last of several capitals that begins a word.
+_HUMPS = Regex(r"(?<=[a-z0-9])(?=[A-Z])|(?<=[A-Z])(?=[A-Z][a-z])")
+_WORDS = Regex(r"[^\W\d_]+|\d|[^\w\s]")  # a word, a digit, or a sign
+
+
+def train_tokenizer(texts: Iterable[str], vocabulary: int) -> str:
+    """Merges learned from `texts`, as JSON. vocabulary: the most sub-tokens, the special ones among them."""
+    encoder = Encoder(BPE(unk_token=SPECIAL[UNKNOWN]))
+    encoder.normalizer = normalizers.Sequence(
+        [normalizers.NFKC(), normalizers.Replace(_HUMPS, " "), normalizers.Lowercase()]
+    )
+    encoder.pre_tokenizer = pre_tokenizers.Split(_WORDS, "removed", invert=True)
+    encoder.train_from_iterator(
+        texts, BpeTrainer(vocab_size=vocabulary, special_tokens=SPECIAL, show_progress=False)
+    )
+    return str(encoder.to_str())
+
+
+class Tokenizer:
+    """From texts to numbers. content: the JSON that `train_tokenizer` made."""
+
+    def __init__(self, content: str) -> None:
+        self.content = content
+        self._encoder = Encoder.from_str(content)
+
+    def __len__(self) -> int:
+        return int(self._encoder.get_vocab_size())
+
+    def encode(self, texts: Sequence[str], length: int) -> tuple[np.ndarray, np.ndarray]:
+        """Numbers int64 (B, T) and a mask, bool (B, T), which is False at padding.
+
+        T is the longest of these texts, and at most `length`: what comes after that is left out.
+        """
+        rows = [encoding.ids[:length] for encoding in self._encoder.encode_batch(list(texts))]
+        lengths = np.array([len(row) for row in rows], np.int64)
+        mask = np.arange(max(1, lengths.max(initial=0))) < lengths[:, None]
+        tokens = np.full(mask.shape, PADDING, np.int64)
+        tokens[mask] = np.concatenate([np.array(row, np.int64) for row in rows]) if rows else 0
+        return tokens, mask
+
+    def check_known(self, query: str) -> None:
+        """Raises InputError for a query without a single known sub-token."""
+        if not set(self._encoder.encode(query).ids) - {UNKNOWN}:
+            raise InputError(f"the model knows no word of the query {query!r}; use other words")
