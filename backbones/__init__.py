@@ -12,6 +12,12 @@ lstm        The recurrent baselines: a stacked LSTM and residual bidirectional L
 larnn       LARNN: an LSTM whose cell attends to its own latest states
 larnn_loop  The loop over time of a LARNN layer
 larnn_scan  The same loop as one operation, for export
+text        Encoders of text: self-attention, convolutions, a bag of words
+pooling     From the vectors of a text's tokens to one
+towers      Two encoders whose vectors are compared
+siamese     One network for several inputs
+psmnet      The disparity of two rectified images
+detector    Faster and Mask R-CNN over any backbone, with sites on the feature pyramid
 norm        Batch norm of sequences of different lengths
 ends        Padded sequences: checks of input and mask, last state, mean, reversal
 site        The sites of any model: where a feature map can be transformed
@@ -37,7 +43,7 @@ if TYPE_CHECKING:
     from backbones.normalisation import IMAGENET, Normalisation
     from backbones.placement import Placement
     from backbones.site import Site, sites
-    from backbones.table import BACKBONES, Backbone
+    from backbones.table import BACKBONES, ENCODERS, STEREO, Backbone, check_encoder, check_stereo
 
 # Most need torch, which takes seconds to import: they are loaded when they are first asked for.
 __getattr__ = lazily(
@@ -45,6 +51,10 @@ __getattr__ = lazily(
     {
         "BACKBONES": "table",
         "Backbone": "table",
+        "ENCODERS": "table",
+        "STEREO": "table",
+        "check_encoder": "table",
+        "check_stereo": "table",
         "Example": "example",
         "IMAGENET": "normalisation",
         "Normalisation": "normalisation",
@@ -63,7 +73,9 @@ __getattr__ = lazily(
 
 __all__ = [
     "BACKBONES",
+    "ENCODERS",
     "IMAGENET",
+    "STEREO",
     "Backbone",
     "Example",
     "Normalisation",
@@ -71,7 +83,9 @@ __all__ = [
     "Site",
     "build",
     "call",
+    "check_encoder",
     "check_options",
+    "check_stereo",
     "find",
     "gates",
     "insert",

@@ -8,8 +8,10 @@ torchvision's ResNet and in any unknown model. In a block of a transformer the b
 A model without residual blocks has a site at every submodule that returns a feature map, named by its path.
 
 A feature map is a floating-point tensor with one to three dimensions of positions, whose first dimension is
-the batch and whose channels are in dimension 1 or in the last one (`backbones.channels`). It is what a
-submodule returns, or the first of what it returns.
+the batch, or in a `Siamese` the batches of all its inputs, and whose channels are in dimension 1 or in the
+last one (`backbones.channels`). It is what a submodule returns, or the first of what it returns.
+
+A model may name places itself, by an attribute `site_names`: `{path: name}`.
 
 Attention passes class tokens by, so a model that has them has no sites after it has mixed its tokens for the
 last time.
@@ -25,6 +27,7 @@ from torch import nn
 from attention import Gated, InputError, Layout
 from backbones.example import Example, batch_size
 from backbones.mixer import Mixer
+from backbones.siamese import Siamese
 from backbones.trace import Output, Trace, trace
 
 
@@ -78,6 +81,8 @@ def sites(model: nn.Module, example: Example) -> list[Site]:
             )
     maps = _feature_maps(model, run, batch)
     places = _residual_names(model, run, maps) or {path: _Place(path) for path in maps}
+    own = getattr(model, "site_names", {})
+    places = {own.get(place.path, name): place for name, place in places.items()}
     if run.stopped and not places:
         raise InputError(
             f"no sites can be found on {type(model).__name__}: before its first feature map its control "
@@ -116,13 +121,21 @@ def _feature_maps(model: nn.Module, run: Trace, batch: int) -> dict[str, _Map]:
     maps = {}
     for path, output in run.outputs.items():
         shape, channels = output.shape, output.channels
-        is_map = output.floating and 3 <= len(shape) <= 5 and shape[0] == batch
+        is_map = output.floating and 3 <= len(shape) <= 5 and shape[0] == batch * _inputs_of(model, path)
         if not is_map or channels not in (1, len(shape) - 1) or path in run.repeated:
             continue
         if _takes_insertion(model, path, output) and not f"{path}.".startswith(tuple(inserted)):
             layout: Layout = "BC*" if channels == 1 else "B*C"
             maps[path] = _Map(shape[channels], layout, _positions(shape, channels))
     return maps
+
+
+def _inputs_of(model: nn.Module, path: str) -> int:
+    """How many inputs share the layer at `path`, as one batch; 0 at what returns those apart again."""
+    if isinstance(model.get_submodule(path), Siamese):
+        return 0
+    above = (path[:i] for i, letter in enumerate(path) if letter == ".")
+    return prod(m.inputs for m in map(model.get_submodule, above) if isinstance(m, Siamese))
 
 
 def _positions(shape: tuple[int, ...], channels: int | None) -> tuple[int, ...]:

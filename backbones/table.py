@@ -10,10 +10,11 @@ from typing import Any, Literal, get_args, get_origin
 from torch import Tensor, nn
 
 from attention import InputError, unknown
-from backbones import larnn, lstm, resnet1d, vit, xresnet
+from backbones import larnn, lstm, psmnet, resnet1d, text, vit, xresnet
 from backbones.normalisation import IMAGENET, Normalisation
 
-GIVEN = ("classes", "in_channels", "size")  # to every backbone that takes them, beside its options
+# To every backbone or encoder that takes them, beside its options.
+GIVEN = ("classes", "in_channels", "size", "vocabulary", "length", "max_disparity")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -90,6 +91,42 @@ BACKBONES = _table(
     Backbone(name="bilstm", build=lstm.build_residual, dimensions=1, source="arXiv 1708.08989"),
     Backbone(name="larnn", build=larnn.build, dimensions=1, source="arXiv 1808.05578"),
 )
+
+# Encoders of text: `build(vocabulary=, length=, **options)` makes one.
+ENCODERS = _table(
+    *(
+        Backbone(name=name, build=build, dimensions=1, source="arXiv 1909.09436")
+        for name, build in text.ENCODERS.items()
+    )
+)
+
+# Models of two rectified images: `build(max_disparity=, **options)` makes one.
+STEREO = _table(Backbone(name="psmnet", build=psmnet.build, dimensions=2, source="arXiv 1803.08669"))
+
+
+def check_encoder(name: str, options: Mapping[str, Any]) -> None:
+    """Raises InputError for an unknown encoder of text, an option that it lacks, and an impossible value."""
+    given = _with_defaults("text encoder", ENCODERS, name, options)
+    text.check(**{option: value for option, value in given.items() if option in text.LIMITED})
+
+
+def check_stereo(name: str, options: Mapping[str, Any]) -> None:
+    """Raises InputError for an unknown stereo model, an option that it lacks, and an impossible value."""
+    psmnet.check(**_with_defaults("stereo model", STEREO, name, options))
+
+
+def _with_defaults(
+    what: str, table: Mapping[str, Backbone], name: str, options: Mapping[str, Any]
+) -> dict[str, Any]:
+    """All options of a model of a `table`, checked by their types."""
+    if name not in table:
+        raise unknown(what, name, table)
+    record = table[name]
+    for option, value in options.items():
+        if option not in record.options:
+            raise unknown(f"option of {what} {name!r}", option, record.options)
+        check_value(record, option, value)
+    return {**record.options, **options}
 
 
 def check_value(record: Backbone, option: str, value: object) -> None:

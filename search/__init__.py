@@ -1,24 +1,30 @@
 """Decides what is tried next: configurations, search spaces, samplers, pruning, the study, Ray Tune.
 
-config             The configuration of one trial
-serialise          Dataclasses as JSON, and back
-metric             Metrics: direction, unit, how they are displayed, and what guessing comes to
-score_card         Recall, precision and F1 of each class, from counts of answers
-record             The record of a trial, its reports, and the callbacks on trial events (`Listener`)
-spaces             Search spaces: their table, and loading user-defined ones
-image_spaces       The built-in spaces of images
-decomposed_spaces  The built-in spaces of decomposed attention in ResNet-50 and ResNeXt-101
-vit_spaces         The built-in spaces of vision transformers
-sensor_spaces      The built-in spaces of sensors
-choices            Building blocks of spaces: draws a placement, draws hyperparameters
-given              Checks the parameters that a space fixes: `baseline`, `published`, `plain`
-size               How large a space is, estimated from draws
-samplers           The samplers: Optuna's, or user-defined ones
-halving            Asynchronous successive halving
-study              The Optuna study of a search: one file in its folder
-journal            Optuna's journal storage with a single writer
-trial_scheduler    Runs the trials of a study: their state, reports and ends
-search_scheduler   The scheduler of a search: what is tried next and what is pruned
-fixed_scheduler    The scheduler of a fixed list of trials, for confirmations
-tuner              Runs the scheduler on Ray Tune; restarts trials whose process died (RETRIES)
+config               The configuration of one trial
+serialise            Dataclasses as JSON, and back
+metric               Metrics: direction, unit, how they are displayed, and what guessing comes to
+score_card           Recall, precision and F1 of each class, from counts of answers
+record               The record of a trial, its reports, and the callbacks on trial events (`Listener`)
+spaces               Search spaces: their table, and loading user-defined ones
+image_spaces         The built-in spaces of images
+decomposed_spaces    The built-in spaces of decomposed attention in ResNet-50 and ResNeXt-101
+vit_spaces           The built-in spaces of vision transformers
+sensor_spaces        The built-in spaces of sensors
+code_spaces          The built-in space of code search
+stereo_spaces        The built-in spaces of stereo
+choices              Building blocks of spaces: draws a placement, draws hyperparameters
+given                Checks the parameters that a space fixes: `baseline`, `published`, `plain`
+size                 How large a space is, estimated from draws
+samplers             The samplers: Optuna's, ours of placements, or user-defined ones
+placement_sampler    A sampler of placements: Thompson draws of what each part of one adds
+placement_posterior  What a study says of placements: the best trial, effects and their intervals
+placement_planner    The best placement by one draw of the effects of its parts
+placement_model      A hierarchical Gaussian model of what each part of a placement adds to the score
+halving              Asynchronous successive halving
+study                The Optuna study of a search: one file in its folder
+journal              Optuna's journal storage with a single writer
+trial_scheduler      Runs the trials of a study: their state, reports and ends
+search_scheduler     The scheduler of a search: what is tried next and what is pruned
+fixed_scheduler      The scheduler of a fixed list of trials, for confirmations
+tuner                Runs the scheduler on Ray Tune; restarts trials whose process died (RETRIES)
 """

@@ -1,7 +1,8 @@
 """Building blocks of spaces: draws a placement and hyperparameters from an Optuna trial."""
 
+import re
 from collections.abc import Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, get_args
+from typing import TYPE_CHECKING, Any, NamedTuple, get_args
 
 import optuna
 
@@ -11,6 +12,16 @@ from search.config import ClassWeights, ImageTraining, Optimizer
 
 if TYPE_CHECKING:
     from backbones.site import Site
+
+# The parameters that a placement is drawn with: how many modules, then of module 1, 2, ... its site, behind
+# the backbone's prefix, its type, and the options of its type.
+MODULES, SITE, TYPE = "modules", "site", "type"
+OPTIONS = ("ks", "normalisation", "decomposed_heads", "reduction", "heads")
+_PART = re.compile(rf"(?:(?P<prefix>.*\.)?{SITE}|(?P<what>{TYPE}|{'|'.join(OPTIONS)}))(?P<module>[1-9]\d*)")
+
+# An attribute of a trial that draws a placement, set before its first module is drawn: the prefix of its
+# sites and how many there are. A sampler that draws whole placements needs both, and parameters tell neither.
+SITES = "sites"
 
 # Parameters that make `training` return the published defaults of SimpleSelfAttention.
 PUBLISHED: Mapping[str, Any] = {
@@ -44,6 +55,27 @@ PAPERS: Sequence[tuple[str, Mapping[str, Any]]] = (
 )
 
 
+class Part(NamedTuple):
+    """What a parameter is of a placement: `SITE`, `TYPE` or an option of module `module`, the first being 1.
+
+    `MODULES` is that of module 0. prefix: of the sites.
+    """
+
+    what: str
+    module: int
+    prefix: str = ""
+
+
+def part_of(parameter: str) -> Part | None:
+    """What the parameter of this name is of a placement, None where it is of something else."""
+    if parameter == MODULES:
+        return Part(MODULES, 0)
+    found = _PART.fullmatch(parameter)
+    if found is None:
+        return None
+    return Part(found["what"] or SITE, int(found["module"]), found["prefix"] or "")
+
+
 def papers(sites: Sequence["Site"], prefix: str = "") -> list[dict[str, Any]]:
     """Parameters for `placement` and `training` that make the papers' placements, with published defaults.
 
@@ -62,33 +94,44 @@ def papers(sites: Sequence["Site"], prefix: str = "") -> list[dict[str, Any]]:
     return made
 
 
-def placement(trial: optuna.Trial, sites: Sequence["Site"], *, most: int = 3, prefix: str = "") -> Placement:
-    """Up to `most` modules of any type at different `sites`.
+def placement(
+    trial: optuna.Trial,
+    sites: Sequence["Site"],
+    *,
+    most: int = 3,
+    prefix: str = "",
+    kinds: Sequence[str] | None = None,
+) -> Placement:
+    """Up to `most` modules of any type at different `sites`, or of those of `kinds`.
 
     Sites are drawn in ascending order, each above the one before, so that a placement has exactly one
     name: no site comes twice and no order of the same modules is a separate choice.
     `prefix` separates the parameters of backbones whose sites differ.
     """
     return {
-        sites[index].name: attention(trial, i, sites[index].channels)
+        sites[index].name: attention(trial, i, sites[index].channels, kinds)
         for i, index in enumerate(ascending(trial, len(sites), most=most, prefix=prefix), start=1)
     }
 
 
 def ascending(trial: optuna.Trial, count: int, *, most: int, prefix: str = "") -> Iterator[int]:
     """Draws up to `most` different indices below `count`, each above the one before."""
-    modules, lowest = trial.suggest_int("modules", 0, min(most, count)), 0
+    trial.set_user_attr(SITES, [prefix, count])
+    modules, lowest = trial.suggest_int(MODULES, 0, min(most, count)), 0
     for i in range(1, modules + 1):
-        index = trial.suggest_int(f"{prefix}site{i}", lowest, count - 1 - (modules - i))
+        index = trial.suggest_int(f"{prefix}{SITE}{i}", lowest, count - 1 - (modules - i))
         yield index
         lowest = index + 1
 
 
-def attention(trial: optuna.Trial, i: int, channels: int) -> Spec:
-    """The type and options of the `i`-th module, on a site of `channels` channels."""
+def attention(trial: optuna.Trial, i: int, channels: int, kinds: Sequence[str] | None = None) -> Spec:
+    """The type and options of the `i`-th module, on a site of `channels` channels.
+
+    kinds: as in `placement`.
+    """
     from attention.table import ATTENTIONS  # and torch, which takes seconds
 
-    kind = trial.suggest_categorical(f"type{i}", list(ATTENTIONS))
+    kind = trial.suggest_categorical(f"{TYPE}{i}", list(ATTENTIONS if kinds is None else kinds))
     options: dict[str, Option] = {}
     if kind == "ssa" or kind == "ssa-sym":
         options["ks"] = trial.suggest_categorical(f"ks{i}", [1, 3])

@@ -25,6 +25,8 @@ Optimizer = Literal["adamw", "sgd"]
 Schedule = Literal["one-cycle", "flat-cosine", "warmup-cosine", "step-6", "step-12", "step-25", "step-50"]
 Policy = Literal["none", "trivial", "rand"]
 ClassWeights = Literal["none", "balanced"]
+RetrievalLoss = Literal["softmax", "hinge"]
+Similarity = Literal["cosine", "dot"]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -64,6 +66,47 @@ class SequenceData(Data):
     """Sequences of sensor readings. source: `ucihar`, which is downloaded where there is no path."""
 
     source: str = "ucihar"
+
+
+@dataclass(frozen=True, kw_only=True)
+class CodeData(Data):
+    """Functions of source code with their docstrings: CodeSearchNet's or CoSQA's files, or a folder of code.
+
+    vocabulary: sub-tokens at most. query_length, code_length: sub-tokens after which a text is cut.
+    """
+
+    source: str = "code"
+    vocabulary: int = 10_000
+    query_length: int = 30
+    code_length: int = 200
+
+    def problems(self) -> Iterator[str]:
+        if not 100 <= self.vocabulary <= 1_000_000:
+            yield f"data.vocabulary must lie between 100 and 1,000,000; got {self.vocabulary}"
+        for name in ("query_length", "code_length"):
+            if not 2 <= getattr(self, name) <= 1024:
+                yield f"data.{name} must lie between 2 and 1024 sub-tokens; got {getattr(self, name)}"
+        yield from super().problems()
+
+
+@dataclass(frozen=True, kw_only=True)
+class StereoData(Data):
+    """Rectified pairs of images with disparities. source: `planes`, or `pairs` at a path.
+
+    height, width: of the crops that are trained on, in pixels. max_disparity: only pixels below it count.
+    """
+
+    source: str = "planes"
+    height: int = 64
+    width: int = 128
+    max_disparity: int = 48
+
+    def problems(self) -> Iterator[str]:
+        for name in ("height", "width", "max_disparity"):
+            value, least = getattr(self, name), 16 if name == "max_disparity" else 32
+            if not least <= value <= 4096 or value % 16:
+                yield f"data.{name} must be a multiple of 16 from {least} to 4096; got {value}"
+        yield from super().problems()
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -128,6 +171,46 @@ class Model:
         """Of the backbone's inputs beside batch and channels; None where they are not known."""
         with suppress(InputError):
             return None if self.changed() else backbones.find(self.backbone).dimensions
+        return None
+
+
+@dataclass(frozen=True, kw_only=True)
+class CodeModel(Model):
+    """An encoder of queries and one of code, each of the kind `backbone` with the same options.
+
+    The placement is in the encoder of code. shared: one encoder is both, and has the placement.
+    """
+
+    backbone: str = "selfattention"
+    shared: bool = False
+
+    def problems(self) -> Iterator[str]:
+        try:
+            backbones.check_encoder(self.backbone, self.options)
+        except InputError as error:
+            yield str(error)
+        if self.weights:
+            yield f"model.weights: text encoders start from new weights; got {self.weights!r}"
+
+    def dimensions(self) -> None:
+        return None
+
+
+@dataclass(frozen=True, kw_only=True)
+class StereoModel(Model):
+    """A model of two rectified images, of `backbones.STEREO`."""
+
+    backbone: str = "psmnet"
+
+    def problems(self) -> Iterator[str]:
+        try:
+            backbones.check_stereo(self.backbone, self.options)
+        except InputError as error:
+            yield str(error)
+        if self.weights:
+            yield f"model.weights: stereo models start from new weights; got {self.weights!r}"
+
+    def dimensions(self) -> None:
         return None
 
 
@@ -212,6 +295,38 @@ class ImageTraining(ClassificationTraining):
 
 
 @dataclass(frozen=True, kw_only=True)
+class RetrievalTraining(Training):
+    """Each query of a batch is to be nearer to its own code than to that of all others in the batch.
+
+    loss: `softmax` is the cross-entropy of the similarities divided by `temperature`; `hinge` is what others
+        come nearer than `margin` below the query's own. similarity: of two vectors.
+    """
+
+    loss: RetrievalLoss = "softmax"
+    similarity: Similarity = "cosine"
+    temperature: float = 0.05
+    margin: float = 0.5
+
+    def problems(self) -> Iterator[str]:
+        yield from super().problems()
+        if not (isfinite(self.temperature) and self.temperature > 0):
+            yield f"training.temperature must be above 0; got {self.temperature}"
+        if not (isfinite(self.margin) and self.margin > 0):
+            yield f"training.margin must be above 0; got {self.margin}"
+
+
+@dataclass(frozen=True, kw_only=True)
+class StereoTraining(Training):
+    """With the smooth L1 loss of disparities. The defaults are the published ones of PSMNet on Scene Flow."""
+
+    epochs: int = 10
+    batch_size: int = 12
+    learning_rate: float = 1e-3
+    weight_decay: float = 0.0
+    schedule: Schedule = "flat-cosine"
+
+
+@dataclass(frozen=True, kw_only=True)
 class TaskConfigs:
     """The types of a task's configuration.
 
@@ -235,6 +350,10 @@ TASK_CONFIGS: Mapping[str, TaskConfigs] = {
     "sequence-classification": TaskConfigs(
         data=SequenceData, training=ClassificationTraining, dimensions=1, metrics=CLASSIFICATION
     ),
+    "code-retrieval": TaskConfigs(
+        data=CodeData, model=CodeModel, training=RetrievalTraining, dimensions=None
+    ),
+    "stereo": TaskConfigs(data=StereoData, model=StereoModel, training=StereoTraining, dimensions=None),
 }
 
 
@@ -252,9 +371,9 @@ def configs_of(task: str) -> TaskConfigs:
 class TrialConfig:
     """One trial. Raises InputError, naming every problem, when a value cannot work.
 
-    task: `image-classification`, `sequence-classification`, `file.py:Class` or `package.module:Class`. It
-        decides which types `data`, `model` and `training` are of, whose defaults stand where they are not
-        given.
+    task: `image-classification`, `sequence-classification`, `code-retrieval`, `stereo`, `file.py:Class`
+        or `package.module:Class`. It decides which types `data`, `model` and `training` are of, whose
+        defaults stand where they are not given.
     metric: by which trials are compared, one of the task's; its default where not given.
     seed: decides initial weights, data order and augmentation.
     """

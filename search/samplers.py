@@ -9,6 +9,8 @@ from optuna.trial import FrozenTrial, TrialState
 
 from attention import InputError, unknown
 from backbones.loading import load_module
+from search.choices import SITES
+from search.placement_sampler import PlacementSampler
 from search.spaces import Space, random_draws
 
 
@@ -30,6 +32,7 @@ SAMPLERS: Mapping[str, Callable[[int], BaseSampler]] = {
     # Pending trials count as if they had been bad: no place is proposed twice while it is tried.
     "tpe": lambda seed: optuna.samplers.TPESampler(seed=seed, constant_liar=True),
     "random": lambda seed: optuna.samplers.RandomSampler(seed=seed),
+    "placement": lambda seed: PlacementSampler(seed),
     "gp": lambda seed: optuna.samplers.GPSampler(seed=seed),
     "nsga2": lambda seed: optuna.samplers.NSGAIISampler(seed=seed),
     "cmaes": _cmaes,
@@ -42,8 +45,8 @@ def load_sampler(name: str, *, seed: int, objectives: int = 1) -> BaseSampler:
 
     Raises InputError when there is none, or when it cannot search for `objectives` objectives.
     """
-    if name == "cmaes" and objectives > 1:
-        raise InputError("--sampler cmaes knows one objective alone; use tpe or nsga2 for several")
+    if name in ("cmaes", "placement") and objectives > 1:
+        raise InputError(f"--sampler {name} knows one objective alone; use tpe or nsga2 for several")
     if name in SAMPLERS:
         return SAMPLERS[name](seed)
     module, colon, attribute = name.partition(":")
@@ -64,9 +67,17 @@ def load_sampler(name: str, *, seed: int, objectives: int = 1) -> BaseSampler:
 
 def check_sampler(name: str, space: Space) -> None:
     """Raises InputError where the sampler cannot draw from the space."""
-    if name not in ("grid", "cmaes"):
+    if name not in ("grid", "cmaes", "placement"):
         return
-    draws = [trial.distributions for trial, _ in random_draws(space, 20)]
+    trials = [trial for trial, _ in random_draws(space, 20)]
+    draws = [trial.distributions for trial in trials]
+    if name == "placement":
+        if not any(SITES in trial.user_attrs for trial in trials):
+            raise InputError(
+                f"--sampler placement needs a space that draws placements with search.choices; space "
+                f"{space.name!r} draws none. Use tpe."
+            )
+        return
     if name == "grid":
         endless = {
             key

@@ -12,6 +12,7 @@ from optuna.trial import TrialState
 from attention import InputError
 from search.config import TrialConfig
 from search.halving import Rungs
+from search.placement_sampler import PlacementSampler
 from search.record import Listener, Role, State, TrialRecord
 from search.samplers import Grid
 from search.spaces import Space
@@ -96,6 +97,8 @@ class SearchScheduler(TrialScheduler):
             return self.records[self._unfinished.popleft()]
         if self.plan.trials is not None and len(self.records) >= self.plan.trials:
             return None
+        # The sampler of placements means it: one that may be best is told from a lucky one by another seed.
+        redraws = 0 if isinstance(self._sampler, PlacementSampler) else REDRAWS
         for attempt in range(REFUSED):
             # Of what is given and refused, another draw takes the place.
             role, fixed = (Role.CANDIDATE, None) if attempt else self._next()
@@ -109,7 +112,7 @@ class SearchScheduler(TrialScheduler):
             except optuna.TrialPruned:
                 self._reject(trial, {"space": 1.0})
                 continue
-            if fixed is None and self._seen[_key(config)] and attempt < REDRAWS:
+            if fixed is None and self._seen[_key(config)] and attempt < redraws:
                 self._drawn.tell(trial, state=TrialState.FAIL)  # nothing is to be learned from it
                 if isinstance(self._sampler, Grid):
                     return None  # which repeats itself when there is nothing left

@@ -16,7 +16,7 @@ from optuna.distributions import distribution_to_json
 
 from attention import InputError
 from backbones.loading import load_object
-from search import decomposed_spaces, image_spaces, sensor_spaces, vit_spaces
+from search import code_spaces, decomposed_spaces, image_spaces, sensor_spaces, stereo_spaces, vit_spaces
 from search.config import TrialConfig
 
 SpaceFunction = Callable[[optuna.Trial], TrialConfig]
@@ -237,6 +237,42 @@ SPACES: Mapping[str, Space] = {
             draw=sensor_spaces.sensors,
             baseline=sensor_spaces.PLAIN,
             summary="attention in a residual 1-D CNN on sequences of sensors; UCI HAR or --data",
+        ),
+        Space(
+            name="codesearch",
+            draw=code_spaces.codesearch,
+            baseline=code_spaces.BASELINE,
+            published=code_spaces.published,
+            plain=code_spaces.PLAIN,
+            as_baseline=code_spaces.as_selfattention,
+            summary="encoders of queries and code, and attention in them; --data FOLDER of source code",
+        ),
+        *(
+            Space(
+                name=name,
+                draw=draw,
+                baseline=plain,
+                published=stereo_spaces.decomposed(data, model, plain),
+                summary=summary,
+            )
+            for name, draw, data, model, plain, summary in (
+                (
+                    "planes",
+                    stereo_spaces.planes,
+                    stereo_spaces.PLANES,
+                    stereo_spaces.SMALL,
+                    stereo_spaces.PLANES_PLAIN,
+                    "disparities of bundled stereo pairs of 80x176 pixels; a narrow PSMNet",
+                ),
+                (
+                    "sceneflow",
+                    stereo_spaces.sceneflow,
+                    stereo_spaces.SCENEFLOW,
+                    stereo_spaces.FULL,
+                    stereo_spaces.SCENEFLOW_PLAIN,
+                    "PSMNet as published; --data of Scene Flow, KITTI, Middlebury or a CSV of pairs",
+                ),
+            )
         ),
     )
 }

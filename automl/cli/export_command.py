@@ -61,33 +61,70 @@ def export(
     if result.registered:
         print(f"registry  {result.registered.uri} is version {result.registered.version}")
     if isinstance(result.folder, Path):
-        print(f"next      automl predict {out} FILE...")
+        asked = '"QUERY" --corpus FOLDER' if result.searches else "FILE..."
+        print(f"next      automl predict {out} {asked}")
         print(f"or serve  mlflow models serve -m {out}/mlflow-model --env-manager local")
 
 
 def predict(
     folder: Annotated[Path, typer.Argument(help="A folder that automl export made.")],
     files: Annotated[
-        list[Path],
+        list[str],
         typer.Argument(
-            help="What to predict: images or folders of them; .ts, CSV or NPZ files of sequences."
+            help="What to predict: images or folders of them; .ts, CSV or NPZ files of sequences; CSV files "
+            "of left and right images. With --corpus: queries in words."
         ),
     ],
-    top: Annotated[int, typer.Option(help="How many labels to show of each.")] = 1,
+    top: Annotated[
+        int | None,
+        typer.Option(help="How many labels or functions to show of each.", show_default="1; functions: 10"),
+    ] = None,
+    corpus: Annotated[
+        Path | None, typer.Option(help="A folder of Python files, to find functions in by queries.")
+    ] = None,
+    out: Annotated[
+        Path | None,
+        typer.Option(help="A folder for the answers, where they are files: disparities as PFM and PNG."),
+    ] = None,
     as_json: Json = False,
 ) -> None:
-    """Predict with an exported model."""
+    """Predict with an exported model, or search code with it."""
+    if corpus is not None:
+        _search(folder, files, corpus, top, as_json)
+        return
     from automl.export.predict import run_predict
 
+    top = 1 if top is None else top
     if top < 1:
         raise InputError(f"--top must be 1 or more; got {top}")
-    found = run_predict(folder, files)
+    found = run_predict(folder, files, out=out)
     for prediction in found.predictions:
         print(f"{prediction.input}: {prediction.top(top)}")
+        for file in prediction.files:
+            print(f"  {file}")
     for why in found.unread.values():
         print(f"error: {why}", file=sys.stderr)
     if as_json:
-        values = [{"input": prediction.input, **prediction.values} for prediction in found.predictions]
+        values = [
+            {"input": one.input, **one.values, **({"files": [str(f) for f in one.files]} if out else {})}
+            for one in found.predictions
+        ]
         print_json([*values, *({"input": file, "error": why} for file, why in found.unread.items())])
     if found.unread:
         sys.exit(1)
+
+
+def _search(folder: Path, queries: list[str], corpus: Path, top: int | None, as_json: bool) -> None:
+    from automl.data.code.folder import some
+    from automl.export.code_search import TOP, run_code_search
+
+    found = run_code_search(folder, queries, corpus=corpus, top=TOP if top is None else top)
+    if found.skipped:
+        print(f"left out: {some(found.skipped)} ({len(found.skipped)} in all)", file=sys.stderr)
+    for answer in found.answers:
+        if len(found.answers) > 1:
+            print(f"{answer.query}:")
+        for hit in answer.hits:
+            print(hit)
+    if as_json:
+        print_json([answer.to_json() for answer in found.answers])

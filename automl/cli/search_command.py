@@ -62,7 +62,7 @@ def search(
     data: Annotated[
         str | None,
         typer.Option(
-            help="Folder or archive of images or sequences.", show_default=False, rich_help_panel=WHAT
+            help="Folder or archive of images, sequences or code.", show_default=False, rich_help_panel=WHAT
         ),
     ] = None,
     trials: Annotated[
@@ -150,7 +150,9 @@ def search(
     sampler: Annotated[
         str,
         typer.Option(
-            help="tpe, random, gp, nsga2, cmaes, grid or module:Sampler.", hidden=True, rich_help_panel=LONG
+            help="tpe, placement, random, gp, nsga2, cmaes, grid or module:Sampler.",
+            hidden=True,
+            rich_help_panel=LONG,
         ),
     ] = "tpe",
     metric: Annotated[

@@ -11,7 +11,7 @@ from automl.cli.options import Json
 
 
 def data(
-    path: Annotated[str, typer.Argument(help="Images, one folder per class, or a folder of Python code.")],
+    path: Annotated[str, typer.Argument(help="Images, one folder per class, or a folder of code.")],
     size: Annotated[int, typer.Option(help="Side of the images in pixels.")] = 128,
     flip: Annotated[bool, typer.Option("--flip/--no-flip", help="Mirror images on the sheet.")] = True,
     augment: Annotated[str, typer.Option(help="On the sheet: light, standard or strong.")] = "light",

@@ -58,7 +58,7 @@ class Settings:
     seed: of the sampler and of every trial.
     equal: the budget held equal across trials. `time`: a trial whose epochs take longer than the
         baseline's gets fewer of them; `epochs`: all get the same number.
-    sampler: `tpe`, `random`, `gp`, `nsga2`, `cmaes`, `grid` or `package.module:Sampler`.
+    sampler: `tpe`, `placement`, `random`, `gp`, `nsga2`, `cmaes`, `grid` or `package.module:Sampler`.
     metric: the primary metric in the place of the task's default, by which trials are pruned, compared and
         confirmed: of classification `accuracy`, `balanced_accuracy`, `macro_f1` or `auc`.
     objective: what is searched for, one to three of the task's metric, `latency`, `params` and `macs`, with

@@ -1,5 +1,6 @@
 """Parses and formats quantities: `2h30m`, `5M`, `2GB`."""
 
+import math
 import re
 from collections.abc import Sequence
 
@@ -78,6 +79,16 @@ def short(value: float) -> str:
             return f"{value:.3g}{unit}"
         value /= 1000
     return f"{value:.3g}T"
+
+
+def places(margin: float) -> int:
+    """Decimal places of a difference: two at least, and so many that a tenth of `margin` shows.
+
+    margin: the least difference that matters; where it is 0, any does, and there are three.
+    """
+    if margin <= 0:
+        return 3
+    return max(2, 1 - math.floor(math.log10(margin) + 1e-9))
 
 
 def counted(number: float, noun: str) -> str:

@@ -8,6 +8,7 @@ from typing import Any
 
 from attention import InputError, unknown
 from automl.config.settings import command
+from automl.config.units import places
 from automl.confirm.protocol import VERDICT_FILE, confirmations
 from automl.confirm.statistics import ALPHA, Difference, Word, holm, paired, step_down, unpaired
 from automl.data.manifest import Manifest
@@ -103,6 +104,7 @@ def _compare(samples: Sequence[Sample], split: str, margin: float | None) -> lis
     metric = task_of(first.config).metric_of(first.config)
     sign = metric.sign * metric.scale
     margin = metric.margin if margin is None else margin
+    digits = places(margin)
     resolution = max(sample.resolution for sample in samples) if split == "test" else 0.0
     differences: list[tuple[Difference, bool]] = []
     for other in samples[1:]:
@@ -133,8 +135,8 @@ def _compare(samples: Sequence[Sample], split: str, margin: float | None) -> lis
             word = "cannot tell"  # no spread is known, or less than one image is asked for
         seeds = f"{d.count} paired seeds" if is_paired else f"{d.count} or more seeds each, not paired"
         sentence = (
-            f"{sample.name} against {first.name}: {word}, {d.mean:+.2f} {metric.gap_unit} (95 % CI "
-            f"{d.low:.2f} to {d.high:.2f}, p = {d.p:.2g}, {seeds}, {split} split)"
+            f"{sample.name} against {first.name}: {word}, {d.mean:+.{digits}f} {metric.gap_unit} (95 % CI "
+            f"{d.low:.{digits}f} to {d.high:.{digits}f}, p = {d.p:.2g}, {seeds}, {split} split)"
         )
         made.append(
             Compared(name=sample.name, word=word, paired=is_paired, difference=d, p_holm=p, sentence=sentence)

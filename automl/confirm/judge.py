@@ -234,7 +234,8 @@ def _guessing(question: Question, arms: Iterable[Scores], seeds: Sequence[int]) 
             f"no arm is shown to beat always predicting the majority class, {100 * chance.value:.1f} % of "
             f"the test inputs"
         )
-    return f"no arm is shown to beat guessing, whose {question.metric} is {100 * chance.value:.1f} %"
+    value = f"{chance.value:.4f}" if question.scale == 1 else f"{100 * chance.value:.1f} %"
+    return f"no arm is shown to beat guessing, whose {question.metric} is {value}"
 
 
 def _images(

@@ -3,6 +3,7 @@
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from automl.config.units import places
 from search.metric import Chance, Noise
 
 
@@ -29,6 +30,11 @@ class Question:
     inputs: int
     chance: Chance | None
     noise: Noise = "unknown"
+
+    @property
+    def places(self) -> int:
+        """Decimal places of a difference."""
+        return places(self.margin)
 
     @property
     def resolution(self) -> float:

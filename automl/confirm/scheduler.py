@@ -125,10 +125,10 @@ class ConfirmationScheduler(Listener):
         lead = self.verdict.lead
         if lead is None:
             return "" if self.arms else "looking for the best baseline"
-        d = lead.difference
+        d, places = lead.difference, self.question.places
         return (
-            f"{len(self.verdict.used)} seeds, {lead.arm.name} {d.mean:+.2f} {self.question.unit} "
-            f"({d.low:.2f} to {d.high:.2f})"
+            f"{len(self.verdict.used)} seeds, {lead.arm.name} {d.mean:+.{places}f} {self.question.unit} "
+            f"({d.low:.{places}f} to {d.high:.{places}f})"
         )
 
     def best_of_lead(self) -> TrialRecord | None:

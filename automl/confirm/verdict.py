@@ -27,7 +27,7 @@ class Comparison:
     images: tuple[float, float] | None = None
     time: Ratio | None = None
 
-    def to_json(self, unit: str) -> dict[str, Any]:
+    def to_json(self, unit: str, places: int) -> dict[str, Any]:
         """Plain values, with the comparison in words."""
         d, lead = self.difference, self.lead
         return {
@@ -40,7 +40,7 @@ class Comparison:
             "p": d.p,
             "p_holm": self.p_holm,
             "lead": lead and {"difference": lead.mean, "interval": [lead.low, lead.high], "p": lead.p},
-            "sentence": wording.against_baseline(self, unit),
+            "sentence": wording.against_baseline(self, unit, places),
         }
 
 
@@ -112,7 +112,9 @@ class Verdict:
             "chance": question.chance and question.chance.value,
             "resolution": question.resolution,
             "sequential": question.sequential,
-            "comparisons": [comparison.to_json(question.unit) for comparison in self.comparisons],
+            "comparisons": [
+                comparison.to_json(question.unit, question.places) for comparison in self.comparisons
+            ],
             "arms": [
                 {
                     **to_json(arm),

@@ -22,16 +22,15 @@ def sentence(verdict: "Verdict") -> str:
     if verdict.word is None or verdict.lead is None:
         return "No verdict: fewer than two seeds are complete for the baseline and all finalists."
     question, name, d = verdict.question, verdict.lead.arm.name, verdict.lead.difference
-    unit, margin = question.unit, question.margin
-    details = (
-        f"{_sure(verdict.lead, verdict.level)}, {_seeds(d.count)}{_time(verdict.lead.time, question.equal)}"
-    )
-    differs = f"{name} differs from the tuned baseline by {d.mean:+.2f} {unit} ({details}"
+    unit, margin, places = question.unit, question.margin, question.places
+    sure, time = _sure(verdict.lead, verdict.level, places), _time(verdict.lead.time, question.equal)
+    details = f"{sure}, {_seeds(d.count)}{time}"
+    differs = f"{name} differs from the tuned baseline by {d.mean:+.{places}f} {unit} ({details}"
     if verdict.said is None:
         return f"No verdict yet, with {d.count} of {len(verdict.question.seeds)} seeds. So far {differs}."
     if verdict.said == "better":
         small = f" That is less than the margin of {margin:g} {unit}." if d.mean < margin else ""
-        return f"{name} is better than the tuned baseline by {d.mean:.2f} {unit} ({details}.{small}"
+        return f"{name} is better than the tuned baseline by {d.mean:.{places}f} {unit} ({details}.{small}"
     if verdict.said == "worse":
         return f"No finalist is better. The best of them, {differs}, and is worse."
     if verdict.said == "equivalent":
@@ -46,12 +45,12 @@ def sentence(verdict: "Verdict") -> str:
     return f"No detectable difference: {differs}{more}."
 
 
-def _sure(lead: "Comparison", level: float | None) -> str:
+def _sure(lead: "Comparison", level: float | None, places: int) -> str:
     """The intervals and p of the leading finalist's difference."""
     d, images = lead.difference, lead.images
-    sure = f"95 % CI {d.low:.2f} to {d.high:.2f}"
+    sure = f"95 % CI {d.low:.{places}f} to {d.high:.{places}f}"
     if images is not None:
-        sure += f", over seeds and test examples {images[0]:.2f} to {images[1]:.2f}"
+        sure += f", over seeds and test examples {images[0]:.{places}f} to {images[1]:.{places}f}"
     sure += f", p = {lead.p_holm:.2g}"
     return sure if level is None else f"{sure} at level {level:.2g} of this analysis"
 
@@ -60,7 +59,7 @@ def remarks(verdict: "Verdict") -> list[str]:
     """What the other arms show about the leading finalist, a sentence each."""
     if verdict.lead is None:
         return []
-    unit, made = verdict.question.unit, []
+    unit, places, made = verdict.question.unit, verdict.question.places, []
     images = verdict.lead.images
     if verdict.winner is not None and images is not None and images[0] <= 0:
         made.append(
@@ -71,22 +70,24 @@ def remarks(verdict: "Verdict") -> list[str]:
         d = comparison.lead
         if d is None:
             continue
-        text = f"{verdict.lead.arm.name} against {comparison.arm.name}: {d.mean:+.2f} {unit}"
-        text += f" (95 % CI {d.low:.2f} to {d.high:.2f})"
+        text = f"{verdict.lead.arm.name} against {comparison.arm.name}: {d.mean:+.{places}f} {unit}"
+        text += f" (95 % CI {d.low:.{places}f} to {d.high:.{places}f})"
         if verdict.winner is not None and d.low <= 0 and comparison.arm.role in _EXPLAINS:
             text += f", so that {_EXPLAINS[comparison.arm.role]}"
         made.append(text + ".")
     return made
 
 
-def against_baseline(comparison: "Comparison", unit: str) -> str:
+def against_baseline(comparison: "Comparison", unit: str, places: int) -> str:
     """An arm's difference from the baseline."""
     d, images, time = comparison.difference, comparison.images, comparison.time
-    also = "" if images is None else f" (over seeds and test examples {images[0]:.2f} to {images[1]:.2f})"
+    also = ""
+    if images is not None:
+        also = f" (over seeds and test examples {images[0]:.{places}f} to {images[1]:.{places}f})"
     spent = "time not measured" if time is None else f"{time.mean:.2f} times its training time"
     return (
-        f"{comparison.arm.name}: {d.mean:+.2f} {unit} vs the baseline, "
-        f"95 % CI {d.low:.2f} to {d.high:.2f}{also}, {spent}"
+        f"{comparison.arm.name}: {d.mean:+.{places}f} {unit} vs the baseline, "
+        f"95 % CI {d.low:.{places}f} to {d.high:.{places}f}{also}, {spent}"
     )
 
 

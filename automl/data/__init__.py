@@ -2,7 +2,9 @@
 
 images     Images: sources, decoding, the cache of decoded splits, augmentation, batches
 sequences  Sequences of sensor readings: file formats, splits, the cache, batches
+detection  Images with objects in them, in COCO's layout: checks, masks, splits, the cache
 code       Functions of source code: reading, cleaning, splits without near duplicates, sub-tokens
+stereo     Pairs of rectified images with disparities: readers, the bundled planes, splits, the cache, crops
 download   Downloads an archive once
 archive    Extracts archives that are not trusted
 items      Lists of inputs with their labels

@@ -1,15 +1,17 @@
 """Where an export goes: a new folder or an earlier export's, on a disk or in an object store."""
 
 import errno
+import json
 import os
 from collections.abc import Collection
 from pathlib import Path
 
 from attention import InputError
-from automl.export.formats import CARD, CONFIG, INT8, MLFLOW_MODEL, ONNX, PT2, WEIGHTS
+from automl.export.formats import CARD, CONFIG, INT8, MLFLOW_MODEL, WEIGHTS, onnx_file, pt2_file
 from automl.export.model_card import CONFUSION
 from automl.storage.disk import free, no_room
 from automl.storage.storage import Storage, is_address
+from automl.tasks.deployment import MODEL
 
 LEAST = 1e6  # bytes; a disk with fewer is full
 
@@ -40,9 +42,10 @@ def _check_store(there: Storage) -> None:
     """Raises InputError where an export may not go."""
     try:
         held = {name.partition("/")[0] for name in there.files()}
+        config = there.read(CONFIG) if CONFIG in held else b""
     except OSError as error:
         raise InputError(f"--out {there} cannot be reached ({error})") from error
-    if not _is_ours(held):
+    if not _is_ours(held, config):
         raise InputError(f"--out {there} holds something else; name a new folder")
 
 
@@ -60,12 +63,27 @@ def send(folder: Path, there: Storage) -> None:
 
 def _replaceable(folder: Path) -> bool:
     """Whether `folder` is empty or what `run_export` leaves, with nothing of anybody else's in it."""
-    return _is_ours({file.name for file in folder.iterdir()} if folder.is_dir() else {""})
+    if not folder.is_dir():
+        return False
+    held, config = {file.name for file in folder.iterdir()}, folder / CONFIG
+    return _is_ours(held, config.read_bytes() if config.is_file() else b"")
 
 
-def _is_ours(held: Collection[str]) -> bool:
-    ours = {ONNX, INT8, PT2, WEIGHTS, CONFIG, CARD, CONFUSION, MLFLOW_MODEL}
-    return not held or {CONFIG, ONNX} <= set(held) <= ours
+def _is_ours(held: Collection[str], config: bytes) -> bool:
+    """held: the names in a folder. config: the content of the CONFIG among them, which names the others."""
+    graphs, files = _named(config)
+    needed = {CONFIG, *map(onnx_file, graphs)}
+    ours = {INT8, WEIGHTS, CARD, CONFUSION, MLFLOW_MODEL, *map(pt2_file, graphs), *files}
+    return not held or needed <= set(held) <= needed | ours
+
+
+def _named(config: bytes) -> tuple[list[str], list[str]]:
+    """The graphs and the other files that a CONFIG names; of one that does not, the graph MODEL alone."""
+    try:
+        content = json.loads(config)
+        return list(content.get("graphs", [MODEL])), list(content.get("files", []))
+    except (ValueError, TypeError, AttributeError):
+        return [MODEL], []
 
 
 def open_up(folder: Path) -> None:

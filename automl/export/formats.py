@@ -1,7 +1,10 @@
-"""The formats of an exported model, each written to its file in one folder."""
+"""The formats of an exported model, each written to its file in one folder.
+
+Each graph has an ONNX file and one of torch.export; weights and the MLflow model are of all graphs together.
+"""
 
 import json
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from importlib.metadata import version
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -14,16 +17,25 @@ from torch import nn
 from torch.nn.utils import parametrize
 
 from automl.export.onnx_program import for_onnx
-from automl.tasks.deployment import BATCH_AXIS, Deployment, Signature
+from automl.tasks.deployment import BATCH_AXIS, MODEL, SHORTEST, TOKENIZER, Deployment, Interface, Signature
 
-ONNX, INT8, PT2, WEIGHTS = "model.onnx", "model.int8.onnx", "model.pt2", "model.safetensors"
-SHORTEST = 8  # an axis that may vary: a model's first convolutions want a few positions
+
+def onnx_file(graph: str) -> str:
+    return f"{graph}.onnx"
+
+
+def pt2_file(graph: str) -> str:
+    return f"{graph}.pt2"
+
+
+ONNX, PT2 = onnx_file(MODEL), pt2_file(MODEL)  # of a task with one graph
+INT8, WEIGHTS = "model.int8.onnx", "model.safetensors"
 CONFIG, CARD, MLFLOW_MODEL = "config.json", "MODEL_CARD.md", "mlflow-model"
 
 
 def save_weights(folder: Path, model: nn.Module) -> None:
-    """`model.safetensors`."""
-    save_file({k: v.contiguous() for k, v in model.state_dict().items()}, folder / WEIGHTS)
+    """`model.safetensors`. Its format has no tensors in common: what two modules share is there twice."""
+    save_file({k: v.clone().contiguous() for k, v in model.state_dict().items()}, folder / WEIGHTS)
 
 
 def bake(model: nn.Module) -> None:
@@ -34,35 +46,37 @@ def bake(model: nn.Module) -> None:
                 parametrize.remove_parametrizations(module, name, leave_parametrized=True)
 
 
-def save_programs(folder: Path, deployment: Deployment) -> None:
-    """`model.pt2` and `model.onnx`."""
+def save_programs(folder: Path, graph: str, deployment: Deployment) -> None:
+    """`GRAPH.pt2` and `GRAPH.onnx`."""
     # An axis of one name is one dimension, wherever it is.
     names = {name for axes in deployment.dynamic.values() for name in axes.values()}
-    dims = {name: torch.export.Dim(name, min=SHORTEST) for name in names}
-    dims[BATCH_AXIS] = torch.export.Dim(BATCH_AXIS, min=1)
+    bounds = {name: deployment.bounds.get(name, (SHORTEST, None)) for name in names}
+    bounds[BATCH_AXIS] = (1, None)
+    dims = {name: torch.export.Dim(name, min=least, max=most) for name, (least, most) in bounds.items()}
     shapes = tuple(
         {axis: dims[name] for axis, name in deployment.axes(key).items()} for key in deployment.inputs
     )
     module = deployment.module.eval().requires_grad_(False)
     program = torch.export.export(module, tuple(deployment.inputs.values()), dynamic_shapes=shapes)
-    torch.export.save(program, folder / PT2)
+    torch.export.save(program, folder / pt2_file(graph))
     torch.onnx.export(
         for_onnx(program),
         (),
-        folder / ONNX,
+        folder / onnx_file(graph),
         dynamo=True,
         external_data=False,
         input_names=list(deployment.inputs),
         output_names=list(deployment.outputs),
         verbose=False,
     )
-    _name_axes(folder / ONNX, deployment)
+    _name_axes(folder / onnx_file(graph), deployment)
 
 
-def save_mlflow(
-    folder: Path, inputs: Sequence[Signature], outputs: Sequence[Signature], labels: Sequence[str]
-) -> None:
-    """`mlflow-model`: the ONNX model with what checks its inputs and names its answers, and requirements."""
+def save_mlflow(folder: Path, graphs: Mapping[str, Interface], deployments: Mapping[str, Deployment]) -> None:
+    """`mlflow-model`: the ONNX models with what checks inputs and names answers, and requirements.
+
+    Graphs with a tokenizer take texts; of others there is one.
+    """
     import mlflow.pyfunc
     from mlflow.environment_variables import MLFLOW_ENABLE_ARTIFACTS_PROGRESS_BAR
     from mlflow.models import ModelSignature
@@ -70,20 +84,41 @@ def save_mlflow(
 
     MLFLOW_ENABLE_ARTIFACTS_PROGRESS_BAR.set(False)  # of two files on this disk
 
-    takes, gives = ([one.to_json() for one in part] for part in (inputs, outputs))
-    requirements = [f"{name}=={version(name)}" for name in ("mlflow", "onnxruntime", "numpy")]
+    takes_texts = (folder / TOKENIZER).exists()
+    if len(graphs) > 1 and not takes_texts:
+        raise NotImplementedError(f"several graphs are served with a {TOKENIZER}; {list(graphs)} have none")
+    needed = ["mlflow", "onnxruntime", "numpy", *(["tokenizers"] if takes_texts else [])]
+    artifacts = {name: str(folder / onnx_file(name)) for name in graphs}
+    if takes_texts:
+        artifacts["tokenizer"] = str(folder / TOKENIZER)
+    served = Path(__file__).with_name("served_encoder.py" if takes_texts else "served_model.py")
+    outputs = next(iter(graphs.values())).outputs  # which those of texts have in common
     with TemporaryDirectory() as scratch:
         about = Path(scratch) / "about.json"
-        about.write_text(json.dumps({"labels": list(labels), "inputs": takes, "outputs": gives}))
+        about.write_text(json.dumps(describe(graphs, deployments)))
         mlflow.pyfunc.save_model(
             str(folder / MLFLOW_MODEL),
-            python_model=str(Path(__file__).with_name("served_model.py")),
-            artifacts={"model": str(folder / ONNX), "about": str(about)},
+            python_model=str(served),
+            artifacts={**artifacts, "about": str(about)},
             # Of the outputs alone: by one of the inputs MLflow would convert what the model is to refuse.
             signature=ModelSignature(outputs=Schema([_tensor_spec(value) for value in outputs])),
-            metadata={"inputs": takes},
-            pip_requirements=requirements,
+            metadata={"graphs": {name: one.to_json() for name, one in graphs.items()}},
+            pip_requirements=[f"{name}=={version(name)}" for name in needed],
         )
+
+
+def describe(graphs: Mapping[str, Interface], deployments: Mapping[str, Deployment]) -> dict[str, Any]:
+    """The labels, and of each graph its inputs, outputs and details, in JSON's types."""
+    details = {name: dict(one.details) for name, one in deployments.items()}
+    return {
+        "labels": list(labels_of(deployments)),
+        "graphs": {name: {**one.to_json(), "details": details[name]} for name, one in graphs.items()},
+    }
+
+
+def labels_of(deployments: Mapping[str, Deployment]) -> Sequence[str]:
+    """Those of a task with one graph; none of several."""
+    return deployments[MODEL].labels if MODEL in deployments else ()
 
 
 def _tensor_spec(value: Signature) -> Any:

@@ -8,11 +8,12 @@ import numpy as np
 
 from automl.config.units import counted
 from automl.export.chosen import Chosen
+from automl.export.formats import onnx_file, pt2_file
 from automl.export.quantize import Quantized
 from automl.export.speed import Speed
 from automl.tasks import Task
 from automl.tasks.base import Split
-from automl.tasks.deployment import Signature
+from automl.tasks.deployment import Interface
 from search.metric import Metric
 from search.score_card import ScoreCard
 
@@ -68,7 +69,7 @@ answer = json.load(urllib.request.urlopen(request))["predictions"]
 print({answer})
 ```
 
-`model.pt2` is the same graph for `torch.export.load`, `mlflow-model` for `mlflow models serve`, and
+{programs} for `torch.export.load`, `mlflow-model` for `mlflow models serve`, and
 `model.safetensors` with `config.json` the weights to train on from.
 
 ## Checks
@@ -101,7 +102,7 @@ _USAGE = """{inputs}
 ```python
 import numpy as np, onnxruntime
 
-session = onnxruntime.InferenceSession("model.onnx")
+session = onnxruntime.InferenceSession("{file}")
 inputs = dict(np.load("inputs.npz"))  # {names}
 print(session.run(None, inputs))
 ```
@@ -112,8 +113,7 @@ def model_card(
     task: Task,
     *,
     labels: Sequence[str],
-    takes: Sequence[Signature],
-    gives: Sequence[Signature],
+    graphs: Mapping[str, Interface],
     chosen: Chosen,
     test: Mapping[str, float],
     differences: Mapping[str, float],
@@ -124,7 +124,7 @@ def model_card(
 ) -> str:
     """The card in Markdown.
 
-    labels: of the deployed model, `takes` and `gives` its inputs and outputs.
+    labels: of the deployed model. graphs: what each of its graphs takes and answers.
     test: metrics of the trained model on the test split. scores: the answers of the exported one to it.
     speeds: of each ONNX model, by the name of its file.
     """
@@ -158,7 +158,8 @@ def model_card(
         scores=_metrics(test, task.metric) if scores is None else _scores(scores, test, task.metric),
         speed=_speed(speeds, machine),
         quantized="" if quantized is None else _quantized(quantized),
-        usage=task.usage() or _usage(takes, gives),
+        usage=task.usage() or "\n".join(_usage(name, graph) for name, graph in graphs.items()),
+        programs=_programs(graphs),
         request=task.request().strip(),
         answer='answer["label"], answer["probability"]' if labels else "answer",
         differences=", ".join(f"{key} {value:.1e}" for key, value in differences.items()),
@@ -183,12 +184,18 @@ def table(heading: Iterable[object], rows: Iterable[Iterable[object]]) -> str:
     return "\n".join(f"| {' | '.join(line)} |" for line in lines)
 
 
-def _usage(takes: Sequence[Signature], gives: Sequence[Signature]) -> str:
+def _usage(name: str, graph: Interface) -> str:
     return _USAGE.format(
-        inputs="\n".join(f"Input {signature}." for signature in takes),
-        outputs="\n".join(f"Output {signature}." for signature in gives),
-        names=", ".join(signature.name for signature in takes),
+        inputs="\n".join(f"Input {signature}." for signature in graph.inputs),
+        outputs="\n".join(f"Output {signature}." for signature in graph.outputs),
+        names=", ".join(signature.name for signature in graph.inputs),
+        file=onnx_file(name),
     )
+
+
+def _programs(graphs: Iterable[str]) -> str:
+    files = [f"`{pt2_file(name)}`" for name in graphs]
+    return " and ".join(files) + (" is the same graph" if len(files) == 1 else " are the same graphs")
 
 
 def _metrics(test: Mapping[str, float], metric: Metric) -> str:

@@ -1,51 +1,65 @@
 """Compares each exported form, read back from its file, with the trained model."""
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import torch
 
-from automl.export.formats import MLFLOW_MODEL, ONNX, PT2
+from automl.export.formats import MLFLOW_MODEL, onnx_file, pt2_file
 from automl.export.onnx_session import open_onnx
 from automl.tasks import Task
-from automl.tasks.deployment import Arrays, Deployment, Run, count
+from automl.tasks.deployment import Arrays, Deployment, count
+
+Form = Callable[[], Arrays]
 
 
 def check_parity(
-    folder: Path, task: Task, deployment: Deployment, inputs: Arrays, expected: Arrays
+    folder: Path,
+    task: Task,
+    deployments: Mapping[str, Deployment],
+    inputs: Mapping[str, Arrays],
+    served: Mapping[str, Any],
+    expected: Mapping[str, Arrays],
 ) -> Mapping[str, float]:
     """How far each form's outputs for the raw `inputs` are from the `expected` ones, as the task has it.
 
+    Of a form that is of all graphs the furthest. served: the inputs as `mlflow-model` takes them.
+
     Raises RuntimeError for one that is further than the task's tolerance.
     """
-    differences = {
-        name: task.compare(expected, run(inputs)) for name, run in _forms(folder, deployment).items()
-    }
-    for name, difference in differences.items():
-        if not difference <= task.tolerance:
-            raise RuntimeError(
-                f"{name} differs from the trained model by {difference:.2g}, more than {task.tolerance:g}, "
-                f"on {count(inputs)} test inputs; nothing was exported"
-            )
+    differences: dict[str, float] = {}
+    for graph, deployment in deployments.items():
+        for name, run in _forms(folder, graph, deployment, inputs[graph], served[graph]).items():
+            difference = task.compare(expected[graph], run())
+            if not difference <= task.tolerance:
+                raise RuntimeError(
+                    f"{name} differs from the trained model by {difference:.2g}, more than "
+                    f"{task.tolerance:g}, on {count(inputs[graph])} test inputs; nothing was exported"
+                )
+            differences[name] = max(difference, differences.get(name, 0.0))
     return differences
 
 
-def _forms(folder: Path, deployment: Deployment) -> dict[str, Run]:
-    """Each exported form, read back from its file, as a function of raw inputs."""
+def _forms(folder: Path, graph: str, deployment: Deployment, inputs: Arrays, served: Any) -> dict[str, Form]:
+    """What each exported form of a graph, read back from its file, answers to the inputs."""
     import mlflow.pyfunc
 
-    program = torch.export.load(folder / PT2).module()
-    served = mlflow.pyfunc.load_model(str(folder / MLFLOW_MODEL))
+    program = torch.export.load(folder / pt2_file(graph)).module()
+    model = mlflow.pyfunc.load_model(str(folder / MLFLOW_MODEL))
 
-    def torch_export(inputs: Arrays) -> Arrays:
+    def torch_export() -> Arrays:
         with torch.inference_mode():
             found: Any = program(*(torch.from_numpy(inputs[name]) for name in deployment.inputs))
         return deployment.named(found)
 
-    def mlflow_model(inputs: Arrays) -> Arrays:
-        found = served.predict(dict(inputs))
+    def mlflow_model() -> Arrays:
+        found = model.predict(served)
         return {name: np.asarray(found[name]) for name in deployment.outputs}
 
-    return {ONNX: open_onnx(folder / ONNX), PT2: torch_export, MLFLOW_MODEL: mlflow_model}
+    return {
+        onnx_file(graph): lambda: open_onnx(folder / onnx_file(graph))(inputs),
+        pt2_file(graph): torch_export,
+        MLFLOW_MODEL: mlflow_model,
+    }

@@ -1,17 +1,19 @@
 """Predictions of an exported model for files. Needs the exported folder and onnxruntime, not the dataset."""
 
 import json
+from collections import Counter
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from attention import InputError
+from automl.export.formats import CONFIG, ONNX
 from automl.export.onnx_session import open_onnx
 from automl.tasks import Task, task_of
-from automl.tasks.deployment import Arrays, Run
+from automl.tasks.deployment import MODEL, Arrays, Run
 from search.config import TrialConfig
 
 BATCH = 32
@@ -22,12 +24,13 @@ class Prediction:
     """What the model says of one input.
 
     input: its file, or what else the task calls it. text: for people, in a line. values: for programs, of
-    JSON's types; of a classifier `label`, `probability` and `probabilities`.
+    JSON's types; of a classifier `label`, `probability` and `probabilities`. files: what was written.
     """
 
     input: str
     text: str
     values: dict[str, Any]
+    files: list[Path] = field(default_factory=list)
 
     def top(self, count: int) -> str:
         """The `count` most probable labels in a line; `text` where it has none."""
@@ -44,12 +47,17 @@ class Predictions:
     unread: dict[str, str]
 
 
-def run_predict(folder: str | Path, files: Sequence[str | Path]) -> Predictions:
+def run_predict(
+    folder: str | Path, files: Sequence[str | Path], *, out: str | Path | None = None
+) -> Predictions:
     """What the model that `automl export` left in `folder` says of the inputs in `files`.
 
     A folder among these stands for the files in it and below that the model's task reads.
+    out: a folder that the answers are written into, for tasks whose answers are files, such as pictures. They
+    are called as the inputs are, those of one name with a number.
 
-    Raises InputError when the folder holds no export, when there is no file, and when none can be read.
+    Raises InputError when the folder holds no export, when there is no file, when none can be read, and when
+    the answers cannot be written.
     """
     exported, task, run = _open(Path(folder))
     found = [one for file in files for one in _files(Path(file), task)]
@@ -59,14 +67,36 @@ def run_predict(folder: str | Path, files: Sequence[str | Path]) -> Predictions:
         )
     unread: dict[str, str] = {}
     predictions = []
+    used: Counter[str] = Counter()
     for names, inputs in _batches(_read(found, task, exported, unread)):
         outputs = run(inputs)
         for i, name in enumerate(names):
-            text, values = task.describe(exported, {key: value[i] for key, value in outputs.items()})
-            predictions.append(Prediction(input=name, text=text, values=values))
+            mine = {key: value[i] for key, value in outputs.items()}
+            text, values = task.describe(exported, mine)
+            written = [] if out is None else _write(task, exported, name, mine, Path(out), used)
+            predictions.append(Prediction(input=name, text=text, values=values, files=written))
     if not predictions and unread:
         raise InputError(next(iter(unread.values())))
     return Predictions(predictions, unread)
+
+
+def _write(
+    task: type[Task],
+    exported: dict[str, Any],
+    name: str,
+    outputs: Arrays,
+    folder: Path,
+    used: Counter[str],
+) -> list[Path]:
+    """used: how often each name has come, which is counted on."""
+    stem = Path(name).stem
+    used[stem] += 1
+    number = f"-{used[stem]}" if used[stem] > 1 else ""
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        return task.write(exported, name, outputs, folder / f"{stem}{number}")
+    except OSError as error:
+        raise InputError(f"{folder} cannot be written to ({error.strerror or error})") from error
 
 
 def _files(path: Path, task: type[Task]) -> list[Path]:
@@ -85,16 +115,29 @@ def _read(
             unread[str(file)] = str(error)
 
 
-def _open(folder: Path) -> tuple[dict[str, Any], type[Task], Run]:
+def read_exported(folder: Path) -> dict[str, Any]:
+    """The content of an export's `config.json`. Raises InputError where there is none."""
     try:
-        exported = json.loads((folder / "config.json").read_text())
-        config, _, _ = TrialConfig.from_json(exported["config"]), exported["labels"], exported["inputs"]
-        run = open_onnx(folder / "model.onnx")
+        exported: dict[str, Any] = json.loads((folder / CONFIG).read_text())
+        TrialConfig.from_json(exported["config"]), exported["labels"]
+        return exported | dict(exported["graphs"].get(MODEL, {}))
+    except Exception as error:  # of a file with anything in it
+        raise no_export(folder, error) from error
+
+
+def no_export(folder: Path, error: Exception) -> InputError:
+    return InputError(f"{folder} holds no exported model; make one with `automl export`. ({error})")
+
+
+def _open(folder: Path) -> tuple[dict[str, Any], type[Task], Run]:
+    exported = read_exported(folder)
+    if MODEL not in exported["graphs"]:
+        raise InputError(f"the model in {folder} searches code; name a folder of it, --corpus FOLDER")
+    try:
+        run = open_onnx(folder / ONNX)
     except Exception as error:  # onnxruntime has a different error for each kind of damage
-        raise InputError(
-            f"{folder} holds no exported model; make one with `automl export`. ({error})"
-        ) from error
-    return exported, task_of(config), run
+        raise no_export(folder, error) from error
+    return exported, task_of(TrialConfig.from_json(exported["config"])), run
 
 
 def _batches(inputs: Iterator[tuple[str, dict[str, np.ndarray]]]) -> Iterator[tuple[list[str], Arrays]]:

@@ -25,6 +25,9 @@ from automl.export.formats import (
     MLFLOW_MODEL,
     ONNX,
     bake,
+    describe,
+    labels_of,
+    onnx_file,
     save_mlflow,
     save_programs,
     save_weights,
@@ -40,7 +43,7 @@ from automl.storage.folder import named
 from automl.storage.logs import capture_library_logs
 from automl.storage.storage import Storage
 from automl.tasks import Task, open_task
-from automl.tasks.deployment import as_arrays, batches, count, signatures
+from automl.tasks.deployment import MODEL, TOKENIZER, Interface, as_arrays, batches, count
 from automl.tasks.same_data import check_source
 from automl.tracking.registry import Registered, check_registry, register
 from automl.tracking.runs import find_trial_run
@@ -59,12 +62,14 @@ class ExportResult(Summary):
     """An exported model.
 
     folder: holds model.onnx, model.pt2, model.safetensors, config.json, MODEL_CARD.md and mlflow-model; with
-        quantisation model.int8.onnx too, and confusion.csv where there are more than 20 labels.
+        quantisation model.int8.onnx too, and confusion.csv where there are more than 20 labels. A task with
+        several graphs has NAME.onnx and NAME.pt2 of each, and one that takes texts tokenizer.json.
     chosen: the trial that it is of, and why it was chosen.
     differences: from the trained model's outputs, as the task compares them, for each exported form.
     test: the task's metrics on the test split.
     scores: the answers of model.onnx to the test split; None for a task whose answers are not labels.
     speeds: of each ONNX model, by the name of its file, on `machine`.
+    searches: whether it is asked in words, for what it finds in a corpus.
     """
 
     folder: Path | Storage
@@ -76,6 +81,7 @@ class ExportResult(Summary):
     machine: str
     quantized: Quantized | None = None
     registered: Registered | None = None
+    searches: bool = False
 
     def lines(self) -> Iterator[tuple[str, str]]:
         yield "exported", f"{self.folder} from {self.chosen.origin}"
@@ -87,7 +93,10 @@ class ExportResult(Summary):
         if self.registered:
             yield "registry", f"{self.registered.uri} is version {self.registered.version}"
         if isinstance(self.folder, Path):
-            yield "next", call("run_predict", str(self.folder), ["FILE"])
+            if self.searches:
+                yield "next", call("run_code_search", str(self.folder), ["QUERY"], corpus="FOLDER")
+            else:
+                yield "next", call("run_predict", str(self.folder), ["FILE"])
 
     @property
     def run_id(self) -> str | None:
@@ -175,7 +184,7 @@ def _export(out: Path, chosen: Chosen, quantize: str | None) -> ExportResult:
     check_source(config, chosen.checkpoint)
     task = open_task(config, Runtime(device=torch.device("cpu"), precision="fp32"))
     model = task.model()
-    if quantize is not None and not task.deployment(model).labels:
+    if quantize is not None and not labels_of(task.deployments(model)):
         raise InputError(
             f"--quantize states what it costs in accuracy, which the task {task.config.task} does not have"
         )
@@ -239,34 +248,40 @@ def _write(
     folder: Path, task: Task, model: nn.Module, chosen: Chosen, out: Path, quantize: str | None
 ) -> ExportResult:
     save_weights(folder, model)
-    tensors = task.model_inputs("test", INPUTS)
-    inputs = as_arrays(tensors)
+    tensors = task.graph_inputs("test", INPUTS)
+    inputs = {name: as_arrays(given) for name, given in tensors.items()}
     with torch.inference_mode():
         test = {name: value.item() for name, value in task.evaluate(model, "test").items()}
-    expected = task.deployment(model).run(tensors)
+    expected = {name: one.run(tensors[name]) for name, one in task.deployments(model).items()}
     bake(model)
-    deployment = task.deployment(model)
-    takes, gives = signatures(deployment, inputs), signatures(deployment, expected)
+    deployments = task.deployments(model)
+    graphs = {name: Interface.of(one, inputs[name], expected[name]) for name, one in deployments.items()}
+    for one in deployments.values():
+        for file, content in one.files.items():
+            (folder / file).write_text(content, encoding="utf-8")
     metadata = {
-        "format": 2,
+        "format": 3,
         "run_id": chosen.run_id,
-        "labels": list(deployment.labels),
-        "inputs": [signature.to_json() for signature in takes],
-        "outputs": [signature.to_json() for signature in gives],
-        "details": dict(deployment.details),
+        **describe(graphs, deployments),
+        "files": sorted({file for one in deployments.values() for file in one.files}),
         "config": task.config.to_json(),
     }
     (folder / CONFIG).write_text(json.dumps(metadata, indent=2))
-    save_programs(folder, deployment)
-    save_mlflow(folder, takes, gives, deployment.labels)
-    differences = check_parity(folder, task, deployment, inputs, expected)
-    models = {ONNX: open_onnx(folder / ONNX)}
+    for name, one in deployments.items():
+        save_programs(folder, name, one)
+    save_mlflow(folder, graphs, deployments)
+    served = inputs | task.served_inputs("test", INPUTS)
+    differences = check_parity(folder, task, deployments, inputs, served, expected)
+    models = {name: {onnx_file(name): open_onnx(folder / onnx_file(name))} for name in graphs}
     calibrated = 0
     if quantize:
         calibrated = _quantize(folder, task)
-        models[INT8] = open_onnx(folder / INT8)
-    given = answers(task, deployment, "test", models)
-    speeds = measure_speed(models, next(batches(inputs, BATCH)))
+        models[MODEL][INT8] = open_onnx(folder / INT8)
+    speeds: dict[str, Speed] = {}
+    for name, runs in models.items():
+        speeds |= measure_speed(runs, next(batches(inputs[name], BATCH)))
+    labels = labels_of(deployments)
+    given = answers(task, deployments[MODEL], "test", models[MODEL]) if labels else None
     scores = given.card(ONNX) if given else None
     quantized = None
     if quantize:
@@ -274,9 +289,8 @@ def _write(
         quantized = _measured(quantize, folder, given, speeds, calibrated)
     card = model_card(
         task,
-        labels=deployment.labels,
-        takes=takes,
-        gives=gives,
+        labels=labels,
+        graphs=graphs,
         chosen=chosen,
         test=test,
         differences=differences,
@@ -297,6 +311,7 @@ def _write(
         speeds=speeds,
         machine=machine(),
         quantized=quantized,
+        searches=(folder / TOKENIZER).exists(),
     )
 
 

@@ -21,7 +21,8 @@ class ServedModel(mlflow.pyfunc.PythonModel):
 
     def load_context(self, context: Any) -> None:
         about = json.loads(Path(context.artifacts["about"]).read_text())
-        self.labels, self.inputs, self.outputs = about["labels"], about["inputs"], about["outputs"]
+        graph = about["graphs"]["model"]
+        self.labels, self.inputs, self.outputs = about["labels"], graph["inputs"], graph["outputs"]
         self.session = onnxruntime.InferenceSession(
             context.artifacts["model"], providers=["CPUExecutionProvider"]
         )

@@ -10,7 +10,9 @@ trials        The trials as rows of data, and what is told of one under the poin
 read          Reads what a report is made of: the search's folder, its study, its confirmations
 confirmation  Reads what `automl confirm` has written
 forest        The verdict as a forest plot
+answered      Whose answers a report goes by: the best trial and the baseline, or a confirmation's arms
 per_class     Recall, precision and F1 of each class, and the most confused pairs
+ranks         Mean reciprocal rank with its interval, ranks, hits and misses of a search in texts
 placement     The mean effect of each attention type at each site
 gates         The gates of the modules after training
 costs         The metric over time, latency, parameters and MACs, with Pareto fronts
@@ -48,6 +50,7 @@ from automl.report.page import Section, write_page
 from automl.report.per_class import per_class
 from automl.report.placement import placement
 from automl.report.plot import Plot
+from automl.report.ranks import ranks
 from automl.report.read import Search, read_search
 from automl.report.slices import pairs, slices
 
@@ -146,6 +149,7 @@ def sections(search: Search) -> list[Section]:
             dense=True,
         ),
         *per_class(search),
+        *ranks(search),
         Section(
             id="went",
             title="How the search went",

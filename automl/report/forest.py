@@ -5,6 +5,7 @@ from typing import Any
 
 import altair as alt
 
+from automl.config.units import places
 from automl.report import style
 from automl.report.confirmation import ReportedArm, ReportedComparison, ReportedVerdict
 from automl.report.figure import Figure
@@ -28,7 +29,7 @@ def forest(verdict: ReportedVerdict) -> Plot:
     if not shown:
         return absent("verdict", TITLE, "No arm has been compared with the baseline on two seeds yet.")
     figure = _draw(shown, verdict)
-    says = "; ".join(_sentence(c, verdict.unit) for c in shown)
+    says = "; ".join(_sentence(c, verdict.unit, places(verdict.margin)) for c in shown)
     return Plot(
         name="verdict",
         title=TITLE,
@@ -47,7 +48,7 @@ def _table(verdict: ReportedVerdict) -> Table:
     """The baseline, then each arm against it. Empty columns are left out."""
     columns = ["arm", verdict.unit, "95 % interval", "over inputs too", "p"]
     columns += [f"{verdict.split} {verdict.metric}", "steps", "time", "time ratio"]
-    arms = {arm.name: arm for arm in verdict.arms}
+    arms, digits = {arm.name: arm for arm in verdict.arms}, places(verdict.margin)
     rows: list[list[Cell]] = [
         [f"baseline: {arm.name}" if not arm.name.startswith("baseline") else arm.name, *[None] * 4,
          *_measured(arm), None]
@@ -57,9 +58,9 @@ def _table(verdict: ReportedVerdict) -> Table:
     rows += [
         [
             _named(c),
-            None if c.difference is None else f"{c.difference:+.2f}",
-            _span(c.interval),
-            _span(c.interval_inputs),
+            None if c.difference is None else f"{c.difference:+.{digits}f}",
+            _span(c.interval, digits),
+            _span(c.interval_inputs, digits),
             _p(c),
             *(_measured(arms[c.arm]) if c.arm in arms else [None] * 3),
             None if c.time is None else f"{c.time:.2f}",
@@ -80,13 +81,13 @@ def _measured(arm: ReportedArm) -> list[Cell]:
     return [score, None if steps is None else f"{steps:.0f}", None if seconds is None else f"{seconds:.1f} s"]
 
 
-def _span(interval: tuple[float, float] | None) -> str | None:
-    return None if interval is None else f"{interval[0]:+.2f} to {interval[1]:+.2f}"
+def _span(interval: tuple[float, float] | None, digits: int) -> str | None:
+    return None if interval is None else f"{interval[0]:+.{digits}f} to {interval[1]:+.{digits}f}"
 
 
-def _sentence(c: ReportedComparison, unit: str) -> str:
+def _sentence(c: ReportedComparison, unit: str, digits: int) -> str:
     assert c.interval is not None
-    return f"{_named(c)} {c.difference:+.2f} {unit}, {c.interval[0]:+.2f} to {c.interval[1]:+.2f}"
+    return f"{_named(c)} {c.difference:+.{digits}f} {unit}, {_span(c.interval, digits)}"
 
 
 def _named(c: ReportedComparison) -> str:
@@ -102,7 +103,7 @@ def _p(c: ReportedComparison) -> str | None:
 
 
 def _draw(shown: list[ReportedComparison], verdict: ReportedVerdict) -> Figure:
-    unit = verdict.unit
+    unit, digits = verdict.unit, places(verdict.margin)
     rows: list[dict[str, Any]] = []
     for c in shown:
         assert c.interval is not None
@@ -112,12 +113,12 @@ def _draw(shown: list[ReportedComparison], verdict: ReportedVerdict) -> Figure:
         rows.append({
             "arm": _named(c), "short": style.brief(_named(c), 46), "difference": c.difference, "said": said,
             "low": c.interval[0], "high": c.interval[1], "left": inputs[0], "right": inputs[1],
-            "interval": _span(c.interval), "inputs": _span(c.interval_inputs) or "",
+            "interval": _span(c.interval, digits), "inputs": _span(c.interval_inputs, digits) or "",
         })  # fmt: skip
     title = f"{verdict.metric} minus the baseline's, {unit}"
     y = alt.Y("arm:N", sort=[_named(c) for c in shown], axis=None)
     tips = [
-        alt.Tooltip("arm:N"), alt.Tooltip("difference:Q", title=unit, format="+.2f"),
+        alt.Tooltip("arm:N"), alt.Tooltip("difference:Q", title=unit, format=f"+.{digits}f"),
         alt.Tooltip("interval:N", title="95 % interval"), alt.Tooltip("inputs:N", title="over inputs too"),
     ]  # fmt: skip
     scale = alt.Scale(domain=list(_LOOKS), range=[colour for colour, _ in _LOOKS.values()])

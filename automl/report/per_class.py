@@ -7,18 +7,13 @@ from functools import reduce
 import altair as alt
 import numpy as np
 
-from automl.confirm.protocol import CONFIRM_FOLDER, study_name
 from automl.report import style
-from automl.report.confirmation import ReportedVerdict
+from automl.report.answered import Answered, answered
 from automl.report.figure import Figure
 from automl.report.page import Section
 from automl.report.plot import Cell, Plot, Table, absent
-from automl.report.read import Search, Trial
-from automl.storage.answers import read_answers
-from automl.storage.storage import Storage
-from search.record import State
+from automl.report.read import Search
 from search.score_card import ScoreCard
-from search.study import STUDY_FILE, read_records
 
 MOST, WORST = 20, 10  # classes of a figure; and those of the lowest F1 that are shown of more
 PAIRS = 10  # the most confused ones that are listed
@@ -33,74 +28,28 @@ class _Scored:
 
 
 def per_class(search: Search) -> list[Section]:
-    """The section of the latest confirmation, on the test split, or else of the search, on validation.
+    """The section of what `answered` finds.
 
     No section where there are no answers to go by: of a task without classes, or before a trial is done.
     """
-    found = _confirmed(search, search.verdicts[-1]) if search.verdicts else []
-    split = "test"
-    if not found:
-        found, split = _searched(search), "validation"
+    answers = answered(search)
+    found = [_Scored(what=one.what, card=_card(one)) for one in answers.of if one.trainings[0].labels]
     if not found:
         return []
-    seeds = "; all trainings of an arm are counted together" if split == "test" else ""
     return [
         Section(
             id="classes",
             title="By class",
-            lead=f"Of {' and '.join(one.what for one in found)}, on the {split} split{seeds}.",
+            lead=answers.lead,
             plots=[_classes(found), _confusions(found[0])],
         )
     ]
 
 
-def _searched(search: Search) -> list[_Scored]:
-    """The best trial of the search, and the best baseline."""
-    found: list[tuple[str, Trial]] = []
-    for what, trial in (("best", search.best), ("best baseline", search.baseline)):
-        if trial is None or any(trial is other for _, other in found):
-            continue
-        found.append((what, trial))
-    cards = [(what, trial, _card([search.metadata.location / trial.record.folder])) for what, trial in found]
-    return [
-        _Scored(what=f"the {what} trial, {trial.number}: {trial.where}", card=card)
-        for what, trial, card in cards
-        if card is not None
-    ]
-
-
-def _confirmed(search: Search, verdict: ReportedVerdict) -> list[_Scored]:
-    """The leading finalist of a confirmation, and the baseline."""
-    number = verdict.confirmation
-    place = search.folder / (CONFIRM_FOLDER if number == 1 else f"{CONFIRM_FOLDER}-{number}")
-    if not (place / STUDY_FILE).exists():
-        return []
-    records = read_records(place, study_name(place, search.metadata))
-    baseline = next((arm.name for arm in verdict.arms if arm.role == "baseline"), "")
-    found = []
-    for what, arm in (("the leading finalist", verdict.finalist), ("the tuned baseline", baseline)):
-        if not arm:
-            continue
-        seeds = next((set(other.scores) for other in verdict.arms if other.name == arm), set())
-        folders = [
-            search.metadata.location / place.name / record.folder
-            for record in records
-            if record.arm == arm and record.state is State.COMPLETE and str(record.config.seed) in seeds
-        ]
-        card = _card(folders)
-        if card is not None:
-            found.append(_Scored(what=f"{what}, {arm}", card=card))
-    return found
-
-
-def _card(folders: Sequence[Storage]) -> ScoreCard | None:
-    """Of the answers in all of these folders together; None where one has none."""
-    answers = [read_answers(folder) for folder in folders]
-    cards = [each.card for each in answers if each is not None]
-    if not cards or len(cards) < len(folders):
-        return None
-    whole = reduce(np.add, [card.matrix for card in cards])
-    return ScoreCard(labels=cards[0].labels, matrix=whole)
+def _card(one: Answered) -> ScoreCard:
+    """Of the answers of all trainings together."""
+    cards = [each.card for each in one.trainings]
+    return ScoreCard(labels=cards[0].labels, matrix=reduce(np.add, [card.matrix for card in cards]))
 
 
 def _classes(found: Sequence[_Scored]) -> Plot:

@@ -4,9 +4,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from automl.data.code import is_code
 from automl.data.images.overview import file_sizes
 from automl.data.images.sources import items
 from automl.data.sequences import are_sequences
+from automl.data.stereo import is_stereo
 
 MANY = 5000  # training images from which deeper backbones are tried, too
 SIDES = (32, 48, 64, 96, 128)  # pixels; the last one is the space's own
@@ -24,14 +26,19 @@ class Fit:
 def fit(data: str, *, backbone: str | None = None, size: int | None = None) -> Fit:
     """What fits the data at the path `data`.
 
-    Sequences get the space `sensors`. Images get `folder`, at the largest size that does not blow up half of
-    them, and where they are few with one backbone, since few trials are too few to choose among several.
+    Stereo pairs get the space `sceneflow`, sequences `sensors`, source code `codesearch`. Images get
+    `folder`, at the largest size that does not blow up half of them, and where they are few with one
+    backbone, since few trials are too few to choose among several.
     `backbone` and `size` are kept where they are given.
 
     Raises InputError for an archive that cannot be extracted, and a folder that is no dataset.
     """
+    if is_stereo(data):  # before the others: a CSV may be one of sequences, too
+        return Fit(settings={"space": "sceneflow"})
     if are_sequences(data):
         return Fit(settings={"space": "sensors"})
+    if is_code(data):
+        return Fit(settings={"space": "codesearch"})
     found: dict[str, Any] = {"space": "folder"}
     train = items("folder", data, size or SIDES[-1]).splits["train"]
     files = [item.image for item in train if isinstance(item.image, Path)]

@@ -4,10 +4,17 @@ base                     The base class `Task`
 evaluator                From a model's outputs to metrics, over batches and workers
 class_metrics            Balanced accuracy, macro F1 and AUC, and what guessing comes to
 cross_entropy            The loss of classifiers: label smoothing, class weights, mixed inputs
+code_deployment          What is deployed of the two encoders of code search
 deployment               What is deployed of a trained model: module, named inputs and outputs
 initial                  The weights that trainings start from: published, of a file, or of a trained trial
 image_classification     Classification of images
 sequence_classification  Classification of sequences of sensor readings
+code_retrieval           Search in code: functions by their docstrings
+retrieval_evaluator      From vectors of queries and code to mean reciprocal ranks
+retrieval_metrics        Ranks, and what is made of them: MRR, recall, NDCG
+stereo                   The disparity of each pixel of the left of two rectified images
+stereo_evaluator         From disparities to end-point error and shares of wrong pixels
+stereo_deployment        What is deployed of a stereo model, and what it makes of files
 same_data                Checks whether a search's data have changed since it was made
 
 A new built-in task is one file, an entry in TASKS here and one in `search.config.TASK_CONFIGS`.
@@ -18,14 +25,18 @@ from collections.abc import Mapping
 from attention import InputError
 from automl.config.runtime import Runtime
 from automl.tasks.base import Batch, Inputs, Part, Split, Task
+from automl.tasks.code_retrieval import CodeRetrieval
 from automl.tasks.image_classification import ImageClassification
 from automl.tasks.sequence_classification import SequenceClassification
+from automl.tasks.stereo import Stereo
 from backbones.loading import load_object
 from search.config import TrialConfig
 
 TASKS: Mapping[str, type[Task]] = {
     "image-classification": ImageClassification,
     "sequence-classification": SequenceClassification,
+    "code-retrieval": CodeRetrieval,
+    "stereo": Stereo,
 }
 
 

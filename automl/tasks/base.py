@@ -13,7 +13,7 @@ from attention import InputError
 from automl.config.runtime import Runtime
 from automl.data.manifest import Manifest
 from automl.storage.storage import Storage
-from automl.tasks.deployment import Arrays, Deployment, read_arrays
+from automl.tasks.deployment import MODEL, Arrays, Deployment, read_arrays
 from automl.tasks.evaluator import Evaluator
 from backbones import call
 from search.config import TaskConfigs, TrialConfig
@@ -46,6 +46,7 @@ class Task(ABC):
     noun: what its inputs are called, in the plural.
     suffixes: of the files that `read_inputs` takes, in lower case, by which they are found in a folder.
     tolerance: the most that an exported form may differ from the trained model by, as `compare` has it.
+    shapes_vary: whether training batches differ in their shapes, so that a captured step cannot be replayed.
     may_be_nan: other metrics that a model which learns well may not have, such as the precision of a class
         that no input is of.
     """
@@ -55,6 +56,7 @@ class Task(ABC):
     noun: str = "inputs"
     suffixes: Collection[str] = (".npz",)
     tolerance: float = 1e-4
+    shapes_vary: bool = False
     may_be_nan: Collection[str] = ()
 
     def __init__(self, config: TrialConfig, runtime: Runtime) -> None:
@@ -91,7 +93,7 @@ class Task(ABC):
     def batches(self, epoch: int) -> Iterator[Batch]:
         """The training batches of an epoch, on the device: a function of the seed and the epoch alone.
 
-        Each is a pytree of tensors, of the same shapes in every batch.
+        Each is a pytree of tensors, of the same shapes in every batch unless `shapes_vary`.
         """
 
     @abstractmethod
@@ -152,15 +154,28 @@ class Task(ABC):
         """A hash of the data of all splits."""
         return self.manifest(self.config).digest
 
-    # What is deployed of a model, and how it is used where there is no dataset.
+    # What is deployed of a model, and how it is used where there is no dataset. A task with one graph has
+    # `deployment` and `model_inputs`; one with several has `deployments`, `graph_inputs` and `served_inputs`.
 
-    @abstractmethod
     def deployment(self, model: nn.Module) -> Deployment:
-        """What is deployed of `model`."""
+        """What is deployed of `model`, which is one graph."""
+        raise NotImplementedError(f"{type(self).__name__} needs a method `deployment`, or `deployments`")
 
-    @abstractmethod
+    def deployments(self, model: nn.Module) -> dict[str, Deployment]:
+        """Each graph that is deployed of `model`, by its name, which its files have: `NAME.onnx`."""
+        return {MODEL: self.deployment(model)}
+
     def model_inputs(self, split: Split, count: int) -> dict[str, Tensor]:
-        """Up to `count` raw inputs spread over a split, as a deployed model takes them, by name."""
+        """Up to `count` raw inputs spread over a split, as the deployed graph takes them, by name."""
+        raise NotImplementedError(f"{type(self).__name__} needs a method `model_inputs`, or `graph_inputs`")
+
+    def graph_inputs(self, split: Split, count: int) -> dict[str, dict[str, Tensor]]:
+        """The same for each graph of `deployments`."""
+        return {MODEL: self.model_inputs(split, count)}
+
+    def served_inputs(self, split: Split, count: int) -> dict[str, Any]:
+        """What `mlflow-model` takes for each graph, where that is something else than `graph_inputs`."""
+        return {}
 
     def labelled_inputs(self, split: Split) -> Iterator[tuple[dict[str, Tensor], Tensor]]:
         """All raw inputs of a split, as a deployed model takes them, in batches with their true labels.
@@ -182,9 +197,9 @@ class Task(ABC):
     ) -> Iterator[tuple[str, dict[str, np.ndarray]]]:
         """The inputs in files: what each is called, and its arrays as a batch of one.
 
-        exported: the content of `config.json`; the dataset need not be there. Where a task does not say
-        otherwise a file is an NPZ with an array for each input of the model. Raises InputError for a file
-        that cannot be read.
+        exported: what `config.json` says of the model, with `labels`, `inputs`, `outputs` and `details`; the
+        dataset need not be there. Where a task does not say otherwise a file is an NPZ with an array for each
+        input. Raises InputError for a file that cannot be read.
         """
         names = [found["name"] for found in exported["inputs"]]
         for path in paths:
@@ -203,6 +218,14 @@ class Task(ABC):
         label = max(probabilities, key=probabilities.__getitem__)
         values = {"label": label, "probability": probabilities[label], "probabilities": probabilities}
         return f"{label} ({probabilities[label]:.1%})", values
+
+    @classmethod
+    def write(cls, exported: Mapping[str, Any], name: str, outputs: Arrays, path: Path) -> list[Path]:
+        """Write the outputs for the input `name`, as `describe` takes them, into files `PATH.*`.
+
+        Returns these files. Raises InputError for a task whose answers are no files.
+        """
+        raise InputError(f"answers of {cls.__name__} are no files; leave out --out")
 
     def share_data(self, storage: Storage, folder: Path, splits: Sequence[Split]) -> dict[str, Any] | None:
         """Put what trials on other machines need of these splits into the storage, once for all of them.

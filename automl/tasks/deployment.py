@@ -3,7 +3,7 @@
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, Self
 
 import numpy as np
 import torch
@@ -15,6 +15,9 @@ Arrays = Mapping[str, np.ndarray]  # inputs or outputs by name; the first axis o
 Run = Callable[[Arrays], Arrays]  # an exported form, from all inputs to all outputs
 
 BATCH_AXIS = "N"
+MODEL = "model"  # the graph of a task that has one
+SHORTEST = 8  # an axis that may vary: a model's first convolutions want a few positions
+TOKENIZER = "tokenizer.json"  # Hugging Face's `tokenizers` read it; among the `files` of graphs of texts
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -25,16 +28,20 @@ class Deployment:
     inputs: an example of each, a batch of two. The batch is the first axis of every input and output.
     dynamic: the axes beyond the batch that may vary, `{input or output: {axis: name}}`; axes of one name
         are equally long.
+    bounds: the least and the most of such an axis by its name; SHORTEST and no end where not given.
     labels: names of what the last dimension of the first output counts; none where it counts no labels.
     details: what `Task.read_inputs` needs to know of the data, in JSON's types.
+    files: what else is needed to use it, the content of each by its name.
     """
 
     module: nn.Module
     inputs: Mapping[str, Tensor]
     outputs: Sequence[str]
     dynamic: Mapping[str, Mapping[int, str]] = field(default_factory=dict)
+    bounds: Mapping[str, tuple[int, int | None]] = field(default_factory=dict)
     labels: Sequence[str] = ()
     details: Mapping[str, Any] = field(default_factory=dict)
+    files: Mapping[str, str] = field(default_factory=dict)
 
     def axes(self, name: str) -> dict[int, str]:
         """The axes of an input or output that may vary, and their names."""
@@ -66,6 +73,25 @@ class Signature:
 
     def to_json(self) -> dict[str, Any]:
         return {"name": self.name, "dtype": self.dtype, "shape": list(self.shape)}
+
+
+@dataclass(frozen=True, kw_only=True)
+class Interface:
+    """What a graph takes and answers."""
+
+    inputs: Sequence[Signature]
+    outputs: Sequence[Signature]
+
+    @classmethod
+    def of(cls, deployment: Deployment, inputs: Arrays, outputs: Arrays) -> Self:
+        """As these examples have it."""
+        return cls(inputs=signatures(deployment, inputs), outputs=signatures(deployment, outputs))
+
+    def to_json(self) -> dict[str, Any]:
+        return {
+            "inputs": [one.to_json() for one in self.inputs],
+            "outputs": [one.to_json() for one in self.outputs],
+        }
 
 
 def signatures(deployment: Deployment, arrays: Arrays) -> list[Signature]:

@@ -9,8 +9,8 @@
 `auto` asks what pays for a search, where every architecture is new. Capturing costs about as much as
 one step, so `graphs` is taken for everything that runs more than a few dozen steps, on GPUs on which it was
 measured to be right and faster (`automl.training.graphs`), except where it cannot work: float16 (the scaler
-decides on the CPU whether to step) and several workers. Inductor is never taken by itself: see
-`docs/decisions/0004-compilation.md` for its start-up against its gain.
+decides on the CPU whether to step), several workers, and batches of different shapes. Inductor is never taken
+by itself: see `docs/decisions/0004-compilation.md` for its start-up against its gain.
 """
 
 from typing import Any, Literal
@@ -30,14 +30,16 @@ CHECKED = 3  # the last of these, which its replays must repeat
 PAYS = 50  # steps of a training from which a capture is worth its time
 
 
-def choose(runtime: Runtime, steps: int) -> Way:
-    """The way to run a training of `steps` steps."""
+def choose(runtime: Runtime, steps: int, *, shapes_vary: bool = False) -> Way:
+    """The way to run a training of `steps` steps. shapes_vary: as a task has it."""
     possible = runtime.device.type == "cuda" and runtime.dtype != torch.float16 and runtime.workers == 1
+    possible = possible and not shapes_vary
     if runtime.compile == "auto":
         return "graphs" if possible and steps >= PAYS and pays(runtime.device) else "off"
     if runtime.compile == "graphs" and not possible:
         log.warning(
-            "CUDA graphs need a GPU, one worker and another precision than fp16; running step by step"
+            "CUDA graphs need a GPU, one worker, another precision than fp16 and batches of one shape; "
+            "running step by step"
         )
         return "off"
     return runtime.compile
@@ -48,7 +50,7 @@ def make_step(
 ) -> "Step":
     """A step for the rest of the training of `model`."""
     runtime = task.runtime
-    way = choose(runtime, task.config.training.epochs * task.steps())
+    way = choose(runtime, task.config.training.epochs * task.steps(), shapes_vary=task.shapes_vary)
     if runtime.workers > 1:
         # Buffers need no broadcast: synchronised norms compute the same on every worker.
         model = nn.parallel.DistributedDataParallel(

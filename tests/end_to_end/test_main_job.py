@@ -3,16 +3,13 @@
 import json
 import os
 import re
-import socket
 import subprocess
 import sys
-import time
 from pathlib import Path
 
 import mlflow
 import numpy as np
 import pytest
-import requests
 import torch
 from PIL import Image
 from sklearn.datasets import load_digits
@@ -148,50 +145,22 @@ def test_it_predicts_images(predictions):
         assert sum(prediction["probabilities"].values()) == pytest.approx(1, abs=1e-5)
 
 
-def test_mlflow_serves_the_registered_model(folder, predictions, tmp_path):
-    """A request with an image is answered as `automl predict` answers it."""
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        port = free.getsockname()[1]
-    command = [str(BIN / "mlflow"), "models", "serve", "-m", "models:/digits@champion"]
-    environment = {
-        **os.environ,
-        "PATH": f"{BIN}{os.pathsep}{os.environ['PATH']}",
-        "MLFLOW_TRACKING_URI": f"sqlite:///{folder / 'mlflow.db'}",
-    }
-    with open(tmp_path / "log", "w") as log:
-        server = subprocess.Popen(
-            [*command, "--env-manager", "local", "--host", "127.0.0.1", "--port", str(port)],
-            stdout=log,
-            stderr=subprocess.STDOUT,
-            env=environment,
-            start_new_session=True,
-        )
-    try:
-        for _ in range(120):
-            try:
-                if requests.get(f"http://127.0.0.1:{port}/ping", timeout=1).ok:
-                    break
-            except requests.ConnectionError:
-                assert server.poll() is None, (tmp_path / "log").read_text()
-                time.sleep(0.5)
-        number, predicted = next(
-            (i, p)
-            for i, (p, digit) in enumerate(zip(predictions, load_digits().target, strict=False))
-            if p["label"] == str(digit)
-        )
-        squashed, aspect = decode(folder / f"{number}.png", cache_side(32))
-        image = centre_crop(torch.tensor(squashed)[None], torch.tensor([aspect]), 32)
-        answer = requests.post(
-            f"http://127.0.0.1:{port}/invocations", json={"inputs": image.tolist()}, timeout=60
-        )
-        assert answer.ok, answer.text
-        (probabilities,) = answer.json()["predictions"]["probabilities"]
-        assert np.argmax(probabilities) == load_digits().target[number]
-        np.testing.assert_allclose(probabilities, list(predicted["probabilities"].values()), atol=1e-6)
-    finally:
-        os.killpg(server.pid, 15)
-        server.wait(30)
+def test_the_registered_model_answers_as_predict_does(folder, predictions, monkeypatch):
+    """It is loaded as MLflow's server loads it, by its alias."""
+    monkeypatch.setenv("MLFLOW_TRACKING_URI", f"sqlite:///{folder / 'mlflow.db'}")
+    model = mlflow.pyfunc.load_model("models:/digits@champion")
+    number, predicted = next(
+        (i, p)
+        for i, (p, digit) in enumerate(zip(predictions, load_digits().target, strict=False))
+        if p["label"] == str(digit)
+    )
+    squashed, aspect = decode(folder / f"{number}.png", cache_side(32))
+    image = centre_crop(torch.tensor(squashed)[None], torch.tensor([aspect]), 32)
+    answer = model.predict(image.numpy())
+    assert answer["label"].tolist() == [predicted["label"]]
+    np.testing.assert_allclose(
+        answer["probabilities"][0], list(predicted["probabilities"].values()), atol=1e-6
+    )
 
 
 @pytest.mark.long  # photographs of one's own are always searched

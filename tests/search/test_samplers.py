@@ -9,6 +9,7 @@ import pytest
 from search_cases import SMALL, TWO, asked, draw, make_engine, make_plan, make_study, report
 
 from attention import InputError
+from search import choices
 from search.config import TrialConfig
 from search.record import State
 from search.samplers import SAMPLERS, check_sampler, load_sampler
@@ -24,8 +25,19 @@ def numbers(trial: optuna.Trial) -> TrialConfig:
     return TrialConfig().change(training={"learning_rate": rate, "weight_decay": decay})
 
 
+def places(trial: optuna.Trial) -> TrialConfig:
+    sites = choices.ascending(trial, 4, most=2)
+    placement = {
+        f"stage{site + 1}.block1": choices.attention(trial, i, 16) for i, site in enumerate(sites, start=1)
+    }
+    rate = trial.suggest_float("learning_rate", 1e-4, 1e-1, log=True)
+    return TrialConfig().change(model={"placement": placement}, training={"learning_rate": rate})
+
+
+PLACES = Space(name="places", draw=places, baseline={"modules": 0}, summary="")
 NUMBERS = Space(name="numbers", draw=numbers, baseline={}, plain={}, summary="")
-CASES = [*((name, SMALL) for name in SAMPLERS if name != "cmaes"), ("cmaes", NUMBERS), ("gp", NUMBERS)]
+OWN_SPACES = {"cmaes": NUMBERS, "placement": PLACES}  # of samplers that do not draw from every space
+CASES = [*((name, OWN_SPACES.get(name, SMALL)) for name in SAMPLERS), ("gp", NUMBERS)]
 
 
 @pytest.mark.parametrize(("name", "space"), CASES, ids=lambda value: getattr(value, "name", value))
@@ -84,6 +96,8 @@ def test_the_table_is_led_by_its_seed() -> None:
         ("grid", SPACES["digits"], r"grid needs a space of finitely many choices; .*adamw\.learning_rate"),
         ("grid", NUMBERS, "learning_rate, sometimes, weight_decay have no step"),
         ("cmaes", SMALL, "cmaes needs two or more numbers that every trial draws; this space has 1. Use tpe"),
+        ("placement", NUMBERS, "placement needs a space that draws placements .* 'numbers' draws none"),
+        ("placement", SPACES["ucihar"], "'ucihar' draws none"),
     ],
 )  # fmt: skip
 def test_a_sampler_that_cannot_draw_from_the_space(name: str, space: Space, message: str) -> None:
@@ -93,7 +107,7 @@ def test_a_sampler_that_cannot_draw_from_the_space(name: str, space: Space, mess
 
 @pytest.mark.parametrize("name", [*SAMPLERS, "a.module:Sampler"])
 def test_a_sampler_that_can(name: str) -> None:
-    check_sampler(name, NUMBERS if name == "cmaes" else Space(name="d", draw=draw, baseline={}, summary=""))
+    check_sampler(name, OWN_SPACES.get(name, Space(name="d", draw=draw, baseline={}, summary="")))
 
 
 OWN = """
@@ -155,6 +169,7 @@ def test_what_is_no_sampler(name: str, message: str) -> None:
         load_sampler(name, seed=0)
 
 
-def test_cmaes_knows_one_objective() -> None:
-    with pytest.raises(InputError, match="cmaes knows one objective alone; use tpe or nsga2 for several"):
-        load_sampler("cmaes", seed=0, objectives=2)
+@pytest.mark.parametrize("name", ["cmaes", "placement"])
+def test_one_objective(name: str) -> None:
+    with pytest.raises(InputError, match=f"{name} knows one objective alone; use tpe or nsga2 for several"):
+        load_sampler(name, seed=0, objectives=2)

@@ -1,7 +1,7 @@
 """What is tried next, what is pruned, and what the sampler is told of each way a trial can end."""
 
 import warnings
-from collections import Counter
+from collections import Counter, defaultdict
 from pathlib import Path
 from typing import Any
 
@@ -25,7 +25,8 @@ from search_cases import (
     report,
 )
 
-from attention import InputError
+from attention import InputError, Spec
+from search import choices
 from search.config import TrialConfig
 from search.record import Report, Role, State, TrialRecord
 from search.samplers import load_sampler
@@ -538,3 +539,21 @@ def test_of_other_results_the_best_are_tried_first(other: optuna.Study, tmp_path
     assert params == [SMALL.baseline, *best, *PUBLISHED], "but after the baseline"
     assert records[1].role is Role.CANDIDATE
     assert [record.role for record in records[6:]] == [Role.PUBLISHED] * 2
+
+
+def test_the_sampler_of_placements_trains_one_again_with_another_seed(tmp_path: Path) -> None:
+    def place(trial: optuna.Trial) -> TrialConfig:
+        placement = {f"stage{i + 1}.block1": Spec("ssa") for i in choices.ascending(trial, 2, most=1)}
+        return TrialConfig().change(model={"placement": placement})
+
+    space = Space(name="s", draw=place, baseline={"modules": 0}, summary="")
+    scheduler = make_engine(
+        make_study(tmp_path), space, make_plan(12, baseline_share=0.0), load_sampler("placement", seed=0)
+    )
+    seeds = defaultdict(list)
+    for _ in range(12):
+        record = asked(scheduler)
+        seeds[str(record.config.model.placement)].append(record.config.seed)
+        scheduler.end(record.number, report(0.5, finished=True))
+    assert len(scheduler.study.trials) == len(scheduler._drawn.trials) == 12, "no draw is forgone"
+    assert all(len(set(drawn)) == len(drawn) for drawn in seeds.values())

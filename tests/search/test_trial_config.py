@@ -190,7 +190,10 @@ PROBLEMS: list[tuple[Any, str]] = [
     ({"training": {"zzz": 1}}, "unknown key 'training.zzz'; known: epochs, "),
     ({"data": 3}, "data must be an object; got 3"),
     ({"task": 3}, "task must be str; got 3"),
-    ({"task": "image-clasification"}, "unknown task 'image-clasification'; choose from image-classification"),
+    (
+        {"task": "image-clasification"},
+        "unknown task 'image-clasification'; choose from code-retrieval, image-classification",
+    ),
     ({"model": {"backbone": "larnn"}}, "backbone larnn takes inputs with 1 spatial dimensions, and those of"),
     ({"model": {"options": {"wide": 1.0}}}, "unknown option of backbone 'xresnet18' 'wide'"),
     ({"model": {"options": 3}}, "model.options must be an object; got 3"),

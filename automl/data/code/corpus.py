@@ -1,4 +1,4 @@
-"""All functions of a source with their splits: CoSQA's files, or a folder of one's own code."""
+"""All functions of a source with their splits: CodeSearchNet's or CoSQA's files, or a folder of one's own."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -7,11 +7,16 @@ from pathlib import Path
 import numpy as np
 
 from attention.errors import InputError
-from automl.data.code.cosqa import RealQuery, is_cosqa, read_cosqa
+from automl.data.archive import extracted, is_archive
+from automl.data.code.codesearchnet import codesearchnet_files, is_codesearchnet, read_codesearchnet
+from automl.data.code.cosqa import CORPUS, QUERIES, RealQuery, is_cosqa, read_cosqa
 from automl.data.code.folder import functions_in, source_files
 from automl.data.code.function import Function
 from automl.data.code.splits import SPLITS, split_of
+from automl.data.images.decode import SUFFIXES as IMAGES
+from automl.storage.cache import cache_root
 
+WITHIN = (".", "final/jsonl", "python/final/jsonl")  # where CodeSearchNet's archives have their splits
 FEWEST = 2  # documented functions of a split, for one to be found among others
 
 
@@ -33,22 +38,52 @@ class Corpus:
 
 
 def is_code(path: str | Path) -> bool:
-    """Whether a folder holds CoSQA's files, or Python files."""
+    """Whether a folder or archive holds CodeSearchNet's or CoSQA's files, or more source files than images.
+
+    Raises InputError for an archive that is damaged.
+    """
+    root = place_of(path)
+    if not root.is_dir() or is_codesearchnet(root) or is_cosqa(root):
+        return root.is_dir()
+    images = sum(file.suffix.lower() in IMAGES for file in root.rglob("*"))
+    return sum(1 for _ in source_files(root)) > images
+
+
+def place_of(path: str | Path) -> Path:
+    """The folder that is read: of an archive what is in it, of CodeSearchNet the folder with the splits.
+
+    Raises InputError for an archive that is damaged.
+    """
     root = Path(path).expanduser()
-    return root.is_dir() and (is_cosqa(root) or next(source_files(root), None) is not None)
+    if root.is_file() and is_archive(root):
+        root = extracted(root, cache_root())
+    return next((found for found in map(root.joinpath, WITHIN) if is_codesearchnet(found)), root)
+
+
+def files_of(path: str | Path) -> list[Path]:
+    """What a corpus is read from. Raises InputError where there is no such folder, or nothing in it."""
+    root = place_of(path)
+    if is_codesearchnet(root):
+        return [file for file, _ in codesearchnet_files(root)]
+    if is_cosqa(root):
+        return [root / name for name in (CORPUS, *QUERIES.values()) if (root / name).is_file()]
+    files = list(source_files(root)) if root.is_dir() else []
+    if not files:
+        raise InputError(f"there are no source files in {root}; name a folder with some")
+    return files
 
 
 def open_corpus(path: str | Path) -> Corpus:
     """Raises InputError where there is none, and where a split has too few documented functions."""
-    root = Path(path).expanduser()
-    found, queries = read_cosqa(root) if is_cosqa(root) else (functions_in(root), {})
-    answers = {split: [query.answer for query in asked] for split, asked in queries.items()}
-    corpus = Corpus(
-        functions=found.functions,
-        split=split_of([function.key for function in found.functions], answers),
-        queries=queries,
-        skipped=found.skipped,
-    )
+    root = place_of(path)
+    queries: Mapping[str, Sequence[RealQuery]] = {}
+    if is_codesearchnet(root):
+        found, split = read_codesearchnet(root)
+    else:
+        found, queries = read_cosqa(root) if is_cosqa(root) else (functions_in(root), queries)
+        answers = {part: [query.answer for query in asked] for part, asked in queries.items()}
+        split = split_of([function.key for function in found.functions], answers)
+    corpus = Corpus(functions=found.functions, split=split, queries=queries, skipped=found.skipped)
     if few := [split for split in SPLITS if len(corpus.documented(split)) < FEWEST]:
         documented, short = sum(bool(f.query) for f in corpus.functions), " and ".join(few)
         raise InputError(

@@ -1,17 +1,21 @@
 """The functions of a folder of source files."""
 
 import os
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
 from attention.errors import InputError
 from automl.data.code.function import Function
+from automl.data.code.other_languages import BY_SUFFIX, LANGUAGES, functions_of
 from automl.data.code.python import python_functions
 
-SUFFIX = ".py"
+PYTHON = ".py"
+SUFFIXES = (PYTHON, *BY_SUFFIX)
+NAMES = ", ".join(["Python", *(language.name for language in LANGUAGES)])
 MOST = 2**20  # bytes; what is larger was not written by hand
 OTHERS = frozenset({"node_modules", "site-packages", "__pycache__"})  # folders that are not one's own code
+VENDORED = ("modules.txt", "autoload.php", "bundle")  # what Go, Composer and Bundler leave in `vendor`
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -23,34 +27,64 @@ class Found:
 
 
 def functions_in(folder: str | Path) -> Found:
-    """All functions of the Python files in and below `folder`.
+    """All functions of the files in and below `folder` whose endings are in SUFFIXES.
 
-    A file that is too large, is not UTF-8 or cannot be parsed is left out, and named. Hidden folders,
-    `site-packages` and `node_modules` are not entered. Raises InputError where there is no such folder, or no
-    function in it.
+    A file that is too large, is minified, is not UTF-8 or cannot be parsed is left out, and named. Hidden
+    folders, `site-packages`, `node_modules` and a `vendor` of downloaded packages are not entered. Raises
+    InputError where there is no such folder, or no function in it.
     """
-    root = Path(folder).expanduser()
-    if not root.is_dir():
-        raise InputError(f"there is no folder {root}; name one with Python files")
+    root = code_folder(folder)
     functions: list[Function] = []
     skipped: dict[str, str] = {}
     for path in source_files(root):
         name = path.relative_to(root).as_posix()
-        try:
-            functions += python_functions(_text(path), name)
-        except (OSError, SyntaxError, ValueError) as error:
-            skipped[name] = str(error) if isinstance(error, OSError | _Skip) else f"no Python: {error}"
+        found = read_functions(path, name)
+        if isinstance(found, str):
+            skipped[name] = found
+        else:
+            functions += found
     if not functions:
-        files = f"; {len(skipped)} files were left out: {_some(skipped)}" if skipped else ""
-        raise InputError(f"{root} has no functions in Python files that do something{files}")
+        raise no_functions(root, skipped)
     return Found(functions=functions, skipped=skipped)
+
+
+def code_folder(folder: str | Path) -> Path:
+    """Raises InputError where there is none."""
+    root = Path(folder).expanduser()
+    if not root.is_dir():
+        raise InputError(f"there is no folder {root}; name one with source files")
+    return root
+
+
+def read_functions(path: Path, name: str) -> list[Function] | str:
+    """The functions of one file, which they call `name`; or why it is left out."""
+    python = path.suffix == PYTHON
+    try:
+        text = _text(path)
+        return python_functions(text, name) if python else functions_of(text, name, BY_SUFFIX[path.suffix])
+    except (OSError, _Skip) as error:
+        return str(error)
+    except (SyntaxError, ValueError) as error:
+        return f"no {'Python' if python else BY_SUFFIX[path.suffix].name}: {error}"
+
+
+def no_functions(root: Path, skipped: Mapping[str, str]) -> InputError:
+    files = f"; {len(skipped)} files were left out: {some(skipped)}" if skipped else ""
+    return InputError(f"{root} has no functions that do something in files of {NAMES}{files}")
 
 
 def source_files(root: Path) -> Iterator[Path]:
     """In a fixed order, each once."""
     for place, folders, files in os.walk(root):
-        folders[:] = sorted(name for name in folders if name not in OTHERS and not name.startswith("."))
-        yield from (Path(place, name) for name in sorted(files) if name.endswith(SUFFIX))
+        folders[:] = sorted(name for name in folders if _own(Path(place, name)))
+        yield from (Path(place, name) for name in sorted(files) if name.endswith(SUFFIXES))
+
+
+def _own(folder: Path) -> bool:
+    """Whether a folder may hold one's own code."""
+    if folder.name == "vendor" and any((folder / mark).exists() for mark in VENDORED):
+        return False
+    return folder.name not in OTHERS and not folder.name.startswith(".")
 
 
 class _Skip(ValueError):
@@ -59,6 +93,8 @@ class _Skip(ValueError):
 
 def _text(path: Path) -> str:
     size = path.stat().st_size
+    if not path.is_file():  # reading from a pipe would wait for ever
+        raise _Skip("no regular file")
     if size > MOST:
         raise _Skip(f"of {size / 2**20:.1f} MB; files above {MOST // 2**20} MB are not read")
     try:
@@ -67,6 +103,7 @@ def _text(path: Path) -> str:
         raise _Skip(f"not UTF-8 at byte {error.start}") from error
 
 
-def _some(skipped: dict[str, str]) -> str:
+def some(skipped: Mapping[str, str]) -> str:
+    """The first few of them in a line."""
     shown = [f"{name} ({why})" for name, why in list(skipped.items())[:3]]
     return ", ".join(shown) + (", ..." if len(skipped) > 3 else "")

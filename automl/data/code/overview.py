@@ -6,10 +6,9 @@ from pathlib import Path
 
 from automl.data.code.corpus import Corpus, open_corpus
 from automl.data.code.leaks import find_leaks
-from automl.data.code.splits import SPLITS
+from automl.data.code.splits import HOW, SPLITS
 
 EXAMPLES = 3
-HOW = "by a hash of the code up to names, so that near duplicates are in one split"
 
 
 @dataclass(frozen=True, kw_only=True)

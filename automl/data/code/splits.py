@@ -10,6 +10,7 @@ import numpy as np
 from automl.data.splits import TEST, VALIDATION, as_keys, numbers
 
 SHARE = 0.15  # of all functions, for each of test and validation
+HOW = "by a hash of the code up to names, so that near duplicates are in one split"
 SPLITS = ("train", "validation", "test")
 
 

@@ -13,8 +13,9 @@ from tokenizers.models import BPE
 from tokenizers.trainers import BpeTrainer
 
 from attention.errors import InputError
+from automl.data.code.ragged import PADDING, padded
 
-PADDING, UNKNOWN = 0, 1
+UNKNOWN = PADDING + 1
 SPECIAL = ["[PAD]", "[UNK]"]
 
 # Between a small letter or digit and a capital, and before the last of several capitals that begins a word.
@@ -25,14 +26,26 @@ _WORDS = Regex(r"[^\W\d_]+|\d|[^\w\s]")  # a word, a digit, or a sign
 def train_tokenizer(texts: Iterable[str], vocabulary: int) -> str:
     """Merges learned from `texts`, as JSON. vocabulary: the most sub-tokens, the special ones among them."""
     encoder = Encoder(BPE(unk_token=SPECIAL[UNKNOWN]))
-    encoder.normalizer = normalizers.Sequence(
-        [normalizers.NFKC(), normalizers.Replace(_HUMPS, " "), normalizers.Lowercase()]
-    )
-    encoder.pre_tokenizer = pre_tokenizers.Split(_WORDS, "removed", invert=True)
+    encoder.normalizer, encoder.pre_tokenizer = _normalizer(), _splitter()
     encoder.train_from_iterator(
         texts, BpeTrainer(vocab_size=vocabulary, special_tokens=SPECIAL, show_progress=False)
     )
     return str(encoder.to_str())
+
+
+def split_words(text: str) -> list[str]:
+    """The words, digits and signs within which pairs are merged, in their order."""
+    return [word for word, _ in _splitter().pre_tokenize_str(_normalizer().normalize_str(text))]
+
+
+def _normalizer() -> normalizers.Normalizer:
+    return normalizers.Sequence(
+        [normalizers.NFKC(), normalizers.Replace(_HUMPS, " "), normalizers.Lowercase()]
+    )
+
+
+def _splitter() -> pre_tokenizers.PreTokenizer:
+    return pre_tokenizers.Split(_WORDS, "removed", invert=True)
 
 
 class Tokenizer:
@@ -45,17 +58,16 @@ class Tokenizer:
     def __len__(self) -> int:
         return int(self._encoder.get_vocab_size())
 
+    def numbers(self, texts: Sequence[str], length: int) -> list[list[int]]:
+        """Of each text, at most `length`."""
+        return [encoding.ids[:length] for encoding in self._encoder.encode_batch(list(texts))]
+
     def encode(self, texts: Sequence[str], length: int) -> tuple[np.ndarray, np.ndarray]:
         """Numbers int64 (B, T) and a mask, bool (B, T), which is False at padding.
 
         T is the longest of these texts, and at most `length`: what comes after that is left out.
         """
-        rows = [encoding.ids[:length] for encoding in self._encoder.encode_batch(list(texts))]
-        lengths = np.array([len(row) for row in rows], np.int64)
-        mask = np.arange(max(1, lengths.max(initial=0))) < lengths[:, None]
-        tokens = np.full(mask.shape, PADDING, np.int64)
-        tokens[mask] = np.concatenate([np.array(row, np.int64) for row in rows]) if rows else 0
-        return tokens, mask
+        return padded(self.numbers(texts, length), length)
 
     def check_known(self, query: str) -> None:
         """Raises InputError for a query without a single known sub-token."""

@@ -66,11 +66,11 @@ def _squash(picture: Image.Image, side: int) -> tuple[np.ndarray, float]:
         width, height = height, width
     upright = ImageOps.exif_transpose(picture)
     # Pillow widens BILINEAR when it scales down, so it antialiases, and interpolates when it scales up.
-    square = _rgb(upright).resize((side, side), Image.Resampling.BILINEAR)
+    square = rgb(upright).resize((side, side), Image.Resampling.BILINEAR)
     return np.asarray(square), width / height
 
 
-def _rgb(picture: Image.Image) -> Image.Image:
+def rgb(picture: Image.Image) -> Image.Image:
     if picture.mode == "F":
         raise ValueError("an image of floating-point pixels has no agreed range; store it as integers")
     if picture.mode.startswith("I"):  # 16 bits, in some formats held in 32: Pillow would cut off at 255

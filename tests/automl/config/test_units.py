@@ -1,7 +1,7 @@
 import pytest
 
 from attention import InputError
-from automl.config.units import count, counted, duration, seconds, short, size
+from automl.config.units import count, counted, duration, places, seconds, short, size
 
 
 @pytest.mark.parametrize(
@@ -104,3 +104,12 @@ def test_one_has_no_s() -> None:
         "1.5 epochs",
         "12 epochs",
     ]
+
+
+@pytest.mark.parametrize(
+    ("margin", "expected"),
+    [(0.5, 2), (5.0, 2), (0.1, 2), (0.3, 2), (0.05, 3), (0.01, 3), (0.002, 4), (0.001, 4), (0.0, 3)],
+)
+def test_a_tenth_of_the_margin_shows(margin: float, expected: int) -> None:
+    assert places(margin) == expected
+    assert not margin or float(f"{margin / 10:.{places(margin)}f}") > 0

@@ -10,6 +10,7 @@ from scipy import stats
 
 from automl.confirm.judge import judge
 from automl.confirm.scores import TrainingCost, collect, training_cost
+from search.metric import Chance
 from search.record import Role, State, TrialRecord
 
 BETTER = scores(ssa=0.02)
@@ -45,6 +46,16 @@ def test_every_verdict_has_its_sentence(gains, more, word, said):
     assert found.said == word
     assert said in found.sentence
     assert (found.winner is not None) == (word == "better")
+
+
+def test_a_metric_from_0_to_1_is_not_rounded_away():
+    of_mrr = question(margin=0.01, scale=1.0, unit="mrr", metric="mrr", noise="unknown")
+    found = judge(of_mrr, ARMS, BETTER)
+    d = [BETTER["ssa"].scores[s] - BETTER["baseline"].scores[s] for s in range(1, 11)]
+    interval = stats.ttest_1samp(d, 0).confidence_interval(0.95)
+    assert f"by {sum(d) / 10:.3f} mrr (95 % CI {interval.low:.3f} to {interval.high:.3f}" in found.sentence
+    guessing = judge(replace(of_mrr, chance=Chance(value=0.9, error=0.1, step=0.001)), ARMS, BETTER)
+    assert "whose mrr is 0.9000" in guessing.sentence
 
 
 def test_a_metric_of_which_less_is_better():

@@ -98,15 +98,16 @@ def test_the_deployed_model_scores_what_the_trained_one_does(case: Task, result:
 def test_what_is_told_of_inputs_and_outputs(case: Task, result: ExportResult) -> None:
     told = json.loads((Path(str(result.folder)) / CONFIG).read_text())
     session = onnxruntime.InferenceSession(str(result.folder / ONNX))
+    (graph,) = told["graphs"].values()
     for kind, values in (("inputs", session.get_inputs()), ("outputs", session.get_outputs())):
-        assert [(one["name"], one["shape"]) for one in told[kind]] == [(v.name, v.shape) for v in values]
-    assert all(one["shape"][0] == "N" for one in (*told["inputs"], *told["outputs"]))
+        assert [(one["name"], one["shape"]) for one in graph[kind]] == [(v.name, v.shape) for v in values]
+    assert all(one["shape"][0] == "N" for one in (*graph["inputs"], *graph["outputs"]))
     card = (Path(str(result.folder)) / CARD).read_text()
     assert "Scores on the test split" in card
     assert ("label" in card) == bool(told["labels"])
-    for one in told["inputs"]:
+    for one in graph["inputs"]:
         assert f"Input `{one['name']}`: {one['dtype']}, shape" in card
-    for channel in told["details"].get("channels", ()):
+    for channel in graph["details"].get("channels", ()):
         assert channel in card
 
 

@@ -19,7 +19,7 @@ from automl.export.run import ExportResult
 from automl.export.speed import Speed
 from automl.storage.storage import Storage
 from automl.tasks import Task
-from automl.tasks.deployment import as_arrays, signatures
+from automl.tasks.deployment import Interface, as_arrays
 from automl.trials.train import TrainResult
 from search.score_card import ScoreCard
 
@@ -42,8 +42,7 @@ def card(task: Task | None = None, **more: Any) -> str:
     tensors = task.model_inputs("test", 2)
     given |= {
         "labels": deployment.labels,
-        "takes": signatures(deployment, as_arrays(tensors)),
-        "gives": signatures(deployment, deployment.run(tensors)),
+        "graphs": {"model": Interface.of(deployment, as_arrays(tensors), deployment.run(tensors))},
     }
     return model_card(task, **(given | more))
 

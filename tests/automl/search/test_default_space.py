@@ -36,3 +36,8 @@ def test_what_is_given_stays(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) ->
     monkeypatch.setattr(default_space, "MANY", 1)
     assert fit(photos, size=24).settings == {"space": "folder"}
     assert fit(photos, size=24).why == ""
+
+
+def test_stereo_pairs_get_their_space(tmp_path: Path) -> None:
+    (tmp_path / "pairs.csv").write_text("left,right,disparity\nl.png,r.png,d.pfm\n")
+    assert fit(str(tmp_path / "pairs.csv")).settings == {"space": "sceneflow"}

@@ -5,7 +5,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from automl.storage.answers import ANSWERS_FILE, Answers, read_answers
+from automl.storage.answers import ANSWERS_FILE, EXAMPLES, Answers, Example, read_answers, telling
 from automl.storage.storage import Storage
 
 
@@ -30,3 +30,35 @@ def test_none_that_can_be_read(tmp_path: Path, caplog: pytest.LogCaptureFixture)
     (tmp_path / ANSWERS_FILE).write_bytes(b"PK\x03\x04 cut off")
     assert read_answers(Storage(tmp_path)) is None
     assert "answers.npz of" in caplog.text
+
+
+def test_answers_of_a_retrieval(tmp_path: Path) -> None:
+    ranks = np.random.default_rng(0).integers(1, 1001, 5000)
+    examples = [
+        Example(query=f"Größe\n\0 {i}", wanted=f"f{i} (a.py:{i})", rank=i + 1, first="g (b.py:1)")
+        for i in range(EXAMPLES + 5)
+    ]
+    Answers(values=1 / ranks, examples=examples).save(Storage(tmp_path))
+    found = read_answers(Storage(tmp_path))
+    assert found is not None
+    assert np.round(1 / found.values).astype(int).tolist() == ranks.tolist()
+    assert found.examples == examples[:EXAMPLES]
+    assert (len(found.labels), len(found.true), len(found.answered)) == (0, 0, 0)
+    assert found.card.matrix.shape == (0, 0)
+
+
+@pytest.mark.parametrize(
+    ("hits", "misses", "expected"),
+    [(0, 0, (0, 0)), (3, 0, (3, 0)), (0, 3, (0, 3)), (50, 5, (15, 5)), (5, 50, (5, 15)), (50, 50, (10, 10))],
+)
+def test_telling_examples(hits: int, misses: int, expected: tuple[int, int]) -> None:
+    rng = np.random.default_rng(hits)
+    ranks = rng.permutation(np.concatenate([np.ones(hits, np.int64), rng.integers(2, 1000, misses)]))
+    chosen = telling(ranks)
+    assert len(set(chosen)) == len(chosen) == sum(expected)
+    of = ranks[chosen]
+    assert (int((of == 1).sum()), int((of > 1).sum())) == expected
+    missed = of[of > 1]
+    assert (np.diff(missed) >= 0).all()
+    if misses:
+        assert missed[-1] == ranks.max()

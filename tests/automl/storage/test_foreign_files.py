@@ -79,9 +79,7 @@ def test_a_model_reads_no_file_outside_of_its_folder(place: str, tmp_path: Path)
     metadata = {
         "labels": [str(i) for i in range(10)],
         "config": {"data": {"size": 32}},
-        "inputs": [],
-        "outputs": [],
-        "details": {},
+        "graphs": {"model": {"inputs": [], "outputs": [], "details": {}}},
     }
     (model / "config.json").write_text(json.dumps(metadata))
     Image.new("RGB", (8, 8)).save(tmp_path / "a.png")

@@ -8,10 +8,24 @@ import optuna
 import pytest
 import tabular
 from automl_cases import HERE, opened
+from code_corpus import write_corpus
 from task_contract import TaskTestCase
 
-from automl.tasks import Task, open_task
-from search.config import ClassificationTraining, Model, SequenceData, TrialConfig
+from automl.data.stereo import planes
+from automl.tasks import Split, Task, open_task
+from automl.tasks.code_retrieval import CodeRetrieval
+from search.config import (
+    ClassificationTraining,
+    CodeData,
+    CodeModel,
+    Model,
+    RetrievalTraining,
+    SequenceData,
+    StereoData,
+    StereoModel,
+    StereoTraining,
+    TrialConfig,
+)
 
 
 class TestImages(TaskTestCase):
@@ -56,3 +70,46 @@ class TestPaddedSequences(TestSequences):
 class TestTable(TaskTestCase):
     def make(self, runtime: Any = HERE) -> Task:
         return open_task(tabular.draw(optuna.trial.FixedTrial(tabular.draw.baseline)), runtime)  # type: ignore[attr-defined]
+
+
+class TestCode(TaskTestCase):
+    shared = False
+
+    @pytest.fixture(autouse=True)
+    def folder(self, tmp_path: Path) -> None:
+        self.path = write_corpus(tmp_path / "code")
+
+    def make(self, runtime: Any = HERE) -> Task:
+        config = TrialConfig(
+            task="code-retrieval",
+            data=CodeData(path=str(self.path), vocabulary=200, query_length=12, code_length=40),
+            model=CodeModel(options={"hidden": 16, "heads": 2, "intermediate": 32}, shared=self.shared),
+            training=RetrievalTraining(epochs=2, batch_size=32),
+        )
+        return open_task(config, runtime)
+
+    def indices(self, task: Task, split: Split) -> list[int]:
+        return [int(number) for part in task.parts(split) for number in part.index]
+
+    def listed(self, task: Task, split: Split) -> int:
+        assert isinstance(task, CodeRetrieval)
+        return len(task.texts.rows(split))
+
+
+class TestSharedEncoder(TestCode):
+    shared = True
+
+
+class TestStereo(TaskTestCase):
+    @pytest.fixture(autouse=True)
+    def few(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.setattr(planes, "COUNTS", {"train": 8, "validation": 3, "test": 3})
+
+    def make(self, runtime: Any = HERE) -> Task:
+        config = TrialConfig(
+            task="stereo",
+            data=StereoData(height=32, width=48),
+            model=StereoModel(options={"width": 0.125, "blocks": 1, "pool": 8}),
+            training=StereoTraining(epochs=2, batch_size=4),
+        )
+        return open_task(config, runtime)

@@ -13,6 +13,7 @@ from automl.data.code.folder import MOST, functions_in
 from automl.data.code.leaks import find_leaks
 from automl.data.code.overview import look_over_code
 from automl.data.code.python import python_functions
+from automl.data.code.tokens import vocabulary_texts
 
 SOURCE = '''
 """A module."""
@@ -128,6 +129,16 @@ def test_near_duplicates_are_in_one_split_and_a_new_file_moves_none(code: Path) 
     assert split.items() <= dict(zip([f.name for f in more.functions], more.split, strict=True)).items()
 
 
+def test_the_vocabulary_is_made_of_training_functions_alone(code: Path) -> None:
+    corpus = open_corpus(code)
+    texts = set(vocabulary_texts(corpus))
+    train = [f for f, split in zip(corpus.functions, corpus.split, strict=True) if split == 0]
+    held_out = [f for f, split in zip(corpus.functions, corpus.split, strict=True) if split != 0]
+    assert texts == {f.code for f in train} | {f.query for f in train}
+    assert held_out
+    assert not {f.code for f in held_out} & texts
+
+
 def test_the_overview_counts_and_names(code: Path) -> None:
     lines = "\n".join(look_over_code(code).lines())
     assert sum(look_over_code(code).functions.values()) == 60
@@ -138,8 +149,8 @@ def test_the_overview_counts_and_names(code: Path) -> None:
 @pytest.mark.parametrize(
     ("files", "message"),
     [
-        ({}, "no functions in Python files"),
-        ({"a.py": "def a():\n    pass\n\n\ndef b():\n    'Nothing.'"}, "no functions in Python files"),
+        ({}, "no functions that do something"),
+        ({"a.py": "def a():\n    pass\n\n\ndef b():\n    'Nothing.'"}, "no functions that do something"),
         ({"a.py": "def f(:"}, "1 files were left out: a.py \\(no Python"),
         (
             {"a.py": 'def a(x):\n    """One."""\n    return x'},

@@ -1,0 +1,117 @@
+"""A corpus, read once into an Arrow file that every process maps into its memory.
+
+The file's name is a hash of the content of the files that it was made of. Columns: those of `Function` (key:
+32 bytes) and split, an index of SPLITS (int8). The schema's metadata holds the real queries and what was left
+out.
+"""
+
+import json
+from collections.abc import Mapping, Sequence
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+
+from automl.data import shared
+from automl.data.arrow import METADATA, ArrowFile
+from automl.data.code.corpus import Corpus, files_of, open_corpus, place_of
+from automl.data.code.cosqa import RealQuery
+from automl.data.code.function import Function
+from automl.data.digest import SIZE, contents
+from automl.storage.cache import cache_root
+from automl.storage.storage import Storage
+
+FORMAT = 1  # of the file and of what the readers make: raise it with any of them
+TEXTS = ("name", "file", "code", "docstring")
+
+
+class CorpusFile(ArrowFile):
+    """An opened corpus of N functions. `split` int8 (N,), `keys` uint8 (N, 32)."""
+
+    def __init__(self, path: Path) -> None:
+        super().__init__(path)
+        about = json.loads(self.table.schema.metadata[METADATA])
+        self.skipped: Mapping[str, str] = about["skipped"]
+        self.queries = {
+            split: [RealQuery(text=text, answer=answer) for text, answer in asked]
+            for split, asked in about["queries"].items()
+        }
+        self.split: np.ndarray = self.table["split"].to_numpy()
+        count = len(self.split)
+        self.keys = np.frombuffer(self.table["key"].chunk(0).buffers()[1], np.uint8, count * SIZE)
+        self.keys = self.keys.reshape(count, SIZE)
+        if count != about["rows"] or not self.keys.any(axis=1).all():  # pages that a crash left unwritten
+            raise ValueError("rows are missing")
+
+    @cached_property
+    def functions(self) -> list[Function]:
+        """All functions, in their order."""
+        columns = [self.table[name].to_pylist() for name in (*TEXTS, "line", "key")]
+        return [
+            Function(name=name, file=file, code=code, docstring=docstring, line=line, key=key)
+            for name, file, code, docstring, line, key in zip(*columns, strict=True)
+        ]
+
+    @cached_property
+    def corpus(self) -> Corpus:
+        return Corpus(
+            functions=self.functions,
+            split=self.split.astype(np.int64),
+            queries=self.queries,
+            skipped=self.skipped,
+        )
+
+
+def cached_corpus(path: str | Path) -> CorpusFile:
+    """That of `open_corpus`, from the cache where it is there. Raises InputError like it."""
+    if (told := shared.find(CorpusFile, _name(path), "train")) is not None:
+        return told[1]()
+    files = files_of(path)
+    key = f"code {FORMAT}".encode() + b"".join(contents(files, cache_root()))
+    key += "\0".join(str(file.relative_to(place_of(path))) for file in files).encode()
+
+    def write(target: Path) -> str:
+        batch = _batch(open_corpus(path))
+        with open(target, "wb") as sink, pa.ipc.new_file(sink, batch.schema) as writer:
+            writer.write_batch(batch)
+        return f"read {len(batch)} functions"
+
+    return CorpusFile.cached(key, write, needed=sum(file.stat().st_size for file in files))
+
+
+def is_shared(path: str | Path) -> bool:
+    """Whether the corpus comes from a search's storage, where it cannot change."""
+    return shared.find(CorpusFile, _name(path), "train") is not None
+
+
+def share(storage: Storage, folder: Path, path: str | Path) -> dict[str, Any]:
+    """Put the corpus into the storage, for every node that trains, and return what `shared.use` takes.
+
+    folder: of the search, which remembers it. Raises InputError like `open_corpus`, and for a storage that
+    does not take it.
+    """
+    files = {"train": cached_corpus(path).path}  # all splits are in one file
+    return shared.publish(storage, _name(path), (), files, folder)
+
+
+def _name(path: str | Path) -> str:
+    return f"code {path}"
+
+
+def _batch(corpus: Corpus) -> pa.RecordBatch:
+    functions = corpus.functions
+    queries = {split: [(q.text, q.answer) for q in asked] for split, asked in corpus.queries.items()}
+    about = {"rows": len(functions), "queries": queries, "skipped": dict(corpus.skipped)}
+    columns: dict[str, pa.Array] = {
+        **{name: _column([getattr(function, name) for function in functions]) for name in TEXTS},
+        "line": pa.array([function.line for function in functions], pa.int64()),
+        "key": pa.array([function.key for function in functions], pa.binary(SIZE)),
+        "split": pa.array(corpus.split, pa.int8()),
+    }
+    return pa.record_batch(columns).replace_schema_metadata({METADATA: json.dumps(about)})
+
+
+def _column(texts: Sequence[str]) -> pa.Array:
+    return pa.array([text.encode("utf-8", "replace").decode() for text in texts], pa.large_string())

@@ -1,0 +1,120 @@
+"""The files of CodeSearchNet: a function a line, in any of its languages, with splits of their own.
+
+Source: H. Husain et al., CodeSearchNet Challenge (2019), arXiv 1909.09436. A folder has `train`, `valid` and
+`test` with `*.jsonl.gz` or `*.jsonl` in them, at any depth.
+"""
+
+import gzip
+import hashlib
+import json
+import re
+from collections.abc import Iterable, Iterator, Sequence
+from pathlib import Path
+from typing import IO
+
+import numpy as np
+
+from attention.errors import InputError
+from automl.data.code.folder import Found
+from automl.data.code.function import Function
+from automl.data.code.splits import SPLITS
+
+FOLDERS = {"train": "train", "valid": "validation", "test": "test"}
+SUFFIXES = (".jsonl", ".jsonl.gz")
+NEEDED = ("func_name", "code_tokens", "docstring")
+QUOTES = ("'", '"', "`")
+
+_NAME = re.compile(r"[^\W\d]\w*")
+
+
+def is_codesearchnet(folder: Path) -> bool:
+    return next(codesearchnet_files(folder), None) is not None
+
+
+def read_codesearchnet(folder: Path) -> tuple[Found, np.ndarray]:
+    """The functions, and of each the index of its split in SPLITS, int64 (N,).
+
+    The code is their `code_tokens`, which have neither comments nor docstrings. Functions to train on that
+    are the same as one of another split up to names and constants are left out. A line that is no such
+    function is left out and named. Raises InputError where a split has no file, or one cannot be read.
+    """
+    functions: list[Function] = []
+    splits: list[int] = []
+    skipped: dict[str, str] = {}
+    seen: set[bytes] = set()
+    for split in reversed(SPLITS):  # so that those of test and validation are known
+        files = [file for file, found in codesearchnet_files(folder) if found == split]
+        if not files:
+            name = next(name for name, found in FOLDERS.items() if found == split)
+            raise InputError(f"{folder} has no {' or '.join(f'{name}/*{end}' for end in SUFFIXES)}")
+        repeated = 0
+        for function in _functions(folder, files, skipped):
+            if split == "train" and function.key in seen:
+                repeated += 1
+                continue
+            functions.append(function)
+            splits.append(SPLITS.index(split))
+        if repeated:
+            skipped[split] = f"{repeated} near duplicates of functions in validation and test"
+        seen = {function.key for function in functions}
+    return Found(functions=functions, skipped=skipped), np.array(splits, np.int64)
+
+
+def token_key(tokens: Sequence[str]) -> bytes:
+    """32 bytes that are the same for code that differs in names, numbers and strings alone.
+
+    Keywords are taken for names, since no list of them fits every language: they are numbered in the same
+    order in code that is the same.
+    """
+    numbers: dict[str, int] = {}
+
+    def shape(token: str) -> str:
+        if _NAME.fullmatch(token):
+            return f"n{numbers.setdefault(token, len(numbers))}"
+        return "0" if token[:1].isdigit() else "''" if token[:1] in QUOTES else token
+
+    return hashlib.sha256("\0".join(map(shape, tokens)).encode()).digest()
+
+
+def codesearchnet_files(folder: Path) -> Iterator[tuple[Path, str]]:
+    """The files of functions with their splits, in a fixed order."""
+    for name, split in FOLDERS.items():
+        for file in sorted((folder / name).rglob("*.jsonl*")):
+            if file.name.endswith(SUFFIXES):
+                yield file, split
+
+
+def _functions(root: Path, files: Iterable[Path], skipped: dict[str, str]) -> Iterator[Function]:
+    for file in files:
+        try:
+            with _open(file) as lines:
+                for number, line in enumerate(lines, start=1):
+                    place = f"{file.relative_to(root).as_posix()}:{number}"
+                    try:
+                        yield _function(json.loads(line), place)
+                    except ValueError as error:
+                        skipped[place] = f"no function in JSON: {error}"
+        except (OSError, EOFError) as error:  # of gzip, too
+            raise InputError(f"{file} cannot be read ({error}); get it again") from error
+
+
+def _open(file: Path) -> IO[bytes]:
+    return gzip.open(file) if file.suffix == ".gz" else file.open("rb")  # type: ignore[return-value]
+
+
+def _function(entry: object, place: str) -> Function:
+    if not isinstance(entry, dict) or not all(name in entry for name in NEEDED):
+        raise ValueError(f"it needs {', '.join(NEEDED)}")
+    tokens = entry["code_tokens"]
+    if not isinstance(tokens, list) or not tokens:
+        raise ValueError("code_tokens must be a list of tokens")
+    tokens = [str(token) for token in tokens]
+    file, _, line = str(entry.get("path") or place).partition("#L")
+    return Function(
+        name=str(entry["func_name"]) or "(anonymous)",
+        file=file,
+        line=int(line) if line.isdigit() else 1,
+        code=" ".join(tokens),
+        docstring=str(entry["docstring"] or ""),
+        key=token_key(tokens),
+    )

@@ -1,0 +1,259 @@
+"""The functions of files in Go, Java, JavaScript, PHP and Ruby, by tree-sitter and its grammars.
+
+With Python these are the languages of CodeSearchNet (arXiv 1909.09436). Methods count, too, but not functions
+within named functions.
+"""
+
+import hashlib
+import re
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field
+from functools import lru_cache
+
+import tree_sitter_go
+import tree_sitter_java
+import tree_sitter_javascript
+import tree_sitter_php
+import tree_sitter_ruby
+from tree_sitter import Language as Grammar
+from tree_sitter import Node, Parser
+
+from automl.data.code.comments import Line, docstring_of
+from automl.data.code.function import Function
+
+LONGEST = 2000  # characters of a line; code with longer ones was written by a program
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class Language:
+    """What the nodes of a grammar are called.
+
+    grammar: makes it. functions: nodes with a `name` and a `body`. values: nodes whose value is a function,
+    with the fields of their name and of their value. outer: nodes whose `name` is part of a method's. line:
+    how lines of a docstring begin, None where only blocks as `/** ... */` are docstrings.
+    """
+
+    name: str
+    suffixes: tuple[str, ...]
+    grammar: Callable[[], object]
+    functions: frozenset[str]
+    outer: frozenset[str]
+    values: Mapping[str, tuple[str, str]] = field(default_factory=dict)
+    line: Line | None = None
+
+
+LANGUAGES = (
+    Language(
+        name="Go",
+        suffixes=(".go",),
+        grammar=tree_sitter_go.language,
+        functions=frozenset({"function_declaration", "method_declaration"}),
+        outer=frozenset(),
+        line="//",
+    ),
+    Language(
+        name="Java",
+        suffixes=(".java",),
+        grammar=tree_sitter_java.language,
+        functions=frozenset(
+            {"method_declaration", "constructor_declaration", "compact_constructor_declaration"}
+        ),
+        outer=frozenset(
+            f"{kind}_declaration" for kind in ("class", "interface", "enum", "record", "annotation_type")
+        ),
+    ),
+    Language(
+        name="JavaScript",
+        suffixes=(".js", ".jsx", ".mjs", ".cjs"),
+        grammar=tree_sitter_javascript.language,
+        functions=frozenset({"function_declaration", "generator_function_declaration", "method_definition"}),
+        outer=frozenset({"class_declaration", "class"}),
+        values={
+            "variable_declarator": ("name", "value"),
+            "assignment_expression": ("left", "right"),
+            "pair": ("key", "value"),
+            "field_definition": ("property", "value"),
+        },
+    ),
+    Language(
+        name="PHP",
+        suffixes=(".php",),
+        grammar=tree_sitter_php.language_php,
+        functions=frozenset({"function_definition", "method_declaration"}),
+        outer=frozenset(f"{kind}_declaration" for kind in ("class", "interface", "trait", "enum")),
+    ),
+    Language(
+        name="Ruby",
+        suffixes=(".rb",),
+        grammar=tree_sitter_ruby.language,
+        functions=frozenset({"method", "singleton_method"}),
+        outer=frozenset({"class", "module"}),
+        line="#",
+    ),
+)
+BY_SUFFIX = {suffix: language for language in LANGUAGES for suffix in language.suffixes}
+
+_VALUES = frozenset({"arrow_function", "function_expression", "generator_function"})
+_BLOCKS = frozenset({"statement_block", "block", "constructor_body", "compound_statement", "body_statement"})
+_NAMES = re.compile("identifier|name|constant|variable|symbol")
+_TEXTS = re.compile("string|heredoc|regex|character|rune|escape")
+_NUMBERS = re.compile("number|integer|float|rational|complex|imaginary|int_literal")
+
+
+def functions_of(source: str, file: str, language: Language) -> list[Function]:
+    """Those of a file, in their order, without those that do nothing.
+
+    Raises SyntaxError for what cannot be parsed, or has a line of more than LONGEST characters.
+    """
+    for number, line in enumerate(source.splitlines(), start=1):
+        if len(line) > LONGEST:
+            raise SyntaxError(
+                f"line {number} has {len(line)} characters; files with lines above {LONGEST} are minified"
+            )
+    content = source.encode()
+    root = _parser(language).parse(content).root_node
+    if root.has_error:
+        raise SyntaxError(f"line {_first_error(root)} cannot be parsed")
+    return [
+        Function(
+            name=".".join([*outer, name]),
+            file=file,
+            line=node.start_point.row + 1,
+            code=_searched(node, content),
+            docstring=docstring_of(node, content, language.line),
+            key=_key(node),
+        )
+        for name, outer, node, body in _within(root, language)
+        if _does_something(body)
+    ]
+
+
+@lru_cache(maxsize=len(LANGUAGES))
+def _parser(language: Language) -> Parser:
+    return Parser(Grammar(language.grammar()))
+
+
+def _first_error(root: Node) -> int:
+    """The line of the first node that the grammar does not know, from 1."""
+    node = root
+    while not (node.is_error or node.is_missing):
+        inner = next((child for child in node.children if child.has_error or child.is_missing), None)
+        if inner is None:
+            break
+        node = inner
+    return node.start_point.row + 1
+
+
+def _within(root: Node, language: Language) -> Iterator[tuple[str, tuple[str, ...], Node, Node | None]]:
+    """Name, the names of what it is in, the node and its body, of each function.
+
+    By a stack of nodes: expressions of generated code are nested more deeply than Python calls may be.
+    """
+    stack: list[tuple[Node, tuple[str, ...]]] = [(root, ())]
+    while stack:
+        node, outer = stack.pop()
+        found = _named(node, language)
+        if found is not None:
+            name, body = found
+            yield name, (*outer, *_receiver(node)), node, body
+            continue
+        if node.type in language.outer and (named := node.child_by_field_name("name")) is not None:
+            outer = (*outer, _text(named))
+        stack += [(child, outer) for child in reversed(node.named_children)]
+
+
+def _named(node: Node, language: Language) -> tuple[str, Node | None] | None:
+    """The name and the body of a function; None for other nodes."""
+    name: Node | None = None
+    function: Node | None = None
+    if node.type in language.functions:
+        name, function = node.child_by_field_name("name"), node
+    elif node.type in language.values:
+        of_name, of_value = language.values[node.type]
+        value = node.child_by_field_name(of_value)
+        if value is not None and value.type in _VALUES:
+            name, function = node.child_by_field_name(of_name), value
+    if name is None or function is None:
+        return None
+    return _text(name).strip("'\""), function.child_by_field_name("body")
+
+
+def _receiver(node: Node) -> tuple[str, ...]:
+    """The type that a method of Go belongs to."""
+    receiver = node.child_by_field_name("receiver")
+    if receiver is None:
+        return ()
+    return tuple(_text(inner) for inner in _walk(receiver) if inner.type == "type_identifier")[:1]
+
+
+def _does_something(body: Node | None) -> bool:
+    if body is None:
+        return False
+    return body.type not in _BLOCKS or any("comment" not in child.type for child in body.named_children)
+
+
+def _searched(node: Node, content: bytes) -> str:
+    """The code without comments, and without the lines that held nothing else; indented as its first line."""
+    code, at = b"", node.start_byte
+    for comment in (inner for inner in _walk(node) if "comment" in inner.type):
+        before = code + content[at : comment.start_byte]
+        bare = before.rstrip(b" \t")
+        after = content[comment.end_byte : node.end_byte]
+        ends = after.lstrip(b" \t")[:1] in (b"", b"\n")
+        at = comment.end_byte
+        if not ends:
+            code = before + b" "  # `a/* b */c` is two words
+        elif bare.endswith(b"\n"):
+            code = bare[:-1]
+            at += len(after) - len(after.lstrip(b" \t"))
+        else:
+            code = bare
+    whole = (code + content[at : node.end_byte]).decode()
+    start = content.rfind(b"\n", 0, node.start_byte) + 1
+    line = content[start : node.start_byte].decode()
+    indent = line[: len(line) - len(line.lstrip())]
+    return "\n".join(part.removeprefix(indent).rstrip() for part in whole.split("\n"))
+
+
+def _key(node: Node) -> bytes:
+    """32 bytes that are the same for functions that differ in names and constants alone."""
+    numbers: dict[str, int] = {}
+    tokens: list[str] = []
+    stack = [node]
+    while stack:
+        inner = stack.pop()
+        if "comment" in inner.type:
+            continue
+        if inner.is_named and _TEXTS.search(inner.type):
+            if inner.parent is None or not _TEXTS.search(inner.parent.type):
+                tokens.append("''")
+            stack += reversed(inner.named_children)  # what is computed within it
+        elif inner.children:
+            stack += reversed(inner.children)
+        else:
+            tokens.append(_shape(inner, numbers))
+    return hashlib.sha256("\0".join(tokens).encode()).digest()
+
+
+def _shape(leaf: Node, numbers: dict[str, int]) -> str:
+    text = _text(leaf)
+    if not leaf.is_named:
+        return text
+    if _NAMES.search(leaf.type):
+        return f"n{numbers.setdefault(text, len(numbers))}"
+    if _NUMBERS.search(leaf.type):
+        return "0"
+    return "true" if leaf.type in ("true", "false", "boolean") else text
+
+
+def _walk(node: Node) -> Iterator[Node]:
+    """It and all within it, in the order of the text."""
+    stack = [node]
+    while stack:
+        inner = stack.pop()
+        yield inner
+        stack += reversed(inner.children)
+
+
+def _text(node: Node) -> str:
+    return " ".join((node.text or b"").decode().split())

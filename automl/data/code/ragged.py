@@ -1,0 +1,34 @@
+"""Rows of numbers of different lengths, and batches of them with padding."""
+
+from collections.abc import Sequence
+
+import numpy as np
+
+PADDING = 0
+
+
+class Ragged:
+    """Rows of different lengths. values: all in a row, int32. starts: int64 (N + 1,)."""
+
+    def __init__(self, values: np.ndarray, starts: np.ndarray) -> None:
+        self.values, self.starts = values, starts
+        self.lengths = np.diff(starts)
+
+    @classmethod
+    def of(cls, rows: Sequence[Sequence[int]]) -> "Ragged":
+        starts = np.cumsum([0, *map(len, rows)])
+        return cls(np.array([number for row in rows for number in row], np.int32), starts)
+
+    def padded(self, rows: np.ndarray, length: int) -> tuple[np.ndarray, np.ndarray]:
+        """Tokens int64 (B, T) and mask bool (B, T) of `rows` (B,), which are cut at `length`."""
+        lengths = np.minimum(self.lengths[rows], length)
+        place = np.arange(max(1, lengths.max(initial=0)))
+        mask = place < lengths[:, None]
+        tokens = np.full(mask.shape, PADDING, np.int64)
+        tokens[mask] = self.values[(self.starts[rows][:, None] + place)[mask]]
+        return tokens, mask
+
+
+def padded(rows: Sequence[Sequence[int]], length: int) -> tuple[np.ndarray, np.ndarray]:
+    """Tokens int64 (B, T) and mask bool (B, T) of rows of numbers, which are cut at `length`."""
+    return Ragged.of(rows).padded(np.arange(len(rows)), length)

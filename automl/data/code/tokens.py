@@ -1,0 +1,87 @@
+"""All texts of a corpus as sub-tokens, in an Arrow file; the vocabulary is made of training functions alone.
+
+Columns: a ragged one (int32) for each kind of text.
+
+    docstring    the first paragraph of the docstring, by which the function is to be found
+    code         what is searched
+    name         the function's own name, of which the words are a query, too
+    unnamed      the code with `f` for that name, which is searched by names
+"""
+
+import json
+import re
+from collections.abc import Iterator
+from pathlib import Path
+
+import pyarrow as pa
+
+from automl.data.arrow import METADATA, ArrowFile
+from automl.data.code.cache import CorpusFile
+from automl.data.code.corpus import Corpus
+from automl.data.code.function import Function
+from automl.data.code.ragged import Ragged
+from automl.data.code.tokenizer import Tokenizer, train_tokenizer
+
+FORMAT = 1  # of the file, of the tokenizer and of what is made of a function
+KINDS = ("docstring", "code", "name", "unnamed")
+MOST = 1024  # sub-tokens that are kept of a text
+
+
+class TokenFile(ArrowFile):
+    """The tokens of N functions by kind, and `tokenizer`, which made them."""
+
+    def __init__(self, path: Path) -> None:
+        super().__init__(path)
+        about = json.loads(self.table.schema.metadata[METADATA])
+        self.tokenizer = Tokenizer(about["tokenizer"])
+        self.texts = {kind: _ragged(self.table[kind].chunk(0)) for kind in KINDS}
+        if about["tokens"] != [int(text.values.sum()) for text in self.texts.values()]:
+            raise ValueError("tokens are missing")  # pages that a crash left unwritten
+
+
+def cached_tokens(file: CorpusFile, vocabulary: int) -> TokenFile:
+    """Those of a corpus with at most `vocabulary` different ones. Raises InputError for a full disk."""
+
+    def write(path: Path) -> str:
+        corpus = file.corpus
+        tokenizer = Tokenizer(train_tokenizer(vocabulary_texts(corpus), vocabulary))
+        found = {
+            kind: tokenizer.numbers([text_of(f, kind) for f in corpus.functions], MOST) for kind in KINDS
+        }
+        about = {
+            "tokenizer": tokenizer.content,
+            "tokens": [int(sum(map(sum, rows))) for rows in found.values()],
+        }
+        columns = {kind: pa.array(rows, pa.large_list(pa.int32())) for kind, rows in found.items()}
+        batch = pa.record_batch(columns).replace_schema_metadata({METADATA: json.dumps(about)})
+        with open(path, "wb") as sink, pa.ipc.new_file(sink, batch.schema) as writer:
+            writer.write_batch(batch)
+        return f"made {len(tokenizer)} sub-tokens for {len(corpus.functions)} functions"
+
+    key = f"tokens {FORMAT} {vocabulary} {file.path.name}".encode()
+    return TokenFile.cached(key, write, needed=4 * file.path.stat().st_size)
+
+
+def vocabulary_texts(corpus: Corpus) -> Iterator[str]:
+    """What the vocabulary is made of: code and docstrings of the training split."""
+    for function, split in zip(corpus.functions, corpus.split, strict=True):
+        if split == 0:
+            yield function.code
+            yield function.query
+
+
+def text_of(function: Function, kind: str) -> str:
+    """The text of a kind, one of KINDS."""
+    if kind == "docstring":
+        return function.query
+    if kind == "code":
+        return function.code
+    own = function.name.rpartition(".")[2]
+    if kind == "name":
+        return own
+    # Not \b: names of Ruby may end in a question mark.
+    return re.sub(rf"(?<!\w){re.escape(own)}(?!\w)", "f", function.code)
+
+
+def _ragged(column: pa.LargeListArray) -> Ragged:
+    return Ragged(column.values.to_numpy(), column.offsets.to_numpy())

@@ -1,0 +1,32 @@
+"""Images with objects in them: boxes, categories and masks, in COCO's layout.
+
+objects      The objects of an image
+masks        Masks: polygons and run lengths
+annotations  An annotation file, checked
+folder       A folder of COCO's layout: which file is of which split, and where its images are
+scenes       The bundled data: digits on a canvas
+cache        A decoded split, as an Arrow file that every process maps into memory
+dataset      A split as the training loop reads it; splits, subsets and manifests
+"""
+
+from automl.data.detection.dataset import (
+    DetectionImages,
+    describe_splits,
+    is_shared,
+    make_manifest,
+    open_split,
+    share_splits,
+)
+from automl.data.detection.folder import is_coco
+from automl.data.detection.objects import Objects
+
+__all__ = [
+    "DetectionImages",
+    "Objects",
+    "describe_splits",
+    "is_coco",
+    "is_shared",
+    "make_manifest",
+    "open_split",
+    "share_splits",
+]

@@ -1,0 +1,178 @@
+"""A split of images and their objects, decoded once into an Arrow file that every process maps into memory.
+
+An image is as large as in its file, or scaled down so that its longer side has `size` pixels. The file's name
+is a hash of all that is in it. Columns: name, key and content (SHA-256 of the image, and of it with its
+annotations), width and height of the original, rows and columns of what is stored, image (rows x columns x 3
+bytes); and of its objects, as many in each: boxes (4 x float64, in pixels of the original), labels, crowd,
+areas and masks (run lengths at the stored size).
+"""
+
+import hashlib
+import json
+from collections.abc import Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+from PIL import Image, ImageOps
+
+from attention.errors import InputError
+from automl.data.arrow import METADATA, ArrowFile
+from automl.data.detection import masks
+from automl.data.detection.annotations import objects_of
+from automl.data.detection.objects import Objects, Photo
+from automl.data.digest import SIZE, cores
+from automl.data.images.decode import FORMATS, rgb
+from automl.data.progress import progress
+
+FORMAT = 1  # of the file and of what is decoded: raise it with either
+BATCH = 64  # images of a batch of Arrow
+
+SCHEMA = pa.schema(
+    {
+        "name": pa.string(),
+        "key": pa.binary(SIZE),
+        "content": pa.binary(SIZE),
+        **{side: pa.int32() for side in ("width", "height", "rows", "columns")},
+        "image": pa.large_binary(),
+        "boxes": pa.list_(pa.float64()),
+        "labels": pa.list_(pa.int64()),
+        "crowd": pa.list_(pa.bool_()),
+        "areas": pa.list_(pa.float64()),
+        "masks": pa.list_(pa.binary()),
+    }
+)
+
+
+class Cache(ArrowFile):
+    """An opened file of N images.
+
+    `classes` their names, `has_masks`, `width` and `height` of the originals, `rows` and `columns` of what is
+    stored, int32 (N,), `keys` uint8 (N, 32).
+    """
+
+    def __init__(self, path: Path) -> None:
+        super().__init__(path)
+        table, last = self.table, self.reader.num_record_batches - 1
+        _, end = self.reader.get_batch_with_custom_metadata(last)
+        metadata = json.loads(table.schema.metadata[METADATA]) | json.loads(end[METADATA])
+        self.classes: tuple[str, ...] = tuple(metadata["classes"])
+        self.has_masks: bool = metadata["has_masks"]
+        self.width, self.height, self.rows, self.columns = (
+            table[name].to_numpy() for name in ("width", "height", "rows", "columns")
+        )
+        self.keys = np.frombuffer(b"".join(table["key"].to_pylist()), np.uint8).reshape(-1, SIZE)
+        whole = len(table) == metadata["rows"] and bool((self.rows > 0).all() and (self.columns > 0).all())
+        if not whole:  # pages that a crash has left unwritten are zero
+            raise ValueError("rows are missing")
+
+    def __len__(self) -> int:
+        return len(self.width)
+
+    def image(self, row: int) -> np.ndarray:
+        """uint8 (rows, columns, 3), on the disk until it is read."""
+        pixels = np.frombuffer(self.table["image"][row].as_buffer(), np.uint8)
+        return pixels.reshape(self.rows[row], self.columns[row], 3)
+
+    def objects(self, row: int) -> Objects:
+        """Boxes and areas in pixels of the original, masks of the size that is stored."""
+        boxes, labels, crowd, areas, made = (
+            self.table[name][row].as_py() for name in ("boxes", "labels", "crowd", "areas", "masks")
+        )
+        return Objects(
+            boxes=np.array(boxes, np.float64).reshape(-1, 4),
+            labels=np.array(labels, np.int64),
+            crowd=np.array(crowd, bool),
+            areas=np.array(areas, np.float64),
+            masks=made if self.has_masks else None,
+        )
+
+
+def cached(
+    photos: Sequence[Photo], categories: Mapping[int, str], size: int, what: str, *, has_masks: bool
+) -> Cache:
+    """The cache of `photos` whose longer sides are `size` pixels at most; `what` names them in messages.
+
+    It is built where there is none or a damaged one. Raises InputError for an image that cannot be decoded or
+    is of another size than its annotations say, and when the cache folder is full or not writable.
+    """
+    classes = list(categories.values())
+    key = hashlib.sha256(json.dumps([FORMAT, size, has_masks, list(categories.items())]).encode())
+    for photo in photos:
+        key.update(photo.name.encode("utf-8", "surrogateescape") + b"\0" + photo.content)
+    labels = {number: i for i, number in enumerate(categories, start=1)}
+
+    def write(path: Path) -> str:
+        schema = SCHEMA.with_metadata({METADATA: json.dumps({"classes": classes, "has_masks": has_masks})})
+        with (
+            open(path, "wb") as sink,
+            pa.ipc.new_file(sink, schema) as writer,
+            ThreadPoolExecutor(cores()) as pool,
+            progress(f"decoding {what} images", len(photos)) as advance,
+        ):
+            for start in range(0, len(photos), BATCH):
+                some = photos[start : start + BATCH]
+                rows = list(pool.map(lambda photo: _row(photo, labels, size, has_masks), some))
+                writer.write_batch(pa.RecordBatch.from_pylist(rows, schema=schema))
+                advance(len(some))
+            end = {METADATA: json.dumps({"rows": len(photos)})}
+            writer.write_batch(pa.RecordBatch.from_pylist([], schema=schema), custom_metadata=end)
+        return f"decoded {len(photos)} {what} images"
+
+    needed = sum(3 * size * size * min(1.0, p.width * p.height / size**2) for p in photos)
+    return Cache.cached(key.digest(), write, needed=needed)
+
+
+def _row(photo: Photo, labels: Mapping[int, int], size: int, has_masks: bool) -> dict[str, Any]:
+    pixels = decode(photo.image, photo.width, photo.height, size)
+    full, stored = (photo.height, photo.width), (pixels.shape[0], pixels.shape[1])
+    found = objects_of(photo.annotations, labels, full, masked=has_masks)
+    return {
+        "name": photo.name,
+        "key": photo.key,
+        "content": photo.content,
+        "width": photo.width,
+        "height": photo.height,
+        "rows": stored[0],
+        "columns": stored[1],
+        "image": pixels.tobytes(),
+        "boxes": found.boxes.ravel().tolist(),
+        "labels": found.labels.tolist(),
+        "crowd": found.crowd.tolist(),
+        "areas": found.areas.tolist(),
+        "masks": masks.resized(found.masks, full, stored) if found.masks is not None else [],
+    }
+
+
+def decode(image: Path | np.ndarray, width: int, height: int, size: int) -> np.ndarray:
+    """uint8 (rows, columns, 3), of `size` pixels at the longer side at most.
+
+    width, height: that it must have. An image that was stored lying on its side is turned where it is then of
+    this size, since annotations are made on either. Raises InputError for an image that cannot be decoded, or
+    has another size.
+    """
+    if isinstance(image, np.ndarray):
+        picture = Image.fromarray(image)
+    else:
+        try:
+            with Image.open(image, formats=FORMATS) as opened:
+                picture = rgb(opened if opened.size == (width, height) else ImageOps.exif_transpose(opened))
+        except MemoryError:
+            raise
+        except Exception as error:  # Pillow raises nearly anything for a damaged file
+            raise InputError(
+                f"{image} cannot be decoded ({type(error).__name__}: {error}); repair it, or remove it "
+                f"and its annotations"
+            ) from error
+    if picture.size != (width, height):
+        raise InputError(
+            f"{image} is of {picture.width} x {picture.height} pixels, and its annotations say "
+            f"{width} x {height}"
+        )
+    scale = size / max(width, height)
+    if scale < 1:
+        small = max(1, round(width * scale)), max(1, round(height * scale))
+        picture = picture.resize(small, Image.Resampling.BILINEAR)
+    return np.asarray(picture)

@@ -1,0 +1,202 @@
+"""A split as the training loop reads it: images from a memory map, and their objects; splits, manifests."""
+
+from collections.abc import Callable, Collection, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from attention.errors import InputError, unknown
+from automl.data import shared
+from automl.data.detection.cache import Cache, cached
+from automl.data.detection.folder import Listing, read_folder
+from automl.data.detection.objects import Objects
+from automl.data.detection.scenes import read_scenes
+from automl.data.manifest import Manifest
+from automl.data.splits import SUBSET, TEST, VALIDATION, as_keys, numbers
+from automl.storage.storage import Storage
+
+SOURCES = ("scenes", "coco")
+SPLITS = ("train", "validation", "test")
+SHARE = 0.2  # of the training images, for each of validation and test, where there is none
+HALF = 0.5  # of the images for validation, for test, where there is none
+
+
+class DetectionImages:
+    """N images of a cache and their objects, in the order of the dataset.
+
+    `classes` their names, of labels from 1 on. `has_masks`: whether every object has a mask.
+    """
+
+    def __init__(self, cache: Cache, rows: np.ndarray) -> None:
+        self._cache, self._rows = cache, rows
+        self.classes, self.has_masks = cache.classes, cache.has_masks
+
+    def __len__(self) -> int:
+        return len(self._rows)
+
+    def image(self, index: int) -> np.ndarray:
+        """uint8 (rows, columns, 3), not to be written to."""
+        return self._cache.image(int(self._rows[index]))
+
+    def objects(self, index: int) -> Objects:
+        """Boxes and areas in pixels of the original, masks of the size that is stored."""
+        return self._cache.objects(int(self._rows[index]))
+
+    def original(self, index: int) -> tuple[int, int]:
+        """Width and height of the image as it was before it was scaled."""
+        row = int(self._rows[index])
+        return int(self._cache.width[row]), int(self._cache.height[row])
+
+    def stored(self, index: int) -> tuple[int, int]:
+        """Width and height of the image as it is now."""
+        row = int(self._rows[index])
+        return int(self._cache.columns[row]), int(self._cache.rows[row])
+
+    def names(self) -> list[str]:
+        names = self._cache.names
+        return [names[row] for row in self._rows]
+
+
+def read_listing(source: str, path: str | Path | None) -> Listing:
+    """What a source has, before it is decoded.
+
+    Raises InputError for an unknown source, a path that is missing or not wanted, and like `read_folder`.
+    """
+    if source not in SOURCES:
+        raise unknown("data source of detection", source, SOURCES)
+    if source == "scenes":
+        if path is not None:
+            raise InputError(f"scenes are made of digits and take no path, not {path}; drop --data")
+        return read_scenes()
+    if path is None:
+        raise InputError("detection needs the path of a folder in COCO's layout; pass --data FOLDER")
+    return read_folder(path)
+
+
+def open_split(
+    source: str, split: str, *, path: str | None = None, size: int, subset: float = 1.0
+) -> DetectionImages:
+    """Opens one split of a source, decoding it to its cache if need be.
+
+    size: of the longer side of an image, at most. subset: about the share of the images of "train" and
+    "validation" that is used. Where there are no images for test, half of those for validation are; where
+    there are none for validation either, a fifth of the training images for each. Each image decides by its
+    content in which split it is (`automl.data.splits`).
+
+    Raises InputError like `read_listing` and `cached`, and for a split without objects.
+    """
+    own, cache = _stored(source, split, path, size)
+    found = DetectionImages(cache, _rows(split, own, cache.keys, subset))
+    if not any((~found.objects(i).crowd).any() for i in range(len(found))):
+        raise InputError(
+            f"there are {len(found)} images for {split} and no objects in them; add images with objects, or "
+            f"take a larger --subset"
+        )
+    return found
+
+
+def _stored(source: str, split: str, path: str | None, size: int) -> tuple[Collection[str], Cache]:
+    """The splits that the dataset has of its own, and the one of them that `split` comes from."""
+    if (told := _find_shared(split, _shared_name(source, path, size))) is not None:
+        return told[0], told[1]()
+    listing = read_listing(source, path)
+    stored = _from(split, listing.splits)
+    cache = cached(
+        listing.splits[stored],
+        listing.categories,
+        size,
+        f"{source} {stored}",
+        has_masks=listing.has_masks,
+    )
+    return listing.splits.keys(), cache
+
+
+def _from(split: str, own: Collection[str]) -> str:
+    """The split of the dataset that `split` is made of."""
+    if split in own:
+        return split
+    return "validation" if split == "test" and "validation" in own else "train"
+
+
+def _rows(split: str, own: Collection[str], keys: np.ndarray, subset: float) -> np.ndarray:
+    """The rows of a split among those that it is stored with. own: the splits that the dataset has."""
+    chosen: np.ndarray = np.ones(len(keys), bool)
+    stored = _from(split, own)
+    if "test" not in own:  # it is made of the last split that there is
+        share = HALF if "validation" in own else SHARE
+        if stored == _from("test", own):
+            held = numbers(keys, TEST) < share
+            chosen &= held if split == "test" else ~held
+    if "validation" not in own and split != "test":
+        held = numbers(keys, VALIDATION) < SHARE
+        chosen &= held if split == "validation" else ~held
+    if split != "test":
+        chosen &= numbers(keys, SUBSET) < subset
+    return np.flatnonzero(chosen)
+
+
+def make_manifest(source: str, *, path: str | None = None, subset: float = 1.0) -> Manifest:
+    """Which images are in which split, with a hash of each one's pixels and annotations; decodes none.
+
+    Raises InputError like `read_listing`.
+    """
+    listing = read_listing(source, path)
+    splits = {}
+    for split in SPLITS:
+        photos = listing.splits[_from(split, listing.splits)]
+        rows = _rows(split, listing.splits, as_keys(photo.key for photo in photos), subset)
+        splits[split] = [(photos[row].name, "", photos[row].content) for row in rows.tolist()]
+    return Manifest.of(splits)
+
+
+def describe_splits(source: str, *, path: str | None = None, subset: float = 1.0) -> dict[str, str]:
+    """How each split came about, in words."""
+    own = read_listing(source, path).splits
+    part = "" if subset == 1 else f"about {subset:.3g} of "
+    said = dict.fromkeys(SPLITS, "the dataset's own")
+    fixed = ", chosen by their content"
+    if "validation" not in own:
+        said["validation"] = f"about {SHARE:.0%} of the training images{fixed}"
+        said["train"] = "the training images that are not for validation"
+    if "test" not in own and "validation" in own:
+        said["test"] = f"about half of the images for validation{fixed}"
+        said["validation"] = "the others of the dataset's own"
+    elif "test" not in own:
+        said["test"] = f"about {SHARE:.0%} of the training images{fixed}"
+        said["train"] += " or test"
+    return {split: text if split == "test" else part + text for split, text in said.items()}
+
+
+def _shared_name(source: str, path: str | None, size: int) -> str:
+    return f"detection {source} {path or ''} {size}"
+
+
+def is_shared(splits: Sequence[str], *, source: str, path: str | None, size: int) -> bool:
+    """Whether these splits come from a search's storage, where they cannot change."""
+    name = _shared_name(source, path, size)
+    return all(_find_shared(split, name) is not None for split in splits)
+
+
+def _find_shared(split: str, name: str) -> tuple[list[str], Callable[[], Cache]] | None:
+    """The dataset's own splits and how to get the one that `split` comes from, where that is in a storage."""
+    for any_split in SPLITS:  # one that is there tells which splits are the dataset's own
+        if (told := shared.find(Cache, name, any_split)) is not None:
+            return shared.find(Cache, name, _from(split, told[0]))
+    return None
+
+
+def share_splits(
+    storage: Storage, splits: Sequence[str], folder: Path, *, source: str, path: str | None, size: int
+) -> dict[str, Any]:
+    """Put decoded splits into the storage, for every node that trains, and return what `shared.use` takes.
+
+    folder: of the search, which remembers it. Raises InputError like `open_split`, and for a storage that
+    does not take them.
+    """
+    own: Collection[str] = ()
+    files = {}
+    for split in splits:
+        own, cache = _stored(source, split, path, size)
+        files[_from(split, own)] = cache.path
+    return shared.publish(storage, _shared_name(source, path, size), own, files, folder)

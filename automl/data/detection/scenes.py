@@ -1,0 +1,134 @@
+"""`scenes`: handwritten digits on a canvas, which overlap; ten categories, with boxes and masks.
+
+The 1,797 digits of scikit-learn, each in the scenes of one split alone. A digit that lies behind others has
+the box and the mask of what is seen of it. Every number comes from a fixed seed, so that all machines have
+the same scenes.
+"""
+
+import hashlib
+import json
+from collections.abc import Mapping, Sequence
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from PIL import Image
+
+from automl.data.detection import masks
+from automl.data.detection.folder import Listing
+from automl.data.detection.objects import Photo
+
+SIDE = 96
+COUNTS: Mapping[str, int] = {"train": 800, "validation": 200, "test": 200}
+NAMES: Mapping[str, str] = {"train": "train", "validation": "val", "test": "test"}  # of folders
+SHARES = (0.66, 0.83)  # of the digits: where those for training end, and those for validation
+SMALLEST, LARGEST = 22, 44  # pixels of a digit's side
+MOST = 6  # digits in a scene
+SEEN = 0.5  # of a digit, at least, whatever lies before it
+INK = 64  # of 255: pixels of a digit that are this bright are the object
+
+
+@cache
+def read_scenes() -> Listing:
+    """All scenes, made in about a second."""
+    from sklearn.datasets import load_digits  # takes a second
+
+    digits = load_digits()
+    draw = np.random.default_rng(0)
+    order = draw.permutation(len(digits.target))
+    ends = [round(share * len(order)) for share in SHARES]
+    splits = {}
+    for (split, count), own in zip(COUNTS.items(), np.split(order, ends), strict=True):
+        splits[split] = [
+            _scene(f"{NAMES[split]}/{i:04}.png", digits.images[own], digits.target[own], draw)
+            for i in range(count)
+        ]
+    return Listing(categories={i + 1: str(i) for i in range(10)}, splits=splits, has_masks=True)
+
+
+def _scene(name: str, digits: np.ndarray, labels: np.ndarray, draw: np.random.Generator) -> Photo:
+    dark = draw.uniform(0, 70, (6, 6, 3))
+    canvas = _scaled(dark, SIDE) + draw.normal(0, 8, (SIDE, SIDE, 3))
+    seen: list[np.ndarray] = []
+    categories: list[int] = []
+    for _ in range(draw.integers(0, MOST + 1)):
+        chosen, side = draw.integers(len(digits)), int(draw.integers(SMALLEST, LARGEST + 1))
+        left, top = draw.integers(0, SIDE - side + 1, 2)
+        ink = np.zeros((SIDE, SIDE))
+        ink[top : top + side, left : left + side] = _scaled(digits[chosen] * (255 / 16), side)
+        shape = ink > INK
+        colour = draw.uniform(130, 255, 3)
+        if any((old & ~shape).sum() < SEEN * old.sum() for old in seen):
+            continue  # it would hide another one
+        opaque = np.clip(ink / 160, 0, 1)[..., None]
+        canvas = canvas * (1 - opaque) + colour * opaque
+        seen = [old & ~shape for old in seen] + [shape]
+        categories.append(int(labels[chosen]) + 1)
+    image = np.clip(canvas.round(), 0, 255).astype(np.uint8)
+    annotations = [_annotation(mask, category) for mask, category in zip(seen, categories, strict=True)]
+    key = hashlib.sha256(image.tobytes()).digest()
+    content = hashlib.sha256(key + json.dumps(annotations).encode()).digest()
+    return Photo(
+        name=name,
+        image=image,
+        width=SIDE,
+        height=SIDE,
+        key=key,
+        content=content,
+        annotations=annotations,
+    )
+
+
+def _scaled(values: np.ndarray, side: int) -> np.ndarray:
+    """(h, w) or (h, w, 3) to `side` pixels, smoothly."""
+    planes = values[..., None] if values.ndim == 2 else values
+    made = [
+        np.asarray(Image.fromarray(plane.astype(np.float32)).resize((side, side), Image.Resampling.BICUBIC))
+        for plane in planes.transpose(2, 0, 1)
+    ]
+    return made[0] if values.ndim == 2 else np.stack(made, axis=2)
+
+
+def _annotation(mask: np.ndarray, category: int) -> dict[str, Any]:
+    rows, columns = (np.flatnonzero(mask.any(axis)) for axis in (1, 0))
+    left, top = int(columns[0]), int(rows[0])
+    return {
+        "category_id": category,
+        "bbox": [left, top, int(columns[-1]) + 1 - left, int(rows[-1]) + 1 - top],
+        "area": int(mask.sum()),
+        "iscrowd": 0,
+        "segmentation": {"size": [*mask.shape], "counts": masks.encode(mask[None])[0].decode()},
+    }
+
+
+def write_scenes(folder: Path, counts: Mapping[str, int] = COUNTS) -> None:
+    """The first `counts` scenes of splits as a folder of COCO's layout, for trying out what reads one."""
+    listing = read_scenes()
+    for split, count in counts.items():
+        name = NAMES[split]
+        (folder / name).mkdir(parents=True, exist_ok=True)
+        (folder / "annotations").mkdir(exist_ok=True)
+        photos = listing.splits[split][:count]
+        for photo in photos:
+            Image.fromarray(np.asarray(photo.image)).save(folder / photo.name)
+        content = {
+            "images": [_entry(i, photo) for i, photo in enumerate(photos, start=1)],
+            "annotations": _numbered(photos),
+            "categories": [{"id": number, "name": called} for number, called in listing.categories.items()],
+        }
+        (folder / "annotations" / f"instances_{name}.json").write_text(json.dumps(content))
+
+
+def _entry(number: int, photo: Photo) -> dict[str, Any]:
+    return {
+        "id": number,
+        "file_name": Path(photo.name).name,
+        "width": photo.width,
+        "height": photo.height,
+    }
+
+
+def _numbered(photos: Sequence[Photo]) -> list[dict[str, Any]]:
+    of = [(number, a) for number, photo in enumerate(photos, start=1) for a in photo.annotations]
+    return [{"id": i, "image_id": number, **a} for i, (number, a) in enumerate(of, start=1)]

@@ -1,0 +1,15 @@
+"""Pairs of rectified images with the disparity of the left one: what is read, split, cached and cropped.
+
+pfm        Portable float maps, both byte orders
+files      One image or disparity map from a file
+pairs      Which files are a pair: Scene Flow, KITTI 2012 and 2015, Middlebury, or a CSV
+planes     The bundled set: slanted planes and digits in front, with exact disparities and occlusions
+cache      All pairs of a source, as an Arrow file that every process maps into memory
+dataset    The pairs as the training loop reads them; splits, subsets and manifests
+"""
+
+from automl.data.stereo.cache import is_shared, share
+from automl.data.stereo.dataset import StereoPairs, open_pairs
+from automl.data.stereo.pairs import is_stereo
+
+__all__ = ["StereoPairs", "is_shared", "is_stereo", "open_pairs", "share"]

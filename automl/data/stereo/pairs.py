@@ -1,0 +1,171 @@
+"""Which files are a pair: the folders of Scene Flow, KITTI 2012 and 2015 and Middlebury, or a CSV.
+
+Scene Flow   disparity/.../left/0006.pfm and frames_cleanpass/.../left|right/0006.png, anywhere below the
+             folder; a part TEST of the path is the test split
+KITTI 2015   training/image_2, image_3 and disp_occ_0 (or disp_noc_0)
+KITTI 2012   training/colored_0, colored_1 (or image_0, image_1) and disp_occ (or disp_noc)
+Middlebury   folders with im0.png, im1.png and disp0.pfm or disp0GT.pfm
+a CSV        columns left, right, disparity and perhaps split; paths from the CSV's folder
+"""
+
+import csv
+import os
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from attention.errors import InputError
+
+SPLITS = ("train", "validation", "test")
+COLUMNS = ("left", "right", "disparity")
+FRAMES = ("frames_cleanpass", "frames_finalpass")  # the first that there is; PSMNet takes the clean ones
+IMAGES = (".png", ".webp", ".jpg")
+KITTI = (  # left, right, and disparities, those of occluded pixels among them where there are such
+    ("image_2", "image_3", ("disp_occ_0", "disp_noc_0")),
+    ("colored_0", "colored_1", ("disp_occ", "disp_noc")),
+    ("image_0", "image_1", ("disp_occ", "disp_noc")),
+)
+MIDDLEBURY = ("disp0.pfm", "disp0GT.pfm")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Pair:
+    """Three files. split: one of SPLITS that the source gives; empty where it gives none.
+
+    group: of the sequence that it is a frame of, which is split as a whole; empty where it stands alone.
+    """
+
+    name: str
+    left: Path
+    right: Path
+    disparity: Path
+    split: str = ""
+    group: str = ""
+
+    @property
+    def files(self) -> tuple[Path, Path, Path]:
+        return self.left, self.right, self.disparity
+
+
+def is_stereo(path: str | Path) -> bool:
+    """Whether there are pairs at `path`: a folder laid out as one of the above, or such a CSV."""
+    path = Path(path).expanduser()
+    if path.is_dir():
+        return next(_in_folder(path), None) is not None
+    if path.suffix.lower() != ".csv" or not path.is_file():
+        return False
+    with open(path, newline="", encoding="utf-8-sig", errors="replace") as file:
+        try:
+            return {*COLUMNS} <= {*next(csv.reader(file), [])}
+        except csv.Error:  # it is no table, whatever its name says
+            return False
+
+
+def find_pairs(path: str | Path) -> list[Pair]:
+    """All pairs at `path`, sorted by name. Raises InputError where there are none, and for a bad CSV."""
+    path = Path(path).expanduser()
+    if not path.exists():
+        raise InputError(f"there is no file or folder {path}; pass --data PATH with one that exists")
+    pairs = sorted(_in_folder(path), key=lambda pair: pair.name) if path.is_dir() else list(_of_csv(path))
+    if not pairs:
+        raise InputError(
+            f"{path} holds no stereo pairs; it must be a folder as of Scene Flow, KITTI or Middlebury, or a "
+            f"CSV with the columns {', '.join(COLUMNS)}"
+        )
+    for pair in pairs:
+        for file in pair.files:
+            if not file.is_file():
+                raise InputError(f"there is no file {file}, which pair {pair.name} needs")
+    return pairs
+
+
+def _in_folder(root: Path) -> Iterator[Pair]:
+    for folder in (root, root / "training"):
+        if found := list(_kitti(folder)):
+            yield from found
+            return
+    yield from _walked(root)
+
+
+def _walked(root: Path) -> Iterator[Pair]:
+    """Of Scene Flow and Middlebury, whose folders may lie deeper."""
+    for name, folders, files in os.walk(root, followlinks=True):
+        folders.sort()
+        here = Path(name)
+        frames = next((frames for frames in FRAMES if frames in folders), None)
+        if "disparity" in folders and frames is not None:
+            yield from _sceneflow(root, here, frames)
+            folders[:] = [folder for folder in folders if folder not in ("disparity", *FRAMES)]
+        maps = [file for file in MIDDLEBURY if file in files]
+        if maps and {"im0.png", "im1.png"} <= {*files}:
+            yield Pair(
+                name=str(here.relative_to(root)),
+                left=here / "im0.png",
+                right=here / "im1.png",
+                disparity=here / maps[0],
+            )
+
+
+def _sceneflow(root: Path, here: Path, frames: str) -> Iterator[Pair]:
+    below = here / "disparity"
+    for disparity in sorted(below.rglob("left/*.pfm")):
+        within = disparity.relative_to(below)
+        images = [here / frames / within.parent.parent / side / within.name for side in ("left", "right")]
+        left, right = (_with_suffix(image) for image in images)
+        group = (here / within.parent.parent).relative_to(root)
+        yield Pair(
+            name=str(group / disparity.stem),
+            left=left,
+            right=right,
+            disparity=disparity,
+            # What brings a test split has its training split, too; the rest is training data.
+            split="test" if "TEST" in group.parts else "train" if "TRAIN" in group.parts else "",
+            group=str(group),
+        )
+
+
+def _with_suffix(image: Path) -> Path:
+    there = (image.with_suffix(suffix) for suffix in IMAGES)
+    return next((file for file in there if file.exists()), image.with_suffix(IMAGES[0]))
+
+
+def _kitti(folder: Path) -> Iterator[Pair]:
+    for left, right, maps in KITTI:
+        known = next((name for name in maps if (folder / name).is_dir()), None)
+        if known is None or not (folder / left).is_dir():
+            continue
+        for disparity in sorted((folder / known).glob("*.png")):
+            yield Pair(
+                name=disparity.stem,
+                left=folder / left / disparity.name,
+                right=folder / right / disparity.name,
+                disparity=disparity,
+            )
+        return
+
+
+def _of_csv(path: Path) -> Iterator[Pair]:
+    try:
+        with open(path, newline="", encoding="utf-8-sig") as file:
+            reader = csv.DictReader(file)
+            header: Sequence[str] = reader.fieldnames or ()
+            rows = list(enumerate(reader, start=2))
+    except (OSError, UnicodeDecodeError, csv.Error) as error:
+        raise InputError(f"{path} cannot be read as a CSV ({error})") from error
+    if lacking := [name for name in COLUMNS if name not in header]:
+        raise InputError(
+            f"{path} must be a folder, or a CSV with the columns {', '.join(COLUMNS)}; "
+            f"it lacks {', '.join(lacking)}"
+        )
+    for line, row in rows:
+        empty = [name for name in COLUMNS if not row[name]]
+        split = (row.get("split") or "").strip()
+        if empty:
+            raise InputError(f"{path}, line {line}: {', '.join(empty)} must not be empty")
+        if split and split not in SPLITS:
+            raise InputError(f"{path}, line {line}: split must be one of {', '.join(SPLITS)}; got {split!r}")
+        left, right, disparity = (path.parent / row[name].strip() for name in COLUMNS)
+        yield Pair(name=row["left"].strip(), left=left, right=right, disparity=disparity, split=split)
+    splits = {(row.get("split") or "").strip() for _, row in rows}
+    if "" in splits and len(splits) > 1:
+        raise InputError(f"{path}: either each line has a split, or none has")

@@ -1,0 +1,109 @@
+"""What an exported code search finds in a folder of code."""
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from attention import InputError
+from automl.config.summary import Summary
+from automl.export.code_index import open_index
+from automl.export.predict import no_export, read_exported
+from automl.export.text_encoder import TextEncoder
+from automl.tasks.code_deployment import CODE, QUERY
+
+TOP = 10
+
+
+@dataclass(frozen=True, kw_only=True)
+class Hit:
+    """A function that was found. score: its similarity to the query. summary: the docstring's first line."""
+
+    score: float
+    file: str
+    line: int
+    name: str
+    summary: str
+
+    def __str__(self) -> str:
+        return f"{self.score:.3f}  {self.file}:{self.line}  {self.name}  {self.summary}".rstrip()
+
+    def to_json(self) -> dict[str, Any]:
+        return {
+            "score": self.score,
+            "file": self.file,
+            "line": self.line,
+            "name": self.name,
+            "summary": self.summary,
+        }
+
+
+@dataclass(frozen=True, kw_only=True)
+class Answer:
+    """hits: the best first."""
+
+    query: str
+    hits: Sequence[Hit]
+
+    def to_json(self) -> dict[str, Any]:
+        return {"query": self.query, "functions": [hit.to_json() for hit in self.hits]}
+
+
+@dataclass(frozen=True, kw_only=True, repr=False)
+class CodeSearch(Summary):
+    """answers: to the queries, in their order. functions: how many were searched. skipped: why files of the
+    folder were left out, by name.
+    """
+
+    answers: Sequence[Answer]
+    functions: int
+    skipped: Mapping[str, str]
+
+    def lines(self) -> Iterator[tuple[str, str]]:
+        for answer in self.answers:
+            yield "query", answer.query
+            for hit in answer.hits:
+                yield "", str(hit)
+
+
+def run_code_search(
+    folder: str | Path, queries: Sequence[str], *, corpus: str | Path, top: int = TOP
+) -> CodeSearch:
+    """The functions of the Python files in and below `corpus` that answer each query best.
+
+    folder: that `automl export` left of a code search. The vectors of the functions are kept in the cache
+    folder, and brought up to date where files have changed.
+
+    Raises InputError when the folder holds no such export, when the model knows no word of a query, and where
+    `corpus` is no folder with functions.
+    """
+    if top < 1:
+        raise InputError(f"--top must be 1 or more; got {top}")
+    if not queries:
+        raise InputError('name at least one query, such as "read a csv file"')
+    encoders = _open(Path(folder))
+    for query in queries:
+        encoders[QUERY].tokenizer.check_known(query)
+    index = open_index(corpus, encoders[CODE])
+    rows, scores = index.best(encoders[QUERY].encode(queries), top)
+    answers = []
+    for query, found, values in zip(queries, rows.tolist(), scores.tolist(), strict=True):
+        functions = [index.function(row) for row in found]
+        hits = [
+            Hit(score=score, file=one.file, line=one.line, name=one.name, summary=one.summary)
+            for one, score in zip(functions, values, strict=True)
+        ]
+        answers.append(Answer(query=query, hits=hits))
+    return CodeSearch(answers=answers, functions=len(index), skipped=index.skipped)
+
+
+def _open(folder: Path) -> dict[str, TextEncoder]:
+    exported = read_exported(folder)
+    graphs = exported["graphs"]
+    if not {QUERY, CODE} <= set(graphs):
+        task = exported["config"].get("task", "another task")
+        raise InputError(f"--corpus is for models that search code; that in {folder} is for {task}")
+    try:
+        return {name: TextEncoder(folder, name, graphs[name]) for name in (QUERY, CODE)}
+    except Exception as error:  # onnxruntime has a different error for each kind of damage
+        raise no_export(folder, error) from error

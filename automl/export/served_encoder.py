@@ -1,0 +1,78 @@
+"""What `mlflow-model` runs of encoders of texts. As of served_model, MLflow copies this file into the model.
+
+It takes texts, makes them into tokens by `tokenizer.json`, and says in words what is wrong with them.
+"""
+
+import json
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import mlflow
+import numpy as np
+import onnxruntime
+from mlflow.exceptions import MlflowException
+from mlflow.protos.databricks_pb2 import INVALID_PARAMETER_VALUE
+from tokenizers import Tokenizer
+
+BATCH = 64  # texts at once
+
+
+class ServedEncoder(mlflow.pyfunc.PythonModel):
+    """From the texts for one of its encoders to their vectors."""
+
+    def load_context(self, context: Any) -> None:
+        self.tokenizer = Tokenizer.from_file(context.artifacts["tokenizer"])
+        self.graphs = json.loads(Path(context.artifacts["about"]).read_text())["graphs"]
+        self.sessions = {
+            name: onnxruntime.InferenceSession(context.artifacts[name], providers=["CPUExecutionProvider"])
+            for name in self.graphs
+        }
+
+    # MLflow takes types in its signature for those of a table's rows, and warns.
+    def predict(self, context, model_input, params=None):  # type: ignore[no-untyped-def]
+        """`{"query": [text, ...]}` or `{"code": [text, ...]}` to `{"vectors": float32 (N, D)}`.
+
+        Raises MlflowException, which a server answers with 400, for what does not fit.
+        """
+        given = model_input if isinstance(model_input, Mapping) else {}
+        if len(given) != 1 or not set(given) <= set(self.graphs):
+            there = ", ".join(map(str, given)) if given else type(model_input).__name__
+            raise refused(f"the input is one of {', '.join(self.graphs)}, a list of texts; got {there}")
+        ((name, value),) = given.items()
+        texts = self.checked(name, value)
+        about = self.graphs[name]
+        output = about["outputs"][0]["name"]
+        parts = []
+        for begin in range(0, len(texts), BATCH):
+            tokens = self.tokens(texts[begin : begin + BATCH], about["details"])
+            parts += self.sessions[name].run([output], {about["inputs"][0]["name"]: tokens})
+        return {output: np.concatenate(parts)}
+
+    def checked(self, name: str, value: Any) -> list[str]:
+        """`value` as a list of texts, each with a token that the model knows."""
+        texts = value.tolist() if isinstance(value, np.ndarray) else value
+        if not isinstance(texts, list | tuple) or not all(isinstance(text, str) for text in texts):
+            raise refused(f"{name} must be a list of texts, such as ['read a csv file']")
+        if not texts:
+            raise refused(f"{name} must hold one text or more; got none")
+        unknown = self.graphs[name]["details"]["unknown"]
+        for number, encoding in enumerate(self.tokenizer.encode_batch(list(texts))):
+            if not set(encoding.ids) - {unknown}:
+                raise refused(f"{name}[{number}]: the model knows no word of {texts[number]!r}")
+        return list(texts)
+
+    def tokens(self, texts: list[str], details: Mapping[str, Any]) -> np.ndarray:
+        """int64 `(N, T)`, cut at the most that the encoder takes, and padded."""
+        rows = [encoding.ids[: details["length"]] for encoding in self.tokenizer.encode_batch(texts)]
+        found = np.full((len(rows), max(map(len, rows))), details["padding"], np.int64)
+        for to, row in zip(found, rows, strict=True):
+            to[: len(row)] = row
+        return found
+
+
+def refused(why: str) -> MlflowException:
+    return MlflowException(why, error_code=INVALID_PARAMETER_VALUE)
+
+
+mlflow.models.set_model(ServedEncoder())

@@ -1,0 +1,46 @@
+"""An exported encoder as a function from texts to vectors."""
+
+import hashlib
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from automl.data.code.tokenizer import Tokenizer
+from automl.export.formats import onnx_file
+from automl.export.onnx_session import open_onnx
+from automl.tasks.code_deployment import INPUT, OUTPUT
+from automl.tasks.deployment import TOKENIZER
+
+BATCH = 64  # texts at once
+
+
+class TextEncoder:
+    """One graph of an export with its tokenizer.
+
+    channels: of a vector. key: a hash of all that the vectors depend on. Raises errors of every kind for
+    files that are damaged.
+    """
+
+    def __init__(self, folder: Path, graph: str, about: Mapping[str, Any]) -> None:
+        """about: what `config.json` says of the graph."""
+        file, details = folder / onnx_file(graph), about["details"]
+        content = (folder / TOKENIZER).read_text(encoding="utf-8")
+        self.tokenizer = Tokenizer(content)
+        self.length: int = details["length"]
+        self.channels: int = about["outputs"][0]["shape"][1]
+        self.key = hashlib.sha256(file.read_bytes() + content.encode() + b"%d" % self.length).digest()
+        self._run = open_onnx(file)
+
+    def encode(self, texts: Sequence[str], advance: Callable[[int], None] = lambda count: None) -> np.ndarray:
+        """float32 `(N, D)`, in the order of the texts. advance: is told how many are done, as they are."""
+        found = np.empty((len(texts), self.channels), np.float32)
+        # Texts of about one length together: a batch is padded to its longest.
+        order = sorted(range(len(texts)), key=lambda i: len(texts[i]))
+        for begin in range(0, len(order), BATCH):
+            rows = order[begin : begin + BATCH]
+            tokens, _ = self.tokenizer.encode([texts[i] for i in rows], self.length)
+            found[rows] = self._run({INPUT: tokens})[OUTPUT]
+            advance(len(rows))
+        return found

@@ -1,0 +1,109 @@
+"""Whose answers a report goes by: the best trial's and the baseline's, or those of a confirmation's arms."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from automl.confirm.protocol import CONFIRM_FOLDER, study_name
+from automl.report.confirmation import ReportedVerdict
+from automl.report.read import Search, Trial
+from automl.storage.answers import Answers, read_answers
+from automl.storage.storage import Storage
+from search.record import State
+from search.study import STUDY_FILE, read_records
+
+
+@dataclass(frozen=True, kw_only=True)
+class Answered:
+    """One configuration. what: its name in words. trainings: the answers of each, to the same inputs."""
+
+    what: str
+    trainings: Sequence[Answers]
+
+
+@dataclass(frozen=True, kw_only=True)
+class AnsweredSplit:
+    """split: `validation` or `test`. of: the best first, then the baseline, where it is another one."""
+
+    split: str
+    of: Sequence[Answered]
+
+    @property
+    def lead(self) -> str:
+        """Of a section: whose answers these are, and to what."""
+        many = (
+            "; all trainings of a configuration count" if any(len(o.trainings) > 1 for o in self.of) else ""
+        )
+        return f"Of {' and '.join(one.what for one in self.of)}, on the {self.split} split{many}."
+
+
+def answered(search: Search) -> AnsweredSplit:
+    """Of the latest confirmation, on the test split, or else of the search, on validation.
+
+    `of` is empty where there are no answers to go by: before a trial is done, or of a task that keeps none.
+    """
+    found = _confirmed(search, search.verdicts[-1]) if search.verdicts else []
+    if found:
+        return AnsweredSplit(split="test", of=found)
+    return AnsweredSplit(split="validation", of=_searched(search))
+
+
+def _searched(search: Search) -> list[Answered]:
+    """The best trial of the search, and the best baseline, with what differs from them by the seed alone."""
+    found: list[tuple[str, Trial]] = []
+    for what, trial in (("best", search.best), ("best baseline", search.baseline)):
+        if trial is None or any(trial is other for _, other in found):
+            continue
+        found.append((what, trial))
+    answers = [
+        (f"the {what} trial, {trial.number}: {trial.where}", _of([_folder(search, trial)]), trial)
+        for what, trial in found
+    ]
+    return [
+        Answered(
+            what=what,
+            trainings=[*own, *(a for t in _alike(search, trial) for a in _of([_folder(search, t)]))],
+        )
+        for what, own, trial in answers
+        if own
+    ]
+
+
+def _alike(search: Search, trial: Trial) -> list[Trial]:
+    """The finished trials that differ from this one by the seed alone."""
+    config = trial.record.config.change(seed=0)
+    return [t for t in search.done if t is not trial and t.record.config.change(seed=0) == config]
+
+
+def _folder(search: Search, trial: Trial) -> Storage:
+    return search.metadata.location / trial.record.folder
+
+
+def _confirmed(search: Search, verdict: ReportedVerdict) -> list[Answered]:
+    """The leading finalist of a confirmation, and the baseline."""
+    number = verdict.confirmation
+    place = search.folder / (CONFIRM_FOLDER if number == 1 else f"{CONFIRM_FOLDER}-{number}")
+    if not (place / STUDY_FILE).exists():
+        return []
+    records = read_records(place, study_name(place, search.metadata))
+    baseline = next((arm.name for arm in verdict.arms if arm.role == "baseline"), "")
+    found = []
+    for what, arm in (("the leading finalist", verdict.finalist), ("the tuned baseline", baseline)):
+        if not arm:
+            continue
+        seeds = next((set(other.scores) for other in verdict.arms if other.name == arm), set())
+        trainings = _of(
+            [
+                search.metadata.location / place.name / record.folder
+                for record in records
+                if record.arm == arm and record.state is State.COMPLETE and str(record.config.seed) in seeds
+            ]
+        )
+        if trainings:
+            found.append(Answered(what=f"{what}, {arm}", trainings=trainings))
+    return found
+
+
+def _of(folders: Sequence[Storage]) -> list[Answers]:
+    """The answers in all of these folders; none where one has none."""
+    answers = [found for folder in folders if (found := read_answers(folder)) is not None]
+    return answers if len(answers) == len(folders) else []

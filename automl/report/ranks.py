@@ -1,0 +1,192 @@
+"""Results of a search in texts: the mean reciprocal rank with its interval, ranks, some hits and misses."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import altair as alt
+import numpy as np
+from numpy.typing import NDArray
+
+from automl.config.units import counted
+from automl.report import style
+from automl.report.answered import Answered, answered
+from automl.report.figure import Figure
+from automl.report.page import Section
+from automl.report.plot import Cell, Plot, Table
+from automl.report.read import Search
+from automl.storage.answers import Example
+from search.metric import MRR
+
+BINS = ((1, 1), (2, 5), (6, 10), (11, 50), (51, 100), (101, None))  # first and last rank
+DRAWS = 2000  # of the bootstrap
+FEW = 5  # seeds, below which a bootstrap takes their spread for too small
+LONGEST = 240  # characters of a query in a table
+
+
+@dataclass(frozen=True, kw_only=True)
+class _Ranked:
+    """The reciprocal ranks of one configuration's trainings, float `(seeds, queries)`. what: its name."""
+
+    what: str
+    reciprocal: NDArray[np.float64]
+    examples: Sequence[Example]
+
+    @property
+    def ranks(self) -> NDArray[np.float64]:
+        """Of all trainings, from 1 on; inf where nothing was found."""
+        with np.errstate(divide="ignore"):
+            return np.rint(1 / self.reciprocal)
+
+    @property
+    def shares(self) -> list[float]:
+        """Of the ranks in each of BINS."""
+        ranks = self.ranks
+        return [float(((ranks >= low) & (ranks <= (high or np.inf))).mean()) for low, high in BINS]
+
+
+def ranks(search: Search) -> list[Section]:
+    """The section of what `answered` finds; none for other metrics, and before a trial is done."""
+    answers = answered(search)
+    if search.metric != MRR.name:
+        return []
+    found = [ranked for one in answers.of if (ranked := _ranked(one)) is not None]
+    if not found:
+        return []
+    return [
+        Section(
+            id="ranks",
+            title="What was found",
+            lead=f"{answers.lead} A query's rank is the place of the function that it is for, from 1 on.",
+            plots=[_ranks(found), *_examples(found[0])],
+        )
+    ]
+
+
+def _ranked(one: Answered) -> _Ranked | None:
+    """None where there are no queries, and where trainings answered different ones."""
+    values = [training.values for training in one.trainings]
+    if one.trainings[0].labels or not len(values[0]) or len({len(each) for each in values}) > 1:
+        return None
+    return _Ranked(what=one.what, reciprocal=np.stack(values), examples=one.trainings[0].examples)
+
+
+def interval(values: NDArray[np.float64], *, level: float = 0.95) -> tuple[float, float]:
+    """Of the mean of `values` (seeds, queries), if both are a sample: percentiles of a two-way bootstrap.
+
+    Each draw takes seeds and, independently, queries anew: every training answers the same queries, so that
+    more seeds do not make up for few queries. With one seed it is the interval over queries alone. The same
+    values have the same interval.
+    """
+    seeds, queries = values.shape
+    generator = np.random.default_rng(0)
+    means = np.empty(DRAWS)
+    for draw in range(DRAWS):
+        weights = np.bincount(generator.integers(0, seeds, seeds), minlength=seeds) / seeds
+        means[draw] = (weights @ values)[generator.integers(0, queries, queries)].mean()
+    low, high = np.quantile(means, [(1 - level) / 2, (1 + level) / 2])
+    return float(low), float(high)
+
+
+def _ranks(found: Sequence[_Ranked]) -> Plot:
+    """The share of queries by rank."""
+    rows: list[list[Cell]] = []
+    said, few = [], []
+    for one in found:
+        seeds, queries = one.reciprocal.shape
+        low, high = interval(one.reciprocal)
+        mean, middle = float(one.reciprocal.mean()), float(np.median(one.ranks))
+        rows.append(
+            [one.what, seeds, queries, mean, low, high, middle if np.isfinite(middle) else None, *one.shares]
+        )
+        over = "queries" if seeds == 1 else f"queries and {seeds} seeds"
+        said.append(f"{one.what}: MRR {mean:.4f} (95 % CI {low:.4f} to {high:.4f} over {over})")
+        if 1 < seeds < FEW:
+            few.append(seeds)
+    warning = f"From {counted(min(few), 'seed')} the spread over seeds is underestimated." if few else ""
+    return Plot(
+        name="ranks",
+        title="Ranks",
+        figure=_draw(found),
+        says="; ".join(said) + ".",
+        note=(
+            "MRR is the mean over queries of 1 / rank. Intervals are of a bootstrap that draws queries anew, "
+            "and seeds, where there are several."
+        ),
+        warnings=[warning] if warning else [],
+        table=Table(
+            columns=[
+                "model", "seeds", "queries", "MRR", "95 % from", "to", "median rank",
+                *(f"rank {_bin(*edges)}" for edges in BINS),
+            ],
+            rows=rows,
+        ),
+    )  # fmt: skip
+
+
+def _bin(low: int, high: int | None) -> str:
+    return str(low) if low == high else f"{low}+" if high is None else f"{low}–{high}"
+
+
+def _draw(found: Sequence[_Ranked]) -> Figure:
+    whose = ("best", "baseline")[: len(found)]
+    names = [_bin(*edges) for edges in BINS]
+    looks = dict(zip(whose, (style.BLUE, style.GREY), strict=False))
+    rows = [
+        {"rank": name, "of": of, "share": round(share, 5), "place": place}
+        for of, one in zip(whose, found, strict=True)
+        for place, (name, share) in enumerate(zip(names, one.shares, strict=True))
+    ]
+    bars = (
+        alt.Chart(alt.NamedData("ranks"))
+        .mark_bar()
+        .encode(
+            x=alt.X("rank:N", sort=names, title="rank", axis=alt.Axis(labelAngle=0)),
+            xOffset=alt.XOffset("of:N", sort=list(whose)),
+            y=alt.Y("share:Q", title="share of the queries", axis=alt.Axis(format="%", tickCount=5)),
+            color=alt.Color("of:N", scale=style.named(looks)),
+            tooltip=["rank:N", "of:N", alt.Tooltip("share:Q", format=".1%")],
+        )
+    )  # fmt: skip
+    return Figure(charts=[style.layer(bars, height=style.HEIGHT)], data={"ranks": rows})
+
+
+def _examples(best: _Ranked) -> list[Plot]:
+    """Queries that found their function first, and such that did not; those of the first training."""
+    hits = [e for e in best.examples if e.rank == 1]
+    misses = sorted((e for e in best.examples if e.rank > 1), key=lambda e: e.rank)
+    found = []
+    if hits:
+        found.append(
+            Plot(
+                name="hits",
+                title="Hits",
+                figure=None,
+                says=f"{counted(len(hits), 'example')} of queries that found their function first.",
+                table=Table(
+                    columns=["query", "function"], rows=[[_brief(e.query), _brief(e.wanted)] for e in hits]
+                ),
+            )
+        )
+    if misses:
+        found.append(
+            Plot(
+                name="misses",
+                title="Misses",
+                figure=None,
+                says=(
+                    f"{counted(len(misses), 'example')} of queries that found another function first, from "
+                    f"near misses to the worst."
+                ),
+                table=Table(
+                    columns=["query", "wanted", "rank", "came first"],
+                    rows=[[_brief(e.query), _brief(e.wanted), e.rank, _brief(e.first)] for e in misses],
+                ),
+            )
+        )
+    return found
+
+
+def _brief(text: str) -> str:
+    """In one line that a table can hold; the end of what is too long is left out."""
+    line = " ".join(text.split())
+    return line if len(line) <= LONGEST else f"{line[: LONGEST - 1]}…"

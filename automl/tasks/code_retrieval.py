@@ -1,0 +1,234 @@
+"""Search in code: a docstring is to find its function, by the vectors of two encoders.
+
+Source: H. Husain et al., CodeSearchNet Challenge (2019), arXiv 1909.09436, section 4.
+"""
+
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+import torch.distributed.nn.functional as collectives
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from attention import InputError
+from automl.config.runtime import Runtime
+from automl.data.code import CodeTexts, is_shared, open_texts, share
+from automl.data.code.ragged import Ragged
+from automl.data.code.tokenizer import UNKNOWN
+from automl.data.manifest import Manifest
+from automl.storage.storage import Storage
+from automl.tasks.base import Inputs, Part, Split, Task
+from automl.tasks.code_deployment import CODE, INPUT, QUERY, REQUEST, code_deployments, code_usage
+from automl.tasks.deployment import Deployment, spread
+from automl.tasks.retrieval_evaluator import CODES, QUERIES, Asked, RetrievalEvaluator, unit
+from automl.tasks.retrieval_metrics import guessed
+from backbones import ENCODERS, call, insert
+from backbones.towers import Texts, TwoTowers
+from search.config import TASK_CONFIGS, CodeData, CodeModel, RetrievalTraining, TrialConfig
+from search.metric import MRR, Chance
+
+PARTS = 8  # of a batch, by length: what they are padded to is little then
+LEAST = 16  # pairs in such a part
+EVALUATED = 256  # texts that are encoded at once
+NAMES = ("name", "unnamed")  # kinds of texts that the last word on a model is about, too
+
+
+class CodeRetrieval(Task):
+    """Functions by their docstrings. Its metrics are those of `RetrievalEvaluator`, the primary one `mrr`.
+
+    In validation the whole corpus is that of the functions of the split, and names are no queries, so that an
+    epoch stays short; in test it is all functions of all splits.
+    """
+
+    configs = TASK_CONFIGS["code-retrieval"]
+    metric = MRR
+    noun = "documented functions"
+    shapes_vary = True
+
+    def __init__(self, config: TrialConfig, runtime: Runtime) -> None:
+        super().__init__(config, runtime)
+        self.data, self.chosen, self.training = _typed(config)
+        self.texts = _texts(self.data)
+        count, workers = self.size("train"), runtime.workers
+        # A folder of one's own can be small: where all of it is less than a batch, an epoch is one step.
+        self.batch_size = min(self.training.batch_size, count // workers * workers)
+        if self.batch_size < 2 or self.batch_size % workers:
+            raise InputError(
+                f"batch_size must be a multiple of the workers that share it, with 2 or more functions; got "
+                f"{self.batch_size} with {workers} workers and {count} documented training functions"
+            )
+
+    def size(self, split: Split) -> int:
+        return len(self.texts.documented(split))
+
+    @classmethod
+    def manifest(cls, config: TrialConfig) -> Manifest:
+        return _texts(_typed(config)[0]).manifest()
+
+    @classmethod
+    def is_shared(cls, config: TrialConfig, splits: Sequence[Split]) -> bool:
+        path = config.data.path
+        return path is not None and is_shared(path)
+
+    def share_data(self, storage: Storage, folder: Path, splits: Sequence[Split]) -> dict[str, Any]:
+        assert self.data.path is not None, "the texts have been opened"
+        return share(storage, folder, self.data.path)
+
+    def model(self) -> nn.Module:
+        torch.manual_seed(self.config.seed)
+        data = self.data
+        code = self._encoder(max(data.code_length, data.query_length))
+        query = code if self.chosen.shared else self._encoder(data.query_length)
+        model = insert(TwoTowers(query, code), self.chosen.placement, self._example(2, "cpu"))
+        return model.to(self.runtime.device)
+
+    def _encoder(self, length: int) -> nn.Module:
+        record = ENCODERS[self.chosen.backbone]
+        return record.build(vocabulary=len(self.texts.tokenizer), length=length, **self.chosen.options)
+
+    def steps(self) -> int:
+        return self.size("train") // self.batch_size
+
+    def batches(self, epoch: int) -> Iterator[tuple[Texts, Texts]]:
+        """Pairs of docstrings and code in parts, of about the same length of code in each.
+
+        All workers draw one order; each takes its own pairs.
+        """
+        rows = self.texts.documented("train")
+        order = np.random.default_rng([self.config.seed, epoch]).permutation(len(rows))
+        for batch in order[: self.steps() * self.batch_size].reshape(-1, self.batch_size):
+            mine = rows[self.runtime.shard(torch.from_numpy(batch)).numpy()]
+            mine = mine[self.texts.texts["code"].lengths[mine].argsort(kind="stable")]
+            parts = np.array_split(mine, max(1, min(PARTS, len(mine) // LEAST)))
+            yield [self._texts("docstring", p) for p in parts], [self._texts("code", p) for p in parts]
+
+    def example(self, count: int) -> Inputs:
+        return self._example(count, self.runtime.device)
+
+    def _example(self, count: int, device: torch.device | str) -> Inputs:
+        """Code as long as it is in the mean."""
+        lengths = self.texts.texts["code"].lengths[self.texts.documented("train")]
+        shape = (count, max(2, round(float(np.minimum(lengths, self.data.code_length).mean()))))
+        tokens = torch.zeros(shape, dtype=torch.int64, device=device)
+        return {"code": [(tokens, torch.ones(shape, dtype=torch.bool, device=device))]}
+
+    def loss(self, model: nn.Module, batch: tuple[Texts, Texts]) -> Tensor:
+        queries, codes = (unit(v, self.training.similarity) for v in call(model, batch))
+        with torch.autocast(self.runtime.device.type, enabled=False):
+            first = self.runtime.rank * len(queries)
+            if self.runtime.workers > 1:  # other workers' code is what queries are not to find, too
+                codes = torch.cat(list(collectives.all_gather(codes)))
+            own = torch.arange(first, first + len(queries), device=codes.device)
+            scores = queries @ codes.T
+            if self.training.loss == "softmax":
+                return F.cross_entropy(scores / self.training.temperature, own)
+            mine = scores.gather(1, own[:, None])
+            over = (self.training.margin - mine + scores).relu()
+            others = over.scatter(1, own[:, None], 0.0)
+            return others.sum() / (len(queries) * (len(codes) - 1))
+
+    def parts(self, split: Split) -> Iterator[Part]:
+        asked, texts = self._asked(split), self.texts.texts
+        for kind in (*QUERIES, *CODES):
+            if kind in NAMES and split != "test":
+                continue
+            if kind == "real":
+                source, rows = self.texts.real_tokens(split), np.arange(len(asked.real))
+            else:
+                source, rows = texts[kind], asked.candidates if kind == "code" else asked.documented
+            mine = self.runtime.shard(torch.from_numpy(rows)).numpy()
+            mine = mine[source.lengths[mine].argsort(kind="stable")]
+            for part in np.array_split(mine, -(-len(mine) // EVALUATED)) if len(mine) else ():
+                numbers = torch.from_numpy(part).to(self.runtime.device)
+                encoder = "query" if kind in QUERIES else "code"
+                yield Part(numbers, {encoder: [self._padded(source, kind, part)]}, (kind, numbers))
+
+    def evaluator(self, split: Split) -> RetrievalEvaluator:
+        return RetrievalEvaluator(self._asked(split), self.training.similarity, self.texts)
+
+    def chance(self, split: Split) -> Chance:
+        return guessed(self.size(split))
+
+    def _asked(self, split: Split) -> Asked:
+        texts = self.texts
+        everything = np.arange(len(texts.file.split))
+        return Asked(
+            documented=texts.documented(split),
+            candidates=everything if split == "test" else texts.rows(split),
+            real=np.array([query.answer for query in texts.real(split)], np.int64),
+        )
+
+    def _texts(self, kind: str, rows: np.ndarray) -> tuple[Tensor, Tensor]:
+        return self._padded(self.texts.texts[kind], kind, rows)
+
+    def _padded(self, source: Ragged, kind: str, rows: np.ndarray) -> tuple[Tensor, Tensor]:
+        length = self.data.query_length if kind in QUERIES else self.data.code_length
+        tokens, mask = source.padded(rows, length)
+        device = self.runtime.device
+        return torch.from_numpy(tokens).to(device), torch.from_numpy(mask).to(device)
+
+    def describe_splits(self) -> dict[str, str]:
+        return self.texts.describe_splits()
+
+    def deployments(self, model: nn.Module) -> dict[str, Deployment]:
+        """The graphs `query` and `code`, each from tokens `(N, T)` to vectors `(N, D)`."""
+        assert isinstance(model, TwoTowers)
+        return code_deployments(
+            model.query,
+            model.code,
+            tokenizer=self.texts.tokenizer.content,
+            query_length=self.data.query_length,
+            code_length=self.data.code_length,
+            similarity=self.training.similarity,
+        )
+
+    def graph_inputs(self, split: Split, count: int) -> dict[str, dict[str, Tensor]]:
+        chosen = self._deployable(split, count)
+        return {
+            graph: {INPUT: self._texts(kind, chosen)[0]}
+            for graph, kind in ((QUERY, "docstring"), (CODE, "code"))
+        }
+
+    def served_inputs(self, split: Split, count: int) -> dict[str, Any]:
+        found = [self.texts.functions[row] for row in self._deployable(split, count)]
+        return {
+            QUERY: {QUERY: [function.query for function in found]},
+            CODE: {CODE: [function.code for function in found]},
+        }
+
+    def _deployable(self, split: Split, count: int) -> np.ndarray:
+        """Up to `count` documented functions of a split, spread over it.
+
+        A text without one known word is not among them: the served model refuses it, in words.
+        """
+        rows = self.texts.documented(split)
+        for kind in ("docstring", "code"):
+            rows = rows[(self._texts(kind, rows)[0] > UNKNOWN).any(1).cpu().numpy()]
+        chosen: np.ndarray = rows[spread(len(rows), count).numpy()]
+        return chosen
+
+    def usage(self) -> str:
+        hidden = {**ENCODERS[self.chosen.backbone].options, **self.chosen.options}["hidden"]
+        return code_usage(
+            query_length=self.data.query_length,
+            code_length=self.data.code_length,
+            channels=hidden,
+            similarity=self.training.similarity,
+        )
+
+    def request(self) -> str:
+        return REQUEST
+
+
+def _typed(config: TrialConfig) -> tuple[CodeData, CodeModel, RetrievalTraining]:
+    assert isinstance(config.data, CodeData)
+    assert isinstance(config.model, CodeModel)
+    assert isinstance(config.training, RetrievalTraining)
+    return config.data, config.model, config.training
+
+
+def _texts(data: CodeData) -> CodeTexts:
+    return open_texts(data.path, vocabulary=data.vocabulary, subset=data.subset)

@@ -1,0 +1,247 @@
+"""Stereo: the disparity of each pixel of the left of two rectified images.
+
+Source: J.-R. Chang, Y.-S. Chen, Pyramid Stereo Matching Network (2018), arXiv 1803.08669.
+"""
+
+import json
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
+from itertools import groupby
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from attention import InputError
+from automl.config.runtime import Runtime
+from automl.data.images.augment import normalise
+from automl.data.manifest import Manifest
+from automl.data.stereo import StereoPairs, is_shared, open_pairs, share
+from automl.storage.storage import Storage
+from automl.tasks.base import Part, Split, Task
+from automl.tasks.deployment import Arrays, Deployment, spread
+from automl.tasks.stereo_deployment import (
+    LEFT,
+    OUTPUT,
+    REQUEST,
+    RIGHT,
+    USAGE,
+    fitted,
+    read_pairs,
+    read_sides,
+    stereo_deployment,
+    write_disparity,
+)
+from automl.tasks.stereo_evaluator import StereoEvaluator, disparity_loss
+from backbones import STEREO, Site, insert, sites
+from backbones.psmnet import MULTIPLE, STEP
+from search.config import TASK_CONFIGS, StereoData, StereoModel, StereoTraining, TrialConfig
+from search.metric import EPE
+from search.serialise import to_json
+
+_SITES: dict[str, Sequence[Site]] = {}
+
+
+class Stereo(Task):
+    """Disparities. Its metrics are those of `StereoEvaluator`, the primary one `epe`: less is better.
+
+    Training sees random crops, the same of both images; validation and test see whole pairs, padded at the
+    bottom and the right to what the model can take.
+    """
+
+    configs = TASK_CONFIGS["stereo"]
+    metric = EPE
+    noun = "stereo pairs"
+    suffixes = (".csv",)
+    tolerance = 1e-2  # pixels
+
+    def __init__(self, config: TrialConfig, runtime: Runtime) -> None:
+        super().__init__(config, runtime)
+        self.data, self.chosen, self.training = _typed(config)
+        self.options = {**STEREO[self.chosen.backbone].options, **self.chosen.options}
+        self.least = STEP * self.options["pool"]  # pixels of a side, for one window of the pyramid
+        for name in ("height", "width"):
+            if (value := getattr(self.data, name)) < self.least:
+                raise InputError(
+                    f"data.{name} must be {self.least} pixels or more, the largest window of pool "
+                    f"{self.options['pool']}; got {value}"
+                )
+        self.pairs = _pairs(self.data)
+        count, workers = self.size("train"), runtime.workers
+        # Pairs of one's own can be few: where all of them are less than a batch, an epoch is one step.
+        self.batch_size = min(self.training.batch_size, count // workers * workers)
+        if self.batch_size < 2 or self.batch_size % workers:
+            raise InputError(
+                f"batch_size must be a multiple of the workers that share it, with 2 or more pairs; got "
+                f"{self.batch_size} with {workers} workers and {count} training pairs"
+            )
+
+    def size(self, split: Split) -> int:
+        return len(self.pairs.rows(split))
+
+    @classmethod
+    def manifest(cls, config: TrialConfig) -> Manifest:
+        return _pairs(_typed(config)[0]).manifest()
+
+    @classmethod
+    def is_shared(cls, config: TrialConfig, splits: Sequence[Split]) -> bool:
+        return is_shared(config.data.source, config.data.path)
+
+    def share_data(self, storage: Storage, folder: Path, splits: Sequence[Split]) -> dict[str, Any] | None:
+        return None if self.data.path is None else share(storage, folder, self.data.path)
+
+    def model(self) -> nn.Module:
+        torch.manual_seed(self.config.seed)
+        model = insert(self._plain(), self.chosen.placement, self._example(2, "cpu"), known=self._sites())
+        return model.to(self.runtime.device)
+
+    def _plain(self) -> nn.Module:
+        build = STEREO[self.chosen.backbone].build
+        return build(max_disparity=self.data.max_disparity, **self.chosen.options)
+
+    def _sites(self) -> Sequence[Site] | None:
+        """Found once in a process for one model; None where there is nothing to place."""
+        if not self.chosen.placement:
+            return None
+        data = self.data
+        given = [to_json(replace(self.chosen, placement={})), data.height, data.width, data.max_disparity]
+        key = json.dumps(given, sort_keys=True)
+        if key not in _SITES:
+            with torch.random.fork_rng(devices=[]):
+                _SITES[key] = sites(self._plain(), self._example(2, "cpu"))
+        return _SITES[key]
+
+    def steps(self) -> int:
+        return self.size("train") // self.batch_size
+
+    def batches(self, epoch: int) -> Iterator[tuple[Tensor, Tensor, Tensor]]:
+        """`(left, right, disparity)`: images as the model takes them, and disparities float32 `(B, H, W)`.
+
+        All workers draw one order and the same crops; each makes its own pairs.
+        """
+        rows, data = self.pairs.rows("train"), self.data
+        draw = np.random.default_rng([self.config.seed, epoch])
+        order = draw.permutation(len(rows))[: self.steps() * self.batch_size]
+        at = draw.random((len(order), 2))
+        for some in np.arange(len(order)).reshape(-1, self.batch_size):
+            mine = self.runtime.shard(torch.from_numpy(some)).numpy()
+            yield self._batch(
+                [self.pairs.crop(int(rows[order[i]]), tuple(at[i]), data.height, data.width) for i in mine]
+            )
+
+    def _batch(
+        self, pairs: Sequence[tuple[np.ndarray, np.ndarray, np.ndarray]]
+    ) -> tuple[Tensor, Tensor, Tensor]:
+        """Of pairs of one size, on the device."""
+        device = self.runtime.device
+        left, right, disparity = (
+            torch.from_numpy(np.stack(part)).to(device) for part in zip(*pairs, strict=True)
+        )
+        return normalise(left), normalise(right), disparity
+
+    def example(self, count: int) -> tuple[Tensor, Tensor]:
+        return self._example(count, self.runtime.device)
+
+    def _example(self, count: int, device: torch.device | str) -> tuple[Tensor, Tensor]:
+        image = torch.zeros(count, 3, self.data.height, self.data.width, device=device)
+        return image, image.clone()
+
+    def loss(self, model: nn.Module, batch: tuple[Tensor, Tensor, Tensor]) -> Tensor:
+        left, right, truth = batch
+        found = model(left, right)
+        outputs = [found] if isinstance(found, Tensor) else found
+        with torch.autocast(self.runtime.device.type, enabled=False):
+            return disparity_loss(
+                [output.float() for output in outputs], truth, self.data.max_disparity, self.runtime
+            )
+
+    def parts(self, split: Split) -> Iterator[Part]:
+        """Pairs of one size that follow each other, as many at once as a training batch has pixels."""
+        rows = self.pairs.rows(split)
+        shapes = self.pairs.file.shapes[rows].tolist()
+        crop = self.batch_size * self.data.height * self.data.width
+        mine = self.runtime.shard(torch.arange(len(rows)))
+        for shape, group in groupby(mine.tolist(), key=lambda i: shapes[i]):
+            for index in torch.tensor(list(group)).split(max(1, crop // (shape[0] * shape[1]))):
+                left, right, truth = self._batch([self.pairs.pair(int(rows[i])) for i in index])
+                yield Part(index, (self._padded(left), self._padded(right)), truth)
+
+    def _padded(self, images: Tensor) -> Tensor:
+        height, width = (self.padded(side) for side in images.shape[2:])
+        return F.pad(images, (0, width - images.shape[3], 0, height - images.shape[2]))
+
+    def padded(self, side: int) -> int:
+        """The least that the model can take of `side` pixels or more."""
+        return max(int(self.least), -(-side // MULTIPLE) * MULTIPLE)
+
+    def evaluator(self, split: Split) -> StereoEvaluator:
+        return StereoEvaluator(self.data.max_disparity, self.runtime.device)
+
+    def describe_splits(self) -> dict[str, str]:
+        return self.pairs.describe_splits()
+
+    def _deployed(self) -> tuple[int, int]:
+        """Height and width of what is deployed, for which all training pairs are small enough."""
+        largest = self.pairs.file.shapes[self.pairs.rows("train")].max(0).tolist()
+        return self.padded(largest[0]), self.padded(largest[1])
+
+    def deployment(self, model: nn.Module) -> Deployment:
+        """Two images, bytes `(N, H, W, 3)`, to disparities `(N, H, W)`."""
+        return stereo_deployment(model, *self._deployed(), self.runtime.device)
+
+    def model_inputs(self, split: Split, count: int) -> dict[str, Tensor]:
+        """Of pairs that are not too large for the graph."""
+        rows, (height, width) = self.pairs.rows(split), self._deployed()
+        rows = rows[(self.pairs.file.shapes[rows] <= (height, width)).all(1)]
+        if not len(rows):
+            raise InputError(f"no pair of the {split} split has {width} x {height} pixels or less")
+        found: dict[str, list[np.ndarray]] = {LEFT: [], RIGHT: []}
+        for row in rows[spread(len(rows), count).numpy()].tolist():
+            for images, image in zip(found.values(), self.pairs.file.images(row), strict=True):
+                images.append(fitted(image, height, width, self.pairs.file.names[row]))
+        device = self.runtime.device
+        return {name: torch.from_numpy(np.concatenate(images)).to(device) for name, images in found.items()}
+
+    @classmethod
+    def read_inputs(
+        cls, exported: Mapping[str, Any], paths: Sequence[str | Path]
+    ) -> Iterator[tuple[str, dict[str, np.ndarray]]]:
+        """The pairs of CSV files with the columns left and right; each is called by its left image."""
+        size = exported["details"]["height"], exported["details"]["width"]
+        for path in paths:
+            for left, right in read_pairs(path):
+                yield left, read_sides(left, right, *size)
+
+    @classmethod
+    def describe(cls, exported: Mapping[str, Any], outputs: Arrays) -> tuple[str, dict[str, Any]]:
+        """The least, the mean and the largest disparity of the graph's output, of padding, too."""
+        found = outputs[OUTPUT]
+        values = {"least": float(found.min()), "mean": float(found.mean()), "largest": float(found.max())}
+        return ", ".join(f"{name} {value:.2f} px" for name, value in values.items()), values
+
+    @classmethod
+    def write(cls, exported: Mapping[str, Any], name: str, outputs: Arrays, path: Path) -> list[Path]:
+        """`PATH.pfm` and a colour picture, `PATH.png`, of the size of the left image, which is `name`."""
+        return write_disparity(outputs[OUTPUT], name, path, exported["config"]["data"]["max_disparity"])
+
+    def usage(self) -> str:
+        height, width = self._deployed()
+        return USAGE.format(height=height, width=width, maximum=self.data.max_disparity - 1)
+
+    def request(self) -> str:
+        height, width = self._deployed()
+        return REQUEST.format(height=height, width=width)
+
+
+def _typed(config: TrialConfig) -> tuple[StereoData, StereoModel, StereoTraining]:
+    assert isinstance(config.data, StereoData)
+    assert isinstance(config.model, StereoModel)
+    assert isinstance(config.training, StereoTraining)
+    return config.data, config.model, config.training
+
+
+def _pairs(data: StereoData) -> StereoPairs:
+    return open_pairs(data.source, path=data.path, subset=data.subset)

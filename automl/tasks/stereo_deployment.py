@@ -1,0 +1,142 @@
+"""What is deployed of a stereo model, a graph from two images to disparities, and pairs of files for it."""
+
+import csv
+from collections.abc import Iterator
+from pathlib import Path
+
+import numpy as np
+import torch
+from PIL import Image
+from torch import Tensor, nn
+
+from attention import InputError
+from automl.data.images.augment import normalise
+from automl.data.stereo.files import read_image
+from automl.data.stereo.pfm import write_pfm
+from automl.tasks.deployment import Deployment
+
+LEFT, RIGHT, OUTPUT = "left", "right", "disparity"
+COLUMNS = (LEFT, RIGHT)
+
+# Of the pictures, at parts of the maximum disparity.
+STOPS = (0.0, 0.25, 0.5, 0.75, 1.0)
+COLOURS = ((30, 30, 120), (30, 140, 230), (60, 200, 100), (250, 200, 40), (190, 20, 30))
+
+USAGE = """\
+Inputs `left` and `right`: a rectified pair, uint8 RGB, shape `(N, {height}, {width}, 3)`, N from 1 on. Output
+`disparity`: float32, shape `(N, {height}, {width})`, in pixels from 0 to {maximum}: what is at column x of
+the left image is at column x - disparity of the right one. Normalisation is inside. Smaller images are padded
+with zeros at the bottom and the right, and the disparities there are cut off.
+
+```python
+import numpy as np, onnxruntime
+from PIL import Image
+
+
+def read(file):
+    image = np.asarray(Image.open(file).convert("RGB"))
+    return np.pad(image, ((0, {height} - image.shape[0]), (0, {width} - image.shape[1]), (0, 0)))[None]
+
+
+session = onnxruntime.InferenceSession("model.onnx")
+disparity = session.run(None, {{"left": read("left.png"), "right": read("right.png")}})[0][0]
+print(disparity.mean())
+```
+"""
+
+REQUEST = """
+from PIL import Image
+
+inputs = {{
+    name: np.asarray(Image.open(f"{{name}}.png").convert("RGB"))[None].tolist() for name in ("left", "right")
+}}  # one pair, each of {height} x {width} pixels
+"""
+
+
+class Disparities(nn.Module):
+    """Normalisation and the model in one graph, so that a user cannot get it wrong."""
+
+    def __init__(self, model: nn.Module) -> None:
+        super().__init__()
+        self.model = model
+
+    def forward(self, left: Tensor, right: Tensor) -> Tensor:
+        """Two of uint8 `(N, H, W, 3)` -> `(N, H, W)`."""
+        found: Tensor = self.model(normalise(left).contiguous(), normalise(right).contiguous())
+        return found
+
+
+def stereo_deployment(model: nn.Module, height: int, width: int, device: torch.device) -> Deployment:
+    """For images of one size, since the windows of the pyramid and the volume are made for it."""
+    image = torch.zeros(2, height, width, 3, dtype=torch.uint8, device=device)
+    return Deployment(
+        module=Disparities(model),
+        inputs={LEFT: image, RIGHT: image.clone()},
+        outputs=[OUTPUT],
+        details={"height": height, "width": width},
+    )
+
+
+def fitted(image: np.ndarray, height: int, width: int, file: str | Path) -> np.ndarray:
+    """uint8 `(1, height, width, 3)` with zeros at the bottom and the right.
+
+    Raises InputError for an image that is larger.
+    """
+    h, w = image.shape[:2]
+    if h > height or w > width:
+        raise InputError(
+            f"{file} must have {width} x {height} pixels or less, for which the model was exported; "
+            f"got {w} x {h}"
+        )
+    return np.pad(image, ((0, height - h), (0, width - w), (0, 0)))[None]
+
+
+def read_pairs(path: str | Path) -> Iterator[tuple[str, str]]:
+    """The left and right file of each line of a CSV, paths from its folder.
+
+    Raises InputError for another file.
+    """
+    path = Path(path)
+    try:
+        with open(path, newline="", encoding="utf-8-sig") as file:
+            rows = list(csv.DictReader(file))
+    except FileNotFoundError:
+        raise InputError(f"there is no file {path}") from None
+    except (OSError, UnicodeDecodeError, csv.Error) as error:
+        raise InputError(f"{path} cannot be read as a CSV ({error})") from error
+    if not rows or not {*COLUMNS} <= {*rows[0]}:
+        raise InputError(f"{path} must be a CSV with the columns left and right, and a line for each pair")
+    for line, row in enumerate(rows, start=2):
+        if not (row[LEFT] and row[RIGHT]):
+            raise InputError(f"{path}, line {line}: left and right must not be empty")
+        left, right = (str(path.parent / row[name].strip()) for name in COLUMNS)
+        yield left, right
+
+
+def read_sides(left: str, right: str, height: int, width: int) -> dict[str, np.ndarray]:
+    """A pair as the graph takes it. Raises InputError for images that differ in size or are too large."""
+    images = [read_image(file) for file in (left, right)]
+    if images[0].shape != images[1].shape:
+        sizes = " and ".join(f"{image.shape[1]} x {image.shape[0]}" for image in images)
+        raise InputError(f"{left} and {right} must be of one size; got {sizes}")
+    return {
+        name: fitted(image, height, width, file)
+        for name, image, file in zip(COLUMNS, images, (left, right), strict=True)
+    }
+
+
+def coloured(disparity: np.ndarray, maximum: float) -> np.ndarray:
+    """uint8 `(H, W, 3)`: from blue for 0, which is far away, over green to red for `maximum`."""
+    part = (disparity / maximum).clip(0, 1)
+    channels = [np.interp(part, STOPS, values) for values in zip(*COLOURS, strict=True)]
+    return np.stack(channels, axis=-1).round().astype(np.uint8)
+
+
+def write_disparity(disparity: np.ndarray, left: str, path: Path, maximum: float) -> list[Path]:
+    """`PATH.pfm` and `PATH.png`, cut to the size of the image `left`, of which `disparity` is padded."""
+    height, width = read_image(left).shape[:2]
+    values = disparity[:height, :width]
+    files = [path.with_name(f"{path.name}{suffix}") for suffix in (".pfm", ".png")]
+    write_pfm(files[0], values)
+    Image.fromarray(coloured(values, maximum)).save(files[1])
+    return files

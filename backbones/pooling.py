@@ -1,0 +1,46 @@
+"""From the vectors of a text's tokens to one: weighted mean, mean, maximum, or that of the first token.
+
+Source: H. Husain et al., CodeSearchNet Challenge (2019), arXiv 1909.09436, section 4, and its code for the
+weights of the weighted mean.
+"""
+
+from typing import Literal, get_args
+
+import torch
+from torch import Tensor, nn
+
+from attention import InputError
+
+Pool = Literal["weighted_mean", "mean", "max", "first"]
+
+
+class Pooling(nn.Module):
+    """`(B, T, D)` and mask, bool `(B, T)` -> `(B, D)`; zeros for a text without tokens.
+
+    pool: `weighted_mean` weighs a token by the sigmoid of a learned map of its vector; the weights of a text
+        are then divided by their sum.
+    """
+
+    def __init__(self, channels: int, pool: Pool) -> None:
+        super().__init__()
+        if pool not in get_args(Pool):
+            raise InputError(f"pooling must be one of {', '.join(get_args(Pool))}; got {pool!r}")
+        self.pool = pool
+        if pool == "weighted_mean":
+            self.weight = nn.Linear(channels, 1)
+
+    def forward(self, x: Tensor, mask: Tensor) -> Tensor:
+        there = mask.unsqueeze(2)  # (B, T, 1)
+        if self.pool == "max":
+            most = x.masked_fill(~there, float("-inf")).amax(1)
+            return most.masked_fill(~there.any(1), 0.0)
+        if self.pool == "first":
+            return x[:, 0].masked_fill(~there[:, 0], 0.0)
+        weights = there.to(x.dtype)
+        if self.pool == "weighted_mean":
+            weights = weights * self.weight(x).sigmoid()
+        total: Tensor = (weights * x).sum(1) / weights.sum(1).clamp(min=torch.finfo(x.dtype).tiny)
+        return total
+
+    def extra_repr(self) -> str:
+        return self.pool

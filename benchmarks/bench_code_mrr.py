@@ -1,0 +1,56 @@
+"""MRR of the encoders of code search and of BM25, on the functions and the real queries of CoSQA.
+
+Each encoder is trained once with what the space `codesearch` begins with: the learning curve is that of the
+validation split, the last word that of the test split. BM25 has words of the same kind and no training.
+
+    python benchmarks/bench_code_mrr.py DATA        the folder with CoSQA's files
+"""
+
+import sys
+import time
+from typing import Any
+
+import torch
+from bm25 import measure
+from harness import find_device, write_values
+from optuna.trial import FixedTrial
+
+from automl.config.runtime import Runtime
+from automl.tasks import open_task
+from automl.tasks.code_retrieval import CodeRetrieval
+from automl.training.loop import evaluate, fit, start
+from search.code_spaces import BASELINE, codesearch, published
+from search.config import TrialConfig
+
+SPLIT = "test"
+
+
+def trained(config: TrialConfig) -> dict[str, Any]:
+    task = open_task(config, Runtime(device=find_device(), precision="fp32"))
+    state, begun, curve = start(task), time.perf_counter(), []
+    for metrics in fit(task, state):
+        curve.append(metrics["mrr"])
+        print(f"  epoch {metrics['epoch']}: mrr {metrics['mrr']:.4f}", flush=True)
+    seconds = time.perf_counter() - begun
+    test = {name: value.item() for name, value in evaluate(task, state.model, SPLIT).items()}
+    return {"seconds": seconds, "validation": curve, SPLIT: test}
+
+
+def main(data: str) -> None:
+    results: dict[str, Any] = {}
+    for params in (BASELINE, *published()):
+        config = codesearch(FixedTrial(dict(params))).change(data={"path": data})  # type: ignore[arg-type]
+        name = f"{params['encoder']}{'' if params['shared'] else ', two encoders'}"
+        print(name, flush=True)
+        results[name] = trained(config)
+        print(f"  test {results[name][SPLIT]}", flush=True)
+    task = open_task(config, Runtime(device=torch.device("cpu")))
+    assert isinstance(task, CodeRetrieval)
+    results["BM25"] = {SPLIT: measure(task.texts.file.corpus, SPLIT)}
+    print(f"BM25\n  test {results['BM25'][SPLIT]}")
+    counts = {split: task.size(split) for split in ("train", "validation", "test")}
+    write_values("code-mrr", {"documented": counts, "real": len(task.texts.real(SPLIT)), "models": results})
+
+
+if __name__ == "__main__":
+    main(sys.argv[1])

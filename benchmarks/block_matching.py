@@ -1,0 +1,85 @@
+"""Disparities by block matching, in steps of one pixel: the floor that a learned model has to beat.
+
+For each pixel of the left image, the disparity at which the sum of absolute differences of a window is least
+(D. Scharstein and R. Szeliski, A Taxonomy and Evaluation of Dense Two-Frame Stereo Correspondence Algorithms
+(2002), section 3: nothing but matching costs, their aggregation and the winner). The window is the best one
+on the validation split; printed and written into benchmarks/results is what it comes to on the test split,
+as `automl confirm` counts it.
+"""
+
+import argparse
+from collections.abc import Mapping, Sequence
+
+import numpy as np
+import torch
+from harness import write_values
+
+from automl.config.runtime import Runtime
+from automl.data.stereo import StereoPairs, open_pairs
+from automl.tasks.stereo_evaluator import StereoEvaluator
+
+WINDOWS = (3, 5, 7, 9, 11, 13)  # sides in pixels
+
+
+def box_sums(values: np.ndarray, window: int) -> np.ndarray:
+    """Over windows of odd side about each position of `(H, W)`; at the edge over what is inside."""
+    height, width = values.shape
+    table = np.zeros((height + 1, width + 1))
+    table[1:, 1:] = values.cumsum(0).cumsum(1)
+    half = window // 2
+    top, bottom = (np.clip(np.arange(height) + side, 0, height) for side in (-half, half + 1))
+    left, right = (np.clip(np.arange(width) + side, 0, width) for side in (-half, half + 1))
+    found: np.ndarray = (
+        table[bottom][:, right] - table[top][:, right] - table[bottom][:, left] + table[top][:, left]
+    )
+    return found
+
+
+def matched(left: np.ndarray, right: np.ndarray, maximum: int, window: int) -> np.ndarray:
+    """Whole disparities from 0 to below `maximum`, float32 `(H, W)`, of uint8 images `(H, W, 3)`.
+
+    Costs are means over the part of a window that both images have.
+    """
+    height, width, _ = left.shape
+    best, costs = np.zeros((height, width), np.float32), np.full((height, width), np.inf)
+    for disparity in range(min(maximum, width)):
+        wrong = np.zeros((height, width))
+        there = np.zeros((height, width))
+        shifted = right[:, : width - disparity].astype(np.int16)
+        wrong[:, disparity:] = np.abs(left[:, disparity:].astype(np.int16) - shifted).sum(2)
+        there[:, disparity:] = 1
+        cost = box_sums(wrong, window) / np.maximum(box_sums(there, window), 1)
+        better = (there > 0) & (cost < costs)
+        best[better], costs[better] = disparity, cost[better]
+    return best
+
+
+def measure(pairs: StereoPairs, split: str, maximum: int, window: int) -> Mapping[str, float]:
+    """The metrics of `StereoEvaluator` on a split."""
+    cpu = torch.device("cpu")
+    evaluator = StereoEvaluator(maximum, cpu)
+    for row in pairs.rows(split).tolist():
+        left, right, truth = pairs.pair(row)
+        found = torch.from_numpy(matched(left, right, maximum, window))
+        evaluator.update(found[None], torch.tensor(truth)[None])
+    return {name: float(value) for name, value in evaluator.compute(Runtime(device=cpu)).items()}
+
+
+def main(arguments: Sequence[str] | None = None) -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--data", help="a folder or a CSV of pairs; the bundled planes if not given")
+    parser.add_argument("--max-disparity", type=int, default=48)
+    chosen = parser.parse_args(arguments)
+    pairs = open_pairs("pairs" if chosen.data else "planes", path=chosen.data)
+    scores = {w: measure(pairs, "validation", chosen.max_disparity, w)["epe"] for w in WINDOWS}
+    window = min(scores, key=scores.__getitem__)
+    values = measure(pairs, "test", chosen.max_disparity, window)
+    for side, score in scores.items():
+        print(f"validation window {side:2} epe {score:.3f} px")
+    print(f"test       window {window:2} " + ", ".join(f"{k} {v:.3f}" for k, v in values.items()))
+    if not chosen.data:
+        write_values("block_matching", {"pairs": len(pairs.rows("test")), "window": window, **values})
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,32 @@
+"""The four ways to make one vector of a text's, to be compared by confirmation.
+
+automl search --space benchmarks/pooling_space.py:pooling --data DATA --trials 4 --name pooling
+automl confirm --search pooling --top 3
+"""
+
+from typing import Any
+
+import optuna
+
+from search.code_spaces import BASELINE, POOLING, codesearch
+from search.config import TrialConfig
+
+
+def pooling(trial: optuna.Trial) -> TrialConfig:
+    """Self-attention with all as in the space `codesearch`, but for the pooling."""
+    chosen = trial.suggest_categorical("pooling", POOLING)
+    return codesearch(optuna.trial.FixedTrial({**BASELINE, "pooling": chosen}))  # type: ignore[arg-type]
+
+
+def as_weighted_mean(config: TrialConfig) -> TrialConfig:
+    return config.change(model={"options": {**config.model.options, "pooling": POOLING[0]}})
+
+
+_attributes: dict[str, Any] = {
+    "baseline": {"pooling": POOLING[0]},
+    "published": [{"pooling": name} for name in POOLING[1:]],
+    "plain": {"pooling": POOLING[0]},
+    "as_baseline": as_weighted_mean,
+}
+for _name, _value in _attributes.items():
+    setattr(pooling, _name, _value)

@@ -1,0 +1,102 @@
+"""The space of code search: which encoders, how they are trained, and where attention goes in them."""
+
+from collections.abc import Mapping, Sequence
+from functools import cache
+from typing import TYPE_CHECKING, Any
+
+import optuna
+
+import backbones
+from backbones.placement import Placement
+from search import choices
+from search.config import CodeModel, RetrievalTraining, TrialConfig
+
+if TYPE_CHECKING:
+    from backbones.site import Site
+
+TASK = "code-retrieval"
+BASELINE_ENCODER = "selfattention"
+ENCODERS = (BASELINE_ENCODER, "cnn-selfattention", "cnn", "bow")
+POOLING = ("weighted_mean", "mean", "max", "first")
+POSITIONS = ("learned", "sinusoidal")
+
+# As published but for three: the batch, since one of hundreds of pairs takes more functions than a folder of
+# one's own has, the learning rate that goes with it, and `shared`. Two encoders learn apart what each word
+# means, for which some thousand pairs are too few.
+PUBLISHED: Mapping[str, Any] = {
+    "modules": 0,
+    "pooling": "weighted_mean",
+    "positions": "learned",
+    "shared": True,
+    "dropout": 0.1,
+    "loss": "softmax",
+    "similarity": "cosine",
+    "temperature": 0.05,
+    "learning_rate": 2e-3,
+    "weight_decay": 1e-2,
+    "batch_size": 128,
+}
+BASELINE: Mapping[str, Any] = {"encoder": BASELINE_ENCODER, **PUBLISHED}
+PLAIN: Mapping[str, Any] = {"encoder": BASELINE_ENCODER, "modules": 0}
+
+
+def published() -> Sequence[Mapping[str, Any]]:
+    """Two encoders of self-attention, as published, and the other kinds of arXiv 1909.09436, section 4."""
+    bow = {"encoder": "bow", **{name: value for name, value in PUBLISHED.items() if name != "positions"}}
+    others = [{"encoder": encoder, **PUBLISHED} for encoder in ("cnn-selfattention", "cnn")]
+    return [{**BASELINE, "shared": False}, *others, bow]
+
+
+def codesearch(trial: optuna.Trial) -> TrialConfig:
+    """Four kinds of encoders; up to three attentions after or instead of their layers."""
+    encoder = trial.suggest_categorical("encoder", ENCODERS)
+    options: dict[str, Any] = {
+        "pooling": trial.suggest_categorical("pooling", POOLING),
+        "dropout": round(trial.suggest_float("dropout", 0.0, 0.3, step=0.05), 2),
+    }
+    placement: Placement = {}
+    if encoder == "bow":
+        trial.suggest_int("modules", 0, 0)
+    else:
+        options["positions"] = trial.suggest_categorical("positions", POSITIONS)
+        placement = choices.placement(trial, _sites(encoder), prefix=f"{encoder}.")
+    loss = trial.suggest_categorical("loss", ["softmax", "hinge"])
+    rest: dict[str, Any] = {}
+    if loss == "softmax":
+        rest["temperature"] = trial.suggest_float("temperature", 0.02, 0.2, log=True)
+    else:
+        rest["margin"] = round(trial.suggest_float("margin", 0.1, 1.0, step=0.1), 1)
+    return TrialConfig(
+        task=TASK,
+        model=CodeModel(
+            backbone=encoder,
+            options=options,
+            placement=placement,
+            shared=trial.suggest_categorical("shared", [False, True]),
+        ),
+        training=RetrievalTraining(
+            epochs=8,
+            batch_size=trial.suggest_categorical("batch_size", [64, 128, 256]),
+            learning_rate=trial.suggest_float("learning_rate", 2e-4, 2e-2, log=True),
+            weight_decay=trial.suggest_float("weight_decay", 1e-4, 3e-1, log=True),
+            loss=loss,  # type: ignore[arg-type]
+            similarity=trial.suggest_categorical("similarity", ["cosine", "dot"]),  # type: ignore[arg-type]
+            **rest,
+        ),
+    )
+
+
+def as_selfattention(config: TrialConfig) -> TrialConfig:
+    """The encoder of self-attention without further modules, with all else the same as far as it has it."""
+    known = backbones.ENCODERS[BASELINE_ENCODER].options
+    options = {name: value for name, value in config.model.options.items() if name in known}
+    return config.change(model={"backbone": BASELINE_ENCODER, "options": options, "placement": {}})
+
+
+@cache
+def _sites(encoder: str) -> list["Site"]:
+    import torch  # takes seconds
+
+    model = backbones.ENCODERS[encoder].build(vocabulary=2, length=8)
+    example = (torch.zeros(2, 8, dtype=torch.int64), torch.ones(2, 8, dtype=torch.bool))
+    return backbones.sites(model, example)

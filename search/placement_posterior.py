@@ -1,0 +1,192 @@
+"""What a study says of placements: the best trial, the effects with their intervals, and whether any matters.
+
+The best trial is the one of the highest posterior mean: the luckiest one's score is its worth and its luck,
+and the more trials there are the more of the latter. Only trials that completed are compared, as theirs are
+the models that can be confirmed and exported.
+"""
+
+from collections.abc import Hashable, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from optuna.study import Study
+from optuna.trial import FrozenTrial, TrialState
+from scipy.special import expit
+from scipy.stats import norm
+
+from attention import InputError
+from search.placement_model import (
+    CELL,
+    COST,
+    INTERCEPT,
+    OPTION,
+    PAIR,
+    SITE,
+    TYPE,
+    Array,
+    Model,
+    Placement,
+    Weights,
+    is_setting,
+    weights,
+)
+from search.placement_sampler import fit, placement_of, weights_of
+
+SHOWN = (COST, SITE, TYPE, CELL, OPTION, PAIR)
+LEVEL = 0.9  # of intervals, and of what is called sure
+DRAWS = 4000  # of all placements at once; the error of a probability is below one percent
+
+
+@dataclass(frozen=True, kw_only=True)
+class EffectRow:
+    """One effect on the score, the larger the better: its mean, its 90 % interval, and of how many trials.
+
+    term: one of `SHOWN`. key: which one, such as a type, or a site behind its backbone's prefix.
+    """
+
+    term: str
+    key: Hashable
+    mean: float
+    low: float
+    high: float
+    trials: int
+
+
+@dataclass(frozen=True, kw_only=True)
+class PlacementRow:
+    """What a placement adds to the backbone as it is, the larger the better.
+
+    mean, low, high: with its 90 % interval. near: the probability that none adds more than `margin`
+    beyond it. trials: that have completed with it.
+    """
+
+    placement: Placement
+    mean: float
+    low: float
+    high: float
+    near: float
+    trials: int
+
+
+@dataclass(frozen=True, kw_only=True)
+class Posterior:
+    """effects: the largest first. placements: that were tried, the best first.
+
+    noise: of one trial, as a standard deviation.
+    matters: the probability that some placement adds more than `margin` to the backbone as it is. Before any
+        trial it is even that placements make no difference at all; means and intervals are for that they do.
+    """
+
+    effects: list[EffectRow]
+    placements: list[PlacementRow]
+    noise: float
+    margin: float
+    matters: float
+
+    @property
+    def verdict(self) -> str:
+        """In a sentence, with probabilities."""
+        if self.matters <= 1 - LEVEL:
+            return (
+                f"no difference that matters: none adds more than {self.margin:g} with {1 - self.matters:.0%}"
+            )
+        first = self.placements[0]
+        near = f"the first is best, or within {self.margin:g} of it, with {first.near:.0%}"
+        if self.matters >= LEVEL and first.near >= LEVEL:
+            return f"decided: {near}"
+        return f"not decided: {near}; some adds more than {self.margin:g} with {self.matters:.0%}"
+
+
+def best_trial(study: Study) -> FrozenTrial:
+    """The completed trial of the highest posterior mean, of repetitions the first.
+
+    Raises InputError where no trial with a placement has completed, or for several objectives.
+    """
+    model, trials = _fitted(study)
+    mean, _ = model.predict([found for _, found in trials])
+    return trials[int(np.argmax(np.round(mean, 12)))][0]
+
+
+def posterior(study: Study, margin: float) -> Posterior:
+    """What the completed trials say. margin: the least difference that matters, in units of the score.
+
+    Raises InputError as `best_trial` does.
+    """
+    model, trials = _fitted(study)
+    known = [effect for effect in model.columns if effect.term in SHOWN]
+    effects = []
+    if known:
+        mean, covariance = model.predict([{effect: 1.0} for effect in known])
+        for effect, middle, width in zip(known, mean, _half(covariance), strict=True):
+            effects.append(
+                EffectRow(
+                    term=effect.term,
+                    key=effect.key,
+                    mean=float(middle),
+                    low=float(middle - width),
+                    high=float(middle + width),
+                    trials=model.count(effect),
+                )
+            )
+    effects.sort(key=lambda row: -abs(row.mean))
+    tried: dict[Placement, int] = {}
+    for trial, _ in trials:
+        placement = placement_of(trial.params)
+        assert placement is not None  # or it had no weights
+        tried[placement] = tried.get(placement, 0) + 1
+    mean, covariance = model.predict([_gain(placement) for placement in tried])
+    half = _half(covariance)
+    drawn = np.random.default_rng(0).multivariate_normal(mean, covariance, DRAWS, check_valid="ignore")
+    most = drawn.max(axis=1)
+    some = _some_difference(model, trials)
+    near = 1 - some * (drawn < most[:, None] - margin).mean(axis=0)
+    rows = [
+        PlacementRow(
+            placement=placement,
+            mean=float(mean[i]),
+            low=float(mean[i] - half[i]),
+            high=float(mean[i] + half[i]),
+            near=float(near[i]),
+            trials=count,
+        )
+        for i, (placement, count) in enumerate(tried.items())
+    ]
+    rows.sort(key=lambda row: -row.mean)
+    return Posterior(
+        effects=effects,
+        placements=rows,
+        noise=model.noise,
+        margin=margin,
+        matters=some * float((most > margin).mean()),
+    )
+
+
+def _fitted(study: Study) -> tuple[Model, list[tuple[FrozenTrial, Weights]]]:
+    model = fit(study)
+    if model is None:
+        raise InputError("no trial that draws a placement has completed, so there is nothing to tell of any")
+    done = study.get_trials(deepcopy=False, states=(TrialState.COMPLETE,))
+    return model, [(trial, found) for trial in done if (found := weights_of(trial)) is not None]
+
+
+def _some_difference(model: Model, trials: Sequence[tuple[FrozenTrial, Weights]]) -> float:
+    """The probability that placements make any difference, which is even before the first trial."""
+    without = [
+        {effect: weight for effect, weight in found.items() if effect.term == INTERCEPT or is_setting(effect)}
+        for _, found in trials
+    ]
+    return float(expit(model.evidence() - Model(without, model.scores).evidence()))
+
+
+def _gain(placement: Placement) -> Weights:
+    """Of a placement's score above that of none."""
+    found = weights(placement)
+    for effect, weight in weights(Placement("", ())).items():
+        found[effect] = found.get(effect, 0.0) - weight
+    return {effect: weight for effect, weight in found.items() if effect.term != INTERCEPT}
+
+
+def _half(covariance: Array) -> Array:
+    """Half the width of each interval."""
+    width: Array = norm.ppf((1 + LEVEL) / 2) * np.sqrt(np.maximum(np.diag(covariance), 0))
+    return width

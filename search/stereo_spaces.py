@@ -1,0 +1,121 @@
+"""Spaces of stereo: where attention goes in PSMNet, in its trunk, after its pyramid or in its volume."""
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
+from functools import cache
+from typing import TYPE_CHECKING, Any
+
+import optuna
+
+import backbones
+from backbones.placement import Placement
+from search import choices
+from search.config import StereoData, StereoModel, StereoTraining, TrialConfig
+
+if TYPE_CHECKING:
+    from backbones.site import Site
+
+TASK = "stereo"
+
+# The bundled pairs, and a model of which an epoch takes seconds on a CPU. It begins to match after some
+# hundred steps, so batches are small.
+PLANES = StereoData(source="planes", height=64, width=128, max_disparity=48)
+SMALL = StereoModel(options={"width": 0.25, "blocks": 3, "pool": 16})
+PLANES_PLAIN: Mapping[str, Any] = {
+    "modules": 0,
+    "learning_rate": 2e-3,
+    "weight_decay": 1e-4,
+    "batch_size": 4,
+    "schedule": "one-cycle",
+}
+
+# As published on Scene Flow, but for the optimiser, which is adamw with little decay, and the schedule's end.
+SCENEFLOW = StereoData(source="pairs", height=256, width=512, max_disparity=192)
+FULL = StereoModel()
+SCENEFLOW_PLAIN: Mapping[str, Any] = {
+    "modules": 0,
+    "learning_rate": 1e-3,
+    "weight_decay": 1e-4,
+    "batch_size": 12,
+    "schedule": "flat-cosine",
+}
+
+# Their time and memory grow with the positions, not with the square: a volume as published has 393,216.
+LINEAR = ("decomposed", "ssa", "ssa-sym", "conv1x1")
+# Where decomposed attention is tried first, at each and at all: after the pyramid, on the volume as it comes,
+# and at the end of its aggregation.
+FIRST = ("trunk.pyramid", "aggregation.entry", "stage6.block3")
+KIND: Mapping[str, Any] = {"normalisation": "softmax", "decomposed_heads": 1, "reduction": 1}
+
+
+def places(data: StereoData, model: StereoModel) -> list["Site"]:
+    """The sites of a model where there are several channels: of costs there is one."""
+    options = tuple(sorted(model.options.items()))
+    return _places(model.backbone, data.height, data.width, data.max_disparity, options)
+
+
+@cache
+def _places(
+    backbone: str, height: int, width: int, max_disparity: int, options: tuple[tuple[str, Any], ...]
+) -> list["Site"]:
+    import torch  # takes seconds
+
+    model = backbones.STEREO[backbone].build(max_disparity=max_disparity, **dict(options))
+    image = torch.zeros(2, 3, height, width)
+    return [site for site in backbones.sites(model, (image, image)) if site.channels > 1]
+
+
+def planes(trial: optuna.Trial) -> TrialConfig:
+    """The bundled pairs: up to three modules of any type."""
+    placement = choices.placement(trial, places(PLANES, SMALL))
+    return _config(trial, PLANES, SMALL, placement, epochs=16, batch_sizes=[2, 4, 8])
+
+
+def sceneflow(trial: optuna.Trial) -> TrialConfig:
+    """PSMNet as published: up to three modules of types that are linear in the positions."""
+    placement = choices.placement(trial, places(SCENEFLOW, FULL), kinds=LINEAR)
+    return _config(trial, SCENEFLOW, FULL, placement, epochs=10, batch_sizes=[6, 12, 24])
+
+
+def _config(
+    trial: optuna.Trial,
+    data: StereoData,
+    model: StereoModel,
+    placement: Placement,
+    *,
+    epochs: int,
+    batch_sizes: Sequence[int],
+) -> TrialConfig:
+    return TrialConfig(
+        task=TASK,
+        data=data,
+        model=replace(model, placement=placement),
+        training=StereoTraining(
+            epochs=epochs,
+            batch_size=trial.suggest_categorical("batch_size", batch_sizes),
+            learning_rate=trial.suggest_float("learning_rate", 3e-4, 2e-2, log=True),
+            weight_decay=trial.suggest_float("weight_decay", 1e-5, 1e-1, log=True),
+            schedule=trial.suggest_categorical("schedule", ["one-cycle", "flat-cosine"]),  # type: ignore[arg-type]
+        ),
+    )
+
+
+def decomposed(
+    data: StereoData, model: StereoModel, plain: Mapping[str, Any]
+) -> Callable[[], Sequence[Mapping[str, Any]]]:
+    """Gives the parameters of decomposed attention (arXiv 1812.01243) at each place of FIRST, and at all."""
+
+    def made() -> Sequence[Mapping[str, Any]]:
+        names = [site.name for site in places(data, model)]
+        chosen = [*([names.index(place)] for place in FIRST), [names.index(place) for place in FIRST]]
+        return [{**plain, "modules": len(some), **_modules(some)} for some in chosen]
+
+    return made
+
+
+def _modules(indices: Sequence[int]) -> dict[str, Any]:
+    found: dict[str, Any] = {}
+    for i, index in enumerate(indices, start=1):
+        found |= {f"site{i}": index, f"type{i}": "decomposed"}
+        found |= {f"{name}{i}": value for name, value in KIND.items()}
+    return found

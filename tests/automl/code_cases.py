@@ -1,0 +1,115 @@
+"""What the tests of code search share: two small encoders that nothing has trained, and their export."""
+
+from pathlib import Path
+from typing import Any
+
+import torch
+import torch.nn.functional as F
+from automl_cases import Regression
+from torch import Tensor, nn
+
+from automl.data.code.tokenizer import Tokenizer, train_tokenizer
+from automl.export import run as export
+from automl.export.chosen import Chosen
+from automl.export.run import ExportResult
+from automl.storage.storage import Storage
+from automl.tasks.base import Split
+from automl.tasks.code_deployment import CODE, QUERY, REQUEST, code_deployments, code_usage
+from automl.tasks.deployment import Deployment
+from automl.tasks.evaluator import Evaluator
+from search.config import Similarity
+
+QUERIES = ["read a csv file", "close the socket", "server", "open a port and read"]
+FUNCTIONS = [
+    "def load(path):\n    return list(csv.reader(open(path)))",
+    "def close(self):\n    self.socket.close()",
+    "def get_http_server(port):\n    return HTTPServer(port)",
+    "def first(rows):\n    return rows[0]",
+]
+TOKENIZER = train_tokenizer(QUERIES + FUNCTIONS, 90)
+LENGTHS = {QUERY: 5, CODE: 12}
+CHANNELS = 8
+CHOSEN = Chosen(name="name", checkpoint=Storage("checkpoint"), what="the run that was named")
+
+
+class Encoder(nn.Module):
+    """Attention over the real tokens and their mean, with learned positions."""
+
+    def __init__(self, length: int) -> None:
+        super().__init__()
+        self.embedding = nn.Embedding(len(Tokenizer(TOKENIZER)), CHANNELS)
+        self.places = nn.Parameter(torch.randn(length, CHANNELS))
+
+    def forward(self, tokens: Tensor, mask: Tensor) -> Tensor:
+        x = (self.embedding(tokens) + self.places[: tokens.shape[1]])[:, None]
+        real = (mask | ~mask.any(1, keepdim=True))[:, None, None]
+        x = x + F.scaled_dot_product_attention(x, x, x, attn_mask=real)
+        there = mask[:, :, None].float()
+        found: Tensor = (x[:, 0] * there).sum(1) / there.sum(1).clamp(min=1.0)
+        return found
+
+
+class Towers(nn.Module):
+    """shared: queries and code have the same encoder."""
+
+    def __init__(self, *, shared: bool = False) -> None:
+        super().__init__()
+        torch.manual_seed(0)
+        self.code = Encoder(LENGTHS[CODE])
+        self.query = self.code if shared else Encoder(LENGTHS[QUERY])
+
+
+class TinySearch(Regression):
+    """A task with two graphs. What it would learn from does not matter here."""
+
+    def __init__(self, *, shared: bool = False, similarity: Similarity = "cosine") -> None:
+        super().__init__()
+        self.shared, self.similarity = shared, similarity
+        self.tokenizer = Tokenizer(TOKENIZER)
+
+    def model(self) -> nn.Module:
+        return Towers(shared=self.shared)
+
+    def deployments(self, model: nn.Module) -> dict[str, Deployment]:
+        assert isinstance(model, Towers)
+        return code_deployments(
+            model.query,
+            model.code,
+            tokenizer=TOKENIZER,
+            query_length=LENGTHS[QUERY],
+            code_length=LENGTHS[CODE],
+            similarity=self.similarity,
+        )
+
+    def graph_inputs(self, split: Split, count: int) -> dict[str, dict[str, Tensor]]:
+        tokens = {
+            name: self.tokenizer.encode(texts, LENGTHS[name])[0]
+            for name, texts in ((QUERY, QUERIES), (CODE, FUNCTIONS))
+        }
+        return {name: {"tokens": torch.from_numpy(value)} for name, value in tokens.items()}
+
+    def served_inputs(self, split: Split, count: int) -> dict[str, Any]:
+        return {QUERY: {QUERY: QUERIES}, CODE: {CODE: FUNCTIONS}}
+
+    def evaluate(
+        self, model: nn.Module, split: Split, evaluator: Evaluator | None = None
+    ) -> dict[str, Tensor]:
+        return {"error": torch.tensor(0.25)}
+
+    def usage(self) -> str:
+        return code_usage(
+            query_length=LENGTHS[QUERY],
+            code_length=LENGTHS[CODE],
+            channels=CHANNELS,
+            similarity=self.similarity,
+        )
+
+    def request(self) -> str:
+        return REQUEST
+
+
+def export_search(folder: Path, *, shared: bool = False) -> tuple[TinySearch, nn.Module, ExportResult]:
+    folder.mkdir(parents=True, exist_ok=True)
+    task = TinySearch(shared=shared)
+    model = task.model().eval()
+    return task, model, export._write(folder, task, model, CHOSEN, folder, None)

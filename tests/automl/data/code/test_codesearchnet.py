@@ -1,0 +1,100 @@
+"""Files in CodeSearchNet's layout."""
+
+import gzip
+import json
+import shutil
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from attention import InputError
+from automl.data.code import is_code, open_corpus
+from automl.data.code.codesearchnet import token_key
+
+
+def entry(name: str, code: str, **more: Any) -> dict[str, Any]:
+    return {
+        "func_name": name,
+        "code_tokens": code.split(),
+        "docstring": f"Do {name}.\n\nMore of it.",
+        "path": "src/a.go#L12",
+        "language": "go",
+        **more,
+    }
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    functions = {
+        "train": [entry("a", "f ( x ) + 1"), entry("b", "g ( y ) + 'b'"), entry("copy", "h ( z ) - 2")],
+        "valid": [entry("c", "if ( x ) y"), entry("d", "x [ 0 ]")],
+        "test": [entry("e", "k ( v ) - 30"), entry("f", "x / x")],
+    }
+    for split, found in functions.items():
+        (tmp_path / "go" / split).mkdir(parents=True)
+        content = "".join(json.dumps(function) + "\n" for function in found)
+        (tmp_path / "go" / split / f"go_{split}_0.jsonl.gz").write_bytes(gzip.compress(content.encode()))
+    return tmp_path / "go"
+
+
+def test_functions_keep_their_splits_and_copies_are_not_trained_on(folder: Path) -> None:
+    assert is_code(folder)
+    corpus = open_corpus(folder)
+    names = {
+        split: {corpus.functions[i].name for i in corpus.documented(split)} for split in ("train", "test")
+    }
+    assert names == {"train": {"a", "b"}, "test": {"e", "f"}}
+    assert corpus.skipped == {"train": "1 near duplicates of functions in validation and test"}
+    function = next(function for function in corpus.functions if function.name == "a")
+    assert (function.place, function.code, function.query) == ("src/a.go:12", "f ( x ) + 1", "Do a.")
+
+
+def test_their_archive_is_read_as_it_is(
+    folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("AUTOML_CACHE", str(tmp_path / "cache"))
+    packed = tmp_path / "packed" / "go" / "final"
+    packed.mkdir(parents=True)
+    shutil.copytree(folder, packed / "jsonl")
+    archive = Path(shutil.make_archive(str(tmp_path / "go"), "zip", tmp_path / "packed"))
+    assert is_code(archive)
+    assert len(open_corpus(archive).functions) == len(open_corpus(folder).functions)
+    archive.write_bytes(archive.read_bytes()[:100])
+    with pytest.raises(InputError, match="damaged"):
+        is_code(archive)
+
+
+@pytest.mark.parametrize("line", ["{", "[]", '{"func_name": "x"}', json.dumps(entry("x", ""))])
+def test_a_broken_line_is_named_and_left_out(line: str, folder: Path) -> None:
+    (folder / "test" / "more.jsonl").write_text(line + "\n" + json.dumps(entry("g", "x ** 2")) + "\n")
+    corpus = open_corpus(folder)
+    assert corpus.skipped["test/more.jsonl:1"].startswith("no function in JSON")
+    assert "g" in {function.name for function in corpus.functions}
+
+
+def test_what_is_missing_or_cut_off_is_told(folder: Path) -> None:
+    file = folder / "valid" / "go_valid_0.jsonl.gz"
+    file.write_bytes(file.read_bytes()[:-20])
+    with pytest.raises(InputError, match=r"go_valid_0\.jsonl\.gz cannot be read .*; get it again"):
+        open_corpus(folder)
+    file.unlink()
+    with pytest.raises(InputError, match="has no valid/"):
+        open_corpus(folder)
+
+
+@pytest.mark.parametrize(
+    ("other", "same"), [("b . c ( b , 'y' , 2.5 )", True), ("b . c ( c , 'y' , 2.5 )", False), ("b", False)]
+)
+def test_tokens_are_the_same_up_to_names_and_constants(other: str, same: bool) -> None:
+    assert (
+        token_key(other.split()) == token_key(["x", ".", "f", "(", "x", ",", "'z'", ",", "1", ")"])
+    ) == same
+
+
+def test_photographs_with_a_script_among_them_are_no_code(tmp_path: Path) -> None:
+    (tmp_path / "rename.py").write_text("def f(): return 1")
+    assert is_code(tmp_path)
+    for i in range(2):
+        (tmp_path / f"{i}.JPG").touch()
+    assert not is_code(tmp_path)

@@ -1,0 +1,248 @@
+"""What is read from annotation files, and every mistake in one that is told."""
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from PIL import Image
+from pycocotools import mask as coco
+
+from attention import InputError
+from automl.data.detection import masks, open_split
+from automl.data.detection.annotations import objects_of, read_annotations
+from automl.data.detection.folder import is_coco, read_folder
+
+Content = dict[str, Any]
+SQUARE = [[2.0, 3.0, 12.0, 3.0, 12.0, 9.0, 2.0, 9.0]]
+
+
+def content() -> Content:
+    """Two images, one of them without objects."""
+    return {
+        "images": [
+            {"id": 7, "file_name": "a.png", "width": 20, "height": 10},
+            {"id": 9, "file_name": "b.png", "width": 16, "height": 16},
+        ],
+        "annotations": [
+            {"id": 1, "image_id": 7, "category_id": 5, "bbox": [2, 3, 10, 6], "area": 60.0, "iscrowd": 0}
+            | {"segmentation": SQUARE},
+            {"id": 2, "image_id": 7, "category_id": 3, "bbox": [0, 0, 4, 4], "area": 16, "iscrowd": 1}
+            | {"segmentation": {"size": [10, 20], "counts": [0, 4, 196]}},
+        ],
+        "categories": [{"id": 5, "name": "dog"}, {"id": 3, "name": "cat"}],
+    }
+
+
+def write(root: Path, name: str, what: Content) -> Path:
+    folder = root / name
+    folder.mkdir(parents=True)
+    for i, image in enumerate(what["images"]):
+        size = image["width"], image["height"]
+        if "file_name" in image:
+            Image.new("RGB", size, (i, len(name), 0)).save(folder / image["file_name"])
+    (root / "annotations").mkdir(exist_ok=True)
+    file = root / "annotations" / f"instances_{name}.json"
+    file.write_text(json.dumps(what))
+    return file
+
+
+@pytest.fixture
+def root(tmp_path: Path) -> Path:
+    for name in ("train2017", "val2017", "test2017"):
+        write(tmp_path / "coco", name, content())
+    return tmp_path / "coco"
+
+
+def test_a_folder_is_read(root: Path) -> None:
+    assert is_coco(root)
+    assert is_coco(root.parent)  # one that has it alone
+    listing = read_folder(root)
+    assert listing.categories == {3: "cat", 5: "dog"}
+    assert {split: len(photos) for split, photos in listing.splits.items()} == {
+        "train": 2,
+        "validation": 2,
+        "test": 2,
+    }
+    images = open_split("coco", "train", path=str(root), size=10)
+    assert images.classes == ("cat", "dog")
+    assert images.image(0).shape == (5, 10, 3)  # the longer side is bounded
+    found = images.objects(0)
+    assert found.boxes.tolist() == [[2, 3, 10, 6], [0, 0, 4, 4]]  # of the original
+    assert (found.labels.tolist(), found.crowd.tolist()) == ([2, 1], [False, True])
+    assert found.masks is not None
+    decoded = masks.decode(found.masks, 5, 10)
+    assert decoded[0].sum() == pytest.approx(60 / 4, abs=3)
+    assert len(images.objects(1)) == 0  # data, not a mistake
+
+
+def test_polygons_and_both_kinds_of_run_lengths_are_one_mask() -> None:
+    shape = np.zeros((10, 20), np.uint8)
+    shape[3:9, 2:12] = 1
+    runs = coco.encode(np.asfortranarray(shape))
+    flat, lengths, value = shape.T.ravel().tolist(), [0], 0
+    for pixel in flat:
+        if pixel != value:
+            lengths.append(0)
+            value = pixel
+        lengths[-1] += 1
+    forms = [
+        SQUARE,
+        {"size": [10, 20], "counts": lengths},
+        {"size": [10, 20], "counts": runs["counts"].decode()},
+    ]
+    for form in forms:
+        assert masks.problem(form, 10, 20) is None
+        (again,) = masks.decode([masks.from_segmentation(form, 10, 20)], 10, 20)
+        assert (again == shape).all()
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_compressed_run_lengths_of_any_mask_are_accepted_and_others_refused(seed: int) -> None:
+    draw = np.random.default_rng(seed)
+    height, width = draw.integers(1, 70, 2)
+    shape = np.asfortranarray(draw.random((height, width)) < draw.random(), dtype=np.uint8)
+    counts = coco.encode(shape)["counts"].decode()
+    size = [int(height), int(width)]
+    assert masks.problem({"size": size, "counts": counts}, *size) is None
+    assert masks.problem({"size": size, "counts": counts[:-1]}, *size)
+    assert masks.problem({"size": size, "counts": counts + "1"}, *size)
+    assert masks.problem({"size": [size[0] + 1, size[1]], "counts": counts}, *size)
+
+
+def test_boxes_of_objects_end_at_the_edge() -> None:
+    annotation = {"bbox": [-0.5, 2, 30.5, 8.5], "category_id": 1}
+    found = objects_of([annotation], {1: 1}, (10, 30), masked=False)
+    assert found.boxes.tolist() == [[0, 2, 30, 8]]
+    assert found.areas.tolist() == [240]
+
+
+def entry(kind: str, number: int, **values: Any) -> Callable[[Content], None]:
+    return lambda content: content[kind][number].update(values)
+
+
+WRONG: list[tuple[Callable[[Content], Any], str]] = [
+    (lambda c: c.pop("images"), r"must have the lists `images`, `annotations` and `categories`"),
+    (entry("categories", 0, name=""), r"category 5 must have a `name`; got ''"),
+    (entry("categories", 0, name=None), r"category 5 must have a `name`; got None"),
+    (entry("categories", 0, name="cat"), r"2 categories are called 'cat'"),
+    (entry("categories", 0, id=3), r"category 3 is listed twice"),
+    (entry("images", 1, id=7), r"an `id`, a whole number of its own; got 7 of 'b.png'"),
+    (entry("images", 1, file_name="../b.png"), r"image 9 must have a `file_name` below the folder"),
+    (entry("images", 1, width=0), r"image 9 \(b.png\) must have `width` and `height`"),
+    (entry("annotations", 0, image_id=8), r"annotation 1 is of image 8, which is not listed"),
+    (entry("annotations", 0, category_id=4), r"annotation 1 has category 4, which is not listed"),
+    (entry("annotations", 0, bbox=[1, 2, 3]), r"annotation 1 must have a `bbox`, \[left, top, width"),
+    (entry("annotations", 0, bbox=[1, 2, 3, float("nan")]), r"annotation 1 must have a `bbox`"),
+    (
+        entry("annotations", 0, bbox=[1, 2, 0, 4]),
+        r"annotation 1 of a.png has a box of no area: \[1, 2, 0",
+    ),
+    (entry("annotations", 0, bbox=[12, 3, 10, 6]), r"annotation 1 has a box outside of its image a.png"),
+    (entry("annotations", 0, bbox=[-3, 3, 10, 6]), r"annotation 1 has a box outside of its image a.png"),
+    (
+        entry("annotations", 1, segmentation={"size": [20, 10], "counts": [0, 4, 196]}),
+        r"annotation 2 of a.png: its mask is of size \[20, 10\] .* and the image of \[10, 20\]",
+    ),
+    (
+        entry("annotations", 1, segmentation={"size": [10, 20], "counts": [0, 4, 195]}),
+        r"annotation 2 of a.png: the run lengths of its mask must sum to 200",
+    ),
+    (entry("annotations", 0, segmentation=[[1, 2, 3, 4]]), r"annotation 1 of a.png: a polygon must be x, y"),
+    (lambda c: c["annotations"].clear(), r"has no object that is not a crowd"),
+    (lambda c: c["annotations"].pop(0), r"has no object that is not a crowd"),
+]
+
+
+@pytest.mark.parametrize(("spoil", "said"), WRONG, ids=[said[:40] for _, said in WRONG])
+def test_mistakes_are_told_with_file_and_entry(
+    spoil: Callable[[Content], Any], said: str, tmp_path: Path
+) -> None:
+    what = content()
+    spoil(what)
+    file = tmp_path / "instances_train.json"
+    file.write_text(json.dumps(what))
+    with pytest.raises(InputError, match=said) as raised:
+        read_annotations(file)
+    assert str(file) in str(raised.value)
+
+
+def test_what_is_no_json_is_told(tmp_path: Path) -> None:
+    file = tmp_path / "instances_train.json"
+    file.write_text("{")
+    with pytest.raises(InputError, match=r"instances_train.json cannot be read as JSON"):
+        read_annotations(file)
+
+
+def test_one_box_of_no_area_in_ten_thousand_is_left_out(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    what = content()
+    good = what["annotations"][0]
+    what["annotations"] = [{**good, "id": i} for i in range(10_000)] + [
+        {**good, "id": -1, "bbox": [1, 1, 2, 0]}
+    ]
+    file = tmp_path / "instances_train.json"
+    file.write_text(json.dumps(what))
+    assert len(read_annotations(file).images[0].annotations) == 10_000
+    assert "warning: left out: " in (said := capsys.readouterr().err)
+    assert "annotation -1 of a.png" in said
+
+
+def test_images_that_are_not_there_are_told(root: Path) -> None:
+    (root / "val2017" / "b.png").unlink()
+    with pytest.raises(InputError, match=r"instances_val2017.json names 1 of 2 images .* 9 \(.*b.png\)"):
+        read_folder(root)
+
+
+def test_an_image_of_another_size_is_told(root: Path) -> None:
+    Image.new("RGB", (10, 20)).save(root / "train2017" / "b.png")
+    with pytest.raises(InputError, match=r"b.png is of 10 x 20 pixels, and its annotations say 16 x 16"):
+        open_split("coco", "train", path=str(root), size=64)
+
+
+def test_an_image_that_cannot_be_decoded_is_told(root: Path) -> None:
+    (root / "train2017" / "b.png").write_bytes(b"no image")
+    with pytest.raises(InputError, match=r"b.png cannot be decoded .*; repair it, or remove it"):
+        open_split("coco", "train", path=str(root), size=64)
+
+
+def test_other_categories_in_another_split_are_told(root: Path) -> None:
+    file = root / "annotations" / "instances_val2017.json"
+    what = content()
+    what["categories"][1]["name"] = "horse"
+    file.write_text(json.dumps(what))
+    with pytest.raises(InputError, match=r"must list the same categories; they differ in 3"):
+        read_folder(root)
+
+
+@pytest.mark.parametrize(
+    ("rename", "said"),
+    [
+        ({"train2017": "mine"}, r"instances_mine.json must be called instances_train"),
+        ({"train2017": "val2014"}, r"are both of validation; keep one"),
+        ({"train2017": None}, r"needs annotations/instances_train\*.json"),
+    ],
+)
+def test_files_that_are_of_no_split_are_told(root: Path, rename: dict[str, str | None], said: str) -> None:
+    for old, new in rename.items():
+        file = root / "annotations" / f"instances_{old}.json"
+        if new is None:
+            file.unlink()
+        else:
+            file.rename(file.with_name(f"instances_{new}.json"))
+    with pytest.raises(InputError, match=said):
+        read_folder(root)
+
+
+def test_data_without_masks_are_data(root: Path) -> None:
+    for file in root.glob("annotations/*.json"):
+        what = content()
+        for annotation in what["annotations"]:
+            del annotation["segmentation"]
+        file.write_text(json.dumps(what))
+    images = open_split("coco", "train", path=str(root), size=64)
+    assert not images.has_masks
+    assert images.objects(0).masks is None

@@ -1,0 +1,130 @@
+"""The splits of detection data, the bundled scenes, and decoded splits in a storage."""
+
+import re
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from attention import InputError
+from automl.data import shared
+from automl.data.detection import describe_splits, is_shared, make_manifest, masks, open_split, share_splits
+from automl.data.detection.scenes import SEEN, read_scenes, write_scenes
+from automl.storage.storage import Storage
+
+SPLITS = ("train", "validation", "test")
+
+
+@pytest.fixture(autouse=True)
+def forget() -> Iterator[None]:
+    yield
+    shared.use(None)
+
+
+def test_scenes_are_what_they_say() -> None:
+    images = open_split("scenes", "train", size=96)
+    assert (len(images), images.classes, images.has_masks) == (800, tuple("0123456789"), True)
+    found = [images.objects(i) for i in range(len(images))]
+    assert any(len(each) == 0 for each in found)
+    assert {int(label) for each in found for label in each.labels} == set(range(1, 11))
+    overlaps = 0
+    for i in range(50):
+        objects = found[i]
+        assert objects.masks is not None
+        shapes = masks.decode(objects.masks, 96, 96)
+        assert (shapes.sum(0) <= 1).all()  # of each what is seen of it
+        for (left, top, width, height), shape, area in zip(objects.boxes, shapes, objects.areas, strict=True):
+            rows, columns = np.nonzero(shape)
+            assert (left, top) == (columns.min(), rows.min())
+            assert (left + width, top + height) == (columns.max() + 1, rows.max() + 1)
+            assert area == shape.sum()
+        corners = np.concatenate([objects.boxes[:, :2], objects.boxes[:, :2] + objects.boxes[:, 2:]], axis=1)
+        for one in range(len(objects)):
+            for other in range(one):
+                low = np.maximum(corners[one, :2], corners[other, :2])
+                overlaps += (low < np.minimum(corners[one, 2:], corners[other, 2:])).all()
+    assert overlaps > 5
+    assert 0 < SEEN < 1
+
+
+def test_scenes_of_a_seed_are_the_same() -> None:
+    first = make_manifest("scenes").digest
+    read_scenes.cache_clear()
+    assert make_manifest("scenes").digest == first
+
+
+@pytest.mark.parametrize(
+    ("counts", "said"),
+    [
+        ({"train": 60, "validation": 20, "test": 10}, dict.fromkeys(SPLITS, "the dataset's own")),
+        ({"train": 60, "validation": 40}, {"test": "about half of the images for validation, .*"}),
+        ({"train": 100}, {"test": "about 20% of the training images, .*", "train": ".* not for .* or test"}),
+        ({"train": 80, "test": 30}, {"validation": "about 20% of .*", "test": "the dataset's own"}),
+    ],
+    ids=["all", "no test", "train alone", "no validation"],
+)
+def test_splits_that_are_missing_are_made(
+    tmp_path: Path, counts: Mapping[str, int], said: Mapping[str, str]
+) -> None:
+    path = str(tmp_path / "made")
+    write_scenes(Path(path), counts)
+    splits = {split: open_split("coco", split, path=path, size=64) for split in SPLITS}
+    names = [name for images in splits.values() for name in images.names()]
+    assert len(names) == len(set(names)) == sum(counts.values())
+    assert all(len(images) > 2 for images in splits.values())
+    assert splits["train"].image(0).shape == (64, 64, 3)
+    listed = make_manifest("coco", path=path)
+    rows = [(split, name) for split, name, *_ in listed.rows()]
+    assert rows == [(split, name) for split, images in splits.items() for name in images.names()]
+    for split, text in said.items():
+        assert re.fullmatch(text, describe_splits("coco", path=path)[split])
+
+
+def test_a_subset_is_a_part_that_grows() -> None:
+    few, more = (set(open_split("scenes", "train", size=96, subset=s).names()) for s in (0.1, 0.3))
+    assert 40 < len(few) < 120
+    assert few < more
+    assert len(open_split("scenes", "test", size=96, subset=0.1)) == 200
+
+
+def test_a_subset_without_objects_is_refused(tmp_path: Path) -> None:
+    write_scenes(tmp_path, {"train": 5, "validation": 5, "test": 5})
+    with pytest.raises(InputError, match=r"there are 0 images for train and no objects in them"):
+        open_split("coco", "train", path=str(tmp_path), size=96, subset=1e-6)
+
+
+@pytest.mark.parametrize(
+    ("source", "path", "said"),
+    [
+        ("cocos", None, r"unknown data source of detection 'cocos'.*Did you mean 'coco'"),
+        ("scenes", "x", r"scenes are made of digits and take no path"),
+        ("coco", None, r"needs the path of a folder in COCO's layout; pass --data FOLDER"),
+        ("coco", "/nowhere", r"there is no file or folder /nowhere"),
+    ],
+)
+def test_sources_that_cannot_be_are_told(source: str, path: str | None, said: str) -> None:
+    with pytest.raises(InputError, match=said):
+        open_split(source, "train", path=path, size=64)
+
+
+@pytest.mark.parametrize("own", [("train",), ("train", "validation"), SPLITS], ids=len)
+def test_other_nodes_read_what_one_has_decoded(
+    own: tuple[str, ...], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = str(tmp_path / "made")
+    write_scenes(Path(path), dict.fromkeys(own, 30))
+    expected = {split: open_split("coco", split, path=path, size=64) for split in SPLITS}
+    (tmp_path / "search").mkdir()
+    storage = Storage(str(tmp_path / "kept"))
+    given = share_splits(storage, SPLITS, tmp_path / "search", source="coco", path=path, size=64)
+    Path(path).rename(tmp_path / "elsewhere")
+    monkeypatch.setenv("AUTOML_CACHE", str(tmp_path / "node"))
+    shared.use(given)
+    assert is_shared(SPLITS, source="coco", path=path, size=64)
+    assert not is_shared(SPLITS, source="coco", path=path, size=96)
+    for split, images in expected.items():
+        again = open_split("coco", split, path=path, size=64)
+        assert again.names() == images.names()
+        assert (again.image(1) == images.image(1)).all()
+        assert again.objects(1).masks == images.objects(1).masks

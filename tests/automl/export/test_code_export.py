@@ -1,0 +1,270 @@
+"""An export of two graphs that texts are for: encoders of queries and of code."""
+
+import json
+import re
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import mlflow
+import numpy as np
+import onnxruntime
+import pytest
+import torch
+from code_cases import (
+    CHANNELS,
+    CODE,
+    FUNCTIONS,
+    LENGTHS,
+    QUERIES,
+    QUERY,
+    TOKENIZER,
+    TinySearch,
+    export_search,
+)
+from torch import nn
+
+from attention import InputError
+from automl.data.code.tokenizer import Tokenizer
+from automl.export import formats
+from automl.export import run as export
+from automl.export.destination import destination
+from automl.export.parity import check_parity
+from automl.export.predict import run_predict
+from automl.tasks.base import Task
+
+GRAPHS = (QUERY, CODE)
+FILES = {
+    *(f"{name}.{kind}" for name in GRAPHS for kind in ("onnx", "pt2")),
+    "model.safetensors", "config.json", "tokenizer.json", "MODEL_CARD.md", "mlflow-model",
+}  # fmt: skip
+
+
+@pytest.fixture(scope="module", params=[False, True], ids=["two encoders", "one encoder"])
+def exported(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Any:
+    return export_search(tmp_path_factory.mktemp("export"), shared=request.param)
+
+
+@pytest.fixture(scope="module")
+def folder(exported: Any) -> Path:
+    return Path(str(exported[2].folder))
+
+
+@pytest.fixture(scope="module")
+def served(folder: Path) -> Any:
+    return mlflow.pyfunc.load_model(str(folder / "mlflow-model"))
+
+
+def test_each_graph_is_exported_and_checked(exported: Any, folder: Path) -> None:
+    task, _, result = exported
+    assert {file.name for file in folder.iterdir()} == FILES
+    assert set(result.differences) == {f"{n}.{k}" for n in GRAPHS for k in ("onnx", "pt2")} | {"mlflow-model"}
+    assert all(0 <= difference <= task.tolerance for difference in result.differences.values())
+    assert set(result.speeds) == {"query.onnx", "code.onnx"}
+    assert "run_code_search(" in repr(result)
+
+
+def test_what_the_configuration_says_of_the_graphs(folder: Path) -> None:
+    told = json.loads((folder / "config.json").read_text())
+    assert (told["format"], told["labels"], told["files"]) == (3, [], ["tokenizer.json"])
+    assert list(told["graphs"]) == [QUERY, CODE]
+    for name, graph in told["graphs"].items():
+        session = onnxruntime.InferenceSession(str(folder / f"{name}.onnx"))
+        assert [(v.name, v.shape) for v in session.get_inputs()] == [("tokens", ["N", "T"])]
+        assert graph["inputs"] == [{"name": "tokens", "dtype": "int64", "shape": ["N", "T"]}]
+        assert graph["outputs"] == [{"name": "vectors", "dtype": "float32", "shape": ["N", CHANNELS]}]
+        assert graph["details"]["length"] == LENGTHS[name]
+        assert (folder / graph["details"]["tokenizer"]).read_text(encoding="utf-8") == TOKENIZER
+
+
+@pytest.mark.parametrize("name", GRAPHS)
+@pytest.mark.parametrize("texts", [1, 3])
+def test_every_length_and_padding_give_the_encoders_vector(
+    name: str, texts: int, exported: Any, folder: Path
+) -> None:
+    """By the definition: the encoder without padding, its output divided by its length."""
+    encoder = getattr(exported[1], name)
+    session = onnxruntime.InferenceSession(str(folder / f"{name}.onnx"))
+    program = torch.export.load(folder / f"{name}.pt2").module()
+    draw = torch.Generator().manual_seed(0)
+    for length in range(1, LENGTHS[name] + 1):
+        tokens = torch.randint(1, 40, (texts, length), generator=draw)
+        with torch.inference_mode():
+            plain = encoder(tokens, torch.ones_like(tokens, dtype=torch.bool))
+            expected = (plain / plain.square().sum(1, keepdim=True).sqrt()).numpy()
+            np.testing.assert_allclose(program(tokens).numpy(), expected, atol=1e-4)
+        for padding in range(LENGTHS[name] - length + 1):
+            padded = np.pad(tokens.numpy(), ((0, 0), (0, padding)))
+            np.testing.assert_allclose(session.run(None, {"tokens": padded})[0], expected, atol=1e-4)
+
+
+def test_a_text_without_tokens_has_no_direction(folder: Path) -> None:
+    session = onnxruntime.InferenceSession(str(folder / "query.onnx"))
+    assert not session.run(None, {"tokens": np.zeros((2, 3), np.int64)})[0].any()
+
+
+def test_the_weights_are_those_of_the_model(exported: Any, folder: Path) -> None:
+    task, model, _ = exported
+    again = task.model()
+    nn.init.zeros_(again.code.places)
+    from safetensors.torch import load_file
+
+    again.load_state_dict(load_file(folder / "model.safetensors"))
+    assert torch.equal(again.code.places, model.code.places)
+
+
+ELSEWHERE = """
+import sys, json
+import mlflow.pyfunc, numpy as np
+
+class Absent:
+    def find_spec(self, name, path=None, target=None):
+        if name.partition(".")[0] in {"torch", "automl", "attention", "backbones", "search", "cluster"}:
+            raise ImportError(name + " is not installed here")
+
+sys.meta_path.insert(0, Absent())
+model = mlflow.pyfunc.load_model("mlflow-model")
+given = json.load(open("given.json"))
+np.savez("answered.npz", **{name: model.predict({name: texts})["vectors"] for name, texts in given.items()})
+"""
+
+
+def test_the_served_model_takes_texts_where_this_project_is_not(
+    exported: Any, folder: Path, tmp_path: Path
+) -> None:
+    task, model, _ = exported
+    shutil.copytree(folder / "mlflow-model", tmp_path / "mlflow-model")
+    given = {QUERY: [*QUERIES, "Read_CSV 漢字"], CODE: [*FUNCTIONS, FUNCTIONS[0] * 9]}
+    (tmp_path / "given.json").write_text(json.dumps(given))
+    subprocess.run([sys.executable, "-I", "-c", ELSEWHERE], cwd=tmp_path, check=True, timeout=200)
+    answered = np.load(tmp_path / "answered.npz")
+    for name, deployment in task.deployments(model).items():
+        tokens, _ = task.tokenizer.encode(given[name], LENGTHS[name])
+        expected = deployment.run({"tokens": torch.from_numpy(tokens)})["vectors"]
+        np.testing.assert_allclose(answered[name], expected, atol=1e-4)
+        assert answered[name].dtype == np.float32
+    requirements = (tmp_path / "mlflow-model" / "requirements.txt").read_text().split()
+    assert [one.partition("==")[0] for one in requirements] == [
+        "mlflow",
+        "onnxruntime",
+        "numpy",
+        "tokenizers",
+    ]
+
+
+def test_more_texts_than_a_batch(served: Any) -> None:
+    texts = [QUERIES[i % 4] for i in range(150)]
+    found = served.predict({QUERY: np.array(texts)})["vectors"]
+    np.testing.assert_allclose(found, found[np.arange(150) % 4], atol=1e-5)
+
+
+REFUSED = [
+    ("read", "the input is one of query, code, a list of texts; got str"),
+    ({}, "the input is one of query, code"),
+    ({"quary": ["read"]}, "the input is one of query, code, a list of texts; got quary"),
+    ({QUERY: ["read"], CODE: ["read"]}, "is one of query, code, a list of texts; got query, code"),
+    ({QUERY: "read"}, r"query must be a list of texts, such as \['read a csv file'\]"),
+    ({QUERY: [["read"]]}, "query must be a list of texts"),
+    ({QUERY: [1, 2]}, "query must be a list of texts"),
+    ({CODE: [None]}, "code must be a list of texts"),
+    ({CODE: []}, "code must hold one text or more; got none"),
+    ({QUERY: ["read", "漢字"]}, r"query\[1\]: the model knows no word of '漢字'"),
+    ({QUERY: [""]}, r"query\[0\]: the model knows no word of ''"),
+]
+
+
+@pytest.mark.parametrize(("given", "message"), REFUSED)
+def test_what_the_served_model_refuses(given: Any, message: str, served: Any) -> None:
+    with pytest.raises(mlflow.MlflowException, match=message) as refused:
+        served.predict(given)
+    assert refused.value.get_http_status_code() == 400
+
+
+def test_the_tokenizer_gives_the_same_where_nothing_else_is(folder: Path) -> None:
+    code = (
+        "import json, sys, tokenizers\n"
+        "t = tokenizers.Tokenizer.from_file('tokenizer.json')\n"
+        "assert not {'automl', 'torch', 'numpy'} & set(sys.modules)\n"
+        "print(json.dumps([t.encode(x).ids for x in json.loads(sys.argv[1])]))"
+    )
+    texts = [*QUERIES, *FUNCTIONS, "getHTTPServer_2 Ünïcode 漢字", ""]
+    done = subprocess.run(
+        [sys.executable, "-I", "-c", code, json.dumps(texts)],
+        cwd=folder, capture_output=True, text=True, check=True,
+    )  # fmt: skip
+    tokens, mask = Tokenizer(TOKENIZER).encode(texts, 100)
+    assert json.loads(done.stdout) == [row[real].tolist() for row, real in zip(tokens, mask, strict=True)]
+
+
+def test_the_cards_code_runs(exported: Any, folder: Path, tmp_path: Path) -> None:
+    page = (folder / "MODEL_CARD.md").read_text()
+    usage, client = re.findall(r"```python\n(.*?)```", page, re.S)
+    for name in ("query.onnx", "code.onnx", "tokenizer.json"):
+        shutil.copy(folder / name, tmp_path)
+    done = subprocess.run(
+        [sys.executable, "-I", "-c", usage], cwd=tmp_path, capture_output=True, text=True, check=True
+    )
+    assert done.stdout.startswith("def ")
+    given: dict[str, Any] = {}
+    exec(client.partition("content =")[0], given)
+    assert set(given["inputs"]) == {QUERY}
+    assert "`query.pt2` and `code.pt2` are the same graphs" in page
+    assert re.search(r"\| query.onnx \| [\d.]+ ms", page)
+    assert re.search(r"\| code.onnx \| [\d.]+ ms", page)
+
+
+def test_a_graph_that_differs_is_named(exported: Any, folder: Path) -> None:
+    task, model, _ = exported
+    tensors = task.graph_inputs("test", 4)
+    arrays = {name: {"tokens": one["tokens"].numpy()} for name, one in tensors.items()}
+    deployments = task.deployments(model)
+    expected = {name: one.run(tensors[name]) for name, one in deployments.items()}
+    served = task.served_inputs("test", 4)
+    check_parity(folder, task, deployments, arrays, served, expected)
+    expected[CODE] = {"vectors": -expected[CODE]["vectors"]}
+    with pytest.raises(
+        RuntimeError, match=r"code.onnx differs from the trained model by .* on 4 test inputs"
+    ):
+        check_parity(folder, task, deployments, arrays, served, expected)
+
+
+def test_such_an_export_may_be_replaced_and_nothing_else(folder: Path, tmp_path: Path) -> None:
+    out = shutil.copytree(folder, tmp_path / "out")
+    assert destination(out) == out
+    (out / "mine.onnx").touch()
+    with pytest.raises(InputError, match="holds something else"):
+        destination(out)
+    (out / "mine.onnx").unlink()
+    (out / "code.onnx").unlink()
+    with pytest.raises(InputError, match="holds something else"):
+        destination(out)
+
+
+def test_several_graphs_without_a_tokenizer_are_not_served(tmp_path: Path) -> None:
+    with pytest.raises(NotImplementedError, match=r"several graphs are served with a tokenizer\.json"):
+        formats.save_mlflow(tmp_path, {"a": None, "b": None}, {})  # type: ignore[dict-item]
+
+
+@pytest.mark.parametrize("method", ["deployment", "model_inputs"])
+def test_a_task_without_a_graph_says_what_it_lacks(method: str) -> None:
+    given = ("test", 2) if method == "model_inputs" else (nn.Identity(),)
+    with pytest.raises(NotImplementedError, match=f"TinySearch needs a method `{method}`"):
+        getattr(Task, method)(TinySearch(), *given)
+
+
+def test_8_bits_are_for_labels(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    task = TinySearch()
+    content = {"config": task.config.to_json(), "model": task.model().state_dict()}
+    monkeypatch.setattr(export.checkpoint, "read", lambda *_: content)
+    monkeypatch.setattr(export, "check_source", lambda *_: None)
+    monkeypatch.setattr(export, "open_task", lambda *_: task)
+    chosen = export.Chosen(name="a", checkpoint=export.Storage(str(tmp_path)), what="one")
+    with pytest.raises(InputError, match="--quantize states what it costs in accuracy, which the task"):
+        export._export(tmp_path / "out", chosen, "int8")
+
+
+def test_files_are_not_predicted_with_it(folder: Path) -> None:
+    with pytest.raises(InputError, match=r"searches code; name a folder of it, --corpus FOLDER"):
+        run_predict(folder, ["read a csv file"])

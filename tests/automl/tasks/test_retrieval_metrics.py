@@ -1,0 +1,85 @@
+"""Metrics of retrievals against a plain statement of what they mean."""
+
+import math
+
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+
+from automl.tasks.retrieval_metrics import distractors, guessed, of_ranks, ranks, ranks_among, ranks_at
+
+
+def plain(rows: list[list[float]], own: list[int]) -> dict[str, float]:
+    """The same, one query at a time: candidates in order, those of equal score before the answer."""
+    found = []
+    for row, answer in zip(rows, own, strict=True):
+        order = sorted(range(len(row)), key=lambda i: (-row[i], i == answer))
+        found.append(1 + order.index(answer))
+    count = len(found)
+    told = {f"recall_at_{k}": sum(rank <= k for rank in found) / count for k in (1, 5, 10)}
+    told["mrr"] = sum(1 / rank for rank in found) / count
+    # Of one right answer the best order has a gain of 1 / log2(2) = 1.
+    told["ndcg"] = sum(1 / math.log2(1 + rank) for rank in found) / count
+    return told
+
+
+@given(st.data())
+def test_metrics_are_what_they_are_defined_as_with_ties(data: st.DataObject) -> None:
+    queries, candidates = data.draw(st.integers(1, 6)), data.draw(st.integers(1, 30))
+    scores = st.integers(0, 5).map(float)  # few values, so that many are equal
+    rows = data.draw(
+        st.lists(
+            st.lists(scores, min_size=candidates, max_size=candidates), min_size=queries, max_size=queries
+        )
+    )
+    own = data.draw(st.lists(st.integers(0, candidates - 1), min_size=queries, max_size=queries))
+    found = of_ranks(ranks(torch.tensor(rows), torch.tensor(own)))
+    expected = plain(rows, own)
+    assert found.keys() == expected.keys()
+    assert {name: value.item() for name, value in found.items()} == pytest.approx(expected, rel=1e-12)
+
+
+def test_a_score_that_is_no_number_is_the_last_one() -> None:
+    nan = float("nan")
+    scores = torch.tensor([[nan, 1.0, 2.0], [3.0, nan, 2.0], [nan, nan, nan]])
+    assert ranks(scores, torch.tensor([0, 0, 1])).tolist() == [3, 2, 3]
+
+
+def test_each_query_is_asked_once_among_as_many_others() -> None:
+    batches = list(distractors(25, candidates=10))
+    assert sorted(int(i) for asked, _ in batches for i in asked) == list(range(25))
+    for asked, among in batches:
+        assert len(set(among.tolist())) == len(among) == 10
+        assert among[: len(asked)].tolist() == asked.tolist()
+    ((asked, among),) = distractors(4, candidates=10)
+    assert sorted(asked.tolist()) == sorted(among.tolist()) == list(range(4))
+
+
+def test_ranks_among_few_are_those_of_the_whole_matrix() -> None:
+    torch.manual_seed(0)
+    q, c = torch.randn(40, 8), torch.randn(40, 8)
+    everything = ranks(q @ c.T, torch.arange(40))
+    assert ranks_at(q, c, candidates=40).tolist() == everything.tolist()
+    assert ranks_among(q, c, torch.arange(40)).tolist() == everything.tolist()
+    assert (ranks_at(q, c, candidates=10) <= everything).all()
+
+
+def test_another_draw_of_distractors_changes_mrr_within_its_interval() -> None:
+    torch.manual_seed(0)
+    c = torch.randn(2000, 16)
+    q = c + 1.5 * torch.randn(2000, 16)
+    per_seed = [1 / ranks_at(q, c, candidates=500, seed=seed).double() for seed in range(5)]
+    means = [values.mean().item() for values in per_seed]
+    half = 1.96 * per_seed[0].std().item() / len(q) ** 0.5
+    assert len(set(means)) == 5
+    assert all(abs(mean - means[0]) < half for mean in means)
+
+
+def test_guessing_is_the_mean_over_all_ranks() -> None:
+    torch.manual_seed(0)
+    chance = guessed(200)
+    draws = [(1 / ranks(torch.rand(200, 200), torch.arange(200)).double()).mean().item() for _ in range(300)]
+    assert chance.value == pytest.approx(sum(draws) / len(draws), rel=0.02)
+    assert chance.error == pytest.approx(torch.tensor(draws).std().item(), rel=0.15)
+    assert chance.step == 1 / 200

@@ -1,0 +1,166 @@
+"""Detectors are torchvision's, whatever their trunk, and take attention in it and on the pyramid."""
+
+from typing import Any
+
+import pytest
+import torch
+import torchvision
+from torch import Tensor, nn
+from torchvision.models.detection import FasterRCNN, MaskRCNN, maskrcnn_resnet50_fpn
+from torchvision.models.detection.anchor_utils import AnchorGenerator
+from torchvision.models.detection.backbone_utils import BackboneWithFPN
+from torchvision.models.detection.faster_rcnn import FastRCNNPredictor, TwoMLPHead
+from torchvision.models.detection.mask_rcnn import MaskRCNNHeads, MaskRCNNPredictor
+
+import backbones
+from attention import Gated, InputError, Spec
+from backbones import insert, sites
+from backbones.detector import build_detector
+
+SIDE = 96
+WIDTH, PROPOSALS, RATIOS = 16, (("train", 100), ("test", 50)), (0.5, 1.0, 2.0)  # a pass that is short
+NARROW = {"channels": WIDTH, "representation": 32, "proposals": 50, "regions": 16}
+
+
+def body(name: str = "torchvision:resnet18", **options: Any) -> nn.Module:
+    return backbones.build(name, classes=5, size=SIDE, **options)
+
+
+def small(name: str = "xresnet18", **options: Any) -> nn.Module:
+    """A detector whose pass takes a few hundredths of a second."""
+    torch.manual_seed(0)
+    given = {"width": 0.25} if name == "xresnet18" else {}
+    return build_detector(body(name, **given), classes=4, detections=20, anchor=12, **{**NARROW, **options})
+
+
+def images() -> list[Tensor]:
+    draw = torch.Generator().manual_seed(1)
+    return [torch.rand(3, SIDE, SIDE, generator=draw) for _ in range(2)]
+
+
+def targets() -> list[dict[str, Tensor]]:
+    boxes = torch.tensor([[10.0, 12, 50, 60], [40, 30, 90, 80]])
+    masks = torch.zeros(2, SIDE, SIDE, dtype=torch.uint8)
+    for i, (left, top, right, bottom) in enumerate(boxes.int().tolist()):
+        masks[i, top:bottom, left:right] = 1
+    first = {"boxes": boxes, "labels": torch.tensor([1, 3]), "masks": masks}
+    second = {"boxes": boxes[:0], "labels": torch.zeros(0, dtype=torch.int64), "masks": masks[:0]}
+    return [first, second]
+
+
+def reference(masks: bool) -> nn.Module:
+    """As torchvision's documentation builds one over another trunk, with narrow heads."""
+    levels = {f"layer{i + 1}": str(i) for i in range(4)}
+    trunk = BackboneWithFPN(torchvision.models.resnet18(), levels, [64, 128, 256, 512], WIDTH)
+    given: dict[str, Any] = {
+        "rpn_anchor_generator": AnchorGenerator(tuple((a,) for a in (32, 64, 128, 256, 512)), (RATIOS,) * 5),
+        "box_head": TwoMLPHead(WIDTH * 49, 32),
+        "box_predictor": FastRCNNPredictor(32, 5),
+        "box_batch_size_per_image": 16,
+        **{f"rpn_{when}_nms_top_n_{what}": n for when in ("pre", "post") for what, n in PROPOSALS},
+    }
+    if masks:
+        given["mask_head"] = MaskRCNNHeads(WIDTH, (WIDTH,) * 4, 1)
+        given["mask_predictor"] = MaskRCNNPredictor(WIDTH, WIDTH, 5)
+    # Without a size that it would draw, in training; in evaluation images have the size that it wants.
+    kind = MaskRCNN if masks else FasterRCNN
+    model: nn.Module = kind(trunk, min_size=SIDE, max_size=SIDE, _skip_resize=True, **given)
+    return model
+
+
+def test_by_default_its_weights_are_those_of_torchvisions_own() -> None:
+    with torch.device("meta"):
+        theirs = maskrcnn_resnet50_fpn(weights=None, weights_backbone=None, num_classes=5).state_dict()
+    ours = build_detector(body("torchvision:resnet50"), classes=4).state_dict()
+    assert {k: v.shape for k, v in ours.items()} == {k: v.shape for k, v in theirs.items()}
+
+
+@pytest.mark.parametrize("masks", [True, False], ids=["masks", "boxes"])
+def test_losses_and_detections_are_torchvisions(masks: bool) -> None:
+    torch.manual_seed(0)
+    theirs = reference(masks).double()
+    ours = build_detector(body(), classes=4, masks=masks, **NARROW).double()
+    ours.load_state_dict(theirs.state_dict())  # the very same names
+    found: list[Any] = []
+    for model in (ours, theirs):
+        batch = [image.double() for image in images()]
+        answers = [{**t, "boxes": t["boxes"].double()} for t in targets()]
+        torch.manual_seed(3)  # which anchors and proposals are learned from is drawn
+        losses = model.train()(batch, answers)
+        sum(losses.values()).backward()
+        gradients = {name: p.grad for name, p in model.named_parameters()}
+        with torch.no_grad():
+            found.append((losses, gradients, model.eval()(batch)))
+    (losses, gradients, detections), (their_losses, their_gradients, their_detections) = found
+    assert set(losses) == set(their_losses)
+    assert "loss_mask" in losses or not masks
+    torch.testing.assert_close(dict(losses), dict(their_losses), rtol=1e-10, atol=1e-10)
+    torch.testing.assert_close(gradients, their_gradients, rtol=1e-8, atol=1e-8)
+    assert len(detections[0]["boxes"]) > 0
+    torch.testing.assert_close(detections, their_detections, rtol=1e-8, atol=1e-8)
+
+
+EVERYWHERE = {
+    **{f"fpn.p{level}": Spec("decomposed") for level in (2, 3, 4, 5)},
+    "stage2.block2": Spec("ssa"),
+    "stage3.block2": Spec("sagan"),
+}
+
+
+def test_sites_are_in_the_trunk_and_on_the_pyramid() -> None:
+    found = {site.name: site for site in sites(small(), images())}
+    pyramid = {name: (s.stride, s.channels, s.resolution) for name, s in found.items() if name[:5] == "fpn.p"}
+    assert pyramid == {
+        "fpn.p2": (4, 16, (24, 24)),
+        "fpn.p3": (8, 16, (12, 12)),
+        "fpn.p4": (16, 16, (6, 6)),
+        "fpn.p5": (32, 16, (3, 3)),
+    }
+    assert {"stem", "stage1.block1.branch", "stage2.block2", "stage4.block2"} <= set(found)
+
+
+def test_zero_gates_change_no_bit() -> None:
+    plain, model = small(), small()
+    insert(model, EVERYWHERE, images())
+    assert sum(isinstance(module, Gated) for module in model.modules()) == len(EVERYWHERE)
+    found = []
+    for one in (plain, model):
+        torch.manual_seed(2)
+        losses = one.train()(images(), targets())
+        with torch.no_grad():
+            found.append((dict(losses), one.eval()(images())))
+    torch.testing.assert_close(found[1], found[0], rtol=0, atol=0)
+
+
+@pytest.mark.parametrize("site", EVERYWHERE)
+def test_an_open_gate_anywhere_changes_what_is_found(site: str) -> None:
+    plain, model = small().eval(), small().eval()
+    insert(model, {site: EVERYWHERE[site]}, images())
+    for module in model.modules():
+        if isinstance(module, Gated):
+            nn.init.ones_(module.gamma)
+    before, after = (one.backbone(torch.stack(images())) for one in (plain, model))
+    assert any(not torch.equal(before[name], after[name]) for name in before)
+
+
+@pytest.mark.parametrize("name", ["xresnet18", "torchvision:resnet18", "timm:convnext_atto"])
+def test_every_parameter_of_any_trunk_learns(name: str) -> None:
+    """Nothing of the head is left, which would learn nothing."""
+    model = small(name, proposals=200)
+    sum(model.train()(images(), targets()).values()).backward()
+    held_back = ("convpath", "layer_scale", "gamma")  # by zero-initialised norms and small scales
+    still = [n for n, p in model.named_parameters() if p.grad is None or (p.grad.norm() == 0 and p.ndim != 1)]
+    assert not [n for n in still if not any(part in n for part in held_back)]
+    assert not any(module._maps for module in model.modules() if hasattr(module, "_maps"))
+
+
+@pytest.mark.parametrize(
+    ("name", "said"),
+    [
+        ("torchvision:vgg11", r"VGG has some at none"),
+        ("torchvision:mobilenet_v3_large", r"'features.3' of MobileNetV3 does not end one"),
+    ],
+)
+def test_trunks_without_stages_are_refused(name: str, said: str) -> None:
+    with pytest.raises(InputError, match=said + r".*Take xresnet50 or torchvision:resnet50"):
+        build_detector(body(name), classes=4)

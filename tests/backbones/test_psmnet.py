@@ -1,0 +1,164 @@
+"""PSMNet: its parts against plain re-statements, its sites, and that zero gates change nothing."""
+
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+import torch.nn.functional as F
+from torch import nn
+
+from attention import ATTENTIONS, InputError, Spec
+from backbones import insert, sites
+from backbones.psmnet import PSMNet, between, build, cost_volume, resized_costs, soft_argmin
+
+SMALL: dict[str, Any] = {"width": 0.125, "blocks": 2, "pool": 8}
+DRAW = np.random.default_rng(0)
+EXAMPLE = (torch.zeros(2, 3, 32, 48), torch.zeros(2, 3, 32, 48))
+
+
+def small(aggregation: str = "hourglass", **options: Any) -> PSMNet:
+    torch.manual_seed(0)
+    return build(max_disparity=16, aggregation=aggregation, **{**SMALL, **options})
+
+
+def views(count: int = 2) -> tuple[torch.Tensor, torch.Tensor]:
+    generator = torch.Generator().manual_seed(1)
+    left, right = torch.randn(2, count, 3, 32, 48, generator=generator)
+    return left, right
+
+
+def awake(model: PSMNet) -> PSMNet:
+    """With norms that know the images' statistics, as after training."""
+    for module in model.modules():
+        if isinstance(module, nn.modules.batchnorm._BatchNorm):
+            module.momentum = None  # the mean of all batches
+    with torch.no_grad():
+        model.train()(*views())
+    return model
+
+
+def test_the_cost_volume_is_that_of_its_definition():
+    left, right = DRAW.normal(size=(2, 3, 5, 4, 9))
+    found = cost_volume(torch.from_numpy(left), torch.from_numpy(right), 6).numpy()
+    assert found.shape == (3, 10, 6, 4, 9)
+    for d in range(6):
+        for x in range(9):
+            wanted = np.zeros((3, 10, 4))
+            if x >= d:
+                wanted[:, :5], wanted[:, 5:] = left[..., x], right[..., x - d]
+            assert np.abs(found[:, :, d, :, x] - wanted).max() < 1e-10
+
+
+def test_the_soft_argmin_is_the_mean_disparity_by_the_softmax():
+    costs = DRAW.normal(size=(2, 12, 3, 4)) * 5
+    wanted = np.zeros((2, 3, 4))
+    for place in np.ndindex(2, 3, 4):
+        one = costs[place[0], :, place[1], place[2]]
+        weights = np.exp(one - one.max())
+        wanted[place] = sum(d * w for d, w in enumerate(weights / weights.sum()))
+    assert np.abs(soft_argmin(torch.from_numpy(costs)).numpy() - wanted).max() < 1e-10
+
+
+def test_costs_are_resized_as_by_trilinear_interpolation():
+    costs = torch.from_numpy(DRAW.normal(size=(2, 4, 5, 6)))
+    found = resized_costs(costs, between(4, 16), (20, 24))
+    wanted = F.interpolate(costs[:, None], size=(16, 20, 24), mode="trilinear")[:, 0]
+    assert (found - wanted).abs().max() < 1e-10
+
+
+@pytest.mark.parametrize(("aggregation", "outputs"), [("hourglass", 3), ("basic", 1)])
+def test_training_has_all_outputs_and_evaluation_the_last(aggregation, outputs):
+    model = small(aggregation)
+    found = model.train()(*views())
+    assert [one.shape for one in found] == [(2, 32, 48)] * outputs
+    one = awake(model).eval()(*views())
+    assert one.shape == (2, 32, 48)
+    assert one.dtype == torch.float32
+    assert (one >= 0).all()
+    assert (one <= 15).all()
+
+
+def test_the_published_model_has_the_published_number_of_parameters():
+    """5,224,768, as the authors' code prints it."""
+    assert sum(parameter.numel() for parameter in build(max_disparity=192).parameters()) == 5_224_768
+
+
+@pytest.mark.parametrize("aggregation", ["hourglass", "basic"])
+def test_every_parameter_has_a_gradient(aggregation):
+    model = small(aggregation).double()
+    found = model(*(view.double() for view in views()))
+    sum((one * one.detach().cos()).sum() for one in found).backward()
+    for name, parameter in model.named_parameters():
+        assert parameter.grad is not None, name
+        assert 1e-12 < parameter.grad.norm() < float("inf"), name
+
+
+def test_a_model_knows_larger_images_than_its_example():
+    model = awake(small()).eval()
+    with torch.no_grad():
+        assert model(torch.randn(1, 3, 48, 64), torch.randn(1, 3, 48, 64)).shape == (1, 48, 64)
+
+
+def test_sites_are_in_the_trunk_after_the_pyramid_and_in_the_volume():
+    found = {site.name: site for site in sites(small(), EXAMPLE)}
+    assert {"stem", "stage2.block2.branch", "stage4.block3", "trunk.pyramid", "aggregation.entry"} <= {*found}
+    assert found["stage1.block1"].resolution == (16, 24)
+    assert found["trunk.pyramid"].resolution == (8, 12)
+    assert found["trunk.pyramid"].channels == 4
+    assert found["stage5.block1"].resolution == (4, 8, 12)
+    assert found["stage6.block2"].resolution == (4, 8, 12)
+    assert found["stage6.block2"].path == "aggregation.hourglasses.1"
+    assert found["stage6.block2.branch2"].resolution == (2, 4, 6)
+    assert not any(site.path == "trunk" for site in found.values())
+    assert {site.stride for site in found.values()} == {2, 4, 8}
+
+
+@pytest.mark.parametrize(("name", "aggregation"), [*((a, "hourglass") for a in ATTENTIONS), ("ssa", "basic")])
+def test_zero_gates_at_all_sites_change_nothing(name, aggregation):
+    model = awake(small(aggregation)).eval()
+    places = [site.name for site in sites(model, EXAMPLE) if site.channels > 1]
+    with torch.no_grad():
+        before = model(*views())
+        after = insert(model, {place: Spec(name) for place in places}, EXAMPLE)(*views())
+    assert torch.equal(before, after)
+
+
+@pytest.mark.parametrize("place", ["stage1.block1", "trunk.pyramid", "stage5.block1", "stage6.block1"])
+def test_an_open_gate_changes_the_disparities_and_learns(place):
+    model, left_right = awake(small()).eval(), views()
+    with torch.no_grad():
+        before = model(*left_right)
+    insert(model, {place: Spec("decomposed")}, EXAMPLE)
+    module = next(m for m in model.modules() if getattr(m, "site", "") == place)
+    with torch.no_grad():
+        module.gamma.fill_(1.0)
+    after = model(*left_right)
+    assert not torch.equal(before, after)
+    after.square().sum().backward()
+    assert all(parameter.grad.norm() > 0 for parameter in module.parameters())
+
+
+def test_both_images_go_through_one_trunk():
+    model = small().eval()
+    left, right = views()
+    with torch.no_grad():
+        one, other = model.trunk(left, right)
+        torch.testing.assert_close(one, model.trunk.features(left), rtol=1e-5, atol=1e-6)
+        torch.testing.assert_close(other, model.trunk.features(right), rtol=1e-5, atol=1e-6)
+
+
+@pytest.mark.parametrize(
+    ("options", "said"),
+    [
+        ({"max_disparity": 40}, "max_disparity must be a multiple of 16; got 40"),
+        ({"max_disparity": 0}, "max_disparity must be a multiple of 16; got 0"),
+        ({"width": 0.01}, "width of psmnet must lie between 1/8 and 16; got 0.01"),
+        ({"blocks": 0}, "blocks of psmnet must lie between 1 and 64; got 0"),
+        ({"pool": 12}, "pool of psmnet must be a multiple of 8 from 8 to 256; got 12"),
+        ({"aggregation": "sum"}, "unknown aggregation of psmnet 'sum'; choose from basic, hourglass"),
+    ],
+)
+def test_impossible_options_are_refused(options, said):
+    with pytest.raises(InputError, match=said):
+        build(**{"max_disparity": 16, **options})

@@ -1,0 +1,154 @@
+"""Encoders of text: parity with torch's transformer, padding, pooling, placements, export."""
+
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor, nn
+
+from attention import ATTENTIONS, InputError, Spec
+from attention.padding import padding
+from backbones import ENCODERS, check_encoder, insert, sites
+from backbones.pooling import Pooling
+from backbones.text import Encoder, Layer
+from backbones.towers import TwoTowers
+
+VOCABULARY, LENGTH = 50, 12
+POOLS = ("weighted_mean", "mean", "max", "first")
+
+
+def build(name: str, **options: Any) -> Encoder:
+    torch.manual_seed(0)
+    small = {"hidden": 16, "heads": 2, "intermediate": 32}
+    known = {key: value for key, value in small.items() if key in ENCODERS[name].options}
+    encoder = ENCODERS[name].build(vocabulary=VOCABULARY, length=LENGTH, **{**known, **options})
+    assert isinstance(encoder, Encoder)
+    return encoder.eval()
+
+
+def texts(*lengths: int) -> tuple[Tensor, Tensor]:
+    torch.manual_seed(1)
+    mask = torch.arange(max(1, *lengths)) < torch.tensor(lengths)[:, None]
+    return torch.randint(1, VOCABULARY, mask.shape).where(mask, 0), mask
+
+
+def test_a_layer_is_that_of_torch() -> None:
+    torch.manual_seed(0)
+    theirs = nn.TransformerEncoderLayer(16, 2, 32, dropout=0.0, activation="gelu", batch_first=True)
+    ours = Layer(16, 2, 32, dropout=0.0)
+    names = {
+        "self_attn.in_proj_": "mixer.in_proj.",
+        "self_attn.out_proj.": "mixer.out_proj.",
+        "linear1.": "mlp.0.",
+        "linear2.": "mlp.2.",
+    }
+    state = {}
+    for key, value in theirs.state_dict().items():
+        for there, here in names.items():
+            key = key.replace(there, here)
+        state[key] = value + 0.1 * torch.randn_like(value)
+    ours.load_state_dict(state)
+    back = {here: there for there, here in names.items()}
+    for key, value in ours.state_dict().items():
+        for here, there in back.items():
+            key = key.replace(here, there)
+        theirs.state_dict()[key].copy_(value)
+    x = torch.randn(3, 7, 16)
+    mask = torch.arange(7) < torch.tensor([7, 4, 1])[:, None]
+    with padding(mask):
+        found = ours(x)
+    expected = theirs.train()(x, src_key_padding_mask=~mask)
+    torch.testing.assert_close(found[mask], expected[mask])
+
+
+@pytest.mark.parametrize("pooling", POOLS)
+@pytest.mark.parametrize("name", ENCODERS)
+def test_a_text_has_the_same_vector_whatever_it_is_padded_to(name: str, pooling: str) -> None:
+    encoder = build(name, pooling=pooling)
+    tokens, mask = texts(12, 5, 1, 0)
+    together = encoder(tokens, mask)
+    assert together.isfinite().all()
+    assert (together[3] == 0).all() or pooling == "first"
+    for row, length in enumerate((12, 5, 1)):
+        alone = encoder(tokens[row : row + 1, :length], mask[row : row + 1, :length])
+        torch.testing.assert_close(alone[0], together[row], atol=1e-5, rtol=1e-4)
+    tokens = tokens.where(mask, 7)  # whatever stands in the padding
+    torch.testing.assert_close(encoder(tokens, mask), together, atol=1e-5, rtol=1e-4)
+
+
+def test_pooling_is_what_it_says() -> None:
+    torch.manual_seed(0)
+    x, mask = torch.randn(2, 4, 3), torch.tensor([[True, True, True, False], [True, False, False, False]])
+    first = x[0, :3]
+    assert torch.allclose(Pooling(3, "mean")(x, mask)[0], first.mean(0))
+    assert torch.allclose(Pooling(3, "max")(x, mask)[0], first.amax(0))
+    assert torch.equal(Pooling(3, "first")(x, mask)[0], first[0])
+    weighted = Pooling(3, "weighted_mean")
+    weights = (first @ weighted.weight.weight[0] + weighted.weight.bias).sigmoid()
+    assert torch.allclose(weighted(x, mask)[0], weights @ first / weights.sum(), atol=1e-6)
+    with pytest.raises(InputError, match="pooling must be one of weighted_mean"):
+        Pooling(3, "sum")  # type: ignore[arg-type]
+
+
+def towers(name: str) -> TwoTowers:
+    return TwoTowers(build(name), build(name)).eval()
+
+
+def example(count: int = 3) -> dict[str, Any]:
+    return {"code": [texts(*[9] * count)]}
+
+
+def test_attention_goes_over_the_convolutions_and_instead_of_mixers() -> None:
+    found = {site.name: site for site in sites(towers("cnn-selfattention"), example())}
+    assert {"stage1.block1", "stage1.block2", "stage1.block3.mixer", "stage1.block4.mixer"} <= set(found)
+    assert found["stage1.block3.mixer"].replaces
+    assert all(site.path.startswith("code.") and site.channels == 16 for site in found.values())
+    assert {site.name.partition(".")[0] for site in sites(towers("bow"), example())} == {"code"}
+
+
+@pytest.mark.parametrize("kind", ATTENTIONS)
+@pytest.mark.parametrize("name", ENCODERS)
+def test_modules_are_the_identity_and_do_not_see_padding(name: str, kind: str) -> None:
+    plain = towers(name)
+    before = plain(**example())[1]
+    found = sites(plain, example())
+    for site in (found[0], found[len(found) // 2], found[-1]):
+        model = insert(towers(name), {site.name: Spec(kind)}, example())
+        after = model(**example())[1]
+        assert site.replaces or torch.equal(before, after)
+        for module in model.modules():
+            if getattr(module, "site", ""):
+                nn.init.ones_(module.gamma)  # type: ignore[arg-type]
+        tokens, mask = texts(9, 4, 1)
+        together = model(code=[(tokens, mask)])[1]
+        assert together is not None
+        for row, length in enumerate((9, 4, 1)):
+            alone = model(code=[(tokens[row : row + 1, :length], mask[row : row + 1, :length])])[1]
+            torch.testing.assert_close(alone[0], together[row], atol=1e-4, rtol=1e-3)
+
+
+def test_parts_of_texts_are_those_of_all_at_once() -> None:
+    model = towers("selfattention")
+    tokens, mask = texts(9, 9, 9, 9)
+    parts = [(tokens[:1], mask[:1]), (tokens[1:], mask[1:])]
+    query, code = model(query=parts, code=parts)
+    torch.testing.assert_close(query, model.query(tokens, mask))
+    torch.testing.assert_close(code, model.code(tokens, mask))
+
+
+@pytest.mark.parametrize(
+    ("name", "options", "told"),
+    [
+        ("selfatention", {}, "Did you mean 'selfattention'"),
+        ("bow", {"heads": 4}, "unknown option of text encoder 'bow' 'heads'"),
+        ("selfattention", {"heads": 7}, "hidden must be a multiple of heads"),
+        ("selfattention", {"hidden": 4}, "hidden of a text encoder must lie between 8"),
+        ("cnn", {"kernel": 0}, "kernel of a text encoder must lie between 1"),
+        ("cnn", {"dropout": 1.0}, "dropout of a text encoder must be at least 0 and below 1"),
+        ("cnn", {"pooling": "sum"}, "choose from first, max, mean, weighted_mean"),
+        ("cnn", {"hidden": "big"}, "must be int"),
+    ],
+)
+def test_impossible_options_are_told(name: str, options: dict[str, Any], told: str) -> None:
+    with pytest.raises(InputError, match=told):
+        check_encoder(name, options)

@@ -1,0 +1,45 @@
+"""A folder of Python functions whose docstrings can be told from their code, made up."""
+
+from collections.abc import Sequence
+from itertools import product
+from pathlib import Path
+
+VERBS = {"read": "open", "write": "dump", "sort": "order", "count": "len", "send": "post", "parse": "split"}
+THINGS = ("csv file", "user table", "image size", "graph edge", "mail header", "log line", "price list")
+BODIES: Sequence[str] = (
+    "return {act}({name})",
+    "found = {act}({name})\n    return found + 1",
+    "if not {name}:\n        return None\n    return {act}({name}, {extra})",
+    "for each in {name}:\n        {act}(each)\n    return {name}",
+    "with {act}({name}) as {extra}:\n        return {extra}",
+    "try:\n        return {act}({name})\n    except ValueError:\n        return {extra}",
+    "return [{act}(each) for each in {name} if each]",
+)
+
+
+def source(verb: str, thing: str, body: str, *, docstring: bool = True) -> str:
+    name = thing.replace(" ", "_")
+    extra = name.partition("_")[2]
+    text = body.format(act=VERBS[verb], name=name, extra=extra)
+    told = f'    """{verb.capitalize()} the {thing} of a project."""\n' if docstring else ""
+    return f"def {verb}_{name}({name}, {extra}=None):\n{told}    {text}\n"
+
+
+def write_corpus(folder: Path, bodies: int = len(BODIES), undocumented: int = 3) -> Path:
+    """42 functions for each of `bodies`, in a file of its own; of each file some have no docstring.
+
+    Functions with one body are the same up to names, so they are in one split: these are told apart by a
+    number in their code.
+    """
+    folder.mkdir(parents=True, exist_ok=True)
+    number = 0
+    for i, body in enumerate(BODIES[:bodies]):
+        functions = []
+        for verb, thing in product(VERBS, THINGS):
+            number += 1
+            steps = "".join(f"    {thing.split()[0]} = [{thing.split()[0]}]\n" for _ in range(number % 23))
+            lines = source(verb, thing, body, docstring=len(functions) >= undocumented).splitlines(True)
+            last = 1 if len(functions) < undocumented else 2
+            functions.append("".join([*lines[:last], steps, *lines[last:]]))
+        (folder / f"part{i}.py").write_text("\n\n".join(functions))
+    return folder

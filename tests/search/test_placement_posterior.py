@@ -1,0 +1,141 @@
+"""What a study says of placements: planted truths are found, and where there is nothing it says so."""
+
+from collections.abc import Callable
+
+import numpy as np
+import optuna
+import pytest
+from test_placement_sampler import Drawn, draw, search
+
+from attention import InputError
+from search.placement_model import CELL, SITE, TYPE, Module, Placement
+from search.placement_posterior import best_trial, posterior
+from search.placement_sampler import PlacementSampler, placement_of
+
+
+def of_type(kind: str, gain: float) -> Callable[[Drawn], float]:
+    return lambda drawn: gain * sum(mine == kind for _, mine in drawn)
+
+
+def test_a_type_that_is_better_by_construction_is_returned_within_sixteen_trainings() -> None:
+    """Three points for each module of one type, 1.1 points of noise."""
+    found = 0
+    for seed in range(10):
+        study = search(of_type("b", 3.0), 16, seed=seed, noise=1.1)
+        placement = placement_of(best_trial(study).params)
+        assert placement is not None
+        found += [module.type for module in placement.modules] == ["b", "b"]
+    assert found >= 9
+
+
+def test_where_all_are_identities_there_is_no_difference_that_matters() -> None:
+    """Within 128 trainings with 1.1 points of noise; and none is ever called best."""
+    ends = []
+    for seed in range(6):
+        study = optuna.create_study(direction="maximize", sampler=PlacementSampler(seed))
+        random = np.random.default_rng(seed)
+        for count in range(1, 129):
+            trial = study.ask()
+            draw(trial)
+            study.tell(trial, 1.1 * random.standard_normal())
+            if count % 32 == 0:
+                found = posterior(study, margin=0.5)
+                if not found.verdict.startswith("not decided"):
+                    break
+        ends.append(found.verdict.partition(":")[0])
+    assert ends.count("no difference that matters") >= 5, ends
+    assert "decided" not in ends
+
+
+def test_a_difference_is_named_with_its_interval() -> None:
+    study = search(of_type("b", 3.0), 40, noise=0.5)
+    found = posterior(study, margin=0.5)
+    first = found.placements[0]
+    assert [module.type for module in first.placement.modules] == ["b", "b"]
+    assert first.low < 6.0 < first.high
+    assert found.matters > 0.99
+    assert found.noise == pytest.approx(0.5, rel=0.4)
+    effects = {(row.term, row.key): row for row in found.effects}
+    best = effects[TYPE, "b"]
+    assert best.low < best.mean < best.high
+    assert all(best.mean > row.mean for row in found.effects if row.term in (SITE, CELL))
+    assert best.trials == sum(
+        any(m.type == "b" for m in p.modules)
+        for t in study.trials
+        if (p := placement_of(t.params)) is not None
+    )
+    assert sum(row.trials for row in found.placements) == 40
+    assert first.near > 0.9
+    assert found.verdict.startswith("decided: the first is best, or within 0.5 of it, with")
+
+
+def test_the_luckiest_trial_is_not_the_best() -> None:
+    study = search(of_type("b", 3.0), 30, noise=0.5)
+    lucky = optuna.trial.create_trial(
+        value=6.5,  # what two modules of type b have
+        params={"modules": 1, "site1": 5, "type1": "a"},
+        distributions={
+            "modules": study.trials[0].distributions["modules"],
+            "site1": optuna.distributions.IntDistribution(0, 5),
+            "type1": optuna.distributions.CategoricalDistribution(["a", "b", "c"]),
+        },
+    )
+    study.add_trial(lucky)
+    placement = placement_of(best_trial(study).params)
+    assert placement is not None
+    assert {module.type for module in placement.modules} == {"b"}
+
+
+def test_the_backbone_as_it_is_adds_nothing() -> None:
+    study = search(of_type("b", -2.0), 30, noise=0.5)
+    for _ in range(3):
+        study.enqueue_trial({"modules": 0})
+        trial = study.ask()
+        draw(trial)
+        study.tell(trial, 0.0)
+    found = posterior(study, margin=0.5)
+    plain = next(row for row in found.placements if row.placement == Placement("", ()))
+    assert (plain.mean, plain.low, plain.high) == (0.0, 0.0, 0.0)
+    assert plain.trials >= 3
+
+
+def test_hyperparameters_are_told_from_placements() -> None:
+    """A placement that was tried with good learning rates alone is not better for it."""
+    random = np.random.default_rng(0)
+    study = optuna.create_study(direction="maximize")
+    rates = optuna.distributions.FloatDistribution(0, 1)
+    kinds = optuna.distributions.CategoricalDistribution(["a", "b"])
+    for i in range(40):
+        kind, rate = ("a", 0.25 + 0.5 * random.random()) if i % 2 else ("b", random.random())
+        worth = (kind == "b") - 12 * (rate - 0.5) ** 2
+        study.add_trial(
+            optuna.trial.create_trial(
+                value=worth + 0.3 * random.standard_normal(),
+                params={"modules": 1, "site1": 0, "type1": kind, "rate": rate},
+                distributions={
+                    "modules": optuna.distributions.IntDistribution(1, 1),
+                    "site1": optuna.distributions.IntDistribution(0, 0),
+                    "type1": kinds,
+                    "rate": rates,
+                },
+            )
+        )
+    first, second = posterior(study, margin=0.5).placements
+    assert first.placement == Placement("", (Module(0, "b"),))
+    assert first.mean - second.mean == pytest.approx(1.0, abs=0.4)
+    best = best_trial(study).params
+    assert best["type1"] == "b"
+    assert best["rate"] == pytest.approx(0.5, abs=0.15)
+
+
+def test_a_study_that_says_nothing() -> None:
+    study = optuna.create_study()
+    study.ask()
+    for call in (best_trial, lambda one: posterior(one, margin=0.5)):
+        with pytest.raises(InputError, match="no trial that draws a placement has completed"):
+            call(study)  # type: ignore[operator]
+
+
+def test_a_study_of_several_objectives() -> None:
+    with pytest.raises(InputError, match="one objective alone"):
+        best_trial(optuna.create_study(directions=["maximize", "minimize"]))

@@ -1,0 +1,246 @@
+"""What the sampler of placements reads from trials, draws, repeats and leaves to others."""
+
+from collections import Counter
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import optuna
+import pytest
+from optuna.distributions import CategoricalDistribution, FloatDistribution, IntDistribution
+from optuna.samplers import RandomSampler
+from optuna.trial import FixedTrial, TrialState
+
+from attention import InputError
+from search import choices
+from search.choices import Part, part_of
+from search.placement_model import Effect, Module, Placement
+from search.placement_sampler import PlacementSampler, placement_of, weights_of
+
+TYPES = ["a", "b", "c"]
+Drawn = list[tuple[int, str]]
+
+
+@pytest.fixture(autouse=True)
+def _quiet() -> None:
+    optuna.logging.set_verbosity(optuna.logging.ERROR)
+
+
+def draw(trial: optuna.Trial, *, sites: int = 6, most: int = 2, prefix: str = "") -> Drawn:
+    indices = choices.ascending(trial, sites, most=most, prefix=prefix)
+    return [(site, trial.suggest_categorical(f"type{i}", TYPES)) for i, site in enumerate(indices, start=1)]
+
+
+def search(
+    worth: Callable[[Drawn], float],
+    trials: int,
+    *,
+    seed: int = 0,
+    noise: float = 1.0,
+    sampler: optuna.samplers.BaseSampler | None = None,
+    **options: Any,
+) -> optuna.Study:
+    study = optuna.create_study(direction="maximize", sampler=sampler or PlacementSampler(seed))
+    random = np.random.default_rng(seed)
+    for _ in range(trials):
+        trial = study.ask()
+        study.tell(trial, worth(draw(trial, **options)) + noise * random.standard_normal())
+    return study
+
+
+def placed(study: optuna.Study) -> list[Placement]:
+    return [found for trial in study.trials if (found := placement_of(trial.params)) is not None]
+
+
+@pytest.mark.parametrize(
+    ("name", "part"),
+    [
+        ("modules", Part("modules", 0)),
+        ("site1", Part("site", 1)),
+        ("xresnet18.site12", Part("site", 12, "xresnet18.")),
+        ("type2", Part("type", 2)),
+        ("decomposed_heads3", Part("decomposed_heads", 3)),
+        ("heads1", Part("heads", 1)),
+        ("heads", None),
+        ("beta1", None),
+        ("site0", None),
+        ("campsite1", None),
+        ("cnn.type1", None),
+        ("learning_rate", None),
+    ],
+)
+def test_which_parameters_are_of_a_placement(name: str, part: Part | None) -> None:
+    assert part_of(name) == part
+
+
+def test_every_parameter_that_a_placement_draws_is_known() -> None:
+    """A new option of `choices.attention` must be in OPTIONS."""
+    study = optuna.create_study(sampler=RandomSampler(0))
+    for _ in range(60):
+        trial = study.ask()
+        for i in choices.ascending(trial, 3, most=3, prefix="net."):
+            choices.attention(trial, i + 1, 16)
+        assert trial.user_attrs[choices.SITES] == ["net.", 3]
+    names = {name for trial in study.trials for name in trial.params}
+    assert {part.what for name in names if (part := part_of(name))} == {
+        "modules", "site", "type", *choices.OPTIONS,
+    }  # fmt: skip
+    assert all(part_of(name) for name in names)
+
+
+def test_a_placement_is_read_from_parameters() -> None:
+    params = {
+        "modules": 2,
+        "net.site1": 3,
+        "type1": "ssa",
+        "ks1": 1,
+        "net.site2": 5,
+        "type2": "sagan",
+        "lr": 0.1,
+    }
+    assert placement_of(params) == Placement("net.", (Module(3, "ssa", (("ks", 1),)), Module(5, "sagan")))
+    assert placement_of({"modules": 0, "lr": 0.1}) == Placement("", ())
+    assert placement_of({"modules": 1, "site1": 4, "normalisation": "softmax"}) == Placement(
+        "", (Module(4, ""),)
+    )
+    assert placement_of({"lr": 0.1}) is None
+    assert placement_of({"modules": 1}) is None
+
+
+def test_settings_are_effects_of_choices_and_curves_over_numbers() -> None:
+    trial = optuna.trial.create_trial(
+        value=0.0,
+        params={"modules": 0, "schedule": "flat", "rate": 1e-2, "epochs": 3},
+        distributions={
+            "modules": IntDistribution(0, 2),
+            "schedule": CategoricalDistribution(["flat", "steep"]),
+            "rate": FloatDistribution(1e-4, 1, log=True),
+            "epochs": IntDistribution(3, 3),
+        },
+    )
+    found = weights_of(trial)
+    assert found is not None
+    assert found[Effect("setting:schedule", "flat")] == 1
+    assert [found[Effect("setting:rate", k)] for k in (1, 2, 3)] == pytest.approx([0.0, -0.5, 0.0])
+    assert not any(effect.term == "setting:epochs" for effect in found)
+
+
+def test_trials_are_valid_and_led_by_the_seed() -> None:
+    drawn = [placed(search(len, 12, seed=seed)) for seed in (0, 0, 1)]
+    assert drawn[0] == drawn[1] != drawn[2]
+    for placement in drawn[0]:
+        sites = [module.site for module in placement.modules]
+        assert sites == sorted(set(sites))
+
+
+def test_trials_asked_at_once_differ_by_themselves() -> None:
+    study = search(len, 5)
+    asked = [draw(study.ask()) for _ in range(12)]
+    assert len({tuple(one) for one in asked}) >= 6
+
+
+def test_what_may_be_best_is_tried_again() -> None:
+    study = search(lambda drawn: 3.0 * sum(kind == "a" for _, kind in drawn), 40, sites=3)
+    most = Counter(placed(study)).most_common(1)[0]
+    assert [module.type for module in most[0].modules] == ["a", "a"]
+    assert most[1] > 2
+
+
+@pytest.mark.parametrize("direction", ["maximize", "minimize"])
+def test_both_directions(direction: str) -> None:
+    study = optuna.create_study(direction=direction, sampler=PlacementSampler(0))
+    sign = 1 if direction == "maximize" else -1
+    for _ in range(25):
+        trial = study.ask()
+        study.tell(trial, sign * float(sum(kind == "b" for _, kind in draw(trial))))
+    assert all(module.type == "b" for placement in placed(study)[-8:] for module in placement.modules)
+
+
+def test_given_parameters_are_kept_and_the_rest_fits() -> None:
+    study = search(lambda drawn: float(sum(site for site, _ in drawn)), 20, most=3)
+    for given in ({"modules": 2}, {"modules": 3, "site1": 2}, {"site1": 4, "modules": 2}, {"type1": "c"}):
+        study.enqueue_trial(given)
+        trial = study.ask()
+        drawn = draw(trial, most=3)
+        assert given.items() <= trial.params.items()
+        assert len({site for site, _ in drawn}) == len(drawn)
+
+
+def test_other_parameters_are_the_other_samplers() -> None:
+    asked: list[str] = []
+
+    class Others(RandomSampler):
+        def sample_independent(self, study: Any, trial: Any, name: str, distribution: Any) -> Any:
+            asked.append(name)
+            return super().sample_independent(study, trial, name, distribution)
+
+    study = optuna.create_study(sampler=PlacementSampler(0, Others(0)))
+    for _ in range(3):
+        trial = study.ask()
+        trial.suggest_categorical("net", ["x", "y"])
+        draw(trial)
+        trial.suggest_float("rate", 0, 1)
+        study.tell(trial, 0.0)
+    assert set(asked) == {"net", "rate"}
+
+
+def test_tpe_draws_what_is_no_placement_jointly() -> None:
+    study = optuna.create_study(direction="maximize", sampler=PlacementSampler(0))
+    for _ in range(60):
+        trial = study.ask()
+        drawn = draw(trial)
+        rate = trial.suggest_float("rate", 0, 1)
+        study.tell(trial, sum(kind == "a" for _, kind in drawn) - 8 * (rate - 0.3) ** 2)
+    late = study.trials[-15:]
+    assert np.mean([abs(trial.params["rate"] - 0.3) for trial in late]) < 0.12
+    assert np.mean([m.type == "a" for p in placed(study)[-15:] for m in p.modules]) > 0.7
+
+
+def test_a_space_that_draws_its_placements_by_hand_is_the_other_samplers() -> None:
+    study = optuna.create_study(sampler=PlacementSampler(0))
+    for _ in range(15):
+        trial = study.ask()
+        if trial.suggest_int("modules", 0, 1):
+            trial.suggest_int("site1", 0, 3)
+        study.tell(trial, 0.0)
+    assert {trial.params["modules"] for trial in study.trials} == {0, 1}
+
+
+def test_backbones_have_sites_of_their_own_and_share_types() -> None:
+    study = optuna.create_study(direction="maximize", sampler=PlacementSampler(0))
+    for i in range(40):
+        trial = study.ask()
+        net, sites = ("x", 3) if i % 2 else ("y", 5)
+        drawn = draw(trial, sites=sites, prefix=f"{net}.")
+        assert all(site < sites for site, _ in drawn)
+        study.tell(trial, float(sum((kind == "c") + (site == sites - 1) for site, kind in drawn)))
+    for placement in placed(study)[-6:]:
+        assert {module.type for module in placement.modules} == {"c"}
+        assert placement.modules[-1].site == (2 if placement.prefix == "x." else 4)
+
+
+def test_pruned_and_failed_trials_are_not_learned_from_and_broken_limits_not_repeated() -> None:
+    study = optuna.create_study(direction="maximize", sampler=PlacementSampler(0))
+    for _ in range(30):
+        trial = study.ask()
+        drawn = draw(trial, sites=3, most=1)
+        if drawn and drawn[0][1] == "a":  # the best one, were it not too large
+            trial.report(100.0, 1)
+            trial.set_constraint("memory", 1.0)
+            study.tell(trial, state=TrialState.PRUNED)
+        else:
+            study.tell(trial, 1.0 * len(drawn))
+    broken = Counter(
+        p for t, p in zip(study.trials, placed(study), strict=True) if t.state is TrialState.PRUNED
+    )
+    assert max(broken.values(), default=0) <= 1
+
+
+def test_several_objectives_are_refused() -> None:
+    study = optuna.create_study(directions=["maximize", "minimize"], sampler=PlacementSampler(0))
+    with pytest.raises(InputError, match="one objective alone; use tpe or nsga2"):
+        study.ask()
+
+
+def test_a_fixed_trial_draws_as_before() -> None:
+    assert draw(FixedTrial({"modules": 1, "site1": 3, "type1": "b"})) == [(3, "b")]

@@ -1,0 +1,71 @@
+"""The search by words alone that code search is measured against."""
+
+import math
+from collections import Counter
+from pathlib import Path
+from types import ModuleType
+
+import numpy as np
+import pytest
+import torch
+
+from automl.tasks.retrieval_metrics import ranks
+
+CODES = [
+    "def openFile(path): return open(path)",
+    "def close_file(handle): handle.close()",
+    "def readLines(path): return openFile(path).readlines()",
+    "def add(a, b): return a + b",
+    "()",
+]
+QUERIES = ["open the file", "close a file handle", "lines lines of a path", "nothing known", "!?", ""]
+
+
+@pytest.fixture
+def bm25(monkeypatch: pytest.MonkeyPatch) -> ModuleType:
+    monkeypatch.syspath_prepend(Path(__file__).parents[1] / "benchmarks")
+    import bm25
+
+    return bm25
+
+
+def restated(queries: list[list[str]], codes: list[list[str]], k1: float, b: float) -> np.ndarray:
+    """As Lucene has it: without the factor k1 + 1, which changes no rank."""
+    mean = sum(map(len, codes)) / len(codes)
+    found = np.zeros((len(queries), len(codes)))
+    for i, query in enumerate(queries):
+        for j, code in enumerate(codes):
+            counts = Counter(code)
+            for word in query:
+                having = sum(word in other for other in codes)
+                rarity = math.log(1 + (len(codes) - having + 0.5) / (having + 0.5))
+                times = counts[word]
+                length = max(1, len(code)) / mean  # in an empty one nothing is found anyway
+                found[i, j] += rarity * times / (times + k1 * (1 - b + b * length))
+    return found
+
+
+@pytest.mark.parametrize(("k1", "b"), [(1.2, 0.75), (2.0, 0.0), (0.5, 1.0)])
+def test_scores_are_those_of_the_formula(bm25: ModuleType, k1: float, b: float) -> None:
+    found = bm25.scores(QUERIES, CODES, k1=k1, b=b)
+    expected = restated([bm25.words(q) for q in QUERIES], [bm25.words(c) for c in CODES], k1, b)
+    assert found.dtype == np.float32
+    np.testing.assert_allclose(found, expected, rtol=1e-5, atol=1e-6)
+    assert not found[3:].any()
+
+
+def test_words_are_those_of_names(bm25: ModuleType) -> None:
+    assert bm25.words("getHTTPServer_2(aB)!") == ["get", "http", "server", "2", "a", "b"]
+
+
+def test_ties_count_against_the_answer(bm25: ModuleType) -> None:
+    found = bm25.scores(QUERIES, CODES)
+    own = torch.arange(len(CODES))
+    assert ranks(torch.from_numpy(found[:5]), own).tolist()[3:] == [5, 5]
+    everything = bm25.ranks_at(found[:5], np.arange(5))
+    assert everything.tolist() == ranks(torch.from_numpy(found[:5]), own).tolist()
+
+
+def test_codes_without_a_word_are_refused(bm25: ModuleType) -> None:
+    with pytest.raises(ValueError, match="none of 2 codes has a word"):
+        bm25.scores(["a"], ["()", ""])
