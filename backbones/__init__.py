@@ -18,6 +18,7 @@ towers      Two encoders whose vectors are compared
 siamese     One network for several inputs
 psmnet      The disparity of two rectified images
 detector    Faster and Mask R-CNN over any backbone, with sites on the feature pyramid
+detector_graph  A trained detector as a graph of fixed shapes, for export
 norm        Batch norm of sequences of different lengths
 ends        Padded sequences: checks of input and mask, last state, mean, reversal
 site        The sites of any model: where a feature map can be transformed

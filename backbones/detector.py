@@ -5,22 +5,25 @@ Source: S. Ren et al., Faster R-CNN (2015), arXiv 1506.01497; K. He et al., Mask
 are torchvision's, and so are the names of the weights: those of its own detectors fit.
 
 Differs from torchvision's constructors in that images are taken at the size that they come in, where those
-resize each of them, and in that heads can be narrower.
+resize each of them; that heads can be narrower; and that in evaluation each image is padded to one size, so
+that what is found in it does not depend on the others of its batch.
 """
 
 from collections import OrderedDict
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import torch
 from torch import Tensor, nn
+from torch.nn.modules.batchnorm import _BatchNorm
 from torchvision.models.detection import FasterRCNN, MaskRCNN
 from torchvision.models.detection.anchor_utils import AnchorGenerator
 from torchvision.models.detection.faster_rcnn import FastRCNNPredictor, TwoMLPHead
 from torchvision.models.detection.mask_rcnn import MaskRCNNHeads, MaskRCNNPredictor
 from torchvision.models.detection.transform import GeneralizedRCNNTransform
-from torchvision.ops import FeaturePyramidNetwork
+from torchvision.ops import FeaturePyramidNetwork, MultiScaleRoIAlign
 from torchvision.ops.feature_pyramid_network import LastLevelMaxPool
+from torchvision.ops.poolers import LevelMapper
 
 from attention import InputError
 from backbones.normalisation import IMAGENET, Normalisation
@@ -29,19 +32,24 @@ from backbones.trace import trace
 
 STRIDES = (4, 8, 16, 32)  # of the levels p2 to p5
 SIDE = 128  # pixels of the images that a backbone is looked at with
-POOLED = 7  # positions of a side of a region, as the box head takes it
+FIRST_LEVEL = 2  # p2
+POOLED, MASK = 7, 14  # positions of a side of a region, as the box head and the mask head take it
+CANONICAL_SIDE, CANONICAL_LEVEL = 224, 4  # pixels of a region, and the level that it is taken from
 RATIOS = (0.5, 1.0, 2.0)  # of anchors, height by width
 
 
 class Pyramid(nn.Module):
     """A backbone up to its last stage, and the feature pyramid over its stages.
 
-    body: a classification model, whose head is taken off in place. levels: its sites after the last block at
-    each of STRIDES. channels: of each level of the pyramid.
+    body: a classification model, whose head is taken off in place. channels: of each level of the pyramid.
+    frozen_stages: of the body, from its stem on, whose weights do not learn. frozen_norms: whether its batch
+        norms neither learn nor follow the batches.
     Raises InputError for a body whose stages are no sequences of blocks.
     """
 
-    def __init__(self, body: nn.Module, channels: int) -> None:
+    def __init__(
+        self, body: nn.Module, channels: int, *, frozen_stages: int = 0, frozen_norms: bool = False
+    ) -> None:
         super().__init__()
         levels = _levels(body)
         stages = [_stage(body, level) for level in levels]
@@ -51,6 +59,12 @@ class Pyramid(nn.Module):
         for i, path in enumerate(stages):
             body.get_submodule(path).register_forward_hook(_Keep(self._maps, str(i)))
         self.body = body
+        self.frozen_norms = frozen_norms
+        if frozen_stages:
+            _freeze(body, stages[frozen_stages - 1])
+        if frozen_norms:
+            for norm in self._norms():
+                norm.requires_grad_(False)
         self.fpn = FeaturePyramidNetwork(
             [level.channels for level in levels], channels, extra_blocks=LastLevelMaxPool()
         )
@@ -62,6 +76,16 @@ class Pyramid(nn.Module):
         self._maps.clear()
         found: OrderedDict[str, Tensor] = self.fpn(maps)
         return found
+
+    def train(self, mode: bool = True) -> "Pyramid":
+        super().train(mode)
+        if self.frozen_norms:
+            for norm in self._norms():
+                norm.eval()
+        return self
+
+    def _norms(self) -> Iterator[nn.Module]:
+        return (module for module in self.body.modules() if isinstance(module, _BatchNorm))
 
 
 class _Keep:
@@ -75,7 +99,16 @@ class _Keep:
 
 
 class AsTheyCome(GeneralizedRCNNTransform):
-    """Normalises and pads images, and does not resize them."""
+    """Normalises and pads images, and does not resize them.
+
+    canvas: pixels of the sides to which each image is padded in evaluation, at least.
+    """
+
+    canvas: int = 0
+
+    def max_by_axis(self, the_list: list[list[int]]) -> list[int]:
+        channels, *sides = super().max_by_axis(the_list)
+        return [channels, *(side if self.training else max(side, self.canvas) for side in sides)]
 
     def resize(
         self, image: Tensor, target: dict[str, Tensor] | None = None
@@ -94,6 +127,9 @@ def build_detector(
     proposals: int = 1000,
     regions: int = 512,
     detections: int = 100,
+    canvas: int = 0,
+    frozen_stages: int = 0,
+    frozen_norms: bool = False,
     normalisation: Normalisation = IMAGENET,
 ) -> nn.Module:
     """A detector of `classes` kinds of objects, labelled from 1 on.
@@ -106,10 +142,12 @@ def build_detector(
     channels: of the pyramid and of the mask head. representation: width of the box head. anchor: side in
         pixels of the smallest anchors; each level doubles it. proposals: in evaluation, twice as many in
         training. regions: proposals of an image that the heads learn from. detections: of an image, at most.
+    canvas: pixels of the sides to which each image is padded in evaluation, at least.
+    frozen_stages, frozen_norms: as `Pyramid` has them.
 
     Its sites on the pyramid are called `fpn.p2` to `fpn.p5`. Raises InputError like `Pyramid`.
     """
-    backbone = Pyramid(body, channels)
+    backbone = Pyramid(body, channels, frozen_stages=frozen_stages, frozen_norms=frozen_norms)
     given: dict[str, Any] = {
         "rpn_anchor_generator": AnchorGenerator(
             tuple((anchor * 2**level,) for level in range(len(STRIDES) + 1)), (RATIOS,) * (len(STRIDES) + 1)
@@ -118,19 +156,36 @@ def build_detector(
         "rpn_post_nms_top_n_train": 2 * proposals,
         "rpn_pre_nms_top_n_test": proposals,
         "rpn_post_nms_top_n_test": proposals,
+        "box_roi_pool": _regions(POOLED),
         "box_head": TwoMLPHead(channels * POOLED**2, representation),
         "box_predictor": FastRCNNPredictor(representation, classes + 1),  # 0 is the background
         "box_batch_size_per_image": regions,
         "box_detections_per_img": detections,
     }
     if masks:
+        given["mask_roi_pool"] = _regions(MASK)
         given["mask_head"] = MaskRCNNHeads(channels, (channels,) * 4, 1)
         given["mask_predictor"] = MaskRCNNPredictor(channels, channels, classes + 1)
     model: nn.Module = (MaskRCNN if masks else FasterRCNN)(backbone, **given)
     mean, std = (list(values) for values in normalisation)
     model.transform = AsTheyCome(SIDE, SIDE, mean, std)
+    model.transform.canvas = canvas
     model.site_names = {f"backbone.fpn.layer_blocks.{i}": f"fpn.p{i + 2}" for i in range(len(STRIDES))}  # type: ignore[assignment]
     return model
+
+
+def _regions(side: int) -> MultiScaleRoIAlign:
+    """torchvision's, with the strides as they are.
+
+    It would take them from the maps and the images of its first batch, and be wrong by a factor of two where
+    these are small and padded.
+    """
+    names = [str(i) for i in range(len(STRIDES))]
+    found = MultiScaleRoIAlign(featmap_names=names, output_size=side, sampling_ratio=2)
+    found.scales = [1 / stride for stride in STRIDES]
+    last = FIRST_LEVEL + len(STRIDES) - 1
+    found.map_levels = LevelMapper(FIRST_LEVEL, last, CANONICAL_SIDE, CANONICAL_LEVEL)
+    return found
 
 
 def _levels(body: nn.Module) -> Sequence[Site]:
@@ -173,3 +228,12 @@ def _behead(body: nn.Module, last: str) -> None:
         if not any(path.startswith(f"{other}.") for other in after):
             above, _, leaf = path.rpartition(".")
             setattr(body.get_submodule(above), leaf, nn.Identity())
+
+
+def _freeze(body: nn.Module, last: str) -> None:
+    """Keep the weights of all that runs up to the end of the submodule `last` as they are."""
+    order = list(trace(body, torch.empty(2, 3, SIDE, SIDE)).outputs)
+    early = tuple(f"{path}." for path in order[: order.index(last) + 1])
+    for name, parameter in body.named_parameters():
+        if name.startswith(early):
+            parameter.requires_grad_(False)

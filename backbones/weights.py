@@ -3,7 +3,7 @@
 Attention of ours that the weights hold stays behind, so that a trunk can start with any placement.
 """
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 
 from torch import Tensor, nn
 
@@ -15,16 +15,24 @@ _SHOWN = 4  # keys in a message
 _WRAPPERS = ("module.", "classifier.", "model.", "_orig_mod.")  # what others put before every key
 
 
-def load(model: nn.Module, weights: Mapping[str, Tensor], *, classes: int, source: str) -> list[str]:
+def load(
+    model: nn.Module,
+    weights: Mapping[str, Tensor],
+    *,
+    classes: int,
+    source: str,
+    without: Collection[str] = (),
+) -> list[str]:
     """Put `weights` into the trunk of `model`; its attention stays as it is.
 
     classes: the number of labels of the model; weights that are for another number stay new.
-    source: what they are, for messages.
+    source: what they are, for messages. without: keys that the weights may have and the model lacks.
     Returns the keys that stay new. Raises InputError, naming keys, for weights that do not fit.
     """
     own = {key: value for key, value in model.state_dict().items() if not _is_attention(key)}
     replaced = [f"{path}." for path, module in model.named_modules() if isinstance(module, Mixer)]
     given = _unwrapped({key: value for key, value in weights.items() if not _is_attention(key)}, own)
+    given = {key: value for key, value in given.items() if key not in without}
     missing = [key for key in own if key not in given and not key.endswith("num_batches_tracked")]
     unknown = [key for key in given if key not in own and not key.startswith(tuple(replaced))]
     if missing or unknown:

@@ -13,7 +13,7 @@ import backbones
 from attention import InputError, unknown
 from backbones import loading
 from backbones.placement import Placement
-from search.metric import CLASSIFICATION, Metric
+from search.metric import CLASSIFICATION, DETECTION, MASK_AP, Metric
 from search.serialise import fields_to_json, from_json, together
 
 if TYPE_CHECKING:
@@ -106,6 +106,22 @@ class StereoData(Data):
             value, least = getattr(self, name), 16 if name == "max_disparity" else 32
             if not least <= value <= 4096 or value % 16:
                 yield f"data.{name} must be a multiple of 16 from {least} to 4096; got {value}"
+        yield from super().problems()
+
+
+@dataclass(frozen=True, kw_only=True)
+class DetectionData(Data):
+    """Images with objects. source: `scenes`, or `coco` for a folder of COCO's layout at a path.
+
+    size: of the longer side of an image in pixels; larger ones are scaled down to it.
+    """
+
+    source: str = "scenes"
+    size: int = 96
+
+    def problems(self) -> Iterator[str]:
+        if not 64 <= self.size <= 2048:
+            yield f"data.size must lie between 64 and 2048 pixels; got {self.size}"
         yield from super().problems()
 
 
@@ -212,6 +228,37 @@ class StereoModel(Model):
 
     def dimensions(self) -> None:
         return None
+
+
+@dataclass(frozen=True, kw_only=True)
+class DetectionModel(Model):
+    """Faster R-CNN over a backbone with a feature pyramid, or Mask R-CNN, which finds masks, too.
+
+    masks: whether it finds masks where the data have some.
+    channels, representation, anchor, proposals, regions, detections: as `build_detector` has them.
+    frozen_stages: of the trunk from its stem on, whose weights stay as they are. frozen_norms: whether batch
+        norms of the trunk stay as they are. Both are for a trunk that was trained.
+    """
+
+    masks: bool = True
+    channels: int = 256
+    representation: int = 1024
+    anchor: int = 32
+    proposals: int = 1000
+    regions: int = 512
+    detections: int = 100
+    frozen_stages: int = 0
+    frozen_norms: bool = False
+
+    def problems(self) -> Iterator[str]:
+        yield from super().problems()
+        for name in ("channels", "representation", "anchor", "proposals", "regions", "detections"):
+            if not 1 <= getattr(self, name) <= 10_000:
+                yield f"model.{name} must lie between 1 and 10,000; got {getattr(self, name)}"
+        if not 0 <= self.frozen_stages <= 4:
+            yield f"model.frozen_stages must lie between 0 and 4; got {self.frozen_stages}"
+        if (self.frozen_stages or self.frozen_norms) and not self.weights:
+            yield "model.frozen_stages and model.frozen_norms need model.weights; new ones would not learn"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -327,6 +374,28 @@ class StereoTraining(Training):
 
 
 @dataclass(frozen=True, kw_only=True)
+class DetectionTraining(Training):
+    """With the losses of proposals, boxes and masks, each with weight 1.
+
+    flip: half of the images are mirrored. smallest, largest: of the factors that images are scaled by, each
+        drawn; what is then larger than `data.size` is cropped at random.
+    """
+
+    batch_size: int = 16
+    flip: bool = True
+    smallest: float = 1.0
+    largest: float = 1.0
+
+    def problems(self) -> Iterator[str]:
+        yield from super().problems()
+        if not 0.1 <= self.smallest <= self.largest <= 10:
+            yield (
+                f"training.smallest and training.largest must lie between 0.1 and 10, in this order; got "
+                f"{self.smallest} and {self.largest}"
+            )
+
+
+@dataclass(frozen=True, kw_only=True)
 class TaskConfigs:
     """The types of a task's configuration.
 
@@ -354,6 +423,9 @@ TASK_CONFIGS: Mapping[str, TaskConfigs] = {
         data=CodeData, model=CodeModel, training=RetrievalTraining, dimensions=None
     ),
     "stereo": TaskConfigs(data=StereoData, model=StereoModel, training=StereoTraining, dimensions=None),
+    "detection": TaskConfigs(
+        data=DetectionData, model=DetectionModel, training=DetectionTraining, dimensions=2, metrics=DETECTION
+    ),
 }
 
 
@@ -371,9 +443,9 @@ def configs_of(task: str) -> TaskConfigs:
 class TrialConfig:
     """One trial. Raises InputError, naming every problem, when a value cannot work.
 
-    task: `image-classification`, `sequence-classification`, `code-retrieval`, `stereo`, `file.py:Class`
-        or `package.module:Class`. It decides which types `data`, `model` and `training` are of, whose
-        defaults stand where they are not given.
+    task: `image-classification`, `sequence-classification`, `code-retrieval`, `stereo`, `detection`,
+        `file.py:Class` or `package.module:Class`. It decides which types `data`, `model` and `training` are
+        of, whose defaults stand where they are not given.
     metric: by which trials are compared, one of the task's; its default where not given.
     seed: decides initial weights, data order and augmentation.
     """
@@ -408,6 +480,8 @@ class TrialConfig:
                 f"backbone {self.model.backbone} takes inputs with {takes} spatial dimensions, "
                 f"and those of task {self.task} have {configs.dimensions}; choose from {', '.join(fit)}"
             )
+        if self.metric == MASK_AP.name and isinstance(self.model, DetectionModel) and not self.model.masks:
+            problems.append("metric mask_ap needs model.masks")
         names = [metric.name for metric in configs.metrics]
         if self.metric and self.metric not in names:
             one = f"task {self.task} has one metric alone, and takes none; got {self.metric!r}"

@@ -77,3 +77,6 @@ AUC = Metric(name="auc", maximize=True, scale=100.0, unit="%", gap="points")
 CLASSIFICATION = (ACCURACY, BALANCED_ACCURACY, MACRO_F1, AUC)  # the default first
 MRR = Metric(name="mrr", maximize=True, margin=0.01)  # the mean reciprocal rank, from 0 to 1
 EPE = Metric(name="epe", maximize=False, unit="px", margin=0.02)  # the end-point error of disparities
+BOX_AP = Metric(name="box_ap", maximize=True, scale=100.0, gap="points")  # COCO's average precision
+MASK_AP = Metric(name="mask_ap", maximize=True, scale=100.0, gap="points")
+DETECTION = (BOX_AP, MASK_AP)  # the default first

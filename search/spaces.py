@@ -6,7 +6,7 @@ import json
 import traceback
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -16,7 +16,15 @@ from optuna.distributions import distribution_to_json
 
 from attention import InputError
 from backbones.loading import load_object
-from search import code_spaces, decomposed_spaces, image_spaces, sensor_spaces, stereo_spaces, vit_spaces
+from search import (
+    code_spaces,
+    decomposed_spaces,
+    detection_spaces,
+    image_spaces,
+    sensor_spaces,
+    stereo_spaces,
+    vit_spaces,
+)
 from search.config import TrialConfig
 
 SpaceFunction = Callable[[optuna.Trial], TrialConfig]
@@ -172,6 +180,19 @@ def _photographs(
     )
 
 
+def _coco(backbone: str = detection_spaces.FULL.backbone) -> Space:
+    """Images with objects in COCO's layout, with another trunk."""
+    model = replace(detection_spaces.FULL, backbone=backbone)
+    return Space(
+        name="coco-da",
+        draw=detection_spaces.coco_da(backbone),
+        baseline=detection_spaces.COCO_PLAIN,
+        published=partial(detection_spaces.published, model, detection_spaces.COCO_PLAIN),
+        summary="Mask R-CNN, attention in its trunk and pyramid; --data of COCO's layout",
+        with_backbone=lambda name, _: _coco(name),
+    )
+
+
 SPACES: Mapping[str, Space] = {
     space.name: space
     for space in (
@@ -274,6 +295,16 @@ SPACES: Mapping[str, Space] = {
                 ),
             )
         ),
+        Space(
+            name="scenes",
+            draw=detection_spaces.scenes,
+            baseline=detection_spaces.SCENES_PLAIN,
+            published=partial(
+                detection_spaces.published, detection_spaces.SMALL, detection_spaces.SCENES_PLAIN
+            ),
+            summary="boxes and masks of digits in bundled scenes of 96 px; a narrow Mask R-CNN",
+        ),
+        _coco(),
     )
 }
 

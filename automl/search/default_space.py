@@ -5,6 +5,7 @@ from pathlib import Path
 from typing import Any
 
 from automl.data.code import is_code
+from automl.data.detection import is_coco
 from automl.data.images.overview import file_sizes
 from automl.data.images.sources import items
 from automl.data.sequences import are_sequences
@@ -26,9 +27,9 @@ class Fit:
 def fit(data: str, *, backbone: str | None = None, size: int | None = None) -> Fit:
     """What fits the data at the path `data`.
 
-    Stereo pairs get the space `sceneflow`, sequences `sensors`, source code `codesearch`. Images get
-    `folder`, at the largest size that does not blow up half of them, and where they are few with one
-    backbone, since few trials are too few to choose among several.
+    Stereo pairs get the space `sceneflow`, sequences `sensors`, source code `codesearch`, images with objects
+    in COCO's layout `coco-da`. Other images get `folder`, at the largest size that does not blow up half of
+    them, and where they are few with one backbone, since few trials are too few to choose among several.
     `backbone` and `size` are kept where they are given.
 
     Raises InputError for an archive that cannot be extracted, and a folder that is no dataset.
@@ -39,6 +40,8 @@ def fit(data: str, *, backbone: str | None = None, size: int | None = None) -> F
         return Fit(settings={"space": "sensors"})
     if is_code(data):
         return Fit(settings={"space": "codesearch"})
+    if is_coco(data):
+        return Fit(settings={"space": "coco-da"})
     found: dict[str, Any] = {"space": "folder"}
     train = items("folder", data, size or SIDES[-1]).splits["train"]
     files = [item.image for item in train if isinstance(item.image, Path)]

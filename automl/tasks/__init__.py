@@ -15,6 +15,9 @@ retrieval_metrics        Ranks, and what is made of them: MRR, recall, NDCG
 stereo                   The disparity of each pixel of the left of two rectified images
 stereo_evaluator         From disparities to end-point error and shares of wrong pixels
 stereo_deployment        What is deployed of a stereo model, and what it makes of files
+detection                Boxes and masks of the objects in images
+detection_evaluator      From boxes and masks to average precision
+detection_deployment     What is deployed of a detector, and what it makes of files
 same_data                Checks whether a search's data have changed since it was made
 
 A new built-in task is one file, an entry in TASKS here and one in `search.config.TASK_CONFIGS`.
@@ -26,6 +29,7 @@ from attention import InputError
 from automl.config.runtime import Runtime
 from automl.tasks.base import Batch, Inputs, Part, Split, Task
 from automl.tasks.code_retrieval import CodeRetrieval
+from automl.tasks.detection import Detection
 from automl.tasks.image_classification import ImageClassification
 from automl.tasks.sequence_classification import SequenceClassification
 from automl.tasks.stereo import Stereo
@@ -37,6 +41,7 @@ TASKS: Mapping[str, type[Task]] = {
     "sequence-classification": SequenceClassification,
     "code-retrieval": CodeRetrieval,
     "stereo": Stereo,
+    "detection": Detection,
 }
 
 

@@ -3,7 +3,7 @@
 import hashlib
 import io
 import json
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from functools import lru_cache
 from typing import Any
 from urllib.parse import unquote, urlsplit
@@ -31,17 +31,45 @@ def initialise(model: nn.Module, chosen: Model, *, classes: int, size: int | Non
     """
     if not chosen.weights:
         return []
+    weights, source = _named(chosen, classes, size)
+    return load(model, weights, classes=classes, source=source)
+
+
+def initialise_trunk(
+    model: nn.Module,
+    path: str,
+    chosen: Model,
+    body: Callable[[], nn.Module],
+    *,
+    classes: int,
+    size: int | None = None,
+) -> list[str]:
+    """The same for a model with a trunk at `path`, a classification model without its head.
+
+    The weights are of such a classification model, `body()`, whose head is left out, or of the whole model.
+    """
+    if not chosen.weights:
+        return []
+    weights, source = _named(chosen, classes, size)
+    if any(path in key for key in weights):
+        return load(model, weights, classes=classes, source=source)
+    trunk = model.get_submodule(path)
+    head = body().state_dict().keys() - trunk.state_dict().keys()
+    load(trunk, weights, classes=classes, source=source, without=head)
+    return [key for key in model.state_dict() if not key.startswith(f"{path}.")]
+
+
+def _named(chosen: Model, classes: int, size: int | None) -> tuple[Mapping[str, Tensor], str]:
+    """The weights that `chosen` names, and what they are, for messages."""
     if chosen.weights == PUBLISHED:
-        weights = _published(
-            chosen.backbone, classes, size, json.dumps(to_json(chosen.options), sort_keys=True)
-        )
-        return load(model, weights, classes=classes, source=f"published for {chosen.backbone}")
+        options = json.dumps(to_json(chosen.options), sort_keys=True)
+        return _published(chosen.backbone, classes, size, options), f"published for {chosen.backbone}"
     weights, digest = _read(chosen.weights)
     if chosen.weights_digest and digest != chosen.weights_digest:
         raise InputError(
             f"the weights {chosen.weights} have changed since they were chosen; restore them or start anew"
         )
-    return load(model, weights, classes=classes, source=chosen.weights)
+    return weights, chosen.weights
 
 
 @lru_cache(maxsize=1)  # all trials of a process start from the same

@@ -21,22 +21,21 @@ def last(output):
     return json.loads(output.strip().splitlines()[-1])
 
 
+def search(automl, trials):
+    found = last(
+        automl("search", "--data", "project", "--trials", trials, "--epochs", 1, "--concurrent", 1, "--json")
+    )
+    assert found["search"].startswith("project-")
+    assert (found["trials"], found["errors"]) == (trials, 0)
+    assert found["best"]["config"]["task"] == "code-retrieval"
+    assert found["best"]["metric"] == "mrr"
+    return found["search"]
+
+
 def test_from_a_folder_of_code_to_functions_that_are_found(automl, folder):
     said = automl("data", "project")
     assert re.search(r"left out +1: broken\.py \(no Python", said)
-    found = last(
-        automl("search", "--data", "project", "--trials", 3, "--epochs", 3, "--concurrent", 1, "--json")
-    )
-    assert found["search"].startswith("project-")
-    assert (found["trials"], found["errors"]) == (3, 0)
-    assert found["best"]["config"]["task"] == "code-retrieval"
-    assert found["best"]["metric"] == "mrr"
-
-    verdict = last(automl("confirm", "--top", 1, "--seeds", 2, "--json"))
-    assert verdict["complete"]
-    page = automl("report", "--search", found["search"]).split()[1]
-    content = Path(page).read_text()
-    assert re.search(r"95 % CI 0\.\d+ to [01]\.\d+ over queries and 2 seeds", content)
+    search(automl, 1)
     automl("export", "--baseline", "--out", "model")
     assert {"query.onnx", "code.onnx", "tokenizer.json"} <= {
         file.name for file in (folder / "model").iterdir()
@@ -47,3 +46,12 @@ def test_from_a_folder_of_code_to_functions_that_are_found(automl, folder):
     assert len(answer["functions"]) == 3
     own = automl("predict", "model", "read a csv file", "--corpus", HERE / "automl" / "data")
     assert re.search(r"\d\.\d{3}  [\w/]+\.py:\d+  \w+", own)
+
+
+@pytest.mark.long
+def test_a_verdict_on_encoders_of_code(automl, folder):
+    name = search(automl, 3)  # the baseline in two settings, and another encoder
+    assert last(automl("confirm", "--top", 1, "--seeds", 2, "--json"))["complete"]
+    page = automl("report", "--search", name).split()[1]
+    content = Path(page).read_text()
+    assert re.search(r"95 % CI 0\.\d+ to [01]\.\d+ over queries and 2 seeds", content)

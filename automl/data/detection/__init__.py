@@ -6,6 +6,7 @@ annotations  An annotation file, checked
 folder       A folder of COCO's layout: which file is of which split, and where its images are
 scenes       The bundled data: digits on a canvas
 cache        A decoded split, as an Arrow file that every process maps into memory
+augment      Scales, crops and mirrors images with their objects
 dataset      A split as the training loop reads it; splits, subsets and manifests
 """
 

@@ -1,0 +1,102 @@
+"""Scales, crops and mirrors an image with its boxes and masks alike, on the device that it is on."""
+
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+from torch import Tensor
+from torchvision.transforms.v2 import InterpolationMode
+from torchvision.transforms.v2.functional import horizontal_flip, resize
+
+LEAST = 1.0  # pixels of a side that a box must keep in a crop
+
+
+@dataclass(frozen=True, kw_only=True)
+class Draw:
+    """What an image becomes. scale: its size by that of before. x, y: of the crop, from 0 to 1."""
+
+    scale: float
+    x: float
+    y: float
+    mirrored: bool
+
+
+def draw(count: int, generator: np.random.Generator, *, flip: bool, scale: tuple[float, float]) -> list[Draw]:
+    """For each of `count` images. scale: the smallest and the largest; their logarithms are drawn evenly."""
+    numbers = generator.random((count, 4))
+    sizes = np.exp(np.log(scale[0]) + numbers[:, 0] * (np.log(scale[1]) - np.log(scale[0])))
+    return [
+        Draw(scale=float(s), x=x, y=y, mirrored=flip and mirrored < 0.5)
+        for s, (_, x, y, mirrored) in zip(sizes, numbers.tolist(), strict=True)
+    ]
+
+
+def augment(
+    image: Tensor, target: dict[str, Tensor], drawn: Draw, most: int
+) -> tuple[Tensor, dict[str, Tensor]]:
+    """The image `(3, H, W)` and its objects after a drawn change; a side has `most` pixels at most.
+
+    target: `boxes` (N, 4) as left, top, right and bottom in pixels, `labels` (N,), and where there are some
+    `masks` (N, H, W). Objects of which the crop leaves less than LEAST pixels are left out. A box becomes
+    that of its mask where it is cropped.
+    """
+    height, width = image.shape[1:]
+    if drawn.scale != 1:
+        rows, columns = (max(1, round(side * drawn.scale)) for side in (height, width))
+        image = resize(image, [rows, columns], antialias=True)
+        boxes = target["boxes"] * torch.tensor(
+            [columns / width, rows / height] * 2, device=image.device, dtype=target["boxes"].dtype
+        )
+        target = {**target, "boxes": boxes}
+        if "masks" in target:
+            target["masks"] = _resized(target["masks"], rows, columns)
+        height, width = rows, columns
+    if max(height, width) > most:
+        image, target = _crop(image, target, drawn, most)
+        width = image.shape[2]
+    if drawn.mirrored:
+        left, top, right, bottom = target["boxes"].unbind(1)
+        boxes = torch.stack([width - right, top, width - left, bottom], dim=1)
+        image, target = horizontal_flip(image), {**target, "boxes": boxes}
+        if "masks" in target:
+            target["masks"] = horizontal_flip(target["masks"])
+    return image, target
+
+
+def _resized(masks: Tensor, rows: int, columns: int) -> Tensor:
+    if not len(masks):
+        return masks.new_zeros(0, rows, columns)
+    found: Tensor = resize(masks, [rows, columns], InterpolationMode.NEAREST_EXACT)
+    return found
+
+
+def _crop(
+    image: Tensor, target: dict[str, Tensor], drawn: Draw, most: int
+) -> tuple[Tensor, dict[str, Tensor]]:
+    height, width = image.shape[1:]
+    left, top = round(drawn.x * max(0, width - most)), round(drawn.y * max(0, height - most))
+    right, bottom = min(width, left + most), min(height, top + most)
+    moved = target["boxes"] - torch.tensor([left, top, left, top], device=image.device)
+    sides = torch.tensor([right - left, bottom - top] * 2, device=image.device, dtype=moved.dtype)
+    boxes = torch.minimum(moved.clamp(min=0), sides)
+    keep = ((boxes[:, 2:] - boxes[:, :2]) >= LEAST).all(1)
+    found = {**target, "boxes": boxes}
+    if "masks" in target:
+        found["masks"] = target["masks"][:, top:bottom, left:right]
+        keep &= (found["masks"] > 0).flatten(1).any(1)
+        cropped = keep & (boxes != moved).any(1)
+        if cropped.any():
+            found["boxes"][cropped] = _around(found["masks"][cropped]).to(boxes.dtype)
+    return image[:, top:bottom, left:right], {name: value[keep] for name, value in found.items()}
+
+
+def _around(masks: Tensor) -> Tensor:
+    """The box of each mask, (N, 4), to the far edges of its outermost pixels."""
+    found = []
+    for axis in (1, 2):  # columns, then rows
+        there = (masks > 0).any(axis)
+        first = there.int().argmax(1)
+        last = there.shape[1] - there.flip(1).int().argmax(1)
+        found.append((first, last))
+    (left, right), (top, bottom) = found
+    return torch.stack([left, top, right, bottom], dim=1)

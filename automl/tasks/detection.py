@@ -1,0 +1,282 @@
+"""Detection: the boxes, categories and masks of the objects in images.
+
+Source: S. Ren et al., Faster R-CNN (2015), arXiv 1506.01497; K. He et al., Mask R-CNN (2017), arXiv
+1703.06870.
+"""
+
+import json
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from dataclasses import replace
+from functools import lru_cache
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+from attention import InputError
+from automl.config.runtime import Runtime
+from automl.data.detection import (
+    DetectionImages,
+    describe_splits,
+    is_shared,
+    make_manifest,
+    open_split,
+    share_splits,
+)
+from automl.data.detection.augment import augment, draw
+from automl.data.detection.masks import decode
+from automl.data.images.decode import SUFFIXES
+from automl.data.manifest import Manifest
+from automl.storage.storage import Storage
+from automl.tasks.base import Part, Split, Task
+from automl.tasks.deployment import Arrays, Deployment, spread
+from automl.tasks.detection_deployment import (
+    REQUEST,
+    USAGE,
+    compare_detections,
+    describe_detections,
+    detection_deployment,
+    fitted,
+    read_image,
+    write_detections,
+)
+from automl.tasks.detection_evaluator import DetectionEvaluator, Truth, metric_names
+from automl.tasks.initial import initialise_trunk
+from backbones import Site, find, insert, sites
+from backbones.detector import STRIDES, build_detector
+from search.config import (
+    TASK_CONFIGS,
+    DetectionData,
+    DetectionModel,
+    DetectionTraining,
+    TrialConfig,
+)
+from search.metric import BOX_AP, MASK_AP
+from search.serialise import to_json
+
+Target = dict[str, Tensor]
+_SITES: dict[str, Sequence[Site]] = {}
+
+
+@lru_cache(maxsize=8)
+def images(data: DetectionData, split: Split) -> DetectionImages:
+    """The images of a split. Opened once in a process, however many trials run in it."""
+    return open_split(data.source, split, path=data.path, size=data.size, subset=data.subset)
+
+
+class Detection(Task):
+    """Boxes and masks. Its metrics are those of `DetectionEvaluator`, the primary one `box_ap` or `mask_ap`.
+
+    A training batch is a list of images of their own sizes and one of their objects, which torchvision pads;
+    validation and test pad every image to the same size, so that no answer depends on other images.
+    """
+
+    configs = TASK_CONFIGS["detection"]
+    metric = BOX_AP
+    noun = "images"
+    suffixes = SUFFIXES
+    tolerance = 1e-2
+    shapes_vary = True
+
+    def __init__(self, config: TrialConfig, runtime: Runtime) -> None:
+        super().__init__(config, runtime)
+        self.data, self.chosen, self.training = _typed(config)
+        self.train = images(self.data, "train")
+        self.masks = self.chosen.masks and self.train.has_masks
+        if self.metric == MASK_AP and not self.masks:
+            raise InputError("mask_ap needs a mask of every object, and the data lack some; take box_ap")
+        self.may_be_nan: Collection[str] = metric_names("bbox") + metric_names("segm")
+        # Images of one's own can be few: where all of them are less than a batch, an epoch is one step.
+        count, workers = len(self.train), runtime.workers
+        self.batch_size = min(self.training.batch_size, count // workers * workers)
+        if self.batch_size < 1 or self.batch_size % workers:
+            raise InputError(
+                f"batch_size must be a multiple of the workers that share it; got {self.batch_size} with "
+                f"{workers} workers and {count} training images"
+            )
+
+    @property
+    def labels(self) -> list[str]:
+        return list(self.train.classes)
+
+    def size(self, split: Split) -> int:
+        return len(images(self.data, split))
+
+    @classmethod
+    def manifest(cls, config: TrialConfig) -> Manifest:
+        data = _typed(config)[0]
+        return make_manifest(data.source, path=data.path, subset=data.subset)
+
+    @classmethod
+    def is_shared(cls, config: TrialConfig, splits: Sequence[Split]) -> bool:
+        data = _typed(config)[0]
+        return is_shared(splits, source=data.source, path=data.path, size=data.size)
+
+    def share_data(self, storage: Storage, folder: Path, splits: Sequence[Split]) -> dict[str, Any]:
+        data = self.data
+        return share_splits(storage, splits, folder, source=data.source, path=data.path, size=data.size)
+
+    @property
+    def canvas(self) -> int:
+        """Pixels of the sides of what is evaluated and deployed."""
+        return -(-self.data.size // STRIDES[-1]) * STRIDES[-1]
+
+    def model(self) -> nn.Module:
+        torch.manual_seed(self.config.seed)
+        model = insert(self._plain(), self.chosen.placement, self._example(2, "cpu"), known=self._sites())
+        return model.to(self.runtime.device).to(memory_format=torch.channels_last)
+
+    def _body(self) -> nn.Module:
+        return self.chosen.build(classes=len(self.labels), size=self.canvas)
+
+    def _plain(self) -> nn.Module:
+        chosen = self.chosen
+        return build_detector(
+            self._body(),
+            classes=len(self.labels),
+            masks=self.masks,
+            channels=chosen.channels,
+            representation=chosen.representation,
+            anchor=chosen.anchor,
+            proposals=chosen.proposals,
+            regions=chosen.regions,
+            detections=chosen.detections,
+            canvas=self.canvas,
+            frozen_stages=chosen.frozen_stages,
+            frozen_norms=chosen.frozen_norms,
+            normalisation=find(chosen.backbone).normalisation,
+        )
+
+    def _sites(self) -> Sequence[Site] | None:
+        """Found once in a process for one model; None where there is nothing to place."""
+        if not self.chosen.placement:
+            return None
+        key = json.dumps([to_json(replace(self.chosen, placement={})), self.canvas, len(self.labels)])
+        if key not in _SITES:
+            with torch.random.fork_rng(devices=[]):
+                _SITES[key] = sites(self._plain(), self._example(2, "cpu"))
+        return _SITES[key]
+
+    def initialise(self, model: nn.Module) -> list[str]:
+        return initialise_trunk(
+            model, "backbone.body", self.chosen, self._body, classes=len(self.labels), size=self.canvas
+        )
+
+    def steps(self) -> int:
+        return len(self.train) // self.batch_size
+
+    def batches(self, epoch: int) -> Iterator[tuple[list[Tensor], list[Target]]]:
+        """Images `(3, H, W)` from 0 to 1, and of each the objects that are not crowds, as torchvision has it.
+
+        All workers draw one order and the same changes; each makes its own images.
+        """
+        generator = np.random.default_rng([self.config.seed, epoch])
+        count = self.steps() * self.batch_size
+        order = generator.permutation(len(self.train))[:count]
+        scale = self.training.smallest, self.training.largest
+        drawn = draw(count, generator, flip=self.training.flip, scale=scale)
+        for some in torch.arange(count).view(-1, self.batch_size):
+            made = []
+            for i in self.runtime.shard(some).tolist():
+                image, target = self._image(self.train, int(order[i])), self._target(int(order[i]))
+                made.append(augment(image, target, drawn[i], self.data.size))
+            yield [image for image, _ in made], [target for _, target in made]
+
+    def _image(self, split: DetectionImages, index: int) -> Tensor:
+        raw = torch.from_numpy(split.image(index).copy()).to(self.runtime.device, non_blocking=True)
+        return raw.permute(2, 0, 1).float() / 255
+
+    def _target(self, index: int) -> Target:
+        """The objects of a training image: boxes as corners, at the size that the image is stored in."""
+        objects, (width, height) = self.train.objects(index), self.train.stored(index)
+        single = np.flatnonzero(~objects.crowd)
+        corners = objects.boxes[single]
+        corners[:, 2:] += corners[:, :2]
+        scale = np.array([width, height]) / self.train.original(index)
+        corners = (corners * np.tile(scale, 2)).clip(0, [width, height] * 2)
+        whole = ((corners[:, 2:] - corners[:, :2]) > 0).all(1)
+        found: Target = {
+            "boxes": torch.from_numpy(corners[whole].astype(np.float32)),
+            "labels": torch.from_numpy(objects.labels[single][whole]),
+        }
+        if self.masks:
+            assert objects.masks is not None
+            masks = decode([objects.masks[i] for i in single[whole]], height, width)
+            found["masks"] = torch.from_numpy(masks)
+        return {name: value.to(self.runtime.device) for name, value in found.items()}
+
+    def example(self, count: int) -> list[Tensor]:
+        return self._example(count, self.runtime.device)
+
+    def _example(self, count: int, device: torch.device | str) -> list[Tensor]:
+        # With something in it, so that there is something to find.
+        draw = torch.Generator().manual_seed(0)
+        return list(torch.rand(count, 3, self.canvas, self.canvas, generator=draw).to(device))
+
+    def loss(self, model: nn.Module, batch: tuple[list[Tensor], list[Target]]) -> Tensor:
+        losses: dict[str, Tensor] = model(*batch)
+        return torch.stack([loss.float() for loss in losses.values()]).sum()
+
+    def parts(self, split: Split) -> Iterator[Part]:
+        data = images(self.data, split)
+        for index in self.runtime.shard(torch.arange(len(data))).split(self.training.batch_size):
+            truths = [
+                Truth(index=i, objects=data.objects(i), original=data.original(i), stored=data.stored(i))
+                for i in index.tolist()
+            ]
+            yield Part(index, [self._image(data, i) for i in index.tolist()], truths)
+
+    def evaluator(self, split: Split) -> DetectionEvaluator:
+        return DetectionEvaluator(len(self.labels), masks=self.masks, device=self.runtime.device)
+
+    def describe_splits(self) -> dict[str, str]:
+        data = self.data
+        return describe_splits(data.source, path=data.path, subset=data.subset)
+
+    def deployment(self, model: nn.Module) -> Deployment:
+        """Bytes `(N, S, S, 3)` and the sizes of the images in them to boxes, labels, scores and masks."""
+        normalisation = find(self.chosen.backbone).normalisation
+        return detection_deployment(
+            model, self.canvas, self.data.size, self.labels, normalisation, self.runtime.device
+        )
+
+    def model_inputs(self, split: Split, count: int) -> dict[str, Tensor]:
+        data = images(self.data, split)
+        chosen = [data.image(i) for i in spread(len(data), count).tolist()]
+        return {name: value.to(self.runtime.device) for name, value in fitted(chosen, self.canvas).items()}
+
+    def compare(self, ours: Arrays, theirs: Arrays) -> float:
+        return compare_detections(ours, theirs)
+
+    @classmethod
+    def read_inputs(
+        cls, exported: Mapping[str, Any], paths: Sequence[str | Path]
+    ) -> Iterator[tuple[str, dict[str, np.ndarray]]]:
+        """Image files of any size, scaled as validation images are."""
+        for path in paths:
+            yield str(path), read_image(path, exported)
+
+    @classmethod
+    def describe(cls, exported: Mapping[str, Any], outputs: Arrays) -> tuple[str, dict[str, Any]]:
+        """The objects that are more likely there than not, and their boxes in pixels of the graph's image."""
+        return describe_detections(exported, outputs)
+
+    @classmethod
+    def write(cls, exported: Mapping[str, Any], name: str, outputs: Arrays, path: Path) -> list[Path]:
+        """`PATH.json` in COCO's result format, and a picture with boxes and masks, `PATH.png`."""
+        return write_detections(exported, name, outputs, path)
+
+    def usage(self) -> str:
+        return USAGE.format(canvas=self.canvas, size=self.data.size)
+
+    def request(self) -> str:
+        return REQUEST.format(canvas=self.canvas, size=self.data.size)
+
+
+def _typed(config: TrialConfig) -> tuple[DetectionData, DetectionModel, DetectionTraining]:
+    assert isinstance(config.data, DetectionData)
+    assert isinstance(config.model, DetectionModel)
+    assert isinstance(config.training, DetectionTraining)
+    return config.data, config.model, config.training

@@ -1,0 +1,225 @@
+"""What is deployed of a detector, a graph from images to boxes and masks, and what it makes of files."""
+
+import json
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from PIL import Image, ImageDraw, ImageOps
+from torch import Tensor, nn
+
+from attention import InputError
+from automl.data.detection.masks import encode
+from automl.data.images.decode import FORMATS, rgb
+from automl.tasks.deployment import Arrays, Deployment
+from backbones.detector_graph import DetectorGraph
+from backbones.normalisation import Normalisation
+
+IMAGES, SIZES = "images", "sizes"
+OUTPUTS = ("boxes", "labels", "scores", "masks")
+SHOWN = 0.5  # the least score of an object that is told and drawn
+COUNTED = 0.1  # the least score of an object that exported forms must agree on
+SURE = 0.5  # of a pixel of a mask
+COLOURS = ((230, 60, 60), (60, 140, 230), (50, 170, 80), (240, 170, 30), (160, 80, 200), (20, 170, 180))
+
+USAGE = """\
+Inputs `images`: uint8 RGB, shape `(N, {canvas}, {canvas}, 3)`, N from 1 on, each image in the left upper
+corner with {size} pixels or less at its longer side; `sizes`: int64, `(N, 2)`, height and width of each.
+Outputs `boxes`: float32 `(N, D, 4)`, left, top, right and bottom in pixels; `labels`: int64 `(N, D)`, from 1
+on, of the `labels` among the details in config.json; `scores`: float32 `(N, D)`, falling, 0 for places
+without an object; and where it finds masks `masks`: float32 `(N, D, 28, 28)`, from corner to corner of a box.
+Normalisation is inside.
+
+```python
+import json, numpy as np, onnxruntime
+from PIL import Image, ImageOps
+
+labels = json.load(open("config.json"))["graphs"]["model"]["details"]["labels"]
+session = onnxruntime.InferenceSession("model.onnx")
+photo = ImageOps.exif_transpose(Image.open("photo.jpg")).convert("RGB")
+photo.thumbnail(({size}, {size}), Image.Resampling.BILINEAR)
+image = np.zeros((1, {canvas}, {canvas}, 3), np.uint8)
+image[0, : photo.height, : photo.width] = photo
+sizes = np.array([[photo.height, photo.width]])
+boxes, found, scores = session.run(None, {{"images": image, "sizes": sizes}})[:3]
+for box, label, score in zip(boxes[0], found[0], scores[0]):
+    if score > 0.5:
+        print(labels[label - 1], f"{{score:.2f}}", box.round(1))
+```
+"""
+
+REQUEST = """
+from PIL import Image, ImageOps
+
+photo = ImageOps.exif_transpose(Image.open("photo.jpg")).convert("RGB")
+photo.thumbnail(({size}, {size}), Image.Resampling.BILINEAR)
+image = np.zeros((1, {canvas}, {canvas}, 3), np.uint8)
+image[0, : photo.height, : photo.width] = photo
+inputs = {{"images": image.tolist(), "sizes": [[photo.height, photo.width]]}}  # one image
+"""
+
+
+def detection_deployment(
+    model: nn.Module,
+    canvas: int,
+    size: int,
+    labels: Sequence[str],
+    normalisation: Normalisation,
+    device: torch.device,
+) -> Deployment:
+    """canvas: pixels of the sides of the graph's images. size: of the longer side of an image, at most."""
+    graph = DetectorGraph(model, canvas, normalisation)
+    images = torch.zeros(2, canvas, canvas, 3, dtype=torch.uint8, device=device)
+    return Deployment(
+        module=graph,
+        inputs={IMAGES: images, SIZES: torch.full((2, 2), canvas, device=device)},
+        outputs=OUTPUTS if graph.has_masks else OUTPUTS[:-1],
+        details={"labels": list(labels), "canvas": canvas, "size": size},
+    )
+
+
+def fitted(images: Sequence[np.ndarray], canvas: int) -> dict[str, Tensor]:
+    """Images, uint8 (H, W, 3), as the graph takes them, with zeros at the bottom and the right."""
+    made = np.zeros((len(images), canvas, canvas, 3), np.uint8)
+    for place, image in zip(made, images, strict=True):
+        place[: image.shape[0], : image.shape[1]] = image
+    sizes = np.array([image.shape[:2] for image in images], np.int64)
+    return {IMAGES: torch.from_numpy(made), SIZES: torch.from_numpy(sizes)}
+
+
+def _open(path: str | Path) -> Image.Image:
+    try:
+        with Image.open(path, formats=FORMATS) as opened:
+            return rgb(ImageOps.exif_transpose(opened))
+    except FileNotFoundError:
+        raise InputError(f"there is no file {path}") from None
+    except MemoryError:
+        raise
+    except Exception as error:  # Pillow raises nearly anything for a damaged file
+        raise InputError(f"{path} cannot be read as an image ({type(error).__name__}: {error})") from error
+
+
+def _scaled(width: int, height: int, size: int) -> tuple[int, int]:
+    """Of an image with `size` pixels at the longer side, at most."""
+    scale = min(1.0, size / max(width, height))
+    return max(1, round(width * scale)), max(1, round(height * scale))
+
+
+def read_image(path: str | Path, exported: Mapping[str, Any]) -> dict[str, np.ndarray]:
+    """An image file as the graph takes it. Raises InputError for one that cannot be read."""
+    details, picture = exported["details"], _open(path)
+    small = _scaled(*picture.size, details["size"])
+    if small != picture.size:
+        picture = picture.resize(small, Image.Resampling.BILINEAR)
+    given = fitted([np.asarray(picture)], details["canvas"])
+    return {name: value.numpy() for name, value in given.items()}
+
+
+def describe_detections(exported: Mapping[str, Any], outputs: Arrays) -> tuple[str, dict[str, Any]]:
+    """The objects with a score of SHOWN or more."""
+    labels = exported["details"]["labels"]
+    found = [
+        {"label": labels[int(label) - 1], "score": float(score), "box": box.round(2).tolist()}
+        for box, label, score in zip(*(outputs[name] for name in OUTPUTS[:3]), strict=True)
+        if score >= SHOWN
+    ]
+    text = ", ".join(f"{one['label']} ({one['score']:.1%})" for one in found) or "nothing"
+    return text, {"objects": found}
+
+
+def write_detections(exported: Mapping[str, Any], name: str, outputs: Arrays, path: Path) -> list[Path]:
+    """`PATH.json`, all that was found as COCO's results have it, and a picture with what is sure, `PATH.png`.
+
+    The image is `name`; boxes and masks are in its pixels. `category_id` counts the model's labels from 1 on.
+    """
+    picture = _open(name)
+    small = _scaled(*picture.size, exported["details"]["size"])
+    scale = np.array(picture.size) / small
+    labels = exported["details"]["labels"]
+    there = outputs["scores"] > 0
+    boxes = outputs["boxes"][there] * np.tile(scale, 2)
+    pasted = None
+    if "masks" in outputs:
+        pasted = paste(outputs["masks"][there], boxes, *picture.size)
+    results = []
+    for i, (box, label, score) in enumerate(
+        zip(boxes, outputs["labels"][there], outputs["scores"][there], strict=True)
+    ):
+        left, top, right, bottom = (round(float(value), 2) for value in box)
+        entry: dict[str, Any] = {
+            "image_id": Path(name).stem,
+            "category_id": int(label),
+            "category": labels[int(label) - 1],
+            "bbox": [left, top, round(right - left, 2), round(bottom - top, 2)],
+            "score": round(float(score), 4),
+        }
+        if pasted is not None:
+            counts = encode(pasted[i : i + 1])[0].decode()
+            entry["segmentation"] = {"size": [picture.height, picture.width], "counts": counts}
+        results.append(entry)
+    files = [path.with_name(f"{path.name}{suffix}") for suffix in (".json", ".png")]
+    files[0].write_text(json.dumps(results, indent=1))
+    sure = [i for i, entry in enumerate(results) if entry["score"] >= SHOWN]
+    masks = None if pasted is None else pasted[sure]
+    drawn(picture, [results[i] for i in sure], masks).save(files[1])
+    return files
+
+
+def paste(masks: np.ndarray, boxes: np.ndarray, width: int, height: int) -> np.ndarray:
+    """Masks (D, 28, 28) of boxes (D, 4) in an image, bool (D, height, width)."""
+    from torchvision.models.detection.roi_heads import paste_masks_in_image
+
+    if not len(masks):
+        return np.zeros((0, height, width), bool)
+    found: Tensor = paste_masks_in_image(
+        torch.from_numpy(masks).unsqueeze(1), torch.from_numpy(boxes).float(), (height, width)
+    )
+    return (found[:, 0] >= SURE).numpy()
+
+
+def drawn(
+    picture: Image.Image, objects: Sequence[Mapping[str, Any]], masks: np.ndarray | None
+) -> Image.Image:
+    """A copy of the picture with the box, the label, the score and the mask of each object."""
+    found = np.asarray(picture).astype(np.float32)
+    colours = [COLOURS[one["category_id"] % len(COLOURS)] for one in objects]
+    if masks is not None:
+        for colour, mask in zip(colours, masks, strict=True):
+            found[mask] = 0.5 * found[mask] + 0.5 * np.array(colour)
+    made = Image.fromarray(found.round().astype(np.uint8))
+    pen = ImageDraw.Draw(made)
+    for colour, one in zip(colours, objects, strict=True):
+        left, top, width, height = one["bbox"]
+        pen.rectangle((left, top, left + width, top + height), outline=colour)
+        pen.text((left + 2, top + 1), f"{one['category']} {one['score']:.2f}", fill=colour)
+    return made
+
+
+def compare_detections(ours: Arrays, theirs: Arrays) -> float:
+    """How far what two forms find is apart, by scores, masks and parts of an image's side.
+
+    Objects with a score of COUNTED or more, each against the nearest of the same label of the other form:
+    rounding may swap neighbours, and those that are hardly found.
+    """
+    side = max(float(ours["boxes"].max(initial=1.0)), 1.0)
+    worst = 0.0
+    for one, other in ((ours, theirs), (theirs, ours)):
+        for image in range(len(one["scores"])):
+            mine, its = ({key: value[image] for key, value in form.items()} for form in (one, other))
+            for i in np.flatnonzero(mine["scores"] >= COUNTED):
+                worst = max(worst, _nearest(mine, int(i), its, side))
+    return worst
+
+
+def _nearest(mine: Arrays, i: int, others: Arrays, side: float) -> float:
+    same = np.flatnonzero((others["labels"] == mine["labels"][i]) & (others["scores"] > 0))
+    if not len(same):
+        return 1.0
+    apart = np.abs(others["boxes"][same] - mine["boxes"][i]).max(1) / side
+    apart = np.maximum(apart, np.abs(others["scores"][same] - mine["scores"][i]))
+    if "masks" in mine:
+        masks = np.abs(others["masks"][same] - mine["masks"][i]).reshape(len(same), -1).max(1)
+        apart = np.maximum(apart, masks)
+    return float(apart.min())

@@ -1,0 +1,152 @@
+"""Spaces of detection: where attention goes in a trunk and on the feature pyramid over it.
+
+Source: Z. Shen et al., Efficient Attention (2018), arXiv 1812.01243, which has decomposed attention after
+res3, after res4, and in up to seven places of ResNet and FPN.
+"""
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
+from functools import cache
+from typing import TYPE_CHECKING, Any
+
+import optuna
+
+import backbones
+from backbones.placement import Placement
+from search import choices
+from search.config import DetectionData, DetectionModel, DetectionTraining, TrialConfig
+
+if TYPE_CHECKING:
+    from backbones.site import Site
+
+TASK = "detection"
+
+# The bundled scenes, and a model of which an epoch takes seconds on a CPU. A scene has a handful of digits:
+# a few small anchors are enough.
+SCENES = DetectionData(source="scenes", size=96)
+SMALL = DetectionModel(
+    backbone="xresnet18",
+    options={"width": 0.25},
+    channels=32,
+    representation=128,
+    anchor=12,
+    proposals=100,
+    regions=64,
+    detections=20,
+)
+SCENES_TRAINING = DetectionTraining(epochs=12, batch_size=8, flip=False, smallest=0.8, largest=1.25)
+SCENES_PLAIN: Mapping[str, Any] = {
+    "modules": 0,
+    "learning_rate": 4e-3,
+    "weight_decay": 1e-2,
+    "batch_size": 8,
+    "schedule": "one-cycle",
+}
+
+# As the published detectors are trained, with images of 800 pixels at the longer side.
+COCO = DetectionData(source="coco", size=800)
+FULL = DetectionModel(backbone="torchvision:resnet50")
+COCO_TRAINING = DetectionTraining(epochs=12, batch_size=16, optimizer="sgd", clip=10.0)
+COCO_PLAIN: Mapping[str, Any] = {
+    "modules": 0,
+    "learning_rate": 2e-2,
+    "weight_decay": 1e-4,
+    "batch_size": 16,
+    "schedule": "warmup-cosine",
+}
+MOST = 7  # modules
+
+# Whose time and memory grow with the positions, not with the square.
+LINEAR = ("decomposed", "ssa", "ssa-sym", "conv1x1")
+KIND: Mapping[str, Any] = {"normalisation": "softmax", "decomposed_heads": 1, "reduction": 2}
+PYRAMID = ("fpn.p2", "fpn.p3", "fpn.p4", "fpn.p5")
+
+
+def places(model: DetectionModel) -> list["Site"]:
+    """The residual blocks of a trunk, after each and in its branch, and the levels of the pyramid."""
+    return _places(model.backbone, tuple(sorted(model.options.items())), model.channels)
+
+
+@cache
+def _places(backbone: str, options: tuple[tuple[str, Any], ...], channels: int) -> list["Site"]:
+    import torch  # takes seconds
+
+    from backbones.detector import SIDE, build_detector
+
+    with torch.random.fork_rng(devices=[]):
+        body = backbones.build(backbone, classes=2, size=SIDE, **dict(options))
+        model = build_detector(body, classes=1, channels=channels, representation=8, proposals=10)
+        found = backbones.sites(model, [torch.rand(3, SIDE, SIDE) for _ in range(2)])
+    return [site for site in found if ".block" in site.name or site.name in PYRAMID]
+
+
+def published(model: DetectionModel, plain: Mapping[str, Any]) -> Sequence[Mapping[str, Any]]:
+    """Decomposed attention after res3, after res4, and in one, five and seven places.
+
+    One is after the last block of res3; five are this, that of res4 and three levels of the pyramid; seven
+    are both, all four levels and the last block of res5.
+    """
+    names = [site.name for site in places(model)]
+    ends = {stage: _last(names, stage) for stage in (2, 3, 4)}  # res3, res4 and res5
+    chosen = [
+        [ends[2]],
+        [ends[3]],
+        [ends[2], ends[3], *PYRAMID[1:]],
+        [ends[2], ends[3], ends[4], *PYRAMID],
+    ]
+    return [{**plain, "modules": len(some), **_modules(some, names)} for some in chosen]
+
+
+def _last(names: Sequence[str], stage: int) -> str:
+    """The site after the last block of a stage."""
+    return [name for name in names if name.startswith(f"stage{stage}.block") and name.count(".") == 1][-1]
+
+
+def _modules(chosen: Sequence[str], names: Sequence[str]) -> dict[str, Any]:
+    found: dict[str, Any] = {}
+    for i, name in enumerate(sorted(chosen, key=names.index), start=1):
+        found |= {f"site{i}": names.index(name), f"type{i}": "decomposed"}
+        found |= {f"{key}{i}": value for key, value in KIND.items()}
+    return found
+
+
+def scenes(trial: optuna.Trial) -> TrialConfig:
+    """The bundled scenes: up to three modules of any type."""
+    placement = choices.placement(trial, places(SMALL))
+    return _config(trial, SCENES, SMALL, SCENES_TRAINING, placement, batch_sizes=[4, 8, 16])
+
+
+def coco_da(backbone: str = FULL.backbone) -> Callable[[optuna.Trial], TrialConfig]:
+    """COCO's layout with a Mask R-CNN over `backbone`: up to seven modules of types that are linear."""
+
+    def drawn(trial: optuna.Trial) -> TrialConfig:
+        model = replace(FULL, backbone=backbone)
+        placement = choices.placement(trial, places(model), most=MOST, kinds=LINEAR)
+        return _config(trial, COCO, model, COCO_TRAINING, placement, batch_sizes=[8, 16, 32])
+
+    return drawn
+
+
+def _config(
+    trial: optuna.Trial,
+    data: DetectionData,
+    model: DetectionModel,
+    training: DetectionTraining,
+    placement: Placement,
+    *,
+    batch_sizes: Sequence[int],
+) -> TrialConfig:
+    rates = (2e-3, 5e-2) if training.optimizer == "sgd" else (3e-4, 2e-2)
+    schedules = ["warmup-cosine", "one-cycle", "flat-cosine"]
+    return TrialConfig(
+        task=TASK,
+        data=data,
+        model=replace(model, placement=placement),
+        training=replace(
+            training,
+            batch_size=trial.suggest_categorical("batch_size", batch_sizes),
+            learning_rate=trial.suggest_float("learning_rate", *rates, log=True),
+            weight_decay=trial.suggest_float("weight_decay", 1e-5, 1e-1, log=True),
+            schedule=trial.suggest_categorical("schedule", schedules),  # type: ignore[arg-type]
+        ),
+    )

@@ -1,0 +1,279 @@
+"""The task detection: its metrics against pycocotools on files, its changes of images, its weights."""
+
+import io
+import json
+from collections.abc import Iterator
+from contextlib import redirect_stdout
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from automl_cases import HERE
+from pycocotools import mask as coco_mask
+from pycocotools.coco import COCO
+from pycocotools.cocoeval import COCOeval
+
+from attention import InputError
+from automl.config.runtime import Runtime
+from automl.data.detection import Objects, scenes
+from automl.data.detection.augment import Draw, augment, draw
+from automl.data.detection.masks import encode
+from automl.tasks import detection, open_task
+from automl.tasks.detection import Detection
+from automl.tasks.detection_evaluator import DetectionEvaluator, Truth, metric_names
+from search.config import DetectionData, DetectionModel, DetectionTraining, TrialConfig
+
+SMALL = DetectionModel(
+    options={"width": 0.125},
+    channels=8,
+    representation=16,
+    anchor=12,
+    proposals=20,
+    regions=16,
+    detections=5,
+)
+SIDE, CLASSES = 192, 4
+
+
+@pytest.fixture
+def few(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    scenes.read_scenes.cache_clear()
+    detection.images.cache_clear()
+    monkeypatch.setattr(scenes, "COUNTS", {"train": 12, "validation": 4, "test": 4})
+    yield
+    scenes.read_scenes.cache_clear()
+    detection.images.cache_clear()
+
+
+def opened(runtime: Runtime = HERE, **parts: Any) -> Detection:
+    config = TrialConfig(
+        task="detection", data=DetectionData(), model=SMALL, training=DetectionTraining(batch_size=4)
+    ).change(**parts)
+    task = open_task(config, runtime)
+    assert isinstance(task, Detection)
+    return task
+
+
+def boxes(count: int, numbers: np.random.Generator) -> np.ndarray:
+    """Of sizes from small to large, (count, 4), left, top, width and height."""
+    sides = np.exp(numbers.uniform(np.log(6), np.log(SIDE - 4), (count, 2)))
+    return np.concatenate([numbers.random((count, 2)) * (SIDE - sides), sides], 1).round(2)
+
+
+def filled(found: np.ndarray) -> np.ndarray:
+    """A mask in each box, an ellipse, uint8 (N, SIDE, SIDE)."""
+    rows, columns = np.mgrid[:SIDE, :SIDE] + 0.5
+    left, top, width, height = (found[:, i, None, None] for i in range(4))
+    inside = ((columns - left) / width - 0.5) ** 2 + ((rows - top) / height - 0.5) ** 2
+    return (inside <= 0.25).astype(np.uint8)
+
+
+def lengths(mask: np.ndarray) -> dict[str, Any]:
+    counts = coco_mask.encode(np.asfortranarray(mask))["counts"]
+    return {"size": [SIDE, SIDE], "counts": counts.decode()}
+
+
+def written(folder: Path, name: str, content: Any) -> str:
+    (folder / name).write_text(json.dumps(content))
+    return str(folder / name)
+
+
+def test_average_precision_is_that_of_cocos_own_files(tmp_path: Path) -> None:
+    """500 random predictions of 40 images, some without objects, some with crowds."""
+    numbers = np.random.default_rng(1)
+    evaluator = DetectionEvaluator(CLASSES, masks=True, device=torch.device("cpu"))
+    truths, answers = [], []
+    for image in range(40):
+        count = int(numbers.integers(0, 8))
+        true, labels = boxes(count, numbers), numbers.integers(1, CLASSES + 1, count)
+        crowd, masks = numbers.random(count) < 0.1, filled(true)
+        areas = masks.sum((1, 2)).astype(float)
+        for i in range(count):
+            truths.append({"id": len(truths) + 1, "image_id": image, "category_id": int(labels[i]),
+                           "bbox": true[i].tolist(), "area": areas[i], "iscrowd": int(crowd[i]),
+                           "segmentation": lengths(masks[i])})  # fmt: skip
+        near = true[numbers.integers(0, count, 8)] if count else boxes(8, numbers)
+        guesses = np.concatenate([near + numbers.normal(0, 2, near.shape), boxes(5, numbers)])[: 500 // 40]
+        guesses[:, :2] = guesses[:, :2].clip(0, SIDE - 8)
+        guesses[:, 2:] = np.minimum(guesses[:, 2:].clip(4), SIDE - guesses[:, :2])
+        kinds = numbers.integers(1, CLASSES + 1, len(guesses))
+        kinds[:6] = labels[numbers.integers(0, count, 6)] if count else kinds[:6]
+        scores, found = numbers.random(len(guesses)), filled(guesses)
+        for i in range(len(guesses)):
+            answers.append({"image_id": image, "category_id": int(kinds[i]), "score": float(scores[i]),
+                            "bbox": guesses[i].tolist(), "segmentation": lengths(found[i])})  # fmt: skip
+        corners = guesses.copy()
+        corners[:, 2:] += corners[:, :2]
+        outputs = {
+            "boxes": torch.from_numpy(corners),
+            "scores": torch.from_numpy(scores),
+            "labels": torch.from_numpy(kinds),
+            "masks": torch.from_numpy(found).unsqueeze(1).float(),
+        }
+        objects = Objects(boxes=true, labels=labels, crowd=crowd, areas=areas, masks=encode(masks))
+        truth = Truth(index=image, objects=objects, original=(SIDE, SIDE), stored=(SIDE, SIDE))
+        evaluator.update([outputs], [truth])
+    metrics = {name: float(value) for name, value in evaluator.compute(HERE).items()}
+    content = {
+        "images": [{"id": i, "width": SIDE, "height": SIDE} for i in range(40)],
+        "categories": [{"id": i, "name": str(i)} for i in range(1, CLASSES + 1)],
+        "annotations": truths,
+    }
+    with redirect_stdout(io.StringIO()):
+        told = COCO(written(tmp_path, "instances.json", content))
+        for kind in ("bbox", "segm"):
+            kept = [{k: v for k, v in a.items() if kind == "segm" or k != "segmentation"} for a in answers]
+            kept = [{k: v for k, v in a.items() if kind == "bbox" or k != "bbox"} for a in kept]
+            theirs = COCOeval(told, told.loadRes(written(tmp_path, "results.json", kept)), kind)
+            theirs.evaluate(), theirs.accumulate(), theirs.summarize()
+            ours = [metrics[name] for name in metric_names(kind)]
+            assert ours == pytest.approx(theirs.stats[:6].tolist(), abs=1e-9)
+            assert 0.05 < ours[0] < 0.9
+    assert len(answers) == 480
+
+
+def test_scaled_images_are_scored_in_pixels_of_the_original() -> None:
+    """What is found at half the size is as good, and as large, as at the whole one."""
+    true = np.array([[10.0, 20, 40, 50], [60, 30, 64, 90]])
+    found = []
+    for scale in (1, 2):
+        evaluator = DetectionEvaluator(1, masks=False, device=torch.device("cpu"))
+        objects = Objects(
+            boxes=true, labels=np.ones(2, np.int64), crowd=np.zeros(2, bool), areas=true[:, 2] * true[:, 3]
+        )
+        corners = true / scale
+        corners[:, 2:] += corners[:, :2]
+        outputs = {
+            "boxes": torch.from_numpy(corners + 1 / scale),
+            "scores": torch.tensor([0.9, 0.8]),
+            "labels": torch.ones(2, dtype=torch.int64),
+        }
+        truth = Truth(index=0, objects=objects, original=(200, 200), stored=(200 // scale, 200 // scale))
+        evaluator.update([outputs], [truth])
+        found.append({name: float(value) for name, value in evaluator.compute(HERE).items()})
+    assert found[0] == pytest.approx(found[1], nan_ok=True)
+    assert found[0]["box_ap_small"] != found[0]["box_ap_small"], "there are no small objects"
+    assert found[0]["box_ap50"] == pytest.approx(1)
+
+
+def scene() -> tuple[torch.Tensor, dict[str, torch.Tensor]]:
+    """Two rectangles of one colour each, which are their own masks and boxes."""
+    corners = torch.tensor([[8.0, 12, 40, 50], [50, 30, 90, 94]])
+    image, masks = torch.zeros(3, 96, 96), torch.zeros(2, 96, 96, dtype=torch.uint8)
+    for i, (left, top, right, bottom) in enumerate(corners.int().tolist()):
+        masks[i, top:bottom, left:right] = 1
+        image[i, top:bottom, left:right] = 1
+    return image, {"boxes": corners, "labels": torch.tensor([1, 2]), "masks": masks}
+
+
+@pytest.mark.parametrize("scale", [0.5, 0.8, 1.0, 1.3, 2.0])
+@pytest.mark.parametrize("mirrored", [False, True])
+def test_boxes_and_masks_change_with_their_image(scale: float, mirrored: bool) -> None:
+    numbers = np.random.default_rng(2)
+    for _ in range(5):
+        x, y = numbers.random(2)
+        image, target = augment(*scene(), Draw(scale=scale, x=x, y=y, mirrored=mirrored), 96)
+        assert max(image.shape[1:]) == min(96, round(96 * scale))
+        for box, label, mask in zip(target["boxes"], target["labels"], target["masks"], strict=True):
+            bright = image[int(label) - 1] > 0.5
+            assert mask.shape == image.shape[1:]
+            assert (bright != (mask > 0)).float().mean() < 0.02
+            rows, columns = (torch.nonzero(bright.any(axis)).flatten() for axis in (1, 0))
+            around = torch.tensor([columns[0], rows[0], columns[-1] + 1, rows[-1] + 1])
+            assert (box - around).abs().max() <= 1
+
+
+def test_what_a_crop_leaves_nothing_of_is_left_out() -> None:
+    image, target = augment(*scene(), Draw(scale=2, x=0, y=0, mirrored=False), 64)
+    assert image.shape == (3, 64, 64)
+    assert target["labels"].tolist() == [1]
+    assert target["boxes"].tolist() == [[16, 24, 64, 64]]
+    _, target = augment(*scene(), Draw(scale=2, x=0.99, y=0, mirrored=False), 32)
+    assert target["masks"].shape == (0, 32, 32)
+    assert target["boxes"].shape == (0, 4)
+
+
+def test_scales_lie_between_their_bounds() -> None:
+    drawn = draw(500, np.random.default_rng(0), flip=True, scale=(0.5, 2.0))
+    scales = np.array([one.scale for one in drawn])
+    assert 0.5 <= scales.min() < 0.52
+    assert 1.95 < scales.max() <= 2
+    assert 0.45 < np.mean([one.mirrored for one in drawn]) < 0.55
+    assert np.median(scales) == pytest.approx(1, abs=0.1)
+
+
+@pytest.mark.usefixtures("few")
+def test_answers_do_not_depend_on_the_other_images() -> None:
+    task = opened()
+    model = task.model().eval()
+    image = torch.rand(3, 40, 64)
+    with torch.no_grad():
+        (alone,) = model([image])
+        beside, _ = model([image, torch.rand(3, 96, 96)])
+    torch.testing.assert_close(alone, beside, rtol=1e-5, atol=1e-5)
+
+
+@pytest.mark.usefixtures("few")
+def test_a_trunk_starts_from_a_classifier_and_its_first_stages_stay(tmp_path: Path) -> None:
+    torch.manual_seed(5)
+    classifier = SMALL.build(classes=7, size=96)
+    torch.save(classifier.state_dict(), tmp_path / "trunk.pt")
+    model = {"weights": str(tmp_path / "trunk.pt"), "frozen_stages": 2, "frozen_norms": True}
+    task = opened(model=model)
+    made = task.model()
+    new = task.initialise(made)
+    assert new
+    assert not any(name.startswith("backbone.body.") for name in new)
+    body = made.backbone.body.state_dict()
+    weights = classifier.state_dict()
+    assert body.keys() < weights.keys()
+    assert all(torch.equal(body[name], weights[name]) for name in body)
+    optimizer = torch.optim.SGD([p for p in made.parameters() if p.requires_grad], lr=0.1)
+    task.loss(made.train(), next(task.batches(0))).backward()
+    optimizer.step()
+    moved = {n for n, value in made.backbone.body.state_dict().items() if not torch.equal(value, weights[n])}
+    assert moved, "the later stages learn"
+    assert not any("running" in name or "num_batches" in name for name in moved)
+    stages = [name for name in moved if name.startswith("4.") or name.startswith("5.")]
+    assert not [n for n, p in made.backbone.body.named_parameters() if not p.requires_grad and n in moved], (
+        stages
+    )
+    torch.save(made.state_dict(), tmp_path / "detector.pt")
+    whole = opened(model={"weights": str(tmp_path / "detector.pt")})
+    assert whole.initialise(again := whole.model()) == []
+    assert all(torch.equal(a, b) for a, b in zip(again.parameters(), made.parameters(), strict=True))
+
+
+@pytest.mark.usefixtures("few")
+def test_weights_of_another_trunk_are_refused(tmp_path: Path) -> None:
+    other = opened(model={"options": {"width": 0.25}})
+    torch.save(SMALL.build(classes=7, size=96).state_dict(), tmp_path / "trunk.pt")
+    task = opened(model={"options": {"width": 0.25}, "weights": str(tmp_path / "trunk.pt")})
+    with pytest.raises(InputError, match=r"trunk\.pt do not fit .* is \(.*\) there and \(.*\) here"):
+        task.initialise(other.model())
+
+
+@pytest.mark.parametrize(
+    ("parts", "said"),
+    [
+        ({"data": {"size": 10}}, r"data.size must lie between 64 and 2048 pixels; got 10"),
+        ({"model": {"frozen_stages": 5}}, r"model.frozen_stages must lie between 0 and 4; got 5"),
+        ({"model": {"frozen_norms": True}}, r"need model.weights"),
+        ({"model": {"anchor": 0}}, r"model.anchor must lie between 1 and 10,000; got 0"),
+        ({"training": {"smallest": 2.0}}, r"in this order; got 2.0 and 1.0"),
+        ({"model": {"masks": False}, "metric": "mask_ap"}, r"metric mask_ap needs model.masks"),
+        ({"model": {"backbone": "larnn"}}, r"those of task detection have 2"),
+    ],
+)
+def test_impossible_configurations_are_refused(parts: dict[str, Any], said: str) -> None:
+    with pytest.raises(InputError, match=said):
+        opened(**parts)
+
+
+@pytest.mark.usefixtures("few")
+def test_a_batch_that_workers_cannot_share_is_refused() -> None:
+    one_of_two = Runtime(device=torch.device("cpu"), workers=2)
+    with pytest.raises(InputError, match=r"batch_size must be a multiple of the workers .* got 3 with 2"):
+        opened(one_of_two, training={"batch_size": 3})
