@@ -75,7 +75,7 @@ def codesearch(trial: optuna.Trial) -> TrialConfig:
             shared=trial.suggest_categorical("shared", [False, True]),
         ),
         training=RetrievalTraining(
-            epochs=8,
+            epochs=4,
             batch_size=trial.suggest_categorical("batch_size", [64, 128, 256]),
             learning_rate=trial.suggest_float("learning_rate", 2e-4, 2e-2, log=True),
             weight_decay=trial.suggest_float("weight_decay", 1e-4, 3e-1, log=True),
