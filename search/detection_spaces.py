@@ -80,21 +80,20 @@ def _places(backbone: str, options: tuple[tuple[str, Any], ...], channels: int) 
     return [site for site in found if ".block" in site.name or site.name in PYRAMID]
 
 
-def published(model: DetectionModel, plain: Mapping[str, Any]) -> Sequence[Mapping[str, Any]]:
-    """Decomposed attention after res3, after res4, and in one, five and seven places.
+def published_places(model: DetectionModel) -> list[list[str]]:
+    """Sites after res3; after res4; of five modules; and of seven.
 
-    One is after the last block of res3; five are this, that of res4 and three levels of the pyramid; seven
-    are both, all four levels and the last block of res5.
+    Five are after res3 and res4 and on three levels of the pyramid, seven after res3 to res5 and on all four.
     """
     names = [site.name for site in places(model)]
-    ends = {stage: _last(names, stage) for stage in (2, 3, 4)}  # res3, res4 and res5
-    chosen = [
-        [ends[2]],
-        [ends[3]],
-        [ends[2], ends[3], *PYRAMID[1:]],
-        [ends[2], ends[3], ends[4], *PYRAMID],
-    ]
-    return [{**plain, "modules": len(some), **_modules(some, names)} for some in chosen]
+    res3, res4, res5 = (_last(names, stage) for stage in (2, 3, 4))
+    return [[res3], [res4], [res3, res4, *PYRAMID[1:]], [res3, res4, res5, *PYRAMID]]
+
+
+def published(model: DetectionModel, plain: Mapping[str, Any]) -> Sequence[Mapping[str, Any]]:
+    """Parameters of decomposed attention at `published_places`."""
+    names = [site.name for site in places(model)]
+    return [{**plain, "modules": len(some), **_modules(some, names)} for some in published_places(model)]
 
 
 def _last(names: Sequence[str], stage: int) -> str:
@@ -111,8 +110,8 @@ def _modules(chosen: Sequence[str], names: Sequence[str]) -> dict[str, Any]:
 
 
 def scenes(trial: optuna.Trial) -> TrialConfig:
-    """The bundled scenes: up to three modules of any type."""
-    placement = choices.placement(trial, places(SMALL))
+    """The bundled scenes: up to seven modules of any type."""
+    placement = choices.placement(trial, places(SMALL), most=MOST)
     return _config(trial, SCENES, SMALL, SCENES_TRAINING, placement, batch_sizes=[4, 8, 16])
 
 

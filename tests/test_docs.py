@@ -13,7 +13,14 @@ from search.config import TrialConfig
 from search.spaces import load, random_draws
 
 ROOT = Path(__file__).parents[1]
-DOCUMENTS = ["README.md", "docs/guide.md", "docs/cluster.md", "docs/code-search.md", "docs/stereo.md"]
+DOCUMENTS = [
+    "README.md",
+    "docs/guide.md",
+    "docs/cluster.md",
+    "docs/code-search.md",
+    "docs/detection.md",
+    "docs/stereo.md",
+]
 
 
 def commands():

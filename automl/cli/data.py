@@ -1,15 +1,30 @@
-"""What `automl data` says of a folder of images, and the sheet that it writes."""
+"""What `automl data` says of a dataset, and the sheet that it writes of images."""
 
 from pathlib import Path
 
 from attention import InputError, unknown
 from automl.config.settings import Settings
+from automl.data.code import is_code
+from automl.data.code.overview import CodeOverview, look_over_code
+from automl.data.detection import is_coco
+from automl.data.detection.overview import DetectionOverview, look_over_detection
 from automl.data.images import open_split
 from automl.data.images.overview import Overview, look_over
 from automl.data.images.sheet import save_sheet
 from automl.data.sequences import are_sequences
+from automl.data.stereo import is_stereo
+from automl.data.stereo.overview import StereoOverview, look_over_stereo
 from automl.tasks.image_classification import LEAST_CROP
 from search.choices import AUGMENT
+
+
+def look_over_others(path: str) -> StereoOverview | CodeOverview | DetectionOverview | None:
+    """What there is beside images of classes. Raises InputError for what cannot be read."""
+    if is_stereo(path):
+        return look_over_stereo(path)
+    if is_code(path):
+        return look_over_code(path)
+    return look_over_detection(path) if is_coco(path) else None
 
 
 def overview(path: str, size: int) -> Overview:

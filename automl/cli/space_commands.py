@@ -11,23 +11,23 @@ from automl.cli.options import Json
 
 
 def data(
-    path: Annotated[str, typer.Argument(help="Images, one folder per class, or a folder of code.")],
+    path: Annotated[
+        str, typer.Argument(help="Images, one folder per class or in COCO's layout, code, or stereo pairs.")
+    ],
     size: Annotated[int, typer.Option(help="Side of the images in pixels.")] = 128,
     flip: Annotated[bool, typer.Option("--flip/--no-flip", help="Mirror images on the sheet.")] = True,
     augment: Annotated[str, typer.Option(help="On the sheet: light, standard or strong.")] = "light",
     as_json: Json = False,
 ) -> None:
-    """Show what a folder of images or code holds; of images, write a sheet of augmented samples, too."""
-    from automl.data.code import is_code
+    """Show what a dataset holds; of images of classes, write a sheet of augmented samples, too."""
+    from automl.cli.data import look_over_others
 
-    if is_code(path):
-        from automl.data.code.overview import look_over_code
-
-        code = look_over_code(path)
-        for line in code.lines():
+    if (other := look_over_others(path)) is not None:
+        for line in other.lines():
             print(line)
+        print(f"next      automl search --data {shlex.quote(path)}")
         if as_json:
-            print_json(asdict(code))
+            print_json(asdict(other))
         return
     from automl.cli.data import overview, write_sheet
 

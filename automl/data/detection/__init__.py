@@ -7,6 +7,7 @@ folder       A folder of COCO's layout: which file is of which split, and where 
 scenes       The bundled data: digits on a canvas
 cache        A decoded split, as an Arrow file that every process maps into memory
 augment      Scales, crops and mirrors images with their objects
+overview     What `automl data` says of a folder of COCO's layout
 dataset      A split as the training loop reads it; splits, subsets and manifests
 """
 

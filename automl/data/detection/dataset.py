@@ -10,7 +10,7 @@ from attention.errors import InputError, unknown
 from automl.data import shared
 from automl.data.detection.cache import Cache, cached
 from automl.data.detection.folder import Listing, read_folder
-from automl.data.detection.objects import Objects
+from automl.data.detection.objects import Objects, Photo
 from automl.data.detection.scenes import read_scenes
 from automl.data.manifest import Manifest
 from automl.data.splits import SUBSET, TEST, VALIDATION, as_keys, numbers
@@ -136,18 +136,25 @@ def _rows(split: str, own: Collection[str], keys: np.ndarray, subset: float) -> 
     return np.flatnonzero(chosen)
 
 
+def rows_of(split: str, listing: Listing, subset: float = 1.0) -> list[Photo]:
+    """The images of a split."""
+    photos = listing.splits[_from(split, listing.splits)]
+    rows = _rows(split, listing.splits, as_keys(photo.key for photo in photos), subset)
+    return [photos[row] for row in rows.tolist()]
+
+
 def make_manifest(source: str, *, path: str | None = None, subset: float = 1.0) -> Manifest:
     """Which images are in which split, with a hash of each one's pixels and annotations; decodes none.
 
     Raises InputError like `read_listing`.
     """
     listing = read_listing(source, path)
-    splits = {}
-    for split in SPLITS:
-        photos = listing.splits[_from(split, listing.splits)]
-        rows = _rows(split, listing.splits, as_keys(photo.key for photo in photos), subset)
-        splits[split] = [(photos[row].name, "", photos[row].content) for row in rows.tolist()]
-    return Manifest.of(splits)
+    return Manifest.of(
+        {
+            split: [(photo.name, "", photo.content) for photo in rows_of(split, listing, subset)]
+            for split in SPLITS
+        }
+    )
 
 
 def describe_splits(source: str, *, path: str | None = None, subset: float = 1.0) -> dict[str, str]:

@@ -6,6 +6,7 @@ pairs      Which files are a pair: Scene Flow, KITTI 2012 and 2015, Middlebury, 
 planes     The bundled set: slanted planes and digits in front, with exact disparities and occlusions
 cache      All pairs of a source, as an Arrow file that every process maps into memory
 dataset    The pairs as the training loop reads them; splits, subsets and manifests
+overview   What `automl data` says of stereo pairs
 """
 
 from automl.data.stereo.cache import is_shared, share

@@ -10,6 +10,7 @@ import pytest
 from attention import InputError
 from automl.data import shared
 from automl.data.detection import describe_splits, is_shared, make_manifest, masks, open_split, share_splits
+from automl.data.detection.overview import look_over_detection
 from automl.data.detection.scenes import SEEN, read_scenes, write_scenes
 from automl.storage.storage import Storage
 
@@ -128,3 +129,20 @@ def test_other_nodes_read_what_one_has_decoded(
         assert again.names() == images.names()
         assert (again.image(1) == images.image(1)).all()
         assert again.objects(1).masks == images.objects(1).masks
+
+
+def test_what_a_folder_holds_is_told(tmp_path: Path) -> None:
+    """Numbers are those of the splits that are trained on."""
+    write_scenes(tmp_path, {"train": 30, "validation": 8})
+    found = look_over_detection(tmp_path)
+    assert found.images["train"] == 30
+    assert found.images["validation"] + found.images["test"] == 8
+    for split in SPLITS:
+        images = open_split("coco", split, path=str(tmp_path), size=96)
+        objects = [images.objects(i) for i in range(len(images))]
+        assert sum(row[split] for row in found.objects.values()) == sum(map(len, objects))
+        assert found.empty[split] == sum(len(each) == 0 for each in objects)
+    text = "\n".join(found.lines())
+    assert re.search(r"^images +30 +\d +\d$", text, re.MULTILINE)
+    assert re.search(r"^masks +of every object$", text, re.MULTILINE)
+    assert "96 to 96 pixels wide (median 96)" in text

@@ -10,6 +10,7 @@ from PIL import Image
 from attention import InputError
 from automl.data.stereo import open_pairs, planes
 from automl.data.stereo.cache import PairsFile
+from automl.data.stereo.overview import look_over_stereo
 from automl.data.stereo.pfm import write_pfm
 
 
@@ -157,3 +158,14 @@ def test_the_manifest_has_each_pair_and_changes_with_its_content(tmp_path):
     assert len(before) == 8
     write_pfm(tmp_path / "d0.pfm", np.ones((20, 30)))
     assert open_pairs("pairs", path=path).manifest().digest != before.digest
+
+
+def test_what_a_table_of_pairs_holds_is_told(tmp_path):
+    found = look_over_stereo(write_csv(tmp_path, 12))
+    assert sum(found.pairs.values()) == 12
+    assert all(found.pairs.values())
+    assert (found.known, found.sizes) == (1, [(30, 20)])
+    assert found.disparities[0] < found.disparities[1] < found.disparities[2] < 9
+    lines = list(found.lines())
+    assert "sizes       30 x 20 pixels" in lines
+    assert lines[-1].startswith("disparity   known of 100% of the pixels; median 4.")

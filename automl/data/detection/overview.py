@@ -1,0 +1,73 @@
+"""What a folder of COCO's layout holds: categories, objects, splits and sizes."""
+
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from automl.data.detection.dataset import SPLITS, describe_splits, read_listing, rows_of
+from automl.data.detection.objects import Photo
+
+
+@dataclass(frozen=True, kw_only=True)
+class DetectionOverview:
+    """objects: by category and split, without crowds. images, empty, crowds: of each split, the second those
+    without objects. how: each split came about. sizes: of the images, `(width, height)` in pixels. masks:
+    whether every object has one.
+    """
+
+    objects: Mapping[str, Mapping[str, int]]
+    images: Mapping[str, int]
+    empty: Mapping[str, int]
+    crowds: Mapping[str, int]
+    how: Mapping[str, str]
+    sizes: Sequence[tuple[int, int]]
+    masks: bool
+
+    def lines(self) -> Iterator[str]:
+        width = max(8, *(len(name) for name in self.objects))
+        yield f"{'category':{width}}" + "".join(f"{split:>12}" for split in SPLITS)
+        totals = {split: sum(row[split] for row in self.objects.values()) for split in SPLITS}
+        rows = {**self.objects, "all": totals, "images": self.images, "empty": self.empty}
+        if any(self.crowds.values()):
+            rows["crowds"] = self.crowds
+        for name, row in rows.items():
+            yield f"{name:{width}}" + "".join(f"{row[split]:>12}" for split in SPLITS)
+        yield f"{'masks':11} {'' if self.masks else 'not '}of every object"
+        for split, how in self.how.items():
+            yield f"{split:11} {how}"
+        widths, heights = (sorted(side) for side in zip(*self.sizes, strict=True))
+        middle = len(widths) // 2
+        yield (
+            f"{'sizes':11} {widths[0]} to {widths[-1]} pixels wide (median {widths[middle]}), "
+            f"{heights[0]} to {heights[-1]} high (median {heights[middle]})"
+        )
+
+
+def look_over_detection(path: str | Path) -> DetectionOverview:
+    """Decodes no image. Raises InputError like `read_listing`."""
+    listing = read_listing("coco", path)
+    splits: dict[str, list[Photo]] = {split: rows_of(split, listing) for split in SPLITS}
+    counts = {split: _counts(photos) for split, photos in splits.items()}
+    return DetectionOverview(
+        objects={
+            name: {split: counts[split][number, False] for split in SPLITS}
+            for number, name in listing.categories.items()
+        },
+        images={split: len(photos) for split, photos in splits.items()},
+        empty={split: sum(not photo.annotations for photo in photos) for split, photos in splits.items()},
+        crowds={
+            split: sum(count for (_, crowd), count in found.items() if crowd)
+            for split, found in counts.items()
+        },
+        how=describe_splits("coco", path=str(path)),
+        sizes=[(photo.width, photo.height) for photos in splits.values() for photo in photos],
+        masks=listing.has_masks,
+    )
+
+
+def _counts(photos: Sequence[Photo]) -> Counter[tuple[int, bool]]:
+    """By category and whether it is a crowd."""
+    return Counter(
+        (entry["category_id"], bool(entry.get("iscrowd"))) for photo in photos for entry in photo.annotations
+    )

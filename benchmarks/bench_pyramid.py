@@ -1,0 +1,50 @@
+"""One, five and seven decomposed attentions in ResNet-50 and its feature pyramid against conventional ones.
+
+The places are the published ones of the space `coco-da`. A step is forward and backward through trunk and
+pyramid with one image; heads and proposals, which no attention changes, are left out. The resolution grows
+until the conventional model takes more than LIMIT.
+"""
+
+import torch
+from conventional import DEVICE, grow, open_gates
+from harness import write
+from torch import nn
+
+from attention import Spec
+from backbones import build, insert
+from backbones.detector import build_detector
+from search.detection_spaces import FULL, PYRAMID, published_places
+
+SIDES = (224, 320, 448, 640, 800, 1120, 1600)
+LOOK = [torch.rand(3, 128, 128) for _ in range(2)]
+
+
+def model(places: list[str], *, conventional: bool) -> nn.Module:
+    torch.manual_seed(0)
+    detector = build_detector(build(FULL.backbone, classes=10), classes=10, masks=False)
+    placement = {
+        name: Spec("decomposed", {"normalisation": "scaling", "key_channels": width, "value_channels": width})
+        for name, width in ((place, 64 if place in PYRAMID else 128) for place in places)
+    }
+    pyramid = insert(detector, placement, LOOK).backbone
+    assert isinstance(pyramid, nn.Module)
+    return open_gates(pyramid, conventional=conventional)
+
+
+def step(model: nn.Module, side: int) -> None:
+    maps = model(torch.ones(1, 3, side, side, device=DEVICE))
+    sum(level.sum() for level in maps.values()).backward()
+    model.zero_grad(set_to_none=True)
+
+
+def main() -> None:
+    rows = []
+    for places in published_places(FULL):
+        if len(places) in (1, 5, 7) and places != published_places(FULL)[1]:  # of the single ones the first
+            ours, theirs = (model(places, conventional=conventional) for conventional in (False, True))
+            rows += grow(f", {len(places)} modules", ours, theirs, step, SIDES)
+    write("pyramid", rows)
+
+
+if __name__ == "__main__":
+    main()
