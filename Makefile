@@ -24,7 +24,7 @@ demo: setup
 # Searches come last, and no more than two at once: each starts its own Ray.
 test: setup
 	$(BIN)/python -m pytest --numprocesses 2 --dist loadfile --ignore tests/end_to_end
-	$(BIN)/python -m pytest --numprocesses 2 --dist loadfile tests/end_to_end
+	$(BIN)/python -m pytest --numprocesses 2 --dist loadfile --no-loadscope-reorder tests/end_to_end
 
 check: setup
 	$(BIN)/ruff format --check .

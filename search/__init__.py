@@ -13,6 +13,7 @@ sensor_spaces        The built-in spaces of sensors
 code_spaces          The built-in space of code search
 stereo_spaces        The built-in spaces of stereo
 detection_spaces     The built-in spaces of detection
+study_spaces         Studies: grids that repeat tables of a paper
 choices              Building blocks of spaces: draws a placement, draws hyperparameters
 given                Checks the parameters that a space fixes: `baseline`, `published`, `plain`
 size                 How large a space is, estimated from draws

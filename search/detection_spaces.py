@@ -46,13 +46,21 @@ SCENES_PLAIN: Mapping[str, Any] = {
 # As the published detectors are trained, with images of 800 pixels at the longer side.
 COCO = DetectionData(source="coco", size=800)
 FULL = DetectionModel(backbone="torchvision:resnet50")
-COCO_TRAINING = DetectionTraining(epochs=12, batch_size=16, optimizer="sgd", clip=10.0)
+COCO_TRAINING = DetectionTraining(
+    epochs=12,
+    batch_size=16,
+    optimizer="sgd",
+    learning_rate=2e-2,
+    weight_decay=1e-4,
+    schedule="warmup-cosine",
+    clip=10.0,
+)
 COCO_PLAIN: Mapping[str, Any] = {
     "modules": 0,
-    "learning_rate": 2e-2,
-    "weight_decay": 1e-4,
-    "batch_size": 16,
-    "schedule": "warmup-cosine",
+    **{
+        key: getattr(COCO_TRAINING, key)
+        for key in ("learning_rate", "weight_decay", "batch_size", "schedule")
+    },
 }
 MOST = 7  # modules
 

@@ -23,6 +23,7 @@ from search import (
     image_spaces,
     sensor_spaces,
     stereo_spaces,
+    study_spaces,
     vit_spaces,
 )
 from search.config import TrialConfig
@@ -305,6 +306,16 @@ SPACES: Mapping[str, Space] = {
             summary="boxes and masks of digits in bundled scenes of 96 px; a narrow Mask R-CNN",
         ),
         _coco(),
+        *(
+            Space(
+                name=name,
+                draw=study_spaces.drawn(study),
+                baseline=study.plain,
+                plain=study.plain,
+                summary=study.summary,
+            )
+            for name, study in study_spaces.STUDIES.items()
+        ),
     )
 }
 

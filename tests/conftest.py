@@ -58,6 +58,7 @@ def surroundings(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
         patch.setenv("AUTOML_CACHE", str(tmp_path_factory.mktemp("cache")))
         # Clusters of the tests are as nice as the searches beside them, which would leave them nothing.
         patch.setenv("RAY_worker_niceness", "0")
+        patch.setenv("OMP_NUM_THREADS", "1")  # of commands that tests start: two of them share two cores
         patch.delenv("MLFLOW_TRACKING_URI", raising=False)
         patch.delenv("RAY_ADDRESS", raising=False)
         yield

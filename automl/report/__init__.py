@@ -11,6 +11,7 @@ read          Reads what a report is made of: the search's folder, its study, it
 confirmation  Reads what `automl confirm` has written
 forest        The verdict as a forest plot
 answered      Whose answers a report goes by: the best trial and the baseline, or a confirmation's arms
+grid          A search over a grid as a table
 per_class     Recall, precision and F1 of each class, and the most confused pairs
 ranks         Mean reciprocal rank with its interval, ranks, hits and misses of a search in texts
 placement     The mean effect of each attention type at each site
@@ -44,6 +45,7 @@ from automl.report.curves import curves, fates
 from automl.report.figure import save
 from automl.report.forest import forest
 from automl.report.gates import gates
+from automl.report.grid import grid
 from automl.report.history import history
 from automl.report.importance import importance, importances
 from automl.report.page import Section, write_page
@@ -148,6 +150,7 @@ def sections(search: Search) -> list[Section]:
             plots=[placement(search), gates(search), importance(search, ranked), costs(search)],
             dense=True,
         ),
+        *grid(search),
         *per_class(search),
         *ranks(search),
         Section(
