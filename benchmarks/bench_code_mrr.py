@@ -1,7 +1,7 @@
 """MRR of the encoders of code search and of BM25, on the functions and the real queries of CoSQA.
 
-Each encoder is trained once with what the space `codesearch` begins with: the learning curve is that of the
-validation split, the last word that of the test split. BM25 has words of the same kind and no training.
+Each encoder is trained once with what the space `codesearch` begins with, for EPOCHS: the learning curve is
+that of the validation split, the last word that of the test split. BM25 has words of the same kind and no training.
 
     python benchmarks/bench_code_mrr.py DATA        the folder with CoSQA's files
 """
@@ -23,6 +23,7 @@ from search.code_spaces import BASELINE, codesearch, published
 from search.config import TrialConfig
 
 SPLIT = "test"
+EPOCHS = 8
 
 
 def trained(config: TrialConfig) -> dict[str, Any]:
@@ -39,7 +40,8 @@ def trained(config: TrialConfig) -> dict[str, Any]:
 def main(data: str) -> None:
     results: dict[str, Any] = {}
     for params in (BASELINE, *published()):
-        config = codesearch(FixedTrial(dict(params))).change(data={"path": data})  # type: ignore[arg-type]
+        config = codesearch(FixedTrial(dict(params)))  # type: ignore[arg-type]
+        config = config.change(data={"path": data}, training={"epochs": EPOCHS})
         name = f"{params['encoder']}{'' if params['shared'] else ', two encoders'}"
         print(name, flush=True)
         results[name] = trained(config)

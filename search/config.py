@@ -267,6 +267,8 @@ class Training:
 
     layer_decay: the learning rate of a layer as a part of the next one's, of models that name their layers.
     clip: the largest norm of all gradients together; 0 is off.
+    accumulate: batches whose gradients are averaged for one step of the optimiser, where a larger batch does
+        not fit the device; the last step of an epoch may have fewer.
     average: decay of a running average of the weights, which is then scored and kept; 0 is off.
     """
 
@@ -278,6 +280,7 @@ class Training:
     schedule: Schedule = "one-cycle"
     layer_decay: float = 1.0
     clip: float = 0.0
+    accumulate: int = 1
     average: float = 0.0
 
     def problems(self) -> Iterator[str]:
@@ -293,6 +296,8 @@ class Training:
             yield f"training.layer_decay must be above 0 and at most 1; got {self.layer_decay}"
         if not (isfinite(self.clip) and self.clip >= 0):
             yield f"training.clip must be 0 or more; got {self.clip}"
+        if not 1 <= self.accumulate <= 1024:
+            yield f"training.accumulate must lie between 1 and 1024; got {self.accumulate}"
         if not 0 <= self.average < 1:
             yield f"training.average must be at least 0 and below 1; got {self.average}"
 

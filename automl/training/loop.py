@@ -148,6 +148,7 @@ def train_epoch(
         if state.average is not None:
             state.average.update(state.model, done + i + 1)
         tell(state.epoch + 1, i + 1, len(losses))
+    step.finish()
     return task.runtime.total(losses) / task.runtime.workers
 
 

@@ -9,7 +9,8 @@
 `auto` asks what pays for a search, where every architecture is new. Capturing costs about as much as
 one step, so `graphs` is taken for everything that runs more than a few dozen steps, on GPUs on which it was
 measured to be right and faster (`automl.training.graphs`), except where it cannot work: float16 (the scaler
-decides on the CPU whether to step), several workers, and batches of different shapes. Inductor is never taken
+decides on the CPU whether to step), several workers, batches of different shapes, and gradients of several
+batches. Inductor is never taken
 by itself: see `docs/decisions/0004-compilation.md` for its start-up against its gain.
 """
 
@@ -30,16 +31,19 @@ CHECKED = 3  # the last of these, which its replays must repeat
 PAYS = 50  # steps of a training from which a capture is worth its time
 
 
-def choose(runtime: Runtime, steps: int, *, shapes_vary: bool = False) -> Way:
-    """The way to run a training of `steps` steps. shapes_vary: as a task has it."""
+def choose(runtime: Runtime, steps: int, *, shapes_vary: bool = False, accumulate: int = 1) -> Way:
+    """The way to run a training of `steps` steps.
+
+    shapes_vary: as a task has it. accumulate: as the configuration has it.
+    """
     possible = runtime.device.type == "cuda" and runtime.dtype != torch.float16 and runtime.workers == 1
-    possible = possible and not shapes_vary
+    possible = possible and not shapes_vary and accumulate == 1
     if runtime.compile == "auto":
         return "graphs" if possible and steps >= PAYS and pays(runtime.device) else "off"
     if runtime.compile == "graphs" and not possible:
         log.warning(
-            "CUDA graphs need a GPU, one worker, another precision than fp16 and batches of one shape; "
-            "running step by step"
+            "CUDA graphs need a GPU, one worker, another precision than fp16, batches of one shape and no "
+            "accumulated gradients; running step by step"
         )
         return "off"
     return runtime.compile
@@ -49,8 +53,13 @@ def make_step(
     task: Task, model: nn.Module, optimizer: torch.optim.Optimizer, scaler: torch.amp.GradScaler
 ) -> "Step":
     """A step for the rest of the training of `model`."""
-    runtime = task.runtime
-    way = choose(runtime, task.config.training.epochs * task.steps(), shapes_vary=task.shapes_vary)
+    runtime, training = task.runtime, task.config.training
+    way = choose(
+        runtime,
+        training.epochs * task.steps(),
+        shapes_vary=task.shapes_vary,
+        accumulate=training.accumulate,
+    )
     if runtime.workers > 1:
         # Buffers need no broadcast: synchronised norms compute the same on every worker.
         model = nn.parallel.DistributedDataParallel(
@@ -67,6 +76,7 @@ class Step:
     """Runs `task.loss`, its gradients and the optimiser on one batch.
 
     forward: what computes the model's output, the model itself or a wrapper of it.
+    waiting: batches whose gradients are there and have not been used.
     """
 
     def __init__(
@@ -77,9 +87,13 @@ class Step:
         scaler: torch.amp.GradScaler,
     ) -> None:
         self.task, self.forward, self.optimizer, self.scaler = task, forward, optimizer, scaler
+        self.waiting = 0
 
     def __call__(self, batch: Batch, rate: float) -> Tensor:
-        """Takes one step at the learning rate `rate` and returns the loss, still on the device."""
+        """Takes one step at the learning rate `rate` and returns the loss, still on the device.
+
+        Of batches whose gradients are accumulated the last one takes it, or `finish`.
+        """
         for group in self.optimizer.param_groups:
             _set(group, rate)
         return self._run(batch)
@@ -88,13 +102,28 @@ class Step:
         with self.task.runtime.autocast():
             loss = self.task.loss(self.forward, batch)
         self.scaler.scale(loss).backward()
-        if clip := self.task.config.training.clip:
+        self.waiting += 1
+        if self.waiting == self.task.config.training.accumulate:
+            self.finish()
+        return loss.detach()
+
+    def finish(self) -> None:
+        """Takes the step of all batches that wait for one."""
+        if not self.waiting:
+            return
+        training = self.task.config.training
+        if self.waiting > 1 or training.clip:
             self.scaler.unscale_(self.optimizer)
-            nn.utils.clip_grad_norm_(self.forward.parameters(), clip)
+        if self.waiting > 1:
+            for parameter in self.forward.parameters():
+                if parameter.grad is not None:
+                    parameter.grad.div_(self.waiting)
+        if training.clip:
+            nn.utils.clip_grad_norm_(self.forward.parameters(), training.clip)
         self.scaler.step(self.optimizer)
         self.scaler.update()
         self.optimizer.zero_grad(set_to_none=True)
-        return loss.detach()
+        self.waiting = 0
 
 
 class GraphedStep(Step):

@@ -296,3 +296,38 @@ def test_a_capture_that_is_wrong_is_not_trusted_and_changes_nothing(wrong, why, 
     assert run.replay is None
     assert losses == expected
     assert same_state(state, plain)
+
+
+@pytest.mark.parametrize("clip", [0.0, 0.1])
+def test_gradients_of_several_batches_make_the_step_of_one_large_batch(clip):
+    """Of equally large ones; what is left at the end of an epoch makes a step of its own."""
+    models = []
+    for size, accumulate in ((8, 4), (32, 1)):
+        task = Regression(batch_size=size, accumulate=accumulate, clip=clip, optimizer="sgd")
+        task.runtime = replace(HERE, precision="fp32")
+        state = start(task)
+        take = step.make_step(task, state.model, state.optimizer, state.scaler)
+        for i in range(0, 80, size):
+            rows = slice(i, i + size)
+            take((task.x[rows], task.y[rows]), 0.1)
+        take.finish()
+        assert take.waiting == 0
+        models.append(state.model)
+    for one, other in zip(*(model.parameters() for model in models), strict=True):
+        torch.testing.assert_close(one, other)
+
+
+def test_an_epoch_ends_with_all_gradients_used():
+    """So that a training goes on from its checkpoint as if it had not been interrupted."""
+    task = Regression(batch_size=8, accumulate=3, epochs=1)
+    state = start(task)
+    steps = []
+    state.optimizer.register_step_post_hook(lambda *_: steps.append(1))
+    list(fit(task, state))
+    assert len(steps) == 4, "of ten batches"
+    assert all(parameter.grad is None for parameter in state.model.parameters())
+
+
+def test_graphs_do_not_go_with_gradients_of_several_batches(gpu, measured):
+    graphs.record("Fast GPU", 1.25, True)
+    assert step.choose(gpu, 10**6, accumulate=2) == "off"
