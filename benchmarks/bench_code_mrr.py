@@ -1,7 +1,8 @@
 """MRR of the encoders of code search and of BM25, on the functions and the real queries of CoSQA.
 
 Each encoder is trained once with what the space `codesearch` begins with, for EPOCHS: the learning curve is
-that of the validation split, the last word that of the test split. BM25 has words of the same kind and no training.
+that of the validation split, the last word that of the test split. BM25 has words of the same kind and no
+training.
 
     python benchmarks/bench_code_mrr.py DATA        the folder with CoSQA's files
 """
