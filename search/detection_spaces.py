@@ -31,10 +31,10 @@ SMALL = DetectionModel(
     representation=128,
     anchor=12,
     proposals=100,
-    regions=64,
+    regions=32,
     detections=20,
 )
-SCENES_TRAINING = DetectionTraining(epochs=12, batch_size=8, flip=False, smallest=0.8, largest=1.25)
+SCENES_TRAINING = DetectionTraining(epochs=6, batch_size=8, flip=False, smallest=0.8, largest=1.25)
 SCENES_PLAIN: Mapping[str, Any] = {
     "modules": 0,
     "learning_rate": 4e-3,

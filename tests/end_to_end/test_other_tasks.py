@@ -6,6 +6,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from PIL import Image
 
 TABLE = Path(__file__).parents[1] / "tabular.py"
 
@@ -76,3 +77,25 @@ def test_sequences_of_unequal_lengths(automl, tmp_path, space):
     automl("export", "--best", "--out", "out")
     predicted = last(automl("predict", "out", "waves.npz", "--json"))
     assert set(predicted[0]["probabilities"]) == {"0", "1", "2"}
+
+
+@pytest.mark.long
+@pytest.mark.parametrize(
+    ("space", "metric", "given", "written"),
+    [
+        ("scenes", "box_ap", "photo.png", {"photo.json", "photo.png"}),
+        ("planes", "epe", "pairs.csv", {"photo.pfm", "photo.png"}),
+    ],
+)
+def test_dense_predictions(automl, tmp_path, space, metric, given, written):
+    """Two trials of an epoch, on a fifth of the bundled data, to files that are predicted."""
+    options = ["--space", space, "--trials", 2, "--epochs", 1, "--subset", 0.2, "--concurrent", 1]
+    found = last(automl("search", *options, "--json"))
+    assert (found["errors"], found["best"]["metric"]) == (0, metric)
+    automl("report")
+    automl("export", "--best", "--out", "out")
+    picture = Image.fromarray(np.random.default_rng(0).integers(0, 256, (80, 160, 3), np.uint8))
+    picture.save(tmp_path / "photo.png")
+    (tmp_path / "pairs.csv").write_text("left,right\nphoto.png,photo.png\n")
+    automl("predict", "out", given, "--out", "found")
+    assert {file.name for file in (tmp_path / "found").iterdir()} == written
