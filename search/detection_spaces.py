@@ -43,17 +43,17 @@ SCENES_PLAIN: Mapping[str, Any] = {
     "schedule": "one-cycle",
 }
 
-# As the published detectors are trained, with images of 800 pixels at the longer side.
+# Images of 800 pixels at the longer side, and a training that does not diverge from new weights, as that of the
+# published detectors, SGD at 0.02 from a trained trunk, does.
 COCO = DetectionData(source="coco", size=800)
 FULL = DetectionModel(backbone="torchvision:resnet50")
 COCO_TRAINING = DetectionTraining(
     epochs=12,
     batch_size=16,
-    optimizer="sgd",
-    learning_rate=2e-2,
-    weight_decay=1e-4,
+    learning_rate=2e-4,
+    weight_decay=5e-2,
     schedule="warmup-cosine",
-    clip=10.0,
+    clip=1.0,
 )
 COCO_PLAIN: Mapping[str, Any] = {
     "modules": 0,
@@ -143,7 +143,7 @@ def _config(
     *,
     batch_sizes: Sequence[int],
 ) -> TrialConfig:
-    rates = (2e-3, 5e-2) if training.optimizer == "sgd" else (3e-4, 2e-2)
+    rates = (3e-5, 3e-3) if data.source == COCO.source else (3e-4, 2e-2)
     schedules = ["warmup-cosine", "one-cycle", "flat-cosine"]
     return TrialConfig(
         task=TASK,
