@@ -43,8 +43,8 @@ SCENES_PLAIN: Mapping[str, Any] = {
     "schedule": "one-cycle",
 }
 
-# Images of 800 pixels at the longer side, and a training that does not diverge from new weights, as that of the
-# published detectors, SGD at 0.02 from a trained trunk, does.
+# Images of 800 pixels at the longer side. The training does not diverge from new weights, as that of the
+# published detectors does, which is SGD at 0.02 from a trained trunk.
 COCO = DetectionData(source="coco", size=800)
 FULL = DetectionModel(backbone="torchvision:resnet50")
 COCO_TRAINING = DetectionTraining(
