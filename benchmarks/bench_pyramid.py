@@ -15,7 +15,7 @@ from backbones import build, insert
 from backbones.detector import build_detector
 from search.detection_spaces import FULL, PYRAMID, published_places
 
-SIDES = (224, 320, 448, 640, 800, 1120, 1600)
+SIDES = (448, 640, 896, 1280)
 LOOK = [torch.rand(3, 128, 128) for _ in range(2)]
 
 
@@ -42,7 +42,7 @@ def main() -> None:
     for places in published_places(FULL):
         if len(places) in (1, 5, 7) and places != published_places(FULL)[1]:  # of the single ones the first
             ours, theirs = (model(places, conventional=conventional) for conventional in (False, True))
-            rows += grow(f", {len(places)} modules", ours, theirs, step, SIDES)
+            rows += grow(f", modules: {len(places)}", ours, theirs, step, SIDES)
     write("pyramid", rows)
 
 
