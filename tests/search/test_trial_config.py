@@ -43,6 +43,7 @@ LITERAL = """
     "schedule": "flat-cosine",
     "layer_decay": 1.0,
     "clip": 0.0,
+    "accumulate": 1,
     "average": 0.0,
     "mixup": 0.2,
     "cutmix": 0.0,
@@ -109,7 +110,7 @@ def test_what_is_left_out_takes_its_default() -> None:
             "learning_rate": 0.003,
             "weight_decay": 0.01,
             "schedule": "one-cycle",
-            **{"layer_decay": 1.0, "clip": 0.0, "average": 0.0},
+            **{"layer_decay": 1.0, "clip": 0.0, "accumulate": 1, "average": 0.0},
             **{"mixup": 0.0, "cutmix": 0.0, "flip": None, "policy": "none", "erasing": 0.0},
             **{"label_smoothing": 0.1, "class_weights": "none"},
         },
@@ -192,7 +193,7 @@ PROBLEMS: list[tuple[Any, str]] = [
     ({"task": 3}, "task must be str; got 3"),
     (
         {"task": "image-clasification"},
-        "unknown task 'image-clasification'; choose from code-retrieval, image-classification",
+        "unknown task 'image-clasification'; choose from code-retrieval, detection, image-classification",
     ),
     ({"model": {"backbone": "larnn"}}, "backbone larnn takes inputs with 1 spatial dimensions, and those of"),
     ({"model": {"options": {"wide": 1.0}}}, "unknown option of backbone 'xresnet18' 'wide'"),
@@ -252,6 +253,7 @@ PROBLEMS: list[tuple[Any, str]] = [
     ),
     ({"training": {"layer_decay": 0}}, "training.layer_decay must be above 0 and at most 1; got 0"),
     ({"training": {"clip": -1}}, "training.clip must be 0 or more; got -1"),
+    ({"training": {"accumulate": 0}}, "training.accumulate must lie between 1 and 1024; got 0"),
     ({"training": {"average": 1}}, "training.average must be at least 0 and below 1; got 1"),
     ({"model": {"weights": "default"}}, "none published for backbone 'xresnet18'"),
     (
