@@ -16,6 +16,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 from torch.nn.modules.batchnorm import _BatchNorm
+from torch.utils._pytree import tree_map
 from torchvision.models.detection import FasterRCNN, MaskRCNN
 from torchvision.models.detection.anchor_utils import AnchorGenerator
 from torchvision.models.detection.faster_rcnn import FastRCNNPredictor, TwoMLPHead
@@ -98,6 +99,12 @@ class _Keep:
         self.maps[self.name] = output
 
 
+def _full(module: nn.Module, args: Any, output: Any) -> Any:
+    """A head's answers in float32: places in bfloat16 are pixels apart, and thin boxes vanish among them."""
+    low = (torch.bfloat16, torch.float16)
+    return tree_map(lambda part: part.float() if part.dtype in low else part, output)
+
+
 class AsTheyCome(GeneralizedRCNNTransform):
     """Normalises and pads images, and does not resize them.
 
@@ -167,6 +174,8 @@ def build_detector(
         given["mask_head"] = MaskRCNNHeads(channels, (channels,) * 4, 1)
         given["mask_predictor"] = MaskRCNNPredictor(channels, channels, classes + 1)
     model: nn.Module = (MaskRCNN if masks else FasterRCNN)(backbone, **given)
+    for head in (model.rpn.head, model.roi_heads.box_predictor):  # type: ignore[union-attr]
+        head.register_forward_hook(_full)  # type: ignore[union-attr]
     mean, std = (list(values) for values in normalisation)
     model.transform = AsTheyCome(SIDE, SIDE, mean, std)
     model.transform.canvas = canvas

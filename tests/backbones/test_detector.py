@@ -164,3 +164,15 @@ def test_every_parameter_of_any_trunk_learns(name: str) -> None:
 def test_trunks_without_stages_are_refused(name: str, said: str) -> None:
     with pytest.raises(InputError, match=said + r".*Take xresnet50 or torchvision:resnet50"):
         build_detector(body(name), classes=4)
+
+
+def test_thin_boxes_are_learned_from_in_low_precision() -> None:
+    """In bfloat16 both edges of such a box would be one place, and its loss not a number."""
+    thin = targets()
+    thin[0]["boxes"] = torch.tensor([[85.2, 12, 85.6, 60], [40, 30, 90, 80]])
+    torch.manual_seed(0)
+    model = small(proposals=200).train()
+    for _ in range(5):
+        with torch.autocast("cpu", torch.bfloat16):
+            losses = model(images(), thin)
+        assert all(torch.isfinite(loss) and loss.dtype == torch.float32 for loss in losses.values())
