@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 import torch
 from automl_cases import HERE
+from detection_cases import SMALL, few_scenes
 from PIL import Image
 from pycocotools import mask as coco_mask
 from torch import Tensor
@@ -21,39 +22,25 @@ from automl.export.formats import CONFIG, MLFLOW_MODEL, ONNX, PT2
 from automl.export.predict import run_predict
 from automl.export.run import ExportResult
 from automl.storage.storage import Storage
-from automl.tasks import detection, open_task
+from automl.tasks import open_task
 from automl.tasks.detection import Detection
 from automl.tasks.detection_deployment import compare_detections
-from search.config import DetectionData, DetectionModel, DetectionTraining, TrialConfig
+from search.config import DetectionData, DetectionTraining, TrialConfig
 
 CHOSEN = Chosen(name="name", checkpoint=Storage("checkpoint"), what="the run that was named")
-SMALL = DetectionModel(
-    options={"width": 0.125},
-    channels=8,
-    representation=16,
-    anchor=12,
-    proposals=20,
-    regions=16,
-    detections=6,
-    placement={"fpn.p3": Spec("decomposed"), "stage2.block2": Spec("ssa")},
-)
+PLACEMENT = {"fpn.p3": Spec("decomposed"), "stage2.block2": Spec("ssa")}
 
 
 @pytest.fixture(scope="module")
 def few() -> Iterator[None]:
-    scenes.read_scenes.cache_clear()
-    detection.images.cache_clear()
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(scenes, "COUNTS", {"train": 8, "validation": 4, "test": 4})
+    with few_scenes(8, 4):
         yield
-    scenes.read_scenes.cache_clear()
-    detection.images.cache_clear()
 
 
 def opened(masks: bool = True) -> Detection:
     config = TrialConfig(
         task="detection", data=DetectionData(), model=SMALL, training=DetectionTraining(batch_size=4)
-    ).change(model={"masks": masks})
+    ).change(model={"masks": masks, "placement": PLACEMENT})
     task = open_task(config, HERE)
     assert isinstance(task, Detection)
     return task

@@ -11,40 +11,28 @@ import numpy as np
 import pytest
 import torch
 from automl_cases import HERE
+from detection_cases import SMALL, few_scenes
 from pycocotools import mask as coco_mask
 from pycocotools.coco import COCO
 from pycocotools.cocoeval import COCOeval
 
 from attention import InputError
 from automl.config.runtime import Runtime
-from automl.data.detection import Objects, scenes
+from automl.data.detection import Objects
 from automl.data.detection.augment import Draw, augment, draw
 from automl.data.detection.masks import encode
-from automl.tasks import detection, open_task
+from automl.tasks import open_task
 from automl.tasks.detection import Detection
 from automl.tasks.detection_evaluator import DetectionEvaluator, Truth, metric_names
-from search.config import DetectionData, DetectionModel, DetectionTraining, TrialConfig
+from search.config import DetectionData, DetectionTraining, TrialConfig
 
-SMALL = DetectionModel(
-    options={"width": 0.125},
-    channels=8,
-    representation=16,
-    anchor=12,
-    proposals=20,
-    regions=16,
-    detections=5,
-)
 SIDE, CLASSES = 192, 4
 
 
 @pytest.fixture
-def few(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    scenes.read_scenes.cache_clear()
-    detection.images.cache_clear()
-    monkeypatch.setattr(scenes, "COUNTS", {"train": 12, "validation": 4, "test": 4})
-    yield
-    scenes.read_scenes.cache_clear()
-    detection.images.cache_clear()
+def few() -> Iterator[None]:
+    with few_scenes(12, 4):
+        yield
 
 
 def opened(runtime: Runtime = HERE, **parts: Any) -> Detection:

@@ -10,18 +10,17 @@ import pytest
 import tabular
 from automl_cases import HERE, opened
 from code_corpus import write_corpus
+from detection_cases import SMALL, few_scenes
 from task_contract import TaskTestCase
 
-from automl.data.detection import scenes
 from automl.data.stereo import planes
-from automl.tasks import Split, Task, detection, open_task
+from automl.tasks import Split, Task, open_task
 from automl.tasks.code_retrieval import CodeRetrieval
 from search.config import (
     ClassificationTraining,
     CodeData,
     CodeModel,
     DetectionData,
-    DetectionModel,
     DetectionTraining,
     Model,
     RetrievalTraining,
@@ -122,27 +121,15 @@ class TestStereo(TaskTestCase):
 
 class TestDetection(TaskTestCase):
     @pytest.fixture(autouse=True)
-    def few(self, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-        scenes.read_scenes.cache_clear()
-        detection.images.cache_clear()
-        monkeypatch.setattr(scenes, "COUNTS", {"train": 8, "validation": 5, "test": 5})
-        yield
-        scenes.read_scenes.cache_clear()
-        detection.images.cache_clear()
+    def few(self) -> Iterator[None]:
+        with few_scenes(8, 5):
+            yield
 
     def make(self, runtime: Any = HERE) -> Task:
         config = TrialConfig(
             task="detection",
             data=DetectionData(),
-            model=DetectionModel(
-                options={"width": 0.125},
-                channels=8,
-                representation=16,
-                anchor=12,
-                proposals=20,
-                regions=16,
-                detections=5,
-            ),
+            model=SMALL,
             training=DetectionTraining(epochs=2, batch_size=4, smallest=0.8, largest=1.3),
         )
         return open_task(config, runtime)
