@@ -10,8 +10,9 @@ that what is found in it does not depend on the others of its batch.
 """
 
 from collections import OrderedDict
-from collections.abc import Iterator, Sequence
-from typing import Any
+from collections.abc import Callable, Iterator, Sequence
+from math import gcd
+from typing import Any, Literal
 
 import torch
 from torch import Tensor, nn
@@ -37,6 +38,9 @@ FIRST_LEVEL = 2  # p2
 POOLED, MASK = 7, 14  # positions of a side of a region, as the box head and the mask head take it
 CANONICAL_SIDE, CANONICAL_LEVEL = 224, 4  # pixels of a region, and the level that it is taken from
 RATIOS = (0.5, 1.0, 2.0)  # of anchors, height by width
+GROUPS = 8  # of the channels of a group norm; fewer where they do not divide
+
+Norm = Literal["none", "group"]
 
 
 class Pyramid(nn.Module):
@@ -44,12 +48,18 @@ class Pyramid(nn.Module):
 
     body: a classification model, whose head is taken off in place. channels: of each level of the pyramid.
     frozen_stages: of the body, from its stem on, whose weights do not learn. frozen_norms: whether its batch
-        norms neither learn nor follow the batches.
+        norms neither learn nor follow the batches. norm: after each convolution of the pyramid.
     Raises InputError for a body whose stages are no sequences of blocks.
     """
 
     def __init__(
-        self, body: nn.Module, channels: int, *, frozen_stages: int = 0, frozen_norms: bool = False
+        self,
+        body: nn.Module,
+        channels: int,
+        *,
+        frozen_stages: int = 0,
+        frozen_norms: bool = False,
+        norm: Norm = "none",
     ) -> None:
         super().__init__()
         levels = _levels(body)
@@ -64,10 +74,13 @@ class Pyramid(nn.Module):
         if frozen_stages:
             _freeze(body, stages[frozen_stages - 1])
         if frozen_norms:
-            for norm in self._norms():
-                norm.requires_grad_(False)
+            for batch_norm in self._norms():
+                batch_norm.requires_grad_(False)
         self.fpn = FeaturePyramidNetwork(
-            [level.channels for level in levels], channels, extra_blocks=LastLevelMaxPool()
+            [level.channels for level in levels],
+            channels,
+            extra_blocks=LastLevelMaxPool(),
+            norm_layer=_layer(norm),
         )
 
     def forward(self, images: Tensor) -> "OrderedDict[str, Tensor]":
@@ -87,6 +100,28 @@ class Pyramid(nn.Module):
 
     def _norms(self) -> Iterator[nn.Module]:
         return (module for module in self.body.modules() if isinstance(module, _BatchNorm))
+
+
+def _layer(norm: Norm) -> Callable[[int], nn.Module] | None:
+    return _group_norm if norm == "group" else None
+
+
+def _group_norm(channels: int) -> nn.GroupNorm:
+    return nn.GroupNorm(gcd(GROUPS, channels), channels)
+
+
+class NormedBoxHead(nn.Sequential):
+    """torchvision's TwoMLPHead with a layer norm, which is a group norm of one group, after each layer.
+
+    width: of a pooled region's features. It takes `(R, C, 7, 7)` and returns `(R, representation)`.
+    """
+
+    def __init__(self, width: int, representation: int) -> None:
+        super().__init__(
+            nn.Flatten(1),
+            *(nn.Linear(width, representation, bias=False), nn.LayerNorm(representation), nn.ReLU()),
+            *(nn.Linear(representation, representation, bias=False), nn.LayerNorm(representation), nn.ReLU()),
+        )
 
 
 class _Keep:
@@ -137,6 +172,7 @@ def build_detector(
     canvas: int = 0,
     frozen_stages: int = 0,
     frozen_norms: bool = False,
+    norm: Norm = "none",
     normalisation: Normalisation = IMAGENET,
 ) -> nn.Module:
     """A detector of `classes` kinds of objects, labelled from 1 on.
@@ -151,10 +187,14 @@ def build_detector(
         training. regions: proposals of an image that the heads learn from. detections: of an image, at most.
     canvas: pixels of the sides to which each image is padded in evaluation, at least.
     frozen_stages, frozen_norms: as `Pyramid` has them.
+    norm: `group` for group norms in the pyramid, the box head and the mask head, with which a detector learns
+        sooner from new weights; `none` for torchvision's heads, whose published weights fit. Source: K. He et
+        al., Rethinking ImageNet Pre-training (2018), arXiv 1811.08883, section 3.1.
 
     Its sites on the pyramid are called `fpn.p2` to `fpn.p5`. Raises InputError like `Pyramid`.
     """
-    backbone = Pyramid(body, channels, frozen_stages=frozen_stages, frozen_norms=frozen_norms)
+    backbone = Pyramid(body, channels, frozen_stages=frozen_stages, frozen_norms=frozen_norms, norm=norm)
+    box_head = TwoMLPHead if norm == "none" else NormedBoxHead
     given: dict[str, Any] = {
         "rpn_anchor_generator": AnchorGenerator(
             tuple((anchor * 2**level,) for level in range(len(STRIDES) + 1)), (RATIOS,) * (len(STRIDES) + 1)
@@ -164,14 +204,14 @@ def build_detector(
         "rpn_pre_nms_top_n_test": proposals,
         "rpn_post_nms_top_n_test": proposals,
         "box_roi_pool": _regions(POOLED),
-        "box_head": TwoMLPHead(channels * POOLED**2, representation),
+        "box_head": box_head(channels * POOLED**2, representation),
         "box_predictor": FastRCNNPredictor(representation, classes + 1),  # 0 is the background
         "box_batch_size_per_image": regions,
         "box_detections_per_img": detections,
     }
     if masks:
         given["mask_roi_pool"] = _regions(MASK)
-        given["mask_head"] = MaskRCNNHeads(channels, (channels,) * 4, 1)
+        given["mask_head"] = MaskRCNNHeads(channels, (channels,) * 4, 1, norm_layer=_layer(norm))
         given["mask_predictor"] = MaskRCNNPredictor(channels, channels, classes + 1)
     model: nn.Module = (MaskRCNN if masks else FasterRCNN)(backbone, **given)
     for head in (model.rpn.head, model.roi_heads.box_predictor):  # type: ignore[union-attr]

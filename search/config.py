@@ -238,6 +238,8 @@ class DetectionModel(Model):
     channels, representation, anchor, proposals, regions, detections: as `build_detector` has them.
     frozen_stages: of the trunk from its stem on, whose weights stay as they are. frozen_norms: whether batch
         norms of the trunk stay as they are. Both are for a trunk that was trained.
+    norm: in the pyramid and the heads: `group`, with which a detector learns sooner from new weights, or
+        `none`, as torchvision has them.
     """
 
     masks: bool = True
@@ -249,6 +251,7 @@ class DetectionModel(Model):
     detections: int = 100
     frozen_stages: int = 0
     frozen_norms: bool = False
+    norm: Literal["none", "group"] = "none"
 
     def problems(self) -> Iterator[str]:
         yield from super().problems()

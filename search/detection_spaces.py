@@ -33,8 +33,9 @@ SMALL = DetectionModel(
     proposals=100,
     regions=32,
     detections=20,
+    norm="group",
 )
-SCENES_TRAINING = DetectionTraining(epochs=6, batch_size=8, flip=False, smallest=0.8, largest=1.25)
+SCENES_TRAINING = DetectionTraining(epochs=4, batch_size=8, flip=False, smallest=0.8, largest=1.25)
 SCENES_PLAIN: Mapping[str, Any] = {
     "modules": 0,
     "learning_rate": 4e-3,

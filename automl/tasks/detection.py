@@ -146,6 +146,7 @@ class Detection(Task):
             canvas=self.canvas,
             frozen_stages=chosen.frozen_stages,
             frozen_norms=chosen.frozen_norms,
+            norm=chosen.norm,
             normalisation=find(chosen.backbone).normalisation,
         )
 

@@ -17,6 +17,7 @@ SMALL = DetectionModel(
     proposals=20,
     regions=16,
     detections=5,
+    norm="group",
 )
 
 

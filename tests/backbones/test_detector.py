@@ -119,8 +119,9 @@ def test_sites_are_in_the_trunk_and_on_the_pyramid() -> None:
     assert {"stem", "stage1.block1.branch", "stage2.block2", "stage4.block2"} <= set(found)
 
 
-def test_zero_gates_change_no_bit() -> None:
-    plain, model = small(), small()
+@pytest.mark.parametrize("norm", ["none", "group"])
+def test_zero_gates_change_no_bit(norm: str) -> None:
+    plain, model = small(norm=norm), small(norm=norm)
     insert(model, EVERYWHERE, images())
     assert sum(isinstance(module, Gated) for module in model.modules()) == len(EVERYWHERE)
     found = []
@@ -143,15 +144,41 @@ def test_an_open_gate_anywhere_changes_what_is_found(site: str) -> None:
     assert any(not torch.equal(before[name], after[name]) for name in before)
 
 
-@pytest.mark.parametrize("name", ["xresnet18", "torchvision:resnet18", "timm:convnext_atto"])
-def test_every_parameter_of_any_trunk_learns(name: str) -> None:
+@pytest.mark.parametrize(
+    ("name", "norm"),
+    [
+        ("xresnet18", "none"),
+        ("xresnet18", "group"),
+        ("torchvision:resnet18", "none"),
+        ("timm:convnext_atto", "none"),
+    ],
+)
+def test_every_parameter_of_any_trunk_learns(name: str, norm: str) -> None:
     """Nothing of the head is left, which would learn nothing."""
-    model = small(name, proposals=200)
+    model = small(name, proposals=200, norm=norm)
     sum(model.train()(images(), targets()).values()).backward()
     held_back = ("convpath", "layer_scale", "gamma")  # by zero-initialised norms and small scales
     still = [n for n, p in model.named_parameters() if p.grad is None or (p.grad.norm() == 0 and p.ndim != 1)]
     assert not [n for n in still if not any(part in n for part in held_back)]
     assert not any(module._maps for module in model.modules() if hasattr(module, "_maps"))
+
+
+def test_group_norms_are_in_the_pyramid_and_all_heads() -> None:
+    """With them the scale of what a convolution or a layer returns does not matter."""
+    model = small(norm="group").eval()
+    heads = model.roi_heads
+    norms = [
+        [m for m in part.modules() if isinstance(m, nn.GroupNorm | nn.LayerNorm)]
+        for part in (model.backbone.fpn, heads.box_head, heads.mask_head)
+    ]
+    assert [len(some) for some in norms] == [8, 2, 4]  # two a level, one a layer, one a convolution
+    regions = torch.rand(3, WIDTH, 7, 7)
+    answer = heads.box_head(regions)
+    with torch.no_grad():
+        for layer in heads.box_head:
+            if isinstance(layer, nn.Linear):
+                layer.weight *= 3
+    torch.testing.assert_close(heads.box_head(regions), answer, rtol=1e-3, atol=1e-3)
 
 
 @pytest.mark.parametrize(
