@@ -7,7 +7,8 @@ over it, and the expected disparity under the softmax of the costs.
 Departures: both images go through the trunk as one batch, so that batch norm takes its statistics from both;
 features and costs are resized with `align_corners=False`, as torch now does. As in the authors' code, and not
 in the paper's table, the dilations of the last two stages are 1 and 2. With another `width` all channels are
-multiplied by it, with another `pool` all windows of the pyramid.
+multiplied by it, with another `pool` all windows of the pyramid. With `groups` the volume also has
+correlations: X. Guo et al., Group-wise Correlation Stereo Network (2019), arXiv 1903.04025, section 3.2.
 """
 
 from typing import Literal, get_args
@@ -120,6 +121,17 @@ def cost_volume(left: Tensor, right: Tensor, disparities: int) -> Tensor:
     return torch.stack(pairs, 2)
 
 
+def correlations(left: Tensor, right: Tensor, disparities: int, groups: int) -> Tensor:
+    """At each disparity the mean product of left and right features in each group of channels.
+
+    Two of `(B, C, H, W)` -> `(B, groups, disparities, H, W)`; zeros where the right ones would be outside.
+    """
+    width = left.shape[-1]
+    products = [left[..., d:] * right[..., : width - d] for d in range(disparities)]
+    means = [F.pad(p.unflatten(1, (groups, -1)).mean(2), (d, 0)) for d, p in enumerate(products)]
+    return torch.stack(means, 2)
+
+
 def between(few: int, many: int) -> Tensor:
     """Weights of linear interpolation from `few` to `many` places, float64 `(many, few)`."""
     weights: Tensor = F.interpolate(torch.eye(few, dtype=torch.float64)[None], size=many, mode="linear")[0].T
@@ -139,9 +151,9 @@ def soft_argmin(costs: Tensor) -> Tensor:
     return (costs.softmax(1) * disparities[:, None, None]).sum(1)
 
 
-def entry(channels: int) -> nn.Sequential:
-    """From the features of both images to `channels`."""
-    first, second = normed_3d(2 * channels, channels), normed_3d(channels, channels)
+def entry(channels: int, groups: int) -> nn.Sequential:
+    """From the features of both images, and the correlations of so many groups, to `channels`."""
+    first, second = normed_3d(2 * channels + groups, channels), normed_3d(channels, channels)
     return nn.Sequential(*first, nn.ReLU(inplace=True), *second, nn.ReLU(inplace=True))
 
 
@@ -165,11 +177,11 @@ class Residual3d(nn.Module):
 
 
 class Basic(nn.Module):
-    """Twelve convolutions, and the costs: `(B, 2 C, D, H, W)` -> one of `(B, D, H, W)`."""
+    """Twelve convolutions, and the costs: `(B, 2 C + groups, D, H, W)` -> one of `(B, D, H, W)`."""
 
-    def __init__(self, channels: int) -> None:
+    def __init__(self, channels: int, groups: int) -> None:
         super().__init__()
-        self.entry = entry(channels)
+        self.entry = entry(channels, groups)
         self.blocks = nn.Sequential(*(Residual3d(channels) for _ in range(4)))
         self.head = head(channels)
 
@@ -214,9 +226,9 @@ def upward(inputs: int, outputs: int) -> nn.Sequential:
 class StackedHourglass(nn.Module):
     """Three hourglasses, the costs of each added to those of the one before: three of `(B, D, H, W)`."""
 
-    def __init__(self, channels: int) -> None:
+    def __init__(self, channels: int, groups: int) -> None:
         super().__init__()
-        self.entry = entry(channels)
+        self.entry = entry(channels, groups)
         self.residual = Residual3d(channels)
         self.hourglasses = nn.ModuleList(Hourglass(channels) for _ in range(3))
         self.heads = nn.ModuleList(head(channels) for _ in range(3))
@@ -243,12 +255,19 @@ class PSMNet(nn.Module):
     between: Tensor  # the weights by which costs are resized
 
     def __init__(
-        self, *, max_disparity: int, channels: int, aggregation: Aggregation, blocks: int, pool: int
+        self,
+        *,
+        max_disparity: int,
+        channels: int,
+        aggregation: Aggregation,
+        blocks: int,
+        pool: int,
+        groups: int,
     ) -> None:
         super().__init__()
-        self.max_disparity = max_disparity
+        self.max_disparity, self.groups = max_disparity, groups
         self.trunk = Trunk(channels, blocks, pool)
-        self.aggregation = (StackedHourglass if aggregation == "hourglass" else Basic)(channels)
+        self.aggregation = (StackedHourglass if aggregation == "hourglass" else Basic)(channels, groups)
         weights = between(max_disparity // STEP, max_disparity)
         self.register_buffer("between", weights, persistent=False)
         for module in self.modules():
@@ -258,7 +277,10 @@ class PSMNet(nn.Module):
     def forward(self, left: Tensor, right: Tensor) -> Tensor | list[Tensor]:
         size = (left.shape[2], left.shape[3])
         of_left, of_right = self.trunk(left, right)
-        volume = cost_volume(of_left, of_right, self.max_disparity // STEP)
+        places = self.max_disparity // STEP
+        volume = cost_volume(of_left, of_right, places)
+        if self.groups:
+            volume = torch.cat([volume, correlations(of_left, of_right, places, self.groups)], 1)
         costs = self.aggregation(volume)
         with torch.autocast(left.device.type, enabled=False):
             wanted = costs if self.training else costs[-1:]
@@ -273,24 +295,31 @@ def build(
     width: float = 1.0,
     blocks: int = 16,
     pool: int = 64,
+    groups: int = 0,
 ) -> PSMNet:
     """A new PSMNet; the defaults are the published ones.
 
     max_disparity: in pixels, a multiple of 16. aggregation: the stacked hourglasses or the basic one.
     width: all channels are multiplied by it. blocks: of the trunk's second stage.
     pool: the largest window of the pyramid, in positions that stand for 4 pixels each.
+    groups: of channels whose correlations the volume has beside the features; with them it learns sooner.
     Raises InputError like `check`, and for another `max_disparity`.
     """
-    check(aggregation=aggregation, width=width, blocks=blocks, pool=pool)
+    check(aggregation=aggregation, width=width, blocks=blocks, pool=pool, groups=groups)
     if max_disparity < MULTIPLE or max_disparity % MULTIPLE:
         raise InputError(f"max_disparity must be a multiple of {MULTIPLE}; got {max_disparity}")
     channels = round(32 * width)
     return PSMNet(
-        max_disparity=max_disparity, channels=channels, aggregation=aggregation, blocks=blocks, pool=pool
+        max_disparity=max_disparity,
+        channels=channels,
+        aggregation=aggregation,
+        blocks=blocks,
+        pool=pool,
+        groups=groups,
     )
 
 
-def check(*, aggregation: str, width: float, blocks: int, pool: int) -> None:
+def check(*, aggregation: str, width: float, blocks: int, pool: int, groups: int) -> None:
     """Raises InputError for options that no PSMNet can have."""
     if aggregation not in get_args(Aggregation):
         raise unknown("aggregation of psmnet", aggregation, get_args(Aggregation))
@@ -300,3 +329,6 @@ def check(*, aggregation: str, width: float, blocks: int, pool: int) -> None:
         raise InputError(f"blocks of psmnet must lie between 1 and 64; got {blocks}")
     if not 8 <= pool <= 256 or pool % PYRAMID[-1]:
         raise InputError(f"pool of psmnet must be a multiple of {PYRAMID[-1]} from 8 to 256; got {pool}")
+    channels = round(32 * width)
+    if groups and (groups < 0 or channels % groups):
+        raise InputError(f"groups of psmnet must be 0 or divide its {channels} channels; got {groups}")

@@ -20,7 +20,7 @@ detection_evaluator      From boxes and masks to average precision
 detection_deployment     What is deployed of a detector, and what it makes of files
 same_data                Checks whether a search's data have changed since it was made
 
-A new built-in task is one file, an entry in TASKS here and one in `search.config.TASK_CONFIGS`.
+A new built-in task is one file, an entry in TASKS here and one in `search.config.tasks.TASK_CONFIGS`.
 """
 
 from collections.abc import Mapping

@@ -10,7 +10,7 @@ from torch import nn
 
 from attention import ATTENTIONS, InputError, Spec
 from backbones import insert, sites
-from backbones.psmnet import PSMNet, between, build, cost_volume, resized_costs, soft_argmin
+from backbones.psmnet import PSMNet, between, build, correlations, cost_volume, resized_costs, soft_argmin
 
 SMALL: dict[str, Any] = {"width": 0.125, "blocks": 2, "pool": 8}
 DRAW = np.random.default_rng(0)
@@ -48,6 +48,32 @@ def test_the_cost_volume_is_that_of_its_definition():
             if x >= d:
                 wanted[:, :5], wanted[:, 5:] = left[..., x], right[..., x - d]
             assert np.abs(found[:, :, d, :, x] - wanted).max() < 1e-10
+
+
+def test_correlations_are_those_of_their_definition():
+    left, right = DRAW.normal(size=(2, 3, 6, 4, 9))
+    found = correlations(torch.from_numpy(left), torch.from_numpy(right), 5, groups=2).numpy()
+    assert found.shape == (3, 2, 5, 4, 9)
+    for d in range(5):
+        for x in range(9):
+            wanted = np.zeros((3, 2, 4))
+            if x >= d:
+                products = left[..., x] * right[..., x - d]  # (3, 6, 4)
+                wanted[:, 0], wanted[:, 1] = products[:, :3].mean(1), products[:, 3:].mean(1)
+            assert np.abs(found[:, :, d, :, x] - wanted).max() < 1e-10
+
+
+@pytest.mark.parametrize("aggregation", ["basic", "hourglass"])
+def test_correlations_are_beside_the_features_in_the_volume(aggregation):
+    model, plain = small(aggregation, groups=4).eval(), small(aggregation).eval()
+    assert model.aggregation.entry[0].in_channels == plain.aggregation.entry[0].in_channels + 4
+    left, right = views()
+    one, other = model.trunk(left, right)
+    seen = []
+    model.aggregation.entry.register_forward_pre_hook(lambda module, given: seen.append(given[0]))
+    assert model(left, right).shape == left.shape[:1] + left.shape[2:]
+    wanted = torch.cat([cost_volume(one, other, 4), correlations(one, other, 4, 4)], 1)
+    torch.testing.assert_close(seen[0], wanted)
 
 
 def test_the_soft_argmin_is_the_mean_disparity_by_the_softmax():
@@ -156,6 +182,8 @@ def test_both_images_go_through_one_trunk():
         ({"width": 0.01}, "width of psmnet must lie between 1/8 and 16; got 0.01"),
         ({"blocks": 0}, "blocks of psmnet must lie between 1 and 64; got 0"),
         ({"pool": 12}, "pool of psmnet must be a multiple of 8 from 8 to 256; got 12"),
+        ({"groups": 5}, "groups of psmnet must be 0 or divide its 32 channels; got 5"),
+        ({"groups": -4}, "groups of psmnet must be 0 or divide its 32 channels; got -4"),
         ({"aggregation": "sum"}, "unknown aggregation of psmnet 'sum'; choose from basic, hourglass"),
     ],
 )

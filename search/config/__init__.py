@@ -1,0 +1,57 @@
+"""The configuration of one trial: everything that decides what a training computes.
+
+Frozen dataclasses that round-trip through JSON. A task's data, model and training are one file.
+
+parts           What the configurations of all tasks have: data, model and training
+classification  Images and sequences
+retrieval       Code and its descriptions
+stereo          Pairs of images
+detection       Images with objects
+tasks           Which types each task has (TASK_CONFIGS), and its metrics
+trial           One trial: a task, and its data, model and training
+"""
+
+from search.config.classification import (
+    ClassificationTraining,
+    ClassWeights,
+    ImageData,
+    ImageTraining,
+    Policy,
+    SequenceData,
+)
+from search.config.detection import DetectionData, DetectionModel, DetectionTraining
+from search.config.parts import PUBLISHED, Data, Model, Optimizer, Schedule, Training
+from search.config.retrieval import CodeData, CodeModel, RetrievalLoss, RetrievalTraining, Similarity
+from search.config.stereo import StereoData, StereoModel, StereoTraining
+from search.config.tasks import TASK_CONFIGS, TaskConfigs, configs_of
+from search.config.trial import TrialConfig
+
+__all__ = [
+    "PUBLISHED",
+    "TASK_CONFIGS",
+    "ClassWeights",
+    "ClassificationTraining",
+    "CodeData",
+    "CodeModel",
+    "Data",
+    "DetectionData",
+    "DetectionModel",
+    "DetectionTraining",
+    "ImageData",
+    "ImageTraining",
+    "Model",
+    "Optimizer",
+    "Policy",
+    "RetrievalLoss",
+    "RetrievalTraining",
+    "Schedule",
+    "SequenceData",
+    "Similarity",
+    "StereoData",
+    "StereoModel",
+    "StereoTraining",
+    "TaskConfigs",
+    "Training",
+    "TrialConfig",
+    "configs_of",
+]

@@ -1,0 +1,143 @@
+"""What the configurations of all tasks have: data, model and training."""
+
+from collections.abc import Iterator, Mapping
+from contextlib import suppress
+from dataclasses import dataclass, field
+from math import isfinite
+from typing import TYPE_CHECKING, Any, Literal
+
+import backbones
+from attention import InputError
+from backbones import loading
+from backbones.placement import Placement
+
+if TYPE_CHECKING:
+    from torch import nn
+
+PUBLISHED = "default"  # weights
+
+Optimizer = Literal["adamw", "sgd"]
+Schedule = Literal["one-cycle", "flat-cosine", "warmup-cosine", "step-6", "step-12", "step-25", "step-50"]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Data:
+    """What is learned from, whatever kind of data it is.
+
+    source: a name of the task's sources. path: what is read instead of downloading the source.
+    subset: stratified fraction of the training and validation inputs that is used.
+    """
+
+    source: str = ""
+    path: str | None = None
+    subset: float = 1.0
+
+    def problems(self) -> Iterator[str]:
+        if not 0 < self.subset <= 1:
+            yield f"data.subset must be above 0 and at most 1; got {self.subset}"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Model:
+    """A backbone, its options, and the attention at each site.
+
+    backbone: of the table, `torchvision:NAME`, `timm:NAME`, `file.py:Net` or `package.module:Net`.
+    weights: that training starts from: `default` for those that its library publishes, or a file's address.
+    weights_digest: hash of that file.
+    code: hash of the file of a model of one's own and of what it imports beside it; found where not given.
+    """
+
+    backbone: str = "xresnet18"
+    options: Mapping[str, Any] = field(default_factory=dict)
+    placement: Placement = field(default_factory=dict)
+    weights: str = ""
+    weights_digest: str = ""
+    code: str = ""
+
+    def __post_init__(self) -> None:
+        name = loading.here(loading.absolute(self.backbone), self.code)
+        object.__setattr__(self, "backbone", name)
+        if not self.code:
+            with suppress(InputError):  # which `problems` tells
+                object.__setattr__(self, "code", loading.identity(name))
+
+    def problems(self) -> Iterator[str]:
+        try:
+            if self.changed():
+                return  # it is of the past, and can be read but not built
+            backbones.check_options(self.backbone, self.options)
+            if self.weights == PUBLISHED and backbones.find(self.backbone).published is None:
+                yield (
+                    f"model.weights: there are none published for backbone {self.backbone!r}; "
+                    f"torchvision:NAME and timm:NAME have some, or name a file"
+                )
+        except InputError as error:
+            yield str(error)
+        width = self.options.get("width")
+        if isinstance(width, int | float) and not 1 / 16 <= width <= 16:
+            yield f"model.options.width must lie between 1/16 and 16; got {width}"
+
+    def changed(self) -> str:
+        """Why a model of one's own cannot be built as it was, or nothing."""
+        if not self.code:
+            return ""
+        try:
+            now = loading.identity(self.backbone)
+        except InputError as error:
+            return str(error)
+        return "" if now == self.code else f"the code of {self.backbone} has changed since"
+
+    def build(self, *, classes: int, in_channels: int = 3, size: int | None = None) -> "nn.Module":
+        """The backbone, without its placement. Raises InputError where its code is not as it was."""
+        if changed := self.changed():
+            raise InputError(f"{changed}; restore it, or start anew with the model as it is")
+        return backbones.build(
+            self.backbone, classes=classes, in_channels=in_channels, size=size, **self.options
+        )
+
+    def dimensions(self) -> int | None:
+        """Of the backbone's inputs beside batch and channels; None where they are not known."""
+        with suppress(InputError):
+            return None if self.changed() else backbones.find(self.backbone).dimensions
+        return None
+
+
+@dataclass(frozen=True, kw_only=True)
+class Training:
+    """How it is learned, whatever the task. The defaults are the published ones of SimpleSelfAttention.
+
+    layer_decay: the learning rate of a layer as a part of the next one's, of models that name their layers.
+    clip: the largest norm of all gradients together; 0 is off.
+    accumulate: batches whose gradients are averaged for one step of the optimiser, where a larger batch does
+        not fit the device; the last step of an epoch may have fewer.
+    average: decay of a running average of the weights, which is then scored and kept; 0 is off.
+    """
+
+    epochs: int = 5
+    batch_size: int = 64
+    optimizer: Optimizer = "adamw"
+    learning_rate: float = 3e-3
+    weight_decay: float = 1e-2
+    schedule: Schedule = "one-cycle"
+    layer_decay: float = 1.0
+    clip: float = 0.0
+    accumulate: int = 1
+    average: float = 0.0
+
+    def problems(self) -> Iterator[str]:
+        if self.epochs < 1:
+            yield f"training.epochs must be 1 or more; got {self.epochs}"
+        if self.batch_size < 2:
+            yield f"training.batch_size must be 2 or more, for batch norm; got {self.batch_size}"
+        if not (isfinite(self.learning_rate) and self.learning_rate > 0):
+            yield f"training.learning_rate must be above 0; got {self.learning_rate}"
+        if not (isfinite(self.weight_decay) and self.weight_decay >= 0):
+            yield f"training.weight_decay must be 0 or more; got {self.weight_decay}"
+        if not 0 < self.layer_decay <= 1:
+            yield f"training.layer_decay must be above 0 and at most 1; got {self.layer_decay}"
+        if not (isfinite(self.clip) and self.clip >= 0):
+            yield f"training.clip must be 0 or more; got {self.clip}"
+        if not 1 <= self.accumulate <= 1024:
+            yield f"training.accumulate must lie between 1 and 1024; got {self.accumulate}"
+        if not 0 <= self.average < 1:
+            yield f"training.average must be at least 0 and below 1; got {self.average}"
