@@ -35,3 +35,13 @@ def test_a_disparity_that_would_be_outside_is_not_chosen(block_matching: ModuleT
     left, right = np.random.default_rng(2).integers(0, 256, (2, 6, 10, 3), dtype=np.uint8)
     found = block_matching.matched(left, right, 48, 3)
     assert (found <= np.arange(10)).all()
+
+
+def test_the_quartered_truth_is_exact_where_disparities_are_all_the_same(block_matching: ModuleType) -> None:
+    truth = np.full((8, 16), 5.0, np.float32)
+    truth[2, 3] = np.inf
+    assert np.abs(block_matching.quartered(truth) - 5).max() < 1e-6
+    truth[:4, 8:12] = 9  # a square of its own, which is blurred into its neighbours
+    found = block_matching.quartered(truth)
+    assert found.max() == pytest.approx(9, abs=1)
+    assert np.abs(found[:, :6] - 5).max() < 1e-6
