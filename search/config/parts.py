@@ -77,6 +77,10 @@ class Model:
         if isinstance(width, int | float) and not 1 / 16 <= width <= 16:
             yield f"model.options.width must lie between 1/16 and 16; got {width}"
 
+    def refused(self, metric: str) -> Iterator[str]:
+        """Why it cannot be scored by the metric of that name, where it cannot."""
+        return iter(())
+
     def changed(self) -> str:
         """Why a model of one's own cannot be built as it was, or nothing."""
         if not self.code:

@@ -7,10 +7,8 @@ from typing import Any
 import backbones
 from attention import InputError, unknown
 from backbones import loading
-from search.config.detection import DetectionModel
 from search.config.parts import Data, Model, Training
 from search.config.tasks import TaskConfigs, configs_of
-from search.metric import MASK_AP
 from search.serialise import fields_to_json, from_json, together
 
 
@@ -46,6 +44,7 @@ class TrialConfig:
                 problems.append(f"{name} of task {self.task} must be a {kind.__name__}; got {value!r}")
         if not problems:
             problems += [p for part in (self.data, self.model, self.training) for p in part.problems()]
+            problems += self.model.refused(self.metric)
         takes = self.model.dimensions() if configs.dimensions is not None else None
         if takes not in (None, configs.dimensions):
             fit = [
@@ -55,8 +54,6 @@ class TrialConfig:
                 f"backbone {self.model.backbone} takes inputs with {takes} spatial dimensions, "
                 f"and those of task {self.task} have {configs.dimensions}; choose from {', '.join(fit)}"
             )
-        if self.metric == MASK_AP.name and isinstance(self.model, DetectionModel) and not self.model.masks:
-            problems.append("metric mask_ap needs model.masks")
         names = [metric.name for metric in configs.metrics]
         if self.metric and self.metric not in names:
             one = f"task {self.task} has one metric alone, and takes none; got {self.metric!r}"
