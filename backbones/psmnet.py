@@ -323,8 +323,10 @@ def check(*, aggregation: str, width: float, blocks: int, pool: int, groups: int
     """Raises InputError for options that no PSMNet can have."""
     if aggregation not in get_args(Aggregation):
         raise unknown("aggregation of psmnet", aggregation, get_args(Aggregation))
-    if not 1 / 8 <= width <= 16:
-        raise InputError(f"width of psmnet must lie between 1/8 and 16; got {width}")
+    # With fewer than 8 channels oneDNN's gradients of a strided convolution of 1 x 1 are written outside of
+    # their memory on CPUs without AVX-512, and end the process (torch 2.15).
+    if not 1 / 4 <= width <= 16:
+        raise InputError(f"width of psmnet must lie between 1/4 and 16; got {width}")
     if not 1 <= blocks <= 64:
         raise InputError(f"blocks of psmnet must lie between 1 and 64; got {blocks}")
     if not 8 <= pool <= 256 or pool % PYRAMID[-1]:

@@ -12,7 +12,7 @@ from attention import ATTENTIONS, InputError, Spec
 from backbones import insert, sites
 from backbones.psmnet import PSMNet, between, build, correlations, cost_volume, resized_costs, soft_argmin
 
-SMALL: dict[str, Any] = {"width": 0.125, "blocks": 2, "pool": 8}
+SMALL: dict[str, Any] = {"width": 0.25, "blocks": 2, "pool": 8}
 DRAW = np.random.default_rng(0)
 EXAMPLE = (torch.zeros(2, 3, 32, 48), torch.zeros(2, 3, 32, 48))
 
@@ -131,7 +131,7 @@ def test_sites_are_in_the_trunk_after_the_pyramid_and_in_the_volume():
     assert {"stem", "stage2.block2.branch", "stage4.block3", "trunk.pyramid", "aggregation.entry"} <= {*found}
     assert found["stage1.block1"].resolution == (16, 24)
     assert found["trunk.pyramid"].resolution == (8, 12)
-    assert found["trunk.pyramid"].channels == 4
+    assert found["trunk.pyramid"].channels == 8
     assert found["stage5.block1"].resolution == (4, 8, 12)
     assert found["stage6.block2"].resolution == (4, 8, 12)
     assert found["stage6.block2"].path == "aggregation.hourglasses.1"
@@ -179,7 +179,7 @@ def test_both_images_go_through_one_trunk():
     [
         ({"max_disparity": 40}, "max_disparity must be a multiple of 16; got 40"),
         ({"max_disparity": 0}, "max_disparity must be a multiple of 16; got 0"),
-        ({"width": 0.01}, "width of psmnet must lie between 1/8 and 16; got 0.01"),
+        ({"width": 0.125}, "width of psmnet must lie between 1/4 and 16; got 0.125"),
         ({"blocks": 0}, "blocks of psmnet must lie between 1 and 64; got 0"),
         ({"pool": 12}, "pool of psmnet must be a multiple of 8 from 8 to 256; got 12"),
         ({"groups": 5}, "groups of psmnet must be 0 or divide its 32 channels; got 5"),

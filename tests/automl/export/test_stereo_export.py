@@ -34,7 +34,7 @@ def task() -> Stereo:
             task="stereo",
             data=StereoData(height=32, width=48, max_disparity=32),
             model=StereoModel(
-                options={"width": 0.125, "blocks": 1, "pool": 8},
+                options={"width": 0.25, "blocks": 1, "pool": 8},
                 placement={"trunk.pyramid": Spec("decomposed"), "stage6.block1": Spec("decomposed")},
             ),
             training=StereoTraining(epochs=1, batch_size=2),

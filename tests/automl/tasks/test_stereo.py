@@ -17,7 +17,7 @@ from automl.tasks.stereo_evaluator import METRICS, StereoEvaluator, disparity_lo
 from automl.training.loop import evaluate
 from search.config import StereoData, StereoModel, StereoTraining, TrialConfig
 
-SMALL = StereoModel(options={"width": 0.125, "blocks": 1, "pool": 8, "aggregation": "basic"})
+SMALL = StereoModel(options={"width": 0.25, "blocks": 1, "pool": 8, "aggregation": "basic"})
 MAXIMUM = 192
 
 

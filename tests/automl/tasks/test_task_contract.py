@@ -113,7 +113,7 @@ class TestStereo(TaskTestCase):
         config = TrialConfig(
             task="stereo",
             data=StereoData(height=32, width=48),
-            model=StereoModel(options={"width": 0.125, "blocks": 1, "pool": 8}),
+            model=StereoModel(options={"width": 0.25, "blocks": 1, "pool": 8}),
             training=StereoTraining(epochs=2, batch_size=4),
         )
         return open_task(config, runtime)
