@@ -267,7 +267,7 @@ def test_a_capture_that_is_right_is_replayed_and_changes_nothing(optimizer, capl
 
 
 def test_rounding_is_no_reason_to_distrust():
-    """Of adamw: with sgd the bias before a norm moves by less than it can hold, on some machines not at all."""
+    """Of adamw: with sgd the bias before a norm moves by less than it can hold, or not at all."""
     assert trained(RoundsOtherwise(), optimizer="adamw")[2].replay is not None
 
 
