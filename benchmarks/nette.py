@@ -9,7 +9,7 @@ Branches of a seed share trunk, order and crops; placebos are plain with weights
 
 It goes on from what `data/nette-*.parquet` hold, and writes them again every few minutes. A row is one
 training: its placement, seed, the epoch `at` which it left the trunk (0: from scratch), and of each
-validation image the loss in steps of 1/32 up to 8 and whether it was right. All of it is about 12 hours on
+validation image the loss in steps of 1/16 up to 16 and whether it was right. All of it is about 12 hours on
 two cores. Needs the archive that AUTOML_TEST_DATA or ../shared/data holds.
 """
 
@@ -50,7 +50,7 @@ PAIRS = 20
 EPOCHS, BRANCHES = 7, (3, 5, 6)  # whole trainings, and when branches leave the trunk
 SEEDS = 6
 PLACEBOS, PERTURB = 2, 1e-6
-STEPS, MOST = 32, 255  # of a loss: parts of a nat, and the largest that is kept
+STEPS, MOST = 16, 255  # of a loss: parts of a nat, and the largest that is kept
 SAVE = 300  # seconds between two writings
 
 
@@ -175,7 +175,8 @@ def write(rows: list[dict[str, Any]]) -> None:
         some = sorted((r for r in rows if r["at"] == at), key=lambda r: (r["seed"], r["placement"]))
         if some:
             new = file_of(at).with_suffix(".new")
-            pq.write_table(pa.Table.from_pylist(some), new, compression="zstd", compression_level=19)
+            table = pa.Table.from_pylist(some)
+            pq.write_table(table, new, compression="zstd", compression_level=19, use_dictionary=["placement"])
             new.replace(file_of(at))
 
 
