@@ -9,6 +9,7 @@ from search.config import TrialConfig
 from search.record import Listener, Role, State, TrialRecord
 from search.study import own_trials, read_record
 from search.trial_scheduler import Plan, TrialScheduler
+from search.trunks import Trunks, is_trunk
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -27,6 +28,8 @@ class PlannedTrial:
 class FixedScheduler(TrialScheduler):
     """Runs entries in their order, each once, whatever has ended earlier runs of it.
 
+    One whose placement goes into a plain training that is among them waits until that has come so far.
+
     entries: may change at any time; a trial that is no longer among them is pruned after its epoch, and begun
         anew if it is wanted again. One that ended in an error in an earlier run is begun anew, too.
     """
@@ -42,6 +45,7 @@ class FixedScheduler(TrialScheduler):
     ) -> None:
         """retry: begin anew what ended in an error."""
         super().__init__(study, plan, listeners)
+        self._trunks = Trunks(0, self.records)
         self.planned_trials = list(planned_trials)
         for trial in own_trials(study):
             record = read_record(trial)
@@ -61,12 +65,18 @@ class FixedScheduler(TrialScheduler):
         return len(self._unfinished) + len(self._waiting())
 
     def ask(self) -> TrialRecord | None:
+        self.waiting = False
         if self.closing:
             return None
         if self._unfinished:
             return self.records[self._unfinished.popleft()]
-        waiting = self._waiting()
-        return self._add(waiting[0].role, waiting[0].config, arm=waiting[0].arm) if waiting else None
+        left = self._waiting()
+        coming = {t.config.seed for t in left if is_trunk(t.config)} | self._trunks.coming
+        ready = (t for t in left if is_trunk(t.config) or t.config.seed not in coming)
+        if (chosen := next(ready, None)) is not None:
+            return self._add(chosen.role, chosen.config, arm=chosen.arm)
+        self.waiting = bool(left)
+        return None
 
     @property
     def standing(self) -> list[TrialRecord]:

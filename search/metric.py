@@ -74,7 +74,8 @@ ACCURACY = Metric(
 BALANCED_ACCURACY = Metric(name="balanced_accuracy", maximize=True, scale=100.0, unit="%", gap="points")
 MACRO_F1 = Metric(name="macro_f1", maximize=True, scale=100.0, unit="%", gap="points")
 AUC = Metric(name="auc", maximize=True, scale=100.0, unit="%", gap="points")
-CLASSIFICATION = (ACCURACY, BALANCED_ACCURACY, MACRO_F1, AUC)  # the default first
+LOSS = Metric(name="loss", maximize=False, unit="nats", margin=0.01)  # the mean cross-entropy
+CLASSIFICATION = (ACCURACY, BALANCED_ACCURACY, MACRO_F1, AUC, LOSS)  # the default first
 MRR = Metric(name="mrr", maximize=True, margin=0.01)  # the mean reciprocal rank, from 0 to 1
 EPE = Metric(name="epe", maximize=False, unit="px", margin=0.02)  # the end-point error of disparities
 BOX_AP = Metric(name="box_ap", maximize=True, scale=100.0, gap="points")  # COCO's average precision

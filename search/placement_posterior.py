@@ -9,13 +9,14 @@ from collections.abc import Hashable, Sequence
 from dataclasses import dataclass
 
 import numpy as np
-from optuna.study import Study
+from optuna.study import Study, StudyDirection
 from optuna.trial import FrozenTrial, TrialState
 from scipy.special import expit
 from scipy.stats import norm
 
 from attention import InputError
 from search.placement_model import (
+    BLOCK,
     CELL,
     COST,
     INTERCEPT,
@@ -23,6 +24,7 @@ from search.placement_model import (
     PAIR,
     SITE,
     TYPE,
+    UNKNOWN,
     Array,
     Model,
     Placement,
@@ -84,15 +86,25 @@ class Posterior:
     matters: float
 
     @property
+    def none(self) -> bool:
+        """Surely no placement makes a difference that matters."""
+        return self.matters <= 1 - LEVEL
+
+    @property
+    def decided(self) -> bool:
+        """Surely the first makes one, and is the best or near it; or none does."""
+        return self.none or (self.matters >= LEVEL and self.placements[0].near >= LEVEL)
+
+    @property
     def verdict(self) -> str:
         """In a sentence, with probabilities."""
-        if self.matters <= 1 - LEVEL:
+        if self.none:
             return (
                 f"no difference that matters: none adds more than {self.margin:g} with {1 - self.matters:.0%}"
             )
         first = self.placements[0]
         near = f"the first is best, or within {self.margin:g} of it, with {first.near:.0%}"
-        if self.matters >= LEVEL and first.near >= LEVEL:
+        if self.decided:
             return f"decided: {near}"
         return f"not decided: {near}; some adds more than {self.margin:g} with {self.matters:.0%}"
 
@@ -103,8 +115,21 @@ def best_trial(study: Study) -> FrozenTrial:
     Raises InputError where no trial with a placement has completed, or for several objectives.
     """
     model, trials = _fitted(study)
-    mean, _ = model.predict([found for _, found in trials])
-    return trials[int(np.argmax(np.round(mean, 12)))][0]
+    found = expected(study, model)
+    sign = -1 if study.direction is StudyDirection.MINIMIZE else 1
+    return max((trial for trial, _ in trials), key=lambda trial: round(sign * found[trial.number], 12))
+
+
+def expected(study: Study, model: Model) -> dict[int, float]:
+    """The posterior mean of the score of each completed trial of a study with a placement, by its number.
+
+    In the block of the others, where trials have blocks: those of two can be compared.
+    """
+    sign = -1 if study.direction is StudyDirection.MINIMIZE else 1
+    trials = _with_placement(study)
+    mean, _ = model.predict([_without_block(found) for _, found in trials])
+    middle = float(model.centres.mean())
+    return {trial.number: sign * (middle + float(m)) for (trial, _), m in zip(trials, mean, strict=True)}
 
 
 def posterior(study: Study, margin: float) -> Posterior:
@@ -165,17 +190,26 @@ def _fitted(study: Study) -> tuple[Model, list[tuple[FrozenTrial, Weights]]]:
     model = fit(study)
     if model is None:
         raise InputError("no trial that draws a placement has completed, so there is nothing to tell of any")
+    return model, _with_placement(study)
+
+
+def _with_placement(study: Study) -> list[tuple[FrozenTrial, Weights]]:
     done = study.get_trials(deepcopy=False, states=(TrialState.COMPLETE,))
-    return model, [(trial, found) for trial in done if (found := weights_of(trial)) is not None]
+    return [(trial, found) for trial in done if (found := weights_of(trial)) is not None]
 
 
 def _some_difference(model: Model, trials: Sequence[tuple[FrozenTrial, Weights]]) -> float:
     """The probability that placements make any difference, which is even before the first trial."""
     without = [
-        {effect: weight for effect, weight in found.items() if effect.term == INTERCEPT or is_setting(effect)}
+        {effect: weight for effect, weight in found.items() if effect.term in UNKNOWN or is_setting(effect)}
         for _, found in trials
     ]
     return float(expit(model.evidence() - Model(without, model.scores).evidence()))
+
+
+def _without_block(found: Weights) -> Weights:
+    """What a trial would come to in any block."""
+    return {effect: weight for effect, weight in found.items() if effect.term != BLOCK}
 
 
 def _gain(placement: Placement) -> Weights:

@@ -28,7 +28,9 @@ from optuna.trial import FrozenTrial, TrialState
 from attention import InputError
 from search.choices import MODULES, SITE, SITES, TYPE, Part, part_of
 from search.placement_model import (
+    BLOCK,
     Draw,
+    Effect,
     Model,
     Module,
     Placement,
@@ -39,6 +41,7 @@ from search.placement_model import (
 )
 from search.placement_planner import Choices, Planner
 
+TRUNK = "trunk"  # an attribute of a trial: the seed of the plain training that it goes on from
 NO_TYPE = ""  # of modules in a space that draws no types
 REFIT = 1.1  # of the trials that variances were estimated from, there are when they are estimated again
 REDRAWS = 10  # draws in a row that may lead to a placement which has broken a limit
@@ -70,6 +73,8 @@ def weights_of(trial: FrozenTrial) -> Weights | None:
     if placement is None:
         return None
     found = weights(placement)
+    if TRUNK in trial.user_attrs:
+        found[Effect(BLOCK, trial.user_attrs[TRUNK])] = 1.0
     for name, value in trial.params.items():
         if part_of(name) is None:
             found.update(_setting(name, value, trial.distributions[name]))
@@ -103,6 +108,27 @@ def fit(study: Study, logs: Mapping[str, float] | None = None, *, estimate: bool
     return Model([found for found, _ in known], [score for _, score in known], logs, estimate=estimate)
 
 
+class GrowingModel:
+    """The model of a study that grows: fitted again at each call, to what has completed since."""
+
+    def __init__(self) -> None:
+        self._model: Model | None = None
+        self._known = -1  # completed trials that it was fitted to
+        self._estimated = 0  # and that its variances were estimated from
+
+    def __call__(self, study: Study) -> Model | None:
+        """None where no completed trial has a placement. Raises InputError as `fit` does."""
+        done = len(study.get_trials(deepcopy=False, states=(TrialState.COMPLETE,)))
+        if done != self._known:
+            # A trial more changes effects at once, and the variances of hundreds of trials hardly.
+            estimate = not self._estimated <= done <= self._estimated * REFIT
+            logs = self._model.logs if self._model else None
+            self._model = fit(study, logs, estimate=estimate)
+            self._known = done
+            self._estimated = done if estimate else self._estimated
+        return self._model
+
+
 class PlacementSampler(BaseSampler):
     """Draws placements from a model of their effects, and the rest from `others`.
 
@@ -113,9 +139,7 @@ class PlacementSampler(BaseSampler):
         self._random = np.random.default_rng(seed)
         self._others = others or TPESampler(seed=seed, constant_liar=True)
         self._plans: dict[int, Placement] = {}  # of the trials that are being drawn
-        self._model: Model | None = None
-        self._known = -1  # completed trials that the model was fitted to
-        self._estimated = 0  # and that its variances were estimated from
+        self._model = GrowingModel()
 
     def infer_relative_search_space(self, study: Study, trial: FrozenTrial) -> dict[str, BaseDistribution]:
         found = self._others.infer_relative_search_space(study, trial)
@@ -159,13 +183,7 @@ class PlacementSampler(BaseSampler):
         """The best placement by a draw of the effects. distribution: of the parameter asked for first."""
         trials = study.get_trials(deepcopy=False)
         done = [t for t in trials if t.state is TrialState.COMPLETE]
-        if len(done) != self._known:
-            # A trial more changes effects at once, and the variances of hundreds of trials hardly.
-            estimate = not self._estimated <= len(done) <= self._estimated * REFIT
-            logs = self._model.logs if self._model else None
-            self._model = fit(study, logs, estimate=estimate)
-            self._known = len(done)
-            self._estimated = len(done) if estimate else self._estimated
+        model = self._model(study)
         count = trial.params.get(MODULES)
         prefix, sites = trial.user_attrs[SITES]
         choices = Choices(
@@ -179,7 +197,7 @@ class PlacementSampler(BaseSampler):
             placement_of(t.params) for t in trials if any(c > 0 for c in t.constraints.values())
         } - tried
         for _ in range(REDRAWS):
-            draw = self._model.draw(self._random) if self._model else Draw(None, np.empty(0), self._random)
+            draw = model.draw(self._random) if model else Draw(None, np.empty(0), self._random)
             plan = Planner(draw, choices).best(tried, self._random, count)
             if plan not in broken:
                 break

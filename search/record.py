@@ -7,6 +7,7 @@ from enum import StrEnum
 from search.config import TrialConfig
 
 TRIALS_FOLDER = "trials"  # the folder of the trials' folders, in the search's folder
+TRUNKS_FOLDER = "trunks"  # and of what trials share that go on from a plain training
 CHECKPOINT_FILE = "checkpoint.pt"  # in a trial's folder
 
 Metrics = dict[str, float]
@@ -78,6 +79,8 @@ class TrialRecord:
     profile: what was measured before training. device: on which it was, by name, and where it trained first.
     reason: why it is infeasible or failed. traceback: of an error in the trial's code.
     arm: of a confirmation, what it is a repetition of, with another seed.
+    expected: its primary metric as a model of placements has it, whatever luck its seed had; None where there
+        is no such model.
     """
 
     number: int
@@ -90,6 +93,7 @@ class TrialRecord:
     traceback: str | None = None
     arm: str = ""
     device: str = ""
+    expected: float | None = None
 
     @property
     def name(self) -> str:
@@ -97,6 +101,11 @@ class TrialRecord:
         if self.arm:
             return f"{self.number:03d} {self.arm} seed {self.config.seed}"
         return f"{self.number:03d} {self.config.model.backbone} {where(self.config)}"
+
+    @property
+    def epoch(self) -> int:
+        """The last one that has ended, 0 where none has."""
+        return int(self.history[-1]["epoch"]) if self.history else 0
 
     @property
     def folder(self) -> str:

@@ -10,17 +10,24 @@ from optuna.samplers import BaseSampler, RandomSampler
 from optuna.trial import TrialState
 
 from attention import InputError
+from search.choices import part_of
 from search.config import TrialConfig
 from search.halving import Rungs
-from search.placement_sampler import PlacementSampler
+from search.placement_posterior import posterior
+from search.placement_sampler import TRUNK, GrowingModel, PlacementSampler
 from search.record import Listener, Role, State, TrialRecord
 from search.samplers import Grid
 from search.spaces import Space
-from search.study import WARM_START, drawing_study, read_record
+from search.study import EXPECTED, WARM_START, drawing_study, expect, read_record
 from search.trial_scheduler import RESOURCE, Plan, TrialScheduler
+from search.trunks import Trunks, is_trunk
 
 # Draws in a row that a space may refuse; that are forgone as repetitions, and twice as many for a forecast.
 REFUSED, REDRAWS = 1000, 20
+# Finished trials with a placement before which the race between placements is not decided.
+LEAST = 8
+# Draws in a row that have been in every trunk, after which there is another one.
+NOTHING_NEW = 5
 
 # Trials that exceed the limits before a search is given up of which no other one has ended.
 ALL_INFEASIBLE = 10
@@ -36,6 +43,10 @@ class SearchScheduler(TrialScheduler):
     adjust: applied to every configuration the space draws, for what the command line overrides.
     forecast: by how much a configuration would violate each limit, as far as that is known before it is
         tried; one that would is passed to the sampler as infeasible and drawn anew.
+    trunks: of plain trainings that placements go into, how many there are at first; 0 where each trial starts
+        from new weights. With trunks, `adjust` sets `training.graft_at`, all hyperparameters are those of
+        trial 0, and nothing is pruned, as what follows a trunk is short. It then ends before all its trials
+        are spent when placements are told apart as far as matters; `decided` says how.
     """
 
     def __init__(
@@ -47,10 +58,13 @@ class SearchScheduler(TrialScheduler):
         *,
         adjust: Callable[[TrialConfig], TrialConfig] = lambda config: config,
         forecast: Callable[[TrialConfig], Mapping[str, float]] = lambda config: {},
+        trunks: int = 0,
         listeners: Sequence[Listener] = (),
     ) -> None:
         super().__init__(study, plan, listeners)
         self.space, self.adjust, self.forecast = space, adjust, forecast
+        self.trunks = Trunks(trunks, self.records)
+        self._shared: dict[str, Any] = {}  # the hyperparameters of trial 0, which those of one trunk share
         # What is tried after the baseline, in this order.
         self._given: list[tuple[Role, Mapping[str, Any]]] = [
             *((Role.CANDIDATE, params) for params in study.user_attrs.get(WARM_START, [])),
@@ -61,7 +75,14 @@ class SearchScheduler(TrialScheduler):
         self._drawn = drawing_study(study, sampler)
         self._seen: Counter[str] = Counter()  # how often each configuration was drawn
         self._tuned = True  # the plain backbone still has something to tune
+        # Scores of two trunks, and the best of many, are compared by a model of what placements add.
+        self._models = len(plan.objectives) == 1 and (trunks > 0 or isinstance(sampler, PlacementSampler))
+        self._model = GrowingModel()
+        self.decided = ""
+        if self._models and not study.user_attrs.get(EXPECTED):
+            study.set_user_attr(EXPECTED, True)
         self._read()
+        self._look_again()
 
     def _read(self) -> None:
         for trial in self.study.get_trials(deepcopy=False):
@@ -73,6 +94,7 @@ class SearchScheduler(TrialScheduler):
             self._seen[_key(record.config)] += 1
             if WARM_START in trial.user_attrs:
                 continue
+            self._share(trial.params)
             self._recover(trial, record, [(self._drawn, twin)])
 
     @property
@@ -91,19 +113,25 @@ class SearchScheduler(TrialScheduler):
 
         Raises InputError for errors of a user-defined space.
         """
+        self.waiting = False
         if self.closing or self.all_infeasible:
+            return None
+        if self.decided and not self._unfinished:
             return None
         if self._unfinished:
             return self.records[self._unfinished.popleft()]
         if self.plan.trials is not None and len(self.records) >= self.plan.trials:
             return None
-        # The sampler of placements means it: one that may be best is told from a lucky one by another seed.
-        redraws = 0 if isinstance(self._sampler, PlacementSampler) else REDRAWS
+        if len(self.trunks.begun) >= self.trunks.count > 0 and not self.trunks.ready:
+            self.waiting = bool(self.trunks.coming)
+            return None
         for attempt in range(REFUSED):
             # Of what is given and refused, another draw takes the place.
             role, fixed = (Role.CANDIDATE, None) if attempt else self._next()
-            if fixed is not None:
-                self._drawn.enqueue_trial(dict(fixed))
+            if attempt == NOTHING_NEW and self.trunks:
+                role, fixed = Role.BASELINE, self.space.plain
+            if fixed is not None or self._shared:
+                self._drawn.enqueue_trial({**(fixed or {}), **self._shared})
             # A sampler that keeps drawing the same point gets a random one.
             self._drawn.sampler = self._sampler if attempt < REDRAWS // 2 else self._chance
             trial = self._drawn.ask()
@@ -112,7 +140,7 @@ class SearchScheduler(TrialScheduler):
             except optuna.TrialPruned:
                 self._reject(trial, {"space": 1.0})
                 continue
-            if fixed is None and self._seen[_key(config)] and attempt < redraws:
+            if fixed is None and attempt < REDRAWS and self._repeats(config):
                 self._drawn.tell(trial, state=TrialState.FAIL)  # nothing is to be learned from it
                 if isinstance(self._sampler, Grid):
                     return None  # which repeats itself when there is nothing left
@@ -133,12 +161,29 @@ class SearchScheduler(TrialScheduler):
         number, space = len(self.records), self.space
         if number == 0:
             return Role.BASELINE, space.baseline
+        if len(self.trunks.begun) < self.trunks.count:
+            return Role.BASELINE, space.plain
+        number -= max(0, len(self.trunks.begun) - 1)
         if number <= len(self._given):
             return self._given[number - 1]
+        if self.trunks:
+            return Role.CANDIDATE, None
         baselines = sum(record.role is Role.BASELINE for record in self.records.values())
         if self._tuned and baselines < self.plan.baseline_share * (number + 1):
             return Role.BASELINE, space.plain
         return Role.CANDIDATE, None
+
+    def _share(self, params: Mapping[str, Any]) -> None:
+        """Keep the hyperparameters of the first trial for all the others, where they share trunks."""
+        if self.trunks and not self._shared:
+            self._shared = {name: value for name, value in params.items() if part_of(name) is None}
+
+    def _repeats(self, config: TrialConfig) -> bool:
+        """Whether a trial of it would tell nothing new."""
+        if self.trunks:
+            return not is_trunk(config) and self.trunks.choose(config) is None
+        # The sampler of placements means it: one that may be best is told from a lucky one by another seed.
+        return self._seen[_key(config)] > 0 and not isinstance(self._sampler, PlacementSampler)
 
     def _reject(self, trial: optuna.Trial, violations: Mapping[str, float]) -> None:
         for key, value in violations.items():
@@ -152,16 +197,37 @@ class SearchScheduler(TrialScheduler):
         again = self._seen[key]
         self._seen[key] += 1
         config = config.change(seed=(config.seed + again) % 2**32)
+        if self.trunks and not is_trunk(config):
+            trunk = self.trunks.choose(config)
+            assert trunk is not None  # or it had been drawn anew
+            config = config.change(seed=trunk)
         if self.space.as_baseline(config) == config:
             self._tuned &= role is not Role.BASELINE or not again
             role = Role.BASELINE  # also where the sampler chose it
         elif role is Role.BASELINE:
             role = Role.CANDIDATE  # the space pays no heed to what was given
-        record = self._add(role, config, params=trial.params, distributions=trial.distributions)
+        attributes = {TRUNK: config.seed} if self.trunks else {}
+        for name, value in attributes.items():
+            trial.set_user_attr(name, value)
+        self._share(trial.params)
+        record = self._add(
+            role, config, params=trial.params, distributions=trial.distributions, attributes=attributes
+        )
         self._open[record.number].append((self._drawn, trial))
         return record
 
+    def _look_again(self) -> None:
+        if self._models:
+            expect(self.study, self.records, self._model(self.study))
+        done = [r for r in self.records.values() if r.state is State.COMPLETE and r.config.model.placement]
+        if self.trunks and len(done) >= LEAST and len(self.plan.objectives) == 1:
+            metric = self.plan.metric
+            found = posterior(self.study, metric.margin / metric.scale)
+            self.decided = found.verdict if found.decided else ""
+
     def _enter(self, record: TrialRecord) -> bool | None:
+        if self.trunks:
+            return None
         group = str(Role.BASELINE if record.role is Role.BASELINE else Role.CANDIDATE)
         return self.rungs.enter(record.number, group, record.history[-1][RESOURCE], self.plan.score(record))
 

@@ -10,7 +10,7 @@ write-ahead log does not.
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import optuna
 from optuna.samplers import BaseSampler
@@ -21,6 +21,9 @@ from search.config import TrialConfig
 from search.journal import Journal, mend
 from search.record import Metrics, Role, State, TrialRecord
 
+if TYPE_CHECKING:
+    from search.placement_model import Model
+
 STUDY_FILE = "study.journal"
 
 # User attributes of a trial. WARM_START marks trials of another search that this one learns from; of the
@@ -28,6 +31,7 @@ STUDY_FILE = "study.journal"
 CONFIG, ROLE, PROFILE, DEVICE, REASON = "config", "role", "profile", "device", "reason"
 EPOCH = "epoch:"  # and its number: the metrics of an epoch
 PRUNED, WARM_START, ARM = "pruned", "warm_start", "arm"
+EXPECTED = "expected"  # of the study: its trials are ranked by a model of placements
 PLACEMENT = "placement"  # in words, for those who read the study with Optuna's own tools
 
 # Nothing is drawn on the study itself.
@@ -151,7 +155,21 @@ def read_records(folder: Path, name: str) -> list[TrialRecord]:
     except KeyError:  # killed between the file and the study in it
         return []
     found = [read_record(trial) for trial in own_trials(study)]
-    return [record for record in found if record is not None]
+    records = [record for record in found if record is not None]
+    if study.user_attrs.get(EXPECTED):
+        from search.placement_sampler import fit  # which needs scipy
+
+        expect(study, {record.number: record for record in records}, fit(study))
+    return records
+
+
+def expect(study: optuna.Study, records: Mapping[int, TrialRecord], model: "Model | None") -> None:
+    """Put what a model of a study's placements expects of its trials into their records."""
+    from search.placement_posterior import expected
+
+    for number, value in expected(study, model).items() if model is not None else ():
+        if number in records:
+            records[number].expected = value
 
 
 def read_history(attributes: Mapping[str, Any]) -> list[Metrics]:

@@ -78,18 +78,28 @@ class Plan:
             return False
         return self.metric.sign * (trial.value(self.metric.name) - self.guessing) <= 0
 
+    def worth(self, trial: TrialRecord, name: str | None = None) -> float:
+        """What a finished trial is ranked by, the larger the better: an objective, the first if not named.
+
+        Where a model of placements expects something of it, that: the best score of many is the luckiest's.
+        """
+        name = name or self.objectives[0]
+        value = trial.value(name) if trial.expected is None else trial.expected
+        return self.better(name) * value
+
 
 class TrialScheduler(ABC):
     """The trials of a study, from where the study stands.
 
     records: every trial so far by its number, those of earlier runs too.
     closing: no new trials, and running ones end at their next rung.
+    waiting: `ask` had nothing that can begin before a running trial reports or ends.
     """
 
     def __init__(self, study: optuna.Study, plan: Plan, listeners: Sequence[Listener] = ()) -> None:
         self.study, self.plan = study, plan
         self.listeners = list(listeners)
-        self.closing = False
+        self.closing = self.waiting = False
         self.records: dict[int, TrialRecord] = {}
         # The open trials, each in the study and in the sampler's study.
         self._open: dict[int, list[tuple[optuna.Study, optuna.Trial]]] = {}
@@ -103,6 +113,9 @@ class TrialScheduler(ABC):
     def _enter(self, record: TrialRecord) -> bool | None:
         """Whether a trial passes the rung that its last report came to; None where there is none."""
         return True
+
+    def _look_again(self) -> None:  # noqa: B027 (most have nothing to change)
+        """Change what a trial's end changes of the others' records, before the listeners hear of it."""
 
     @property
     def repeated_failure(self) -> bool:
@@ -138,9 +151,11 @@ class TrialScheduler(ABC):
         arm: str = "",
         params: Mapping[str, Any] | None = None,
         distributions: Mapping[str, BaseDistribution] | None = None,
+        attributes: Mapping[str, Any] | None = None,
     ) -> TrialRecord:
-        """Put a new trial into the study."""
+        """Put a new trial into the study. attributes: more of them than those of every trial."""
         attributes = {
+            **(attributes or {}),
             ROLE: str(role),
             PLACEMENT: where(config),
             CONFIG: config.to_json(),
@@ -227,6 +242,7 @@ class TrialScheduler(ABC):
                     trial.set_constraint(key, constraints[key])
                 study.tell(trial, values, state=_STATES[state])
         record.state = state
+        self._look_again()
         record.traceback = report.traceback if report is not None else None
         self._recent.append(record.reason if state is State.ERROR else None)
         for listener in self.listeners:
@@ -265,7 +281,7 @@ def ranked(records: Iterable[TrialRecord], plan: Plan) -> list[TrialRecord]:
     """
 
     def score(record: TrialRecord) -> tuple[bool, float]:
-        return not plan.guesses(record), plan.score(record)[0]
+        return not plan.guesses(record), plan.worth(record)
 
     done = [record for record in records if record.state is State.COMPLETE]
     return sorted(done, key=score, reverse=True)

@@ -159,7 +159,7 @@ class _Bridge(_InDriver):
 
     def _ask(self) -> TrialRecord | None:
         record = None if self._over else self.scheduler.ask()
-        self._over = record is None
+        self._over = record is None and not self.scheduler.waiting
         return record
 
     def report(self, trial_id: str, report: Report) -> bool:

@@ -25,6 +25,10 @@ def confirm(
     sequential: Annotated[
         bool | None, typer.Option("--sequential", help="Group-sequential: stop once the verdict is decided.")
     ] = None,
+    init: Annotated[
+        str | None,
+        typer.Option(help="Start from: scratch, or one trained trunk a seed.", show_default="the search's"),
+    ] = None,
     ablate: Annotated[
         bool, typer.Option("--ablate", help="Train the winner without each of its modules, too.")
     ] = False,
@@ -44,6 +48,7 @@ def confirm(
         seeds=seeds,
         margin=margin,
         sequential=sequential,
+        init=init,
         ablate=ablate,
         again=again,
         storage=storage,

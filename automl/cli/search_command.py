@@ -147,6 +147,17 @@ def search(
             help="Budget held equal across trials: time or epochs.", hidden=True, rich_help_panel=HOW
         ),
     ] = "time",
+    init: Annotated[
+        str,
+        typer.Option(
+            help="Start from: scratch, or a trained trunk that trials share.",
+            hidden=True,
+            rich_help_panel=HOW,
+        ),
+    ] = "scratch",
+    trunks: Annotated[
+        int, typer.Option(help="With --init trunk, how many at first.", hidden=True, rich_help_panel=HOW)
+    ] = 3,
     sampler: Annotated[
         str,
         typer.Option(
@@ -158,7 +169,7 @@ def search(
     metric: Annotated[
         str | None,
         typer.Option(
-            help="accuracy, balanced_accuracy, macro_f1, auc.",
+            help="accuracy, balanced_accuracy, macro_f1, auc, loss.",
             show_default="the task's",
             rich_help_panel=WHAT,
         ),
@@ -332,16 +343,18 @@ def _print_search(result: "SearchResult", storage: str) -> None:
             print(f"{title:9} none has completed")
         else:
             run = trial.run_id or "not in MLflow yet"
-            print(f"{title:9} {trial.metric} {trial.value:.4f}  {_about(trial)}  (run {run})")
+            print(f"{title:9} {trial.metric} {trial.said}  {_about(trial)}  (run {run})")
     if len(result.leading) > 1:
         print("leading")
         for trial in result.leading:
-            print(f"          {trial.number:03} {trial.metric} {trial.value:.4f}  {_about(trial)}")
+            print(f"          {trial.number:03} {trial.metric} {trial.said}  {_about(trial)}")
     if result.front:
         print(f"front     {len(result.front)} non-dominated (Pareto-optimal) trials")
         for trial in result.front:
             values = "  ".join(f"{name} {value:.4g}" for name, value in trial.objectives.items())
             print(f"          {values}  {_about(trial)}")
+    if result.decided:
+        print(f"{'places':9} {result.decided}")
     for warning in result.warnings:
         print(f"warning: {warning}")
     if result.failure:

@@ -93,7 +93,7 @@ def train(
     metric: Annotated[
         str,
         typer.Option(
-            help="Shown: accuracy, balanced_accuracy, macro_f1 or auc.",
+            help="Shown: accuracy, balanced_accuracy, macro_f1, auc or loss.",
             show_default="accuracy",
             hidden=True,
             rich_help_panel=HOW,

@@ -25,6 +25,8 @@ if TYPE_CHECKING:
 
 COSTS = ("latency", "params", "macs")  # objectives beside the task's metric
 EQUAL = ("time", "epochs")
+INIT = ("scratch", "trunk")
+GRAFT_AT = 3 / 4  # of the epochs, in the flat part of the schedule
 TRIALS = 16  # where neither trials nor a time are given
 STORAGE = "searches"
 # What a message calls the types of settings.
@@ -58,9 +60,14 @@ class Settings:
     seed: of the sampler and of every trial.
     equal: the budget held equal across trials. `time`: a trial whose epochs take longer than the
         baseline's gets fewer of them; `epochs`: all get the same number.
+    init: what each trial starts from. `scratch`: new weights, or `weights`. `trunk`: a plain training of
+        three quarters of the epochs, with the schedule flat-cosine, which trials share and finish with their
+        placement in it; hyperparameters are then the baseline's.
+    trunks: how many of them there are at first; a placement that has been in all gets another one.
     sampler: `tpe`, `placement`, `random`, `gp`, `nsga2`, `cmaes`, `grid` or `package.module:Sampler`.
     metric: the primary metric in the place of the task's default, by which trials are pruned, compared and
-        confirmed: of classification `accuracy`, `balanced_accuracy`, `macro_f1` or `auc`.
+        confirmed: of classification `accuracy`, `balanced_accuracy`, `macro_f1`, `auc` or
+        `loss`.
     objective: what is searched for, one to three of the task's metric, `latency`, `params` and `macs`, with
         commas between; the metric alone where not given.
     baseline_share: part of the trials that tunes the plain backbone.
@@ -96,6 +103,8 @@ class Settings:
     class_weights: str | None = None
     seed: int = 0
     equal: str = "time"
+    init: str = "scratch"
+    trunks: int = 3
     sampler: str = "tpe"
     metric: str | None = None
     objective: str | None = None
@@ -142,6 +151,10 @@ class Settings:
             raise InputError(f"--trials must be 1 or more; got {self.trials}")
         if self.equal not in EQUAL:
             raise unknown("kind of equality", self.equal, EQUAL)
+        if self.init not in INIT:
+            raise unknown("kind of start", self.init, INIT)
+        if self.trunks < 1:
+            raise InputError(f"--trunks must be 1 or more; got {self.trunks}")
         if self.augment is not None and self.augment not in AUGMENT:
             raise unknown("augmentation", self.augment, AUGMENT)
         if self.class_weights is not None and self.class_weights not in get_args(ClassWeights):
@@ -248,6 +261,11 @@ class Settings:
 
         return Runtime(device=torch.device("cpu"), precision=self.precision, compile=self.compile)  # type: ignore[arg-type]
 
+    @property
+    def grafts(self) -> bool:
+        """Whether placements go into trained trunks."""
+        return self.init == "trunk"
+
     def objectives(self, metric: str) -> list[str]:
         """What is searched for, of a task with the primary metric `metric`."""
         names = [metric] if self.objective is None else [n.strip() for n in self.objective.split(",")]
@@ -274,7 +292,8 @@ class Settings:
             training |= AUGMENT[self.augment]
         model = {"weights": self.weights, "weights_digest": self.weights_digest} if self.weights else {}
         metric = config.metric if self.metric is None else self.metric
-        return config.change(data=data, model=model, training=training, metric=metric, seed=self.seed)
+        config = config.change(data=data, model=model, training=training, metric=metric, seed=self.seed)
+        return on_trunk(config) if self.grafts else config
 
     def extended(
         self, trials: str | None, budget: str | None, ended: int, scheduling: Mapping[str, Any]
@@ -294,6 +313,20 @@ class Settings:
         if budget is not None:
             new = replace(new, budget=budget)
         return new
+
+
+def on_trunk(config: TrialConfig) -> TrialConfig:
+    """The training of `config` whose placement goes into a plain one, late in the flat part of its schedule.
+
+    Raises InputError for a single epoch.
+    """
+    epochs = config.training.epochs
+    if epochs < 2:
+        raise InputError(
+            f"--init trunk needs 2 epochs or more, since placements go in between two; got {epochs}"
+        )
+    at = min(max(1, round(GRAFT_AT * epochs)), epochs - 1)
+    return config.change(training={"graft_at": at, "schedule": "flat-cosine"})
 
 
 def command(words: str, name: str, storage: str) -> str:

@@ -5,7 +5,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from attention import InputError, Spec
-from automl.config.settings import Settings, command
+from automl.config.settings import Settings, command, on_trunk
 from backbones.placement import Placement
 from search.config import TrialConfig
 from search.record import Role, State, TrialRecord, where
@@ -47,7 +47,13 @@ class ArmSet:
 
 
 def choose_arms(
-    records: Iterable[TrialRecord], plan: Plan, space: Space, settings: Settings, *, top: int
+    records: Iterable[TrialRecord],
+    plan: Plan,
+    space: Space,
+    settings: Settings,
+    *,
+    top: int,
+    init: str | None = None,
 ) -> ArmSet:
     """The arms of a search's confirmation.
 
@@ -56,12 +62,15 @@ def choose_arms(
     where no such trial was completed. One arm has the first finalist's hyperparameters and number of modules,
     and a random placement. Models without a placement have neither of these two arms.
 
-    Raises InputError when the search has no finished baseline or no other finished trial.
+    init: `scratch` or `trunk`, as in `Settings`; the search's own where not given.
+
+    Raises InputError when the search has no finished baseline or no other finished trial, and for finalists
+    that do not go into one trunk.
     """
     metric = plan.metric.name
     done = sorted(
         (r for r in records if r.state is State.COMPLETE),
-        key=lambda r: plan.better(metric) * r.value(metric),
+        key=lambda r: plan.worth(r, metric),
         reverse=True,
     )
     # Repetitions with other seeds are one and the same.
@@ -103,12 +112,29 @@ def choose_arms(
             )
         else:
             arms.append(Arm(name=f"random placement: {where(random)}", role=Role.RANDOM, config=random))
+    baseline_candidates = _baseline_candidates(finalists, plain, space)
+    if (init or settings.init) == "trunk":
+        arms, baseline_candidates = _on_trunks(arms), []
+    elif settings.grafts:
+        arms = [replace(arm, config=arm.config.change(training={"graft_at": 0})) for arm in arms]
     return ArmSet(
-        arms=arms,
-        score=plain[0].value(metric),
-        baseline_candidates=_baseline_candidates(finalists, plain, space),
-        warnings=warnings,
+        arms=arms, score=plain[0].value(metric), baseline_candidates=baseline_candidates, warnings=warnings
     )
+
+
+def _on_trunks(arms: list[Arm]) -> list[Arm]:
+    """The arms with the baseline's hyperparameters, so that all share its training up to their placements."""
+    trunk = on_trunk(arms[0].config)
+    made = []
+    for arm in arms:
+        model = replace(arm.config.model, placement={})
+        if model != trunk.model:
+            raise InputError(
+                f"{arm.name} cannot be put into the baseline's model, which has another backbone or other "
+                f"options; confirm it from new weights: --init scratch"
+            )
+        made.append(replace(arm, config=trunk.change(model={"placement": arm.config.model.placement})))
+    return made
 
 
 def _baseline_candidates(finalists: list[TrialRecord], plain: list[TrialRecord], space: Space) -> list[Arm]:

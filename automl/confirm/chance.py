@@ -3,7 +3,7 @@
 import numpy as np
 from scipy.special import bdtrc, ndtri
 
-from search.metric import Chance, Noise
+from search.metric import Chance, Metric
 
 GUESSED = 0.001  # the rate at which one that guesses comes above `guessing`
 
@@ -18,11 +18,11 @@ def guessing(chance: float, inputs: int) -> float:
     return float(np.argmax(above <= GUESSED)) / inputs
 
 
-def bound(chance: Chance, inputs: int, noise: Noise) -> float:
-    """The score that one who guesses exceeds in one of a thousand cases at most.
+def bound(chance: Chance, inputs: int, metric: Metric) -> float:
+    """The score than which one who guesses is better in one of a thousand cases at most.
 
     Of an accuracy it is exact; of others it goes by the normal distribution.
     """
-    if noise == "binomial":
+    if metric.noise == "binomial":
         return guessing(chance.value, inputs)
-    return chance.value + float(ndtri(1 - GUESSED)) * chance.error
+    return chance.value + metric.sign * float(ndtri(1 - GUESSED)) * chance.error

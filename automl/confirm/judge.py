@@ -223,9 +223,11 @@ def _fair(time: Ratio | None) -> Collection[Word]:
 
 def _guessing(question: Question, arms: Iterable[Scores], seeds: Sequence[int]) -> str:
     """Whether all arms may be guessing, in words; empty where one is not, or there is no telling."""
-    chance = question.chance
+    chance, sign = question.chance, 1 if question.maximize else -1
     if chance is None or any(
-        statistics.above_chance([arm.scores[seed] for seed in seeds], chance.value, chance.error)
+        statistics.above_chance(
+            [sign * arm.scores[seed] for seed in seeds], sign * chance.value, chance.error
+        )
         for arm in arms
     ):
         return ""
@@ -234,7 +236,11 @@ def _guessing(question: Question, arms: Iterable[Scores], seeds: Sequence[int]) 
             f"no arm is shown to beat always predicting the majority class, {100 * chance.value:.1f} % of "
             f"the test inputs"
         )
-    value = f"{chance.value:.4f}" if question.scale == 1 else f"{100 * chance.value:.1f} %"
+    value = (
+        f"{chance.value:.4f} {question.unit}".strip()
+        if question.scale == 1
+        else f"{100 * chance.value:.1f} %"
+    )
     return f"no arm is shown to beat guessing, whose {question.metric} is {value}"
 
 

@@ -11,7 +11,8 @@ from typing import Any
 import optuna
 from optuna.study import StudyDirection
 
-from attention import InputError
+from attention import InputError, unknown
+from automl.config.settings import INIT
 from automl.confirm.arms import ArmSet
 from automl.confirm.question import Question
 from automl.confirm.statistics import ALPHA, least_pairs
@@ -32,13 +33,14 @@ class Options:
 
     top: finalists. seeds: of each arm. margin: the least difference that matters, in the unit of the metric's
     differences; the metric's own where not given. sequential: stop adding seeds as soon as the question is
-    decided.
+    decided. init: what trainings start from, `scratch` or `trunk`; as in the search where not given.
     """
 
     top: int = 3
     seeds: int = 10
     margin: float | None = None
     sequential: bool = False
+    init: str | None = None
 
     def __post_init__(self) -> None:
         if self.top < 1:
@@ -50,6 +52,8 @@ class Options:
             )
         if self.margin is not None and not self.margin >= 0:
             raise InputError(f"--margin must be 0 or more; got {self.margin:g}")
+        if self.init is not None and self.init not in INIT:
+            raise unknown("kind of start", self.init, INIT)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -83,6 +87,7 @@ class Confirmation:
         return Question(
             seeds=self.seeds,
             equal=equal,
+            trunks=self.arm_set.arms[0].config.training.graft_at > 0,
             margin=metric.margin if self.options.margin is None else self.options.margin,
             sequential=self.options.sequential,
             metric=metric.name,

@@ -13,6 +13,7 @@ class Question:
 
     seeds: those that are planned, in order. equal: the budget held equal across arms, `time` or `epochs`.
     margin: the least difference that matters, in `unit`.
+    trunks: whether placements go into trained trunks, one for each seed, which all arms share.
     sequential: stop as soon as the verdict is decided. metric: of the scores; maximize: whether more is
     better.
     scale: makes a score's difference one in `unit`. noise: of the metric.
@@ -30,6 +31,7 @@ class Question:
     inputs: int
     chance: Chance | None
     noise: Noise = "unknown"
+    trunks: bool = False
 
     @property
     def places(self) -> int:

@@ -91,6 +91,7 @@ def run_confirm(
     seeds: int | None = None,
     margin: float | None = None,
     sequential: bool | None = None,
+    init: str | None = None,
     ablate: bool = False,
     again: bool = False,
     storage: str = "searches",
@@ -107,7 +108,13 @@ def run_confirm(
 
     Raises InputError when there is nothing to confirm, or options contradict those that it began with.
     """
-    given: dict[str, Any] = {"top": top, "seeds": seeds, "margin": margin, "sequential": sequential}
+    given: dict[str, Any] = {
+        "top": top,
+        "seeds": seeds,
+        "margin": margin,
+        "sequential": sequential,
+        "init": init,
+    }
     chosen = {key: value for key, value in given.items() if value is not None}
     Options(**chosen)  # a mistake shows before anything is read
     check_not_temporary(storage)
@@ -145,7 +152,7 @@ def _begin(
         return there[-1], confirmation
     options = Options(**chosen)
     plan = metadata.plan
-    arm_set = choose_arms(records, plan, space(), metadata.settings, top=options.top)
+    arm_set = choose_arms(records, plan, space(), metadata.settings, top=options.top, init=options.init)
     used = {record.config.seed for record in records}
     used |= {seed for path in there for seed in Confirmation.read(path).seeds}
     first = max(used) + 1
@@ -222,7 +229,12 @@ def _run(
                             location=location,
                             listeners=[retention, tracker, scheduler],
                             summary=scheduler.summary,
-                            baseline=draw_baseline(space(), settings),
+                            # Whose epoch is the unit of time: in one block, the plain training's.
+                            baseline=(
+                                confirmation.arm_set.arms[0].config
+                                if scheduler.question.trunks
+                                else draw_baseline(space(), settings)
+                            ),
                             plan=replace(plan, trials=max(plan.trials or 0, len(planned.planned_trials))),
                             best=False,
                             test=True,

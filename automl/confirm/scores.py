@@ -13,6 +13,8 @@ from search.record import State, TrialRecord
 class TrainingCost:
     """What a training took: steps, and seconds of its epochs by the clock and of the processor.
 
+    Seconds of a training whose placement goes in later are of the epochs since then, or of the same epochs of
+    the plain training; those before are one and the same for all.
     Each is None where it was not recorded for the whole training; the processor's is that on a GPU, too.
     """
 
@@ -47,10 +49,13 @@ class Scores:
 def training_cost(record: TrialRecord) -> TrainingCost:
     """What a training took, from the records of its epochs."""
 
+    graft_at = record.config.training.graft_at
+    own = [metrics for metrics in record.history if metrics["epoch"] > graft_at]
+
     def total(name: str) -> float | None:
-        if not record.history or any(name not in metrics for metrics in record.history):
+        if not own or any(name not in metrics for metrics in own):
             return None
-        return sum(metrics[name] for metrics in record.history)
+        return sum(metrics[name] for metrics in own)
 
     steps = record.history[-1].get("steps") if record.history else None
     return TrainingCost(steps=steps, seconds=total("seconds"), processor_seconds=total("processor_seconds"))

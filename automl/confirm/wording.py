@@ -24,7 +24,9 @@ def sentence(verdict: "Verdict") -> str:
     question, name, d = verdict.question, verdict.lead.arm.name, verdict.lead.difference
     unit, margin, places = question.unit, question.margin, question.places
     sure, time = _sure(verdict.lead, verdict.level, places), _time(verdict.lead.time, question.equal)
-    details = f"{sure}, {_seeds(d.count)}{time}"
+    if question.trunks:
+        name = f"{name}, added to a trained trunk,"
+    details = f"{sure}, {_seeds(d.count, 'trunks' if question.trunks else 'seeds')}{time}"
     differs = f"{name} differs from the tuned baseline by {d.mean:+.{places}f} {unit} ({details}"
     if verdict.said is None:
         return f"No verdict yet, with {d.count} of {len(verdict.question.seeds)} seeds. So far {differs}."
@@ -91,8 +93,8 @@ def against_baseline(comparison: "Comparison", unit: str, places: int) -> str:
     )
 
 
-def _seeds(count: int) -> str:
-    return f"with only {count} seeds" if count < FEW else f"{count} paired seeds"
+def _seeds(count: int, noun: str) -> str:
+    return f"with only {count} {noun}" if count < FEW else f"{count} paired {noun}"
 
 
 def _time(time: Ratio | None, equal: str) -> str:

@@ -31,7 +31,8 @@ LEADING = 5
 class TrialResult:
     """One trial of a search: its number, its MLflow run if that is there, its objectives, its configuration.
 
-    value: of the primary metric, at the last epoch. objectives: all that was searched for.
+    value: of the primary metric, at the last epoch. expected: what a model of placements makes of it, by
+        which trials are then ranked. objectives: all that was searched for.
     """
 
     number: int
@@ -41,11 +42,18 @@ class TrialResult:
     objectives: dict[str, float]
     profile: dict[str, float]
     config: dict[str, Any]
+    expected: float | None = None
 
     def __str__(self) -> str:
         placement = self.config["model"]["placement"]
         sites = ", ".join(f"{spec['type']} at {site}" for site, spec in placement.items())
-        return f"{self.metric} {self.value:.4f}, trial {self.number}: {sites or 'no attention'}"
+        return f"{self.metric} {self.said}, trial {self.number}: {sites or 'no attention'}"
+
+    @property
+    def said(self) -> str:
+        """The value, and what is expected of it."""
+        more = "" if self.expected is None else f" (expected {self.expected:.4f})"
+        return f"{self.value:.4f}{more}"
 
 
 @dataclass(frozen=True, kw_only=True, repr=False)
@@ -61,7 +69,8 @@ class SearchResult(Summary):
     folder: the search's folder, with its study, checkpoints and log.
     failure: the first error, if any trial had one.
     untracked: trials that MLflow does not have in full. page: of their runs in MLflow.
-    warnings: what is wrong with what was found.
+    warnings: what is wrong with what was found. decided: how placements were told apart as far as matters,
+        where the search ended by that.
     objectives: their names. records, runs: of the trials, and of each its run in MLflow.
     """
 
@@ -86,6 +95,7 @@ class SearchResult(Summary):
     untracked: int
     page: str
     warnings: list[str]
+    decided: str = ""
     objectives: list[str] = field(default_factory=list)
     records: list[TrialRecord] = field(default_factory=list)
     runs: Mapping[int, str] = field(default_factory=dict)
@@ -129,6 +139,8 @@ class SearchResult(Summary):
         yield "trials", f"{self.n_trials}: {', '.join(counts)}" if counts else "none"
         for name, trial in (("best", self.best), ("baseline", self.baseline)):
             yield name, "none has completed" if trial is None else str(trial)
+        if self.decided:
+            yield "placements", self.decided
         for warning in self.warnings:
             yield "warning", warning
         if self.failure:
@@ -212,6 +224,7 @@ def make_result(
             value=trial.value(plan.metric.name),
             objectives={name: trial.value(name) for name in plan.objectives},
             profile=trial.profile,
+            expected=trial.expected,
             config=trial.config.to_json(),
         )
 
@@ -238,6 +251,7 @@ def make_result(
         untracked=untracked,
         page=page,
         warnings=_warnings(records, plan),
+        decided=scheduler.decided,
         objectives=list(plan.objectives),
         records=records,
         runs=dict(runs),

@@ -183,7 +183,15 @@ def _run(folder: Path, metadata: SearchMetadata, space: Space, task: Task, begun
         seed = (settings.seed + len(study.get_trials(deepcopy=False))) % 2**32
         sampler = load_sampler(settings.sampler, seed=seed, objectives=len(plan.objectives))
         forecast = Forecast(settings)
-        scheduler = SearchScheduler(study, space, plan, sampler, adjust=settings.adjust, forecast=forecast)
+        scheduler = SearchScheduler(
+            study,
+            space,
+            plan,
+            sampler,
+            adjust=settings.adjust,
+            forecast=forecast,
+            trunks=settings.trunks if settings.grafts else 0,
+        )
         known = list(scheduler.records.values())
         retention = CheckpointRetention(
             metadata.location, plan, known, keep=settings.keep, deleted=tracker.update
@@ -256,7 +264,7 @@ def make_plan(settings: Settings, baseline: TrialConfig, task: Task) -> Plan:
         metric=task.metric,
         objectives=settings.objectives(task.metric.name),
         baseline_share=settings.baseline_share,
-        guessing=None if chance is None else bound(chance, task.size("validation"), task.metric.noise),
+        guessing=None if chance is None else bound(chance, task.size("validation"), task.metric),
     )
 
 
@@ -311,7 +319,7 @@ def _learn(study: optuna.Study, folder: Path, metadata: SearchMetadata) -> None:
     """Put what the search `--warm-start` has found into a new study."""
     settings = metadata.settings
     place, other = _find_warm_start(settings, metadata.fingerprint)
-    same = ("epochs", "size", "subset", "equal", "metric", "objective", "weights", "weights_digest")
+    same = ("epochs", "size", "subset", "equal", "init", "metric", "objective", "weights", "weights_digest")
     if other.data != metadata.data:
         found = differences(read_manifest(place), read_manifest(folder))
         print(

@@ -41,10 +41,10 @@ class EpochProgress:
             self.written = True
 
 
-def read_part(folder: Storage, epoch: int) -> float | None:
-    """The part of epoch `epoch` that the trial in `folder` has trained; None where it has not told."""
+def read_part(folder: Storage, after: int) -> float | None:
+    """The part that the trial in `folder` has trained of its epoch after `after`; None if it tells none."""
     try:
         found = json.loads(folder.read(FILE))
-        return float(found["step"] / found["steps"]) if found["epoch"] == epoch else None
+        return float(found["step"] / found["steps"]) if found["epoch"] > after else None
     except (OSError, ValueError, LookupError, TypeError):
         return None

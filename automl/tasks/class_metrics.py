@@ -1,23 +1,25 @@
-"""Metrics of classifiers beside accuracy: balanced accuracy, macro F1 and AUC.
+"""Metrics of classifiers beside accuracy: balanced accuracy, macro F1, AUC and the cross-entropy.
 
-All three are means over the classes that inputs of the split have; the others have no recall to speak of.
+The first three are means over the classes that inputs of the split have; others have no recall to speak of.
 
 balanced_accuracy: the mean recall (K. Brodersen et al., The balanced accuracy and its posterior (2010)).
 macro_f1: the mean over the classes of F1 = 2 TP / (inputs + answers).
 auc: the mean area under the ROC curve of each class against all others, from the midranks of its probability
 (J. Hanley and B. McNeil, The meaning and use of the area under a ROC curve (1982)). Of two classes it is the
 area of the second one, which is also that of the first.
+loss: the mean cross-entropy over the inputs, in nats. It tells models apart that accuracy does not.
 """
 
 from collections.abc import Sequence
 
 import numpy as np
 import torch
+import torch.nn.functional as F
 from numpy.typing import NDArray
 from torch import Tensor
 
 from attention import InputError
-from search.metric import ACCURACY, AUC, MACRO_F1, Chance, Metric
+from search.metric import ACCURACY, AUC, LOSS, MACRO_F1, Chance, Metric
 
 Floats = NDArray[np.float64]
 Labels = NDArray[np.int64]
@@ -67,10 +69,13 @@ def pseudo_values(metric: Metric, true: Labels, answered: Labels, logits: Tensor
     metric's (B. Efron and C. Stein, The jackknife estimate of variance (1981)), so that what holds of means
     over inputs can be had of these metrics. A class whose only input is left out is left out with it.
 
-    logits: `(N, classes)`, for `auc` alone.
+    logits: `(N, classes)`, for `auc` and `loss` alone.
     """
     if metric.name == ACCURACY.name:
         return np.asarray(true == answered, float)
+    if metric.name == LOSS.name:
+        assert logits is not None
+        return F.cross_entropy(logits.double(), torch.as_tensor(true), reduction="none").cpu().numpy()
     if metric.name == AUC.name:
         assert logits is not None
         sums, counts = _areas_without_each(probabilities(logits).cpu().numpy(), true, logits.shape[1])
@@ -144,6 +149,8 @@ def guessed(metric: Metric, counts: Sequence[int]) -> Chance:
     that of the rank sum test (H. Mann and D. Whitney (1947)); those of several classes are taken to go
     together.
 
+    A loss is the least that the same answer to all inputs can have: the entropy of the classes' shares.
+
     The step is a root mean square over the inputs; a rare class's is worth more. Of areas it is the most that
     an input's rank can change.
 
@@ -161,6 +168,10 @@ def guessed(metric: Metric, counts: Sequence[int]) -> Chance:
         worth = (1 / n_c + (1 / rest).sum() - 1 / rest) / k
         error = np.sqrt((n + 1) / (12 * n_c * rest)).mean()
         return Chance(value=0.5, error=float(error), step=float(np.sqrt((share * worth**2).sum())))
+    if metric.name == LOSS.name:
+        surprise = -np.log(share)
+        rms = float(np.sqrt((share * surprise**2).sum()))
+        return Chance(value=float((share * surprise).sum()), error=0.0, step=rms / float(n))
     likely = share if metric.name == MACRO_F1.name else np.full(k, 1 / k)
     error = np.sqrt((likely * (1 - likely) / n_c).sum()) / k
     return Chance(value=1 / k, error=float(error), step=float(np.sqrt((1 / n_c).sum() / n) / k))

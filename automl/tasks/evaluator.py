@@ -11,7 +11,7 @@ from torch import Tensor
 from automl.config.runtime import Runtime
 from automl.storage.answers import Answers
 from automl.tasks.class_metrics import auc, check_classes, of_counts, pseudo_values
-from search.metric import AUC, Metric
+from search.metric import AUC, LOSS, Metric
 
 SCORES = 2**20  # numbers up to which areas under the curve are computed unasked; sorting them takes 0.2 s
 
@@ -55,6 +55,7 @@ class ClassificationEvaluator(Evaluator):
         check_classes(metric, counts)
         self.labels, self.metric, self.inputs = labels, metric, sum(counts)
         several = sum(count > 0 for count in counts) > 1
+        self.keeps = metric.name in (AUC.name, LOSS.name)  # the logits, of which each input's part is made
         self.ranks = metric.name == AUC.name or (several and self.inputs * len(labels) <= SCORES)
         self.sums = torch.zeros(2 + 3 * len(labels), dtype=torch.float64, device=device)
         self.true: list[Tensor] = []
@@ -74,7 +75,7 @@ class ClassificationEvaluator(Evaluator):
         answers.index_add_(0, answered, torch.ones_like(correct))
         self.true.append(targets)
         self.answered.append(answered)
-        if self.ranks:
+        if self.ranks or self.keeps:
             self.logits.append(logits)
 
     def compute(self, runtime: Runtime) -> dict[str, Tensor]:
@@ -91,7 +92,7 @@ class ClassificationEvaluator(Evaluator):
 
     def answers(self, runtime: Runtime) -> Answers:
         mine = [torch.cat(list(part)).cpu() for part in (self.index, self.true, self.answered)]
-        mine += [torch.cat(self.logits).cpu()] if self.metric.name == AUC.name else []
+        mine += [torch.cat(self.logits).cpu()] if self.keeps else []
         parts = [torch.cat(part) for part in zip(*runtime.gather(mine), strict=True)]
         order = parts[0].argsort()
         true, answered, *logits = (part[order] for part in parts[1:])

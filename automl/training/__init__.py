@@ -5,6 +5,7 @@ step        One training step, and the ways to run it
 optimiser   Optimisers and learning-rate schedules, as functions of the training's configuration
 checkpoint  Checkpoints: configuration, weights and optimiser state in one file, loaded without executing code
 graft       A training that goes on from a plain trunk's, with attention in it
+trunk       The trunk that trainings share whose placement goes in later
 average     A running average of a model's weights
 graphs      Steps as CUDA graphs
 clock       Timers that are robust to other load: processor time on a CPU, events on a GPU

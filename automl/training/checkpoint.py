@@ -93,11 +93,16 @@ def restore(state: TrainingState, content: dict[str, Any]) -> None:
         state.average.model.load_state_dict(content["average"])
     state.optimizer.load_state_dict(content["optimizer"])
     state.scaler.load_state_dict(content["scaler"])
+    restore_generators(content)
+    state.epoch = content["epoch"]
+
+
+def restore_generators(content: Mapping[str, Any]) -> None:
+    """Let what is drawn next be what was to be drawn after `content` was saved."""
     # Data and augmentation depend on the seed and the epoch alone; dropout and its like draw from these.
     torch.set_rng_state(content["generators"]["cpu"].cpu())
     if "cuda" in content["generators"] and torch.cuda.is_available():
         torch.cuda.set_rng_state(content["generators"]["cuda"].cpu())
-    state.epoch = content["epoch"]
 
 
 def trained(content: Mapping[str, Any]) -> Mapping[str, Tensor]:

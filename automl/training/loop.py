@@ -89,12 +89,13 @@ def fit(
     Diverged when the loss or a metric is not finite, after the epoch in which it happened. The device is
     waited for once an epoch.
     """
-    total = total_steps(task, time_ratio, validation)
+    course = plan_course(task, time_ratio, validation)
+    total = course.total
     step = make_step(task, state.model, state.optimizer, state.scaler)
     cpu = task.runtime.device.type == "cpu"
     while (done := state.epoch * task.steps()) < total:
         begun, worked = time.perf_counter(), processor_time()
-        losses = train_epoch(task, state, step, total, tell)
+        losses = train_epoch(task, state, step, course, tell)
         state.validated = task.evaluator("validation")
         scores = evaluate(task, state.scored, evaluator=state.validated)
         learned = {f"gate.{site}": gate for site, gate in gates(state.scored).items()}
@@ -112,39 +113,61 @@ def fit(
         state.epoch += 1
         yield {
             "epoch": state.epoch,
-            "resource": task.config.training.epochs * (done + len(history)) / total,
+            "resource": task.config.training.epochs * course.part(done + len(history)),
             "steps": done + len(history),
             "train_loss": sum(history) / len(history),
             **metrics,
-            "learning_rate": rate_at(task, done + len(history) - 1, total),
+            "learning_rate": rate_at(task, done + len(history) - 1, course),
             "seconds": time.perf_counter() - begun,
             **({"processor_seconds": processor_time() - worked} if cpu else {}),
         }
 
 
-def total_steps(task: Task, time_ratio: float = 1.0, validation: float = 0.0) -> int:
-    """The steps of a whole training whose epochs take `time_ratio` times as long as the baseline's.
+@dataclass(frozen=True)
+class Course:
+    """The steps of a training, and what part of its time each of them comes at.
+
+    trunk: steps before the placement is put in, of a model without attention; 0 where it is there from the
+        start. share: the part of the time that these take. total: all steps.
+    """
+
+    trunk: int
+    share: float
+    total: int
+
+    def part(self, steps: int) -> float:
+        """Of the whole training's time, 0 to 1, that so many steps from its beginning take."""
+        if steps < self.trunk:
+            return self.share * steps / self.trunk
+        return self.share + (1 - self.share) * ((steps - self.trunk) / (self.total - self.trunk))
+
+
+def plan_course(task: Task, time_ratio: float = 1.0, validation: float = 0.0) -> Course:
+    """Of a training whose epochs take `time_ratio` times as long as the baseline's, once attention is in it.
 
     validation: the part of an epoch's time that its validation takes; that of an epoch in part takes as long.
     """
-    epochs = task.config.training.epochs / time_ratio
+    training = task.config.training
+    trunk = training.graft_at * task.steps()
+    epochs = (training.epochs - training.graft_at) / time_ratio
     whole = int(epochs + 1e-9)
     rest = (epochs - whole - validation) / (1 - validation) if validation < 1 else 0.0
-    return max(1, round((whole + max(0.0, rest)) * task.steps()))
+    left = max(1, round((whole + max(0.0, rest)) * task.steps()))
+    return Course(trunk, training.graft_at / training.epochs, trunk + left)
 
 
 def train_epoch(
-    task: Task, state: TrainingState, step: Step, total: int, tell: Callable[[int, int, int], None]
+    task: Task, state: TrainingState, step: Step, course: Course, tell: Callable[[int, int, int], None]
 ) -> Tensor:
-    """The next epoch of a training of `total` steps, or what is left of it. tell: as in `fit`.
+    """The next epoch of a training, or what is left of it. tell: as in `fit`.
 
     Returns the loss of each step, over all workers, as a tensor that is still on the device.
     """
     done = state.epoch * task.steps()
-    losses = torch.zeros(min(task.steps(), total - done), device=task.runtime.device)
+    losses = torch.zeros(min(task.steps(), course.total - done), device=task.runtime.device)
     state.model.train()
     for i, batch in enumerate(islice(task.batches(state.epoch), len(losses))):
-        losses[i] = step(batch, rate_at(task, done + i, total))
+        losses[i] = step(batch, rate_at(task, done + i, course))
         if state.average is not None:
             state.average.update(state.model, done + i + 1)
         tell(state.epoch + 1, i + 1, len(losses))
@@ -152,10 +175,10 @@ def train_epoch(
     return task.runtime.total(losses) / task.runtime.workers
 
 
-def rate_at(task: Task, step: int, total: int) -> float:
-    """The learning rate of a step, counted from the first of a training of `total` steps."""
+def rate_at(task: Task, step: int, course: Course) -> float:
+    """The learning rate of a step, counted from the first of a training."""
     training = task.config.training
-    return training.learning_rate * learning_rate(training.schedule, step / total)
+    return training.learning_rate * learning_rate(training.schedule, course.part(step))
 
 
 @torch.inference_mode()

@@ -52,7 +52,7 @@ def run_scheduler(
         budget=budget,
         devices=workers.devices,
         device=workers.device,
-        part=lambda record: read_part(location / record.folder, len(record.history) + 1),
+        part=lambda record: read_part(location / record.folder, after=record.epoch),
     )
 
     def stops() -> bool:  # asked several times a second

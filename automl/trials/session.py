@@ -20,7 +20,7 @@ from cluster.capacity import ClusterCapacity
 from cluster.connect import connect, nodes, wait_for_capacity
 from cluster.resources import TrialResources, slots
 from search.config import TrialConfig
-from search.record import TRIALS_FOLDER
+from search.record import TRIALS_FOLDER, TRUNKS_FOLDER
 from search.study import STUDY_FILE
 from search.trial_scheduler import TrialScheduler
 from search.tuner import run_trials
@@ -79,6 +79,7 @@ class Workers:
                 assign=lambda record: assignment(
                     record.config,
                     location / record.folder,
+                    trunks=location / TRUNKS_FOLDER,
                     baseline=baseline,
                     equal=self.settings.equal,
                     limits=limits,

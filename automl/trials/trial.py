@@ -20,7 +20,7 @@ from automl.data import shared
 from automl.storage.epoch_progress import EpochProgress
 from automl.storage.storage import Storage
 from automl.tasks import open_task
-from automl.training import checkpoint
+from automl.training import checkpoint, trunk
 from automl.training.loop import Diverged, evaluate, fit, start
 from automl.trials.failure import failure
 from backbones.loading import receive
@@ -34,6 +34,7 @@ def assignment(
     config: TrialConfig,
     folder: Storage,
     *,
+    trunks: Storage,
     baseline: TrialConfig,
     equal: str,
     limits: Limits,
@@ -44,7 +45,7 @@ def assignment(
 ) -> dict[str, Any]:
     """What a trial's process is sent.
 
-    folder: where its checkpoint is written, and found when the trial is resumed.
+    folder: where its checkpoint is written, and found when the trial is resumed. trunks: where trunks are.
     baseline: the configuration whose epochs are the unit of time. equal: `time`, or `epochs` for raw epochs.
     test: score the test split after the last epoch, as `test_NAME` for each of the task's metrics.
     data: what `Task.share_data` returned, where the data come from the storage.
@@ -53,6 +54,7 @@ def assignment(
         "code": {**config.code(), **baseline.code()},
         "trial": config.to_json(),
         "folder": str(folder),
+        "trunks": str(trunks),
         "baseline": baseline.to_json(),
         "equal": equal,
         "limits": dict(vars(limits)),
@@ -96,6 +98,7 @@ def reports(config: Mapping[str, Any], runtime: Runtime) -> Iterator[Report]:
     """
     receive(config["code"])
     trial, folder = TrialConfig.from_json(config["trial"]), Storage(config["folder"])
+    trunks = Storage(config["trunks"])
     history: list[Metrics] = []
     profile: dict[str, float] = {}
     device = device_name(runtime.device)
@@ -129,7 +132,7 @@ def reports(config: Mapping[str, Any], runtime: Runtime) -> Iterator[Report]:
             return
         task = open_task(trial, runtime)
         # What goes on has its weights; those that it once started from may be gone.
-        state = start(task) if content is None else start(task, task.model())
+        state = trunk.begin(task, trunks) if content is None else start(task, task.model())
         if content is not None:
             checkpoint.restore(state, content)
             del content
@@ -146,6 +149,7 @@ def reports(config: Mapping[str, Any], runtime: Runtime) -> Iterator[Report]:
                     if answers is not None and runtime.rank == 0:
                         answers.save(folder)  # before the checkpoint, which says that all of it is there
                 if runtime.rank == 0:
+                    trunk.leave(task, state, trunks, history)  # before the checkpoint, which is after it
                     checkpoint.save(folder, trial, state, history, profile, finished=_spent(history, trial))
                 yield Report(
                     history=history,

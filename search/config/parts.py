@@ -115,6 +115,8 @@ class Training:
     accumulate: batches whose gradients are averaged for one step of the optimiser, where a larger batch does
         not fit the device; the last step of an epoch may have fewer.
     average: decay of a running average of the weights, which is then scored and kept; 0 is off.
+    graft_at: the epoch after which the placement is put into the model, which was without attention until
+        then; with 0 it is there from the start.
     """
 
     epochs: int = 5
@@ -127,6 +129,7 @@ class Training:
     clip: float = 0.0
     accumulate: int = 1
     average: float = 0.0
+    graft_at: int = 0
 
     def problems(self) -> Iterator[str]:
         if self.epochs < 1:
@@ -145,3 +148,5 @@ class Training:
             yield f"training.accumulate must lie between 1 and 1024; got {self.accumulate}"
         if not 0 <= self.average < 1:
             yield f"training.average must be at least 0 and below 1; got {self.average}"
+        if not 0 <= self.graft_at < max(1, self.epochs):
+            yield f"training.graft_at must be at least 0 and below epochs, {self.epochs}; got {self.graft_at}"

@@ -89,6 +89,7 @@ def test_stopped_trials_give_everything_back(tmp_path):
                 **assignment(
                     trial,
                     tmp_path / "checkpoints",
+                    trunks=tmp_path / "trunks",
                     baseline=trial,
                     equal="time",
                     limits=Limits(),

@@ -194,6 +194,7 @@ def test_trials_stopped_half_way_give_everything_back(tmp_path):
             assign=lambda record: assignment(
                 record.config,
                 tmp_path / record.folder,
+                trunks=tmp_path / "trunks",
                 baseline=record.config,
                 equal="time",
                 limits=Limits(),

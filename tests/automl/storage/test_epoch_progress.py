@@ -13,12 +13,12 @@ def test_steps_are_told_while_they_last(tmp_path: Path, monkeypatch: pytest.Monk
     monkeypatch.setattr(epoch_progress, "EVERY", 0.0)
     folder = Storage(tmp_path / "trial")
     with EpochProgress(folder) as tell:
-        assert read_part(folder, 1) is None
+        assert read_part(folder, after=0) is None
         tell(1, 3, 10)
-        assert read_part(folder, 1) == 0.3
-        assert read_part(folder, 2) is None, "which is of another epoch"
+        assert read_part(folder, after=0) == 0.3
+        assert read_part(folder, after=1) is None, "which has ended"
         (tmp_path / "trial" / FILE).write_text("{")
-        assert read_part(folder, 1) is None
+        assert read_part(folder, after=0) is None
     assert not (tmp_path / "trial").exists()
 
 

@@ -12,7 +12,7 @@ from attention import InputError
 from automl.confirm.chance import bound
 from automl.tasks.class_metrics import guessed, pseudo_values
 from automl.tasks.evaluator import ClassificationEvaluator
-from search.metric import ACCURACY, AUC, BALANCED_ACCURACY, CLASSIFICATION, MACRO_F1, Metric
+from search.metric import ACCURACY, AUC, BALANCED_ACCURACY, CLASSIFICATION, LOSS, MACRO_F1, Metric
 
 
 def drawn(counts: list[int], *, ties: bool = False, seed: int = 0) -> tuple[np.ndarray, torch.Tensor]:
@@ -46,6 +46,8 @@ def reference(name: str, true: np.ndarray, logits: torch.Tensor) -> float:
         return float(sklearn.recall_score(true, answered, labels=there, average="macro"))
     if name == "macro_f1":
         return float(sklearn.f1_score(true, answered, labels=there, average="macro", zero_division=0))
+    if name == "loss":
+        return float(sklearn.log_loss(true, scores, labels=range(scores.shape[1])))
     if scores.shape[1] == 2:
         return float(sklearn.roc_auc_score(true, (logits[:, 1] - logits[:, 0]).numpy()))
     return float(np.mean([sklearn.roc_auc_score(true == c, scores[:, c]) for c in there]))
@@ -119,7 +121,7 @@ def test_one_class_has_no_area_under_a_curve() -> None:
 
 
 @pytest.mark.parametrize("counts", [[90, 10], [200, 40, 10]])
-@pytest.mark.parametrize("metric", CLASSIFICATION, ids=lambda metric: metric.name)
+@pytest.mark.parametrize("metric", [m for m in CLASSIFICATION if m != LOSS], ids=lambda metric: metric.name)
 def test_guessing_is_known(metric: Metric, counts: list[int]) -> None:
     """Answers that do not depend on the input: their mean, their spread, and the bound that they keep."""
     chance, generator = guessed(metric, counts), np.random.default_rng(0)
@@ -136,11 +138,23 @@ def test_guessing_is_known(metric: Metric, counts: list[int]) -> None:
             logits = torch.eye(len(counts))[answered]
         found.append(reference(metric.name, true, logits))
     assert np.mean(found) == pytest.approx(chance.value, abs=0.02)
-    assert np.mean(np.array(found) <= bound(chance, len(true), metric.noise)) >= 0.99
+    assert np.mean(np.array(found) <= bound(chance, len(true), metric)) >= 0.99
     if metric == AUC and len(counts) > 2:  # those of several classes do not go together wholly
         assert np.std(found) < chance.error
     elif metric != ACCURACY:
         assert np.std(found) == pytest.approx(chance.error, rel=0.3)
+
+
+def test_no_constant_answer_has_a_lower_loss_than_guessing() -> None:
+    counts = [60, 30, 10]
+    true, generator = np.repeat(np.arange(3), counts), np.random.default_rng(0)
+    chance = guessed(LOSS, counts)
+    shares = torch.tensor(counts).log().expand(100, 3)
+    assert reference("loss", true, shares) == pytest.approx(chance.value)
+    for _ in range(20):
+        constant = torch.tensor(generator.normal(size=3)).expand(100, 3)
+        assert reference("loss", true, constant) >= chance.value
+    assert bound(chance, 100, LOSS) == chance.value
 
 
 @pytest.mark.parametrize("counts", [[50, 50], [90, 10], [200, 40, 10]])

@@ -11,7 +11,7 @@ from attention import ATTENTIONS, Spec
 from automl.storage.storage import Storage
 from automl.tasks import Task, open_task
 from automl.training import checkpoint
-from automl.training.loop import Diverged, evaluate, fit, rate_at, start, total_steps
+from automl.training.loop import Diverged, evaluate, fit, plan_course, rate_at, start
 from search.metric import CLASSIFICATION
 from search.record import Metrics
 
@@ -164,7 +164,7 @@ def test_of_slower_steps_there_are_fewer(time_ratio: float, epochs: int, steps: 
     task = Regression(epochs=epochs, schedule=schedule)
     state = start(task)
     history = list(fit(task, state, time_ratio))
-    assert total_steps(task, time_ratio) == steps
+    assert plan_course(task, time_ratio).total == steps
     assert task.modes.count(("loss", True)) == steps
     assert [record["epoch"] for record in history] == list(range(1, -(-steps // 10) + 1))
     resources = [record["resource"] for record in history]
@@ -172,7 +172,7 @@ def test_of_slower_steps_there_are_fewer(time_ratio: float, epochs: int, steps: 
     for i, resource in enumerate(resources[:-1], start=1):
         assert resource == pytest.approx(i * 10 / steps * epochs)
     # The whole schedule, squeezed into these steps.
-    assert history[-1]["learning_rate"] == rate_at(task, steps - 1, steps)
+    assert history[-1]["learning_rate"] == rate_at(task, steps - 1, plan_course(task, time_ratio))
     if steps > 20:
         assert history[-1]["learning_rate"] < 0.05 * task.config.training.learning_rate
     assert list(fit(task, state, time_ratio)) == [], "nothing is left to do"
@@ -192,7 +192,7 @@ def test_at_twice_the_pace_it_is_the_training_of_half_the_epochs() -> None:
 def test_the_validation_of_an_epoch_in_part_takes_its_time_too(time_ratio: float, validation: float) -> None:
     """In units of its own epoch, a training takes the time that it has, to a step and a validation."""
     task = Regression(epochs=6)
-    total = total_steps(task, time_ratio, validation)
+    total = plan_course(task, time_ratio, validation).total
     taken = (1 - validation) * total / 10 + validation * -(-total // 10)
     assert 6 / time_ratio - validation - 0.06 <= taken <= 6 / time_ratio + 0.06
 
@@ -211,7 +211,7 @@ def test_going_on_at_a_pace_changes_nothing(time_ratio: float, stopped: int, tmp
     task = opened(training={"epochs": 3, "mixup": 0.4})
     whole = start(task)
     history = timeless(list(fit(task, whole, time_ratio)))
-    assert total_steps(task, time_ratio) % task.steps() != 0, "the last epoch is one in part"
+    assert plan_course(task, time_ratio).total % task.steps() != 0, "the last epoch is one in part"
     first = start(task)
     begun = list(islice(fit(task, first, time_ratio), stopped))
     place = Storage(tmp_path)

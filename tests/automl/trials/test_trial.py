@@ -56,6 +56,7 @@ def sent(
     return assignment(
         config,
         folder,
+        trunks=folder.parent / "trunks",
         baseline=TINY,
         equal=equal,
         limits=Limits(**limits),

@@ -1,0 +1,82 @@
+"""The trunk that trainings share whose placement goes in later: a plain training, kept as it is by then.
+
+A configuration with `training.graft_at` is trained without attention for so many epochs, and all placements
+with the same seed and hyperparameters share these. The plain training leaves its state behind when it comes
+to that epoch; a placement's training goes on from there, or trains the trunk where nothing is left there.
+"""
+
+import hashlib
+import json
+import logging
+from collections.abc import Sequence
+from itertools import islice
+from typing import Any
+
+from attention import InputError
+from automl.storage.storage import Storage
+from automl.tasks import Task, open_task
+from automl.training import checkpoint
+from automl.training.graft import graft
+from automl.training.loop import TrainingState, fit, start
+from search.config import TrialConfig
+from search.record import CHECKPOINT_FILE, Metrics
+
+log = logging.getLogger("automl")
+
+
+def plain(config: TrialConfig) -> TrialConfig:
+    """The training that `config` goes on from."""
+    return config.change(model={"placement": {}})
+
+
+def place(trunks: Storage, config: TrialConfig) -> Storage:
+    """The folder of the trunk that `config` goes on from, or is."""
+    text = json.dumps(plain(config).to_json(), sort_keys=True)
+    return trunks / f"{config.seed}-{hashlib.sha256(text.encode()).hexdigest()[:16]}"
+
+
+def begin(task: Task, trunks: Storage) -> TrainingState:
+    """A new training of the task, with its trunk behind it where its placement goes in later.
+
+    trunks: where these are kept. Raises InputError for a trunk that is damaged, or another training's.
+    """
+    at = task.config.training.graft_at
+    if not at or not task.config.model.placement:
+        return start(task)
+    there = place(trunks, task.config)
+    stem_task = open_task(plain(task.config), task.runtime)
+    if there.exists(CHECKPOINT_FILE):
+        content = _read(there, stem_task)
+        stem = start(stem_task, stem_task.model())
+        checkpoint.restore(stem, content)
+        state = graft(task, stem)
+        checkpoint.restore_generators(content)
+        return state
+    log.warning("there is no trunk %s; it is trained", there)
+    stem = start(stem_task)
+    history = list(islice(fit(stem_task, stem), at))
+    if task.runtime.rank == 0:
+        checkpoint.save(there, stem_task.config, stem, history)
+    return graft(task, stem)
+
+
+def leave(task: Task, state: TrainingState, trunks: Storage, history: Sequence[Metrics]) -> None:
+    """Keep a plain training's state where placements go in, if it is there."""
+    config = task.config
+    if config.model.placement or not config.training.graft_at or state.epoch != config.training.graft_at:
+        return
+    checkpoint.save(place(trunks, config), config, state, history)
+
+
+def _read(there: Storage, task: Task) -> dict[str, Any]:
+    advice = "delete it, and it is trained again"
+    try:
+        content = checkpoint.read(there, task.runtime.device)
+    except InputError as error:
+        raise InputError(f"the trunk cannot be read; {advice}: {error}") from error
+    found, wanted = TrialConfig.from_json(content["config"]), task.config
+    if found != wanted or content["epoch"] != wanted.training.graft_at:
+        other = [key for key in ("data", "model", "training") if getattr(found, key) != getattr(wanted, key)]
+        what = " and ".join(other) or "epoch"
+        raise InputError(f"the trunk {there} is of another training, with another {what}; {advice}")
+    return content
