@@ -146,8 +146,7 @@ class Model:
         self._kernels = [kernels[term] for term in self._terms]
         self._wide = WIDE * sum(kernels[term] for term in UNKNOWN if term in kernels)
         # The means of blocks are far apart beside what placements do; the scale is that of what they do.
-        blocks = self._z[:, of_term[BLOCK]]
-        self._mates = blocks @ blocks.T if BLOCK in of_term else np.ones((len(trials), len(trials)))
+        self._mates = kernels.get(BLOCK, np.ones((len(trials), len(trials))))
         given = np.array(scores, float)
         self.logs = dict(logs or {})
         self._estimates = estimate

@@ -59,7 +59,7 @@ def test_a_metric_from_0_to_1_is_not_rounded_away():
 
 
 def test_a_metric_of_which_less_is_better():
-    found = judge(question(maximize=False), ARMS, scores(ssa=-0.02))
+    found = judge(question(maximize=False, chance=0.95), ARMS, scores(ssa=-0.02))
     assert found.said == "better"
     assert found.lead is not None
     assert found.lead.difference.mean == pytest.approx(2, abs=0.7)

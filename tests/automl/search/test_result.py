@@ -27,7 +27,7 @@ def result(values: list[float], guess: float | None, state: State = State.COMPLE
         )
         for i, value in enumerate(values)
     }
-    scheduler: Any = SimpleNamespace(plan=plan, records=records)
+    scheduler: Any = SimpleNamespace(plan=plan, records=records, decided="")
     return make_result(
         "folder",
         "mine",
