@@ -16,6 +16,19 @@ from cluster.loopback import LOOPBACK, on_loopback
 from cluster.resources import TrialResources, fitting, free_on
 from cluster.token import check_token
 
+_KEPT: list[bool] = []  # not empty inside of `kept`
+
+
+@contextmanager
+def kept() -> Iterator[None]:
+    """Inside the block the Ray that `connect` starts stays for the next one, and ends with the block."""
+    _KEPT.append(True)
+    try:
+        yield
+    finally:
+        _KEPT.pop()
+        ray.shutdown()
+
 
 @contextmanager
 def connect(*, dashboard: bool = False) -> Iterator[None]:
@@ -55,7 +68,8 @@ def connect(*, dashboard: bool = False) -> Iterator[None]:
     try:
         yield
     finally:
-        ray.shutdown()
+        if not _KEPT:
+            ray.shutdown()
 
 
 def joins() -> bool:

@@ -75,6 +75,7 @@ class Posterior:
     """effects: the largest first. placements: that were tried, the best first.
 
     noise: of one trial, as a standard deviation.
+    spread: of the placements that were tried, as a standard deviation, by the variances that were estimated.
     matters: the probability that some placement adds more than `margin` to the backbone as it is. Before any
         trial it is even that placements make no difference at all; means and intervals are for that they do.
     """
@@ -84,6 +85,13 @@ class Posterior:
     noise: float
     margin: float
     matters: float
+    spread: float
+
+    @property
+    def reliability(self) -> float:
+        """The part of a single score's variance that is the placement's."""
+        whole = self.spread**2 + self.noise**2
+        return self.spread**2 / whole if whole else 0.0
 
     @property
     def none(self) -> bool:
@@ -181,6 +189,7 @@ def posterior(study: Study, margin: float) -> Posterior:
         effects=effects,
         placements=rows,
         noise=model.noise,
+        spread=_spread(model, list(tried)),
         margin=margin,
         matters=some * float((most > margin).mean()),
     )
@@ -218,6 +227,19 @@ def _gain(placement: Placement) -> Weights:
     for effect, weight in weights(Placement("", ())).items():
         found[effect] = found.get(effect, 0.0) - weight
     return {effect: weight for effect, weight in found.items() if effect.term != INTERCEPT}
+
+
+def _spread(model: Model, tried: Sequence[Placement]) -> float:
+    """The standard deviation between placements that the estimated variances of their parts make."""
+    gains = [_gain(placement) for placement in tried]
+    columns = {effect: i for i, effect in enumerate(dict.fromkeys(e for gain in gains for e in gain))}
+    z = np.zeros((len(gains), len(columns)))
+    for row, gain in zip(z, gains, strict=True):
+        for effect, weight in gain.items():
+            row[columns[effect]] = weight
+    apart = z - z.mean(axis=0)
+    variances = np.array([model.variance(effect.term) for effect in columns])
+    return model.scale * float(np.sqrt((apart**2 @ variances).mean()))
 
 
 def _half(covariance: Array) -> Array:

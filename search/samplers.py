@@ -69,15 +69,10 @@ def check_sampler(name: str, space: Space) -> None:
     """Raises InputError where the sampler cannot draw from the space."""
     if name not in ("grid", "cmaes", "placement"):
         return
-    trials = [trial for trial, _ in random_draws(space, 20)]
-    draws = [trial.distributions for trial in trials]
     if name == "placement":
-        if not any(SITES in trial.user_attrs for trial in trials):
-            raise InputError(
-                f"--sampler placement needs a space that draws placements with search.choices; space "
-                f"{space.name!r} draws none. Use tpe."
-            )
+        check_places("--sampler placement", space, "use tpe")
         return
+    draws = [trial.distributions for trial, _ in random_draws(space, 20)]
     if name == "grid":
         endless = {
             key
@@ -99,4 +94,13 @@ def check_sampler(name: str, space: Space) -> None:
         raise InputError(
             f"--sampler cmaes needs two or more numbers that every trial draws; this space has "
             f"{len(numbers)}. Use tpe, gp or random."
+        )
+
+
+def check_places(option: str, space: Space, advice: str) -> None:
+    """Raises InputError where a space draws no placements with `search.choices`, which `option` needs."""
+    if not any(SITES in trial.user_attrs for trial, _ in random_draws(space, 20)):
+        raise InputError(
+            f"{option} needs a space that draws placements with search.choices; space {space.name!r} draws "
+            f"none: {advice}"
         )

@@ -218,7 +218,7 @@ class SearchScheduler(TrialScheduler):
 
     def _look_again(self) -> None:
         if self._models:
-            expect(self.study, self.records, self._model(self.study))
+            expect(self.study, self.records, self._model)
         done = [r for r in self.records.values() if r.state is State.COMPLETE and r.config.model.placement]
         if self.trunks and len(done) >= LEAST and len(self.plan.objectives) == 1:
             metric = self.plan.metric

@@ -22,7 +22,7 @@ from search.journal import Journal, mend
 from search.record import Metrics, Role, State, TrialRecord
 
 if TYPE_CHECKING:
-    from search.placement_model import Model
+    from search.placement_sampler import GrowingModel
 
 STUDY_FILE = "study.journal"
 
@@ -156,18 +156,24 @@ def read_records(folder: Path, name: str) -> list[TrialRecord]:
         return []
     found = [read_record(trial) for trial in own_trials(study)]
     records = [record for record in found if record is not None]
-    if study.user_attrs.get(EXPECTED):
-        from search.placement_sampler import fit  # which needs scipy
-
-        expect(study, {record.number: record for record in records}, fit(study))
+    expect(study, {record.number: record for record in records})
     return records
 
 
-def expect(study: optuna.Study, records: Mapping[int, TrialRecord], model: "Model | None") -> None:
-    """Put what a model of a study's placements expects of its trials into their records."""
-    from search.placement_posterior import expected
+def expect(
+    study: optuna.Study, records: Mapping[int, TrialRecord], model: "GrowingModel | None" = None
+) -> None:
+    """Put what a model of a study's placements expects of its trials into their records.
 
-    for number, value in expected(study, model).items() if model is not None else ():
+    Only where the study is one whose trials are ranked so. model: which has seen some of them.
+    """
+    if not study.user_attrs.get(EXPECTED):
+        return
+    from search.placement_posterior import expected  # and scipy, which takes half a second
+    from search.placement_sampler import GrowingModel
+
+    fitted = (model or GrowingModel())(study)
+    for number, value in expected(study, fitted).items() if fitted is not None else ():
         if number in records:
             records[number].expected = value
 

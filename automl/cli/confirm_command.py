@@ -54,14 +54,15 @@ def confirm(
         storage=storage,
         space=space,
     )
-    _print_confirm(result, storage)
+    print_confirm(result, storage)
     if as_json:
         print_json(result.value)
     if not result.verdict.complete:
         sys.exit(1)
 
 
-def _print_confirm(result: "ConfirmResult", storage: str) -> None:
+def print_confirm(result: "ConfirmResult", storage: str) -> None:
+    """The verdict with its comparisons, and what comes next."""
     from automl.config.settings import command
 
     verdict = result.verdict

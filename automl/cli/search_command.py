@@ -3,7 +3,8 @@
 import re
 import sys
 from collections.abc import Iterator
-from typing import TYPE_CHECKING, Annotated
+from functools import partial
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -256,6 +257,15 @@ def search(
     precision: PrecisionOption = "auto",
     compile: CompileOption = "auto",
     storage: StorageOption = "searches",
+    confirm: Annotated[
+        bool,
+        typer.Option(
+            "--confirm",
+            help="Then confirm the finalists, in the same Ray.",
+            hidden=True,
+            rich_help_panel=LONG,
+        ),
+    ] = False,
     dry_run: Annotated[
         bool, typer.Option("--dry-run", help="Estimate cost and power; search nothing.")
     ] = False,
@@ -268,14 +278,21 @@ def search(
 
     auto = resume == "auto"
     if resume is not None and not auto:
-        only(context, "resume", "space", "trials", "budget", "storage", "as_json", *SCHEDULING_OPTIONS)
+        allowed = ("resume", "space", "trials", "budget", "storage", "as_json", "confirm")
+        only(context, *allowed, *SCHEDULING_OPTIONS)
         from automl.search.run import resume_search
 
         scheduling = {
             key: value for key in SCHEDULING_OPTIONS if (value := context.params[key]) not in (None, ())
         }
-        result = resume_search(
-            resume, storage=storage, space=space, trials=trials, budget=budget, scheduling=scheduling
+        begin = partial(
+            resume_search,
+            resume,
+            storage=storage,
+            space=space,
+            trials=trials,
+            budget=budget,
+            scheduling=scheduling,
         )
     else:
         if space is None and data is None:
@@ -287,7 +304,7 @@ def search(
         given = {
             key: value
             for key, value in context.params.items()
-            if key not in ("trials", "resume", "init_from", "dry_run", "as_json", "save_config")
+            if key not in ("trials", "resume", "init_from", "dry_run", "as_json", "save_config", "confirm")
         }
         if space is None:
             from automl.search.default_space import fit
@@ -312,12 +329,31 @@ def search(
             return
         from automl.search.run import run_search, start_or_resume
 
-        result = start_or_resume(settings) if auto else run_search(settings)
-    _print_search(result, storage)
+        begin = partial(start_or_resume if auto else run_search, settings)
+    if confirm:
+        from cluster.connect import kept
+
+        with kept():
+            result = begin()
+            _print_search(result, storage)
+            found = _confirm(result, space, storage) if result.best is not None else {}
+    else:
+        result, found = begin(), {}
+        _print_search(result, storage)
     if as_json:
-        print_json(to_json(result))
+        print_json({**to_json(result), **found})
     if result.best is None:
         sys.exit(1)
+
+
+def _confirm(result: "SearchResult", space: str | None, storage: str) -> dict[str, Any]:
+    """Confirm a search as `automl confirm` does, and return the verdict for `--json`."""
+    from automl.cli.confirm_command import print_confirm
+    from automl.confirm.run import run_confirm
+
+    confirmed = run_confirm(result.search, storage=storage, space=space)
+    print_confirm(confirmed, storage)
+    return {"confirmation": confirmed.value}
 
 
 def _trunk(init_from: str, weights: str | None) -> str:

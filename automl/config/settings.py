@@ -155,6 +155,10 @@ class Settings:
             raise unknown("kind of start", self.init, INIT)
         if self.trunks < 1:
             raise InputError(f"--trunks must be 1 or more; got {self.trunks}")
+        if self.grafts and "," in (self.objective or ""):
+            raise InputError(
+                f"--init trunk compares trials by one objective; got --objective {self.objective}"
+            )
         if self.augment is not None and self.augment not in AUGMENT:
             raise unknown("augmentation", self.augment, AUGMENT)
         if self.class_weights is not None and self.class_weights not in get_args(ClassWeights):

@@ -15,6 +15,7 @@ grid          A search over a grid as a table
 per_class     Recall, precision and F1 of each class, and the most confused pairs
 ranks         Mean reciprocal rank with its interval, ranks, hits and misses of a search in texts
 placement     The mean effect of each attention type at each site
+parts         What parts of placements add, with intervals, and whether scores can rank them
 gates         The gates of the modules after training
 costs         The metric over time, latency, parameters and MACs, with Pareto fronts
 importance    Hyperparameter importance: PED-ANOVA and fANOVA
@@ -49,6 +50,7 @@ from automl.report.grid import grid
 from automl.report.history import history
 from automl.report.importance import importance, importances
 from automl.report.page import Section, write_page
+from automl.report.parts import parts
 from automl.report.per_class import per_class
 from automl.report.placement import placement
 from automl.report.plot import Plot
@@ -147,7 +149,13 @@ def sections(search: Search) -> list[Section]:
             title="What the search learned",
             lead="Which type, where, and which choices mattered, among the trials of the search. These are "
             "observations on the validation split, not proofs.",
-            plots=[placement(search), gates(search), importance(search, ranked), costs(search)],
+            plots=[
+                placement(search),
+                parts(search),
+                gates(search),
+                importance(search, ranked),
+                costs(search),
+            ],
             dense=True,
         ),
         *grid(search),

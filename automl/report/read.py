@@ -20,7 +20,7 @@ from automl.report.confirmation import ReportedVerdict, read_verdicts
 from automl.storage.folder import SearchMetadata, find_search, named, read_metadata
 from search.halving import Rungs
 from search.record import State, TrialRecord
-from search.study import STUDY_FILE, open_study, own_trials, read_record
+from search.study import STUDY_FILE, expect, open_study, own_trials, read_record
 from search.trial_scheduler import RESOURCE, Plan, leaders
 
 PLAIN, MIXED = "plain", "mixed"  # kinds of a trial that are no attention's name
@@ -232,6 +232,7 @@ def _read_trials(folder: Path, name: str) -> list[Trial]:
     except KeyError:  # killed between the file and the study in it
         return []
     found = [(trial, read_record(trial)) for trial in own_trials(study)]
+    expect(study, {record.number: record for _, record in found if record is not None})
     return [
         Trial(record=record, params=dict(trial.params), distributions=dict(trial.distributions))
         for trial, record in found

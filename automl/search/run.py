@@ -41,7 +41,7 @@ from automl.tracking.tracker import Tracker
 from automl.trials.interrupt import Stopped
 from search.config import PUBLISHED, TrialConfig
 from search.record import State
-from search.samplers import check_sampler, load_sampler
+from search.samplers import check_places, check_sampler, load_sampler
 from search.search_scheduler import SearchScheduler
 from search.serialise import to_json
 from search.spaces import SPACES, Space, SpaceFunction, fingerprint, random_draws, same_parameters, source_of
@@ -301,6 +301,8 @@ def check_models(configs: Sequence[TrialConfig], settings: Settings) -> None:
 def _check_sampler(settings: Settings, space: Space) -> None:
     load_sampler(settings.sampler, seed=settings.seed, objectives=(settings.objective or "").count(",") + 1)
     check_sampler(settings.sampler, space)
+    if settings.grafts:
+        check_places("--init trunk", space, "use --init scratch")
 
 
 def _open_study(folder: Path, metadata: SearchMetadata, plan: Plan) -> optuna.Study:

@@ -6,7 +6,7 @@ import pytest
 import ray
 
 from attention import InputError
-from cluster.connect import connect, free, state, wait_for_capacity
+from cluster.connect import connect, free, kept, state, wait_for_capacity
 from cluster.resources import TrialResources
 
 
@@ -112,3 +112,20 @@ def test_a_machine_on_which_ray_does_not_start_in_time(monkeypatch):
     monkeypatch.setattr(ray, "init", init)
     with pytest.raises(InputError, match="did not start on this machine within 30 seconds"), connect():
         pass
+
+
+def test_what_is_kept_serves_one_after_the_other(monkeypatch):
+    calls = []
+    monkeypatch.delenv("RAY_ADDRESS", raising=False)
+    monkeypatch.setattr(ray, "init", lambda **options: calls.append("init"))
+    monkeypatch.setattr(ray, "is_initialized", lambda: calls[-1:] == ["init"])
+    monkeypatch.setattr(ray, "shutdown", lambda: calls.append("shutdown"))
+    with kept():
+        for _ in range(2):
+            with connect():
+                assert calls == ["init"]
+        assert calls == ["init"]
+    assert calls == ["init", "shutdown"]
+    with connect():
+        pass
+    assert calls[2:] == ["init", "shutdown"]

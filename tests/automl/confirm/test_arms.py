@@ -28,8 +28,8 @@ def draw(trial):
 SPACE = Space(name="mine", draw=draw, baseline={"modules": 0}, summary="")
 
 
-def choose(*records, top=2, plan=PLAN, space=SPACE):
-    return choose_arms(records, plan, space, Settings(space="mine", name="mine"), top=top)
+def choose(*records, top=2, plan=PLAN, space=SPACE, init=None):
+    return choose_arms(records, plan, space, Settings(space="mine", name="mine"), top=top, init=init)
 
 
 def named(arm_set, role):
@@ -159,3 +159,22 @@ def test_a_placement_drawn_for_other_options_counts_where_it_fits():
     (arm,) = [arm for arm in choose(*records, top=1, space=space).arms if arm.role is Role.RANDOM]
     assert arm.config.model.options["depth"] == 2
     assert set(arm.config.model.placement) <= {"stage1.block1", "stage1.block2"}
+
+
+def test_on_a_trunk_all_arms_have_the_baselines_hyperparameters():
+    longer = [replace(r, config=r.config.change(training={"epochs": 8})) for r in FOUND]
+    arm_set = choose(*longer, init="trunk")
+    trunk = arm_set.arms[0].config.training
+    assert (trunk.graft_at, trunk.schedule, trunk.learning_rate) == (6, "flat-cosine", 1e-3)
+    assert all(arm.config.training == trunk for arm in arm_set.arms)
+    assert arm_set.baseline_candidates == []
+    assert [len(arm.config.model.placement) for arm in arm_set.arms] == [0, 2, 1, 1, 2]
+    wide = longer[3].config.change(model={"options": {"width": 0.5}})
+    with pytest.raises(InputError, match=r"cannot be put into the baseline.s model.*--init scratch"):
+        choose(*longer[:3], replace(longer[3], config=wide), init="trunk")
+
+
+def test_of_trials_with_an_expectation_the_best_is_expected_to_be():
+    lucky, worth = replace(FOUND[2], expected=0.8), replace(FOUND[4], expected=0.9)
+    arms = choose(BASELINE, worth, lucky, top=1).arms
+    assert [arm.trial for arm in arms[:2]] == [0, 4]

@@ -21,6 +21,7 @@ from automl.report.curves import fates
 from automl.report.failures import reasons
 from automl.report.gates import gates
 from automl.report.importance import importance, importances
+from automl.report.parts import parts
 from automl.report.per_class import per_class
 from automl.report.placement import effects, placement
 from automl.report.read import Search, read_search
@@ -411,3 +412,27 @@ def test_of_many_classes_the_worst_ten_are_shown(trials: list[FrozenTrial], tmp_
     assert confusions.figure is None
     assert confusions.table is not None
     assert len(confusions.table.rows) == 10
+
+
+def test_parts_are_what_was_planted_in_words(search: Search) -> None:
+    """Points of `report_cases.WORTH` for each module, under whatever the hyperparameters do."""
+    plot = parts(search)
+    assert plot.table is not None
+    assert plot.figure is not None
+    rows = {row[0]: row[1:] for row in plot.table.rows}
+    assert rows["ssa"][0] > rows["decomposed"][0]  # type: ignore[operator]
+    assert {"each module", "sagan"} < rows.keys()
+    assert any(str(name).startswith("stage1.") for name in rows)
+    assert any(" at stage" in str(name) for name in rows)
+    assert all(low < mean < high for mean, low, high, _ in rows.values())  # type: ignore[operator]
+    assert "Highest expectation: " in plot.says
+    assert "0.5 points" in plot.says
+
+
+def test_where_scores_are_noise_one_seed_ranks_nothing(tmp_path: Path) -> None:
+    trials, chance = made_up(60, pruning=False), np.random.default_rng(0)
+    for trial in trials:
+        if trial.values:
+            trial.values = [0.9 + 0.01 * float(chance.standard_normal())]
+    (warning,) = parts(made(tmp_path, trials)).warnings
+    assert "One seed cannot rank these placements" in warning

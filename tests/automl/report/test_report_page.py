@@ -29,6 +29,7 @@ from search.study import read_record
 PLOTS = {
     "history",
     "placement",
+    "parts",
     "gates",
     "costs",
     "importance",
