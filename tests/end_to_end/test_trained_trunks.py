@@ -1,0 +1,58 @@
+"""Placements that go into trained trunks, from the search to the verdict and the exported model."""
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+
+from search.record import CHECKPOINT_FILE, State
+from search.study import read_records
+
+SPACE = """
+from attention import Spec
+from search import choices
+from search.config import ImageData, ImageTraining, Model, TrialConfig
+
+SITES = ["stage1.block2.branch", "stage2.block1", "stage3.block1"]
+
+
+def little(trial):
+    sites = choices.ascending(trial, len(SITES), most=1)
+    placement = {
+        SITES[site]: Spec(trial.suggest_categorical(f"type{i}", ["ssa", "sagan"]))
+        for i, site in enumerate(sites, start=1)
+    }
+    return TrialConfig(
+        data=ImageData(source="digits", size=24, subset=0.2),
+        model=Model(backbone="xresnet18", options={"width": 0.25}, placement=placement),
+        training=ImageTraining(epochs=3, batch_size=32),
+    )
+"""
+
+
+def test_a_search_into_trunks_is_confirmed_in_new_ones(automl: Callable[..., str], tmp_path: Path) -> None:
+    (tmp_path / "spaces.py").write_text(SPACE)
+    said = automl(
+        "search", "--space", "spaces.py:little", "--init", "trunk", "--trunks", 2, "--sampler", "placement",
+        "--metric", "loss", "--trials", 6, "--name", "late",
+    )  # fmt: skip
+    assert "6 trials complete" in said
+    assert "(expected " in said
+    folder = tmp_path / "searches" / "late"
+    records = read_records(folder, "late")
+    assert [record.epoch for record in records] == [3] * 6
+    plain = [record for record in records if not record.config.model.placement]
+    assert {record.config.seed for record in plain} == {0, 1}
+    assert all(len(record.history) == 1 for record in records if record.config.model.placement)
+    assert len(list((folder / "trunks").glob(f"*/{CHECKPOINT_FILE}"))) == len(plain)
+    verdict = json.loads(automl("confirm", "--top", 1, "--seeds", 2, "--json").splitlines()[-1])
+    assert "added to a trained trunk" in verdict["sentence"]
+    assert "with only 2 trunks" in verdict["sentence"]
+    trained = read_records(folder / "confirm", "late-confirm")
+    assert all(record.state is State.COMPLETE for record in trained)
+    assert {len(r.history) for r in trained if r.config.model.placement} == {1}
+    assert len(list((folder / "confirm" / "trunks").glob(f"*/{CHECKPOINT_FILE}"))) == 2
+    assert "What parts of placements add" in (
+        automl("report") and (folder / "report" / "index.html").read_text()
+    )
+    card = automl("export", "--best", "--search", "late", "--out", "exported")
+    assert "exported" in card
