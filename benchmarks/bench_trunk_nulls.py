@@ -17,8 +17,8 @@ import numpy as np
 import torch
 from harness import write_values
 
-from automl.confirm.statistics import paired, verdict
 from automl.config.runtime import Runtime
+from automl.confirm.statistics import paired, verdict
 from automl.tasks import Task, open_task
 from automl.training.graft import graft
 from automl.training.loop import evaluate, fit, start

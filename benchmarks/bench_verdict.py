@@ -1,10 +1,12 @@
 """From nothing to a verdict on digits: 16 trials, then 2 finalists and the baseline with 5 fresh seeds.
 
 Ours is `automl search` and `automl confirm`, as a person types them, with an empty cache; it also trains the
-controls that a confirmation has. The peer does the same job with stock parts as their documentation shows
-them: fastai's Learner in Ray Train's TorchTrainer in a Tune function, OptunaSearch with ASHA, the seeds as
-further Tune trials. Its choices are fastai's own: its xresnet18 at a quarter of its width, with or without
-its self-attention, and the same hyperparameters. Both run on two cores, one trial on each.
+controls that a confirmation has. It runs once from new weights and once with `--init trunk`, whose verdict
+is of placements that go into trained trunks. The peer does the same job with stock parts as their
+documentation shows them: fastai's Learner in Ray Train's TorchTrainer in a Tune function, OptunaSearch with
+ASHA, the seeds as further Tune trials. Its choices are fastai's own: its xresnet18 at a quarter of its
+width, with or without its self-attention, and the same hyperparameters. Both run on two cores, one trial on
+each.
 """
 
 import json
@@ -22,8 +24,16 @@ from harness import Row, show, write
 TRIALS, TOP, SEEDS, EPOCHS = 16, 2, 5, 6
 
 
-def ours(folder: Path) -> dict[str, float]:
-    """Wall time of both commands, seconds of training in them, and the best finalist's test accuracy."""
+def scratch(folder: Path) -> dict[str, float]:
+    return ours(folder)
+
+
+def trunks(folder: Path) -> dict[str, float]:
+    return ours(folder, "--init", "trunk", "--sampler", "placement")
+
+
+def ours(folder: Path, *options: str) -> dict[str, float]:
+    """Wall time of both commands, seconds of training in them, and the mean test accuracy of the arms."""
     automl = Path(sys.executable).parent / "automl"
     environment = {**os.environ, "AUTOML_CACHE": str(folder / "cache")}
     environment.pop("MLFLOW_TRACKING_URI", None)
@@ -37,7 +47,7 @@ def ours(folder: Path) -> dict[str, float]:
         return value
 
     begun = time.perf_counter()
-    run("search", "--space", "digits", "--trials", str(TRIALS), "--name", "bench")
+    run("search", "--space", "digits", "--trials", str(TRIALS), "--name", "bench", *options)
     searched = time.perf_counter() - begun
     verdict = run("confirm", "--top", str(TOP), "--seeds", str(SEEDS))
     wall = time.perf_counter() - begun
@@ -238,22 +248,22 @@ def stock() -> None:
 
 
 def main() -> None:
-    found = []
-    for i in range(int(os.environ.get("ROUNDS", "2"))):
-        pair: dict[str, dict[str, float]] = {}
-        for side in (ours, theirs) if i % 2 == 0 else (theirs, ours):
-            with tempfile.TemporaryDirectory() as scratch:
-                pair[side.__name__] = side(Path(scratch))
-            print(side.__name__, pair[side.__name__], flush=True)
-        found.append((pair["ours"], pair["theirs"]))
+    found: list[dict[str, dict[str, float]]] = []
+    for i in range(int(os.environ.get("ROUNDS", "3"))):
+        found.append({})
+        for side in (scratch, theirs, trunks) if i % 2 == 0 else (trunks, theirs, scratch):
+            with tempfile.TemporaryDirectory() as folder:
+                found[-1][side.__name__] = side(Path(folder))
+            print(side.__name__, found[-1][side.__name__], flush=True)
 
-    def row(case: str, key: str, unit: str, better: int = -1) -> Row:
-        ratios = [(a[key] / b[key]) ** better for a, b in found]
+    def row(side: str, case: str, key: str, unit: str, better: int = -1) -> Row:
+        pairs = [(one[side], one["theirs"]) for one in found]
+        ratios = [(a[key] / b[key]) ** better for a, b in pairs]
         made = Row(
-            case=case,
+            case=f"{case}, {'from new weights' if side == 'scratch' else 'into trunks'}",
             peer="fastai in TorchTrainer in Tune, OptunaSearch + ASHA",
-            ours=statistics.median(a[key] for a, _ in found),
-            theirs=statistics.median(b[key] for _, b in found),
+            ours=statistics.median(a[key] for a, _ in pairs),
+            theirs=statistics.median(b[key] for _, b in pairs),
             unit=unit,
             spread=(min(ratios), max(ratios)),
             ratio=statistics.median(ratios),
@@ -261,16 +271,16 @@ def main() -> None:
         show(made)
         return made
 
-    write(
-        "verdict",
-        [
-            row("from nothing to a verdict", "wall", "s"),
-            row("of it, the search", "search", "s"),
-            row("of it, the seeds", "confirm", "s"),
-            row("seconds of training, over both slots", "training", "s"),
-            row("mean test accuracy of baseline and finalists", "accuracy", "%", 1),
-        ],
-    )
+    rows = []
+    for side in ("scratch", "trunks"):
+        rows += [
+            row(side, "from nothing to a verdict", "wall", "s"),
+            row(side, "of it, the search", "search", "s"),
+            row(side, "of it, the seeds", "confirm", "s"),
+            row(side, "seconds of training, over both slots", "training", "s"),
+            row(side, "mean test accuracy of baseline and finalists", "accuracy", "%", 1),
+        ]
+    write("verdict", rows)
 
 
 if __name__ == "__main__":
