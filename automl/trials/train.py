@@ -19,12 +19,12 @@ from automl.tasks import Task, open_task
 from automl.tracking.run_spec import RunSpec, source
 from automl.tracking.tracker import Tracker
 from automl.tracking.writer import MlflowWriter
-from automl.training import checkpoint
+from automl.training import checkpoint, trunk
 from automl.training.loop import Diverged, TrainingState, fit, start
 from backbones import sites
 from search import record
 from search.config import TrialConfig
-from search.record import CHECKPOINT_FILE, Metrics
+from search.record import CHECKPOINT_FILE, TRUNKS_FOLDER, Metrics
 
 
 @dataclass(frozen=True)
@@ -75,8 +75,8 @@ def run_train(
     Raises InputError for what cannot work, and for hyperparameters that make the loss diverge.
     """
     task = open_task(config, runtime or Runtime(device=find_device()))
-    state = start(task)
     with new_folder(Path(storage).resolve(), name) as folder:
+        state = trunk.begin(task, Storage(str(folder / TRUNKS_FOLDER)))
         if log:
             _empty(Path(log))
         return _train(task, state, record.TrialRecord(0, config), folder, log, tell)
