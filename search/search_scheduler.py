@@ -18,7 +18,7 @@ from search.placement_sampler import TRUNK, GrowingModel, PlacementSampler
 from search.record import Listener, Role, State, TrialRecord
 from search.samplers import Grid
 from search.spaces import Space
-from search.study import EXPECTED, WARM_START, drawing_study, expect, read_record
+from search.study import DECIDED, EXPECTED, WARM_START, drawing_study, expect, read_record
 from search.trial_scheduler import RESOURCE, Plan, TrialScheduler
 from search.trunks import Trunks, is_trunk
 
@@ -224,6 +224,8 @@ class SearchScheduler(TrialScheduler):
             metric = self.plan.metric
             found = posterior(self.study, metric.margin / metric.scale)
             self.decided = found.verdict if found.decided else ""
+            if self.study.user_attrs.get(DECIDED, "") != self.decided:
+                self.study.set_user_attr(DECIDED, self.decided)
 
     def _enter(self, record: TrialRecord) -> bool | None:
         if self.trunks:

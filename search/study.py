@@ -31,6 +31,7 @@ STUDY_FILE = "study.journal"
 CONFIG, ROLE, PROFILE, DEVICE, REASON = "config", "role", "profile", "device", "reason"
 EPOCH = "epoch:"  # and its number: the metrics of an epoch
 PRUNED, WARM_START, ARM = "pruned", "warm_start", "arm"
+DECIDED = "decided"  # of the study: how placements were told apart as far as matters, once they are
 EXPECTED = "expected"  # of the study: its trials are ranked by a model of placements
 PLACEMENT = "placement"  # in words, for those who read the study with Optuna's own tools
 
@@ -144,6 +145,14 @@ def read_record(trial: FrozenTrial) -> TrialRecord | None:
         arm=attributes.get(ARM, ""),
         device=attributes.get(DEVICE, ""),
     )
+
+
+def read_decided(folder: Path, name: str) -> str:
+    """How the study called `name` in `folder` has told its placements apart; empty where it has not, yet."""
+    try:
+        return str(open_study(folder, name=name).user_attrs.get(DECIDED, ""))
+    except KeyError:  # killed between the file and the study in it
+        return ""
 
 
 def read_records(folder: Path, name: str) -> list[TrialRecord]:

@@ -13,7 +13,7 @@ from automl.confirm.protocol import confirmations, latest_verdict
 from automl.storage.folder import SearchMetadata, find_search, is_running, named
 from search.record import TRIALS_FOLDER, State, TrialRecord
 from search.serialise import fields_to_json
-from search.study import STUDY_FILE, read_records
+from search.study import STUDY_FILE, read_decided, read_records
 from search.trial_scheduler import Plan, leaders
 
 INTERRUPTED = "interrupted"  # a trial that has not ended, where no process is running it
@@ -112,7 +112,8 @@ def read_status(name: str | None = None, storage: str = "searches") -> Status:
     begun = confirmations(folder)
     # A confirmation that was begun is whole when its verdict is.
     unfinished = bool(begun) and not (found is not None and found[0] == begun[-1] and found[1]["complete"])
-    open_trials = counts[State.RUNNING] > 0 or len(records) < (plan.trials or 0)
+    decided = read_decided(folder, metadata.name) if metadata.settings.grafts and records else ""
+    open_trials = counts[State.RUNNING] > 0 or (len(records) < (plan.trials or 0) and not decided)
     resume = command("search --resume", metadata.name, storage)
     running = is_running(folder, metadata.location)
     if not records and _is_lost(folder, metadata):
