@@ -18,6 +18,7 @@ from automl.storage.folder import old_folder
 from automl.storage.storage import Storage
 from automl.trials.interrupt import Stopped
 from search.record import State
+from search.study import DECIDED, resume_study
 
 BROKEN = record(4, 0.5, SSA, state=State.PRUNED)
 
@@ -113,6 +114,13 @@ def test_all_its_trials_are_there(tmp_path: Path) -> None:
     found = read_status("mine", str(tmp_path))
     assert (found.state, found.said) == ("finished", None)
     assert not any(line.startswith("next") for line in found.lines())
+
+
+def test_placements_that_are_told_apart_need_no_more_trials(tmp_path: Path) -> None:
+    place = fake_search(tmp_path, FOUND, init="trunk")
+    assert read_status("mine", str(tmp_path)).state == "stopped"
+    resume_study(place, name="mine").set_user_attr(DECIDED, "no difference that matters")
+    assert read_status("mine", str(tmp_path)).state == "finished"
 
 
 def test_the_command(folder: Path, cli) -> None:
