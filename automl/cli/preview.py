@@ -49,7 +49,7 @@ class Preview:
     smallest, largest: by MACs, of 100 random draws and the baseline.
     startup: seconds until the first trial runs, as it took here. measuring: seconds at most that a trial's
         time ratio is measured. epoch: of a baseline's epoch where trials run. resource: epochs that a
-        trial takes on the average, as halving goes.
+        trial takes on the average, as halving goes. trunks: plain trainings that the others go on from.
     hours: of the whole search on this cluster with its slots; None where the time is limited, not the trials.
     disk: bytes of checkpoints at most.
     detectable: the least difference of the metric that `confirm` would detect with 10 seeds and 80 % power.
@@ -64,6 +64,7 @@ class Preview:
     epoch: float
     epochs: float
     resource: float
+    trunks: int
     trials: int | None
     slots: int
     hours: float | None
@@ -80,9 +81,10 @@ class Preview:
         for name, model in (("smallest", self.smallest), ("largest", self.largest)):
             yield f"{name:11} {short(model.params)} parameters, {short(model.macs)} MACs: {model.what}"
         yield f"epoch       {self.epoch:.1f} s for the baseline"
+        why = f"all but {self.trunks} go on from these" if self.trunks else "the weak ones are pruned"
         yield (
             f"trial       {self.epochs:g} epochs of the baseline's time; {self.resource:.2g} on the average, "
-            f"as the weak ones are pruned"
+            f"as {why}"
         )
         yield (
             f"start       {duration(self.startup)} until the first trial runs, and up to "
@@ -132,7 +134,12 @@ def preview(settings: Settings) -> Preview:
     models = [_model(config, settings) for config in (baseline, *drawn)]
     small = min(models, key=lambda model: model.macs)
     large = max(models, key=lambda model: model.macs)
-    resource = expected_resource(plan.budget)
+    trunks = settings.trunks if settings.grafts else 0
+    resource = (
+        grafted_resource(plan.budget, baseline.training.graft_at, trunks, plan.trials)
+        if trunks
+        else expected_resource(plan.budget)
+    )
     measuring = max(ALLOWED, MEASURING_FRACTION * plan.budget * epoch)
     at_once = settings.concurrent or capacity
     hours = None
@@ -150,10 +157,11 @@ def preview(settings: Settings) -> Preview:
         epoch=epoch,
         epochs=plan.budget,
         resource=resource,
+        trunks=trunks,
         trials=plan.trials,
         slots=at_once,
         hours=hours,
-        disk=checkpoint * (settings.keep + 1 + 2 * at_once),
+        disk=checkpoint * (settings.keep + 1 + trunks + 2 * at_once),
         detectable=detectable(task.size("validation"), SEEDS) if task.metric.noise == "binomial" else None,
     )
 
@@ -169,6 +177,15 @@ def expected_resource(budget: float) -> float:
     """The mean resource of a trial when a third continues at each rung."""
     marks = [0.0, *Rungs(budget).milestones, budget]
     return float(sum((b - a) / REDUCTION**i for i, (a, b) in enumerate(pairwise(marks))))
+
+
+def grafted_resource(budget: float, graft_at: int, trunks: int, trials: int | None) -> float:
+    """The mean resource of a trial when all but the trunks begin at epoch `graft_at`.
+
+    trials: None for as many as there is time for.
+    """
+    part = 0.0 if trials is None else min(1.0, trunks / trials)
+    return budget - graft_at + part * graft_at
 
 
 def detectable(inputs: int, seeds: int, accuracy: float = 0.9) -> float:

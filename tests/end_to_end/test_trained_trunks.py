@@ -1,11 +1,18 @@
 """Placements that go into trained trunks, from the search to the verdict and the exported model."""
 
 import json
+import os
+import signal
+import subprocess
+import sys
+import time
 from collections.abc import Callable
 from pathlib import Path
 
 from search.record import CHECKPOINT_FILE, State
-from search.study import read_records
+from search.study import STUDY_FILE, read_records
+
+AUTOML = Path(sys.executable).parent / "automl"
 
 SPACE = """
 from attention import Spec
@@ -29,15 +36,34 @@ def little(trial):
 """
 
 
-def test_a_search_into_trunks_is_confirmed_in_new_ones(automl: Callable[..., str], tmp_path: Path) -> None:
+OPTIONS = [
+    "--space", "spaces.py:little", "--init", "trunk", "--trunks", "2", "--sampler", "placement",
+    "--metric", "loss", "--trials", "6", "--name", "late",
+]  # fmt: skip
+
+
+def test_a_killed_search_into_trunks_is_confirmed(automl: Callable[..., str], tmp_path: Path) -> None:
     (tmp_path / "spaces.py").write_text(SPACE)
-    said = automl(
-        "search", "--space", "spaces.py:little", "--init", "trunk", "--trunks", 2, "--sampler", "placement",
-        "--metric", "loss", "--trials", 6, "--name", "late",
-    )  # fmt: skip
+    folder = tmp_path / "searches" / "late"
+    with (tmp_path / "output").open("w") as output:
+        environment = {**os.environ, "MLFLOW_TRACKING_URI": f"sqlite:///{tmp_path / 'mlflow.db'}"}
+        killed = subprocess.Popen(
+            [AUTOML, "search", *OPTIONS], cwd=tmp_path, env=environment, stdout=output, stderr=output
+        )
+    end = time.monotonic() + 300
+    while killed.poll() is None and time.monotonic() < end:
+        if (folder / STUDY_FILE).exists() and any(
+            record.config.model.placement for record in read_records(folder, "late")
+        ):
+            break
+        time.sleep(0.2)
+    killed.kill()
+    assert killed.wait() == -signal.SIGKILL, (tmp_path / "output").read_text()
+    before = len(read_records(folder, "late"))
+    assert before < 6
+    said = automl("search", "--resume", "late")
     assert "6 trials complete" in said
     assert "(expected " in said
-    folder = tmp_path / "searches" / "late"
     records = read_records(folder, "late")
     assert [record.epoch for record in records] == [3] * 6
     plain = [record for record in records if not record.config.model.placement]

@@ -10,7 +10,7 @@ import pytest
 from scipy.stats import nct
 from scipy.stats import t as student
 
-from automl.cli.preview import NOISE, detectable, expected_resource, preview
+from automl.cli.preview import NOISE, detectable, expected_resource, grafted_resource, preview
 from automl.config.settings import Settings
 from search.halving import Rungs
 from search.serialise import to_json
@@ -29,6 +29,13 @@ from search.serialise import to_json
 )
 def test_expected_resource(budget: float, expected: float) -> None:
     assert expected_resource(budget) == pytest.approx(expected)
+
+
+@pytest.mark.parametrize(
+    ("trials", "expected"), [(3, 8), (12, (3 * 8 + 9 * 2) / 12), (2, 8), (None, 2)], ids=str
+)
+def test_what_goes_on_from_a_trunk_takes_the_rest(trials: int | None, expected: float) -> None:
+    assert grafted_resource(8, 6, 3, trials) == pytest.approx(expected)
 
 
 def test_expected_resource_is_what_halving_spends() -> None:
