@@ -43,6 +43,7 @@ from search.placement_planner import Choices, Planner
 
 TRUNK = "trunk"  # an attribute of a trial: the seed of the plain training that it goes on from
 NO_TYPE = ""  # of modules in a space that draws no types
+STALE = 50  # a model that knows all but this part of the trials, 1/50, is as good as new
 REFIT = 1.1  # of the trials that variances were estimated from, there are when they are estimated again
 REDRAWS = 10  # draws in a row that may lead to a placement which has broken a limit
 
@@ -119,7 +120,7 @@ class GrowingModel:
     def __call__(self, study: Study) -> Model | None:
         """None where no completed trial has a placement. Raises InputError as `fit` does."""
         done = len(study.get_trials(deepcopy=False, states=(TrialState.COMPLETE,)))
-        if done != self._known:
+        if not 0 <= done - self._known < max(1, self._known // STALE):
             # A trial more changes effects at once, and the variances of hundreds of trials hardly.
             estimate = not self._estimated <= done <= self._estimated * REFIT
             logs = self._model.logs if self._model else None

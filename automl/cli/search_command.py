@@ -162,11 +162,11 @@ def search(
     sampler: Annotated[
         str,
         typer.Option(
-            help="tpe, placement, random, gp, nsga2, cmaes, grid or module:Sampler.",
+            help="auto, tpe, placement, random, gp, nsga2, cmaes, grid or module:Sampler.",
             hidden=True,
             rich_help_panel=LONG,
         ),
-    ] = "tpe",
+    ] = "auto",
     metric: Annotated[
         str | None,
         typer.Option(

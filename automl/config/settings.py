@@ -64,7 +64,8 @@ class Settings:
         three quarters of the epochs, with the schedule flat-cosine, which trials share and finish with their
         placement in it; hyperparameters are then the baseline's.
     trunks: how many of them there are at first; a placement that has been in all gets another one.
-    sampler: `tpe`, `placement`, `random`, `gp`, `nsga2`, `cmaes`, `grid` or `package.module:Sampler`.
+    sampler: `auto`, which is `placement` where a space draws placements and there is one objective, and else
+        `tpe`; or `tpe`, `placement`, `random`, `gp`, `nsga2`, `cmaes`, `grid` or `package.module:Sampler`.
     metric: the primary metric in the place of the task's default, by which trials are pruned, compared and
         confirmed: of classification `accuracy`, `balanced_accuracy`, `macro_f1`, `auc` or
         `loss`.
@@ -105,7 +106,7 @@ class Settings:
     equal: str = "time"
     init: str = "scratch"
     trunks: int = 3
-    sampler: str = "tpe"
+    sampler: str = "auto"
     metric: str | None = None
     objective: str | None = None
     baseline_share: float = 0.2

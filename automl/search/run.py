@@ -41,7 +41,7 @@ from automl.tracking.tracker import Tracker
 from automl.trials.interrupt import Stopped
 from search.config import PUBLISHED, TrialConfig
 from search.record import State
-from search.samplers import check_places, check_sampler, load_sampler
+from search.samplers import AUTO, check_places, check_sampler, choose_sampler, load_sampler
 from search.search_scheduler import SearchScheduler
 from search.serialise import to_json
 from search.spaces import SPACES, Space, SpaceFunction, fingerprint, random_draws, same_parameters, source_of
@@ -61,7 +61,7 @@ def run_search(settings: Settings) -> SearchResult:
     check_not_temporary(settings.storage)
     settings = with_weights(settings)
     space = settings.load_space()
-    _check_sampler(settings, space)
+    settings = _with_sampler(settings, space)
     mark = fingerprint(space)
     if settings.warm_start is not None:
         _find_warm_start(settings, mark)
@@ -139,6 +139,8 @@ def start_or_resume(settings: Settings) -> SearchResult:
     scheduling = {key: getattr(settings, key) for key in SCHEDULING_OPTIONS}
     may_differ: dict[str, Any] = {key: getattr(settings, key) for key in ("trials", "budget", "storage")}
     given = settings.space if settings.space_name == made.space_name else made.space
+    if settings.sampler == AUTO:
+        settings = replace(settings, sampler=made.sampler)
     same = replace(made, space=given, **may_differ, **scheduling)
     if same != settings:
         other = [key for key, value in vars(settings).items() if getattr(same, key) != value]
@@ -298,11 +300,15 @@ def check_models(configs: Sequence[TrialConfig], settings: Settings) -> None:
             )
 
 
-def _check_sampler(settings: Settings, space: Space) -> None:
-    load_sampler(settings.sampler, seed=settings.seed, objectives=(settings.objective or "").count(",") + 1)
-    check_sampler(settings.sampler, space)
+def _with_sampler(settings: Settings, space: Space) -> Settings:
+    """The settings with the sampler that `auto` stands for. Raises InputError for one that does not fit."""
+    objectives = (settings.objective or "").count(",") + 1
+    sampler = choose_sampler(settings.sampler, space, objectives=objectives)
+    load_sampler(sampler, seed=settings.seed, objectives=objectives)
+    check_sampler(sampler, space)
     if settings.grafts:
         check_places("--init trunk", space, "use --init scratch")
+    return replace(settings, sampler=sampler)
 
 
 def _open_study(folder: Path, metadata: SearchMetadata, plan: Plan) -> optuna.Study:

@@ -12,7 +12,7 @@ from attention import InputError
 from search import choices
 from search.config import TrialConfig
 from search.record import State
-from search.samplers import SAMPLERS, check_sampler, load_sampler
+from search.samplers import SAMPLERS, check_sampler, choose_sampler, load_sampler
 from search.spaces import SPACES, Space
 
 
@@ -173,3 +173,14 @@ def test_what_is_no_sampler(name: str, message: str) -> None:
 def test_one_objective(name: str) -> None:
     with pytest.raises(InputError, match=f"{name} knows one objective alone; use tpe or nsga2 for several"):
         load_sampler(name, seed=0, objectives=2)
+
+
+@pytest.mark.parametrize(
+    ("space", "objectives", "chosen"),
+    [("digits", 1, "placement"), ("digits", 2, "tpe"), ("ucihar", 1, "tpe"), ("coco-heads", 1, "tpe")],
+)
+def test_the_sampler_of_placements_is_chosen_where_there_are_some(
+    space: str, objectives: int, chosen: str
+) -> None:
+    assert choose_sampler("auto", SPACES[space], objectives=objectives) == chosen
+    assert choose_sampler("gp", SPACES[space], objectives=objectives) == "gp"
