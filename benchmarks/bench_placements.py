@@ -1,4 +1,5 @@
-"""True regret of the placement that a search returns, against trainings, on planted tables (`planted.py`).
+"""True regret of the placement that a search returns, against trainings, on planted tables (`planted.py`) and
+on recorded trainings (`recorded.py`).
 
 Each method searches every kind of table 50 times, each time with new effects. After each count of trainings
 it says which trial it would return, and the regret is how much the best placement (with the best
@@ -25,17 +26,16 @@ from typing import Any
 
 import numpy as np
 import optuna
+import planted
+import recorded
 from harness import write_values
 from optuna.samplers import BaseSampler
-from planted import KINDS, NOISE, Kind, Table, draw
-from reliability import reliability
 
 from search.placement_posterior import best_trial
 from search.placement_sampler import placement_of
 from search.samplers import load_sampler
 
 RUNS = 50
-SEEDS = 6  # of the table whose reliability is published
 NEAR = 0.5  # points of regret that are good enough
 SHARE = 0.8  # of the runs
 AT = (4, 8, 12, 16, 24, 32, 48, 64, 96, 128, 192, 256, 384, 512, 768, 1024, 1536, 2048, 3072, 4096)
@@ -63,7 +63,7 @@ def shrunk(study: optuna.Study, spread: float) -> optuna.trial.FrozenTrial:
         max(
             scores,
             key=lambda p: (
-                (np.mean(scores[p]) - middle) * len(scores[p]) / (len(scores[p]) + NOISE**2 / spread)
+                (np.mean(scores[p]) - middle) * len(scores[p]) / (len(scores[p]) + planted.NOISE**2 / spread)
             ),
         )
     ]
@@ -103,33 +103,28 @@ def regrets(work: tuple[str, str, int]) -> list[float]:
     name, kind_name, seed = work
     optuna.logging.set_verbosity(optuna.logging.ERROR)
     warnings.filterwarnings("ignore")
-    method, kind = METHODS[name], KINDS[kind_name]
-    table = Table(kind, seed)
-    noise = np.random.default_rng([seed, 1])
-    spread = (3 if kind.most == 3 else 2) * 3 * kind.sd**2 + kind.pairs**2
+    method, table = METHODS[name], make(kind_name, seed)
     study = optuna.create_study(direction="maximize", sampler=method.make(seed))
     found = []
     for count in range(1, method.most + 1):
         trial = study.ask()
-        placement = draw(trial, kind)
-        worth = table.worth(placement) - table.loss(trial.params)
-        study.tell(trial, worth + NOISE * noise.standard_normal())
+        placement = table.draw(trial)
+        study.tell(trial, table.score(placement, trial.params))
         if count in AT:
-            params = method.choose(study, spread or 1.0).params
+            params = method.choose(study, table.spread or 1.0).params
             returned = placement_of(params)
             assert returned is not None
             found.append(table.best - table.worth(returned) + table.loss(params))
     return found
 
 
-def audit(kind: Kind) -> dict[str, Any]:
-    """The reliability of a table with `SEEDS` scores of each of its placements, or of 2,000 of them."""
-    table, random = Table(kind, 0), np.random.default_rng(0)
-    worths = np.array([worth for _, worth in table.placements()])
-    if len(worths) > 2000:
-        worths = random.choice(worths, 2000, replace=False)
-    found = reliability(worths[:, None] + NOISE * random.standard_normal((len(worths), SEEDS)))
-    return {**asdict(found), "ranks": found.ranks}
+def make(kind: str, seed: int) -> planted.Table | recorded.Table:
+    return planted.Table(planted.KINDS[kind], seed) if kind in planted.KINDS else recorded.Table(seed)
+
+
+def kinds() -> list[str]:
+    """Those that there are: the recorded one once it has enough seeds."""
+    return [*planted.KINDS, *([recorded.NAME] if recorded.seeds() >= recorded.ENOUGH else [])]
 
 
 def needed(near: np.ndarray) -> float:
@@ -164,14 +159,15 @@ def finite(value: float) -> int | None:
 def works(kinds: list[str], methods: list[str]) -> Iterator[tuple[str, str]]:
     for kind in kinds:
         for method in methods:
-            if METHODS[method].settings or not KINDS[kind].settings:
+            drawn = kind in planted.KINDS and planted.KINDS[kind].settings
+            if METHODS[method].settings or not drawn:
                 yield method, kind
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--runs", type=int, default=RUNS)
-    parser.add_argument("--kinds", nargs="+", choices=KINDS, default=list(KINDS))
+    parser.add_argument("--kinds", nargs="+", choices=kinds(), default=kinds())
     parser.add_argument("--methods", nargs="+", choices=METHODS, default=list(METHODS))
     parser.add_argument("--most", type=int, help="trainings of any method, at most")
     parser.add_argument("--processes", type=int, default=os.cpu_count())
@@ -182,7 +178,13 @@ def main() -> None:
     with multiprocessing.get_context("fork").Pool(options.processes) as pool:
         for name, kind in works(options.kinds, options.methods):
             if kind not in tables:
-                tables[kind] = {**asdict(KINDS[kind]), "reliability": audit(KINDS[kind]), "methods": {}}
+                about = asdict(planted.KINDS[kind]) if kind in planted.KINDS else {"says": recorded.SAYS}
+                audit = make(kind, 0).audit()
+                tables[kind] = {
+                    **about,
+                    "reliability": {**asdict(audit), "ranks": audit.ranks},
+                    "methods": {},
+                }
                 print(f"{kind}: {tables[kind]['reliability']}", flush=True)
             begun = time.perf_counter()
             values = np.array(
@@ -198,7 +200,7 @@ def main() -> None:
             )
     write_values(
         "placements",
-        {"runs": options.runs, "near": NEAR, "share": SHARE, "noise": NOISE, "tables": tables},
+        {"runs": options.runs, "near": NEAR, "share": SHARE, "noise": planted.NOISE, "tables": tables},
     )
 
 

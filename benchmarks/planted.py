@@ -11,12 +11,14 @@ from itertools import combinations, product
 
 import numpy as np
 import optuna
+from reliability import Reliability, reliability
 
 from search import choices
 from search.placement_model import Module, Placement
 
 TYPES = ("ssa", "ssa-sym", "sagan", "decomposed", "multihead", "conv1x1")
 NOISE = 1.1
+SEEDS = 6  # of the table whose reliability is published
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -57,10 +59,15 @@ KINDS = {
 
 
 class Table:
-    """One planted truth. best: the worth of the best placement, with the best hyperparameters."""
+    """One planted truth. best: the worth of the best placement, with the best hyperparameters.
+
+    spread: the variance of placements that its kind has, in points squared.
+    """
 
     def __init__(self, kind: Kind, seed: int) -> None:
         self.kind = kind
+        self.spread = kind.most * 3 * kind.sd**2 + kind.pairs**2
+        self._noise = np.random.default_rng([seed, 1])
         random = np.random.default_rng(seed)
 
         def effects(sd: float, *shape: int) -> np.ndarray:
@@ -80,6 +87,21 @@ class Table:
         found = [(module.site, TYPES.index(module.type)) for module in placement.modules]
         alone = sum(self._cells[cell] for cell in found)
         return float(alone + sum(self._pairs[one + other] for one, other in combinations(found, 2)))
+
+    def draw(self, trial: optuna.Trial) -> Placement:
+        return draw(trial, self.kind)
+
+    def score(self, placement: Placement, params: dict[str, float | str]) -> float:
+        """What a training shows."""
+        return self.worth(placement) - self.loss(params) + NOISE * self._noise.standard_normal()
+
+    def audit(self) -> Reliability:
+        """Of a table with SEEDS scores of each placement, or of 2,000 of them."""
+        random = np.random.default_rng(0)
+        worths = np.array([worth for _, worth in self.placements()])
+        if len(worths) > 2000:
+            worths = random.choice(worths, 2000, replace=False)
+        return reliability(worths[:, None] + NOISE * random.standard_normal((len(worths), SEEDS)))
 
     def loss(self, params: dict[str, float | str]) -> float:
         """Points that a table's hyperparameters cost, of those that its space draws."""

@@ -1,0 +1,55 @@
+"""The table of recorded trainings that searches are replayed on."""
+
+from pathlib import Path
+from types import ModuleType
+
+import numpy as np
+import optuna
+import pytest
+
+SEEDS, IMAGES = 4, 200
+
+
+@pytest.fixture
+def recorded(monkeypatch: pytest.MonkeyPatch) -> ModuleType:
+    """Of trainings that are right for so many images; the seed after the last one is not whole."""
+    monkeypatch.syspath_prepend(Path(__file__).parents[1] / "benchmarks")
+    import nette
+    import recorded
+
+    hits = np.random.default_rng(0).integers(80, 120, (26, SEEDS))
+    rows = [
+        {
+            "placement": name, "seed": seed, "at": 0, "losses": bytes(IMAGES),
+            "hits": np.packbits(np.arange(IMAGES) < hits[i, seed]).tobytes(),
+        }
+        for i, name in enumerate(recorded.names())
+        for seed in range(SEEDS)
+    ]  # fmt: skip
+    rows.append({**rows[0], "seed": SEEDS})
+    monkeypatch.setattr(nette, "read", lambda: rows)
+    recorded.scores.cache_clear()
+    assert np.array_equal(recorded.scores(), 100 * hits / IMAGES)
+    return recorded
+
+
+def test_trainings_show_one_half_of_the_seeds_and_the_other_one_judges(recorded: ModuleType) -> None:
+    assert recorded.seeds() == SEEDS
+    table, scores = recorded.Table(3), recorded.scores()
+    trial = optuna.trial.FixedTrial({"modules": 1, "site1": 2, "type1": "sagan"})
+    placement = table.draw(trial)
+    row = recorded.names().index("sagan@stage2.block2")
+    shown = [table.score(placement, {}) for _ in range(4)]
+    assert shown[:2] == shown[2:]
+    rest = list(scores[row])
+    for value in shown[:2]:
+        rest.remove(value)
+    assert table.worth(placement) == pytest.approx(np.mean(rest))
+    plain = table.draw(optuna.trial.FixedTrial({"modules": 0}))
+    every = [table.worth(plain)]
+    for site in range(5):
+        for kind in recorded.nette.TYPES:
+            drawn = {"modules": 1, "site1": site, "type1": kind}
+            every.append(table.worth(table.draw(optuna.trial.FixedTrial(drawn))))
+    assert table.best == pytest.approx(max(every))
+    assert table.spread >= 0
