@@ -55,6 +55,11 @@ class Metric:
         return f"{self.scale * difference:+.3g} {self.gap_unit}"
 
 
+def signed(unit: str, maximize: bool) -> str:
+    """What stands behind a difference with its sign: the unit, and which way is better if not plain."""
+    return unit if maximize else f"{unit}, where above 0 is better"
+
+
 @dataclass(frozen=True, kw_only=True)
 class Chance:
     """What is known of a metric on a split before there is a model.

@@ -16,6 +16,7 @@ from automl.storage.folder import SearchMetadata, exists, find_search, named
 from automl.tasks import task_of
 from automl.tasks.same_data import check_alike, read_manifest
 from search.config import TrialConfig
+from search.metric import signed
 
 SPLITS = ("test", "validation")
 
@@ -104,7 +105,7 @@ def _compare(samples: Sequence[Sample], split: str, margin: float | None) -> lis
     metric = task_of(first.config).metric_of(first.config)
     sign = metric.sign * metric.scale
     margin = metric.margin if margin is None else margin
-    digits = places(margin)
+    digits, gap = places(margin), signed(metric.gap_unit, metric.maximize)
     resolution = max(sample.resolution for sample in samples) if split == "test" else 0.0
     differences: list[tuple[Difference, bool]] = []
     for other in samples[1:]:
@@ -135,7 +136,7 @@ def _compare(samples: Sequence[Sample], split: str, margin: float | None) -> lis
             word = "cannot tell"  # no spread is known, or less than one image is asked for
         seeds = f"{d.count} paired seeds" if is_paired else f"{d.count} or more seeds each, not paired"
         sentence = (
-            f"{sample.name} against {first.name}: {word}, {d.mean:+.{digits}f} {metric.gap_unit} (95 % CI "
+            f"{sample.name} against {first.name}: {word}, {d.mean:+.{digits}f} {gap} (95 % CI "
             f"{d.low:.{digits}f} to {d.high:.{digits}f}, p = {d.p:.2g}, {seeds}, {split} split)"
         )
         made.append(

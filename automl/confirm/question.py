@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from automl.config.units import places
-from search.metric import Chance, Noise
+from search.metric import Chance, Noise, signed
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -37,6 +37,11 @@ class Question:
     def places(self) -> int:
         """Decimal places of a difference."""
         return places(self.margin)
+
+    @property
+    def signed(self) -> str:
+        """The unit behind a difference with its sign, which counts from the better end."""
+        return signed(self.unit, self.maximize)
 
     @property
     def resolution(self) -> float:

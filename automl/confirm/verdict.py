@@ -27,7 +27,7 @@ class Comparison:
     images: tuple[float, float] | None = None
     time: Ratio | None = None
 
-    def to_json(self, unit: str, places: int) -> dict[str, Any]:
+    def to_json(self, question: Question) -> dict[str, Any]:
         """Plain values, with the comparison in words."""
         d, lead = self.difference, self.lead
         return {
@@ -40,7 +40,7 @@ class Comparison:
             "p": d.p,
             "p_holm": self.p_holm,
             "lead": lead and {"difference": lead.mean, "interval": [lead.low, lead.high], "p": lead.p},
-            "sentence": wording.against_baseline(self, unit, places),
+            "sentence": wording.against_baseline(self, question),
         }
 
 
@@ -112,9 +112,7 @@ class Verdict:
             "chance": question.chance and question.chance.value,
             "resolution": question.resolution,
             "sequential": question.sequential,
-            "comparisons": [
-                comparison.to_json(question.unit, question.places) for comparison in self.comparisons
-            ],
+            "comparisons": [comparison.to_json(question) for comparison in self.comparisons],
             "arms": [
                 {
                     **to_json(arm),

@@ -6,6 +6,7 @@ from automl.confirm.statistics import Ratio
 from search.record import Role
 
 if TYPE_CHECKING:
+    from automl.confirm.question import Question
     from automl.confirm.verdict import Comparison, Verdict
 
 FEW = 10  # seeds below which a sentence says how few they are
@@ -27,7 +28,7 @@ def sentence(verdict: "Verdict") -> str:
     if question.trunks:
         name = f"{name}, added to a trained trunk,"
     details = f"{sure}, {_seeds(d.count, 'trunks' if question.trunks else 'seeds')}{time}"
-    differs = f"{name} differs from the tuned baseline by {d.mean:+.{places}f} {unit} ({details}"
+    differs = f"{name} differs from the tuned baseline by {d.mean:+.{places}f} {question.signed} ({details}"
     if verdict.said is None:
         return f"No verdict yet, with {d.count} of {len(verdict.question.seeds)} seeds. So far {differs}."
     if verdict.said == "better":
@@ -61,7 +62,7 @@ def remarks(verdict: "Verdict") -> list[str]:
     """What the other arms show about the leading finalist, a sentence each."""
     if verdict.lead is None:
         return []
-    unit, places, made = verdict.question.unit, verdict.question.places, []
+    unit, places, made = verdict.question.signed, verdict.question.places, []
     images = verdict.lead.images
     if verdict.winner is not None and images is not None and images[0] <= 0:
         made.append(
@@ -80,15 +81,16 @@ def remarks(verdict: "Verdict") -> list[str]:
     return made
 
 
-def against_baseline(comparison: "Comparison", unit: str, places: int) -> str:
+def against_baseline(comparison: "Comparison", question: "Question") -> str:
     """An arm's difference from the baseline."""
-    d, images, time = comparison.difference, comparison.images, comparison.time
+    d, images, time, places = comparison.difference, comparison.images, comparison.time, question.places
+    signed = question.signed if question.maximize else f"{question.signed},"
     also = ""
     if images is not None:
         also = f" (over seeds and test examples {images[0]:.{places}f} to {images[1]:.{places}f})"
     spent = "time not measured" if time is None else f"{time.mean:.2f} times its training time"
     return (
-        f"{comparison.arm.name}: {d.mean:+.{places}f} {unit} vs the baseline, "
+        f"{comparison.arm.name}: {d.mean:+.{places}f} {signed} vs the baseline, "
         f"95 % CI {d.low:.{places}f} to {d.high:.{places}f}{also}, {spent}"
     )
 

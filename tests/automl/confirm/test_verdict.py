@@ -63,6 +63,12 @@ def test_a_metric_of_which_less_is_better():
     assert found.said == "better"
     assert found.lead is not None
     assert found.lead.difference.mean == pytest.approx(2, abs=0.7)
+    behind = judge(question(maximize=False, chance=0.95), ARMS, scores(ssa=0.02))
+    assert "points, where above 0 is better (95 % CI -" in behind.sentence
+    assert (
+        "points, where above 0 is better, vs the baseline"
+        in behind.comparisons[0].to_json(behind.question)["sentence"]
+    )
 
 
 def test_a_seed_counts_once_all_finalists_have_it():
