@@ -168,7 +168,9 @@ class Search:
         """Every trial once and to its end, every epoch once, and none of those `before` trained again."""
         records = self.records()
         assert [record.number for record in records] == list(range(TRIALS))
-        assert {record.state for record in records} <= {State.COMPLETE, State.PRUNED}, self.output()
+        assert {record.state for record in records} <= {State.COMPLETE, State.PRUNED, State.INFEASIBLE}, (
+            self.output()
+        )
         for record in records:
             assert [m["epoch"] for m in record.history] == list(range(1, len(record.history) + 1))
         after = self.epochs()

@@ -67,9 +67,10 @@ def test_the_search_ends_with_its_result(searched):
     assert result["completed"] + result["pruned"] + result["infeasible"] == TRIALS
     assert result["errors"] == 0
     assert set(result["best"]) == {
-        "number", "run_id", "metric", "value", "objectives", "profile", "config",
+        "number", "run_id", "metric", "value", "objectives", "profile", "config", "expected",
     }  # fmt: skip
-    assert result["best"]["value"] >= result["baseline"]["value"] > 0.5
+    assert result["best"]["expected"] >= result["baseline"]["expected"]
+    assert result["baseline"]["value"] > 0.5
     assert result["baseline"]["config"]["model"]["placement"] == {}
     assert "automl export --best" in run.stderr, "it names the next commands"
     lines = [line for line in run.stderr.splitlines() if re.match(r"\d\d:\d\d:\d\d \d{3} xresnet18 ", line)]

@@ -67,7 +67,7 @@ def test_a_killed_search_into_trunks_is_confirmed(automl: Callable[..., str], tm
     records = read_records(folder, "late")
     assert [record.epoch for record in records] == [3] * 6
     plain = [record for record in records if not record.config.model.placement]
-    assert {record.config.seed for record in plain} == {0, 1}
+    assert sorted(record.config.seed for record in plain) == list(range(len(plain)))
     assert all(len(record.history) == 1 for record in records if record.config.model.placement)
     assert len(list((folder / "trunks").glob(f"*/{CHECKPOINT_FILE}"))) == len(plain)
     verdict = json.loads(automl("confirm", "--top", 1, "--seeds", 2, "--json").splitlines()[-1])
