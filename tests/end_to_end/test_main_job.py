@@ -110,7 +110,7 @@ def test_the_study_opens_with_optuna_alone(folder, searched):
     study = open_study(folder / "searches" / "first", name="first")
     assert len(study.trials) == TRIALS
     assert study.trials[0].params["modules"] == 0
-    assert study.best_value == pytest.approx(result["best"]["value"])
+    assert study.trials[result["best"]["number"]].value == pytest.approx(result["best"]["value"])
 
 
 def test_a_second_search_of_the_same_name_is_refused(folder, searched):
