@@ -72,7 +72,7 @@ class CheckpointRetention(Listener):
 
     def _rank(self, record: TrialRecord) -> tuple[bool, float, int]:
         """Of equals the first, as `leaders` has it, whatever order they ended in."""
-        return self.plan.guesses(record), -self.plan.score(record)[0], record.number
+        return self.plan.guesses(record), -self.plan.worth(record), record.number
 
 
 def front(records: Iterable[TrialRecord], plan: Plan) -> list[TrialRecord]:
