@@ -140,7 +140,8 @@ class SearchScheduler(TrialScheduler):
             except optuna.TrialPruned:
                 self._reject(trial, {"space": 1.0})
                 continue
-            if fixed is None and attempt < REDRAWS and self._repeats(config):
+            # What is given twice goes into a trunk once; from new weights it gets another seed.
+            if (fixed is None or self.trunks) and attempt < REDRAWS and self._repeats(config):
                 self._drawn.tell(trial, state=TrialState.FAIL)  # nothing is to be learned from it
                 if isinstance(self._sampler, Grid):
                     return None  # which repeats itself when there is nothing left

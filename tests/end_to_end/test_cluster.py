@@ -134,7 +134,8 @@ class Search:
 
     def start(self, cluster: Cluster, *options: str) -> None:
         command = [BIN / "automl", "search", "--space", "digits", "--name", NAME, "--resume", "auto",
-                   "--trials", str(TRIALS), "--epochs", "8", "--subset", "0.5", *options]  # fmt: skip
+                   "--trials", str(TRIALS), "--epochs", "8", "--subset", "0.5", "--sampler", "tpe",
+                   *options]  # fmt: skip
         store = {"MLFLOW_TRACKING_URI": f"sqlite:///{self.folder / 'mlflow.db'}"}
         with (self.folder / "output").open("ab") as output:
             self.process = subprocess.Popen(
@@ -168,9 +169,7 @@ class Search:
         """Every trial once and to its end, every epoch once, and none of those `before` trained again."""
         records = self.records()
         assert [record.number for record in records] == list(range(TRIALS))
-        assert {record.state for record in records} <= {State.COMPLETE, State.PRUNED, State.INFEASIBLE}, (
-            self.output()
-        )
+        assert {record.state for record in records} <= {State.COMPLETE, State.PRUNED}, self.output()
         for record in records:
             assert [m["epoch"] for m in record.history] == list(range(1, len(record.history) + 1))
         after = self.epochs()

@@ -1,6 +1,7 @@
 """A search whose placements go into trained trunks, and a confirmation of it: what goes where, and when."""
 
 from collections import defaultdict
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -120,6 +121,16 @@ def test_a_search_that_was_killed_goes_on_with_its_trunks(tmp_path: Path) -> Non
     assert record.config.model.placement
     assert record.config.seed in range(3)
     assert record.config.training.learning_rate == 0.01
+
+
+def test_what_is_given_twice_goes_into_a_trunk_once(tmp_path: Path) -> None:
+    given = [{"modules": 1, "site1": 2, "type1": "ssa", "learning_rate": rate} for rate in (0.1, 0.2)]
+    space = replace(SPACE, published=lambda: given)
+    sampler = load_sampler("placement", seed=0)
+    scheduler = make_engine(make_study(tmp_path), space, make_plan(), sampler, adjust=late, trunks=1)
+    scheduler.report(asked(scheduler).number, report(*[0.5] * AT))
+    placements = [str(asked(scheduler).config.model.placement) for _ in range(3)]
+    assert len(set(placements)) == 3
 
 
 def test_a_trunk_that_cannot_be_trained_ends_the_search(tmp_path: Path) -> None:
