@@ -40,7 +40,7 @@ def test_a_table_is_searched_confirmed_reported_exported_and_predicted(automl, t
     # Products are what the table is made of; what is said of so short a training's time is up to the machine.
     assert verdict["verdict"] in ("better", "cannot tell")
     assert verdict["difference"] > 0.02
-    assert " kg " in verdict["sentence"]
+    assert re.search(r"\bkg\b", verdict["sentence"])
     assert "points" not in verdict["sentence"]
 
     automl("report")
