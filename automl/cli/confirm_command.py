@@ -23,7 +23,12 @@ def confirm(
         typer.Option(help="Least difference that matters, in the metric's unit.", show_default="the task's"),
     ] = None,
     sequential: Annotated[
-        bool | None, typer.Option("--sequential", help="Group-sequential: stop once the verdict is decided.")
+        bool | None,
+        typer.Option(
+            "--sequential/--no-sequential",
+            help="Stop once the verdict is decided.",
+            show_default="sequential",
+        ),
     ] = None,
     init: Annotated[
         str | None,

@@ -2,7 +2,7 @@
 
 import re
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from functools import partial
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -20,6 +20,11 @@ NEW_WEIGHTS = (
     "new ones; few photographs learn more from trained ones: --backbone torchvision:resnet18 "
     "--weights default, or --weights FILE"
 )
+
+# Options that are no fields of Settings.
+NOT_SETTINGS = {
+    "trials", "resume", "init_from", "dry_run", "as_json", "save_config", "confirm", "top", "seeds",
+}  # fmt: skip
 
 if TYPE_CHECKING:
     from automl.search.result import SearchResult, TrialResult
@@ -266,6 +271,18 @@ def search(
             rich_help_panel=LONG,
         ),
     ] = False,
+    top: Annotated[
+        int | None,
+        typer.Option(
+            help="With --confirm, number of finalists.", show_default="3", hidden=True, rich_help_panel=LONG
+        ),
+    ] = None,
+    seeds: Annotated[
+        int | None,
+        typer.Option(
+            help="With --confirm, seeds of each arm.", show_default="10", hidden=True, rich_help_panel=LONG
+        ),
+    ] = None,
     dry_run: Annotated[
         bool, typer.Option("--dry-run", help="Estimate cost and power; search nothing.")
     ] = False,
@@ -276,9 +293,18 @@ def search(
         print("loading PyTorch and Ray ...", file=sys.stderr, flush=True)
     from automl.config.settings import SCHEDULING_OPTIONS, Settings
 
+    options: dict[str, Any] = {k: v for k, v in (("top", top), ("seeds", seeds)) if v is not None}
+    if options and not confirm:
+        raise InputError(
+            f"--{' and --'.join(options)} are of a confirmation; add --confirm, or leave them out"
+        )
+    if confirm:
+        from automl.confirm.protocol import Options
+
+        Options(**options)  # a mistake shows before the search, and not after it
     auto = resume == "auto"
     if resume is not None and not auto:
-        allowed = ("resume", "space", "trials", "budget", "storage", "as_json", "confirm")
+        allowed = ("resume", "space", "trials", "budget", "storage", "as_json", "confirm", "top", "seeds")
         only(context, *allowed, *SCHEDULING_OPTIONS)
         from automl.search.run import resume_search
 
@@ -301,11 +327,7 @@ def search(
             )
         if trials is not None and not trials.removeprefix("-").isdecimal():
             raise InputError(f"--trials must be a number; got {trials!r} (+N needs --resume)")
-        given = {
-            key: value
-            for key, value in context.params.items()
-            if key not in ("trials", "resume", "init_from", "dry_run", "as_json", "save_config", "confirm")
-        }
+        given = {key: value for key, value in context.params.items() if key not in NOT_SETTINGS}
         if space is None:
             from automl.search.default_space import fit
 
@@ -336,7 +358,7 @@ def search(
         with kept():
             result = begin()
             _print_search(result, storage)
-            found = _confirm(result, space, storage) if result.best is not None else {}
+            found = {} if result.best is None else _confirm(result, space, storage, options)
     else:
         result, found = begin(), {}
         _print_search(result, storage)
@@ -346,12 +368,14 @@ def search(
         sys.exit(1)
 
 
-def _confirm(result: "SearchResult", space: str | None, storage: str) -> dict[str, Any]:
+def _confirm(
+    result: "SearchResult", space: str | None, storage: str, options: Mapping[str, Any]
+) -> dict[str, Any]:
     """Confirm a search as `automl confirm` does, and return the verdict for `--json`."""
     from automl.cli.confirm_command import print_confirm
     from automl.confirm.run import run_confirm
 
-    confirmed = run_confirm(result.search, storage=storage, space=space)
+    confirmed = run_confirm(result.search, storage=storage, space=space, **options)
     print_confirm(confirmed, storage)
     return {"confirmation": confirmed.value}
 

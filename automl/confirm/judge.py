@@ -59,7 +59,9 @@ def judge(question: Question, arms: Sequence[Arm], scores: Mapping[str, Scores])
     baseline, *others = arms
     finalists = [arm for arm in others if arm.role is Role.FINALIST]
     first = min(least_pairs(ALPHA / len(finalists)), len(question.seeds))
-    looks = tuple(range(first, len(question.seeds) + 1))
+    looks = tuple(range(first, len(question.seeds) + 1)) if question.sequential else ()
+    if len(looks) == 1:
+        looks = ()  # the only look is the last one
     seen: list[int] = []
     found: _Look | None = None
     decided = False
@@ -68,9 +70,9 @@ def judge(question: Question, arms: Sequence[Arm], scores: Mapping[str, Scores])
             break
         seen.append(seed)
         decided = len(seen) == len(question.seeds)
-        if decided or (question.sequential and len(seen) in looks):
-            found = _look(question, baseline, finalists, scores, seen, looks if question.sequential else ())
-            if question.sequential and found is not None and found.word in ("better", "worse", "equivalent"):
+        if decided or len(seen) in looks:
+            found = _look(question, baseline, finalists, scores, seen, looks)
+            if looks and found is not None and found.word in ("better", "worse", "equivalent"):
                 decided = True
                 break
     if not decided:  # an intermediate state, not an interim analysis
@@ -280,6 +282,6 @@ def _needed(question: Question, d: Difference, finalists: int, looks: tuple[int,
     if question.margin <= 0 or d.sd is None:
         return None
     alpha = ALPHA / finalists
-    if question.sequential:
+    if looks:
         alpha = statistics.nominal_levels(looks, alpha)[-1]
     return pairs_needed(question.margin, d.sd, alpha)

@@ -33,13 +33,14 @@ class Options:
 
     top: finalists. seeds: of each arm. margin: the least difference that matters, in the unit of the metric's
     differences; the metric's own where not given. sequential: stop adding seeds as soon as the question is
-    decided. init: what trainings start from, `scratch` or `trunk`; as in the search where not given.
+    decided, at levels that keep the error rate of all looks together. init: what trainings start from,
+    `scratch` or `trunk`; as in the search where not given.
     """
 
     top: int = 3
     seeds: int = 10
     margin: float | None = None
-    sequential: bool = False
+    sequential: bool = True
     init: str | None = None
 
     def __post_init__(self) -> None:

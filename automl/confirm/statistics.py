@@ -8,9 +8,9 @@ Sources: sign flips, R. A. Fisher, The Design of Experiments (1935), section 21;
 Hall, On the removal of skewness by transformation (1992); seeds crossed with images, A. Owen, The pigeonhole
 bootstrap (2007); S. Holm, A simple sequentially rejective multiple test procedure (1979); two one-sided
 tests, D. Schuirmann (1987); alpha spending, K. Lan and D. DeMets, Discrete sequential boundaries for clinical
-trials (1983), with their Pocock-type function, and its recursion from P. Armitage, C. McPherson and B. Rowe
-(1969); nominal levels in place of boundaries for small samples, C. Jennison and B. Turnbull, Group Sequential
-Methods (2000), section 4.4; several hypotheses in such a design, W. Maurer and F. Bretz (2013).
+trials (1983), with their O'Brien-Fleming-type function, its recursion from P. Armitage, C. McPherson and
+B. Rowe (1969); nominal levels in place of boundaries for small samples, C. Jennison and B. Turnbull, Group
+Sequential Methods (2000), section 4.4; several hypotheses in such a design, W. Maurer and F. Bretz (2013).
 """
 
 import math
@@ -343,22 +343,28 @@ def pairs_needed(difference: float, sd: float, alpha: float = ALPHA, rate: float
 
 
 def spent(fraction: float, alpha: float) -> float:
-    """The part of `alpha` that may be used up by the time that `fraction` of the pairs are there."""
-    return alpha * math.log(1 + (math.e - 1) * min(1.0, fraction))
+    """The part of `alpha` that may be used up by the time that `fraction` of the pairs are there.
+
+    As O'Brien and Fleming's boundaries have it, half of `alpha` on either side, and little of it early, so
+    that the last look is almost as strict as one look alone would be.
+    """
+    return float(4 * stats.norm.sf(stats.norm.isf(alpha / 4) / math.sqrt(min(1.0, fraction))))
 
 
 @lru_cache(maxsize=256)
-def nominal_levels(looks: tuple[int, ...], alpha: float) -> tuple[float, ...]:
+def nominal_levels(
+    looks: tuple[int, ...], alpha: float, spending: Callable[[float, float], float] = spent
+) -> tuple[float, ...]:
     """The two-sided level of the test at each look, so that all of them together have the level `alpha`.
 
-    looks: the number of pairs at each, the last being all that are planned.
+    looks: the number of pairs at each, the last being all that are planned. spending: as `spent`.
     """
     nodes, weights = np.polynomial.legendre.leggauss(96)
     points = mass = np.array([])  # where the sum stands that was not enough yet, and how likely
     levels, used, before = [], 0.0, 0.0
     for pairs in looks:
         fraction = pairs / looks[-1]
-        target, step = spent(fraction, alpha) - used, math.sqrt(fraction - before)
+        target, step = spending(fraction, alpha) - used, math.sqrt(fraction - before)
 
         reach = partial(_crossing, points=points, mass=mass, step=step, less=target)
         bound = float(brentq(reach, 0.0, 12.0, xtol=1e-12))

@@ -224,6 +224,8 @@ BAD: list[tuple[tuple[str, ...], list[str]]] = [
     (("remove", "mine", "--yes"), ["no search called 'mine' in searches"]),
     (("compare", "mine"), ["no search in searches"]),
     (("confirm",), ["no search in searches"]),
+    (("search", "--space", "digits", "--seeds", "3"), ["--seeds", "add --confirm"]),
+    (("search", "--space", "digits", "--confirm", "--seeds", "1"), ["--seeds must be 2 or more"]),
     (("report",), ["no search in searches"]),
     (("status",), ["no search in searches"]),
     (("export", "--out", "out", "--run", "abc"), ["no run 'abc'"]),

@@ -207,8 +207,9 @@ def test_step_down_is_holm(seed):
 @pytest.mark.parametrize(
     ("looks", "bounds"),
     [
-        # Lan and DeMets' Pocock-type boundaries for five looks, from the program of Reboussin et al. (2000).
-        ((1, 2, 3, 4, 5), (2.438, 2.427, 2.410, 2.397, 2.386)),
+        # Lan and DeMets' O'Brien-Fleming-type boundaries, from the program of Reboussin et al. (2000).
+        ((1, 2, 3, 4, 5), (4.877, 3.357, 2.680, 2.290, 2.031)),
+        ((1, 2), (2.963, 1.969)),
         ((7,), (1.960,)),
     ],
 )
