@@ -50,10 +50,12 @@ bench: setup
 	@for name in attention resolution step data overhead quality larnn; do \
 		echo "benchmarks/bench_$$name.py"; $(BIN)/python benchmarks/bench_$$name.py || exit 1; done
 
-# The search itself: epochs that it needs on recorded learning curves, and a thousand trials. About six minutes.
+# The search itself: the regret of what is found on planted and recorded tables, what branches from trained
+# trunks tell of trainings from scratch, and a thousand trials. About an hour on two cores.
 bench-search: setup
-	@for name in search scale; do \
+	@for name in placements fidelity scale; do \
 		echo "benchmarks/bench_$$name.py"; $(BIN)/python benchmarks/bench_$$name.py || exit 1; done
+	$(BIN)/python benchmarks/draw_placements.py
 
 # One driver of 512 slots whose trainings are played, on a Ray of 64 node managers on this machine: about seven
 # minutes and 13 GB.

@@ -1,26 +1,26 @@
 """True regret of the placement that a search returns, against trainings, on planted tables (`planted.py`) and
 on recorded trainings (`recorded.py`).
 
-Each method searches every kind of table 50 times, each time with new effects. After each count of trainings
-it says which trial it would return, and the regret is how much the best placement (with the best
-hyperparameters where these are drawn) is worth more, by the truth. Samplers of Optuna return the trial with
-the best score, as Optuna does; ours the one of the highest posterior mean. What the model alone does shows
-where TPE and random search return by it, too. "random, shrunk" trains random placements and returns the one
-of the best mean, shrunk by the true ratio of variances: the best that can be done without effects that
-placements share.
+Each method (`searchers.py`) searches every kind of table 50 times, each time with new effects. After each
+count of trainings it says which trial it would return, and the regret is how much the best placement (with
+the best hyperparameters where these are drawn) is worth more, by the truth. Ours returns the trial of the
+highest posterior mean. What the model alone does shows where TPE and random search return by it, too.
+"random, shrunk" trains random placements and returns the one of the best mean, shrunk by the true ratio of
+variances: the best that can be done without effects that placements share. Recorded tables have last epochs
+alone, so that nothing is stopped early there.
 
 The table first, then the search: where split-half reliability over six seeds is below one half, no method is
-called better. Intervals are of 2,000 bootstrap samples of the 50 repetitions. Takes about an hour on one
-core.
+called better. Intervals are of 2,000 bootstrap samples of the 50 repetitions. Takes about an hour on two
+cores; `--kinds` names some, and keeps what was measured of the others.
 """
 
 import argparse
+import json
 import multiprocessing
 import os
 import time
 import warnings
-from collections import defaultdict
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import asdict, dataclass, replace
 from typing import Any
 
@@ -28,10 +28,9 @@ import numpy as np
 import optuna
 import planted
 import recorded
-from harness import write_values
-from optuna.samplers import BaseSampler
+from harness import RESULTS, write_values
+from searchers import Choose, Found, Table, halved, lucky, modelled, shrunk, stock, whole
 
-from search.placement_posterior import best_trial
 from search.placement_sampler import placement_of
 from search.samplers import load_sampler
 
@@ -41,59 +40,47 @@ SHARE = 0.8  # of the runs
 AT = (4, 8, 12, 16, 24, 32, 48, 64, 96, 128, 192, 256, 384, 512, 768, 1024, 1536, 2048, 3072, 4096)
 
 
-def lucky(study: optuna.Study, spread: float) -> optuna.trial.FrozenTrial:
-    return study.best_trial
-
-
-def modelled(study: optuna.Study, spread: float) -> optuna.trial.FrozenTrial:
-    return best_trial(study)
-
-
-def shrunk(study: optuna.Study, spread: float) -> optuna.trial.FrozenTrial:
-    """The best mean by placement, shrunk towards the mean of all. spread: the true variance of placements."""
-    scores: defaultdict[Any, list[float]] = defaultdict(list)
-    first: dict[Any, optuna.trial.FrozenTrial] = {}
-    trials = study.get_trials(deepcopy=False)
-    for trial in trials:
-        placement = placement_of(trial.params)
-        scores[placement].append(trial.value)
-        first.setdefault(placement, trial)
-    middle = np.mean([trial.value for trial in trials])
-    return first[
-        max(
-            scores,
-            key=lambda p: (
-                (np.mean(scores[p]) - middle) * len(scores[p]) / (len(scores[p]) + planted.NOISE**2 / spread)
-            ),
-        )
-    ]
-
-
 @dataclass(frozen=True, kw_only=True)
 class Method:
-    """most: trainings. choose: the trial that is returned. settings: can return by hyperparameters, too."""
+    """search: of a table with a seed. most: trainings. settings: can return by hyperparameters, too.
+
+    early: stops trainings early.
+    """
 
     title: str
-    sampler: str
-    choose: Callable[[optuna.Study, float], optuna.trial.FrozenTrial]
+    search: Callable[[Any, int], Found]
     most: int
     settings: bool = True
+    early: bool = False
 
-    def make(self, seed: int) -> BaseSampler:
-        return load_sampler(self.sampler, seed=seed)
+    def does(self, kind: str) -> bool:
+        if kind not in planted.KINDS:
+            return not self.early
+        return self.settings or not planted.KINDS[kind].settings
+
+
+def sampled(sampler: str, choose: Choose) -> Callable[[Table, int], Found]:
+    return lambda table, seed: whole(table, load_sampler(sampler, seed=seed), choose, AT.__contains__)
 
 
 METHODS = {
-    "ours": Method(title="placement sampler", sampler="placement", choose=modelled, most=256),
-    "tpe": Method(title="TPE", sampler="tpe", choose=lucky, most=256),
-    "gp": Method(title="GPSampler", sampler="gp", choose=lucky, most=64),
-    "random": Method(title="random", sampler="random", choose=lucky, most=4096),
-    "random-shrunk": Method(
-        title="random, shrunk", sampler="random", choose=shrunk, most=4096, settings=False
+    "ours": Method(title="placement sampler", search=sampled("placement", modelled), most=256),
+    "tpe": Method(title="TPE", search=sampled("tpe", lucky), most=256),
+    "tpe-asha": Method(
+        title="TPE + ASHA",
+        search=lambda table, seed: halved(table, load_sampler("tpe", seed=seed)),
+        most=96,
+        early=True,
     ),
-    "tpe-model": Method(title="TPE, returned by the model", sampler="tpe", choose=modelled, most=256),
+    "stock": Method(title="OptunaSearch + ASHAScheduler", search=stock, most=96, early=True),
+    "gp": Method(title="GPSampler", search=sampled("gp", lucky), most=64),
+    "random": Method(title="random", search=sampled("random", lucky), most=4096),
+    "random-shrunk": Method(
+        title="random, shrunk", search=sampled("random", shrunk), most=4096, settings=False
+    ),
+    "tpe-model": Method(title="TPE, returned by the model", search=sampled("tpe", modelled), most=256),
     "random-model": Method(
-        title="random, returned by the model", sampler="random", choose=modelled, most=256
+        title="random, returned by the model", search=sampled("random", modelled), most=256
     ),
 }
 
@@ -104,18 +91,22 @@ def regrets(work: tuple[str, str, int]) -> list[float]:
     optuna.logging.set_verbosity(optuna.logging.ERROR)
     warnings.filterwarnings("ignore")
     method, table = METHODS[name], make(kind_name, seed)
-    study = optuna.create_study(direction="maximize", sampler=method.make(seed))
-    found = []
-    for count in range(1, method.most + 1):
-        trial = study.ask()
-        placement = table.draw(trial)
-        study.tell(trial, table.score(placement, trial.params))
-        if count in AT:
-            params = method.choose(study, table.spread or 1.0).params
-            returned = placement_of(params)
-            assert returned is not None
-            found.append(table.best - table.worth(returned) + table.loss(params))
-    return found
+    counts = [count for count in AT if count <= method.most]
+    found: list[float] = []
+    returned: dict[str, float | str] = {}
+    for spent, params in method.search(table, seed):
+        while len(found) < len(counts) and counts[len(found)] < spent - 1e-9:  # it came to that without these
+            found.append(regret(table, returned))
+        returned = params
+        if spent >= counts[-1] - 1e-9:
+            break
+    return [*found, *[regret(table, returned)] * (len(counts) - len(found))]
+
+
+def regret(table: Table, params: dict[str, float | str]) -> float:
+    placement = placement_of(params)
+    assert placement is not None
+    return table.best - table.worth(placement) + table.loss(params)
 
 
 def make(kind: str, seed: int) -> planted.Table | recorded.Table:
@@ -156,16 +147,22 @@ def finite(value: float) -> int | None:
     return int(value) if np.isfinite(value) else None
 
 
-def works(kinds: list[str], methods: list[str]) -> Iterator[tuple[str, str]]:
-    for kind in kinds:
-        for method in methods:
-            drawn = kind in planted.KINDS and planted.KINDS[kind].settings
-            if METHODS[method].settings or not drawn:
-                yield method, kind
+def audited(kind: str) -> dict[str, Any]:
+    """What is said of a kind of table, without its methods."""
+    about = asdict(planted.KINDS[kind]) if kind in planted.KINDS else {"says": recorded.SAYS}
+    audit = make(kind, 0).audit()
+    return {**about, "reliability": {**asdict(audit), "ranks": audit.ranks}}
+
+
+def measured() -> dict[str, Any]:
+    """The tables of the result file."""
+    file = RESULTS / "placements-cpu.json"
+    found: dict[str, Any] = json.loads(file.read_text())["tables"] if file.exists() else {}
+    return found
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__)
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
     parser.add_argument("--runs", type=int, default=RUNS)
     parser.add_argument("--kinds", nargs="+", choices=kinds(), default=kinds())
     parser.add_argument("--methods", nargs="+", choices=METHODS, default=list(METHODS))
@@ -174,34 +171,32 @@ def main() -> None:
     options = parser.parse_args()
     if options.most:
         METHODS.update({n: replace(m, most=min(m.most, options.most)) for n, m in METHODS.items()})
-    tables: dict[str, Any] = {}
+    tables = measured()
     with multiprocessing.get_context("fork").Pool(options.processes) as pool:
-        for name, kind in works(options.kinds, options.methods):
-            if kind not in tables:
-                about = asdict(planted.KINDS[kind]) if kind in planted.KINDS else {"says": recorded.SAYS}
-                audit = make(kind, 0).audit()
-                tables[kind] = {
-                    **about,
-                    "reliability": {**asdict(audit), "ranks": audit.ranks},
-                    "methods": {},
-                }
-                print(f"{kind}: {tables[kind]['reliability']}", flush=True)
-            begun = time.perf_counter()
-            values = np.array(
-                pool.map(regrets, [(name, kind, run) for run in range(options.runs)], chunksize=1)
+        for kind in options.kinds:
+            tables[kind] = {**audited(kind), "methods": {}}
+            print(f"{kind}: {tables[kind]['reliability']}", flush=True)
+            for name in [name for name in options.methods if METHODS[name].does(kind)]:
+                begun = time.perf_counter()
+                values = np.array(
+                    pool.map(regrets, [(name, kind, run) for run in range(options.runs)], chunksize=1)
+                )
+                found = summary(values, np.random.default_rng(0))
+                found["seconds"] = round(time.perf_counter() - begun, 1)
+                tables[kind]["methods"][name] = {"title": METHODS[name].title, **found}
+                near = dict(zip(found["trainings"], found["near"], strict=True))
+                needs = f"{found['needed']} {found['needed_interval']}"
+                print(f"  {METHODS[name].title:30} needs {needs}; near {near}", flush=True)
+            write_values(
+                "placements",
+                {
+                    "runs": options.runs,
+                    "near": NEAR,
+                    "share": SHARE,
+                    "noise": planted.NOISE,
+                    "tables": {kind: tables[kind] for kind in kinds() if kind in tables},
+                },
             )
-            found = summary(values, np.random.default_rng(0))
-            found["seconds"] = round(time.perf_counter() - begun, 1)
-            tables[kind]["methods"][name] = {"title": METHODS[name].title, **found}
-            near = dict(zip(found["trainings"], found["near"], strict=True))
-            print(
-                f"  {METHODS[name].title:30} needs {found['needed']} {found['needed_interval']}; near {near}",
-                flush=True,
-            )
-    write_values(
-        "placements",
-        {"runs": options.runs, "near": NEAR, "share": SHARE, "noise": planted.NOISE, "tables": tables},
-    )
 
 
 if __name__ == "__main__":

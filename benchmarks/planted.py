@@ -2,10 +2,12 @@
 
 A placement's worth, in points, is the sum over its modules of site + type + site x type, and in some tables
 of an effect of each pair of modules, which has no structure that a model could share. A training adds noise
-of 1.1 points, that of the recorded table of `curves.py`. Each repetition of a benchmark plants new effects.
+of 1.1 points, about that of `nette.py`'s trainings from scratch. After a part of its epochs, a training shows
+that part of its worth and of its noise, and other noise of which it is rid later, as much in all. Each
+repetition of a benchmark plants new effects.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import combinations, product
 
@@ -92,8 +94,18 @@ class Table:
         return draw(trial, self.kind)
 
     def score(self, placement: Placement, params: dict[str, float | str]) -> float:
-        """What a training shows."""
-        return self.worth(placement) - self.loss(params) + NOISE * self._noise.standard_normal()
+        """What a training shows at its end."""
+        return self.train(placement, params)(1.0)
+
+    def train(self, placement: Placement, params: dict[str, float | str]) -> Callable[[float], float]:
+        """What a new training shows after a part of its epochs, of 1 all of them."""
+        worth, noise = self.worth(placement) - self.loss(params), self._noise.standard_normal()
+
+        def shown(part: float) -> float:
+            other = self._noise.standard_normal() if part < 1 else 0.0
+            return float(part * worth + NOISE * (part * noise + (1 - part**2) ** 0.5 * other))
+
+        return shown
 
     def audit(self) -> Reliability:
         """Of a table with SEEDS scores of each placement, or of 2,000 of them."""

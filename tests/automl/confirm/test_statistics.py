@@ -33,7 +33,7 @@ from automl.confirm.statistics import (
 )
 
 EXPERIMENTS = 2000
-TABLE = Path(__file__).parents[3] / "benchmarks" / "data" / "curves.parquet"
+TABLE = Path(__file__).parents[3] / "benchmarks" / "data" / "nette-0.parquet"
 
 
 def pairs(count: int, seed: int, shift: float = 0.3) -> tuple[np.ndarray, np.ndarray]:
@@ -247,14 +247,24 @@ def test_power_is_that_of_statsmodels():
 # What is promised of verdicts.
 
 
+def trainings():
+    """Recorded trainings from scratch, and of each the images that it gets, 0 or 100."""
+    rows = pq.read_table(TABLE).to_pylist()
+    images = len(rows[0]["losses"])
+    hits = np.array([np.unpackbits(np.frombuffer(row["hits"], np.uint8))[:images] for row in rows])
+    return rows, 100.0 * hits
+
+
 @pytest.fixture(scope="module")
 def noise():
-    """How far single seeds lie from the mean of their placement, in points, over 723 real trainings."""
-    table = pq.read_table(TABLE).to_pandas()
-    table["last"] = 100 * table["accuracy"].str[-1]
-    groups = table.groupby("placement")["last"]
-    seeds = int(groups.size().iloc[0])
-    return (table["last"] - groups.transform("mean")).to_numpy() * np.sqrt(seeds / (seeds - 1))
+    """How far real trainings lie from the mean of their placement, in points."""
+    rows, hits = trainings()
+    placements: dict[str, list[float]] = {}
+    for row, score in zip(rows, hits.mean(1), strict=True):
+        placements.setdefault(row["placement"], []).append(score)
+    scores = np.array([values for values in placements.values() if len(values) == len(placements["plain"])])
+    seeds = scores.shape[1]
+    return ((scores - scores.mean(1, keepdims=True)) * np.sqrt(seeds / (seeds - 1))).ravel()
 
 
 def experiments(noise, seeds, finalists, gains=0.0, count=EXPERIMENTS):
@@ -301,40 +311,44 @@ def test_the_interval_covers_the_truth(noise, finalists):
     assert 0.93 <= np.mean(covered) <= 0.97
 
 
-# The same trainings after other epochs: spread from 1.4 to 9 points, skewness from -1.3 to 0.1.
-UNLIKE = [3, 5, 7, 10]
+# Tenths of the images, on which the spread is from 3 to 5 points and the skewness from -0.7 to 0.5; and made
+# noise that is more skewed, as accuracies are after few epochs.
+UNLIKE = [0, 1, 7, 8, "made"]
+PLAIN = 6  # with the least spread
 
 
 @pytest.fixture(scope="module")
 def pools():
-    """Accuracies of 723 real trainings in points after each epoch, less their mean there."""
-    curves = 100 * np.stack(pq.read_table(TABLE).to_pandas()["accuracy"].to_list())
-    return (curves - curves.mean(0)).T
+    """Accuracies of real trainings in points on a tenth of the images each, less their mean there."""
+    scores = [hits.mean(1) for hits in np.array_split(trainings()[1], 10, axis=1)]
+    made = -2.2 * np.random.default_rng(5).gamma(2.0, size=10_000)
+    return {**{i: values - values.mean() for i, values in enumerate(scores)}, "made": made - made.mean()}
 
 
-def unlike(pools, epoch, seeds, finalists=1, count=EXPERIMENTS):
+def unlike(pools, pool, seeds, finalists=1, count=EXPERIMENTS):
     """Paired differences of arms that do not differ in the mean, but in spread and skewness."""
     generator = np.random.default_rng(4)
-    ours = generator.choice(pools[epoch], (count, finalists, seeds))
-    return ours - generator.choice(pools[-1], (count, 1, seeds))
+    ours = generator.choice(pools[pool], (count, finalists, seeds))
+    return ours - generator.choice(pools[PLAIN], (count, 1, seeds))
 
 
 @pytest.mark.parametrize("seeds", [6, 10, 14])
-@pytest.mark.parametrize("epoch", UNLIKE)
-def test_nothing_is_claimed_of_arms_that_differ_in_spread_and_skewness_alone(pools, epoch, seeds):
-    words = said(unlike(pools, epoch, seeds))
+@pytest.mark.parametrize("pool", UNLIKE)
+def test_nothing_is_claimed_of_arms_that_differ_in_spread_and_skewness_alone(pools, pool, seeds):
+    words = said(unlike(pools, pool, seeds))
     assert np.isin(words, ["better", "worse"]).mean() <= 0.05
 
 
 def test_sign_flips_alone_would_claim_something(pools):
     """Why they are not alone."""
-    alone = [sign_flip(d) <= ALPHA for one in unlike(pools, 7, 10, count=20_000) for d in one]
+    wider = {**pools, "made": 2 * pools["made"]}
+    alone = [sign_flip(d) <= ALPHA for one in unlike(wider, "made", 10, count=20_000) for d in one]
     assert np.mean(alone) > 0.055
 
 
-@pytest.mark.parametrize("epoch", UNLIKE)
-def test_the_interval_covers_the_truth_of_unlike_arms(pools, epoch):
-    found = [paired(d, margin=0.5) for one in unlike(pools, epoch, 10) for d in one]
+@pytest.mark.parametrize("pool", UNLIKE)
+def test_the_interval_covers_the_truth_of_unlike_arms(pools, pool):
+    found = [paired(d, margin=0.5) for one in unlike(pools, pool, 10) for d in one]
     assert 0.93 <= np.mean([d.low <= 0 <= d.high for d in found]) <= 0.97
 
 
@@ -382,12 +396,13 @@ def test_an_interval_over_images_is_never_without_width():
 
 @pytest.mark.parametrize("finalists", [1, 3])
 def test_the_promised_power_holds(noise, finalists):
-    gain, sd = 1.5, float(np.sqrt(2) * noise.std())
+    gain = sd = float(np.sqrt(2) * noise.std())
     seeds = pairs_needed(gain, sd, ALPHA / finalists)
     assert seeds is not None
     gains = np.array([gain, 0.0, 0.0])[:finalists]
     words = said(experiments(noise, seeds, finalists, gains, count=600))
-    assert np.mean([word == "better" for word in words]) == pytest.approx(0.8, abs=0.05)
+    # Noise without skewness does not need the seeds that are added for it.
+    assert 0.75 <= np.mean([word == "better" for word in words]) <= 0.9
 
 
 def test_a_difference_within_the_margin_is_seldom_called_equivalent_at_its_edge(noise):

@@ -1,0 +1,124 @@
+"""Searches of tables of placements, as generators of what they would return after so many trainings.
+
+Each yields the trainings so far, of which those that were ended early count as the part that they took, and
+the parameters of the trial that the search would return then. Samplers of Optuna return the trial with the
+best score, as Optuna does. Early stopping is asynchronous successive halving after a ninth and a third of the
+epochs: Optuna's pruner beside its TPE, and Ray's ASHAScheduler beside its OptunaSearch, both as they come;
+the trials run one after another.
+"""
+
+from collections import defaultdict
+from collections.abc import Callable, Iterator
+from types import SimpleNamespace
+from typing import Any
+
+import numpy as np
+import optuna
+import planted
+import recorded
+from optuna.samplers import BaseSampler
+from optuna.study import Study
+from optuna.trial import FixedTrial, FrozenTrial
+
+from search.placement_posterior import best_trial
+from search.placement_sampler import placement_of
+
+RUNGS = (1, 3, 9)  # ninths of a training's epochs
+
+Table = planted.Table | recorded.Table
+Params = dict[str, float | str]
+Found = Iterator[tuple[float, Params]]
+Choose = Callable[[Study, Table], FrozenTrial]
+
+
+def lucky(study: Study, table: Table) -> FrozenTrial:
+    """The trial with the best score."""
+    return study.best_trial
+
+
+def modelled(study: Study, table: Table) -> FrozenTrial:
+    """The trial of the highest posterior mean of the model of placements."""
+    return best_trial(study)
+
+
+def shrunk(study: Study, table: Table) -> FrozenTrial:
+    """The best mean by placement, shrunk towards the mean of all by the true ratio of variances."""
+    scores: defaultdict[Any, list[float]] = defaultdict(list)
+    first: dict[Any, FrozenTrial] = {}
+    trials = study.get_trials(deepcopy=False)
+    for trial in trials:
+        placement = placement_of(trial.params)
+        assert trial.value is not None
+        scores[placement].append(trial.value)
+        first.setdefault(placement, trial)
+    middle = np.mean([trial.value for trial in trials if trial.value is not None])
+    ratio = planted.NOISE**2 / (table.spread or 1.0)
+
+    def mean(placement: Any) -> float:
+        count = len(scores[placement])
+        return float((np.mean(scores[placement]) - middle) * count / (count + ratio))
+
+    return first[max(scores, key=mean)]
+
+
+def whole(table: Table, sampler: BaseSampler, choose: Choose, when: Callable[[int], bool]) -> Found:
+    """Every trial is trained to its end. when: after which counts it is wanted what would be returned."""
+    study = optuna.create_study(direction="maximize", sampler=sampler)
+    for count in range(1, 10**9):
+        trial = study.ask()
+        study.tell(trial, table.score(table.draw(trial), trial.params))
+        if when(count):
+            yield count, choose(study, table).params
+
+
+def halved(table: planted.Table, sampler: BaseSampler) -> Found:
+    """Optuna's sampler and SuccessiveHalvingPruner."""
+    pruner = optuna.pruners.SuccessiveHalvingPruner(min_resource=1, reduction_factor=3)
+    study = optuna.create_study(direction="maximize", sampler=sampler, pruner=pruner)
+    spent = 0.0
+    while True:
+        trial = study.ask()
+        shown = table.train(table.draw(trial), trial.params)
+        before, pruned = 0, False
+        for step in RUNGS:
+            spent += (step - before) / RUNGS[-1]
+            before, score = step, shown(step / RUNGS[-1])
+            trial.report(score, step)
+            pruned = step < RUNGS[-1] and trial.should_prune()
+            if pruned:
+                break
+        if pruned:
+            study.tell(trial, state=optuna.trial.TrialState.PRUNED)
+        else:
+            study.tell(trial, score)
+        yield spent, study.best_trial.params
+
+
+def stock(table: planted.Table, seed: int) -> Found:
+    """Ray's OptunaSearch and ASHAScheduler. Returned is the best last score, as by `get_best_result`."""
+    from ray.tune.schedulers import ASHAScheduler
+    from ray.tune.search.optuna import OptunaSearch
+
+    searcher = OptunaSearch(
+        space=lambda trial: table.draw(trial) and None, metric="score", mode="max", seed=seed
+    )
+    scheduler = ASHAScheduler(metric="score", mode="max", max_t=RUNGS[-1], reduction_factor=3)
+    spent, best, returned = 0.0, -np.inf, {}
+    for number in range(10**9):
+        trial = SimpleNamespace(trial_id=f"trial{number}")
+        params = searcher.suggest(trial.trial_id)
+        assert isinstance(params, dict)
+        shown = table.train(table.draw(FixedTrial(params)), params)
+        scheduler.on_trial_add(None, trial)
+        for step in range(1, RUNGS[-1] + 1):
+            spent += 1 / RUNGS[-1]
+            score = shown(step / RUNGS[-1])
+            result = {"training_iteration": step, "score": score, "trial_id": trial.trial_id}
+            if step == RUNGS[-1] or scheduler.on_trial_result(None, trial, result) == scheduler.STOP:
+                break
+            searcher.on_trial_result(trial.trial_id, result)
+        scheduler.on_trial_complete(None, trial, result)
+        searcher.on_trial_complete(trial.trial_id, result)
+        if score > best:
+            best, returned = score, params
+        yield spent, returned
