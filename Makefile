@@ -2,7 +2,7 @@
 PYTHON ?= python3
 BIN := .venv/bin
 
-.PHONY: setup demo test check fix tour backbones-table bench bench-search bench-cluster bench-time-ratio bench-gpu
+.PHONY: setup demo test check fix tour backbones-table bench bench-search bench-cluster bench-time-ratio bench-gpu findings
 
 setup: .venv/ready
 
@@ -39,6 +39,10 @@ fix: setup
 # docs/tour.ipynb, from top to bottom with its outputs. A few minutes on two cores.
 tour: setup
 	$(BIN)/python scripts/tour.py
+
+# docs/findings.md: where attention helps on Imagenette, whose archive DATA names. Goes on where it was ended.
+findings: setup
+	$(BIN)/python scripts/findings.py --data $(DATA)
 
 # docs/backbones.md: what works on more than a hundred models. About two hours on two cores; goes on where it was ended.
 backbones-table: setup

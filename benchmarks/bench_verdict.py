@@ -80,7 +80,9 @@ def theirs(folder: Path) -> dict[str, float]:
     begun = time.perf_counter()
     done = subprocess.run(
         [sys.executable, __file__, "stock"], cwd=folder, capture_output=True, text=True,
-        env={**os.environ, "RAY_USAGE_STATS_ENABLED": "0"},
+        # Ray Train frees what stopped trials held through the cluster that the default folder names as the
+        # latest one, and waits for ever where that is another one.
+        env={**os.environ, "RAY_USAGE_STATS_ENABLED": "0", "RAY_TMPDIR": str(folder)},
     )  # fmt: skip
     wall = time.perf_counter() - begun
     assert done.returncode == 0, done.stderr[-3000:]

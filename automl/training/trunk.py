@@ -45,7 +45,8 @@ def begin(task: Task, trunks: Storage) -> TrainingState:
         return start(task)
     there = place(trunks, task.config)
     stem_task = open_task(plain(task.config), task.runtime)
-    if there.exists(CHECKPOINT_FILE):
+    # Workers of a trial train a trunk together, or not at all.
+    if all(task.runtime.gather(there.exists(CHECKPOINT_FILE))):
         content = _read(there, stem_task)
         stem = start(stem_task, stem_task.model())
         checkpoint.restore(stem, content)

@@ -22,6 +22,7 @@ from automl.trials.trial import assignment
 from cluster.connect import connect
 from cluster.resources import TrialResources
 from search.config import ImageData, ImageTraining, Model, TrialConfig
+from search.study import read_records
 
 AUTOML = Path(sys.executable).parent / "automl"
 EPOCHS = 4  # enough that one can be lost half-way
@@ -50,8 +51,10 @@ def epochs_tracked(store: str) -> int:
 
 @pytest.mark.timeout(600)
 def test_a_trial_survives_the_death_of_a_worker(tmp_path):
-    command = [AUTOML, "search", "--space", "digits", "--trials", "1", "--epochs", str(EPOCHS),
-               "--subset", "0.25", "--workers-per-trial", "2", "--json"]  # fmt: skip
+    """The plain one, from which another one goes on."""
+    command = [AUTOML, "search", "--space", "digits", "--trials", "2", "--epochs", str(EPOCHS),
+               "--subset", "0.25", "--workers-per-trial", "2", "--json",
+               "--init", "trunk", "--trunks", "1"]  # fmt: skip
     with open(tmp_path / "out", "w") as out, open(tmp_path / "err", "w") as err:
         search = subprocess.Popen(command, cwd=tmp_path, stdout=out, stderr=err)
         store = f"sqlite:///{tmp_path / 'mlflow.db'}"
@@ -65,9 +68,16 @@ def test_a_trial_survives_the_death_of_a_worker(tmp_path):
         victims[1].kill()
         assert search.wait(400) == 0, (tmp_path / "err").read_text()
     result = json.loads((tmp_path / "out").read_text())
-    assert (result["completed"], result["errors"]) == (1, 0)
-    history = mlflow.MlflowClient(store).get_metric_history(result["best"]["run_id"], "accuracy")
-    assert {metric.step for metric in history} == set(range(1, EPOCHS + 1))
+    assert (result["completed"], result["errors"]) == (2, 0)
+    plain, placed = read_records(Path(result["folder"]), result["search"])
+    assert placed.config.model.placement
+    assert [metrics["epoch"] for metrics in placed.history] == [EPOCHS], "it goes on from the trunk"
+    history = mlflow.MlflowClient(store).get_metric_history(result["baseline"]["run_id"], "accuracy")
+    assert (
+        {metric.step for metric in history}
+        == set(range(1, EPOCHS + 1))
+        == {m["epoch"] for m in plain.history}
+    )
 
 
 @pytest.mark.timeout(300 + 60 * STOPS)

@@ -28,6 +28,11 @@ def test_a_table_is_searched_confirmed_reported_exported_and_predicted(automl, t
             1,
             "--name",
             "table",
+            "--confirm",
+            "--top",
+            1,
+            "--seeds",
+            6,
             "--json",
         )
     )
@@ -35,7 +40,7 @@ def test_a_table_is_searched_confirmed_reported_exported_and_predicted(automl, t
     assert found["baseline"]["metric"] == "rmse"
     assert found["best"]["value"] <= found["baseline"]["value"]
 
-    verdict = last(automl("confirm", "--top", 1, "--seeds", 6, "--json"))
+    verdict = found["confirmation"]
     assert verdict["complete"]
     # Products are what the table is made of; what is said of so short a training's time is up to the machine.
     assert verdict["verdict"] in ("better", "cannot tell")
