@@ -9,8 +9,9 @@ Branches of a seed share trunk, order and crops; placebos are plain with weights
 
 It goes on from what `data/nette-*.parquet` hold, and writes them again every few minutes. A row is one
 training: its placement, seed, the epoch `at` which it left the trunk (0: from scratch), and of each
-validation image the loss in steps of 1/16 up to 16 and whether it was right. All of it is about 12 hours on
-two cores. Needs the archive that AUTOML_TEST_DATA or ../shared/data holds.
+validation image the loss in steps of 1/16 up to 16 and whether it was right. All of it is about two hours on
+two cores with AVX-512, and up to 12 on older ones. Needs the archive that AUTOML_TEST_DATA or ../shared/data
+holds.
 """
 
 import argparse
@@ -87,8 +88,8 @@ def pairs() -> list[str]:
 def everything() -> Iterator[Work]:
     """In the order in which they are of use: whole tables of few seeds before more seeds."""
     for seed in range(SEEDS):
-        for name in ["plain", *singles(), *pairs()]:
-            for at in (0, *BRANCHES):
+        for at in (0, *BRANCHES):
+            for name in ["plain", *singles(), *pairs()]:
                 yield Work(name, seed, at)
         for i in range(PLACEBOS):
             for at in BRANCHES:
