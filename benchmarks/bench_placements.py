@@ -4,14 +4,14 @@ on recorded trainings (`recorded.py`).
 Each method (`searchers.py`) searches every kind of table 50 times, each time with new effects. After each
 count of trainings it says which trial it would return, and the regret is how much the best placement (with
 the best hyperparameters where these are drawn) is worth more, by the truth. Ours returns the trial of the
-highest posterior mean. What the model alone does shows where TPE and random search return by it, too.
+highest posterior mean. What the model alone does shows where random search returns by it, too.
 "random, shrunk" trains random placements and returns the one of the best mean, shrunk by the true ratio of
 variances: the best that can be done without effects that placements share. Recorded tables have last epochs
 alone, so that nothing is stopped early there.
 
 The table first, then the search: where split-half reliability over six seeds is below one half, no method is
-called better. Intervals are of 2,000 bootstrap samples of the 50 repetitions. Takes about an hour on two
-cores; `--kinds` names some, and keeps what was measured of the others.
+called better. Intervals are of 2,000 bootstrap samples of the 50 repetitions. Takes about half an hour on
+two cores; `--kinds` names some, and keeps what was measured of the others.
 """
 
 import argparse
@@ -69,16 +69,15 @@ METHODS = {
     "tpe-asha": Method(
         title="TPE + ASHA",
         search=lambda table, seed: halved(table, load_sampler("tpe", seed=seed)),
-        most=96,
+        most=64,
         early=True,
     ),
-    "stock": Method(title="OptunaSearch + ASHAScheduler", search=stock, most=96, early=True),
+    "stock": Method(title="OptunaSearch + ASHAScheduler", search=stock, most=64, early=True),
     "gp": Method(title="GPSampler", search=sampled("gp", lucky), most=64),
     "random": Method(title="random", search=sampled("random", lucky), most=4096),
     "random-shrunk": Method(
         title="random, shrunk", search=sampled("random", shrunk), most=4096, settings=False
     ),
-    "tpe-model": Method(title="TPE, returned by the model", search=sampled("tpe", modelled), most=256),
     "random-model": Method(
         title="random, returned by the model", search=sampled("random", modelled), most=256
     ),

@@ -9,7 +9,7 @@ import numpy as np
 import optuna
 import pytest
 
-METHODS = ["ours", "tpe", "tpe-asha", "stock", "gp", "random", "random-shrunk", "tpe-model", "random-model"]
+METHODS = ["ours", "tpe", "tpe-asha", "stock", "gp", "random", "random-shrunk", "random-model"]
 
 
 @pytest.fixture(autouse=True)
