@@ -40,7 +40,7 @@ fix: setup
 tour: setup
 	$(BIN)/python scripts/tour.py
 
-# docs/findings.md: where attention helps on Imagenette, whose archive DATA names. Goes on where it was ended.
+# Writes docs/findings.md: where attention helps on Imagenette, whose archive DATA names. Goes on where it was ended.
 findings: setup
 	$(BIN)/python scripts/findings.py --data $(DATA)
 

@@ -90,6 +90,11 @@ def interval(scratch: Table, branch: Table) -> tuple[float, float, float]:
     return float(low), float(high), len(there) / SAMPLES
 
 
+def known(value: float) -> float | None:
+    """None in place of NaN, which JSON does not have."""
+    return None if np.isnan(value) else value
+
+
 def main() -> None:
     rows = nette.read()
     values: dict[str, Any] = {}
@@ -107,8 +112,8 @@ def main() -> None:
                 part |= asdict(reliability(table))
                 if at:
                     low, high, told = interval(scratch, table)
-                    part["fidelity"] = fidelity(scratch, table, every)
-                    part["fidelity_interval"] = [low, high]
+                    part["fidelity"] = known(fidelity(scratch, table, every))
+                    part["fidelity_interval"] = [known(low), known(high)]
                     part["fidelity_told"] = told
             values[f"{score}, {kind}, at {at}"] = part
             print(f"  at {at}, {kind}:", ", ".join(f"{k} {v}" for k, v in part.items()))
