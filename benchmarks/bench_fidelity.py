@@ -109,7 +109,7 @@ def main() -> None:
                 "mean": float(table.mean()),
             }
             if kind == "placements":
-                part |= asdict(reliability(table))
+                part |= asdict(reliability(table - table.mean(axis=0)))  # less what seeds have in common
                 if at:
                     low, high, told = interval(scratch, table)
                     part["fidelity"] = known(fidelity(scratch, table, every))

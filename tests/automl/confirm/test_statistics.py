@@ -33,6 +33,7 @@ from automl.confirm.statistics import (
 )
 
 EXPERIMENTS = 2000
+FALSE = ALPHA + 2 * np.sqrt(ALPHA * (1 - ALPHA) / EXPERIMENTS)  # a rate of ALPHA seldom comes out as more
 TABLE = Path(__file__).parents[3] / "benchmarks" / "data" / "nette-0.parquet"
 
 
@@ -282,7 +283,7 @@ def said(differences):
 @pytest.mark.parametrize("finalists", [1, 3])
 def test_nothing_is_claimed_where_nothing_is(noise, finalists):
     words = said(experiments(noise, 10, finalists))
-    assert np.isin(words, ["better", "worse"]).mean() <= 0.05
+    assert np.isin(words, ["better", "worse"]).mean() <= FALSE
 
 
 @pytest.mark.parametrize("finalists", [1, 3])
@@ -296,7 +297,7 @@ def test_looking_again_and_again_claims_nothing_either(noise, finalists):
             if word != "undecided":
                 claims += word in ("better", "worse")
                 break
-    assert claims / EXPERIMENTS <= 0.05
+    assert claims / EXPERIMENTS <= FALSE
 
 
 @pytest.mark.parametrize("finalists", [1, 3])
@@ -336,7 +337,7 @@ def unlike(pools, pool, seeds, finalists=1, count=EXPERIMENTS):
 @pytest.mark.parametrize("pool", UNLIKE)
 def test_nothing_is_claimed_of_arms_that_differ_in_spread_and_skewness_alone(pools, pool, seeds):
     words = said(unlike(pools, pool, seeds))
-    assert np.isin(words, ["better", "worse"]).mean() <= 0.05
+    assert np.isin(words, ["better", "worse"]).mean() <= FALSE
 
 
 def test_sign_flips_alone_would_claim_something(pools):
