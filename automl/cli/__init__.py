@@ -6,6 +6,7 @@ command          What every command has beside its own options
 config_file      `--config` and `--save-config`: a command's options in YAML
 json_output      `--json`: one object alone on standard output
 search_command   `automl search`
+search_words     What `automl search` prints when it is over
 confirm_command  `automl confirm` and `automl compare`
 report_command   `automl report`
 train_command    `automl train`

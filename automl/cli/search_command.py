@@ -2,7 +2,7 @@
 
 import re
 import sys
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from functools import partial
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -11,6 +11,7 @@ import typer
 from attention import InputError
 from automl.cli.json_output import print_json
 from automl.cli.options import CompileOption, Json, PrecisionOption, StorageOption, only
+from automl.cli.search_words import print_search
 from search.serialise import to_json
 
 # The groups of the options in `automl search --help`.
@@ -27,7 +28,7 @@ NOT_SETTINGS = {
 }  # fmt: skip
 
 if TYPE_CHECKING:
-    from automl.search.result import SearchResult, TrialResult
+    from automl.search.result import SearchResult
 
 
 def search(
@@ -357,11 +358,11 @@ def search(
 
         with kept():
             result = begin()
-            _print_search(result, storage)
+            print_search(result, storage)
             found = {} if result.best is None else _confirm(result, space, storage, options)
     else:
         result, found = begin(), {}
-        _print_search(result, storage)
+        print_search(result, storage)
     if as_json:
         print_json({**to_json(result), **found})
     if result.best is None:
@@ -389,67 +390,3 @@ def _trunk(init_from: str, weights: str | None) -> str:
     from automl.tracking.runs import find_run
 
     return str(find_run(init_from).checkpoint)
-
-
-def _print_search(result: "SearchResult", storage: str) -> None:
-    from automl.config.settings import command
-
-    print(
-        f"search {result.search}: {result.completed} trials complete, {result.pruned} pruned, "
-        f"{result.infeasible} infeasible, {result.errors} errors, {result.seconds:.0f} s"
-    )
-    for title, trial in (("best", result.best), ("baseline", result.baseline)):
-        if trial is None:
-            print(f"{title:9} none has completed")
-        else:
-            run = trial.run_id or "not in MLflow yet"
-            print(f"{title:9} {trial.metric} {trial.said}  {_about(trial)}  (run {run})")
-    if len(result.leading) > 1:
-        print("leading")
-        for trial in result.leading:
-            print(f"          {trial.number:03} {trial.metric} {trial.said}  {_about(trial)}")
-    if result.front:
-        print(f"front     {len(result.front)} non-dominated (Pareto-optimal) trials")
-        for trial in result.front:
-            values = "  ".join(f"{name} {value:.4g}" for name, value in trial.objectives.items())
-            print(f"          {values}  {_about(trial)}")
-    if result.decided:
-        print(f"{'places':9} {result.decided}")
-    for warning in result.warnings:
-        print(f"warning: {warning}")
-    if result.failure:
-        print(f"error     {result.failure}; more in {result.folder}")
-    if result.stopped:
-        go_on = command("search --resume", result.search, storage)
-        print(f"stopped   {result.running} trials are unfinished; {go_on}")
-    if result.untracked:
-        print(
-            f"warning   MLflow lacks {result.untracked} trials or parts of them; when it answers again: "
-            f"{command('sync', result.search, storage)}  (why is in {result.folder}/log.txt)"
-        )
-    if result.best is not None:
-        for line in _next(result, storage):
-            print(line)
-
-
-def _next(result: "SearchResult", storage: str) -> Iterator[str]:
-    """The commands that follow a search, in their order, each with what it is for."""
-    from automl.config.settings import command
-
-    commands = {
-        "is the best one better than the baseline? New seeds, and the test split": "confirm --search",
-        "one page of what was found": "report --search",
-        "a model to deploy: the confirmed winner, or else the best": "export --best --search",
-    }
-    for i, (why, words) in enumerate(commands.items()):
-        out = f" --out exports/{result.search}" if words.startswith("export") else ""
-        yield f"{'' if i else 'next':9} {command(words, result.search, storage)}{out}"
-        yield f"{'':13} {why}"
-    yield f"{'':9} mlflow ui"
-    yield f"{'':13} all trials, to compare: {result.page}"
-
-
-def _about(trial: "TrialResult") -> str:
-    model = trial.config["model"]
-    where = ", ".join(f"{spec['type']} at {site}" for site, spec in model["placement"].items())
-    return f"{model['backbone']}, {where or 'no attention'}"

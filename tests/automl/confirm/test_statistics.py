@@ -32,8 +32,7 @@ from automl.confirm.statistics import (
     verdict,
 )
 
-EXPERIMENTS = 2000
-FALSE = ALPHA + 2 * np.sqrt(ALPHA * (1 - ALPHA) / EXPERIMENTS)  # a rate of ALPHA seldom comes out as more
+EXPERIMENTS = 8000
 TABLE = Path(__file__).parents[3] / "benchmarks" / "data" / "nette-0.parquet"
 
 
@@ -283,7 +282,7 @@ def said(differences):
 @pytest.mark.parametrize("finalists", [1, 3])
 def test_nothing_is_claimed_where_nothing_is(noise, finalists):
     words = said(experiments(noise, 10, finalists))
-    assert np.isin(words, ["better", "worse"]).mean() <= FALSE
+    assert np.isin(words, ["better", "worse"]).mean() <= 0.05
 
 
 @pytest.mark.parametrize("finalists", [1, 3])
@@ -297,7 +296,7 @@ def test_looking_again_and_again_claims_nothing_either(noise, finalists):
             if word != "undecided":
                 claims += word in ("better", "worse")
                 break
-    assert claims / EXPERIMENTS <= FALSE
+    assert claims / EXPERIMENTS <= 0.05
 
 
 @pytest.mark.parametrize("finalists", [1, 3])
@@ -337,7 +336,7 @@ def unlike(pools, pool, seeds, finalists=1, count=EXPERIMENTS):
 @pytest.mark.parametrize("pool", UNLIKE)
 def test_nothing_is_claimed_of_arms_that_differ_in_spread_and_skewness_alone(pools, pool, seeds):
     words = said(unlike(pools, pool, seeds))
-    assert np.isin(words, ["better", "worse"]).mean() <= FALSE
+    assert np.isin(words, ["better", "worse"]).mean() <= 0.05
 
 
 def test_sign_flips_alone_would_claim_something(pools):
@@ -397,13 +396,13 @@ def test_an_interval_over_images_is_never_without_width():
 
 @pytest.mark.parametrize("finalists", [1, 3])
 def test_the_promised_power_holds(noise, finalists):
-    gain = sd = float(np.sqrt(2) * noise.std())
+    sd = float(np.sqrt(2) * noise.std())
+    gain = 0.5 * sd
     seeds = pairs_needed(gain, sd, ALPHA / finalists)
     assert seeds is not None
     gains = np.array([gain, 0.0, 0.0])[:finalists]
-    words = said(experiments(noise, seeds, finalists, gains, count=600))
-    # Noise without skewness does not need the seeds that are added for it.
-    assert 0.75 <= np.mean([word == "better" for word in words]) <= 0.9
+    words = said(experiments(noise, seeds, finalists, gains, count=2400))
+    assert np.mean([word == "better" for word in words]) == pytest.approx(0.8, abs=0.05)
 
 
 def test_a_difference_within_the_margin_is_seldom_called_equivalent_at_its_edge(noise):

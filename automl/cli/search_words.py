@@ -1,0 +1,72 @@
+"""What `automl search` prints when it is over."""
+
+from collections.abc import Iterator
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from automl.search.result import SearchResult, TrialResult
+
+
+def print_search(result: "SearchResult", storage: str) -> None:
+    """The best trials, what went wrong, and the commands that come next."""
+    from automl.config.settings import command
+
+    print(
+        f"search {result.search}: {result.completed} trials complete, {result.pruned} pruned, "
+        f"{result.infeasible} infeasible, {result.errors} errors, {result.seconds:.0f} s"
+    )
+    for title, trial in (("best", result.best), ("baseline", result.baseline)):
+        if trial is None:
+            print(f"{title:9} none has completed")
+        else:
+            run = trial.run_id or "not in MLflow yet"
+            print(f"{title:9} {trial.metric} {trial.said}  {_about(trial)}  (run {run})")
+    if len(result.leading) > 1:
+        print("leading")
+        for trial in result.leading:
+            print(f"          {trial.number:03} {trial.metric} {trial.said}  {_about(trial)}")
+    if result.front:
+        print(f"front     {len(result.front)} non-dominated (Pareto-optimal) trials")
+        for trial in result.front:
+            values = "  ".join(f"{name} {value:.4g}" for name, value in trial.objectives.items())
+            print(f"          {values}  {_about(trial)}")
+    if result.decided:
+        print(f"{'places':9} {result.decided}")
+    for warning in result.warnings:
+        print(f"warning: {warning}")
+    if result.failure:
+        print(f"error     {result.failure}; more in {result.folder}")
+    if result.stopped:
+        go_on = command("search --resume", result.search, storage)
+        print(f"stopped   {result.running} trials are unfinished; {go_on}")
+    if result.untracked:
+        print(
+            f"warning   MLflow lacks {result.untracked} trials or parts of them; when it answers again: "
+            f"{command('sync', result.search, storage)}  (why is in {result.folder}/log.txt)"
+        )
+    if result.best is not None:
+        for line in _next(result, storage):
+            print(line)
+
+
+def _next(result: "SearchResult", storage: str) -> Iterator[str]:
+    """The commands that follow a search, in their order, each with what it is for."""
+    from automl.config.settings import command
+
+    commands = {
+        "is the best one better than the baseline? New seeds, and the test split": "confirm --search",
+        "one page of what was found": "report --search",
+        "a model to deploy: the confirmed winner, or else the best": "export --best --search",
+    }
+    for i, (why, words) in enumerate(commands.items()):
+        out = f" --out exports/{result.search}" if words.startswith("export") else ""
+        yield f"{'' if i else 'next':9} {command(words, result.search, storage)}{out}"
+        yield f"{'':13} {why}"
+    yield f"{'':9} mlflow ui"
+    yield f"{'':13} all trials, to compare: {result.page}"
+
+
+def _about(trial: "TrialResult") -> str:
+    model = trial.config["model"]
+    where = ", ".join(f"{spec['type']} at {site}" for site, spec in model["placement"].items())
+    return f"{model['backbone']}, {where or 'no attention'}"
