@@ -30,6 +30,7 @@ check: setup
 	$(BIN)/ruff format --check .
 	$(BIN)/ruff check .
 	$(BIN)/mypy
+	$(BIN)/mypy --no-warn-return-any benchmarks scripts
 	$(BIN)/lint-imports
 
 fix: setup

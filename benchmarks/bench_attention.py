@@ -7,10 +7,11 @@ References: fastai's modules where fastai is installed, the formula with its N x
 import statistics
 from collections.abc import Callable
 from functools import partial
+from typing import Any
 
 import torch
 import torch.nn.functional as F
-from harness import Row, compare, find_device, peak_memory, seconds, show, write
+from harness import Row, compare, find_device, milliseconds, peak_memory, seconds, show, write
 from torch import Tensor, nn
 
 from attention import ATTENTIONS, Gated
@@ -26,14 +27,15 @@ ROUNDS = 7 if ON_GPU else 3
 MOST = 2**36 if ON_GPU else 2**32
 
 
-def explicit_sagan(module: nn.Module, x: Tensor) -> Tensor:
+def explicit_sagan(module: Any, x: Tensor) -> Tensor:
     tokens = x.flatten(2).mT
     f, g, h = module.f(tokens), module.g(tokens), module.h(tokens)
     weights = F.softmax(g @ f.mT, dim=-1)  # (B, N, N)
-    return x + module.gamma * (weights @ h).mT.view_as(x)
+    attended: Tensor = x + module.gamma * (weights @ h).mT.view_as(x)
+    return attended
 
 
-def explicit_decomposed(module: nn.Module, x: Tensor) -> Tensor:
+def explicit_decomposed(module: Any, x: Tensor) -> Tensor:
     """Dot-product attention with scaling by N, as the scaled decomposed one must equal."""
     tokens = x.flatten(2).mT
     q, k, v = module.query(tokens), module.key(tokens), module.value(tokens)
@@ -41,7 +43,7 @@ def explicit_decomposed(module: nn.Module, x: Tensor) -> Tensor:
     return x + module.gamma * module.reprojection(weights @ v).mT.view_as(x)
 
 
-def torch_multihead(module: nn.Module, x: Tensor) -> Tensor:
+def torch_multihead(module: Any, x: Tensor) -> Tensor:
     if not hasattr(module, "peer"):
         channels = module.channels
         peer = nn.MultiheadAttention(channels, module.heads, batch_first=True, device=x.device)
@@ -59,7 +61,7 @@ def torch_multihead(module: nn.Module, x: Tensor) -> Tensor:
     return x + module.gamma * update.mT.view_as(x)
 
 
-def fastai_peer(name: str, module: Gated) -> Callable[[Tensor], Tensor] | None:
+def fastai_peer(name: str, module: Any) -> Callable[[Tensor], Tensor] | None:
     """fastai's module with the weights of ours, or None where fastai is not installed."""
     try:
         from fastai import layers
@@ -142,8 +144,8 @@ def compare_types() -> list[Row]:
                         compare(
                             f"{case} time",
                             peer,
-                            lambda f=ours, n=repeat: 1e3 * seconds(f, DEVICE, n),
-                            lambda f=theirs, n=repeat: 1e3 * seconds(f, DEVICE, n),
+                            partial(milliseconds, ours, DEVICE, repeat),
+                            partial(milliseconds, theirs, DEVICE, repeat),
                             unit="ms",
                             rounds=ROUNDS,
                             higher_is_better=False,
@@ -154,8 +156,8 @@ def compare_types() -> list[Row]:
                             compare(
                                 f"{case} memory",
                                 peer,
-                                lambda f=ours: peak_memory(f, DEVICE),
-                                lambda f=theirs: peak_memory(f, DEVICE),
+                                partial(peak_memory, ours, DEVICE),
+                                partial(peak_memory, theirs, DEVICE),
                                 unit="MiB",
                                 rounds=3,
                                 higher_is_better=False,

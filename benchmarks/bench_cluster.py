@@ -222,7 +222,7 @@ def main() -> None:
                     scheduler,
                     assign=lambda record: {"trial": record.config.to_json(), "folder": record.folder},
                     resources={"CPU": 1},
-                    places=ClusterCapacity(TrialResources()),
+                    capacity=ClusterCapacity(TrialResources()),
                     folder=folder / "ray",
                 )
             cpu, wall = time.thread_time() - cpu, time.time() - begun

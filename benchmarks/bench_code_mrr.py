@@ -18,12 +18,13 @@ from optuna.trial import FixedTrial
 
 from automl.config.runtime import Runtime
 from automl.tasks import open_task
+from automl.tasks.base import Split
 from automl.tasks.code_retrieval import CodeRetrieval
 from automl.training.loop import evaluate, fit, start
 from search.code_spaces import BASELINE, codesearch, published
 from search.config import TrialConfig
 
-SPLIT = "test"
+SPLIT: Split = "test"
 EPOCHS = 8
 
 

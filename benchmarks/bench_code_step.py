@@ -48,7 +48,8 @@ class Peer(nn.Module):
         x = self.dropout(self.norm(self.embedding(tokens) + self.places[: tokens.shape[1]]))
         x = self.layers(x, src_key_padding_mask=~there)
         weights = there.unsqueeze(2) * self.score(x).sigmoid()
-        return (weights * x).sum(1) / weights.sum(1)
+        pooled: Tensor = (weights * x).sum(1) / weights.sum(1)
+        return pooled
 
 
 NAMES = {
@@ -126,7 +127,8 @@ def compare_steps(data: str, dropout: float) -> Row:
         optimizer.step()
         optimizer.zero_grad(set_to_none=True)
 
-    our_step(), their_step()
+    our_step()
+    their_step()
     return compare(
         f"steps of {BATCH} pairs, dropout {dropout:g}",
         "nn.TransformerEncoder",

@@ -16,7 +16,7 @@ from torch.utils.data import DataLoader
 from torchvision import datasets, transforms
 
 from automl.config.runtime import Runtime
-from automl.tasks import open_task
+from automl.tasks import Task, open_task
 from backbones import IMAGENET
 from search.config import ImageData, ImageTraining, TrialConfig
 
@@ -73,7 +73,7 @@ def main() -> None:
             task = open_task(config, Runtime(device=DEVICE))
             check(next(iter(task.batches(0)))[0], size)
 
-            def ours(task=task) -> float:
+            def ours(task: Task = task) -> float:
                 def epoch() -> None:
                     for _ in task.batches(0):
                         pass

@@ -25,7 +25,7 @@ SIZE = 64  # pixels
 def automl(*arguments: object) -> Any:
     """What a command answers in JSON, where it was asked for it; its words go on to the terminal."""
     print("automl", *arguments, flush=True)
-    command = [Path(sys.executable).parent / "automl", *map(str, arguments)]
+    command = [str(Path(sys.executable).parent / "automl"), *map(str, arguments)]
     done = subprocess.run(command, stdout=subprocess.PIPE, text=True)
     if done.returncode:
         sys.exit(f"automl {arguments[0]} ended with exit code {done.returncode}")

@@ -82,7 +82,9 @@ def interval(scratch: Table, branch: Table) -> tuple[float, float, float]:
     found = []
     for _ in range(SAMPLES):
         rows = draw.integers(count, size=count)
-        found.append(fidelity(scratch[rows], branch[rows], draw.integers(seeds, size=seeds)))
+        found.append(
+            fidelity(scratch[rows], branch[rows], np.asarray(draw.integers(seeds, size=seeds), np.int64))
+        )
     there = np.array(found)[~np.isnan(found)]
     if not len(there):
         return np.nan, np.nan, 0.0

@@ -10,7 +10,7 @@ from functools import partial
 from pathlib import Path
 
 import torch
-from harness import Row, compare, find_device, seconds, write
+from harness import Row, compare, find_device, milliseconds, write
 from torch import Tensor, nn
 
 from backbones.larnn import Layer
@@ -60,8 +60,8 @@ def compare_loops() -> list[Row]:
             compare(
                 f"larnn hidden={hidden} heads={heads} window={window}{' normed' if activation else ''} time",
                 "step by step",
-                lambda f=ours: 1e3 * seconds(f, DEVICE),
-                lambda f=theirs: 1e3 * seconds(f, DEVICE),
+                partial(milliseconds, ours, DEVICE),
+                partial(milliseconds, theirs, DEVICE),
                 unit="ms",
                 rounds=ROUNDS,
                 higher_is_better=False,

@@ -10,6 +10,7 @@ import argparse
 import math
 from collections import Counter
 from collections.abc import Callable, Sequence
+from functools import partial
 
 import numpy as np
 from harness import write_values
@@ -45,10 +46,14 @@ def confirm(
     word: Word = "undecided"
     for i, seeds in enumerate(looks):
         found: list[Difference] = [paired(d[:seeds], margin=MARGIN) for d in differences]
-        word, _ = verdict(found, level=lambda alpha, i=i: levels[alpha][i])
+        word, _ = verdict(found, level=partial(level_at, levels, i))
         if word != "undecided":
             return word, seeds
     return word, looks[-1]
+
+
+def level_at(levels: dict[float, Sequence[float]], look: int, alpha: float) -> float:
+    return levels[alpha][look]
 
 
 def main() -> None:
@@ -75,10 +80,8 @@ def main() -> None:
                         words[word] += 1
                         used.append(seeds)
                     case = f"{most} seeds, {finalists} finalists, {gain:g} sd, {way}"
-                    values[case] = {
-                        **{word: count / CONFIRMATIONS for word, count in sorted(words.items())},
-                        "seeds": float(np.mean(used)),
-                    }
+                    shares: dict[str, float] = {w: n / CONFIRMATIONS for w, n in sorted(words.items())}
+                    values[case] = {**shares, "seeds": float(np.mean(used))}
                     print(f"{case}: {values[case]}", flush=True)
     write_values("looks", values)
 

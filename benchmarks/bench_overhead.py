@@ -12,7 +12,9 @@ import sys
 import tempfile
 import time
 from pathlib import Path
+from typing import Any
 
+import optuna
 import torch
 from harness import Row, show, write
 
@@ -38,7 +40,7 @@ def config(seed: int, rate: float = 1e-3) -> TrialConfig:
     )
 
 
-def trivial(trial):
+def trivial(trial: optuna.Trial) -> TrialConfig:
     """The space: nothing to choose but a number."""
     return config(0, trial.suggest_float("learning_rate", 1e-4, 1e-3))
 
@@ -59,9 +61,10 @@ def our_search() -> float:
     result = run_search(settings)
     assert (result.completed, result.errors, result.untracked) == (TRIALS, 0, 0), result
     study = open_study(Path("searches/overhead"), name="overhead")
-    trials = sorted(study.trials, key=lambda trial: trial.datetime_complete)
-    late = trials[TRIALS // 10 :]
-    wall = (trials[-1].datetime_complete - trials[TRIALS // 10 - 1].datetime_complete).total_seconds()
+    ends = [(trial.datetime_complete, trial) for trial in study.trials if trial.datetime_complete]
+    ends.sort(key=lambda end: end[0])
+    late = [trial for _, trial in ends[TRIALS // 10 :]]
+    wall = (ends[-1][0] - ends[TRIALS // 10 - 1][0]).total_seconds()
     training = sum(read_history(trial.user_attrs)[-1]["seconds"] for trial in late)
     return (wall * SLOTS - training) / len(late)
 
@@ -73,14 +76,14 @@ def nested() -> tuple[float, float]:
     from ray import tune
     from ray.tune.integration.ray_train import TuneReportCallback
 
-    def worker(values: dict) -> None:
+    def worker(values: dict[str, Any]) -> None:
         torch.set_num_threads(1)
         task = open_task(config(values["seed"]), Runtime(device=torch.device("cpu")))
         state = start(task)
         for metrics in fit(task, state):
             ray.train.report(metrics)
 
-    def trial(values: dict) -> None:
+    def trial(values: dict[str, Any]) -> None:
         trainer = ray.train.torch.TorchTrainer(
             worker,
             train_loop_config=values,

@@ -10,6 +10,7 @@ import os
 import sys
 import tempfile
 import time
+from multiprocessing.synchronize import Event, Semaphore
 from pathlib import Path
 
 import torch
@@ -26,7 +27,9 @@ TRIALS = 8
 IMAGES = 4096
 
 
-def trials(folder: str, device: str, epochs: int, share: float, count: int, ready, go) -> None:
+def trials(
+    folder: str, device: str, epochs: int, share: float, count: int, ready: Semaphore, go: Event
+) -> None:
     config = TrialConfig(
         data=ImageData(source="folder", path=folder, size=64),
         model=Model(backbone="xresnet18", placement={"stage1.block2.branch": Spec("ssa")}),

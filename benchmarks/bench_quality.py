@@ -60,6 +60,7 @@ def train_with_fastai(task: Task, model: nn.Module) -> None:
     )
 
     training = task.config.training
+    assert isinstance(training, ImageTraining)
     root = extracted(ARCHIVE, cache_root())
     files = [
         next(root.rglob(name)) if not (root / name).exists() else root / name

@@ -27,7 +27,7 @@ from attention import Spec
 from automl.config.runtime import Compile, Runtime
 from automl.tasks import open_task
 from automl.training.graphs import record
-from automl.training.loop import start, total_steps, train_epoch
+from automl.training.loop import plan_course, start, train_epoch
 from automl.training.step import GraphedStep, Step, make_step
 from search.config import ImageData, ImageTraining, Model, TrialConfig
 
@@ -61,10 +61,10 @@ def ours(config: TrialConfig, way: Compile = "auto") -> tuple[Callable[[], float
     state = start(task)
     step = make_step(task, state.model, state.optimizer, state.scaler)
     images = task.steps() * BATCH
-    total = total_steps(task)
+    course = plan_course(task)
 
     def epoch() -> float:
-        took = seconds(lambda: train_epoch(task, state, step, total, lambda *_: None), DEVICE)
+        took = seconds(lambda: train_epoch(task, state, step, course, lambda *_: None), DEVICE)
         state.epoch = 0
         return images / took
 
@@ -111,11 +111,11 @@ def fastai_learner(folder: Path, size: int, model: nn.Module) -> Callable[[], fl
     class Stopwatch(Callback):
         """Times the training half of an epoch alone."""
 
-        def before_train(self):
+        def before_train(self) -> None:
             synchronise(DEVICE)
             self.begun = time.perf_counter()
 
-        def after_train(self):
+        def after_train(self) -> None:
             synchronise(DEVICE)
             self.took = time.perf_counter() - self.begun
 
@@ -147,7 +147,7 @@ def timm_loop(folder: Path, size: int, model: nn.Module) -> Callable[[], float] 
         device=DEVICE,
         persistent_workers=True,
     )
-    model = model.to(DEVICE, memory_format=torch.channels_last)
+    model = model.to(DEVICE).to(memory_format=torch.channels_last)
     optimizer = create_optimizer_v2(model, opt="adamw", lr=1e-3, weight_decay=1e-2)
     loss_of = LabelSmoothingCrossEntropy(0.1)
     dtype = torch.bfloat16
@@ -188,8 +188,8 @@ def share_of_peak(config: TrialConfig, rate: float) -> str:
         return ""
     from torch.utils.flop_counter import FlopCounterMode
 
-    model = open_task(config, Runtime(device=DEVICE)).model()
-    x = torch.randn(1, 3, config.data.size, config.data.size, device=DEVICE)
+    task = open_task(config, Runtime(device=DEVICE))
+    model, x = task.model(), task.example(1)
     with FlopCounterMode(display=False) as counter, torch.no_grad():
         model.eval()(x)
     return f", {3 * counter.get_total_flops() * rate / peak:.1%} of peak"

@@ -39,7 +39,7 @@ def ours(folder: Path, *options: str) -> dict[str, float]:
     environment.pop("MLFLOW_TRACKING_URI", None)
 
     command = [
-        automl, "search", "--space", "digits", "--trials", str(TRIALS), "--name", "bench", *options,
+        str(automl), "search", "--space", "digits", "--trials", str(TRIALS), "--name", "bench", *options,
         "--confirm", "--top", str(TOP), "--seeds", str(SEEDS), "--json",
     ]  # fmt: skip
     begun = time.perf_counter()
@@ -250,10 +250,11 @@ def main() -> None:
     found: list[dict[str, dict[str, float]]] = []
     for i in range(int(os.environ.get("ROUNDS", "3"))):
         found.append({})
-        for side in (scratch, theirs, trunks) if i % 2 == 0 else (trunks, theirs, scratch):
+        for measure in (scratch, theirs, trunks) if i % 2 == 0 else (trunks, theirs, scratch):
+            name = measure.__name__
             with tempfile.TemporaryDirectory() as folder:
-                found[-1][side.__name__] = side(Path(folder))
-            print(side.__name__, found[-1][side.__name__], flush=True)
+                found[-1][name] = measure(Path(folder))
+            print(name, found[-1][name], flush=True)
 
     def row(side: str, case: str, key: str, unit: str, better: int = -1) -> Row:
         pairs = [(one[side], one["theirs"]) for one in found]

@@ -5,6 +5,7 @@ N x N matrix as a non-local network keeps it (arXiv 1812.01243, section 3; arXiv
 """
 
 from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Any
 
 from harness import Row, compare, find_device, peak_memory, seconds, show
@@ -68,8 +69,8 @@ def grow(
             compare(
                 f"memory{case}, {side} px",
                 PEER,
-                lambda side=side: memory(ours, side),
-                lambda side=side: memory(theirs, side),
+                partial(memory, ours, side),
+                partial(memory, theirs, side),
                 unit="MiB",
                 rounds=ROUNDS,
                 higher_is_better=False,
@@ -79,8 +80,8 @@ def grow(
             compare(
                 f"time{case}, {side} px",
                 PEER,
-                lambda side=side: seconds(lambda: step(ours, side), DEVICE),
-                lambda side=side: seconds(lambda: step(theirs, side), DEVICE),
+                partial(seconds, partial(step, ours, side), DEVICE),
+                partial(seconds, partial(step, theirs, side), DEVICE),
                 unit="s",
                 rounds=ROUNDS,
                 higher_is_better=False,

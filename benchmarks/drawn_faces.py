@@ -84,8 +84,9 @@ def draw_face(traits: np.ndarray, moods: np.random.Generator) -> Image.Image:
         (zoom, 0, w * (0.04 * moods.uniform(-1, 1) + (1 - zoom) / 2), 0, zoom, h * (1 - zoom) / 2),
         fillcolor=110,
     )
-    pixels = np.asarray(image.resize((WIDTH, HEIGHT)).filter(ImageFilter.GaussianBlur(0.6)), np.float32)
+    image = image.resize((WIDTH, HEIGHT)).filter(ImageFilter.GaussianBlur(0.6))
     across, down = np.meshgrid(np.linspace(-1, 1, WIDTH), np.linspace(-1, 1, HEIGHT))
     light = 1 + 0.35 * (across * moods.uniform(-1, 1) + down * moods.uniform(-0.5, 0.5))
-    pixels = pixels * light * moods.uniform(0.75, 1.2) + moods.normal(0, 6, pixels.shape)
+    pixels = np.asarray(image, np.float32) * light * moods.uniform(0.75, 1.2)
+    pixels = pixels + moods.normal(0, 6, pixels.shape)
     return Image.fromarray(pixels.clip(0, 255).astype(np.uint8))

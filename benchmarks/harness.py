@@ -86,6 +86,11 @@ def seconds(call: Callable[[], object], device: torch.device, repeat: int = 1) -
     return (time.perf_counter() - begun) / repeat
 
 
+def milliseconds(call: Callable[[], object], device: torch.device, repeat: int = 1) -> float:
+    """The same in milliseconds."""
+    return 1e3 * seconds(call, device, repeat)
+
+
 def peak_memory(call: Callable[[], object], device: torch.device) -> float:
     """MiB that a call takes at its peak beyond what was taken. On a CPU: resident memory, Linux only."""
     gc.collect()
@@ -98,9 +103,9 @@ def peak_memory(call: Callable[[], object], device: torch.device) -> float:
         return (torch.cuda.max_memory_allocated(device) - before) / 2**20
     ctypes.CDLL(None).malloc_trim(0)  # what was freed before shall not serve this call
     Path("/proc/self/clear_refs").write_text("5")  # sets the peak back to the present
-    before = _resident("VmRSS")
+    resident = _resident("VmRSS")
     call()
-    return max(_resident("VmHWM") - before, 0.1) / 2**10
+    return max(_resident("VmHWM") - resident, 0.1) / 2**10
 
 
 def _resident(field: str) -> float:

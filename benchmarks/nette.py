@@ -37,10 +37,10 @@ from attention import ATTENTIONS, Spec
 from automl.config.runtime import Runtime
 from automl.storage.storage import Storage
 from automl.tasks import Task, open_task
-from automl.tasks.base import call
 from automl.training import checkpoint
 from automl.training.graft import graft
 from automl.training.loop import TrainingState, fit, start
+from backbones import call
 from search.config import ImageData, ImageTraining, Model, TrialConfig
 
 HERE = Path(__file__).parent
@@ -130,7 +130,7 @@ def trunk(seed: int, folder: Path) -> None:
     state = start(task)
     for record in fit(task, state):
         if record["epoch"] in BRANCHES:
-            place = Storage(folder / f"{seed}-{record['epoch']}")
+            place = Storage(str(folder / f"{seed}-{record['epoch']}"))
             checkpoint.save(place, task.config, state, [])
         if record["epoch"] == max(BRANCHES):
             return
@@ -146,7 +146,7 @@ def train(given: tuple[Work, Path]) -> dict[str, Any]:
         plain = opened(Work("plain", work.seed, work.at))
         stem = start(plain)
         checkpoint.restore(
-            stem, checkpoint.read(Storage(folder / f"{work.seed}-{work.at}"), torch.device("cpu"))
+            stem, checkpoint.read(Storage(str(folder / f"{work.seed}-{work.at}")), torch.device("cpu"))
         )
         placebo = work.name.startswith("placebo")
         state = graft(task, stem, perturb=PERTURB if placebo else 0.0, seed=crc32(work.name.encode()))

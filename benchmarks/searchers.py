@@ -108,7 +108,8 @@ def stock(table: planted.Table, seed: int) -> Found:
         trial = SimpleNamespace(trial_id=f"trial{number}")
         params = searcher.suggest(trial.trial_id)
         assert isinstance(params, dict)
-        shown = table.train(table.draw(FixedTrial(params)), params)
+        drawn = table.draw(FixedTrial(params))  # type: ignore[arg-type]
+        shown = table.train(drawn, params)
         scheduler.on_trial_add(None, trial)
         for step in range(1, RUNGS[-1] + 1):
             spent += 1 / RUNGS[-1]

@@ -11,6 +11,7 @@ import json
 import os
 import subprocess
 import sys
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -103,7 +104,7 @@ def told(trial: dict[str, Any]) -> dict[str, Any]:
     return {**trial, "about": " + ".join(places) or "no attention", "expected": trial.get("expected")}
 
 
-def table(columns: list[str], rows: list[list[Any]]) -> list[str]:
+def table(columns: Sequence[str], rows: Sequence[Sequence[Any]]) -> list[str]:
     def cell(value: Any) -> str:
         return f"{value:.4g}" if isinstance(value, float) else "" if value is None else str(value)
 

@@ -353,6 +353,13 @@ def option(setting: str) -> str:
     return f"--{setting.replace('_', '-')}"
 
 
+def given_as(setting: str, value: object) -> str:
+    """A setting as one gives it on the command line: `--seeds 6`, or `--no-sequential` for False."""
+    if isinstance(value, bool):
+        return option(setting if value else f"no_{setting}")
+    return f"{option(setting)} {value}"
+
+
 def short_name(space: str) -> str:
     """A space's name as it can stand in the name of a folder and of an experiment.
 

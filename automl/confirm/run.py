@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from attention import InputError
-from automl.config.settings import STORAGE, command, draw_baseline
+from automl.config.settings import STORAGE, command, draw_baseline, given_as
 from automl.config.summary import Summary, call
 from automl.confirm.arms import choose_arms
 from automl.confirm.protocol import (
@@ -143,7 +143,7 @@ def _begin(
         began = vars(confirmation.options)
         other = {key: value for key, value in chosen.items() if began[key] != value}
         if other:
-            given = ", ".join(f"--{key} {began[key]}" for key in other)
+            given = ", ".join(given_as(key, began[key]) for key in other)
             raise InputError(
                 f"the confirmation of {metadata.name!r} began with {given} and keeps it: changing "
                 f"options after seeing scores would invalidate the verdict. Leave it out, or start another "

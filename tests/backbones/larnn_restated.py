@@ -68,8 +68,10 @@ class Restated(nn.Module):
 
     def normalise(self, y: Tensor, part: slice) -> Tensor:
         norm, H = self.layer.norm, y.shape[-1]
+        assert norm is not None
         bias = norm.bias if part.start else torch.zeros_like(norm.bias)
         flat = y.reshape(-1, H)
         training = norm.training
-        running = (None, None) if training else (norm.running_mean[part], norm.running_var[part])
-        return F.batch_norm(flat, *running, norm.weight[part], bias, training, 0.0, norm.eps).view(y.shape)
+        mean, variance = (None, None) if training else (norm.running_mean[part], norm.running_var[part])
+        normal = F.batch_norm(flat, mean, variance, norm.weight[part], bias, training, 0.0, norm.eps)
+        return normal.view(y.shape)

@@ -230,11 +230,14 @@ def test_mlflow_has_it_below_the_search(gain, confirmed):
     assert Path(tagged("automl.checkpoint")[winner], "checkpoint.pt").is_file()
 
 
-def test_other_options_are_refused_once_it_has_begun(gain, confirmed):
-    process = gain.start("confirm", "--seeds", 30)
+@pytest.mark.parametrize(
+    ("given", "began"), [(("--seeds", 30), "--seeds 6"), (("--no-sequential",), "--sequential")]
+)
+def test_other_options_are_refused_once_it_has_begun(gain, confirmed, given, began):
+    process = gain.start("confirm", *given)
     _, err = process.communicate(timeout=60)
     assert process.returncode == 2
-    assert "began with --seeds 6 and keeps it" in err
+    assert f"began with {began} and keeps it" in err
     assert "--again" in err
 
 

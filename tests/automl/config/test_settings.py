@@ -9,7 +9,7 @@ import pytest
 
 from attention import InputError, Spec
 from automl.config.limits import Limits
-from automl.config.settings import TRIALS, Settings, draw_baseline, short_name
+from automl.config.settings import TRIALS, Settings, draw_baseline, given_as, short_name
 from search.config import ImageTraining, Model, TrialConfig
 from search.serialise import from_json, to_json
 from search.spaces import SPACES, Space
@@ -254,3 +254,16 @@ def test_a_baseline_that_does_not_fit(baseline: dict[str, Any], message: str) ->
     with pytest.raises(InputError) as error:
         draw_baseline(space, Settings(space="mine"))
     assert message in str(error.value)
+
+
+@pytest.mark.parametrize(
+    ("setting", "value", "written"),
+    [
+        ("seeds", 6, "--seeds 6"),
+        ("max_params", 1e6, "--max-params 1000000.0"),
+        ("sequential", True, "--sequential"),
+        ("sequential", False, "--no-sequential"),
+    ],
+)
+def test_a_setting_as_one_gives_it(setting: str, value: object, written: str) -> None:
+    assert given_as(setting, value) == written
