@@ -90,34 +90,13 @@ def fit(
     waited for once an epoch.
     """
     course = plan_course(task, time_ratio, validation)
-    total = course.total
     step = make_step(task, state.model, state.optimizer, state.scaler)
     cpu = task.runtime.device.type == "cpu"
-    while (done := state.epoch * task.steps()) < total:
+    while state.epoch * task.steps() < course.total:
         begun, worked = time.perf_counter(), processor_time()
-        losses = train_epoch(task, state, step, course, tell)
-        state.validated = task.evaluator("validation")
-        scores = evaluate(task, state.scored, evaluator=state.validated)
-        learned = {f"gate.{site}": gate for site, gate in gates(state.scored).items()}
-        # The one synchronisation of the epoch.
-        parts = [value.float().view(1) for value in (*scores.values(), *learned.values())]
-        numbers = torch.cat([losses, *parts]).tolist()
-        history = numbers[: len(losses)]
-        metrics = dict(zip((*scores, *learned), numbers[len(losses) :], strict=True))
-        for i, loss in enumerate(history, start=1):
-            if not isfinite(loss):
-                raise Diverged(f"the training loss became {loss} in epoch {state.epoch + 1}, step {i}")
-        for name, value in metrics.items():  # an accuracy is finite whatever the weights have become
-            if not isfinite(value) and name not in task.may_be_nan:
-                raise Diverged(f"the validation {name} became {value} in epoch {state.epoch + 1}")
-        state.epoch += 1
+        metrics = conclude_epoch(task, state, train_epoch(task, state, step, course, tell), course)
         yield {
-            "epoch": state.epoch,
-            "resource": task.config.training.epochs * course.part(done + len(history)),
-            "steps": done + len(history),
-            "train_loss": sum(history) / len(history),
             **metrics,
-            "learning_rate": rate_at(task, done + len(history) - 1, course),
             "seconds": time.perf_counter() - begun,
             **({"processor_seconds": processor_time() - worked} if cpu else {}),
         }
@@ -173,6 +152,37 @@ def train_epoch(
         tell(state.epoch + 1, i + 1, len(losses))
     step.finish()
     return task.runtime.total(losses) / task.runtime.workers
+
+
+def conclude_epoch(task: Task, state: TrainingState, losses: Tensor, course: Course) -> Metrics:
+    """What `fit` yields of an epoch but its time, after validation; counts the epoch.
+
+    losses: of its steps, as `train_epoch` returns them. Raises Diverged.
+    """
+    state.validated = task.evaluator("validation")
+    scores = evaluate(task, state.scored, evaluator=state.validated)
+    learned = {f"gate.{site}": gate for site, gate in gates(state.scored).items()}
+    # The one synchronisation of the epoch.
+    parts = [value.float().view(1) for value in (*scores.values(), *learned.values())]
+    numbers = torch.cat([losses, *parts]).tolist()
+    history = numbers[: len(losses)]
+    metrics = dict(zip((*scores, *learned), numbers[len(losses) :], strict=True))
+    for i, loss in enumerate(history, start=1):
+        if not isfinite(loss):
+            raise Diverged(f"the training loss became {loss} in epoch {state.epoch + 1}, step {i}")
+    for name, value in metrics.items():  # an accuracy is finite whatever the weights have become
+        if not isfinite(value) and name not in task.may_be_nan:
+            raise Diverged(f"the validation {name} became {value} in epoch {state.epoch + 1}")
+    steps = state.epoch * task.steps() + len(history)
+    state.epoch += 1
+    return {
+        "epoch": state.epoch,
+        "resource": task.config.training.epochs * course.part(steps),
+        "steps": steps,
+        "train_loss": sum(history) / len(history),
+        **metrics,
+        "learning_rate": rate_at(task, steps - 1, course),
+    }
 
 
 def rate_at(task: Task, step: int, course: Course) -> float:

@@ -100,12 +100,23 @@ class Step:
 
     def _run(self, batch: Batch) -> Tensor:
         with self.task.runtime.autocast():
-            loss = self.task.loss(self.forward, batch)
-        self.scaler.scale(loss).backward()
+            loss = self.loss(batch)
+        self.scaler.scale(loss.sum()).backward()
         self.waiting += 1
         if self.waiting == self.task.config.training.accumulate:
             self.finish()
         return loss.detach()
+
+    def loss(self, batch: Batch) -> Tensor:
+        """A scalar, or a value for each of the trainings that take the step together."""
+        return self.task.loss(self.forward, batch)
+
+    def parameters(self) -> list[nn.Parameter]:
+        return list(self.forward.parameters())
+
+    def clip(self, most: float) -> None:
+        """Bring gradients that are longer than `most` to that length."""
+        nn.utils.clip_grad_norm_(self.parameters(), most)
 
     def finish(self) -> None:
         """Takes the step of all batches that wait for one."""
@@ -115,11 +126,11 @@ class Step:
         if self.waiting > 1 or training.clip:
             self.scaler.unscale_(self.optimizer)
         if self.waiting > 1:
-            for parameter in self.forward.parameters():
+            for parameter in self.parameters():
                 if parameter.grad is not None:
                     parameter.grad.div_(self.waiting)
         if training.clip:
-            nn.utils.clip_grad_norm_(self.forward.parameters(), training.clip)
+            self.clip(training.clip)
         self.scaler.step(self.optimizer)
         self.scaler.update()
         self.optimizer.zero_grad(set_to_none=True)
