@@ -26,7 +26,8 @@ class State(StrEnum):
 class Role(StrEnum):
     """Why a trial is tried.
 
-    In a search: the plain backbone and its tuning, a paper's proposal, the sampler's choice. In a
+    In a search: the plain backbone and its tuning, a paper's proposal, the sampler's choice, and what shows
+    how far two trainings differ that are the same but for a perturbation of their weights. In a
     confirmation: the best of a search against that baseline, beside a 1x1 convolution, a random
     placement, and the winner without one of its modules.
     """
@@ -34,6 +35,7 @@ class Role(StrEnum):
     BASELINE = "baseline"
     PUBLISHED = "published"
     CANDIDATE = "candidate"
+    PLACEBO = "placebo"
     FINALIST = "finalist"
     CONTROL = "control"
     RANDOM = "random"

@@ -20,7 +20,7 @@ from search.samplers import Grid
 from search.spaces import Space
 from search.study import DECIDED, EXPECTED, WARM_START, drawing_study, expect, read_record
 from search.trial_scheduler import RESOURCE, Plan, TrialScheduler
-from search.trunks import Trunks, is_trunk
+from search.trunks import PERTURB, Trunks, is_trunk
 
 # Draws in a row that a space may refuse; that are forgone as repetitions, and twice as many for a forecast.
 REFUSED, REDRAWS = 1000, 20
@@ -140,6 +140,8 @@ class SearchScheduler(TrialScheduler):
             except optuna.TrialPruned:
                 self._reject(trial, {"space": 1.0})
                 continue
+            if role is Role.PLACEBO:
+                config = config.change(training={"perturb": PERTURB})
             # What is given twice goes into a trunk once; from new weights it gets another seed.
             if (fixed is None or self.trunks) and attempt < REDRAWS and self._repeats(config):
                 self._drawn.tell(trial, state=TrialState.FAIL)  # nothing is to be learned from it
@@ -168,7 +170,7 @@ class SearchScheduler(TrialScheduler):
         if number <= len(self._given):
             return self._given[number - 1]
         if self.trunks:
-            return Role.CANDIDATE, None
+            return (Role.PLACEBO, space.plain) if self.trunks.lacks_placebo else (Role.CANDIDATE, None)
         baselines = sum(record.role is Role.BASELINE for record in self.records.values())
         if self._tuned and baselines < self.plan.baseline_share * (number + 1):
             return Role.BASELINE, space.plain
@@ -202,7 +204,9 @@ class SearchScheduler(TrialScheduler):
             trunk = self.trunks.choose(config)
             assert trunk is not None  # or it had been drawn anew
             config = config.change(seed=trunk)
-        if self.space.as_baseline(config) == config:
+        if role is Role.PLACEBO:
+            pass  # it is plain, and none that one would have
+        elif self.space.as_baseline(config) == config:
             self._tuned &= role is not Role.BASELINE or not again
             role = Role.BASELINE  # also where the sampler chose it
         elif role is Role.BASELINE:

@@ -277,11 +277,11 @@ def leaders(records: Iterable[TrialRecord], plan: Plan) -> tuple[TrialRecord | N
 def ranked(records: Iterable[TrialRecord], plan: Plan) -> list[TrialRecord]:
     """The finished trials, the best by the plan's first objective first.
 
-    What may have learned nothing leads where all the others have not, either.
+    What may have learned nothing leads where all the others have not, either. Placebos are not among them.
     """
 
     def score(record: TrialRecord) -> tuple[bool, float]:
         return not plan.guesses(record), plan.worth(record)
 
-    done = [record for record in records if record.state is State.COMPLETE]
+    done = [r for r in records if r.state is State.COMPLETE and r.role is not Role.PLACEBO]
     return sorted(done, key=score, reverse=True)

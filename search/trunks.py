@@ -1,14 +1,18 @@
 """Which trunk a trial goes on from, in a search whose placements go into trained models.
 
 A trunk is a plain trial, known by its seed. Trials of one trunk form a block: they share its weights, the
-order of their data and their crops, and differ by what was inserted and by little else.
+order of their data and their crops, and differ by what was inserted and by little else. How much that little
+is, placebos show: plain trials, too, from a trunk whose weights were changed by a millionth.
 """
 
 from collections import defaultdict
 from collections.abc import Mapping
 
 from search.config import TrialConfig
-from search.record import State, TrialRecord
+from search.record import Role, State, TrialRecord
+
+PERTURB = 1e-6  # of the weights of a placebo
+PLACEBOS = 8  # placements for each placebo
 
 
 class Trunks:
@@ -40,20 +44,33 @@ class Trunks:
         running = {trunk.config.seed for trunk in self.begun if trunk.state is State.RUNNING}
         return running - ready
 
+    @property
+    def lacks_placebo(self) -> bool:
+        """Whether a trunk that is ready is to go on as a placebo: one for each `PLACEBOS` placements."""
+        records = self._records.values()
+        placed = sum(bool(record.config.model.placement) for record in records)
+        placebos = sum(record.role is Role.PLACEBO for record in records)
+        return placebos < min(len(self.ready), placed // PLACEBOS)
+
     def choose(self, config: TrialConfig) -> int | None:
         """The seed of the trunk for a trial of `config`, of those that are ready: the one with the fewest.
 
-        None where the placement has been in all of them: there it would come to the same again.
+        None where the placement, or the placebo, has been in all of them: it would come to the same again.
         """
         uses: defaultdict[int, int] = defaultdict(int)
         taken = set()
         for record in self._records.values():
             uses[record.config.seed] += 1
-            if record.config.model.placement == config.model.placement:
+            if _inserted(record.config) == _inserted(config):
                 taken.add(record.config.seed)
         seeds = [trunk.config.seed for trunk in self.ready if trunk.config.seed not in taken]
         return min(seeds, key=lambda seed: (uses[seed], seed), default=None)
 
 
 def is_trunk(config: TrialConfig) -> bool:
-    return config.training.graft_at > 0 and not config.model.placement
+    return config.training.graft_at > 0 and _inserted(config) == ({}, 0.0)
+
+
+def _inserted(config: TrialConfig) -> tuple[object, float]:
+    """What distinguishes trials of one trunk."""
+    return config.model.placement, config.training.perturb

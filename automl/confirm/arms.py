@@ -69,7 +69,7 @@ def choose_arms(
     """
     metric = plan.metric.name
     done = sorted(
-        (r for r in records if r.state is State.COMPLETE),
+        (r for r in records if r.state is State.COMPLETE and r.role is not Role.PLACEBO),
         key=lambda r: plan.worth(r, metric),
         reverse=True,
     )

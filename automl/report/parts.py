@@ -4,7 +4,7 @@ Beside `automl.report.placement`, which shows means as they are, this takes apar
 trial, its hyperparameters and its trunk contributed, and says how sure that is.
 """
 
-from math import ceil, isfinite
+from math import ceil, isfinite, sqrt
 
 import altair as alt
 
@@ -17,7 +17,9 @@ from automl.report.read import Search, Trial
 from search.placement_model import CELL, COST, OPTION, PAIR, SITE, TYPE
 from search.placement_posterior import EffectRow, Posterior, posterior
 from search.placement_sampler import placement_of
+from search.record import Role
 from search.study import open_study
+from search.trunks import is_trunk
 
 NAME, TITLE = "parts", "What parts of placements add"
 SHOWN = 14  # effects in the figure, the largest ones
@@ -52,7 +54,7 @@ def parts(search: Search) -> Plot:
         name=NAME,
         title=TITLE,
         figure=_draw(search, rows[:SHOWN]),
-        says=f"{_verdict(search, found)} {_best(search, found, sites)}",
+        says=f"{_verdict(search, found)} {_best(search, found, sites)}{_placebos(search)}",
         warnings=[_audit(found)] if _audit(found) else [],
         table=table,
         note=(
@@ -77,6 +79,25 @@ def _best(search: Search, found: Posterior, sites: Sites) -> str:
     span = f"{search.factor * first.low:+.3g} to {search.factor * first.high:+.3g}"
     trials = counted(first.trials, "trial")
     return f"Highest expectation: {where or 'no attention'}, {adds} ({span}) in {trials}."
+
+
+def _placebos(search: Search) -> str:
+    """How far plain trainings are apart that go on from one trunk."""
+    metric = search.plan.metric.name
+    done = [trial.record for trial in search.done]
+    plain = {record.config.seed: record.value(metric) for record in done if is_trunk(record.config)}
+    apart = [
+        record.value(metric) - plain[record.config.seed]
+        for record in done
+        if record.role is Role.PLACEBO and record.config.seed in plain
+    ]
+    if not apart:
+        return ""
+    size = search.factor * sqrt(sum(one**2 for one in apart) / len(apart))
+    return (
+        f" {counted(len(apart), 'placebo')}, plain trainings from a trunk changed by a millionth: {size:.2g} "
+        f"{search.unit} from that trunk's own (root mean square)."
+    )
 
 
 def _audit(found: Posterior) -> str:

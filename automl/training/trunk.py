@@ -9,6 +9,7 @@ import hashlib
 import json
 import logging
 from collections.abc import Sequence
+from functools import partial
 from itertools import islice
 from typing import Any
 
@@ -26,7 +27,7 @@ log = logging.getLogger("automl")
 
 def plain(config: TrialConfig) -> TrialConfig:
     """The training that `config` goes on from."""
-    return config.change(model={"placement": {}})
+    return config.change(model={"placement": {}}, training={"perturb": 0.0})
 
 
 def place(trunks: Storage, config: TrialConfig) -> Storage:
@@ -40,17 +41,19 @@ def begin(task: Task, trunks: Storage) -> TrainingState:
 
     trunks: where these are kept. Raises InputError for a trunk that is damaged, or another training's.
     """
-    at = task.config.training.graft_at
-    if not at or not task.config.model.placement:
+    config = task.config
+    at = config.training.graft_at
+    if not at or plain(config) == config:
         return start(task)
-    there = place(trunks, task.config)
-    stem_task = open_task(plain(task.config), task.runtime)
+    make = partial(graft, task, perturb=config.training.perturb, seed=config.seed)
+    there = place(trunks, config)
+    stem_task = open_task(plain(config), task.runtime)
     # Workers of a trial train a trunk together, or not at all.
     if all(task.runtime.gather(there.exists(CHECKPOINT_FILE))):
         content = _read(there, stem_task)
         stem = start(stem_task, stem_task.model())
         checkpoint.restore(stem, content)
-        state = graft(task, stem)
+        state = make(stem)
         checkpoint.restore_generators(content)
         return state
     log.warning("there is no trunk %s; it is trained", there)
@@ -58,13 +61,13 @@ def begin(task: Task, trunks: Storage) -> TrainingState:
     history = list(islice(fit(stem_task, stem), at))
     if task.runtime.rank == 0:
         checkpoint.save(there, stem_task.config, stem, history)
-    return graft(task, stem)
+    return make(stem)
 
 
 def leave(task: Task, state: TrainingState, trunks: Storage, history: Sequence[Metrics]) -> None:
     """Keep a plain training's state where placements go in, if it is there."""
     config = task.config
-    if config.model.placement or not config.training.graft_at or state.epoch != config.training.graft_at:
+    if plain(config) != config or not config.training.graft_at or state.epoch != config.training.graft_at:
         return
     checkpoint.save(place(trunks, config), config, state, history)
 

@@ -117,6 +117,8 @@ class Training:
     average: decay of a running average of the weights, which is then scored and kept; 0 is off.
     graft_at: the epoch after which the placement is put into the model, which was without attention until
         then; with 0 it is there from the start.
+    perturb: relative size of normal noise on the weights at that epoch; 0 is none. A training without a
+        placement but with 1e-6 is a placebo: it differs from the one without noise by chance alone.
     """
 
     epochs: int = 5
@@ -130,6 +132,7 @@ class Training:
     accumulate: int = 1
     average: float = 0.0
     graft_at: int = 0
+    perturb: float = 0.0
 
     def problems(self) -> Iterator[str]:
         if self.epochs < 1:
@@ -150,3 +153,5 @@ class Training:
             yield f"training.average must be at least 0 and below 1; got {self.average}"
         if not 0 <= self.graft_at < max(1, self.epochs):
             yield f"training.graft_at must be at least 0 and below epochs, {self.epochs}; got {self.graft_at}"
+        if not 0 <= self.perturb < 1 or (self.perturb and not self.graft_at):
+            yield f"training.perturb must be 0 or more, below 1, and 0 without graft_at; got {self.perturb}"

@@ -14,12 +14,14 @@ from attention import Spec
 from search import choices
 from search.config import TrialConfig
 from search.fixed_scheduler import FixedScheduler, PlannedTrial
+from search.placement_sampler import weights_of
 from search.record import Report, Role, State, TrialRecord
 from search.samplers import load_sampler
 from search.search_scheduler import SearchScheduler
 from search.spaces import Space
 from search.study import read_decided
 from search.trial_scheduler import ranked
+from search.trunks import PERTURB
 
 EPOCHS, AT = 8, 6
 TYPES = ("ssa", "sagan", "multihead")
@@ -101,11 +103,38 @@ def test_no_trunk_has_a_placement_twice_and_one_that_had_all_gets_another(tmp_pa
         scheduler.end(record.number, whole(record, score))
     trunks = defaultdict(list)
     for record in scheduler.records.values():
-        trunks[str(record.config.model.placement)].append(record.config.seed)
+        if record.role is not Role.PLACEBO:
+            trunks[str(record.config.model.placement)].append(record.config.seed)
     assert all(len(set(seeds)) == len(seeds) for seeds in trunks.values()), "which would tell nothing"
     assert max(len(seeds) for name, seeds in trunks.items() if name != "{}") > 1
     assert trunks["{}"] == list(range(len(trunks["{}"])))
     assert not any(record.state is State.PRUNED for record in scheduler.records.values())
+
+
+def test_each_eighth_placement_is_followed_by_a_placebo_in_a_trunk_that_had_none(tmp_path: Path) -> None:
+    """Placements are worth so little that nothing is decided here."""
+    study = make_study(tmp_path)
+    scheduler, random = make(tmp_path, study), np.random.default_rng(0)
+    for i in range(44):
+        record = asked(scheduler)
+        scheduler.end(record.number, whole(record, 0.9 if record.number < 3 else random.uniform(0.4, 0.8)))
+        if i == 20:  # as after its end
+            scheduler = make(tmp_path, study)
+    records = list(scheduler.records.values())
+    placebos = [record for record in records if record.role is Role.PLACEBO]
+    assert len(placebos) == 3
+    for i, record in enumerate(placebos, start=1):
+        assert sum(bool(r.config.model.placement) for r in records[: record.number]) == 8 * i
+    assert len({record.config.seed for record in placebos}) == 3
+    trunks = {record.config.seed: record for record in records if record.role is Role.BASELINE}
+    for record in placebos:
+        plain = trunks[record.config.seed]
+        assert record.config == plain.config.change(training={"perturb": PERTURB})
+        placebo, trunk = (weights_of(study.trials[number]) for number in (record.number, plain.number))
+        assert placebo == trunk, "of the same block and placement, so that they differ by noise alone"
+    listed = ranked(records, make_plan())
+    assert len(listed) == len(records) - 3
+    assert all(record.role is not Role.PLACEBO for record in listed)
 
 
 def test_a_search_that_was_killed_goes_on_with_its_trunks(tmp_path: Path) -> None:

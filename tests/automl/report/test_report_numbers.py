@@ -9,7 +9,7 @@ import numpy as np
 import optuna
 import pandas as pd
 import pytest
-from optuna.distributions import CategoricalDistribution, FloatDistribution
+from optuna.distributions import CategoricalDistribution, FloatDistribution, IntDistribution
 from optuna.trial import FrozenTrial, TrialState
 from report_cases import DIVERGED, facts_of, frozen, made_up, plan_of, save_search
 from sklearn.metrics import confusion_matrix, f1_score, precision_recall_fscore_support
@@ -30,8 +30,8 @@ from automl.report.words import words
 from automl.storage.answers import Answers
 from search.config import Model, TrialConfig
 from search.metric import Metric
-from search.record import State
-from search.study import read_history
+from search.record import Role, State
+from search.study import ROLE, read_history
 
 
 @pytest.fixture(scope="module")
@@ -436,3 +436,26 @@ def test_where_scores_are_noise_one_seed_ranks_nothing(tmp_path: Path) -> None:
             trial.values = [0.9 + 0.01 * float(chance.standard_normal())]
     (warning,) = parts(made(tmp_path, trials)).warnings
     assert "One seed cannot rank these placements" in warning
+
+
+def test_placebos_tell_how_far_trainings_of_one_trunk_are_apart(tmp_path: Path) -> None:
+    def trial(seed: int, score: float, perturb: float = 0.0, **placement: Spec) -> FrozenTrial:
+        config = TrialConfig(model=Model(placement=placement), seed=seed)
+        config = config.change(training={"graft_at": 3, "perturb": perturb})
+        params = {"modules": 1, "site1": 0} if placement else {"modules": 0}
+        kinds = {name: IntDistribution(0, 1) for name in params}
+        history = [{"epoch": 6, "resource": 6.0, "accuracy": score}]
+        made = frozen(params, kinds, config, plan_of(), State.COMPLETE, history)
+        if perturb:
+            made.set_user_attr(ROLE, str(Role.PLACEBO))
+        return made
+
+    placed = {"stage1.block1": Spec("ssa")}
+    trials = [trial(0, 0.90), trial(1, 0.80), *(trial(i % 2, 0.87, **placed) for i in range(4))]
+    assert "placebo" not in parts(made(tmp_path / "none", trials)).says
+    trials += [trial(0, 0.897, 1e-6), trial(1, 0.804, 1e-6)]
+    search = made(tmp_path / "two", trials)
+    says = parts(search).says  # the root of (0.3 ** 2 + 0.4 ** 2) / 2 is 0.354
+    assert "2 placebos, plain trainings from a trunk changed by a millionth: 0.35 points from that" in says
+    assert search.baseline is not None
+    assert search.baseline.record.config.training.perturb == 0

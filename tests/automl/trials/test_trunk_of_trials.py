@@ -82,6 +82,22 @@ def test_a_placement_goes_into_the_trunk_and_has_the_rest_of_the_time(tmp_path: 
     assert all(torch.equal(one[name], other[name]) for name in one)
 
 
+def test_a_placebo_goes_on_from_nearly_the_trunk(tmp_path: Path) -> None:
+    plain = list(reports(sent(tmp_path, "0", PLAIN), HERE))[-1]
+    config = PLAIN.change(training={"perturb": 1e-6})
+    placebo = list(reports(sent(tmp_path, "1", config), HERE))[-1]
+    assert [record["epoch"] for record in placebo.history] == [3, 4]
+    assert placebo.history[0]["train_loss"] == pytest.approx(plain.history[2]["train_loss"], rel=0.1)
+    one, other = weights(tmp_path, "0"), weights(tmp_path, "1")
+    assert not all(torch.equal(one[name], other[name]) for name in one)
+    place = trunk.place(Storage(tmp_path / "trunks"), config)
+    assert trunk.plain(TrialConfig.from_json(checkpoint.read(place, CPU)["config"])) == PLAIN, "left by none"
+    with pytest.raises(
+        InputError, match=r"training\.perturb must be 0 or more, below 1, and 0 without graft"
+    ):
+        tiny(training={"perturb": 1e-6})
+
+
 def test_a_trunk_that_is_damaged_or_another_trainings(tmp_path: Path) -> None:
     place = trunk.place(Storage(tmp_path / "trunks"), PLACED)
     place.write(CHECKPOINT_FILE, b"damaged")
