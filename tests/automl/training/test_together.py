@@ -64,19 +64,17 @@ def same(one: TrainingState, other: TrainingState) -> None:
     torch.testing.assert_close(kept(one), kept(other), rtol=1e-9, atol=1e-11)
 
 
-PARTS = {
-    "every-attention": {"model": {"placement": EVERY_ATTENTION}, "training": TWO},
-    "sgd": {"training": {**TWO, "optimizer": "sgd"}},
-    "clip": {"training": {**TWO, "clip": 0.5}},
-    "accumulate": {"training": {**TWO, "accumulate": 3}},
-    "average": {"training": {**TWO, "average": 0.9}},
-    "mixup": {"training": {**TWO, "mixup": 0.4, "class_weights": "balanced"}},
+PARTS: dict[str, tuple[float, dict[str, Any]]] = {
+    "every-attention": (1.3, {"model": {"placement": EVERY_ATTENTION}, "training": TWO}),
+    "sgd": (1.0, {"training": {**TWO, "optimizer": "sgd", "clip": 0.5}}),
+    "accumulate": (1.3, {"training": {**TWO, "accumulate": 3}}),
+    "average": (1.0, {"training": {**TWO, "average": 0.9}}),
+    "mixup": (1.0, {"training": {"epochs": 1, "mixup": 0.4, "class_weights": "balanced"}}),
 }
 
 
-@pytest.mark.parametrize("parts", PARTS.values(), ids=PARTS)
-@pytest.mark.parametrize("time_ratio", [1.0, 1.3], ids=["whole", "in-part"])
-def test_each_is_what_it_would_be_alone(parts: dict[str, Any], time_ratio: float) -> None:
+@pytest.mark.parametrize(("time_ratio", "parts"), PARTS.values(), ids=PARTS)
+def test_each_is_what_it_would_be_alone(time_ratio: float, parts: dict[str, Any]) -> None:
     tasks, alone = begun(**parts)
     expected = [timeless(fit(task, state, time_ratio)) for task, state in zip(tasks, alone, strict=True)]
     _, together = begun(**parts)
