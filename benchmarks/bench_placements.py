@@ -148,9 +148,12 @@ def finite(value: float) -> int | None:
 
 def audited(kind: str) -> dict[str, Any]:
     """What is said of a kind of table, without its methods."""
-    about = asdict(planted.KINDS[kind]) if kind in planted.KINDS else {"says": recorded.SAYS}
     audit = make(kind, 0).audit()
-    return {**about, "reliability": {**asdict(audit), "ranks": audit.ranks}}
+    if kind in planted.KINDS:
+        return {**asdict(planted.KINDS[kind]), "reliability": {**asdict(audit), "ranks": audit.ranks}}
+    limits = recorded.limits()  # what is found there is judged by half of the seeds alone
+    ranks = audit.ranks and limits["known"]["high"] < limits["any"]["low"]
+    return {"says": recorded.SAYS, "limits": limits, "reliability": {**asdict(audit), "ranks": ranks}}
 
 
 def measured() -> dict[str, Any]:

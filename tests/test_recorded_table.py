@@ -53,3 +53,17 @@ def test_trainings_show_one_half_of_the_seeds_and_the_other_one_judges(recorded:
             every.append(table.worth(table.draw(optuna.trial.FixedTrial(drawn))))
     assert table.best == pytest.approx(max(every))
     assert table.spread >= 0
+
+
+def test_what_a_table_can_show_lies_between_the_truth_and_blindness(
+    recorded: ModuleType, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    noise = recorded.scores() - recorded.scores().mean(axis=1, keepdims=True)
+    monkeypatch.setattr(recorded, "scores", lambda: noise)
+    same = recorded.limits(tables=300)  # all placements are worth the same: to know the truth helps nothing
+    assert same["known"]["mean"] == pytest.approx(same["any"]["mean"], rel=0.15)
+    assert same["means"]["mean"] == pytest.approx(same["any"]["mean"], rel=0.15)
+    monkeypatch.setattr(recorded, "scores", lambda: noise + 20 * np.arange(26)[:, None])
+    apart = recorded.limits(tables=300)
+    assert apart["known"]["mean"] <= apart["means"]["mean"] < 0.02 * apart["any"]["mean"]
+    assert apart["any"]["low"] > same["any"]["high"]
