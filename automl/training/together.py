@@ -23,7 +23,7 @@ from torch.utils._pytree import tree_map
 
 from attention import InputError
 from automl.tasks.base import Batch, Task
-from automl.training.loop import Course, TrainingState, conclude_epoch, plan_course, rate_at
+from automl.training.loop import Course, Diverged, TrainingState, conclude_epoch, plan_course, rate_at
 from automl.training.step import Step
 from search.record import Metrics
 
@@ -53,15 +53,15 @@ def fit_together(
         begun = time.perf_counter()
         losses = _train_epoch(tasks, states, step, course, tell)
         found: list[Metrics] = []
-        diverged: ArithmeticError | None = None
+        diverged: list[str] = []
         for each, state, own in zip(tasks, states, losses.unbind(1), strict=True):
             try:
                 found.append(conclude_epoch(each, state, own, course))
-            except ArithmeticError as error:
+            except Diverged as error:
                 state.epoch += 1
-                diverged = diverged or type(error)(f"{error} (seed {each.config.seed})")
+                diverged.append(f"{error} (seed {each.config.seed})")
         if diverged:
-            raise diverged
+            raise Diverged("; ".join(diverged))
         seconds = (time.perf_counter() - begun) / len(tasks)
         yield [{**metrics, "seconds": seconds} for metrics in found]
 
