@@ -75,7 +75,7 @@ class FixedScheduler(TrialScheduler):
         ready = (t for t in left if is_trunk(t.config) or t.config.seed not in coming)
         if (chosen := next(ready, None)) is not None:
             return self._add(chosen.role, chosen.config, arm=chosen.arm)
-        self.waiting = bool(left)
+        self.waiting = bool(left or self._open)  # more may be planned when one that runs has ended
         return None
 
     @property

@@ -23,9 +23,9 @@ from search.serialise import write_json
 class ConfirmationScheduler(Listener):
     """A listener that judges as the scores arrive, and decides what is still to be trained.
 
-    First come the baseline candidates, once each; then all arms with every seed, against the best baseline;
-    then the ablations, if they are asked for. All of it follows from the study, so that it resumes where it
-    was.
+    First come the baseline candidates, once each, and beside them the other arms, which do not depend on who
+    the baseline will be; then the best baseline, too; then the ablations, if they are asked for. All of it
+    follows from the study, so that it resumes where it was.
 
     arms: those that are judged, the baseline first. location: where the trials' folders are.
     """
@@ -52,23 +52,24 @@ class ConfirmationScheduler(Listener):
     def look(self, ablate: bool) -> None:
         """Judge anew, and write down what came of it. ablate: train the ablations when the rest is over."""
         arm_set, planned = self.confirmation.arm_set, self.planned
+        seeds = list(self.question.seeds)
         first = [
             PlannedTrial(arm=arm.name, role=arm.role, config=arm.config)
             for arm in arm_set.baseline_candidates
         ]
         ended = {(r.arm, r.config.seed): r for r in planned.standing if r.state is not State.RUNNING}
-        if any(r.config.seed in self.question.seeds for r in planned.records.values()):
-            # Scores of the test split are there: who the baseline is does not change any more.
+        baselines = {arm.name for arm in (arm_set.arms[0], *arm_set.baseline_candidates)}
+        if any(r.arm in baselines and r.config.seed in seeds for r in planned.records.values()):
+            # One has been compared: who the baseline is does not change any more.
             ended = {
                 (r.arm, r.config.seed): r for r in planned.records.values() if r.state is not State.RUNNING
             }
             first = []
         elif any(planned_trial.key not in ended for planned_trial in first):
-            planned.planned_trials = first
+            planned.planned_trials = [*first, *_planned_trials(arm_set.arms[1:], seeds)]
             return
         self.arms = [self._baseline(ended), *arm_set.arms[1:]]
         self._judge()
-        seeds = list(self.question.seeds)
         if self.verdict.complete:  # what is no longer needed is not begun, and pruned where it runs
             seeds = [seed for seed in seeds if seed in self.verdict.used]
         planned.planned_trials = [*first, *_planned_trials(self.arms, seeds)]

@@ -42,6 +42,22 @@ def test_each_entry_is_run_once_in_order(tmp_path: Path) -> None:
     assert scheduler.records[1].name == "001 b seed 0"
 
 
+def test_while_one_runs_more_may_be_planned(tmp_path: Path) -> None:
+    scheduler = make(make_study(tmp_path), "a")
+    first, second = scheduler.ask(), scheduler.ask()
+    assert first is not None
+    assert second is not None
+    assert scheduler.ask() is None
+    assert scheduler.waiting
+    scheduler.planned_trials = planned_trials("a", "b")
+    assert run(scheduler) == [("b", 0), ("b", 1)]
+    assert scheduler.waiting
+    for record in (first, second):
+        scheduler.end(record.number, report(*[0.5] * EPOCHS, finished=True))
+    assert scheduler.ask() is None
+    assert not scheduler.waiting
+
+
 def test_what_was_running_goes_on_first(tmp_path: Path) -> None:
     study = make_study(tmp_path)
     scheduler = make(study, "a", "b")

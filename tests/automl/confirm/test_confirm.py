@@ -152,6 +152,18 @@ def test_a_candidate_that_validates_better_becomes_the_baseline(search, at_work)
     assert len(result.value["arms"][0]["scores"]) == 8
 
 
+def test_other_arms_do_not_wait_for_the_baseline(search, at_work):
+    workers = at_work(
+        FakeWorkers(gain, shuffled=True, valid=lambda arm, seed: 0.9 if arm == CANDIDATE else 0)
+    )
+    result = run_confirm("mine", top=1, seeds=8, sequential=False)
+    beside, after = workers.trained[: 1 + 3 * 8], workers.trained[1 + 3 * 8 :]
+    assert beside[0] == (CANDIDATE, 0)
+    assert not {BASELINE, CANDIDATE} & {arm for arm, _ in beside[1:]}
+    assert after == [(CANDIDATE, seed) for seed in range(1, 9)]
+    assert result.value["arms"][0]["name"] == CANDIDATE
+
+
 def test_stopped_it_goes_on_where_it_was(search, at_work):
     workers = at_work(FakeWorkers(gain, most=17))
     with pytest.raises(Stopped) as stopped:
