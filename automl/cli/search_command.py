@@ -354,9 +354,10 @@ def search(
 
         begin = partial(start_or_resume if auto else run_search, settings)
     if confirm:
+        from automl.tracking.process import prepared
         from cluster.connect import kept
 
-        with kept():
+        with kept(), prepared():
             result = begin()
             print_search(result, storage)
             found = {} if result.best is None else _confirm(result, space, storage, options)

@@ -35,7 +35,7 @@ from automl.storage.working_dir import check_not_temporary
 from automl.tasks import Task, open_task
 from automl.tasks.initial import choose_weights
 from automl.tasks.same_data import check_same, keep_manifest, mend_manifest, read_manifest
-from automl.tracking.process import MlflowProcess
+from automl.tracking.process import MlflowProcess, prepared
 from automl.tracking.run_spec import search_run_spec
 from automl.tracking.tracker import Tracker
 from automl.trials.interrupt import Stopped
@@ -49,6 +49,7 @@ from search.study import STUDY_FILE, create_study, learn, open_study, read_recor
 from search.trial_scheduler import Plan, leaders
 
 
+@prepared()
 def run_search(settings: Settings) -> SearchResult:
     """Search a space on Ray, with every trial in MLflow, and return what was found.
 
@@ -80,6 +81,7 @@ def run_search(settings: Settings) -> SearchResult:
         return _run(folder, metadata, space, task, begun)
 
 
+@prepared()
 def resume_search(
     name: str,
     *,

@@ -12,8 +12,8 @@ import signal
 import subprocess
 import sys
 import threading
-from collections.abc import Mapping
-from contextlib import suppress
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager, suppress
 from multiprocessing import Pipe
 from multiprocessing.connection import Connection
 from typing import Any
@@ -27,12 +27,28 @@ SECONDS = 10.0  # that the end waits for a call under way
 NICE = 3  # once it has begun: the driver and its trials come first, but a busy machine must not starve it
 
 
+_SPARE: list[tuple[subprocess.Popen[bytes], Connection] | None] = []  # of `prepared`: none while it is taken
+
+
+@contextmanager
+def prepared() -> Iterator[None]:
+    """Inside the block a process imports MLflow meanwhile, for one `MlflowProcess` after another."""
+    outermost = not _SPARE
+    if outermost:
+        _SPARE.append(_begin())
+    try:
+        yield
+    finally:
+        if outermost and (spare := _SPARE.pop()):
+            _end(*spare)
+
+
 class MlflowProcess:
     """A `MlflowWriter` of `run_spec` in another process, which ends with this one. Use as a context.
 
-    The process starts at once, and the first call waits for it. Calls come one after the other. If the
-    process ends, the next call starts another, which finds the runs that there are. What is logged there is
-    logged here.
+    The process starts at once, or is the one of `prepared`, and the first call waits for it. Calls come one
+    after the other. If the process ends, the next call starts another, which finds the runs that there are.
+    What is logged there is logged here.
 
     Calls raise InputError as `MlflowWriter` does, and RuntimeError for whatever else goes wrong there.
     """
@@ -50,11 +66,12 @@ class MlflowProcess:
         self._closed = True
         # Between two calls there is nothing to lose, and a call that takes so long is lost anyway.
         idle = self._one.acquire(timeout=SECONDS)
-        self.process.kill()
-        self.process.wait()
+        if idle and _SPARE and _SPARE[-1] is None:
+            _SPARE[-1] = self.process, self._line
+        else:
+            _end(self.process, self._line)
         if idle:
             self._one.release()
-        self._line.close()
 
     def runs(self) -> dict[int, str]:
         found: dict[int, str] = self._ask("runs")
@@ -78,15 +95,13 @@ class MlflowProcess:
         self._ask("conclude", identity, verdict, winner)
 
     def _start(self) -> None:
-        self._line, theirs = Pipe()
-        with theirs:
-            self.process = subprocess.Popen(
-                [sys.executable, "-P", "-m", __name__, str(theirs.fileno())],
-                env={**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)},
-                pass_fds=[theirs.fileno()],
-                stdin=subprocess.DEVNULL,
-                stdout=subprocess.DEVNULL,
-            )
+        spare = _SPARE[-1] if _SPARE else None
+        if spare is not None:
+            _SPARE[-1] = None
+            if spare[0].poll() is not None:
+                _end(*spare)
+                spare = None
+        self.process, self._line = spare or _begin()
         self._open = False
 
     def _ask(self, method: str, *arguments: Any) -> Any:
@@ -115,12 +130,33 @@ class MlflowProcess:
         return answer
 
 
+def _begin() -> tuple[subprocess.Popen[bytes], Connection]:
+    """A process that serves, and the line to it."""
+    line, theirs = Pipe()
+    with theirs:
+        process = subprocess.Popen(
+            [sys.executable, "-P", "-m", __name__, str(theirs.fileno())],
+            env={**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)},
+            pass_fds=[theirs.fileno()],
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.DEVNULL,
+        )
+    return process, line
+
+
+def _end(process: subprocess.Popen[bytes], line: Connection) -> None:
+    process.kill()
+    process.wait()
+    line.close()
+
+
 def serve(line: Connection) -> None:
     """Answer calls until the other end is gone."""
     from automl.tracking.writer import MlflowWriter  # and MLflow, which the driver need not load
 
     said: queue.SimpleQueue[logging.LogRecord] = queue.SimpleQueue()
     writer: Any = None
+    nice = NICE
     with suppress(EOFError, OSError), library_logs_to(logging.handlers.QueueHandler(said)):
         while True:
             method, arguments = line.recv()
@@ -129,7 +165,8 @@ def serve(line: Connection) -> None:
             try:
                 if method == "open":
                     writer = MlflowWriter(*arguments)
-                    os.nice(NICE)
+                    os.nice(nice)
+                    nice = 0
                 else:
                     answer = getattr(writer, method)(*arguments)
             except InputError as wrong:

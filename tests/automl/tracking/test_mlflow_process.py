@@ -2,6 +2,7 @@ import signal
 import subprocess
 import sys
 import time
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 
@@ -11,7 +12,7 @@ from mlflow import MlflowClient
 
 from attention import InputError
 from automl.storage.storage import Storage
-from automl.tracking.process import MlflowProcess
+from automl.tracking.process import MlflowProcess, prepared
 from automl.tracking.run_spec import RunSpec, below
 from automl.tracking.tags import BEST, SEARCH, TRIAL
 from automl.tracking.tracker import Tracker
@@ -72,6 +73,25 @@ def test_a_process_that_was_killed_is_replaced(
         runs = store.search_runs([store.get_run(tracker.runs[0]).info.experiment_id])
         assert len(runs) == 4, "no run twice"
     assert writer.process.poll() is not None
+
+
+def test_one_process_writes_for_one_after_another(store: MlflowClient, tmp_path: Path) -> None:
+    processes = []
+    with prepared():
+        for identity in ("one", "other"):
+            with prepared(), MlflowProcess(replace(run_spec(tmp_path), identity=identity)) as writer:
+                assert writer.runs() == {}
+                assert len(writer.write(trained(0, tmp_path))) == 32
+                processes.append(writer.process)
+        assert processes[0] is processes[1]
+        processes[0].kill()  # while it waits
+        processes[0].wait()
+        with MlflowProcess(replace(run_spec(tmp_path), identity="one")) as writer:
+            assert writer.runs().keys() == {0}
+            with MlflowProcess(run_spec(tmp_path)) as beside:
+                assert beside.process is not writer.process
+        assert (beside.process.poll(), writer.process.poll() is None) == (None, False), "one waits"
+    assert beside.process.poll() is not None
 
 
 def test_mlflow_that_does_not_answer_is_the_same_mistake_there(
