@@ -5,7 +5,7 @@ and the more trials there are the more of the latter. Only trials that completed
 the models that can be confirmed and exported.
 """
 
-from collections.abc import Hashable, Sequence
+from collections.abc import Collection, Hashable, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -19,6 +19,7 @@ from search.placement_model import (
     BLOCK,
     CELL,
     COST,
+    IN_BLOCK,
     INTERCEPT,
     OPTION,
     PAIR,
@@ -74,10 +75,12 @@ class PlacementRow:
 class Posterior:
     """effects: the largest first. placements: that were tried, the best first.
 
-    noise: of one trial, as a standard deviation.
+    noise: of one trial, as a standard deviation, with what its block does to its modules.
     spread: of the placements that were tried, as a standard deviation, by the variances that were estimated.
     matters: the probability that some placement adds more than `margin` to the backbone as it is. Before any
         trial it is even that placements make no difference at all; means and intervals are for that they do.
+    may_matter: the same where what one block shows, and another does not, counts as a difference, too. A few
+        blocks cannot tell these apart, so that it takes this one to be sure of no difference.
     """
 
     effects: list[EffectRow]
@@ -85,6 +88,7 @@ class Posterior:
     noise: float
     margin: float
     matters: float
+    may_matter: float
     spread: float
 
     @property
@@ -96,7 +100,7 @@ class Posterior:
     @property
     def none(self) -> bool:
         """Surely no placement makes a difference that matters."""
-        return self.matters <= 1 - LEVEL
+        return self.may_matter <= 1 - LEVEL
 
     @property
     def decided(self) -> bool:
@@ -107,9 +111,8 @@ class Posterior:
     def verdict(self) -> str:
         """In a sentence, with probabilities."""
         if self.none:
-            return (
-                f"no difference that matters: none adds more than {self.margin:g} with {1 - self.matters:.0%}"
-            )
+            sure = f"{1 - self.may_matter:.0%}"
+            return f"no difference that matters: none adds more than {self.margin:g} with {sure}"
         first = self.placements[0]
         near = f"the first is best, or within {self.margin:g} of it, with {first.near:.0%}"
         if self.decided:
@@ -171,7 +174,7 @@ def posterior(study: Study, margin: float) -> Posterior:
     half = _half(covariance)
     drawn = np.random.default_rng(0).multivariate_normal(mean, covariance, DRAWS, check_valid="ignore")
     most = drawn.max(axis=1)
-    some = _some_difference(model, trials)
+    some = _some_difference(model, trials, without=(*UNKNOWN, IN_BLOCK))
     near = 1 - some * (drawn < most[:, None] - margin).mean(axis=0)
     rows = [
         PlacementRow(
@@ -188,10 +191,11 @@ def posterior(study: Study, margin: float) -> Posterior:
     return Posterior(
         effects=effects,
         placements=rows,
-        noise=model.noise,
+        noise=_noise(model, [found for _, found in trials]),
         spread=_spread(model, list(tried)),
         margin=margin,
         matters=some * float((most > margin).mean()),
+        may_matter=_some_difference(model, trials, without=UNKNOWN) * float((most > margin).mean()),
     )
 
 
@@ -207,18 +211,23 @@ def _with_placement(study: Study) -> list[tuple[FrozenTrial, Weights]]:
     return [(trial, found) for trial in done if (found := weights_of(trial)) is not None]
 
 
-def _some_difference(model: Model, trials: Sequence[tuple[FrozenTrial, Weights]]) -> float:
-    """The probability that placements make any difference, which is even before the first trial."""
-    without = [
-        {effect: weight for effect, weight in found.items() if effect.term in UNKNOWN or is_setting(effect)}
+def _some_difference(
+    model: Model, trials: Sequence[tuple[FrozenTrial, Weights]], *, without: Collection[str]
+) -> float:
+    """The probability that placements make any difference, which is even before the first trial.
+
+    without: the terms that scores have where they make none, beside hyperparameters.
+    """
+    alone = [
+        {effect: weight for effect, weight in found.items() if effect.term in without or is_setting(effect)}
         for _, found in trials
     ]
-    return float(expit(model.evidence() - Model(without, model.scores).evidence()))
+    return float(expit(model.evidence() - Model(alone, model.scores).evidence()))
 
 
 def _without_block(found: Weights) -> Weights:
     """What a trial would come to in any block."""
-    return {effect: weight for effect, weight in found.items() if effect.term != BLOCK}
+    return {effect: weight for effect, weight in found.items() if effect.term not in (BLOCK, IN_BLOCK)}
 
 
 def _gain(placement: Placement) -> Weights:
@@ -227,6 +236,13 @@ def _gain(placement: Placement) -> Weights:
     for effect, weight in weights(Placement("", ())).items():
         found[effect] = found.get(effect, 0.0) - weight
     return {effect: weight for effect, weight in found.items() if effect.term != INTERCEPT}
+
+
+def _noise(model: Model, trials: Sequence[Weights]) -> float:
+    """The standard deviation of a trial's score around what its placement is worth."""
+    modules = np.mean([sum(effect.term == IN_BLOCK for effect in found) for found in trials])
+    of_block = modules * model.variance(IN_BLOCK) * model.scale**2
+    return float(np.sqrt(model.noise**2 + of_block))
 
 
 def _spread(model: Model, tried: Sequence[Placement]) -> float:

@@ -28,13 +28,12 @@ from optuna.trial import FrozenTrial, TrialState
 from attention import InputError
 from search.choices import MODULES, SITE, SITES, TYPE, Part, part_of
 from search.placement_model import (
-    BLOCK,
     Draw,
-    Effect,
     Model,
     Module,
     Placement,
     Weights,
+    block_weights,
     choice_weights,
     curve_weights,
     weights,
@@ -75,7 +74,7 @@ def weights_of(trial: FrozenTrial) -> Weights | None:
         return None
     found = weights(placement)
     if TRUNK in trial.user_attrs:
-        found[Effect(BLOCK, trial.user_attrs[TRUNK])] = 1.0
+        found |= block_weights(placement, trial.user_attrs[TRUNK])
     for name, value in trial.params.items():
         if part_of(name) is None:
             found.update(_setting(name, value, trial.distributions[name]))

@@ -5,7 +5,9 @@ import pytest
 from scipy.stats import multivariate_normal
 
 from search.placement_model import (
+    BLOCK,
     COST,
+    IN_BLOCK,
     INTERCEPT,
     NOISE,
     PAIR,
@@ -18,6 +20,7 @@ from search.placement_model import (
     Model,
     Module,
     Placement,
+    block_weights,
     curve_weights,
     weights,
 )
@@ -54,6 +57,15 @@ def test_effects_of_two_modules() -> None:
     assert found[Effect(PAIR, ("", 0, 2))] == found[Effect(PAIR, ("a", "b"))] == 1
     assert sum(effect.term == PLACEMENT for effect in found) == 1
     assert weights(placement((0, "a"), (1, "a")))[Effect(TYPE, "a")] == 2
+
+
+def test_effects_of_a_block() -> None:
+    found = block_weights(placement((0, "a"), (2, "b")), 7)
+    assert found == {
+        Effect(BLOCK, 7): 1,
+        Effect(IN_BLOCK, (7, "", 0, "a")): 1,
+        Effect(IN_BLOCK, (7, "", 2, "b")): 1,
+    }
 
 
 def test_the_posterior_is_that_of_conditioning_a_joint_gaussian() -> None:

@@ -1,5 +1,6 @@
 """What a study says of placements: planted truths are found, and where there is nothing it says so."""
 
+from collections import defaultdict
 from collections.abc import Callable
 
 import numpy as np
@@ -10,7 +11,7 @@ from test_placement_sampler import Drawn, draw, search
 from attention import InputError
 from search.placement_model import CELL, SITE, TYPE, Module, Placement
 from search.placement_posterior import best_trial, posterior
-from search.placement_sampler import PlacementSampler, placement_of
+from search.placement_sampler import TRUNK, PlacementSampler, placement_of
 
 
 def of_type(kind: str, gain: float) -> Callable[[Drawn], float]:
@@ -67,6 +68,49 @@ def test_a_difference_is_named_with_its_interval() -> None:
     assert sum(row.trials for row in found.placements) == 40
     assert first.near > 0.9
     assert found.verdict.startswith("decided: the first is best, or within 0.5 of it, with")
+
+
+def in_trunks(worth: Callable[[Drawn], float], trials: int, *, quirk: float, seed: int = 0) -> optuna.Study:
+    """Random placements in three trunks, to each of which a module is worth something else."""
+    study = optuna.create_study(direction="maximize", sampler=optuna.samplers.RandomSampler(seed))
+    random = np.random.default_rng(seed)
+    quirks: defaultdict[tuple[int, tuple[int, str]], float] = defaultdict(
+        lambda: quirk * random.standard_normal()
+    )
+    for number in range(trials):
+        trial, trunk = study.ask(), number % 3
+        trial.set_user_attr(TRUNK, trunk)
+        drawn = draw(trial)
+        value = worth(drawn) + sum(quirks[trunk, module] for module in drawn)
+        study.tell(trial, 10 * trunk + value + 0.2 * random.standard_normal())
+    return study
+
+
+def test_what_a_module_does_to_one_trunk_is_not_what_it_is_worth() -> None:
+    """Where no module is worth anything, many agreeing trials of one trunk show nothing."""
+    all_found = [
+        posterior(in_trunks(lambda drawn: 0.0, 60, quirk=1.0, seed=seed), margin=0.5) for seed in range(6)
+    ]
+    assert np.mean([row.low <= 0 <= row.high for found in all_found for row in found.placements]) > 0.9
+    assert np.mean([found.noise for found in all_found]) > 0.8, "what trunks do is a part of it"
+    assert {found.verdict.partition(":")[0] for found in all_found} == {"not decided"}, "three cannot tell"
+
+
+def test_what_a_module_does_to_all_trunks_is_found() -> None:
+    study = in_trunks(of_type("b", 3.0), 60, quirk=0.3)
+    found = posterior(study, margin=0.5)
+    assert [module.type for module in found.placements[0].placement.modules] == ["b", "b"]
+    assert found.placements[0].low < 6.0 < found.placements[0].high
+    assert found.matters > 0.9
+    assert found.may_matter >= found.matters
+    placement = placement_of(best_trial(study).params)
+    assert placement is not None
+    assert [module.type for module in placement.modules] == ["b", "b"]
+
+
+def test_where_nothing_happens_in_any_trunk_there_is_no_difference_that_matters() -> None:
+    found = posterior(in_trunks(lambda drawn: 0.0, 30, quirk=0.0), margin=1.0)
+    assert found.none
 
 
 def test_the_luckiest_trial_is_not_the_best() -> None:
