@@ -12,7 +12,7 @@ from functools import lru_cache
 import nette
 import numpy as np
 import optuna
-from bench_fidelity import of
+from bench_fidelity import of, whole
 from reliability import Reliability, reliability
 
 from search import choices
@@ -26,9 +26,9 @@ ENOUGH = 4  # seeds
 @lru_cache(maxsize=1)
 def scores() -> np.ndarray:
     """Of plain and each single module, in the order of `names`, with each seed that is whole."""
-    rows = {(row["placement"], row["seed"]): row for row in nette.read() if row["at"] == 0}
-    whole = [seed for seed in range(nette.SEEDS) if all((name, seed) in rows for name in names())]
-    return np.array([[of(rows[name, seed], "accuracy") for seed in whole] for name in names()])
+    rows = {(row["at"], row["placement"], row["seed"]): row for row in nette.read() if row["at"] == 0}
+    seeds = whole(rows, 0, names())
+    return np.array([[of(rows[0, name, seed], "accuracy") for seed in seeds] for name in names()])
 
 
 def names() -> list[str]:

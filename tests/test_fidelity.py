@@ -33,13 +33,33 @@ def made_up(correlation: float, noise: float) -> tuple[np.ndarray, np.ndarray]:
 def test_it_is_the_correlation_of_the_true_effects(
     bench: ModuleType, correlation: float, noise: float
 ) -> None:
-    scratch, branch = made_up(correlation, noise)
-    assert bench.fidelity(scratch, branch, np.arange(6)) == pytest.approx(correlation, abs=0.2)
-    low, high = bench.interval(scratch[:100], branch[:100])[:2]
+    scratch, branch = (bench.Table(scores, np.arange(6)) for scores in made_up(correlation, noise))
+    assert bench.fidelity(scratch, branch) == pytest.approx(correlation, abs=0.2)
+    fewer = scratch.part(np.arange(400), np.arange(1, 6))
+    assert bench.fidelity(fewer, branch) == pytest.approx(correlation, abs=0.25), "of other seeds"
+    low, high = bench.interval(*(table.part(np.arange(100), np.arange(6)) for table in (scratch, branch)))[:2]
     assert low - 0.05 <= correlation <= high + 0.05
 
 
 def test_noise_alone_has_none(bench: ModuleType) -> None:
     """Where the scores of seeds do not agree there is nothing to be faithful to."""
-    values = np.array([[1.0, -1.0], [-1.0, 1.0], [0.0, 0.0]])
-    assert np.isnan(bench.fidelity(values, values, np.arange(2)))
+    table = bench.Table(np.array([[1.0, -1.0], [-1.0, 1.0], [0.0, 0.0]]), np.arange(2))
+    assert np.isnan(bench.fidelity(table, table))
+
+
+@pytest.mark.parametrize(("worth", "in_block"), [(1.0, 0.0), (0.0, 1.0)])
+def test_what_seeds_share_is_told_from_what_one_does(
+    bench: ModuleType, worth: float, in_block: float
+) -> None:
+    """Effects of single modules are in the pairs with them, too: of all seeds, or of each another one."""
+    draw, seeds = np.random.default_rng(2), 5
+    cells = {
+        name: worth * draw.normal() + in_block * draw.normal(size=seeds) for name in bench.nette.singles()
+    }
+    names = [*bench.nette.singles(), *bench.nette.pairs()]
+    scores = np.array([sum(cells[part] for part in name.split(" + ")) for name in names])
+    found = bench.shares(bench.Table(scores + 0.3 * draw.normal(size=(len(names), seeds)), np.arange(seeds)))
+    assert sum(found[part] for part in ("worth", "in_block", "noise")) == pytest.approx(1)
+    assert found["worth" if worth else "in_block"] > 0.7
+    assert found["noise"] == pytest.approx(0.06, abs=0.05)
+    assert (found["evidence"] > 10) == bool(in_block)
