@@ -1,5 +1,5 @@
 """`python -m automl` is `automl`."""
 
-from automl.cli.main import main
+from automl.cli.main import run
 
-main()
+run()

@@ -3,10 +3,10 @@
 For trainings from scratch and for branches after three, five and six epochs of seven: whether the table can
 rank its placements (`reliability.py`), the spread of a placement's difference from plain, that of the
 placebos, and how the model of placements divides the variance of the scores: into what placements are worth
-in all trunks, what a module does in one trunk alone, and noise. Then the fidelity, the correlation of the true
-effects of placements in branches with those from scratch, without what noise takes from it: covariances are
-of different seeds alone, which share no noise. Its interval is of 2,000 bootstrap samples of placements and
-seeds. Scores are validation losses in nats and accuracies in points. Takes a minute.
+in all trunks, what a module does in one trunk alone, and noise. Then the fidelity, the correlation of the
+true effects of placements in branches with those from scratch, without what noise takes from it: covariances
+are of different seeds alone, which share no noise. Its interval is of 2,000 bootstrap samples of placements
+and seeds. Scores are validation losses in nats and accuracies in points. Takes a minute.
 
 Source: C. Spearman, The proof and measurement of association between two things (1904), of correlations
 corrected for attenuation.
@@ -38,6 +38,11 @@ class Table:
 
     def part(self, rows: NDArray[np.int64], columns: NDArray[np.int64]) -> "Table":
         return Table(self.scores[rows][:, columns], self.seeds[columns])
+
+    def columns(self, seeds: NDArray[np.int64]) -> NDArray[np.int64]:
+        """Of those of `seeds` that there are, as often as they are named."""
+        of = {int(seed): i for i, seed in enumerate(self.seeds)}
+        return np.array([of[int(seed)] for seed in seeds if int(seed) in of], np.int64)
 
 
 def tables(rows: Sequence[dict[str, Any]], score: str) -> dict[tuple[int, str], Table]:
@@ -93,16 +98,13 @@ def fidelity(scratch: Table, branch: Table) -> float:
 def interval(scratch: Table, branch: Table) -> tuple[float, float, float]:
     """Of the fidelity, and the share of samples that have one."""
     draw = np.random.default_rng(0)
-    count = len(scratch.scores)
+    count, both = len(scratch.scores), np.union1d(scratch.seeds, branch.seeds)
     found = []
     for _ in range(SAMPLES):
         rows = draw.integers(count, size=count)
-        columns = (draw.integers(len(table.seeds), size=len(table.seeds)) for table in (scratch, branch))
-        found.append(
-            fidelity(
-                *(table.part(rows, some) for table, some in zip((scratch, branch), columns, strict=True))
-            )
-        )
+        seeds = draw.choice(both, size=len(both))  # of both tables, as a seed's noise is
+        parts = [table.part(rows, table.columns(seeds)) for table in (scratch, branch)]
+        found.append(fidelity(*parts) if min(len(part.seeds) for part in parts) else np.nan)
     there = np.array(found)[~np.isnan(found)]
     if not len(there):
         return np.nan, np.nan, 0.0
@@ -126,18 +128,23 @@ def shares(table: Table) -> dict[str, float]:
         for seed in table.seeds.tolist():
             trials.append(weights(placement) | block_weights(placement, seed))
             plain.append({e: w for e, w in trials[-1].items() if e.term != IN_BLOCK})
-    model, without = Model(trials, table.scores.ravel()), Model(plain, table.scores.ravel())
-    parts: dict[str, float] = {"worth": 0.0, "in_block": 0.0, "noise": float(np.exp(model.logs[NOISE]))}
-    for trial in trials:
+    model = Model(trials, table.scores.ravel())
+    without = Model(plain, model.scores)
+    # What all placements of a seed have in common is no variance within it.
+    columns = {effect: i for i, effect in enumerate(e for e in model.columns if e.term not in UNKNOWN)}
+    z = np.zeros((len(found), len(table.seeds), len(columns)))
+    for row, trial in zip(z.reshape(-1, len(columns)), trials, strict=True):
         for effect, weight in trial.items():
-            if effect.term not in UNKNOWN:
-                part = "in_block" if effect.term == IN_BLOCK else "worth"
-                parts[part] += weight**2 * model.variance(effect.term) / len(trials)
+            if effect in columns:
+                row[columns[effect]] = weight
+    apart = ((z - z.mean(axis=0)) ** 2).mean(axis=(0, 1))  # (effects)
+    parts: dict[str, float] = {"worth": 0.0, "in_block": 0.0, "noise": float(np.exp(model.logs[NOISE]))}
+    for effect, i in columns.items():
+        part = "in_block" if effect.term == IN_BLOCK else "worth"
+        parts[part] += model.variance(effect.term) * float(apart[i])
     total = sum(parts.values())
-    return {
-        **{name: part / total for name, part in parts.items()},
-        "evidence": model.evidence() - without.evidence(),
-    }
+    told = {name: part / total for name, part in parts.items()}
+    return {**told, "evidence": model.evidence() - without.evidence()}
 
 
 def known(value: float) -> float | None:

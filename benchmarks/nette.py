@@ -194,6 +194,8 @@ def main() -> None:
     done = {Work(row["placement"], row["seed"], row["at"]) for row in rows}
     todo = [work for work in everything() if work not in done]
     print(f"{len(done)} trainings are recorded, {len(todo)} are not", flush=True)
+    if not todo:
+        return
     end = time.monotonic() + 3600 * asked.hours
     written = begun = time.monotonic()
     with (
@@ -201,7 +203,7 @@ def main() -> None:
         multiprocessing.get_context("spawn").Pool(asked.processes) as pool,
     ):
         seeds = sorted({work.seed for work in todo})
-        trunks = {seeds[0]: pool.apply_async(trunk, (seeds[0], Path(folder)))} if seeds else {}
+        trunks = {seeds[0]: pool.apply_async(trunk, (seeds[0], Path(folder)))}
         for seed, following in zip(seeds, [*seeds[1:], None], strict=True):
             mine = [work for work in todo if work.seed == seed]
             trunks[seed].get()

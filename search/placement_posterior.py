@@ -79,8 +79,9 @@ class Posterior:
     spread: of the placements that were tried, as a standard deviation, by the variances that were estimated.
     matters: the probability that some placement adds more than `margin` to the backbone as it is. Before any
         trial it is even that placements make no difference at all; means and intervals are for that they do.
-    may_matter: the same where what one block shows, and another does not, counts as a difference, too. A few
-        blocks cannot tell these apart, so that it takes this one to be sure of no difference.
+    may_matter: the same where before any trial it is as even that scores have no effects at all, neither of
+        placements nor of what blocks do to modules. A few blocks do not tell these apart, so that to be sure
+        of no difference both have to be small.
     """
 
     effects: list[EffectRow]
@@ -100,7 +101,11 @@ class Posterior:
     @property
     def none(self) -> bool:
         """Surely no placement makes a difference that matters."""
-        return self.may_matter <= 1 - LEVEL
+        return self._may <= 1 - LEVEL
+
+    @property
+    def _may(self) -> float:
+        return max(self.matters, self.may_matter)
 
     @property
     def decided(self) -> bool:
@@ -111,8 +116,7 @@ class Posterior:
     def verdict(self) -> str:
         """In a sentence, with probabilities."""
         if self.none:
-            sure = f"{1 - self.may_matter:.0%}"
-            return f"no difference that matters: none adds more than {self.margin:g} with {sure}"
+            return f"no difference that matters: none adds more than {self.margin:g} with {1 - self._may:.0%}"
         first = self.placements[0]
         near = f"the first is best, or within {self.margin:g} of it, with {first.near:.0%}"
         if self.decided:
@@ -175,6 +179,8 @@ def posterior(study: Study, margin: float) -> Posterior:
     drawn = np.random.default_rng(0).multivariate_normal(mean, covariance, DRAWS, check_valid="ignore")
     most = drawn.max(axis=1)
     some = _some_difference(model, trials, without=(*UNKNOWN, IN_BLOCK))
+    of_any = _some_difference(model, trials, without=UNKNOWN) if IN_BLOCK in model.logs else some
+    large = float((most > margin).mean())
     near = 1 - some * (drawn < most[:, None] - margin).mean(axis=0)
     rows = [
         PlacementRow(
@@ -194,8 +200,8 @@ def posterior(study: Study, margin: float) -> Posterior:
         noise=_noise(model, [found for _, found in trials]),
         spread=_spread(model, list(tried)),
         margin=margin,
-        matters=some * float((most > margin).mean()),
-        may_matter=_some_difference(model, trials, without=UNKNOWN) * float((most > margin).mean()),
+        matters=some * large,
+        may_matter=of_any * large,
     )
 
 
@@ -239,9 +245,9 @@ def _gain(placement: Placement) -> Weights:
 
 
 def _noise(model: Model, trials: Sequence[Weights]) -> float:
-    """The standard deviation of a trial's score around what its placement is worth."""
-    modules = np.mean([sum(effect.term == IN_BLOCK for effect in found) for found in trials])
-    of_block = modules * model.variance(IN_BLOCK) * model.scale**2
+    """The standard deviation of the score of a trial with modules around what these are worth."""
+    modules = [count for found in trials if (count := sum(effect.term == IN_BLOCK for effect in found))]
+    of_block = model.scale**2 * model.variance(IN_BLOCK) * float(np.mean(modules)) if modules else 0.0
     return float(np.sqrt(model.noise**2 + of_block))
 
 

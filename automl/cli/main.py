@@ -1,13 +1,14 @@
 """The command line: its commands, and what becomes of an error."""
 
 import atexit
-import gc
+import os
 import sys
 import traceback
 import warnings
 from collections.abc import Sequence
+from contextlib import suppress
 from importlib.metadata import version
-from typing import Annotated
+from typing import Annotated, NoReturn
 
 import typer
 
@@ -68,8 +69,6 @@ for command in (
 
 def main(arguments: Sequence[str] | None = None) -> None:
     """Run a command. Mistakes in the input end with one message and exit code 2."""
-    # At its end Python looks through all that torch and Ray have made for what can be freed: two seconds.
-    atexit.register(gc.freeze)
     # What libraries deprecate is no news for who runs a search. A search's log has it all the same.
     for category in (DeprecationWarning, FutureWarning, UserWarning):
         warnings.filterwarnings("ignore", category=category)
@@ -86,5 +85,22 @@ def main(arguments: Sequence[str] | None = None) -> None:
         sys.exit(1)
 
 
+def run(arguments: Sequence[str] | None = None) -> NoReturn:
+    """`main`, and the end of the process.
+
+    Python would take all that torch and Ray have made apart first, which takes two seconds.
+    """
+    status: object = 0
+    try:
+        main(arguments)
+    except SystemExit as ended:
+        status = ended.code
+    atexit._run_exitfuncs()
+    for stream in (sys.stdout, sys.stderr):
+        with suppress(OSError, ValueError):  # whoever read it has gone
+            stream.flush()
+    os._exit(status if isinstance(status, int) else int(status is not None))
+
+
 if __name__ == "__main__":
-    main()
+    run()

@@ -66,7 +66,9 @@ class ConfirmationScheduler(Listener):
             }
             first = []
         elif any(planned_trial.key not in ended for planned_trial in first):
-            planned.planned_trials = [*first, *_planned_trials(arm_set.arms[1:], seeds)]
+            # Up to the first look at the scores all seeds are needed, whatever the baseline does.
+            needed = seeds[: self.confirmation.least] if self.question.sequential else seeds
+            planned.planned_trials = [*first, *_planned_trials(arm_set.arms[1:], needed)]
             return
         self.arms = [self._baseline(ended), *arm_set.arms[1:]]
         self._judge()

@@ -82,7 +82,7 @@ class Verdict:
 
     @property
     def remarks(self) -> list[str]:
-        """What the other arms show about the leading finalist, a sentence each."""
+        """What the other arms show about the leading finalist, and which controls stand out themselves."""
         return wording.remarks(self)
 
     def to_json(self, arms: Sequence[Arm], scores: Mapping[str, Scores]) -> dict[str, Any]:

@@ -2,7 +2,7 @@
 
 from typing import TYPE_CHECKING
 
-from automl.confirm.statistics import Ratio
+from automl.confirm.statistics import EQUAL_TIME, Ratio
 from search.record import Role
 
 if TYPE_CHECKING:
@@ -59,10 +59,12 @@ def _sure(lead: "Comparison", level: float | None, places: int) -> str:
 
 
 def remarks(verdict: "Verdict") -> list[str]:
-    """What the other arms show about the leading finalist, a sentence each."""
+    """What the other arms show about the leading finalist, and which controls stand out themselves."""
     if verdict.lead is None:
         return []
     unit, places, made = verdict.question.signed, verdict.question.places, []
+    finalists = [one for one in verdict.comparisons if one.arm.role is Role.FINALIST]
+    none_better = not any(one.difference.low > 0 for one in finalists)
     images = verdict.lead.images
     if verdict.winner is not None and images is not None and images[0] <= 0:
         made.append(
@@ -78,7 +80,19 @@ def remarks(verdict: "Verdict") -> list[str]:
         if verdict.winner is not None and d.low <= 0 and comparison.arm.role in _EXPLAINS:
             text += f", so that {_EXPLAINS[comparison.arm.role]}"
         made.append(text + ".")
+        if verdict.complete and none_better and _stands_out(comparison, verdict.question):
+            made.append(
+                f"{comparison.arm.name} came out better than the baseline, but is not what this confirmation "
+                f"tests; other seeds would have to show it."
+            )
     return made
+
+
+def _stands_out(comparison: "Comparison", question: "Question") -> bool:
+    """A control is better than the baseline by its interval, in no more time."""
+    time = comparison.time
+    fair = question.equal == "epochs" or (time is not None and time.high <= 1 + EQUAL_TIME)
+    return comparison.arm.role in _EXPLAINS and comparison.difference.low > 0 and fair
 
 
 def against_baseline(comparison: "Comparison", question: "Question") -> str:

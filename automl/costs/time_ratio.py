@@ -114,10 +114,14 @@ class Epoch:
 
 @dataclass(frozen=True)
 class Timings:
-    """Seconds of ours and of the baseline's, timed in turn: of training steps, and of validation passes."""
+    """Seconds of ours and of the baseline's, timed in turn: of training steps, and of validation passes.
+
+    work: of an epoch of ours and of the baseline's, where it has been counted.
+    """
 
     steps: list[tuple[float, float]] = field(default_factory=list)
     validations: list[tuple[float, float]] = field(default_factory=list)
+    work: list[Work] = field(default_factory=list)
 
 
 def measure_time_ratio(
@@ -150,7 +154,12 @@ def measure_time_ratio(
         )
         if _width(found) <= PRECISE or elapsed(task.runtime) - begun > allowed:
             break
-    return found if _width(found) <= BELIEVED else _with_counted(found, ours, theirs)
+    if _width(found) <= BELIEVED:
+        return found
+    if not timings.work:
+        timings.work.extend([ours.work(), theirs.work()])
+    mine, other = timings.work
+    return _with_counted(found, mine, other, prices(ours.runtime))
 
 
 def _in_turn(ours: Epoch, theirs: Epoch, part: str, turn: int) -> tuple[float, float]:
@@ -184,10 +193,9 @@ def _ratio(ours: Epoch, theirs: Epoch, timings: Timings, *, floor: float) -> Tim
     )
 
 
-def _with_counted(found: TimeRatio, ours: Epoch, theirs: Epoch) -> TimeRatio:
+def _with_counted(found: TimeRatio, ours: Work, theirs: Work, price: Work) -> TimeRatio:
     """The time ratio by counted work and by what was measured, each with the weight of its precision."""
-    price = prices(ours.runtime)
-    guess = ours.work().seconds(price) / theirs.work().seconds(price)
+    guess = ours.seconds(price) / theirs.seconds(price)
     measured = (math.log(found.high) - math.log(found.low)) / (2 * 1.96)
     weight = measured**2 / (measured**2 + ERROR**2)
     ratio = found.ratio ** (1 - weight) * guess**weight

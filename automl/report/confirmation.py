@@ -59,7 +59,7 @@ class ReportedVerdict:
     """A confirmation, finished or not; differences and `margin` are in `unit`.
 
     verdict: None until there is one, which is never where the trainings of too many seeds failed.
-    finalist: the arm that leads. remarks: what the other arms tell of it.
+    finalist: the arm that leads. remarks: what the other arms tell of it, and of themselves.
     """
 
     confirmation: int

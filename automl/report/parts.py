@@ -59,7 +59,8 @@ def parts(search: Search) -> Plot:
         table=table,
         note=(
             "Means and 90 % intervals of a Gaussian model in which a score is the sum of what sites, types, "
-            "both together, options and pairs of them add, beside hyperparameters. Above 0 is better."
+            "both together, options and pairs of them add, beside hyperparameters and trunks. Above 0 is "
+            "better."
         ),
     )
 

@@ -2,6 +2,6 @@
 
 import sys
 
-from automl.cli.main import main
+from automl.cli.main import run
 
-main(["search", *sys.argv[1:]])
+run(["search", *sys.argv[1:]])

@@ -66,7 +66,7 @@ class MlflowProcess:
         self._closed = True
         # Between two calls there is nothing to lose, and a call that takes so long is lost anyway.
         idle = self._one.acquire(timeout=SECONDS)
-        if idle and _SPARE and _SPARE[-1] is None:
+        if idle and error[0] is None and _SPARE and _SPARE[-1] is None:  # no answer is under way
             _SPARE[-1] = self.process, self._line
         else:
             _end(self.process, self._line)

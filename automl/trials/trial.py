@@ -5,6 +5,7 @@ the next trial at once. A trial that cannot be trained (out of memory, diverged,
 that, as it does its exceptions; only the death of a process is handled by `search.tuner`.
 """
 
+import gc
 import time
 from collections.abc import Iterator, Mapping
 from typing import Any
@@ -68,6 +69,7 @@ class TrialActor(tune.Trainable):
     """Trains what `assignment` made, one epoch a step."""
 
     def setup(self, config: dict[str, Any]) -> None:
+        gc.freeze()  # what was imported stays, and each full collection would look through it
         self.work: Iterator[Report] = iter(())
         self.reset_config(config)
 

@@ -102,15 +102,20 @@ def test_what_a_module_does_to_all_trunks_is_found() -> None:
     assert [module.type for module in found.placements[0].placement.modules] == ["b", "b"]
     assert found.placements[0].low < 6.0 < found.placements[0].high
     assert found.matters > 0.9
-    assert found.may_matter >= found.matters
     placement = placement_of(best_trial(study).params)
     assert placement is not None
     assert [module.type for module in placement.modules] == ["b", "b"]
 
 
 def test_where_nothing_happens_in_any_trunk_there_is_no_difference_that_matters() -> None:
-    found = posterior(in_trunks(lambda drawn: 0.0, 30, quirk=0.0), margin=1.0)
-    assert found.none
+    """Both ways to ask must say so, and neither is always the larger one."""
+    all_found = [
+        posterior(in_trunks(lambda drawn: 0.0, 40, quirk=0.0, seed=seed), margin=0.1) for seed in range(6)
+    ]
+    assert any(found.none for found in all_found)
+    for found in all_found:
+        assert found.none == (max(found.matters, found.may_matter) <= 0.1)
+        assert 0.01 < found.may_matter < 0.99, "a margin that is near what is uncertain"
 
 
 def test_the_luckiest_trial_is_not_the_best() -> None:

@@ -68,8 +68,9 @@ def test_the_script_is_installed(automl: Script) -> None:
 
 def test_help_and_version_import_no_torch() -> None:
     """Which takes seconds; and `python -m automl` is `automl`."""
-    code = "import runpy, sys; sys.argv = ['automl', '--version']; runpy.run_module('automl')"
-    program = f"try:\n {code}\nexcept SystemExit:\n pass\nprint('torch' in sys.modules)"
+    last = "atexit.register(lambda: print('torch' in sys.modules))"
+    code = "sys.argv = ['automl', '--version']; runpy.run_module('automl')"
+    program = f"import atexit, runpy, sys; {last}; {code}"
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True)
     assert (done.returncode, done.stdout) == (0, f"automl {version('attention-automl')}\nFalse\n"), (
         done.stderr
@@ -391,6 +392,18 @@ def test_a_repeated_job_begins_or_goes_on(
     monkeypatch.setattr(search, "resume_search", resume)
     cli("search", "--space", "digits", "--resume", *more)
     assert calls == [called]
+
+
+@pytest.mark.parametrize(("arguments", "code"), [(["--version"], 0), (["status", "none"], 2)])
+def test_the_process_ends_with_what_was_registered_for_its_end(arguments: list[str], code: int) -> None:
+    program = (
+        f"import atexit; atexit.register(print, 'the end', end=''); "
+        f"from automl.cli.main import run; run({arguments}); print('never')"
+    )
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True)
+    assert done.returncode == code
+    assert done.stdout.endswith("the end")
+    assert done.stderr.startswith("error: ") == (code == 2)
 
 
 @pytest.mark.long  # what it says is tested in tests/cluster

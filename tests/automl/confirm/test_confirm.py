@@ -152,16 +152,28 @@ def test_a_candidate_that_validates_better_becomes_the_baseline(search, at_work)
     assert len(result.value["arms"][0]["scores"]) == 8
 
 
-def test_other_arms_do_not_wait_for_the_baseline(search, at_work):
+@pytest.mark.parametrize(("sequential", "ahead"), [(False, 8), (True, 6)])
+def test_other_arms_do_not_wait_for_the_baseline(search, at_work, sequential, ahead):
+    """With interim analyses up to the first of them: later seeds may not be needed."""
     workers = at_work(
         FakeWorkers(gain, shuffled=True, valid=lambda arm, seed: 0.9 if arm == CANDIDATE else 0)
     )
-    result = run_confirm("mine", top=1, seeds=8, sequential=False)
-    beside, after = workers.trained[: 1 + 3 * 8], workers.trained[1 + 3 * 8 :]
+    result = run_confirm("mine", top=1, seeds=8, sequential=sequential)
+    beside, after = workers.trained[: 1 + 3 * ahead], workers.trained[1 + 3 * ahead :]
     assert beside[0] == (CANDIDATE, 0)
     assert not {BASELINE, CANDIDATE} & {arm for arm, _ in beside[1:]}
-    assert after == [(CANDIDATE, seed) for seed in range(1, 9)]
+    assert after[:ahead] == [(CANDIDATE, seed) for seed in range(1, ahead + 1)]
     assert result.value["arms"][0]["name"] == CANDIDATE
+
+
+def test_stopped_before_the_baseline_is_known_it_goes_on(search, at_work):
+    at_work(FakeWorkers(gain, shuffled=True, most=6))
+    with pytest.raises(Stopped):
+        run_confirm("mine", top=1, seeds=8, sequential=False)
+    later = at_work(FakeWorkers(gain, valid=lambda arm, seed: 0.9 if arm == CANDIDATE else 0))
+    result = run_confirm("mine")
+    assert result.value["arms"][0]["name"] == CANDIDATE
+    assert len(set(later.trained)) == len(later.trained) == 1 + 4 * 8, "all of those that ran, too"
 
 
 def test_stopped_it_goes_on_where_it_was(search, at_work):
@@ -298,7 +310,7 @@ def test_errors_are_tried_again(search, at_work):
     later = at_work(FakeWorkers(gain, valid=lambda arm, seed: 0.99))
     result = run_confirm("mine")
     assert (LEAD, 3) in later.trained
-    assert (CANDIDATE, 0) not in later.trained, "test scores were seen: the baseline stays"
+    assert (CANDIDATE, 0) not in later.trained, "a baseline was compared: it stays"
     assert len(later.trained) <= len(workers.trained) / 4
     assert list(result.verdict.used) == list(range(1, 9))
     assert run_confirm("mine").value == result.value

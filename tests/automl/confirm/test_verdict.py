@@ -159,6 +159,27 @@ def test_what_the_controls_tell():
     assert "not shown" not in remark
 
 
+STANDS_OUT = "conv came out better than the baseline, but is not what this confirmation tests; other seeds"
+
+
+@pytest.mark.parametrize(
+    ("made", "more", "told"),
+    [
+        (scores(conv=0.02), {}, True),
+        (scores(conv=-0.02), {"maximize": False}, True),
+        (scores(), {}, False),
+        (scores(conv=-0.02), {}, False),
+        (scores(ssa=0.03, conv=0.02), {}, False),  # a finalist is better, too
+        (scores(9, conv=0.02), {}, False),  # not all seeds yet
+        (scores(conv=0.02, times={"conv": 1.2}), {}, False),  # in more time
+        (scores(conv=0.02, times={"conv": 1.2}), {"equal": "epochs"}, True),
+    ],
+)
+def test_a_control_that_stands_out_where_no_finalist_does_gets_a_word(made, more, told):
+    found = judge(question(**more), ARMS, made)
+    assert any(remark.startswith(STANDS_OUT) for remark in found.remarks) == told
+
+
 def test_plain_values_have_every_score():
     value = json.loads(json.dumps(judge(question(), ARMS, BETTER).to_json(ARMS, BETTER)))
     assert {"verdict", "winner", "difference", "interval", "p", "seeds", "seeds_needed", "arms"} <= set(value)

@@ -92,6 +92,7 @@ def test_a_restless_machine_is_not_believed_and_the_next_trial_goes_on(clock: Cl
         assert found.low <= found.ratio <= found.high
         counts.append(len(timings.steps))
         clock(1.25, noise=0.2 / (1 + len(counts)))  # it calms down
+        assert len(timings.work) == 2, "which is counted once"
     assert counts == sorted(set(counts)), "each adds to what there was"
     assert len(timings.steps) > counts[-1] > LEAST
     assert found.ratio == pytest.approx(1.25, rel=0.05)
