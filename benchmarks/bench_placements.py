@@ -35,7 +35,7 @@ from search.placement_sampler import placement_of
 from search.samplers import load_sampler
 
 RUNS = 50
-NEAR = 0.5  # points of regret that are good enough
+NEAR = 0.5  # of regret that is good enough: points, or in trunks of what a blind choice has
 SHARE = 0.8  # of the runs
 AT = (4, 8, 12, 16, 24, 32, 48, 64, 96, 128, 192, 256, 384, 512, 768, 1024, 1536, 2048, 3072, 4096)
 
@@ -109,12 +109,15 @@ def regret(table: Table, params: dict[str, float | str]) -> float:
 
 
 def make(kind: str, seed: int) -> planted.Table | recorded.Table:
-    return planted.Table(planted.KINDS[kind], seed) if kind in planted.KINDS else recorded.Table(seed)
+    if kind in planted.KINDS:
+        return planted.Table(planted.KINDS[kind], seed)
+    return recorded.Table(recorded.RECORDINGS[kind], seed)
 
 
 def kinds() -> list[str]:
-    """Those that there are: the recorded one once it has enough seeds."""
-    return [*planted.KINDS, *([recorded.NAME] if recorded.seeds() >= recorded.ENOUGH else [])]
+    """Those that there are: recorded ones once they have enough seeds."""
+    enough = (one for one in recorded.RECORDINGS.values() if recorded.seeds(one) >= recorded.ENOUGH)
+    return [*planted.KINDS, *(one.name for one in enough)]
 
 
 def needed(near: np.ndarray) -> float:
@@ -151,9 +154,10 @@ def audited(kind: str) -> dict[str, Any]:
     audit = make(kind, 0).audit()
     if kind in planted.KINDS:
         return {**asdict(planted.KINDS[kind]), "reliability": {**asdict(audit), "ranks": audit.ranks}}
-    limits = recorded.limits()  # what is found there is judged by half of the seeds alone
+    recording = recorded.RECORDINGS[kind]
+    limits = recorded.limits(recording)  # what is found there is judged by half of the seeds alone
     ranks = audit.ranks and limits["known"]["high"] < limits["any"]["low"]
-    return {"says": recorded.SAYS, "limits": limits, "reliability": {**asdict(audit), "ranks": ranks}}
+    return {"says": recording.says, "limits": limits, "reliability": {**asdict(audit), "ranks": ranks}}
 
 
 def measured() -> dict[str, Any]:

@@ -56,7 +56,7 @@ def picture(tables: dict[str, Any]) -> alt.FacetChart:
             legend=alt.Legend(orient="bottom", title=None),
         ),
     )
-    line = base.mark_line().encode(y=alt.Y("regret:Q", title="true regret, points"))
+    line = base.mark_line().encode(y=alt.Y("regret:Q", title="true regret"))
     band = base.mark_area(opacity=0.15).encode(y="low:Q", y2="high:Q")
     panel = alt.layer(band, line, data=alt.Data(values=rows(tables))).properties(width=240, height=170)
     order = list(dict.fromkeys(row["table"] for row in rows(tables)))

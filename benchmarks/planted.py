@@ -63,8 +63,10 @@ KINDS = {
 class Table:
     """One planted truth. best: the worth of the best placement, with the best hyperparameters.
 
-    spread: the variance of placements that its kind has, in points squared.
+    spread: the variance of placements that its kind has, in points squared. noise: of one training.
     """
+
+    noise = NOISE
 
     def __init__(self, kind: Kind, seed: int) -> None:
         self.kind = kind
@@ -92,6 +94,10 @@ class Table:
 
     def draw(self, trial: optuna.Trial) -> Placement:
         return draw(trial, self.kind)
+
+    def trunk(self, placement: Placement) -> int | None:
+        """All trainings start from new weights."""
+        return None
 
     def score(self, placement: Placement, params: dict[str, float | str]) -> float:
         """What a training shows at its end."""

@@ -21,7 +21,7 @@ from optuna.study import Study
 from optuna.trial import FixedTrial, FrozenTrial
 
 from search.placement_posterior import best_trial
-from search.placement_sampler import placement_of
+from search.placement_sampler import TRUNK, placement_of
 
 RUNGS = (1, 3, 9)  # ninths of a training's epochs
 
@@ -52,7 +52,7 @@ def shrunk(study: Study, table: Table) -> FrozenTrial:
         scores[placement].append(trial.value)
         first.setdefault(placement, trial)
     middle = np.mean([trial.value for trial in trials if trial.value is not None])
-    ratio = planted.NOISE**2 / (table.spread or 1.0)
+    ratio = table.noise**2 / (table.spread or 1.0)
 
     def mean(placement: Any) -> float:
         count = len(scores[placement])
@@ -66,7 +66,10 @@ def whole(table: Table, sampler: BaseSampler, choose: Choose, when: Callable[[in
     study = optuna.create_study(direction="maximize", sampler=sampler)
     for count in range(1, 10**9):
         trial = study.ask()
-        study.tell(trial, table.score(table.draw(trial), trial.params))
+        placement = table.draw(trial)
+        if (trunk := table.trunk(placement)) is not None:
+            trial.set_user_attr(TRUNK, trunk)
+        study.tell(trial, table.score(placement, trial.params))
         if when(count):
             yield count, choose(study, table).params
 

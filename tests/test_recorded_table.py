@@ -29,13 +29,15 @@ def recorded(monkeypatch: pytest.MonkeyPatch) -> ModuleType:
     rows.append({**rows[0], "seed": SEEDS})
     monkeypatch.setattr(nette, "read", lambda: rows)
     recorded.scores.cache_clear()
-    assert np.allclose(recorded.scores(), 100 * hits / IMAGES)
+    assert np.allclose(recorded.scores(recorded.RECORDINGS["nette"]), 100 * hits / IMAGES)
     return recorded
 
 
 def test_trainings_show_one_half_of_the_seeds_and_the_other_one_judges(recorded: ModuleType) -> None:
-    assert recorded.seeds() == SEEDS
-    table, scores = recorded.Table(3), recorded.scores()
+    scratch = recorded.RECORDINGS["nette"]
+    assert recorded.seeds(scratch) == SEEDS
+    table, scores = recorded.Table(scratch, 3), recorded.scores(scratch)
+    assert table.trunk(table.draw(optuna.trial.FixedTrial({"modules": 0}))) is None
     trial = optuna.trial.FixedTrial({"modules": 1, "site1": 2, "type1": "sagan"})
     placement = table.draw(trial)
     row = recorded.names().index("sagan@stage2.block2")
@@ -58,12 +60,46 @@ def test_trainings_show_one_half_of_the_seeds_and_the_other_one_judges(recorded:
 def test_what_a_table_can_show_lies_between_the_truth_and_blindness(
     recorded: ModuleType, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    noise = recorded.scores() - recorded.scores().mean(axis=1, keepdims=True)
-    monkeypatch.setattr(recorded, "scores", lambda: noise)
-    same = recorded.limits(tables=300)  # all placements are worth the same: to know the truth helps nothing
+    scratch = recorded.RECORDINGS["nette"]
+    noise = recorded.scores(scratch) - recorded.scores(scratch).mean(axis=1, keepdims=True)
+    monkeypatch.setattr(recorded, "scores", lambda recording: noise)
+    same = recorded.limits(scratch, tables=300)  # all are worth the same: to know the truth helps nothing
     assert same["known"]["mean"] == pytest.approx(same["any"]["mean"], rel=0.15)
     assert same["means"]["mean"] == pytest.approx(same["any"]["mean"], rel=0.15)
-    monkeypatch.setattr(recorded, "scores", lambda: noise + 20 * np.arange(26)[:, None])
-    apart = recorded.limits(tables=300)
+    monkeypatch.setattr(recorded, "scores", lambda recording: noise + 20 * np.arange(26)[:, None])
+    apart = recorded.limits(scratch, tables=300)
     assert apart["known"]["mean"] <= apart["means"]["mean"] < 0.02 * apart["any"]["mean"]
     assert apart["any"]["low"] > same["any"]["high"]
+
+
+def test_in_trunks_a_training_is_compared_with_the_plain_one(
+    recorded: ModuleType, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    losses = np.random.default_rng(1).integers(10, 200, (26, SEEDS, IMAGES)).astype(np.uint8)
+    rows = [
+        {"placement": name, "seed": seed, "at": 6, "losses": losses[i, seed].tobytes(), "hits": b""}
+        for i, name in enumerate(recorded.names())
+        for seed in range(SEEDS)
+    ]
+    monkeypatch.setattr(recorded.nette, "read", lambda: rows)
+    trunks = recorded.RECORDINGS["nette-trunks"]
+    mean = losses.mean(axis=2) / 16
+    assert np.allclose(recorded.scores(trunks), 1000 * (mean[0] - mean))
+    table = recorded.Table(trunks, 0)
+    one, other = (
+        table.draw(optuna.trial.FixedTrial({"modules": 1, "site1": 0, "type1": kind}))
+        for kind in ("ssa", "sagan")
+    )
+    plain = table.draw(optuna.trial.FixedTrial({"modules": 0}))
+    told = []
+    for placement in (one, other, one, one):
+        told.append(table.trunk(placement))
+        table.score(placement, {})
+    assert told == [0, 1, 1, 0], "each placement in each trunk, and these as often"
+    assert table.score(plain, {}) == 0
+    worths = [table.worth(plain), *(
+        table.worth(table.draw(optuna.trial.FixedTrial({"modules": 1, "site1": site, "type1": kind})))
+        for site in range(5) for kind in recorded.nette.TYPES
+    )]  # fmt: skip
+    assert (table.best, max(worths)) == (pytest.approx(1), pytest.approx(1))
+    assert np.mean(worths) == pytest.approx(0, abs=1e-9)
