@@ -213,8 +213,8 @@ def test_in_a_confirmation_placements_wait_for_the_trunk_of_their_seed(tmp_path:
     assert scheduler.ask() is None
     assert scheduler.waiting
     scheduler.report(begun[1].number, report(*[0.5] * AT))
-    assert (third := asked(scheduler)).config.seed == 8
-    assert third.arm == "ssa"
+    third = asked(scheduler)
+    assert (third.arm, third.config.seed) == ("ssa", 8)
     scheduler.end(begun[0].number, Report(error="died"))
     fourth = asked(scheduler)
     assert fourth.config.seed == 7, "which trains the trunk itself"
