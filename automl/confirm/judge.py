@@ -216,7 +216,7 @@ def _fair(time: Ratio | None) -> Collection[Word]:
     if time is None:
         return ()
     fair: list[Word] = []
-    if time.high <= 1 + EQUAL_TIME:
+    if time.no_longer:
         fair.append("better")
     if time.low >= 1 - EQUAL_TIME:
         fair.append("worse")

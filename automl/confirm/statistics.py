@@ -189,7 +189,12 @@ class Ratio:
     @property
     def equal(self) -> bool:
         """It is shown to lie near 1."""
-        return self.low >= 1 - EQUAL_TIME and self.high <= 1 + EQUAL_TIME
+        return self.low >= 1 - EQUAL_TIME and self.no_longer
+
+    @property
+    def no_longer(self) -> bool:
+        """It is shown that the one is not more than the other, or hardly."""
+        return self.high <= 1 + EQUAL_TIME
 
 
 def paired_ratio(ours: Sequence[float], theirs: Sequence[float], alpha: float = ALPHA) -> Ratio:

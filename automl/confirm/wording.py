@@ -2,7 +2,7 @@
 
 from typing import TYPE_CHECKING
 
-from automl.confirm.statistics import EQUAL_TIME, Ratio
+from automl.confirm.statistics import Ratio
 from search.record import Role
 
 if TYPE_CHECKING:
@@ -91,7 +91,7 @@ def remarks(verdict: "Verdict") -> list[str]:
 def _stands_out(comparison: "Comparison", question: "Question") -> bool:
     """A control is better than the baseline by its interval, in no more time."""
     time = comparison.time
-    fair = question.equal == "epochs" or (time is not None and time.high <= 1 + EQUAL_TIME)
+    fair = question.equal == "epochs" or (time is not None and time.no_longer)
     return comparison.arm.role in _EXPLAINS and comparison.difference.low > 0 and fair
 
 
