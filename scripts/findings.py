@@ -37,9 +37,18 @@ def command(asked: argparse.Namespace) -> list[str]:
 
 def found(asked: argparse.Namespace) -> dict[str, Any]:
     """What both came to, trained as far as it is not there yet."""
+    options = ["--data", asked.data, "--name", NAME, "--resume", "auto"]
+    value = _automl(*command(asked)[1:], *options)
+    # What the controls come to is a finding, too, where there is no gain to explain.
+    return {**value, "confirmation": _automl("confirm", "--search", NAME, "--controls")}
+
+
+def _automl(*arguments: str) -> dict[str, Any]:
+    """What a command printed as JSON."""
     automl = str(Path(sys.executable).parent / "automl")
-    options = ["--data", asked.data, "--name", NAME, "--resume", "auto", "--storage", STORAGE, "--json"]
-    done = subprocess.run([automl, *command(asked)[1:], *options], stdout=subprocess.PIPE, text=True)
+    done = subprocess.run(
+        [automl, *arguments, "--storage", STORAGE, "--json"], stdout=subprocess.PIPE, text=True
+    )
     if done.returncode:
         raise SystemExit(done.returncode)
     value: dict[str, Any] = json.loads(done.stdout.splitlines()[-1])
@@ -66,6 +75,7 @@ def page(asked: argparse.Namespace, value: dict[str, Any]) -> str:
         f"({processor()}).",
         "",
         "    " + " ".join(command(asked)) + " --data imagenette2-128.tgz",
+        "    automl confirm --controls",
         "",
         "## Is it better than the tuned baseline at the same training time?",
         "",

@@ -60,6 +60,10 @@ class FixedScheduler(TrialScheduler):
         return bool(self._unfinished)
 
     @property
+    def trials(self) -> int:
+        return max(self.plan.trials or 0, len(self.records) + len(self._waiting()))
+
+    @property
     def left(self) -> int:
         """How many trials are still to be started or resumed."""
         return len(self._unfinished) + len(self._waiting())

@@ -118,6 +118,11 @@ class TrialScheduler(ABC):
         """Change what a trial's end changes of the others' records, before the listeners hear of it."""
 
     @property
+    def trials(self) -> int | None:
+        """How many there will be, as far as is known."""
+        return self.plan.trials
+
+    @property
     def repeated_failure(self) -> bool:
         """The last trials all failed, for one and the same reason."""
         return (

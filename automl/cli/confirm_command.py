@@ -34,6 +34,9 @@ def confirm(
         str | None,
         typer.Option(help="Start from: scratch, or one trained trunk a seed.", show_default="the search's"),
     ] = None,
+    controls: Annotated[
+        bool, typer.Option("--controls", help="Train controls even where no finalist is better.")
+    ] = False,
     ablate: Annotated[
         bool, typer.Option("--ablate", help="Train the winner without each of its modules, too.")
     ] = False,
@@ -54,6 +57,7 @@ def confirm(
         margin=margin,
         sequential=sequential,
         init=init,
+        controls=controls,
         ablate=ablate,
         again=again,
         storage=storage,

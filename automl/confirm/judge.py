@@ -6,7 +6,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from automl.confirm import statistics
-from automl.confirm.arms import Arm
+from automl.confirm.arms import CONTROLS, Arm
 from automl.confirm.question import Question
 from automl.confirm.scores import Scores
 from automl.confirm.statistics import (
@@ -141,6 +141,11 @@ def judge(question: Question, arms: Sequence[Arm], scores: Mapping[str, Scores])
         used=found.used,
         level=found.level,
         needed=_needed(question, lead.difference, len(finalists), looks) if undecided else None,
+        pending=[
+            arm
+            for arm in others
+            if arm.role in CONTROLS and not all(scores[arm.name].ended(seed) for seed in found.used)
+        ],
         warnings=warnings,
     )
 

@@ -13,7 +13,7 @@ from optuna.study import StudyDirection
 
 from attention import InputError, unknown
 from automl.config.settings import INIT
-from automl.confirm.arms import ArmSet
+from automl.confirm.arms import CONTROLS, ArmSet
 from automl.confirm.question import Question
 from automl.confirm.statistics import ALPHA, least_pairs
 from automl.storage.folder import SearchMetadata
@@ -101,10 +101,14 @@ class Confirmation:
         )
 
     def plan(self, search: Plan) -> Plan:
-        """Of its trials, each scored on the test split. search: the plan of the search."""
+        """Of the trials that it takes in any case, each scored on the test split.
+
+        search: the plan of the search.
+        """
         metric = replace(search.metric, name=f"test_{search.metric.name}")
+        compared = [arm for arm in self.arm_set.arms if arm.role not in CONTROLS]
         return Plan(
-            trials=len(self.seeds) * len(self.arm_set.arms) + len(self.arm_set.baseline_candidates),
+            trials=len(self.seeds) * len(compared) + len(self.arm_set.baseline_candidates),
             budget=search.budget,
             metric=metric,
             objectives=[metric.name],

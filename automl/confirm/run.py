@@ -9,7 +9,7 @@ import sys
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import suppress
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import cache, partial
 from pathlib import Path
 from typing import Any
@@ -92,6 +92,7 @@ def run_confirm(
     margin: float | None = None,
     sequential: bool | None = None,
     init: str | None = None,
+    controls: bool = False,
     ablate: bool = False,
     again: bool = False,
     storage: str = "searches",
@@ -101,6 +102,7 @@ def run_confirm(
 
     search: its name; the latest one where not given. The options are those of `Options`, with its defaults; a
         confirmation that has begun keeps its own.
+    controls: train the controls even where no finalist is better, so that they have no gain to explain.
     ablate: afterwards, train the winner, or the leading finalist where there is none, without each of its
         modules.
     again: a new confirmation with further fresh seeds, beside those there are.
@@ -124,7 +126,7 @@ def run_confirm(
         own = cache(partial(metadata.load_space, space))  # which only what is to be trained needs
         place, confirmation = _begin(folder, metadata, own, records, chosen, again=again)
         with capture_library_logs(place / "log.txt"):
-            return _run(place, metadata, own, confirmation, ablate=ablate)
+            return _run(place, metadata, own, confirmation, controls=controls, ablate=ablate)
 
 
 def _begin(
@@ -180,6 +182,7 @@ def _run(
     space: Callable[[], Space],
     confirmation: Confirmation,
     *,
+    controls: bool,
     ablate: bool,
 ) -> ConfirmResult:
     # Ray takes seconds to import; a mistake in the arguments is reported before that.
@@ -194,7 +197,7 @@ def _run(
             f"{confirmation.least}",
             file=sys.stderr,
         )
-    scheduler = open_scheduler(place, metadata, confirmation)
+    scheduler = open_scheduler(place, metadata, confirmation, controls=controls)
     planned = scheduler.planned
     scheduler.look(ablate)
     if planned.left:
@@ -235,7 +238,7 @@ def _run(
                                 if scheduler.question.trunks
                                 else draw_baseline(space(), settings)
                             ),
-                            plan=replace(plan, trials=max(plan.trials or 0, len(planned.planned_trials))),
+                            plan=plan,
                             best=False,
                             test=True,
                             data=data,
@@ -265,18 +268,29 @@ def _run(
 
 
 def open_scheduler(
-    place: Path, metadata: SearchMetadata, confirmation: Confirmation, *, retry: bool = True
+    place: Path,
+    metadata: SearchMetadata,
+    confirmation: Confirmation,
+    *,
+    retry: bool = True,
+    controls: bool = False,
 ) -> ConfirmationScheduler:
     """The scheduler of the confirmation in `place`, with all that was tried so far.
 
-    retry: begin anew what ended in an error.
+    retry: begin anew what ended in an error. controls: train these whatever the verdict.
     """
     plan = metadata.plan
     question = confirmation.question(plan.metric, metadata.settings.equal)
     study = study_in(place, metadata, maximize=question.maximize)
     planned = FixedScheduler(study, confirmation.plan(plan), [], retry=retry)
     return ConfirmationScheduler(
-        place, metadata.name, confirmation, question, planned, location=metadata.location / place.name
+        place,
+        metadata.name,
+        confirmation,
+        question,
+        planned,
+        location=metadata.location / place.name,
+        controls=controls,
     )
 
 

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from automl.confirm.arms import Arm, ablations
+from automl.confirm.arms import CONTROLS, Arm, ablations
 from automl.confirm.judge import judge
 from automl.confirm.protocol import VERDICT_FILE, Confirmation, best_of_arm
 from automl.confirm.question import Question
@@ -23,11 +23,13 @@ from search.serialise import write_json
 class ConfirmationScheduler(Listener):
     """A listener that judges as the scores arrive, and decides what is still to be trained.
 
-    First come the baseline candidates, once each, and beside them the other arms, which do not depend on who
-    the baseline will be; then the best baseline, too; then the ablations, if they are asked for. All of it
-    follows from the study, so that it resumes where it was.
+    First come the baseline candidates, once each, and beside them the finalists, which do not depend on who
+    the baseline will be; then the best baseline, too; then the controls, if a finalist is better, for the
+    seeds that showed it; then the ablations, if they are asked for. All of it follows from the study, so that
+    it resumes where it was.
 
     arms: those that are judged, the baseline first. location: where the trials' folders are.
+    controls: train these with the finalists, whatever the verdict will be.
     """
 
     def __init__(
@@ -39,10 +41,11 @@ class ConfirmationScheduler(Listener):
         planned: FixedScheduler,
         *,
         location: Storage,
+        controls: bool = False,
     ) -> None:
         self.place, self.name, self.confirmation, self.location = place, name, confirmation, location
         self._values: dict[int, np.ndarray | None] = {}  # of each finished trial
-        self.question, self.planned = question, planned
+        self.question, self.planned, self.controls = question, planned, controls
         self.arms: list[Arm] = []
         self.verdict = Verdict(question=question)
 
@@ -68,16 +71,21 @@ class ConfirmationScheduler(Listener):
         elif any(planned_trial.key not in ended for planned_trial in first):
             # Up to the first look at the scores all seeds are needed, whatever the baseline does.
             needed = seeds[: self.confirmation.least] if self.question.sequential else seeds
-            planned.planned_trials = [*first, *_planned_trials(arm_set.arms[1:], needed)]
+            others = [arm for arm in arm_set.arms[1:] if self.controls or arm.role not in CONTROLS]
+            planned.planned_trials = [*first, *_planned_trials(others, needed)]
             return
         self.arms = [self._baseline(ended), *arm_set.arms[1:]]
         self._judge()
         if self.verdict.complete:  # what is no longer needed is not begun, and pruned where it runs
             seeds = [seed for seed in seeds if seed in self.verdict.used]
-        planned.planned_trials = [*first, *_planned_trials(self.arms, seeds)]
+        known = {record.arm for record in planned.records.values()}
+        later = [arm for arm in self.arms if arm.role in CONTROLS and not self.controls]
+        now = [arm for arm in self.arms if arm not in later]
+        planned.planned_trials = [*first, *_planned_trials(now, seeds)]
+        if self.verdict.winner is not None or any(arm.name in known for arm in later):
+            planned.planned_trials += _planned_trials(later, seeds)
         if self.verdict.complete and self.verdict.lead is not None:
             made = ablations(self.verdict.lead.arm)
-            known = {record.arm for record in planned.records.values()}
             if ablate or any(arm.name in known for arm in made):
                 self.arms += made
                 planned.planned_trials += _planned_trials(made, seeds)

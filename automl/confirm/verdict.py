@@ -53,6 +53,7 @@ class Verdict:
     complete: nothing more will come. lead: the leading finalist; it is the winner if the word is better.
     used: seeds that the verdict is based on. level: the significance level of p in a sequential confirmation.
     needed: seeds of a new confirmation that would detect the margin with 80 % power.
+    pending: controls that have not ended with all of the seeds used.
     """
 
     question: Question
@@ -64,6 +65,7 @@ class Verdict:
     used: Sequence[int] = ()
     level: float | None = None
     needed: int | None = None
+    pending: Sequence[Arm] = ()
     warnings: Sequence[str] = ()
 
     @property

@@ -71,6 +71,13 @@ def remarks(verdict: "Verdict") -> list[str]:
             f"It is better on these {verdict.question.inputs} test inputs, which are too few to show it for "
             f"others like them: the interval over seeds and test examples contains 0."
         )
+    pending = " and ".join(arm.name for arm in verdict.pending)
+    if pending and verdict.winner is not None:
+        made.append(f"Where the gain comes from is not known until {pending} are trained.")
+    elif pending and verdict.complete:
+        made.append(
+            "The controls had no gain to explain and were not trained; `confirm --controls` trains them."
+        )
     for comparison in verdict.comparisons:
         d = comparison.lead
         if d is None:

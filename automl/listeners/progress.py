@@ -26,7 +26,8 @@ REDRAW = 0.25  # seconds between two drawings of the table, however many trials 
 class Progress(Listener):
     """A listener that shows the trials, their scores, time left and cost. Use as a context manager.
 
-    records: the scheduler's own, which it keeps up to date. summary: of what they have come to.
+    records: the scheduler's own, which it keeps up to date. trials: how many there will be, as far
+    as is known. summary: of what they have come to.
     budget: seconds that there are. devices: that a trial takes, each a `device`.
     part: of the epoch that a trial is in, as far as it has told.
     """
@@ -36,13 +37,15 @@ class Progress(Listener):
         plan: Plan,
         records: Mapping[int, TrialRecord],
         *,
+        trials: Callable[[], int | None],
         summary: Callable[[], str],
         budget: float | None = None,
         devices: float = 1,
         device: str = "core",
         part: Callable[[TrialRecord], float | None] = lambda record: None,
     ) -> None:
-        self.plan, self.records, self.summary, self.part = plan, records, summary, part
+        self.plan, self.records, self.trials = plan, records, trials
+        self.summary, self.part = summary, part
         self.budget, self.devices, self.device = budget, devices, device
         self.console = Console(stderr=True)
         self.notebook = notebook_output()
@@ -127,7 +130,8 @@ class Progress(Listener):
         counts = Counter(record.state for record in records)
         ended = len(records) - counts[State.RUNNING]
         states = (State.RUNNING, State.PRUNED, State.INFEASIBLE, State.ERROR)
-        of = f"/{self.plan.trials}" if self.plan.trials else ""
+        trials = self.trials()
+        of = f"/{trials}" if trials else ""
         yield "trials", ", ".join([f"{ended}{of} trials", *(f"{counts[s]} {s}" for s in states if counts[s])])
         if said := self.summary():
             yield "so far", said
@@ -144,8 +148,9 @@ class Progress(Listener):
         passed = time.monotonic() - self.begun
         ends = [] if self.budget is None else [max(0.0, self.budget - passed)]
         new = ended - self.before
-        if self.plan.trials is not None and new > 0 and ended < self.plan.trials:
-            ends.append(passed / new * (self.plan.trials - ended))
+        trials = self.trials()
+        if trials is not None and new > 0 and ended < trials:
+            ends.append(passed / new * (trials - ended))
         return min(ends, default=None)
 
     def _epochs(self, record: TrialRecord) -> str:

@@ -48,6 +48,7 @@ def run_scheduler(
     progress = Progress(
         plan,
         scheduler.records,
+        trials=lambda: scheduler.trials,
         summary=summary,
         budget=budget,
         devices=workers.devices,

@@ -72,7 +72,8 @@ def test_all_arms_get_the_same_fresh_seeds(search, at_work):
     first, rest = workers.trained[0], workers.trained[1:]
     assert first == (CANDIDATE, 0), "the plain backbone with the finalist's hyperparameters, as in the search"
     names = [arm["name"] for arm in result.value["arms"]]
-    assert rest == [(name, seed) for seed in range(1, 9) for name in names]
+    compared, controls = names[:3], names[3:]
+    assert rest == [(name, seed) for arms in (compared, controls) for seed in range(1, 9) for name in arms]
     assert names[:3] == [BASELINE, LEAD, "sagan@stage2.block1 (trial 2)"]
     assert result.verdict.said == "better"
     assert result.value["winner"] == LEAD
@@ -153,13 +154,13 @@ def test_a_candidate_that_validates_better_becomes_the_baseline(search, at_work)
 
 
 @pytest.mark.parametrize(("sequential", "ahead"), [(False, 8), (True, 6)])
-def test_other_arms_do_not_wait_for_the_baseline(search, at_work, sequential, ahead):
+def test_finalists_do_not_wait_for_the_baseline(search, at_work, sequential, ahead):
     """With interim analyses up to the first of them: later seeds may not be needed."""
     workers = at_work(
         FakeWorkers(gain, shuffled=True, valid=lambda arm, seed: 0.9 if arm == CANDIDATE else 0)
     )
     result = run_confirm("mine", top=1, seeds=8, sequential=sequential)
-    beside, after = workers.trained[: 1 + 3 * ahead], workers.trained[1 + 3 * ahead :]
+    beside, after = workers.trained[: 1 + ahead], workers.trained[1 + ahead :]
     assert beside[0] == (CANDIDATE, 0)
     assert not {BASELINE, CANDIDATE} & {arm for arm, _ in beside[1:]}
     assert after[:ahead] == [(CANDIDATE, seed) for seed in range(1, ahead + 1)]
@@ -183,7 +184,7 @@ def test_stopped_it_goes_on_where_it_was(search, at_work):
     assert stopped.value.code == 128 + 15
     unfinished = json.loads((search / "confirm" / "verdict.json").read_text())
     assert (unfinished["complete"], unfinished["verdict"], unfinished["winner"]) == (False, None, None)
-    assert unfinished["sentence"].startswith("No verdict yet, with 3 of 8 seeds.")
+    assert unfinished["sentence"].startswith("No verdict yet, with 5 of 8 seeds.")
     later = at_work(FakeWorkers(gain))
     result = run_confirm("mine")
     assert result.verdict.said == "better"
@@ -192,6 +193,41 @@ def test_stopped_it_goes_on_where_it_was(search, at_work):
     idle = at_work(FakeWorkers(gain))
     assert run_confirm("mine").value == result.value
     assert idle.trained == []
+
+
+def test_controls_are_trained_where_there_is_a_gain_to_explain(search, at_work):
+    workers = at_work(FakeWorkers(lambda arm, seed: 0.9 + noise(arm, seed)))
+    result = run_confirm("mine", top=1, seeds=8, sequential=False)
+    assert len(workers.trained) == 1 + 2 * 8
+    assert "no gain to explain" in " ".join(result.value["remarks"])
+    later = at_work(FakeWorkers(gain))
+    result = run_confirm("mine", controls=True)
+    assert [seed for _, seed in later.trained] == [seed for seed in range(1, 9) for _ in range(2)]
+    assert {"control", "random"} <= {str(one["role"]) for one in result.value["comparisons"]}
+    assert "no gain to explain" not in " ".join(result.value["remarks"])
+    assert run_confirm("mine").value == result.value
+
+
+def test_controls_that_are_asked_for_train_with_the_rest(search, at_work):
+    """Stopped, they are completed without being asked for again."""
+    workers = at_work(FakeWorkers(gain, most=7))
+    with pytest.raises(Stopped):
+        run_confirm("mine", top=1, seeds=8, sequential=False, controls=True)
+    assert [seed for _, seed in workers.trained] == [0, 1, 1, 1, 1, 2, 2]
+    later = at_work(FakeWorkers(lambda arm, seed: 0.9 + noise(arm, seed)))
+    run_confirm("mine")
+    assert len(workers.trained) + len(later.trained) == 1 + 4 * 8
+
+
+def test_a_gain_is_not_explained_before_its_controls(search, at_work):
+    at_work(FakeWorkers(gain, most=1 + 2 * 8 + 3))
+    with pytest.raises(Stopped):
+        run_confirm("mine", top=1, seeds=8, sequential=False)
+    open_yet = json.loads((search / "confirm" / "verdict.json").read_text())
+    assert open_yet["verdict"] == "better"
+    assert "Where the gain comes from is not known until control: conv1x1" in " ".join(open_yet["remarks"])
+    at_work(FakeWorkers(gain))
+    assert "is not known" not in " ".join(run_confirm("mine").value["remarks"])
 
 
 def test_it_stops_once_it_is_decided(search, at_work):

@@ -30,7 +30,13 @@ class Shown(Progress):
 
     def __init__(self, plan: Plan, records: dict[int, TrialRecord], **more: Any) -> None:
         self.rungs = Rungs(9)
-        super().__init__(plan, records, summary=lambda: search_summary(plan, records, self.rungs), **more)
+        super().__init__(
+            plan,
+            records,
+            trials=lambda: plan.trials,
+            summary=lambda: search_summary(plan, records, self.rungs),
+            **more,
+        )
 
 
 def make(trials: int | None, *, metric: str = "accuracy", maximize: bool = True, **more: Any) -> Shown:
