@@ -206,6 +206,7 @@ def main() -> None:
             progress = Progress(
                 plan,
                 scheduler.records,
+                trials=lambda: scheduler.trials,
                 summary=lambda: search_summary(plan, scheduler.records, scheduler.rungs),
             )
             scheduler.listeners = [

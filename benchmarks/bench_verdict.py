@@ -2,11 +2,11 @@
 
 Ours is `automl search --confirm`, as a person types it, with an empty cache. It would train controls, which
 the peer does not have, if a finalist were better, which five seeds cannot show. It runs once from new weights
-and once with `--init trunk`, whose verdict is of placements that go into trained trunks. The peer does the same job with stock parts as their
-documentation shows them: fastai's Learner in Ray Train's TorchTrainer in a Tune function, OptunaSearch with
-ASHA, the seeds as further Tune trials. Its choices are fastai's own: its xresnet18 at a quarter of its
-width, with or without its self-attention, and the same hyperparameters. Both run on two cores, one trial on
-each.
+and once with `--init trunk`, whose verdict is of placements that go into trained trunks. The peer does the
+same job with stock parts as their documentation shows them: fastai's Learner in Ray Train's TorchTrainer in a
+Tune function, OptunaSearch with ASHA, the seeds as further Tune trials. Its choices are fastai's own: its
+xresnet18 at a quarter of its width, with or without its self-attention, and the same hyperparameters. Both
+run on two cores, one trial on each.
 """
 
 import json

@@ -13,6 +13,7 @@ measuring may take, the ratio is partly estimated from operation counts, flagged
 the timings are, so that the next trial of the same architecture continues from there.
 """
 
+import json
 import math
 import statistics
 from collections.abc import Callable, Iterator, Sequence
@@ -32,11 +33,12 @@ from backbones import call
 
 PRECISE = 0.02  # half the width of the interval, as a part of the ratio, at which measuring ends
 BELIEVED = 0.03  # and up to which the ratio is used
-LEAST, ROUND = 8, 4  # pairs before the first look at the interval, and from one look to the next
-VALIDATIONS = 5  # pairs of validation passes at first, and then one a round: a small part of an epoch
+ROUND, LEAST = 4, 8  # pairs from one look at the interval to the next, and before it is believed
+VALIDATIONS = 3  # pairs of validation passes at first, and then one a round: a small part of an epoch
 MEASURING_FRACTION = 0.05  # of the training's own time that measuring may take
 ALLOWED = 1.0  # seconds that it may take in any case
 ERROR = 0.1  # of the logarithm of a ratio of counted work: the standard deviation
+_counted: dict[str, Work] = {}  # of a baseline's epoch, by its configuration
 BLOCK = 0.01  # seconds that a timing on a GPU takes at least, by repeating the step
 
 
@@ -144,7 +146,7 @@ def measure_time_ratio(
     ours, theirs = Epoch(task, model), Epoch(baseline)
     while True:
         again = bool(timings.steps)
-        for _ in range(ROUND if again else LEAST):
+        for _ in range(ROUND):
             timings.steps.append(_in_turn(ours, theirs, "step", len(timings.steps)))
         for _ in range(1 if again else VALIDATIONS):
             timings.validations.append(_in_turn(ours, theirs, "validate", len(timings.validations)))
@@ -152,12 +154,13 @@ def measure_time_ratio(
         allowed = max(
             ALLOWED, MEASURING_FRACTION * baseline.config.training.epochs * found.epoch / found.ratio
         )
-        if _width(found) <= PRECISE or elapsed(task.runtime) - begun > allowed:
+        enough = len(timings.steps) >= LEAST
+        if (enough and _width(found) <= PRECISE) or elapsed(task.runtime) - begun > allowed:
             break
-    if _width(found) <= BELIEVED:
+    if enough and _width(found) <= BELIEVED:
         return found
     if not timings.work:
-        timings.work.extend([ours.work(), theirs.work()])
+        timings.work.extend([ours.work(), _work_of_baseline(theirs)])
     mine, other = timings.work
     return _with_counted(found, mine, other, prices(ours.runtime))
 
@@ -206,11 +209,19 @@ def own_time_ratio(task: Task, model: nn.Module | None = None) -> TimeRatio:
     """Of the baseline itself: 1, with the time that its epoch takes. model: as in `measure_time_ratio`."""
     one = Epoch(task, model)
     training, validation = (
-        times * statistics.median(one.seconds_of(part) for _ in range(VALIDATIONS))
+        times * statistics.median(one.seconds_of(part) for _ in range(ROUND))
         for times, part in ((one.steps, one.step), (one.passes, one.validate))
     )
     epoch = training + validation
     return TimeRatio(ratio=1.0, low=1.0, high=1.0, counted=False, validation=validation / epoch, epoch=epoch)
+
+
+def _work_of_baseline(epoch: Epoch) -> Work:
+    """Counted once in a process, which measures many trials beside it."""
+    key = json.dumps(epoch.task.config.to_json(), sort_keys=True)
+    if key not in _counted:
+        _counted[key] = epoch.work()
+    return _counted[key]
 
 
 def _width(time_ratio: TimeRatio) -> float:
