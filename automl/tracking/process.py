@@ -46,9 +46,9 @@ def prepared() -> Iterator[None]:
 class MlflowProcess:
     """A `MlflowWriter` of `run_spec` in another process, which ends with this one. Use as a context.
 
-    The process starts at once, or is the one of `prepared`, and the first call waits for it. Calls come one
-    after the other. If the process ends, the next call starts another, which finds the runs that there are.
-    What is logged there is logged here.
+    The process starts at once, or is the one of `prepared`, and makes the store where there is none, which
+    takes seconds; the first call waits for that. Calls come one after the other. If the process ends, the
+    next call starts another, which finds the runs that there are. What is logged there is logged here.
 
     Calls raise InputError as `MlflowWriter` does, and RuntimeError for whatever else goes wrong there.
     """
@@ -66,7 +66,8 @@ class MlflowProcess:
         self._closed = True
         # Between two calls there is nothing to lose, and a call that takes so long is lost anyway.
         idle = self._one.acquire(timeout=SECONDS)
-        if idle and error[0] is None and _SPARE and _SPARE[-1] is None:  # no answer is under way
+        answered = idle and error[0] is None and self._made
+        if answered and _SPARE and _SPARE[-1] is None:  # no answer is under way
             _SPARE[-1] = self.process, self._line
         else:
             _end(self.process, self._line)
@@ -102,7 +103,8 @@ class MlflowProcess:
                 _end(*spare)
                 spare = None
         self.process, self._line = spare or _begin()
-        self._open = False
+        self._open = self._made = False
+        self._send("make")
 
     def _ask(self, method: str, *arguments: Any) -> Any:
         with self._one:
@@ -111,14 +113,24 @@ class MlflowProcess:
             if self.process.poll() is not None:
                 self._line.close()
                 self._start()
+            if not self._made:
+                self._made = True
+                self._answer()
             if not self._open:
                 self._call("open", self.run_spec)
                 self._open = True
             return self._call(method, *arguments)
 
     def _call(self, method: str, *arguments: Any) -> Any:
-        try:
+        self._send(method, *arguments)
+        return self._answer()
+
+    def _send(self, method: str, *arguments: Any) -> None:
+        with suppress(OSError):  # it has ended, as the answer says
             self._line.send((method, arguments))
+
+    def _answer(self) -> Any:
+        try:
             answer, error, logged = self._line.recv()
         except (EOFError, OSError) as gone:
             self.process.kill()
@@ -152,7 +164,8 @@ def _end(process: subprocess.Popen[bytes], line: Connection) -> None:
 
 def serve(line: Connection) -> None:
     """Answer calls until the other end is gone."""
-    from automl.tracking.writer import MlflowWriter  # and MLflow, which the driver need not load
+    from automl.tracking.client import open_client  # and MLflow, which the driver need not load
+    from automl.tracking.writer import MlflowWriter
 
     said: queue.SimpleQueue[logging.LogRecord] = queue.SimpleQueue()
     writer: Any = None
@@ -163,7 +176,9 @@ def serve(line: Connection) -> None:
             answer: Any = None
             error: Exception | None = None
             try:
-                if method == "open":
+                if method == "make":
+                    open_client(create=True)
+                elif method == "open":
                     writer = MlflowWriter(*arguments)
                     os.nice(nice)
                     nice = 0

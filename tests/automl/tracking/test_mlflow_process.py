@@ -89,6 +89,7 @@ def test_one_process_writes_for_one_after_another(store: MlflowClient, tmp_path:
         with MlflowProcess(replace(run_spec(tmp_path), identity="one")) as writer:
             assert writer.runs().keys() == {0}
             with MlflowProcess(run_spec(tmp_path)) as beside:
+                assert beside.page()
                 assert beside.process is not writer.process
         assert (beside.process.poll(), writer.process.poll() is None) == (None, False), "one waits"
     assert beside.process.poll() is not None
