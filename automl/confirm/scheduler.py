@@ -18,6 +18,7 @@ from automl.storage.storage import Storage
 from search.fixed_scheduler import FixedScheduler, PlannedTrial
 from search.record import Listener, State, TrialRecord
 from search.serialise import write_json
+from search.trunks import is_trunk
 
 
 class ConfirmationScheduler(Listener):
@@ -82,6 +83,9 @@ class ConfirmationScheduler(Listener):
         later = [arm for arm in self.arms if arm.role in CONTROLS and not self.controls]
         now = [arm for arm in self.arms if arm not in later]
         planned.planned_trials = [*first, *_planned_trials(now, seeds)]
+        # The others wait for their trunk, and the longest ones go first where all are needed in any case.
+        needed = seeds[: self.confirmation.least]
+        planned.planned_trials.sort(key=lambda t: not (is_trunk(t.config) and t.config.seed in needed))
         if self.verdict.winner is not None or any(arm.name in known for arm in later):
             planned.planned_trials += _planned_trials(later, seeds)
         if self.verdict.complete and self.verdict.lead is not None:

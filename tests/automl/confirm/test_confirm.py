@@ -2,6 +2,7 @@
 
 import json
 from contextlib import nullcontext
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -165,6 +166,16 @@ def test_finalists_do_not_wait_for_the_baseline(search, at_work, sequential, ahe
     assert not {BASELINE, CANDIDATE} & {arm for arm, _ in beside[1:]}
     assert after[:ahead] == [(CANDIDATE, seed) for seed in range(1, ahead + 1)]
     assert result.value["arms"][0]["name"] == CANDIDATE
+
+
+def test_trunks_that_are_needed_in_any_case_go_first(search, at_work):
+    longer = [replace(one, config=one.config.change(training={"epochs": 4})) for one in FOUND]
+    fake_search(search.parent, longer, name="longer")
+    workers = at_work(FakeWorkers(lambda arm, seed: 0.9 + noise(arm, seed)))
+    run_confirm("longer", top=1, seeds=8, init="trunk")
+    of_each = [[seed for arm, seed in workers.trained if arm == name] for name in (BASELINE, LEAD)]
+    assert of_each == [list(range(1, 9))] * 2
+    assert [arm for arm, _ in workers.trained] == [BASELINE] * 6 + [LEAD] * 6 + [BASELINE, LEAD] * 2
 
 
 def test_stopped_before_the_baseline_is_known_it_goes_on(search, at_work):
