@@ -110,8 +110,14 @@ def read_status(name: str | None = None, storage: str = "searches") -> Status:
     times = [metrics["time"] for metrics in epochs if "time" in metrics]
     found = latest_verdict(folder)
     begun = confirmations(folder)
-    # A confirmation that was begun is whole when its verdict is.
-    unfinished = bool(begun) and not (found is not None and found[0] == begun[-1] and found[1]["complete"])
+    # A confirmation that was begun is whole when its verdict is, and what explains a gain has been trained.
+    whole = (
+        found is not None
+        and found[0] == begun[-1]
+        and found[1]["complete"]
+        and not (found[1]["winner"] and found[1].get("pending"))
+    )
+    unfinished = bool(begun) and not whole
     decided = read_decided(folder, metadata.name) if metadata.settings.grafts and records else ""
     open_trials = counts[State.RUNNING] > 0 or (len(records) < (plan.trials or 0) and not decided)
     resume = command("search --resume", metadata.name, storage)

@@ -13,7 +13,7 @@ from search.spaces import Space, random_draws
 from search.trial_scheduler import Plan
 
 CONTROL = "conv1x1"
-CONTROLS = (Role.CONTROL, Role.RANDOM)  # arms that explain a gain
+CONTROL_ROLES = (Role.CONTROL, Role.RANDOM)  # arms that explain a gain
 DRAWS = 300  # of the space, to come by a placement with the right number of modules
 
 

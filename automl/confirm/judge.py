@@ -6,7 +6,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from automl.confirm import statistics
-from automl.confirm.arms import CONTROLS, Arm
+from automl.confirm.arms import CONTROL_ROLES, Arm
 from automl.confirm.question import Question
 from automl.confirm.scores import Scores
 from automl.confirm.statistics import (
@@ -144,7 +144,7 @@ def judge(question: Question, arms: Sequence[Arm], scores: Mapping[str, Scores])
         pending=[
             arm
             for arm in others
-            if arm.role in CONTROLS and not all(scores[arm.name].ended(seed) for seed in found.used)
+            if arm.role in CONTROL_ROLES and not all(scores[arm.name].ended(seed) for seed in found.used)
         ],
         warnings=warnings,
     )

@@ -13,7 +13,7 @@ from optuna.study import StudyDirection
 
 from attention import InputError, unknown
 from automl.config.settings import INIT
-from automl.confirm.arms import CONTROLS, ArmSet
+from automl.confirm.arms import CONTROL_ROLES, ArmSet
 from automl.confirm.question import Question
 from automl.confirm.statistics import ALPHA, least_pairs
 from automl.storage.folder import SearchMetadata
@@ -106,7 +106,7 @@ class Confirmation:
         search: the plan of the search.
         """
         metric = replace(search.metric, name=f"test_{search.metric.name}")
-        compared = [arm for arm in self.arm_set.arms if arm.role not in CONTROLS]
+        compared = [arm for arm in self.arm_set.arms if arm.role not in CONTROL_ROLES]
         return Plan(
             trials=len(self.seeds) * len(compared) + len(self.arm_set.baseline_candidates),
             budget=search.budget,

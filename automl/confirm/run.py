@@ -71,7 +71,7 @@ class ConfirmResult(Summary):
         number = f" (confirmation {self.number})" if self.number > 1 else ""
         yield "confirmed", f"{self.search}{number}: {self.verdict.said or 'no verdict'}"
         yield "verdict", self.verdict.sentence
-        yield "seeds", f"{len(self.verdict.used)} of each arm"
+        yield "seeds", f"{len(self.verdict.used)} of the baseline and each finalist"
         for warning in self.value["warnings"]:
             yield "warning", warning
         yield "folder", str(self.folder)
@@ -102,7 +102,7 @@ def run_confirm(
 
     search: its name; the latest one where not given. The options are those of `Options`, with its defaults; a
         confirmation that has begun keeps its own.
-    controls: train the controls even where no finalist is better, so that they have no gain to explain.
+    controls: train the controls even where no finalist is better, which has no gain for them to explain.
     ablate: afterwards, train the winner, or the leading finalist where there is none, without each of its
         modules.
     again: a new confirmation with further fresh seeds, beside those there are.
@@ -190,7 +190,8 @@ def _run(
     from automl.trials.session import delete_tune_files, open_workers
 
     settings = metadata.settings
-    advice = f"resume with: {command('confirm --search', metadata.name, settings.storage)}"
+    asked = f"confirm{' --controls' if controls else ''} --search"
+    advice = f"resume with: {command(asked, metadata.name, settings.storage)}"
     if len(confirmation.seeds) < confirmation.least:
         print(
             f"warning: {len(confirmation.seeds)} seeds can show no difference, however large; it takes "

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from automl.confirm.arms import CONTROLS, Arm, ablations
+from automl.confirm.arms import CONTROL_ROLES, Arm, ablations
 from automl.confirm.judge import judge
 from automl.confirm.protocol import VERDICT_FILE, Confirmation, best_of_arm
 from automl.confirm.question import Question
@@ -57,6 +57,12 @@ class ConfirmationScheduler(Listener):
         """Judge anew, and write down what came of it. ablate: train the ablations when the rest is over."""
         arm_set, planned = self.confirmation.arm_set, self.planned
         seeds = list(self.question.seeds)
+        # Up to the first look at the scores all of these are needed, whatever the arms do.
+        needed = seeds[: self.confirmation.least] if self.question.sequential else seeds
+        known = {record.arm for record in planned.records.values()}
+        controls = [arm for arm in arm_set.arms if arm.role in CONTROL_ROLES]
+        later = [] if self.controls or any(arm.name in known for arm in controls) else controls
+        now = [arm for arm in arm_set.arms[1:] if arm not in later]
         first = [
             PlannedTrial(arm=arm.name, role=arm.role, config=arm.config)
             for arm in arm_set.baseline_candidates
@@ -70,23 +76,16 @@ class ConfirmationScheduler(Listener):
             }
             first = []
         elif any(planned_trial.key not in ended for planned_trial in first):
-            # Up to the first look at the scores all seeds are needed, whatever the baseline does.
-            needed = seeds[: self.confirmation.least] if self.question.sequential else seeds
-            others = [arm for arm in arm_set.arms[1:] if self.controls or arm.role not in CONTROLS]
-            planned.planned_trials = [*first, *_planned_trials(others, needed)]
+            planned.planned_trials = [*first, *_planned_trials(now, needed)]
             return
         self.arms = [self._baseline(ended), *arm_set.arms[1:]]
         self._judge()
         if self.verdict.complete:  # what is no longer needed is not begun, and pruned where it runs
             seeds = [seed for seed in seeds if seed in self.verdict.used]
-        known = {record.arm for record in planned.records.values()}
-        later = [arm for arm in self.arms if arm.role in CONTROLS and not self.controls]
-        now = [arm for arm in self.arms if arm not in later]
-        planned.planned_trials = [*first, *_planned_trials(now, seeds)]
-        # The others wait for their trunk, and the longest ones go first where all are needed in any case.
-        needed = seeds[: self.confirmation.least]
+        planned.planned_trials = [*first, *_planned_trials([self.arms[0], *now], seeds)]
+        # What goes into a trunk waits for it, and trunks take longest.
         planned.planned_trials.sort(key=lambda t: not (is_trunk(t.config) and t.config.seed in needed))
-        if self.verdict.winner is not None or any(arm.name in known for arm in later):
+        if self.verdict.winner is not None:
             planned.planned_trials += _planned_trials(later, seeds)
         if self.verdict.complete and self.verdict.lead is not None:
             made = ablations(self.verdict.lead.arm)
@@ -94,6 +93,8 @@ class ConfirmationScheduler(Listener):
                 self.arms += made
                 planned.planned_trials += _planned_trials(made, seeds)
                 self._judge()
+        if self.verdict.complete:  # and so is the list
+            planned.plan = replace(planned.plan, trials=len(planned.planned_trials))
         write_json(self.place / VERDICT_FILE, self.value())
 
     def _baseline(self, ended: Mapping[tuple[str, int], TrialRecord]) -> Arm:

@@ -114,6 +114,7 @@ class Verdict:
             "chance": question.chance and question.chance.value,
             "resolution": question.resolution,
             "sequential": question.sequential,
+            "pending": [arm.name for arm in self.pending],
             "comparisons": [comparison.to_json(question) for comparison in self.comparisons],
             "arms": [
                 {

@@ -75,19 +75,18 @@ def remarks(verdict: "Verdict") -> list[str]:
     if pending and verdict.winner is not None:
         made.append(f"Where the gain comes from is not known until {pending} are trained.")
     elif pending and verdict.complete:
-        made.append(
-            "The controls had no gain to explain and were not trained; `confirm --controls` trains them."
-        )
+        made.append("No gain is shown, so the controls were not trained; `confirm --controls` trains them.")
     for comparison in verdict.comparisons:
         d = comparison.lead
         if d is None:
             continue
         text = f"{verdict.lead.arm.name} against {comparison.arm.name}: {d.mean:+.{places}f} {unit}"
         text += f" (95 % CI {d.low:.{places}f} to {d.high:.{places}f})"
-        if verdict.winner is not None and d.low <= 0 and comparison.arm.role in _EXPLAINS:
+        whole = comparison.arm not in verdict.pending  # or each further seed would be another look
+        if whole and verdict.winner is not None and d.low <= 0 and comparison.arm.role in _EXPLAINS:
             text += f", so that {_EXPLAINS[comparison.arm.role]}"
         made.append(text + ".")
-        if verdict.complete and none_better and _stands_out(comparison, verdict.question):
+        if whole and verdict.complete and none_better and _stands_out(comparison, verdict.question):
             made.append(
                 f"{comparison.arm.name} came out better than the baseline, but is not what this confirmation "
                 f"tests; other seeds would have to show it."

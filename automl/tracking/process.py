@@ -66,6 +66,8 @@ class MlflowProcess:
         self._closed = True
         # Between two calls there is nothing to lose, and a call that takes so long is lost anyway.
         idle = self._one.acquire(timeout=SECONDS)
+        if not self._made:
+            self._line.poll(SECONDS)  # a store that is half made is of no use to any run
         answered = idle and error[0] is None and self._made
         if answered and _SPARE and _SPARE[-1] is None:  # no answer is under way
             _SPARE[-1] = self.process, self._line

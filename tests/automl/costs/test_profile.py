@@ -35,7 +35,7 @@ def test_macs_of_a_model_that_can_be_counted_by_hand() -> None:
 @pytest.fixture
 def quick(monkeypatch: pytest.MonkeyPatch) -> None:
     """As few pairs as there may be, all of which are believed."""
-    monkeypatch.setattr(time_ratio, "LEAST", 6)
+    monkeypatch.setattr(time_ratio, "LEAST", time_ratio.ROUND)
     monkeypatch.setattr(time_ratio, "PRECISE", 9.0)
     monkeypatch.setattr(time_ratio, "BELIEVED", 9.0)
 

@@ -2,6 +2,7 @@ import signal
 import subprocess
 import sys
 import time
+from contextlib import suppress
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -93,6 +94,17 @@ def test_one_process_writes_for_one_after_another(store: MlflowClient, tmp_path:
                 assert beside.process is not writer.process
         assert (beside.process.poll(), writer.process.poll() is None) == (None, False), "one waits"
     assert beside.process.poll() is not None
+
+
+def test_a_store_is_whole_or_not_begun(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Whatever ends the search while its store is made."""
+    monkeypatch.setenv("MLFLOW_TRACKING_URI", f"sqlite:///{tmp_path / 'mlflow.db'}")
+    with suppress(KeyboardInterrupt), MlflowProcess(run_spec(tmp_path)):
+        while not (tmp_path / "mlflow.db").exists():
+            time.sleep(0.01)
+        raise KeyboardInterrupt
+    with MlflowProcess(run_spec(tmp_path)) as writer:
+        assert writer.runs() == {}
 
 
 def test_mlflow_that_does_not_answer_is_the_same_mistake_there(
