@@ -234,8 +234,8 @@ def _width(time_ratio: TimeRatio) -> float:
 def interval(values: Sequence[float]) -> tuple[float, float, float]:
     """The median with its distribution-free 95 % interval, from the ranks that the binomial gives.
 
-    With fewer than six values, the interval is their whole range (94 % for five, 88 %
-    for four, 75 % for three).
+    With fewer than six values, the interval is their whole range (94 % for five, 88 % for four,
+    75 % for three).
     """
     ordered = sorted(values)
     rank = max(1, next(k for k in count() if bdtr(k, len(ordered), 0.5) >= 0.025))

@@ -1,5 +1,6 @@
 """A list of trials is run once each, whatever ends the run."""
 
+from dataclasses import replace
 from pathlib import Path
 
 import optuna
@@ -105,8 +106,12 @@ def test_what_is_no_longer_on_the_list_is_cut(tmp_path: Path) -> None:
 def test_more_can_be_put_on_the_list(tmp_path: Path) -> None:
     scheduler = make(make_study(tmp_path), "a")
     run(scheduler)
+    known = len(scheduler.records)
+    scheduler.plan = replace(scheduler.plan, trials=None)
     scheduler.planned_trials += planned_trials("c", seeds=1)
+    assert scheduler.trials == known + 1
     assert run(scheduler) == [("c", 0)]
+    assert scheduler.trials == known + 1
 
 
 def test_an_error_is_tried_again_by_the_next_run_alone(tmp_path: Path) -> None:
