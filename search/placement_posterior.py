@@ -11,8 +11,7 @@ from dataclasses import dataclass
 import numpy as np
 from optuna.study import Study, StudyDirection
 from optuna.trial import FrozenTrial, TrialState
-from scipy.special import expit
-from scipy.stats import norm
+from scipy.special import expit, ndtri  # importing scipy.stats takes half a second
 
 from attention import InputError
 from search.placement_model import (
@@ -266,5 +265,5 @@ def _spread(model: Model, tried: Sequence[Placement]) -> float:
 
 def _half(covariance: Array) -> Array:
     """Half the width of each interval."""
-    width: Array = norm.ppf((1 + LEVEL) / 2) * np.sqrt(np.maximum(np.diag(covariance), 0))
+    width: Array = ndtri((1 + LEVEL) / 2) * np.sqrt(np.maximum(np.diag(covariance), 0))
     return width

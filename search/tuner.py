@@ -12,6 +12,7 @@ from typing import Any, Protocol
 
 import ray
 from ray import cloudpickle, tune
+from ray.air._internal import usage
 from ray.air.execution._internal import RayActorManager
 from ray.exceptions import OutOfMemoryError, RayActorError, RayTaskError
 from ray.train import WorkerGroupError
@@ -85,7 +86,9 @@ def run_trials(
     os.environ["RAY_AIR_NEW_OUTPUT"] = "0"  # the new one prints a banner at any verbosity
     # Ray logs what it gives a process so, for all to read; nodes have their own credentials.
     class_cache.ENV_VARS_TO_PROPAGATE -= AWS
+    class_cache.DEFAULT_ENV_VARS.clear()  # with Lightning's, no trial takes a process that Ray has begun
     tune_controller.RayActorManager = _ActorManager
+    usage.tag_callbacks = lambda callbacks: False  # it imports MLflow for a second to know ours from MLflow's
     bridge = _Bridge(scheduler, capacity)
     tuner = tune.Tuner(
         tune.with_resources(trainable, partial(_request, dict(resources))),

@@ -15,5 +15,6 @@ balance    Whether classes are imbalanced, and what to do then
 manifest   The list of a search's inputs with their hashes, and differences between two lists
 arrow      Arrow files of the cache, memory-mapped
 shared     Files of the cache in a search's storage, for all nodes
+digits     The handwritten digits that come with scikit-learn
 progress   Progress of a long preparation
 """

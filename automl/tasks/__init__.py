@@ -24,32 +24,32 @@ A new built-in task is one file, an entry in TASKS here and one in `search.confi
 """
 
 from collections.abc import Mapping
+from importlib import import_module
 
 from attention import InputError
 from automl.config.runtime import Runtime
 from automl.tasks.base import Batch, Inputs, Part, Split, Task
-from automl.tasks.code_retrieval import CodeRetrieval
-from automl.tasks.detection import Detection
-from automl.tasks.image_classification import ImageClassification
-from automl.tasks.sequence_classification import SequenceClassification
-from automl.tasks.stereo import Stereo
 from backbones.loading import load_object
 from search.config import TrialConfig
 
-TASKS: Mapping[str, type[Task]] = {
-    "image-classification": ImageClassification,
-    "sequence-classification": SequenceClassification,
-    "code-retrieval": CodeRetrieval,
-    "stereo": Stereo,
-    "detection": Detection,
+# By name, the module and its class. A process of a trial imports the one of its own task alone.
+TASKS: Mapping[str, tuple[str, str]] = {
+    "image-classification": ("image_classification", "ImageClassification"),
+    "sequence-classification": ("sequence_classification", "SequenceClassification"),
+    "code-retrieval": ("code_retrieval", "CodeRetrieval"),
+    "stereo": ("stereo", "Stereo"),
+    "detection": ("detection", "Detection"),
 }
 
 
 def task_of(config: TrialConfig) -> type[Task]:
     """The kind of task that `config` names. Raises InputError for an unknown one."""
+    found: object
     if config.task in TASKS:
-        return TASKS[config.task]
-    found = load_object("task", "Class", config.task, TASKS)
+        module, name = TASKS[config.task]
+        found = getattr(import_module(f"{__name__}.{module}"), name)
+    else:
+        found = load_object("task", "Class", config.task, TASKS)
     if not (isinstance(found, type) and issubclass(found, Task)):
         raise InputError(f"task {config.task!r} must be a subclass of automl.tasks.Task; got {found!r}")
     return found

@@ -18,6 +18,7 @@ from PIL import Image
 from automl.data.detection import masks
 from automl.data.detection.folder import Listing
 from automl.data.detection.objects import Photo
+from automl.data.digits import read_digits
 
 SIDE = 96
 COUNTS: Mapping[str, int] = {"train": 800, "validation": 200, "test": 200}
@@ -32,17 +33,14 @@ INK = 64  # of 255: pixels of a digit that are this bright are the object
 @cache
 def read_scenes() -> Listing:
     """All scenes, made in about a second."""
-    from sklearn.datasets import load_digits  # takes a second
-
-    digits = load_digits()
+    images, labels = read_digits()
     draw = np.random.default_rng(0)
-    order = draw.permutation(len(digits.target))
+    order = draw.permutation(len(labels))
     ends = [round(share * len(order)) for share in SHARES]
     splits = {}
     for (split, count), own in zip(COUNTS.items(), np.split(order, ends), strict=True):
         splits[split] = [
-            _scene(f"{NAMES[split]}/{i:04}.png", digits.images[own], digits.target[own], draw)
-            for i in range(count)
+            _scene(f"{NAMES[split]}/{i:04}.png", images[own], labels[own], draw) for i in range(count)
         ]
     return Listing(categories={i + 1: str(i) for i in range(10)}, splits=splits, has_masks=True)
 

@@ -9,6 +9,7 @@ import numpy as np
 from attention.errors import InputError, unknown
 from automl.data.archive import SUFFIXES, extracted, is_archive
 from automl.data.digest import contents
+from automl.data.digits import read_digits
 from automl.data.download import downloaded
 from automl.data.images.folders import read_folder, with_test
 from automl.data.items import Item, Items
@@ -54,14 +55,12 @@ class Source:
 
 
 def _digits() -> Items:
-    from sklearn.datasets import load_digits  # takes a second
-
-    digits = load_digits()
-    pixels = (digits.images * (255 / 16)).round().astype(np.uint8)  # (1797, 8, 8), of 0..16
+    images, labels = read_digits()
+    pixels = (images * (255 / 16)).round().astype(np.uint8)
     everything = [
         Item(f"digit{i}", image, int(label), content)
         for i, (image, label, content) in enumerate(
-            zip(pixels, digits.target, contents(pixels, cache_root()), strict=True)
+            zip(pixels, labels, contents(list(pixels), cache_root()), strict=True)
         )
     ]
     return Items(classes=tuple(map(str, range(10))), splits=with_test(everything), carved=True)

@@ -77,6 +77,25 @@ def test_help_and_version_import_no_torch() -> None:
     )
 
 
+def test_a_trial_imports_its_own_task_alone() -> None:
+    """And of fastai what it trains, in the place where others find it."""
+    program = """
+import sys
+import automl.trials.trial
+from automl.config.settings import Settings, draw_baseline
+from automl.tasks import open_task
+
+settings = Settings(space="digits")
+open_task(draw_baseline(settings.load_space(), settings), settings.runtime).model()
+print(*sorted({"sklearn", "mlflow", "scipy.stats", "automl.tasks.detection"} & set(sys.modules)))
+model = sys.modules["fastai.vision.models.xresnet"].XResNet
+import fastai.vision.models
+print(fastai.vision.models.xresnet.XResNet is model)
+"""
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True)
+    assert (done.returncode, done.stdout) == (0, "\nTrue\n"), done.stderr
+
+
 def test_spaces(cli: Cli) -> None:
     code, out, _ = cli("spaces")
     assert code == 0

@@ -5,8 +5,10 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from sklearn.datasets import load_digits
 
 from attention.errors import InputError
+from automl.data.digits import read_digits
 from automl.data.images import SOURCES
 from automl.data.images.decode import SUFFIXES
 from automl.data.images.sources import items
@@ -25,6 +27,13 @@ def test_table() -> None:
         "folder": True,
     }
     assert all(len(set(SOURCES[name].readable.values())) == 10 for name in ("nette", "woof"))
+
+
+def test_the_digits_are_those_of_scikit_learn() -> None:
+    theirs = load_digits()
+    images, labels = read_digits()
+    np.testing.assert_array_equal(images, theirs.images, strict=False)
+    np.testing.assert_array_equal(labels, theirs.target)
 
 
 def test_digits() -> None:
