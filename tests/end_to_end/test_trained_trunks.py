@@ -1,18 +1,17 @@
 """Placements that go into trained trunks, from the search to the verdict and the exported model."""
 
 import json
-import os
-import signal
-import subprocess
-import sys
 import time
 from collections.abc import Callable
 from pathlib import Path
 
+import pytest
+from killable import Search, left
+
 from search.record import CHECKPOINT_FILE, State
 from search.study import STUDY_FILE, read_records
 
-AUTOML = Path(sys.executable).parent / "automl"
+TRIALS = 6
 
 SPACE = """
 from attention import Spec
@@ -37,35 +36,38 @@ def little(trial):
 
 
 OPTIONS = [
-    "--space", "spaces.py:little", "--init", "trunk", "--trunks", "2", "--sampler", "placement",
-    "--metric", "loss", "--trials", "6", "--name", "late",
+    "--space", "spaces.py:little", "--init", "trunk", "--trunks", 2, "--sampler", "placement",
+    "--metric", "loss", "--trials", TRIALS,
 ]  # fmt: skip
 
 
-def test_a_killed_search_into_trunks_is_confirmed(automl: Callable[..., str], tmp_path: Path) -> None:
+def test_a_killed_search_into_trunks_is_confirmed(
+    automl: Callable[..., str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("MLFLOW_TRACKING_URI", f"sqlite:///{tmp_path / 'mlflow.db'}")
     (tmp_path / "spaces.py").write_text(SPACE)
-    folder = tmp_path / "searches" / "late"
-    with (tmp_path / "output").open("w") as output:
-        environment = {**os.environ, "MLFLOW_TRACKING_URI": f"sqlite:///{tmp_path / 'mlflow.db'}"}
-        killed = subprocess.Popen(
-            [AUTOML, "search", *OPTIONS], cwd=tmp_path, env=environment, stdout=output, stderr=output
-        )
+    search = Search(tmp_path, "late", OPTIONS)
+    folder = search.place
+    search.start()
+    assert search.process is not None
     end = time.monotonic() + 300
-    while killed.poll() is None and time.monotonic() < end:
+    while search.process.poll() is None and time.monotonic() < end:
         if (folder / STUDY_FILE).exists() and any(
             record.config.model.placement for record in read_records(folder, "late")
         ):
             break
         time.sleep(0.2)
-    killed.kill()
-    assert killed.wait() == -signal.SIGKILL, (tmp_path / "output").read_text()
+    below = search.children("")
+    search.end()
     before = len(read_records(folder, "late"))
-    assert before < 6
+    assert before < TRIALS, search.output()
+    assert left(below) == [], "a local Ray goes with its driver"
     said = automl("search", "--resume", "late")
     assert "6 trials complete" in said
     assert "(expected " in said
+    search.check_whole(TRIALS)
     records = read_records(folder, "late")
-    assert [record.epoch for record in records] == [3] * 6
+    assert [record.epoch for record in records] == [3] * TRIALS
     plain = [record for record in records if not record.config.model.placement]
     assert sorted(record.config.seed for record in plain) == list(range(len(plain)))
     assert all(len(record.history) == 1 for record in records if record.config.model.placement)

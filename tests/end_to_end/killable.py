@@ -1,0 +1,109 @@
+"""A search in a process of its own that tests kill, and what must be left of it: every trial, each once."""
+
+import sqlite3
+import subprocess
+import sys
+import time
+from collections.abc import Sequence
+from pathlib import Path
+
+import psutil
+from optuna.trial import TrialState
+
+from search.study import STUDY_FILE, open_study, read_history, read_record
+
+AUTOML = Path(sys.executable).parent / "automl"
+
+
+class Search:
+    """With a local Ray and the MLflow of the environment. options: of the search when it is begun."""
+
+    def __init__(self, folder: Path, name: str, options: Sequence[object]) -> None:
+        self.folder, self.name, self.options = folder, name, options
+        self.process: subprocess.Popen | None = None
+
+    @property
+    def place(self) -> Path:
+        return self.folder / "searches" / self.name
+
+    def start(self) -> None:
+        made = (self.place / STUDY_FILE).exists()
+        options = ["--resume", self.name] if made else ["--name", self.name, *map(str, self.options)]
+        if not made:  # killed before its first trial, it is simply started again
+            subprocess.run(["rm", "-rf", self.folder / "searches"], check=True)
+        with (self.folder / "output").open("a") as output:
+            self.process = subprocess.Popen(
+                [AUTOML, "search", *options], cwd=self.folder, stdout=output, stderr=output
+            )
+
+    def wait(self) -> int:
+        assert self.process is not None
+        return self.process.wait(timeout=300)
+
+    def end(self) -> None:
+        """Whatever it does."""
+        if self.process is not None and self.process.poll() is None:
+            self.process.kill()
+            self.process.wait()
+
+    def children(self, name: str) -> list[psutil.Process]:
+        assert self.process is not None
+        try:
+            below = psutil.Process(self.process.pid).children(recursive=True)
+            return [child for child in below if name in " ".join(child.cmdline())]
+        except psutil.NoSuchProcess:
+            return []
+
+    def until(self, name: str, count: int = 1) -> list[psutil.Process]:
+        """The processes called so, once there are that many."""
+        end = time.monotonic() + 60
+        while time.monotonic() < end and self.process is not None and self.process.poll() is None:
+            if len(found := self.children(name)) >= count:
+                return found
+            time.sleep(0.05)
+        return []
+
+    def output(self) -> str:
+        return (self.folder / "output").read_text()
+
+    def check_whole(self, trials: int) -> None:
+        """The study and MLflow each hold every trial once, every epoch once, and agree on the best."""
+        study = open_study(self.place, name=self.name)
+        assert len(study.trials) == trials
+        assert {trial.state for trial in study.trials} <= {TrialState.COMPLETE, TrialState.PRUNED}
+        histories = [read_history(trial.user_attrs) for trial in study.trials]  # one may diverge at once
+        for history in histories:
+            epochs = [record["epoch"] for record in history]
+            first = epochs[0] if epochs else 1  # of what goes into a trunk, the one after that
+            assert epochs == [first + i for i in range(len(epochs))]
+
+        store = sqlite3.connect(self.folder / "mlflow.db")
+        runs = store.execute("select run_uuid, value from tags where key = 'automl.trial'").fetchall()
+        assert sorted(int(number) for _, number in runs) == list(range(trials)), "a run a trial"
+        parents = store.execute("select run_uuid from tags where key = 'automl.identity'").fetchall()
+        assert len(parents) == 1
+        for run, number in runs:
+            rows = store.execute(
+                "select step, value from metrics where run_uuid = ? and key = 'accuracy' order by step",
+                (run,),
+            ).fetchall()
+            assert rows == [(r["epoch"], r["accuracy"]) for r in histories[int(number)]], f"trial {number}"
+            tags = dict(store.execute("select key, value from tags where run_uuid = ?", (run,)))
+            record = read_record(study.trials[int(number)])
+            assert record is not None
+            assert tags["state"] == record.state
+        best = store.execute("select value from tags where key = 'automl.best_run'").fetchone()[0]
+        assert {run: int(number) for run, number in runs}[best] == study.best_trial.number
+
+
+def left(processes: list[psutil.Process]) -> list[str]:
+    """Those that are still there after a while, but for Ray's agents, which take up to two minutes."""
+    _, alive = psutil.wait_procs([p for p in processes if "Agent" not in named(p)], timeout=60)
+    return [named(process) for process in alive]
+
+
+def named(process: psutil.Process) -> str:
+    try:
+        return " ".join(process.cmdline()) or process.name()
+    except psutil.NoSuchProcess:
+        return ""
