@@ -10,7 +10,8 @@ spread two to three times as wide.
 
 A ratio is accepted when its interval is within 3 % either way. Where that is not reached in the time that
 measuring may take, the ratio is partly estimated from operation counts, flagged (`counted`), and not cached;
-the timings are, so that the next trial of the same architecture continues from there.
+the timings are, so that the next trial of the same architecture continues from there. That it measures at
+another moment counts for more than how long it does, so it takes its part of the training's time alone.
 """
 
 import json
@@ -36,7 +37,7 @@ BELIEVED = 0.03  # and up to which the ratio is used
 ROUND, LEAST = 4, 8  # pairs from one look at the interval to the next, and before it is believed
 VALIDATIONS = 3  # pairs of validation passes at first, and then one a round: a small part of an epoch
 MEASURING_FRACTION = 0.05  # of the training's own time that measuring may take
-ALLOWED = 1.0  # seconds that it may take in any case
+ALLOWED = 1.0  # seconds that the first of an architecture may take in any case
 ERROR = 0.1  # of the logarithm of a ratio of counted work: the standard deviation
 BLOCK = 0.01  # seconds that a timing on a GPU takes at least, by repeating the step
 
@@ -74,17 +75,13 @@ class Epoch:
         self.passes = -(-task.size("validation") // self.inputs)
         self.state = start(task, model)
         self._step = make_step(task, self.state.model, self.state.optimizer, self.state.scaler)
-        self._batches = self._endless()
+        self._batches = _endless(task)
         self._example = task.example(min(self.inputs, task.size("validation")))
         cuda = self.runtime.device.type == "cuda"
         for _ in range(WARM_UP + 1 if cuda else 2):  # on a GPU the last one may capture
             self.step()
         self.validate()
         self.repeats = max(1, round(BLOCK / seconds(self.step, self.runtime))) if cuda else 1
-
-    def _endless(self) -> Iterator[Batch]:
-        for epoch in count():
-            yield from self.task.batches(epoch)
 
     def step(self) -> None:
         """A training step, with the making of its batch."""
@@ -116,6 +113,11 @@ class Epoch:
         return count_work(self.step) * self.steps + count_work(self.validate) * self.passes
 
 
+def _endless(task: Task) -> Iterator[Batch]:
+    for epoch in count():
+        yield from task.batches(epoch)
+
+
 @dataclass(frozen=True)
 class Timings:
     """Seconds of ours and of the baseline's, timed in turn: of training steps, and of validation passes.
@@ -144,7 +146,7 @@ def measure_time_ratio(
     at_least_one: one model is the other with modules added, so that a ratio below 1 is an error of
         measurement.
     """
-    begun = elapsed(task.runtime)
+    begun, known = elapsed(task.runtime), bool(timings.steps)
     ours, theirs = Epoch(task, model), Epoch(baseline)
     while True:
         again = bool(timings.steps)
@@ -153,9 +155,8 @@ def measure_time_ratio(
         for _ in range(1 if again else VALIDATIONS):
             timings.validations.append(_in_turn(ours, theirs, "validate", len(timings.validations)))
         found = _ratio(ours, theirs, timings, floor=1.0 if at_least_one else 0.0)
-        allowed = max(
-            ALLOWED, MEASURING_FRACTION * baseline.config.training.epochs * found.epoch / found.ratio
-        )
+        part = MEASURING_FRACTION * baseline.config.training.epochs * found.epoch / found.ratio
+        allowed = part if known else max(part, ALLOWED)
         enough = len(timings.steps) >= LEAST
         if (enough and _width(found) <= PRECISE) or elapsed(task.runtime) - begun > allowed:
             break

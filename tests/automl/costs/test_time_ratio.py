@@ -1,6 +1,8 @@
 """The ratio of two epochs' times, with times that are given; real ones are measured, and none is asserted."""
 
+import gc
 import random
+import weakref
 from collections.abc import Callable
 from itertools import cycle
 
@@ -134,6 +136,19 @@ def test_a_model_of_far_more_work_has_a_pace_far_above_one(monkeypatch: pytest.M
     assert found.low <= found.ratio <= found.high
     assert 0 < found.validation < 1
     assert found.epoch > own_time_ratio(narrow).epoch > 0
+
+
+def test_what_was_measured_is_gone_at_once() -> None:
+    """A training that begins after it has the memory, and nothing has to look for cycles."""
+    epoch = Epoch(opened())
+    epoch.work()
+    model = weakref.ref(epoch.state.model)
+    gc.disable()
+    try:
+        del epoch
+        assert model() is None
+    finally:
+        gc.enable()
 
 
 def test_the_work_of_an_epoch_is_that_of_its_steps_and_passes() -> None:
