@@ -207,6 +207,11 @@ def _of_search(name: str, folder: Path, metadata: SearchMetadata, wanted: str | 
         raise unknown(f"arm of {folder.name}", part, list(arms))
     arm = arms[found[0]]
     scores = {int(seed): score for seed, score in arm["scores"].items()}
+    if not scores:
+        raise InputError(
+            f"{found[0]!r} of {folder.name} has not been trained, as controls are where a finalist is better; "
+            f"train it with: {confirm} --controls"
+        )
     return Sample(
         name=name,
         config=TrialConfig.from_json(arm["config"]),

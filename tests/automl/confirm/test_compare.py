@@ -144,6 +144,17 @@ def test_one_name_alone_is_what_the_latest_search_is_compared_with(confirmed, st
     assert run_compare(["mine:baseline"])[0].name == "mine"
 
 
+def test_controls_that_were_not_trained_can_be(confirmed, cli) -> None:
+    file = confirmed / "confirm" / "verdict.json"
+    verdict = json.loads(file.read_text())
+    (control,) = (arm for arm in verdict["arms"] if arm["role"] == "control")
+    control["scores"] = {}
+    file.write_text(json.dumps(verdict))
+    code, _, err = cli("compare", "mine:baseline", "mine:control")
+    assert code == 2
+    assert "train it with: automl confirm --search mine --controls" in err
+
+
 @pytest.mark.parametrize(
     ("names", "said"),
     [
