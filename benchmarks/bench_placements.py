@@ -64,7 +64,7 @@ def sampled(sampler: str, choose: Choose) -> Callable[[Table, int], Found]:
 
 
 METHODS = {
-    "ours": Method(title="placement sampler", search=sampled("placement", modelled), most=256),
+    "ours": Method(title="placement sampler", search=sampled("placement", modelled), most=384),
     "tpe": Method(title="TPE", search=sampled("tpe", lucky), most=256),
     "tpe-asha": Method(
         title="TPE + ASHA",

@@ -209,7 +209,7 @@ def _of_search(name: str, folder: Path, metadata: SearchMetadata, wanted: str | 
     scores = {int(seed): score for seed, score in arm["scores"].items()}
     if not scores:
         raise InputError(
-            f"{found[0]!r} of {folder.name} has not been trained, as controls are where a finalist is better; "
+            f"{found[0]!r} of {folder.name} has not been trained: controls are where a finalist is better; "
             f"train it with: {confirm} --controls"
         )
     return Sample(
