@@ -30,6 +30,7 @@ import planted
 import recorded
 from harness import RESULTS, write_values
 from searchers import Choose, Found, Table, halved, lucky, modelled, shrunk, stock, whole
+from threadpoolctl import threadpool_limits
 
 from search.placement_sampler import placement_of
 from search.samplers import load_sampler
@@ -178,7 +179,9 @@ def main() -> None:
     if options.most:
         METHODS.update({n: replace(m, most=min(m.most, options.most)) for n, m in METHODS.items()})
     tables = measured()
-    with multiprocessing.get_context("fork").Pool(options.processes) as pool:
+    # Each process has a core. With a thread for each core in each, BLAS takes several times as long.
+    context = multiprocessing.get_context("fork")
+    with context.Pool(options.processes, threadpool_limits, (1,)) as pool:
         for kind in options.kinds:
             tables[kind] = {**audited(kind), "methods": {}}
             print(f"{kind}: {tables[kind]['reliability']}", flush=True)
