@@ -6,8 +6,8 @@ fastai. Zero-initialised last norms are what lets an SSA module converge.
 
 import sys
 from importlib import import_module
-from importlib.util import find_spec
 from types import ModuleType
+from typing import Any
 
 from torch import nn
 
@@ -29,18 +29,24 @@ def _fastais() -> ModuleType:
     """fastai's module, without what its package imports beside it.
 
     That is scikit-learn above all, which takes each process of a trial a second and which no xresnet needs.
-    The module is the one of `from fastai.vision.models import xresnet`, whichever is imported first.
+    Who imports the module or its package otherwise gets the same module, before or after this.
     """
     package = "fastai.vision.models"
     name = f"{package}.xresnet"
     if package not in sys.modules and name not in sys.modules:
-        spec = find_spec("fastai.vision")
-        assert spec is not None
-        assert spec.submodule_search_locations is not None
+        above: Any = import_module("fastai.vision")
         sys.modules[package] = empty = ModuleType(package)
-        empty.__path__ = [f"{place}/models" for place in spec.submodule_search_locations]
+        empty.__path__ = [f"{place}/models" for place in above.__path__]
         try:
             import_module(name)
         finally:
             del sys.modules[package]
+        above.__getattr__ = _rest  # `import fastai.vision.models.xresnet` looks for the package there
     return import_module(name)
+
+
+def _rest(name: str) -> ModuleType:
+    """What is asked of `fastai.vision` that it does not have yet."""
+    if name != "models":
+        raise AttributeError(f"module 'fastai.vision' has no attribute {name!r}")
+    return import_module("fastai.vision.models")

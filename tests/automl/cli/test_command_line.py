@@ -89,8 +89,10 @@ settings = Settings(space="digits")
 open_task(draw_baseline(settings.load_space(), settings), settings.runtime).model()
 print(*sorted({"sklearn", "mlflow", "scipy.stats", "automl.tasks.detection"} & set(sys.modules)))
 model = sys.modules["fastai.vision.models.xresnet"].XResNet
+import fastai.vision.models.xresnet as whole
+from fastai.vision.all import XResNet
 import fastai.vision.models
-print(fastai.vision.models.xresnet.XResNet is model)
+print(whole.XResNet is model is XResNet is fastai.vision.models.xresnet.XResNet)
 """
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True)
     assert (done.returncode, done.stdout) == (0, "\nTrue\n"), done.stderr
