@@ -10,8 +10,8 @@ spread two to three times as wide.
 
 A ratio is accepted when its interval is within 3 % either way. Where that is not reached in the time that
 measuring may take, the ratio is partly estimated from operation counts, flagged (`counted`), and not cached;
-the timings are, so that the next trial of the same architecture continues from there. That it measures at
-another moment counts for more than how long it does, so it takes its part of the training's time alone.
+the timings are, so that the next trial of the same architecture continues from there,
+for its part of the training's time alone.
 """
 
 import json
