@@ -8,6 +8,8 @@ stereo     Pairs of rectified images with disparities: readers, the bundled plan
 download   Downloads an archive once
 archive    Extracts archives that are not trusted
 items      Lists of inputs with their labels
+table      Tables in CSV files, whose rows know their lines
+files      Looks up files that a dataset names
 splits     The content-hash rule shared by images and sequences; shares are set in images/dataset.py,
            images/folders.py and sequences/splits.py
 digest     SHA-256 of files, cached

@@ -1,6 +1,5 @@
 """What is deployed of a stereo model, a graph from two images to disparities, and pairs of files for it."""
 
-import csv
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -13,6 +12,7 @@ from attention import InputError
 from automl.data.images.augment import normalise
 from automl.data.stereo.files import read_image
 from automl.data.stereo.pfm import write_pfm
+from automl.data.table import read_table
 from automl.tasks.deployment import Deployment
 
 LEFT, RIGHT, OUTPUT = "left", "right", "disparity"
@@ -97,17 +97,11 @@ def read_pairs(path: str | Path) -> Iterator[tuple[str, str]]:
     Raises InputError for another file.
     """
     path = Path(path)
-    try:
-        with open(path, newline="", encoding="utf-8-sig") as file:
-            rows = list(csv.DictReader(file))
-    except FileNotFoundError:
-        raise InputError(f"there is no file {path}") from None
-    except (OSError, UnicodeDecodeError, csv.Error) as error:
-        raise InputError(f"{path} cannot be read as a CSV ({error})") from error
-    if not rows or not {*COLUMNS} <= {*rows[0]}:
+    table = read_table(path)
+    if not table.rows or not {*COLUMNS} <= {*table.columns}:
         raise InputError(f"{path} must be a CSV with the columns left and right, and a line for each pair")
-    for line, row in enumerate(rows, start=2):
-        if not (row[LEFT] and row[RIGHT]):
+    for line, row in table.rows:
+        if not (row[LEFT].strip() and row[RIGHT].strip()):
             raise InputError(f"{path}, line {line}: left and right must not be empty")
         left, right = (str(path.parent / row[name].strip()) for name in COLUMNS)
         yield left, right

@@ -2,7 +2,7 @@
 of their labels, `labels.csv`.
 
 `val/` is the test split, as in ImageNet's archives, unless there is a `test/` too. Splits have other usual
-names: see SPLITS.
+names: see SPLITS. A folder with such a name that has images in it, beside folders of other names, is a class.
 """
 
 import os
@@ -74,6 +74,13 @@ def with_test(everything: Sequence[Item]) -> dict[str, list[Item]]:
 def _parts(root: Path) -> dict[str, Path]:
     """The folders of the splits that there are, by the splits' own names."""
     folders = {entry.name.lower(): Path(entry.path) for entry in os.scandir(root) if entry.is_dir()}
+    named = [folders[name] for names in SPLITS.values() for name in names if name in folders]
+    if not named:
+        return {"train": root}
+    others = sorted(folder.name for folder in folders.values() if folder not in named)
+    others = [name for name in others if _visible(name) and _images(root / name)]
+    if others and all(map(_is_class, named)):
+        return {"train": root}
     present: dict[str, Path] = {}
     for split, names in SPLITS.items():
         found = [folders[name] for name in names if name in folders]
@@ -82,16 +89,22 @@ def _parts(root: Path) -> dict[str, Path]:
             raise InputError(f"{root} has {both}, which both name the {split} split; keep one")
         if found:
             present[split] = found[0]
-    if not present:
-        return {"train": root}
     if "train" not in present or len(present) == 1:
         has, lacks = ("val/ or test/", "train/")
         if "train" in present:
             has, lacks = (f"{present['train'].name}/", "val/ or test/")
-        raise InputError(f"{root} has {has} but no {lacks}; a dataset is {LAYOUT}")
+        beside = f", and beside it {', '.join(others[:20])}" if others else ""
+        raise InputError(f"{root} has {has} but no {lacks}{beside}; a dataset is {LAYOUT}")
     if len(present) == 3:
         return present
     return {"train": present["train"], "test": present.get("test") or present["validation"]}
+
+
+def _is_class(folder: Path) -> bool:
+    """Return whether images lie in `folder` itself; a split has folders of classes."""
+    with os.scandir(folder) as entries:
+        images = any(_visible(entry.name) and _suffix(entry.name) in SUFFIXES for entry in entries)
+    return images and not _by_class(folder)
 
 
 def _by_class(folder: Path) -> dict[str, list[Path]]:

@@ -1,10 +1,11 @@
 """Images whose labels are in a table: `labels.csv` in their folder, with a row for each image."""
 
-import csv
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from attention.errors import InputError
+from automl.data.files import is_file
+from automl.data.table import read_table
 
 LABELS = "labels.csv"
 COLUMNS = {
@@ -23,12 +24,8 @@ def read_labels(root: Path, splits: Mapping[str, Sequence[str]]) -> dict[str, di
     that is empty, and an unknown split.
     """
     table = root / LABELS
-    try:
-        with table.open(newline="", encoding="utf-8-sig") as file:
-            rows = list(csv.DictReader(file))
-    except (UnicodeDecodeError, csv.Error) as error:
-        raise InputError(f"{table} is no CSV in UTF-8: {error}") from error
-    columns = {(name or "").strip().lower(): name for name in (rows[0] if rows else {})}
+    content = read_table(table)
+    columns = {name.strip().lower(): name for name in content.columns}
     known = {what: next((columns[n] for n in names if n in columns), None) for what, names in COLUMNS.items()}
     if known["file"] is None or known["label"] is None:
         raise InputError(
@@ -37,12 +34,12 @@ def read_labels(root: Path, splits: Mapping[str, Sequence[str]]) -> dict[str, di
             f"{', '.join(columns) or 'nothing'}"
         )
     found: dict[str, dict[str, list[Path]]] = {}
-    for line, row in enumerate(rows, start=2):
-        name, label = Path(row[known["file"]] or ""), (row[known["label"]] or "").strip()
+    for line, row in content.rows:
+        name, label = Path(row[known["file"]]), row[known["label"]].strip()
         image = root / name
         if name.is_absolute() or ".." in name.parts:
             raise InputError(f"{table}, line {line}: {name} does not lie in the folder of the table")
-        if not image.is_file():
+        if not is_file(image):
             raise InputError(f"{table}, line {line}: there is no file {image}")
         if not label:
             raise InputError(f"{table}, line {line}: {image.name} has no label")
@@ -51,9 +48,9 @@ def read_labels(root: Path, splits: Mapping[str, Sequence[str]]) -> dict[str, di
     return found
 
 
-def _split(text: str | None, splits: Mapping[str, Sequence[str]], table: Path, line: int) -> str:
+def _split(text: str, splits: Mapping[str, Sequence[str]], table: Path, line: int) -> str:
     for split, names in splits.items():
-        if (text or "").strip().lower() in names:
+        if text.strip().lower() in names:
             return split
     known = ", ".join(name for names in splits.values() for name in names)
     raise InputError(f"{table}, line {line}: a split is one of {known}; got {text!r}")

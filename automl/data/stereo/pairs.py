@@ -6,20 +6,24 @@ KITTI 2015   training/image_2, image_3 and disp_occ_0 (or disp_noc_0)
 KITTI 2012   training/colored_0, colored_1 (or image_0, image_1) and disp_occ (or disp_noc)
 Middlebury   folders with im0.png, im1.png and disp0.pfm or disp0GT.pfm
 a CSV        columns left, right, disparity and perhaps split; paths from the CSV's folder
+
+The views of each layout may be in any format of IMAGES.
 """
 
 import csv
 import os
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
 from attention.errors import InputError
+from automl.data.files import is_file
+from automl.data.table import read_table
 
 SPLITS = ("train", "validation", "test")
 COLUMNS = ("left", "right", "disparity")
 FRAMES = ("frames_cleanpass", "frames_finalpass")  # the first that there is; PSMNet takes the clean ones
-IMAGES = (".png", ".webp", ".jpg")
+IMAGES = (".png", ".webp", ".jpg", ".jpeg")  # of the views; in capitals, too
 KITTI = (  # left, right, and disparities, those of occluded pixels among them where there are such
     ("image_2", "image_3", ("disp_occ_0", "disp_noc_0")),
     ("colored_0", "colored_1", ("disp_occ", "disp_noc")),
@@ -56,7 +60,7 @@ def is_stereo(path: str | Path) -> bool:
         return False
     with open(path, newline="", encoding="utf-8-sig", errors="replace") as file:
         try:
-            return {*COLUMNS} <= {*next(csv.reader(file), [])}
+            return {*COLUMNS} <= {*next(filter(None, csv.reader(file)), [])}
         except csv.Error:  # it is no table, whatever its name says
             return False
 
@@ -74,7 +78,7 @@ def find_pairs(path: str | Path) -> list[Pair]:
         )
     for pair in pairs:
         for file in pair.files:
-            if not file.is_file():
+            if not is_file(file):
                 raise InputError(f"there is no file {file}, which pair {pair.name} needs")
     return pairs
 
@@ -97,13 +101,11 @@ def _walked(root: Path) -> Iterator[Pair]:
             yield from _sceneflow(root, here, frames)
             folders[:] = [folder for folder in folders if folder not in ("disparity", *FRAMES)]
         maps = [file for file in MIDDLEBURY if file in files]
-        if maps and {"im0.png", "im1.png"} <= {*files}:
-            yield Pair(
-                name=str(here.relative_to(root)),
-                left=here / "im0.png",
-                right=here / "im1.png",
-                disparity=here / maps[0],
-            )
+        if not maps:
+            continue
+        left, right = (_with_suffix(here / f"{view}.png") for view in ("im0", "im1"))
+        if {left.name, right.name} <= {*files}:
+            yield Pair(name=str(here.relative_to(root)), left=left, right=right, disparity=here / maps[0])
 
 
 def _sceneflow(root: Path, here: Path, frames: str) -> Iterator[Pair]:
@@ -125,8 +127,9 @@ def _sceneflow(root: Path, here: Path, frames: str) -> Iterator[Pair]:
 
 
 def _with_suffix(image: Path) -> Path:
-    there = (image.with_suffix(suffix) for suffix in IMAGES)
-    return next((file for file in there if file.exists()), image.with_suffix(IMAGES[0]))
+    """Return the file of this name in one of IMAGES; that in the first format if there is none."""
+    files = [image.with_suffix(case) for suffix in IMAGES for case in (suffix, suffix.upper())]
+    return next((file for file in files if file.exists()), files[0])
 
 
 def _kitti(folder: Path) -> Iterator[Pair]:
@@ -137,35 +140,29 @@ def _kitti(folder: Path) -> Iterator[Pair]:
         for disparity in sorted((folder / known).glob("*.png")):
             yield Pair(
                 name=disparity.stem,
-                left=folder / left / disparity.name,
-                right=folder / right / disparity.name,
+                left=_with_suffix(folder / left / disparity.name),
+                right=_with_suffix(folder / right / disparity.name),
                 disparity=disparity,
             )
         return
 
 
 def _of_csv(path: Path) -> Iterator[Pair]:
-    try:
-        with open(path, newline="", encoding="utf-8-sig") as file:
-            reader = csv.DictReader(file)
-            header: Sequence[str] = reader.fieldnames or ()
-            rows = list(enumerate(reader, start=2))
-    except (OSError, UnicodeDecodeError, csv.Error) as error:
-        raise InputError(f"{path} cannot be read as a CSV ({error})") from error
-    if lacking := [name for name in COLUMNS if name not in header]:
+    table = read_table(path)
+    if lacking := [name for name in COLUMNS if name not in table.columns]:
         raise InputError(
             f"{path} must be a folder, or a CSV with the columns {', '.join(COLUMNS)}; "
             f"it lacks {', '.join(lacking)}"
         )
-    for line, row in rows:
-        empty = [name for name in COLUMNS if not row[name]]
-        split = (row.get("split") or "").strip()
+    for line, row in table.rows:
+        empty = [name for name in COLUMNS if not row[name].strip()]
+        split = row.get("split", "").strip()
         if empty:
             raise InputError(f"{path}, line {line}: {', '.join(empty)} must not be empty")
         if split and split not in SPLITS:
             raise InputError(f"{path}, line {line}: split must be one of {', '.join(SPLITS)}; got {split!r}")
         left, right, disparity = (path.parent / row[name].strip() for name in COLUMNS)
         yield Pair(name=row["left"].strip(), left=left, right=right, disparity=disparity, split=split)
-    splits = {(row.get("split") or "").strip() for _, row in rows}
+    splits = {row.get("split", "").strip() for _, row in table.rows}
     if "" in splits and len(splits) > 1:
         raise InputError(f"{path}: either each line has a split, or none has")

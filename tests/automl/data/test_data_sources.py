@@ -84,6 +84,15 @@ def test_plain_folder_has_a_test_split_carved(tmp_path: Path, make_folder: Calla
     assert [i.name for i in again.splits["test"]] == [i.name for i in found.splits["test"]]
 
 
+@pytest.mark.parametrize("names", [["train"], ["test"], ["val", "train"], ["test", "testing"], ["Train"]])
+def test_a_class_may_be_called_like_a_split(
+    names: list[str], tmp_path: Path, make_folder: Callable[..., Path]
+) -> None:
+    found = items("folder", make_folder(tmp_path / "d", dict.fromkeys(["bus", *names], 6)), 32)
+    assert found.classes == tuple(sorted(["bus", *names]))
+    assert sum(counts(found).values()) == 6 * (1 + len(names))
+
+
 def test_archive_of_a_folder(tmp_path: Path, make_folder: Callable[..., Path]) -> None:
     root = make_folder(
         tmp_path / "imagewoof", {"train/n02086240": 2, "train/n02111889": 2, "val/n02111889": 1}
@@ -117,6 +126,8 @@ def test_other_and_hidden_files_are_ignored(tmp_path: Path, make_folder: Callabl
         ),
         ({"cat": 3}, "one class only, 'cat'"),
         ({"train/a": 2, "train/b": 2}, "has train/ but no val/ or test/"),
+        ({"train/a": 2, "train/b": 2, "validate/a": 2}, "has train/ but no val/.* beside it validate;"),
+        ({"train": 3, "val": 3}, "no folders with images"),
         ({"val/a": 2, "test/b": 2}, "has val/ or test/ but no train/"),
         ({"train/a": 2, "train/b": 2, "test/a": 1, "test/c": 1}, "'c' .1 in all. are not; choose from a, b"),
         ({"a": 1, "b": 1}, "a test split needs a class of two different images"),
@@ -189,6 +200,10 @@ def test_a_table_may_tell_the_splits(tmp_path: Path, make_folder: Callable[..., 
         ("file,label,split\nimages/0000.png,a,test\n", "names no images to train on"),
         ("file,label\nimages/0000.png,a\n", "one class only, 'a'"),
         ("file,label\n\xff", "labels.csv"),
+        ("file,label\n\n\nimages/0000.png,a\n\n,\nimages/9.png,b\n", "line 7: there is no file .*9.png"),
+        ('file,label,note\nimages/0000.png,a,"two\r\nlines"\nimages/9.png,b,x\n', "line 4: there is no fil"),
+        ('file,label\nimages/0000.png,a\n\n"images/9.png,b\n', "line 4: there is no file"),
+        (f"file,label\n{'a' * 300}.png,b\n", "line 2: there is no file"),
     ],
 )
 def test_tables_that_are_no_dataset(

@@ -159,6 +159,18 @@ LAYOUTS: list[tuple[Callable[[Path], None], str, dict[str, str]]] = [
 ]
 
 
+@pytest.mark.parametrize("suffix", [".jpg", ".JPEG"])
+@pytest.mark.parametrize(("make", "below", "wanted"), LAYOUTS[:-1])
+def test_views_may_be_in_any_format(tmp_path, make, below, wanted, suffix):
+    make(tmp_path)
+    for view in [file for file in tmp_path.rglob("*.png") if not file.parent.name.startswith("disp")]:
+        with Image.open(view) as opened:
+            opened.save(view.with_suffix(suffix))
+        view.unlink()
+    assert is_stereo(tmp_path / below)
+    assert {pair.name for pair in find_pairs(tmp_path / below)} == {*wanted}
+
+
 @pytest.mark.parametrize(("make", "below", "wanted"), LAYOUTS)
 def test_the_pairs_of_each_layout_are_found_and_read(tmp_path, make, below, wanted):
     make(tmp_path)
@@ -200,6 +212,8 @@ def test_photographs_and_tables_are_no_stereo_pairs(tmp_path):
             "either each line has a split",
         ),
         ("left,right,disparity\n", "holds no stereo pairs"),
+        ('\nleft,right,disparity,x\n\nl0.png,r0.png,d0.pfm,"\n"\nl0.png,,d0.pfm\n', "line 6: right must not"),
+        (f"left,right,disparity\nl0.png,{'r' * 300},d0.pfm\n", "there is no file"),
     ],
 )
 def test_a_csv_that_cannot_be_used_is_told_by_its_line(tmp_path, text, said):
