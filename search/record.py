@@ -110,6 +110,11 @@ class TrialRecord:
         return int(self.history[-1]["epoch"]) if self.history else 0
 
     @property
+    def steps(self) -> int | None:
+        """The training steps so far, with those of a shared partial training; None before the first epoch."""
+        return int(self.history[-1]["steps"]) if self.history and "steps" in self.history[-1] else None
+
+    @property
     def folder(self) -> str:
         """The folder of its checkpoint, below the search's."""
         return f"{TRIALS_FOLDER}/{self.number:04d}"

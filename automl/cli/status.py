@@ -27,7 +27,8 @@ class Status:
         `finished`; `lost`, when its study is gone.
     space: of the search. trials: planned, None where a time is given instead.
     states: the number of trials by state; running ones without a process are `interrupted`.
-    best, baseline: names and scores of the best trial and of the best without attention.
+    best, baseline: names and scores of the best trial and of the best without attention. steps: the training
+        steps of these two, where they are known.
     quiet: seconds since the last epoch ended, None before the first. hours: of training, over all slots.
     left: seconds that the rest takes at the rate so far, in as many slots as are in use.
     said: the latest confirmation's verdict in one word, `unfinished` before it has one, None without any.
@@ -43,6 +44,7 @@ class Status:
     metric: str
     best: tuple[str, float] | None
     baseline: tuple[str, float] | None
+    steps: dict[str, int]
     quiet: float | None
     hours: float
     left: float | None
@@ -75,9 +77,11 @@ class Status:
         of = f" of {self.trials}" if self.trials else ""
         parts = [f"{count} {state}" for state, count in self.states.items() if count]
         lines.append(f"trials    {self.ended}{of} ended" + (f" ({', '.join(parts)})" if parts else ""))
-        for title, one in (("best", self.best), ("baseline", self.baseline)):
-            if one is not None:
-                lines.append(f"{title:9} {self.metric} {one[1]:.4f}  {one[0]}")
+        for title, leader in (("best", self.best), ("baseline", self.baseline)):
+            if leader is not None:
+                name, score = leader
+                after = f" after {self.steps[title]} steps" if title in self.steps else ""
+                lines.append(f"{title:9} {self.metric} {score:.4f}{after}  {name}")
         timing = f"time      {self.hours:.3g} hours of training"
         if self.quiet is not None:
             timing += f", the last epoch ended {duration(self.quiet)} ago"
@@ -142,6 +146,11 @@ def read_status(name: str | None = None, storage: str = "searches") -> Status:
         metric=first,
         best=shown(best),
         baseline=shown(baseline),
+        steps={
+            title: record.steps
+            for title, record in (("best", best), ("baseline", baseline))
+            if record is not None and record.steps is not None
+        },
         quiet=max(0.0, time.time() - max(times)) if times else None,
         hours=sum(map(_seconds, records)) / 3600,
         left=_left(records, plan) if state == "running" else None,

@@ -116,6 +116,8 @@ class Progress(Listener):
         if trial.history:
             last = trial.history[-1]
             text += f" at epoch {last['epoch']:.0f}"
+            if trial.steps is not None:
+                text += f", {trial.steps} steps"
             if self.plan.metric.name in last:
                 text += f", {self.plan.metric.name} {last[self.plan.metric.name]:.4f}"
         if trial.number in self.parts and trial.state is State.RUNNING:
@@ -171,7 +173,7 @@ class Progress(Listener):
         if not self.live:
             return
         table = Table(box=None, pad_edge=False)
-        for heading in ("trial", "state", "epoch", "time_ratio", self.plan.metric.name):
+        for heading in ("trial", "state", "epoch", "steps", "time_ratio", self.plan.metric.name):
             table.add_column(heading)
         for record in sorted(self.records.values(), key=lambda r: r.number)[-ROWS:]:
             last = record.history[-1] if record.history else None
@@ -182,6 +184,7 @@ class Progress(Listener):
                 record.name,
                 str(record.state),
                 self._epochs(record),
+                "" if record.steps is None else str(record.steps),
                 f"{about}{time_ratio:.2f}" if time_ratio else "",
                 f"{last[self.plan.metric.name]:.4f}" if last and self.plan.metric.name in last else "",
             )

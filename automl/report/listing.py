@@ -20,8 +20,8 @@ def listing(search: Search) -> Table:
     kind = search.trials[0].record.config.training
     learned = [field.name for field in fields(kind) if field.name != "epochs"]
     columns = [
-        "trial", "role", "state", "kind", "what", "backbone", search.label, "epochs", *costs.values(),
-        "time ratio by", *(name.replace("_", " ") for name in learned), "seed",
+        "trial", "role", "state", "kind", "what", "backbone", search.label, "epochs", "steps",
+        *costs.values(), "time ratio by", *(name.replace("_", " ") for name in learned), "seed",
     ]  # fmt: skip
     rows: list[list[Cell]] = []
     for trial in search.trials:
@@ -31,8 +31,9 @@ def listing(search: Search) -> Table:
             state += f": {record.reason[:WORDS]}"
         rows.append([
             trial.number, str(record.role), state, trial.kind, trial.where, record.config.model.backbone,
-            search.final(trial), trial.resource or None, *(record.profile.get(cost) for cost in costs),
-            _by(record.profile), *(getattr(training, name) for name in learned), record.config.seed,
+            search.final(trial), trial.resource or None, record.steps,
+            *(record.profile.get(cost) for cost in costs), _by(record.profile),
+            *(getattr(training, name) for name in learned), record.config.seed,
         ])  # fmt: skip
     return Table(columns=columns, rows=rows)
 

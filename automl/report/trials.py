@@ -27,6 +27,8 @@ def rows(search: Search) -> list[dict[str, Any]]:
             "trial": trial.number, "what": trial.where, "kind": trial.kind, "state": str(trial.state),
             "score": float(f"{score:.6g}"), "epochs": round(trial.resource, 2),
         }  # fmt: skip
+        if trial.record.steps is not None:
+            row["steps"] = trial.record.steps
         row |= {key: float(f"{v:.5g}") for key in COSTS if (v := trial.record.profile.get(key)) is not None}
         row |= {keys[name]: _cell(name, trial, sites) for name in trial.params}
         if trial.number in search.links:
@@ -62,6 +64,7 @@ def told(search: Search, *more: alt.Tooltip) -> dict[str, Any]:
         alt.Tooltip("what:N", title="placement"),
         alt.Tooltip("score:Q", title=search.label, format=".4~g"),
         alt.Tooltip("epochs:Q", title="epochs", format="~g"),
+        alt.Tooltip("steps:Q", title="steps", format="d"),
         *more,
         alt.Tooltip("state:N", title="state"),
     ]

@@ -32,7 +32,7 @@ class TrialResult:
     """One trial of a search: its number, its MLflow run if that is there, its objectives, its configuration.
 
     value: of the primary metric, at the last epoch. expected: what a model of placements makes of it, by
-        which trials are then ranked. objectives: all that was searched for.
+        which trials are then ranked. objectives: all that was searched for. steps: of its training.
     """
 
     number: int
@@ -43,6 +43,7 @@ class TrialResult:
     profile: dict[str, float]
     config: dict[str, Any]
     expected: float | None = None
+    steps: int | None = None
 
     def __str__(self) -> str:
         placement = self.config["model"]["placement"]
@@ -51,9 +52,10 @@ class TrialResult:
 
     @property
     def said(self) -> str:
-        """The value, and what is expected of it."""
+        """The value, what a model of placements expects, and the training steps."""
         more = "" if self.expected is None else f" (expected {self.expected:.4f})"
-        return f"{self.value:.4f}{more}"
+        steps = "" if self.steps is None else f" after {self.steps} steps"
+        return f"{self.value:.4f}{more}{steps}"
 
 
 @dataclass(frozen=True, kw_only=True, repr=False)
@@ -105,7 +107,8 @@ class SearchResult(Summary):
         """One row per trial, by number.
 
         number, state, role and placement; the parameters as MLflow has them; the objectives after the last
-        epoch, missing where a trial has none; epochs_done, seconds of training, and run_id, MLflow's.
+        epoch, missing where a trial has none; epochs_done, steps and seconds of training, and
+        run_id, MLflow's.
         """
         import pandas  # takes half a second
 
@@ -121,6 +124,7 @@ class SearchResult(Summary):
             **flat(record.config),
             **{name: record.value(name) if record.has(name) else None for name in self.objectives},
             "epochs_done": len(record.history),
+            "steps": record.steps,
             "seconds": sum(metrics["seconds"] for metrics in record.history),
             "run_id": self.runs.get(record.number),
         }
@@ -226,6 +230,7 @@ def make_result(
             profile=trial.profile,
             expected=trial.expected,
             config=trial.config.to_json(),
+            steps=trial.steps,
         )
 
     several = len(plan.objectives) > 1

@@ -107,12 +107,18 @@ class Course:
     """The steps of a training, and what part of its time each of them comes at.
 
     trunk: steps before the placement is put in, of a model without attention; 0 where it is there from the
-        start. share: the part of the time that these take. total: all steps.
+        start. share: the part of the time that these take. total: all steps. epoch: steps of an epoch.
     """
 
     trunk: int
     share: float
     total: int
+    epoch: int
+
+    @property
+    def epochs(self) -> float:
+        """The epochs that the placement is trained for; those of a shared partial training do not count."""
+        return (self.total - self.trunk) / self.epoch
 
     def part(self, steps: int) -> float:
         """Of the whole training's time, 0 to 1, that so many steps from its beginning take."""
@@ -132,7 +138,7 @@ def plan_course(task: Task, time_ratio: float = 1.0, validation: float = 0.0) ->
     whole = int(epochs + 1e-9)
     rest = (epochs - whole - validation) / (1 - validation) if validation < 1 else 0.0
     left = max(1, round((whole + max(0.0, rest)) * task.steps()))
-    return Course(trunk, training.graft_at / training.epochs, trunk + left)
+    return Course(trunk, training.graft_at / training.epochs, trunk + left, task.steps())
 
 
 def train_epoch(

@@ -22,13 +22,19 @@ from automl.storage.epoch_progress import EpochProgress
 from automl.storage.storage import Storage
 from automl.tasks import open_task
 from automl.training import checkpoint, trunk
-from automl.training.loop import Diverged, evaluate, fit, start
+from automl.training.loop import Course, Diverged, evaluate, fit, plan_course, start
 from automl.trials.failure import failure
 from backbones.loading import receive
 from search.config import TrialConfig
 from search.record import CHECKPOINT_FILE, Metrics, Report
 from search.serialise import to_json
 from search.tuner import NODE, REPORT
+
+# Epochs that a trial must be trained for with its placement: with fewer steps, its score says nothing of it.
+LEAST_EPOCHS = 0.5
+# In a confirmation, whose finalists have passed the search: a time ratio that varies from seed to seed must
+# not drop one.
+LEAST_CONFIRMED = LEAST_EPOCHS / 2
 
 
 def assignment(
@@ -133,6 +139,16 @@ def reports(config: Mapping[str, Any], runtime: Runtime) -> Iterator[Report]:
             )
             return
         task = open_task(trial, runtime)
+        course = plan_course(task, *equal)
+        least = LEAST_CONFIRMED if config["test"] else LEAST_EPOCHS
+        if course.epochs < least:
+            yield Report(
+                infeasible=_too_slow(course, profile["time_ratio"]),
+                violations={**violations, "steps": least / course.epochs - 1},
+                profile=profile,
+                device=device,
+            )
+            return
         # What goes on has its weights; those that it once started from may be gone.
         state = trunk.begin(task, trunks) if content is None else start(task, task.model())
         if content is not None:
@@ -173,6 +189,14 @@ def reports(config: Mapping[str, Any], runtime: Runtime) -> Iterator[Report]:
 
 def _spent(history: list[Metrics], trial: TrialConfig) -> bool:
     return history[-1]["resource"] >= trial.training.epochs
+
+
+def _too_slow(course: Course, time_ratio: float) -> str:
+    where = " after the shared partial training" if course.trunk else ""
+    return (
+        f"too slow for this budget: {course.total - course.trunk} of the {course.epoch} steps of an epoch "
+        f"fit into it{where}, at {time_ratio:.2g} times the baseline's time; give more --epochs"
+    )
 
 
 def _line(error: BaseException) -> str:

@@ -29,7 +29,7 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     now = time.time()
     timed = [record(i, 0.7 + i / 100, [None, SSA, CONV][i]) for i in range(3)]
     for i, one in enumerate(timed):
-        one.history[0] |= {"time": now - 100 + 20 * i, "seconds": 1800.0}
+        one.history[0] |= {"time": now - 100 + 20 * i, "seconds": 1800.0, "steps": 7 - i}
     return fake_search(tmp_path / "searches", [*timed, BROKEN])
 
 
@@ -43,6 +43,10 @@ def test_what_is_told(folder: Path) -> None:
     assert found.hours == pytest.approx(1.5, abs=0.01)
     assert found.left is None
     assert found.lines()[0].startswith("search    mine: stopped, ")
+    assert found.lines()[2:4] == [
+        "best      accuracy 0.7200 after 5 steps  002 xresnet18 conv1x1@stage1.block1",
+        "baseline  accuracy 0.7000 after 7 steps  000 xresnet18 plain",
+    ]
     assert found.lines()[-1] == "next      automl search --resume mine"
 
 

@@ -58,7 +58,13 @@ def tell(
     progress.records[number] = trial  # type: ignore[index]
     progress.started(trial)
     if value is not None:
-        metrics = {"epoch": 3, "resource": 2.5, progress.plan.metric.name: value, "seconds": 36.0}
+        metrics = {
+            "epoch": 3,
+            "resource": 2.5,
+            progress.plan.metric.name: value,
+            "seconds": 36.0,
+            "steps": 21,
+        }
         trial.history.append(metrics)
         progress.rungs.enter(number, "all", 2.5, [value])
         progress.reported(trial)
@@ -87,12 +93,14 @@ def test_a_log_has_one_line_for_each_ended_trial(capsys: pytest.CaptureFixture[s
     best = r"best 0\.9000 \(000 xresnet18 plain\)"
     ssa = r"xresnet18 ssa@stage1\.block2\.branch"
     expected = [
-        rf"000 xresnet18 plain: complete at epoch 3, accuracy 0\.9000 \| 1/5 trials, {best}, rungs 2:1 6:0",
-        rf"001 {ssa}: pruned at epoch 3, accuracy 0\.9500 \| 2/5 trials, 1 pruned, {best}, rungs 2:2 6:0",
+        rf"000 xresnet18 plain: complete at epoch 3, 21 steps, accuracy 0\.9000 \| 1/5 trials, "
+        rf"{best}, rungs 2:1 6:0",
+        rf"001 {ssa}: pruned at epoch 3, 21 steps, accuracy 0\.9500 \| 2/5 trials, 1 pruned, "
+        rf"{best}, rungs 2:2 6:0",
         rf"002 {ssa}: infeasible \(out of memory: \[tried 3 GiB\]\) \| 3/5 trials, "
         rf"1 pruned, 1 infeasible, {best}, rungs 2:2 6:0",
-        rf"003 {ssa}: complete at epoch 3, accuracy 0\.8000 \| 4/5 trials, 1 pruned, 1 infeasible, {best}, "
-        r"rungs 2:3 6:0",
+        rf"003 {ssa}: complete at epoch 3, 21 steps, accuracy 0\.8000 \| 4/5 trials, 1 pruned, 1 infeasible, "
+        rf"{best}, rungs 2:3 6:0",
     ]
     assert len(told) == len(expected)
     for line, pattern in zip(told, expected, strict=True):
@@ -108,7 +116,7 @@ def test_of_many_at_once_few_lines_say_how_it_stands(
         if number == 2:
             progress.summed -= 61
         tell(progress, number, State.COMPLETE, 0.9)
-    assert found(r"complete at epoch 3, accuracy 0.9000 \| (\d/5)", lines(capsys)) == [
+    assert found(r"complete at epoch 3, 21 steps, accuracy 0.9000 \| (\d/5)", lines(capsys)) == [
         ("1/5",), None, ("3/5",), None
     ]  # fmt: skip
 
@@ -121,7 +129,7 @@ def test_a_log_that_was_quiet_for_long_has_an_epoch(
     tell(progress, 0, State.COMPLETE, 0.9)
     epoch, end = lines(capsys)
     assert re.match(
-        r"\S+ 000 xresnet18 plain: running at epoch 3, accuracy 0\.9000 \| 0/5 trials, 1 run", epoch
+        r"\S+ 000 xresnet18 plain: running at epoch 3, 21 steps, accuracy 0\.9000 \| 0/5 trials, 1 run", epoch
     )
     assert "complete at epoch 3" in end
 

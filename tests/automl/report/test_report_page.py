@@ -290,6 +290,7 @@ def test_several_objectives(tmp_path: Path, quiet: None) -> None:
 
 def test_every_trial_is_in_the_table(page: Page, trials: list[FrozenTrial]) -> None:
     table = page.source[page.source.index('<table id="listing">') :]
+    assert re.search(r">\s*steps\s*<", table)
     rows = re.findall(r"<tr><td class=\"n\">(\d+)</td>", table[: table.index("</table>")])
     assert [int(number) for number in rows] == list(range(len(trials)))
 

@@ -23,7 +23,11 @@ def result(values: list[float], guess: float | None, state: State = State.COMPLE
     plan = Plan(trials=9, budget=1, metric=ACCURACY, objectives=["accuracy"], guessing=guess)
     records = {
         i: TrialRecord(
-            i, TrialConfig(), Role.BASELINE, state, [{"epoch": 1, "accuracy": value, "seconds": 1.0}]
+            i,
+            TrialConfig(),
+            Role.BASELINE,
+            state,
+            [{"epoch": 1, "accuracy": value, "seconds": 1.0, "steps": 84}],
         )
         for i, value in enumerate(values)
     }
@@ -78,8 +82,8 @@ def test_a_result_shows_itself_in_a_few_lines() -> None:
         "search    mine",
         "space     digits",
         "trials    2: 2 completed",
-        "best      accuracy 0.9000, trial 1: no attention",
-        "baseline  accuracy 0.9000, trial 1: no attention",
+        "best      accuracy 0.9000 after 84 steps, trial 1: no attention",
+        "baseline  accuracy 0.9000 after 84 steps, trial 1: no attention",
         "folder    folder",
         "next      run_confirm('mine')",
     ]
@@ -94,9 +98,10 @@ def test_its_trials_are_a_table() -> None:
     table = found.trials
     assert list(table.number) == [0, 1]
     assert list(table.accuracy) == [0.8, 0.9]
-    assert table.loc[0, ["state", "role", "placement", "epochs_done", "seconds", "run_id"]].to_dict() == {
-        "state": "complete", "role": "baseline", "placement": "plain", "epochs_done": 1, "seconds": 1.0,
-        "run_id": "abc",
+    shown = ["state", "role", "placement", "epochs_done", "steps", "seconds", "run_id"]
+    assert table.loc[0, shown].to_dict() == {
+        "state": "complete", "role": "baseline", "placement": "plain", "epochs_done": 1, "steps": 84,
+        "seconds": 1.0, "run_id": "abc",
     }  # fmt: skip
     assert set(flat(TrialConfig())) < set(table.columns)
     assert to_json(found)["trials"] == 2

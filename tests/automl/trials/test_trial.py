@@ -1,5 +1,6 @@
 """What a trial's process reports, without the process."""
 
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -156,6 +157,49 @@ def test_what_exceeds_a_limit_is_not_trained(measured: list[TrialConfig], tmp_pa
     assert said.profile == to_json(MEASURED)
     assert said.last
     assert not (tmp_path / "0").exists()
+
+
+LATE = {"epochs": 4, "graft_at": 3, "schedule": "flat-cosine"}
+
+
+@pytest.mark.parametrize(
+    ("time_ratio", "training", "equal", "test", "steps"),
+    [
+        (7.9, {}, "time", False, "1 of the 7 steps"),
+        (2.2, {}, "time", False, "3 of the 7 steps"),
+        (
+            7.9,
+            LATE,
+            "time",
+            False,
+            "1 of the 7 steps of an epoch fit into it after the shared partial training",
+        ),
+        (7.9, {}, "time", True, "1 of the 7 steps"),
+        (1.9, {}, "time", False, 4),
+        (7.9, {"epochs": 4}, "time", False, 4),
+        (2.9, {}, "time", True, 2),  # a finalist whose time ratio varies from seed to seed
+        (7.9, {}, "epochs", False, 7),
+    ],
+)
+def test_less_than_half_an_epoch_is_too_slow(
+    time_ratio: float, training: dict[str, Any], equal: str, test: bool, steps: str | int,
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path,
+) -> None:  # fmt: skip
+    measured = replace(MEASURED, time_ratio=time_ratio)
+    monkeypatch.setattr(trial, "measure", lambda *args: measured)
+    config = tiny(
+        training=training, model={"placement": {"stage2.block1": Spec("ssa")}}, data={"subset": 0.2}
+    )
+    *_, last = reports(sent(tmp_path / "0", config, equal, test), HERE)
+    if isinstance(steps, int):
+        assert last.finished
+        assert last.history[-1]["steps"] == steps
+    else:
+        assert last.infeasible is not None
+        assert last.infeasible.startswith("too slow for this budget")
+        assert steps in last.infeasible
+        assert last.violations["steps"] > 0
+        assert not list(tmp_path.iterdir()), "not even the shared partial training is made"
 
 
 def test_what_diverges_is_infeasible(measured: list[TrialConfig], tmp_path: Path) -> None:
