@@ -239,8 +239,9 @@ class Detection(Task):
     def deployment(self, model: nn.Module) -> Deployment:
         """Bytes `(N, S, S, 3)` and the sizes of the images in them to boxes, labels, scores and masks."""
         normalisation = find(self.chosen.backbone).normalisation
+        categories = dict(zip(self.train.categories, self.labels, strict=True))
         return detection_deployment(
-            model, self.canvas, self.data.size, self.labels, normalisation, self.runtime.device
+            model, self.canvas, self.data.size, categories, normalisation, self.runtime.device
         )
 
     def model_inputs(self, split: Split, count: int) -> dict[str, Tensor]:

@@ -11,6 +11,7 @@ from PIL import Image, ImageDraw, ImageOps
 from torch import Tensor, nn
 
 from attention import InputError
+from automl.data.detection.folder import image_id
 from automl.data.detection.masks import encode
 from automl.data.images.decode import FORMATS, rgb
 from automl.tasks.deployment import Arrays, Deployment
@@ -65,18 +66,25 @@ def detection_deployment(
     model: nn.Module,
     canvas: int,
     size: int,
-    labels: Sequence[str],
+    categories: Mapping[int, str],
     normalisation: Normalisation,
     device: torch.device,
 ) -> Deployment:
-    """canvas: pixels of the sides of the graph's images. size: of the longer side of an image, at most."""
+    """canvas: pixels of the sides of the graph's images. size: of the longer side of an image, at most.
+    categories: names by number, as the annotations have them, in the order of the labels.
+    """
     graph = DetectorGraph(model, canvas, normalisation)
     images = torch.zeros(2, canvas, canvas, 3, dtype=torch.uint8, device=device)
     return Deployment(
         module=graph,
         inputs={IMAGES: images, SIZES: torch.full((2, 2), canvas, device=device)},
         outputs=OUTPUTS if graph.has_masks else OUTPUTS[:-1],
-        details={"labels": list(labels), "canvas": canvas, "size": size},
+        details={
+            "labels": list(categories.values()),
+            "category_ids": list(categories),
+            "canvas": canvas,
+            "size": size,
+        },
     )
 
 
@@ -132,12 +140,15 @@ def describe_detections(exported: Mapping[str, Any], outputs: Arrays) -> tuple[s
 def write_detections(exported: Mapping[str, Any], name: str, outputs: Arrays, path: Path) -> list[Path]:
     """`PATH.json`, all that was found as COCO's results have it, and a picture with what is sure, `PATH.png`.
 
-    The image is `name`; boxes and masks are in its pixels. `category_id` counts the model's labels from 1 on.
+    The image is `name`; boxes and masks are in its pixels. `category_id` is the category's number in the
+    annotations that the model was trained on. `image_id` is the image's in annotations beside or above it,
+    else the number that its name is, else its name.
     """
     picture = _open(name)
     small = _scaled(*picture.size, exported["details"]["size"])
     scale = np.array(picture.size) / small
-    labels = exported["details"]["labels"]
+    labels, categories = (exported["details"][key] for key in ("labels", "category_ids"))
+    number = _image_id(Path(name))
     there = outputs["scores"] > 0
     boxes = outputs["boxes"][there] * np.tile(scale, 2)
     pasted = None
@@ -149,8 +160,8 @@ def write_detections(exported: Mapping[str, Any], name: str, outputs: Arrays, pa
     ):
         left, top, right, bottom = (round(float(value), 2) for value in box)
         entry: dict[str, Any] = {
-            "image_id": Path(name).stem,
-            "category_id": int(label),
+            "image_id": number,
+            "category_id": categories[int(label) - 1],
             "category": labels[int(label) - 1],
             "bbox": [left, top, round(right - left, 2), round(bottom - top, 2)],
             "score": round(float(score), 4),
@@ -165,6 +176,12 @@ def write_detections(exported: Mapping[str, Any], name: str, outputs: Arrays, pa
     masks = None if pasted is None else pasted[sure]
     drawn(picture, [results[i] for i in sure], masks).save(files[1])
     return files
+
+
+def _image_id(image: Path) -> int | str:
+    if (number := image_id(image)) is not None:
+        return number
+    return int(image.stem) if image.stem.isascii() and image.stem.isdecimal() else image.stem
 
 
 def paste(masks: np.ndarray, boxes: np.ndarray, width: int, height: int) -> np.ndarray:

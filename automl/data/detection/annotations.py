@@ -8,9 +8,8 @@ import sys
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from math import isfinite
-from pathlib import Path
-from typing import Any
+from pathlib import Path, PureWindowsPath
+from typing import Any, TypeGuard
 
 import numpy as np
 
@@ -19,7 +18,12 @@ from automl.data.detection import masks
 from automl.data.detection.objects import Objects
 
 BEYOND = 1.0  # pixels that a box may reach over the edge by: annotators' tools round
-DEGENERATE = 1e-4  # of the boxes may be of no area, as two of COCO's 860,001 are
+THINNEST = 0.01  # pixels of a side of a box; what is less is none in the 32 bits of a detector's boxes
+ODD = 0.01  # of the objects may be left out since they are wrong
+FEW = 10  # objects of which one may be, too
+EXAMPLES = 3
+LISTS = ("images", "annotations", "categories")
+LONGEST_NAME = 255  # bytes of a file's name
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -35,121 +39,195 @@ class Listed:
 
 @dataclass(frozen=True, kw_only=True)
 class Annotations:
-    """categories: names by COCO's number, in that order. has_masks: whether every object has one."""
+    """categories: names by COCO's number, in that order. unused_parents: numbers of those without objects
+    that are the `supercategory` of others. has_masks: whether every object has one. left_out: why objects are
+    left out.
+    """
 
     file: Path
     categories: Mapping[int, str]
+    unused_parents: frozenset[int]
     images: Sequence[Listed]
     has_masks: bool
+    left_out: Sequence[str]
 
 
 def read_annotations(file: Path) -> Annotations:
-    """Read and check a whole file.
+    """Read and check a whole file. An image without objects is data.
 
-    Raises InputError, naming the file and the entry, for what is no such file, for a category without a name,
-    a box that is outside of its image or has no area, a mask of another size than its image, and a file
-    without objects. An image without objects is data.
+    An object is left out, with a warning, whose image or category is not listed, whose box is outside of its
+    image or has no area, or whose mask is not one of its image. Of several polygons only wrong ones are.
+
+    Raises:
+        InputError: The file is not an annotation file, a category or image in it is wrong, it has no objects,
+            or more than ODD of them are wrong. The message names the file and the entry.
     """
-    try:
-        content = json.loads(file.read_bytes())
-    except (OSError, ValueError) as error:
-        raise InputError(f"{file} cannot be read as JSON ({error})") from error
-    lists = [content.get(key) if isinstance(content, dict) else None for key in ("images", "annotations")]
-    listed = content.get("categories") if isinstance(content, dict) else None
-    if not all(isinstance(one, list) and all(isinstance(e, dict) for e in one) for one in (*lists, listed)):
-        raise InputError(f"{file} must have the lists `images`, `annotations` and `categories`, as COCO has")
-    categories = _categories(file, listed)  # type: ignore[arg-type]
-    images = {image.number: image for image in _images(file, lists[0])}  # type: ignore[arg-type]
-    degenerate = []
-    for entry in lists[1]:  # type: ignore[union-attr]
-        said = f"{file}: annotation {entry.get('id')}"
-        image = images.get(entry.get("image_id", None))
-        if image is None:
-            raise InputError(f"{said} is of image {entry.get('image_id')!r}, which is not listed")
-        if entry.get("category_id") not in categories:
-            raise InputError(f"{said} has category {entry.get('category_id')!r}, which is not listed")
-        if _checked_box(said, entry, image):
-            _check_mask(said, entry, image)
-            image.annotations.append(entry)
-        else:
-            degenerate.append(f"{said} of {image.name} has a box of no area: {entry['bbox']}")
+    content = read_content(file)
+    listed = content["categories"]
+    categories = _categories(file, listed)
+    images = {image.number: image for image in _images(file, content["images"])}
+    odd, dropped = [], []
+    entries = content["annotations"]
+    for entry in entries:
+        wrong = _fault(entry, images, categories)
+        if wrong is not None:
+            odd.append(f"annotation {_shown(entry.get('id'))} {wrong}")
+            continue
+        image = images[entry["image_id"]]
+        masks_wrong: list[str] = []
+        if entry.get("segmentation"):
+            kept, masks_wrong = masks.usable(entry["segmentation"], image.height, image.width)
+            entry["segmentation"] = kept
+        described = [f"annotation {_shown(entry.get('id'))} of {image.name}: {why}" for why in masks_wrong]
+        if described and entry["segmentation"] is None:
+            odd.append(described[0])
+            continue
+        dropped += described
+        image.annotations.append(entry)
+    if len(odd) > max(int(ODD * len(entries)), len(entries) >= FEW):
+        raise InputError(
+            f"{file}: {odd[0]}. {len(odd)} of its {len(entries)} objects are wrong, and one in a hundred is "
+            f"left out at most; correct them, or remove them"
+        )
+    _warn(f"{len(odd)} of {len(entries)} objects of {file}", odd)
+    _warn(f"{len(dropped)} polygons of {file}, whose objects have others", dropped)
     objects = [entry for image in images.values() for entry in image.annotations]
-    if degenerate and len(degenerate) > DEGENERATE * len(objects):
-        raise InputError(f"{degenerate[0]}; a box is [left, top, width, height]")
-    for said in degenerate:
-        print(f"warning: left out: {said}", file=sys.stderr, flush=True)
-    single = [entry for entry in objects if not entry.get("iscrowd")]
-    if not single:
+    if not any(not entry.get("iscrowd") for entry in objects):
         raise InputError(f"{file} has no object that is not a crowd; there is nothing to learn or to find")
+    unused = _parents(listed) - {entry["category_id"] for entry in objects}
+    check_names(file, {number: name for number, name in categories.items() if number not in unused})
     return Annotations(
         file=file,
         categories=categories,
+        unused_parents=unused,
         images=list(images.values()),
         has_masks=all(entry.get("segmentation") for entry in objects),
+        left_out=[f"{file.name}: {why}" for why in odd],
     )
 
 
-def _categories(file: Path, listed: Sequence[Mapping[str, Any]]) -> dict[int, str]:
-    found: dict[int, str] = {}
-    for entry in listed:
-        number, name = entry.get("id"), entry.get("name")
-        if not isinstance(number, int):
-            raise InputError(f"{file}: a category must have an `id`, a whole number; got {dict(entry)}")
-        if not (isinstance(name, str) and name.strip()):
-            raise InputError(f"{file}: category {number} must have a `name`; got {name!r}")
-        if number in found:
-            raise InputError(f"{file}: category {number} is listed twice: {found[number]!r} and {name!r}")
-        found[number] = name
-    for name, count in Counter(found.values()).items():
+def read_content(file: Path) -> dict[str, list[dict[str, Any]]]:
+    """Return the lists of a file in COCO's layout, unchecked. Raises InputError for any other file."""
+    try:
+        content = json.loads(file.read_bytes())
+    except (OSError, ValueError, RecursionError) as error:
+        raise InputError(f"{file} cannot be read as JSON ({error})") from error
+    lists = [content.get(key) if isinstance(content, dict) else None for key in LISTS]
+    if not all(isinstance(one, list) and all(isinstance(e, dict) for e in one) for one in lists):
+        raise InputError(f"{file} must have the lists `images`, `annotations` and `categories`, as COCO has")
+    return dict(zip(LISTS, lists, strict=True))  # type: ignore[arg-type]
+
+
+def check_names(file: Path, categories: Mapping[int, str]) -> None:
+    """Raise InputError where there are no categories, or two of one name."""
+    for name, count in Counter(categories.values()).items():
         if count > 1:
             raise InputError(f"{file}: {count} categories are called {name!r}; names must differ")
-    if not found:
+    if not categories:
         raise InputError(f"{file} lists no categories")
-    return dict(sorted(found.items()))
+
+
+def _warn(what: str, reasons: Sequence[str]) -> None:
+    if reasons:
+        more = "; ..." if len(reasons) > EXAMPLES else ""
+        shown = "; ".join(reasons[:EXAMPLES])
+        print(f"warning: left out: {what}: {shown}{more}", file=sys.stderr, flush=True)
+
+
+def _shown(value: object) -> str:
+    """Return a value of somebody's JSON for a message, which it must not fill."""
+    text = repr(value)
+    return text if len(text) <= 60 else f"{text[:57]}..."
+
+
+def _is_number(value: object) -> TypeGuard[int]:
+    """Return whether a value can be the number of an image or a category."""
+    return isinstance(value, int) and not isinstance(value, bool)
+
+
+def _categories(file: Path, listed: Sequence[Mapping[str, Any]]) -> dict[int, str]:
+    categories: dict[int, str] = {}
+    for entry in listed:
+        number, name = entry.get("id"), entry.get("name")
+        if not _is_number(number):
+            raise InputError(
+                f"{file}: a category must have an `id`, a whole number; got {_shown(dict(entry))}"
+            )
+        if not (isinstance(name, str) and name.strip()):
+            raise InputError(f"{file}: category {number} must have a `name`; got {_shown(name)}")
+        if number in categories:
+            raise InputError(
+                f"{file}: category {number} is listed twice: {categories[number]!r} and {name!r}"
+            )
+        categories[number] = name
+    return dict(sorted(categories.items()))
+
+
+def _parents(listed: Sequence[Mapping[str, Any]]) -> frozenset[int]:
+    """Return the numbers of categories that are groups of others, as Roboflow's category 0 is."""
+    groups = {
+        entry["supercategory"]
+        for entry in listed
+        if isinstance(entry.get("supercategory"), str) and entry["supercategory"] != "none"
+    }
+    return frozenset(
+        entry["id"] for entry in listed if entry.get("supercategory") == "none" and entry["name"] in groups
+    )
 
 
 def _images(file: Path, listed: Sequence[Mapping[str, Any]]) -> Iterator[Listed]:
     seen: set[int] = set()
     for entry in listed:
         number, name = entry.get("id"), entry.get("file_name")
-        if not isinstance(number, int) or number in seen:
+        if not _is_number(number) or number in seen:
             raise InputError(
-                f"{file}: an image must have an `id`, a whole number of its own; got {number!r} of {name!r}"
+                f"{file}: an image must have an `id`, a whole number of its own; got {_shown(number)} of "
+                f"{_shown(name)}"
             )
-        if not (isinstance(name, str) and name) or Path(name).is_absolute() or ".." in Path(name).parts:
+        path = PureWindowsPath(name if isinstance(name, str) else "")  # its separators are / and \\
+        if not path.parts or path.root or ".." in path.parts:
             raise InputError(
-                f"{file}: image {number} must have a `file_name` below the folder of images; got {name!r}"
+                f"{file}: image {number} must have a `file_name` below the folder of images; "
+                f"got {_shown(name)}"
+            )
+        if any(len(part.encode("utf-8", "surrogatepass")) > LONGEST_NAME for part in path.parts):
+            raise InputError(
+                f"{file}: image {number} has a `file_name` of more than {LONGEST_NAME} bytes, which no file "
+                f"can have: {_shown(name)}"
             )
         size = entry.get("width"), entry.get("height")
-        if not all(isinstance(side, int) and side > 0 for side in size):
-            raise InputError(f"{file}: image {number} ({name}) must have `width` and `height`; got {size}")
+        if not all(_is_number(side) and side > 0 for side in size):
+            raise InputError(
+                f"{file}: image {number} ({name}) must have `width` and `height`; got {_shown(size)}"
+            )
         seen.add(number)
         yield Listed(number=number, name=name, width=size[0], height=size[1], annotations=[])  # type: ignore[arg-type]
 
 
-def _checked_box(said: str, entry: Mapping[str, Any], image: Listed) -> bool:
-    """Whether it has an area. Raises InputError for a box that is none, or outside of its image."""
-    box = entry.get("bbox")
-    numbers = isinstance(box, list) and len(box) == 4 and all(isinstance(v, int | float) for v in box)
-    if not numbers or not all(isfinite(v) for v in box):  # type: ignore[union-attr]
-        raise InputError(f"{said} must have a `bbox`, [left, top, width, height]; got {box!r}")
-    left, top, width, height = box  # type: ignore[misc]
-    if width <= 0 or height <= 0:
-        return False
-    right, bottom = left + width, top + height
-    if min(left, top) < -BEYOND or right > image.width + BEYOND or bottom > image.height + BEYOND:
-        raise InputError(
-            f"{said} has a box outside of its image {image.name} of {image.width} x {image.height} pixels: "
-            f"{box}; a box is [left, top, width, height]"
+def _fault(
+    entry: Mapping[str, Any], images: Mapping[int, Listed], categories: Mapping[int, str]
+) -> str | None:
+    """Return what is wrong with an object but for its mask, in words that follow its name."""
+    number, category = entry.get("image_id"), entry.get("category_id")
+    if not isinstance(number, int | float) or number not in images:
+        return f"is of image {_shown(number)}, which is not listed"
+    if not isinstance(category, int | float) or category not in categories:
+        return f"has category {_shown(category)}, which is not listed"
+    box, image = masks.finite(entry.get("bbox")), images[int(number)]
+    if box is None or len(box) != 4:
+        return f"must have a `bbox`, [left, top, width, height]; got {_shown(entry.get('bbox'))}"
+    sides = np.array([image.width, image.height])
+    low, high = box[:2], box[:2] + box[2:]
+    if (box[2:] <= 0).any():
+        return f"of {image.name} has a box of no area: {entry['bbox']}; a box is [left, top, width, height]"
+    if (low < -BEYOND).any() or (high > sides + BEYOND).any():
+        return (
+            f"has a box outside of its image {image.name} of {image.width} x {image.height} pixels: "
+            f"{entry['bbox']}; a box is [left, top, width, height]"
         )
-    return True
-
-
-def _check_mask(said: str, entry: Mapping[str, Any], image: Listed) -> None:
-    if entry.get("segmentation") and (
-        wrong := masks.problem(entry["segmentation"], image.height, image.width)
-    ):
-        raise InputError(f"{said} of {image.name}: {wrong}")
+    if (high.clip(max=sides) - low.clip(min=0) < THINNEST).any():
+        return f"of {image.name} has a box of no area: {entry['bbox']}; a box is [left, top, width, height]"
+    return None
 
 
 def objects_of(
@@ -171,9 +249,7 @@ def objects_of(
     boxes[:, 2:] = ends - boxes[:, :2]
     made = [masks.from_segmentation(a["segmentation"], *size) for a in annotations] if masked else None
     own = masks.area(made, *size) if made is not None else boxes[:, 2] * boxes[:, 3]
-    areas = [
-        a["area"] if isinstance(a.get("area"), int | float) else own[i] for i, a in enumerate(annotations)
-    ]
+    areas = [_area(a.get("area"), float(own[i]), height * width) for i, a in enumerate(annotations)]
     return Objects(
         boxes=boxes,
         labels=np.array([labels[a["category_id"]] for a in annotations], np.int64),
@@ -181,3 +257,8 @@ def objects_of(
         areas=np.array(areas, np.float64),
         masks=made,
     )
+
+
+def _area(given: object, own: float, most: float) -> float:
+    """Return the area that a file gives for an object, or its own where the file's is impossible."""
+    return float(given) if isinstance(given, int | float) and 0 < given <= most else own

@@ -27,7 +27,7 @@ from automl.data.digest import SIZE, cores
 from automl.data.images.decode import FORMATS, rgb
 from automl.data.progress import progress
 
-FORMAT = 1  # of the file and of what is decoded: raise it with either
+FORMAT = 3  # of the file and of what is decoded: raise it with either
 BATCH = 64  # images of a batch of Arrow
 
 SCHEMA = pa.schema(
@@ -49,8 +49,8 @@ SCHEMA = pa.schema(
 class Cache(ArrowFile):
     """An opened file of N images.
 
-    `classes` their names, `has_masks`, `width` and `height` of the originals, `rows` and `columns` of what is
-    stored, int32 (N,), `keys` uint8 (N, 32).
+    `classes` their names, `categories` their numbers in the annotations, `has_masks`, `width` and `height` of
+    the originals, `rows` and `columns` of what is stored, int32 (N,), `keys` uint8 (N, 32).
     """
 
     def __init__(self, path: Path) -> None:
@@ -59,6 +59,7 @@ class Cache(ArrowFile):
         _, end = self.reader.get_batch_with_custom_metadata(last)
         metadata = json.loads(table.schema.metadata[METADATA]) | json.loads(end[METADATA])
         self.classes: tuple[str, ...] = tuple(metadata["classes"])
+        self.categories: tuple[int, ...] = tuple(metadata["categories"])
         self.has_masks: bool = metadata["has_masks"]
         self.width, self.height, self.rows, self.columns = (
             table[name].to_numpy() for name in ("width", "height", "rows", "columns")
@@ -98,14 +99,14 @@ def cached(
     It is built where there is none or a damaged one. Raises InputError for an image that cannot be decoded or
     is of another size than its annotations say, and when the cache folder is full or not writable.
     """
-    classes = list(categories.values())
+    about = {"classes": list(categories.values()), "categories": list(categories), "has_masks": has_masks}
     key = hashlib.sha256(json.dumps([FORMAT, size, has_masks, list(categories.items())]).encode())
     for photo in photos:
         key.update(photo.name.encode("utf-8", "surrogateescape") + b"\0" + photo.content)
     labels = {number: i for i, number in enumerate(categories, start=1)}
 
     def write(path: Path) -> str:
-        schema = SCHEMA.with_metadata({METADATA: json.dumps({"classes": classes, "has_masks": has_masks})})
+        schema = SCHEMA.with_metadata({METADATA: json.dumps(about)})
         with (
             open(path, "wb") as sink,
             pa.ipc.new_file(sink, schema) as writer,

@@ -25,12 +25,13 @@ HALF = 0.5  # of the images for validation, for test, where there is none
 class DetectionImages:
     """N images of a cache and their objects, in the order of the dataset.
 
-    `classes` their names, of labels from 1 on. `has_masks`: whether every object has a mask.
+    `classes` their names, of labels from 1 on, and `categories` their numbers in the annotations.
+    `has_masks`: whether every object has a mask.
     """
 
     def __init__(self, cache: Cache, rows: np.ndarray) -> None:
         self._cache, self._rows = cache, rows
-        self.classes, self.has_masks = cache.classes, cache.has_masks
+        self.classes, self.categories, self.has_masks = cache.classes, cache.categories, cache.has_masks
 
     def __len__(self) -> int:
         return len(self._rows)

@@ -1,7 +1,10 @@
-"""A folder of COCO's layout: which file is of which split, and where its images are.
+"""A folder of COCO's layout, or of a tool that exports to it: which file is of which split, where images are.
 
-    annotations/instances_train2017.json    train2017/*.jpg
-    annotations/instances_val2017.json      val2017/*.jpg
+COCO          annotations/instances_train2017.json    train2017/*.jpg
+              annotations/instances_val2017.json      val2017/*.jpg
+Roboflow      train/_annotations.coco.json            train/*.jpg
+              valid/_annotations.coco.json            valid/*.jpg
+Label Studio  result.json                             images/*.jpg
 
 The images of a file `instances_NAME.json` are in the folder NAME, in images/NAME, in the one that is called
 as the split (train, val or test), in images, or beside `annotations`.
@@ -9,21 +12,42 @@ as the split (train, val or test), in images, or beside `annotations`.
 
 import hashlib
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
 
 from attention.errors import InputError
 from automl.data.archive import extracted, is_archive
-from automl.data.detection.annotations import Annotations, read_annotations
+from automl.data.detection.annotations import Annotations, check_names, read_annotations, read_content
 from automl.data.detection.objects import Photo
 from automl.data.digest import contents
+from automl.data.files import is_file
 from automl.storage.cache import cache_root
 
 SPLITS = {"train": "train", "val": "validation", "test": "test"}  # by what a file's name begins with
+ROBOFLOW, LABEL_STUDIO = "_annotations.coco.json", "result.json"
+FOLDERS = {  # of Roboflow
+    "train": "train",
+    "valid": "validation",
+    "val": "validation",
+    "validation": "validation",
+    "test": "test",
+    ".": "train",
+}
+LAYOUTS = f"annotations/instances_train*.json, train/{ROBOFLOW} or {LABEL_STUDIO} beside images/"
 EXAMPLES = 3
 SOME = 20  # images by which their folder is found
+ABOVE = 4  # folders above an image in which its annotations are looked for
+
+
+@dataclass(frozen=True)
+class AnnotationFile:
+    """split: None where the name does not tell. places: where its images may be, the likeliest first."""
+
+    path: Path
+    split: str | None
+    places: tuple[Path, ...]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -31,33 +55,64 @@ class Listing:
     """A dataset before anything is decoded.
 
     categories: names by COCO's number. splits: those that it has of its own: "train", and perhaps
-    "validation" and "test". has_masks: whether every object has one.
+    "validation" and "test". has_masks: whether every object has one. left_out: why objects are left out.
     """
 
     categories: Mapping[int, str]
     splits: Mapping[str, Sequence[Photo]]
     has_masks: bool
+    left_out: Sequence[str] = ()
 
 
 def is_coco(path: str | Path) -> bool:
-    """Whether there are annotations of COCO's layout."""
-    return bool(_files(_root(Path(path).expanduser())))
+    """Return whether a folder or archive has annotations in one of the layouts."""
+    return bool(annotation_files(_root(Path(path).expanduser())))
 
 
-def _files(root: Path) -> list[Path]:
-    return sorted(root.glob("annotations/instances_*.json"))
+def annotation_files(root: Path) -> list[AnnotationFile]:
+    """Return the annotation files of the first layout that `root` has; none if it has none."""
+    return list(_of_coco(root)) or list(_of_roboflow(root)) or list(_of_label_studio(root))
+
+
+def _of_coco(root: Path) -> Iterator[AnnotationFile]:
+    for file in sorted(root.glob("annotations/instances_*.json")):
+        name = file.stem.removeprefix("instances_")
+        begin = next((begin for begin in SPLITS if name.startswith(begin)), None)
+        names = [name] if begin is None else [name, begin]
+        places = [folder / each for each in names for folder in (root, root / "images")]
+        split = None if begin is None else SPLITS[begin]
+        yield AnnotationFile(file, split, (*places, root / "images", root))
+
+
+def _of_roboflow(root: Path) -> Iterator[AnnotationFile]:
+    for name, split in FOLDERS.items():
+        if is_file(file := root / name / ROBOFLOW):
+            yield AnnotationFile(file, split, (file.parent,))
+
+
+def _of_label_studio(root: Path) -> Iterator[AnnotationFile]:
+    file = root / LABEL_STUDIO
+    if not is_file(file) or not (root / "images").is_dir():
+        return
+    try:
+        read_content(file)
+    except InputError:  # others call their results so, too
+        return
+    yield AnnotationFile(file, "train", (root, root / "images"))
 
 
 def _root(path: Path) -> Path:
-    """The folder with `annotations`: this one, or the only one in it or in the archive."""
+    """Return the folder with annotations: this one, or the only one in it or in the archive."""
     if path.is_file() and is_archive(path):
         path = extracted(path, cache_root())
-    inside = [one for one in path.iterdir() if one.is_dir()] if path.is_dir() else []
-    return inside[0] if len(inside) == 1 and not _files(path) else path
+    inside = [entry for entry in path.iterdir() if entry.is_dir()] if path.is_dir() else []
+    return inside[0] if len(inside) == 1 and not annotation_files(path) else path
 
 
 def read_folder(path: str | Path) -> Listing:
     """All splits of the folder or archive `path`, with hashes of their images; decodes none.
+
+    A category that groups the others and has no objects in any split is left out.
 
     Raises InputError for what is no such folder, for files of which one cannot tell what they are, for images
     that are not there, and for everything that `read_annotations` refuses.
@@ -65,17 +120,20 @@ def read_folder(path: str | Path) -> Listing:
     root = _root(Path(path).expanduser())
     if not root.exists():
         raise InputError(f"there is no file or folder {path}; pass --data PATH with one that exists")
-    files: dict[str, Path] = {}
-    for file in _files(root):
-        split = next((s for begin, s in SPLITS.items() if _name(file).startswith(begin)), None)
-        if split is None:
-            raise InputError(f"{file} must be called instances_train*.json, instances_val*.json or _test*")
-        if split in files:
-            raise InputError(f"{files[split]} and {file} are both of {split}; keep one of them")
-        files[split] = file
+    files: dict[str, AnnotationFile] = {}
+    for file in annotation_files(root):
+        if file.split is None:
+            raise InputError(
+                f"{file.path} must be called instances_train*.json, instances_val*.json or _test*"
+            )
+        if file.split in files:
+            raise InputError(
+                f"{files[file.split].path} and {file.path} are both of {file.split}; keep one of them"
+            )
+        files[file.split] = file
     if "train" not in files:
-        raise InputError(f"{root} needs annotations/instances_train*.json, as COCO's layout has it")
-    stamps = tuple((file, file.stat().st_size, file.stat().st_mtime_ns) for file in files.values())
+        raise InputError(f"{root} needs {LAYOUTS}")
+    stamps = tuple(_stamp(file.path) for file in files.values())
     read = dict(zip(files, _read(stamps), strict=True))
     first = read["train"]
     for other in read.values():
@@ -85,31 +143,67 @@ def read_folder(path: str | Path) -> Listing:
                 f"{other.file} and {first.file} must list the same categories; they differ in "
                 f"{odd[0]} ({odd[1]})"
             )
+    groups = frozenset.intersection(*(each.unused_parents for each in read.values()))
+    categories = {number: name for number, name in first.categories.items() if number not in groups}
+    check_names(first.file, categories)
     return Listing(
-        categories=first.categories,
-        splits={split: _photos(root, split, each) for split, each in read.items()},
+        categories=categories,
+        splits={split: _photos(root, files[split], each) for split, each in read.items()},
         has_masks=all(each.has_masks for each in read.values()),
+        left_out=[why for each in read.values() for why in each.left_out],
     )
 
 
-def _name(file: Path) -> str:
-    return file.stem.removeprefix("instances_")
+def image_id(image: Path) -> int | None:
+    """Return the id of an image file by the annotations beside or above it; None if none list it."""
+    image = image.absolute()
+    likely = [
+        (len(place.parts), file.path, image.relative_to(place).as_posix())
+        for root in list(image.parents)[:ABOVE]
+        for file in annotation_files(root)
+        for place in file.places
+        if image.is_relative_to(place)
+    ]
+    for _, file, name in sorted(likely, reverse=True):  # a large file of another split is read last
+        if (number := _ids(_stamp(file)).get(name)) is not None:
+            return number
+    return None
+
+
+Stamp = tuple[Path, int, int]
+
+
+def _stamp(file: Path) -> Stamp:
+    status = file.stat()
+    return file, status.st_size, status.st_mtime_ns
+
+
+@lru_cache(maxsize=4)
+def _ids(stamp: Stamp) -> dict[str, int]:
+    """Return ids by file name; none of a file that is damaged."""
+    try:
+        images = read_content(stamp[0])["images"]
+    except InputError:
+        return {}
+    named = [(image.get("file_name"), image.get("id")) for image in images]
+    return {name.replace("\\", "/"): number for name, number in named if _is_entry(name, number)}  # type: ignore[union-attr, misc]
+
+
+def _is_entry(name: object, number: object) -> bool:
+    return isinstance(name, str) and isinstance(number, int)
 
 
 @lru_cache(maxsize=2)  # of hundreds of megabytes; all trials of a process read one dataset
-def _read(stamps: tuple[tuple[Path, int, int], ...]) -> list[Annotations]:
+def _read(stamps: tuple[Stamp, ...]) -> list[Annotations]:
     return [read_annotations(file) for file, *_ in stamps]
 
 
-def _photos(root: Path, split: str, read: Annotations) -> list[Photo]:
-    name = _name(read.file)
-    begin = next(begin for begin, known in SPLITS.items() if known == split)
-    places = [root / name, root / "images" / name, root / begin, root / "images" / begin]
-    places += [root / "images", root]
+def _photos(root: Path, file: AnnotationFile, read: Annotations) -> list[Photo]:
     some = [image.name for image in read.images[:SOME]]
-    place = next((place for place in places if any((place / name).is_file() for name in some)), places[0])
-    images = [place / image.name for image in read.images]
-    missing = [i for i, image in enumerate(images) if not image.is_file()]
+    found = (place for place in file.places if any(is_file(_below(place, name)) for name in some))
+    place = next(found, file.places[0])
+    images = [_below(place, image.name) for image in read.images]
+    missing = [i for i, image in enumerate(images) if not is_file(image)]
     if missing:
         entries = ", ".join(f"{read.images[i].number} ({images[i]})" for i in missing[:EXAMPLES])
         more = ", ..." if len(missing) > EXAMPLES else ""
@@ -119,16 +213,22 @@ def _photos(root: Path, split: str, read: Annotations) -> list[Photo]:
     pixels = contents(images, cache_root())
     return [
         Photo(
-            name=f"{place.name}/{image.name}",
-            image=file,
+            name=path.relative_to(root).as_posix(),
+            image=path,
             width=image.width,
             height=image.height,
             key=content,
             content=_content(content, image.annotations),
             annotations=image.annotations,
         )
-        for image, file, content in zip(read.images, images, pixels, strict=True)
+        for image, path, content in zip(read.images, images, pixels, strict=True)
     ]
+
+
+def _below(place: Path, name: str) -> Path:
+    """Return the file of a name, whose separators are backslashes where Windows wrote it."""
+    path = place / name
+    return path if "\\" not in name or is_file(path) else place / name.replace("\\", "/")
 
 
 def _content(pixels: bytes, annotations: object) -> bytes:

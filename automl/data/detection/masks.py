@@ -11,6 +11,8 @@ from pycocotools import mask as coco
 
 from automl.data.detection.objects import Rle
 
+LONGEST = 35  # bits of a run length in a compressed string: pycocotools shifts numbers of 32 bits
+
 
 def encode(masks: np.ndarray) -> list[Rle]:
     """Run lengths of masks, bool or uint8 (N, height, width)."""
@@ -33,39 +35,84 @@ def area(masks: Sequence[Rle], height: int, width: int) -> np.ndarray:
     return np.asarray(coco.area([{"size": [height, width], "counts": c} for c in masks]), np.float64)
 
 
+def usable(segmentation: Any, height: int, width: int) -> tuple[Any, list[str]]:
+    """Return what can be used of a segmentation, and what is wrong with the rest, in words.
+
+    A list of polygons loses those that are wrong. None is returned if nothing is left.
+    """
+    if isinstance(segmentation, list) and segmentation:
+        wrong = [_polygon_problem(polygon, height, width) for polygon in segmentation]
+        good = [polygon for polygon, why in zip(segmentation, wrong, strict=True) if why is None]
+        return good or None, [why for why in wrong if why is not None]
+    why = _mask_problem(segmentation, height, width)
+    return (segmentation, []) if why is None else (None, [why])
+
+
 def problem(segmentation: Any, height: int, width: int) -> str | None:
-    """What is wrong with a mask of an image of this size, in words; None where nothing is."""
-    if isinstance(segmentation, dict):
-        size, counts = segmentation.get("size"), segmentation.get("counts")
-        if size != [height, width]:
-            return f"its mask is of size {size} (height, width), and the image of {[height, width]}"
-        if isinstance(counts, list):
-            whole = all(isinstance(n, int) and n >= 0 for n in counts) and sum(counts) == height * width
-            return None if whole else f"the run lengths of its mask must sum to {height * width}"
-        if not isinstance(counts, str):
-            return "its mask must have `counts`, a list of run lengths or a string"
-        return _broken(segmentation, height, width)
-    if not (isinstance(segmentation, list) and segmentation):
-        return f"its segmentation must be a list of polygons, or run lengths; got {str(segmentation)[:60]!r}"
-    for polygon in segmentation:
-        numbers = isinstance(polygon, list) and all(isinstance(v, int | float) for v in polygon)
-        if not numbers or len(polygon) < 6 or len(polygon) % 2 or not np.isfinite(polygon).all():
-            return f"a polygon must be x, y, x, y, ... of three points or more; got {str(polygon)[:60]}"
+    """Return what is wrong with a mask of an image of this size, in words; None if nothing is."""
+    return next(iter(usable(segmentation, height, width)[1]), None)
+
+
+def finite(values: Any) -> np.ndarray | None:
+    """Return a list of numbers as float64 (N,); None if it is no such list or one is not finite."""
+    if not isinstance(values, list) or not all(type(value) in (int, float) for value in values):
+        return None
+    try:
+        numbers = np.array(values, np.float64)
+    except OverflowError:  # a whole number of more than 308 digits
+        return None
+    return numbers if np.isfinite(numbers).all() else None
+
+
+def _polygon_problem(polygon: Any, height: int, width: int) -> str | None:
+    """Return what is wrong with one polygon.
+
+    pycocotools walks along every edge, pixel by pixel, and writes beyond its memory for edges that are too
+    long, so a polygon that reaches further than its image's size beyond the edge is not drawn.
+    """
+    shown = str(polygon)[:60]
+    numbers = finite(polygon)
+    if numbers is None or len(numbers) < 6 or len(numbers) % 2:
+        return f"a polygon must be x, y, x, y, ... of three points or more; got {shown}"
+    x, y = numbers.reshape(-1, 2).T
+    for values, side in ((x, width), (y, height)):
+        low, high = values.min(), values.max()
+        if low < -side or high > 2 * side or low >= side or high <= 0:
+            return f"a polygon lies outside of its image of {width} x {height} pixels; got {shown}"
+    if np.dot(x, np.roll(y, 1)) == np.dot(y, np.roll(x, 1)):
+        return f"a polygon encloses no area; got {shown}"
     return None
 
 
-def _broken(segmentation: dict[str, Any], height: int, width: int) -> str | None:
-    """Whether a compressed string is of another number of pixels than it says.
+def _mask_problem(segmentation: Any, height: int, width: int) -> str | None:
+    if not isinstance(segmentation, dict):
+        return f"its segmentation must be a list of polygons, or run lengths; got {str(segmentation)[:60]!r}"
+    size, counts = segmentation.get("size"), segmentation.get("counts")
+    if size != [height, width]:
+        shown = str(size)[:60]
+        return f"its mask is of size {shown} (height, width), and the image of {[height, width]}"
+    if isinstance(counts, list):
+        whole = all(isinstance(n, int) and n >= 0 for n in counts) and sum(counts) == height * width
+        return None if whole else f"the run lengths of its mask must sum to {height * width}"
+    if not isinstance(counts, str):
+        return "its mask must have `counts`, a list of run lengths or a string"
+    return _broken(counts, height, width)
+
+
+def _broken(letters: str, height: int, width: int) -> str | None:
+    """Return why a compressed string is not the run lengths of so many pixels.
 
     pycocotools would write beyond the end of the image, so the numbers are added up here.
     """
     total, runs, value, shift = 0, [0, 0], 0, 0
-    for i, letter in enumerate(segmentation["counts"]):
+    for i, letter in enumerate(letters):
         code = ord(letter) - 48
         if not 0 <= code < 64:
             return f"the run lengths of its mask have a letter {letter!r} at {i}, which is none of them"
         value |= (code & 0x1F) << shift
         shift += 5
+        if shift > LONGEST:
+            return f"a run of its mask has more letters than any length needs, at {i}"
         if code & 0x20:
             continue
         if code & 0x10:
@@ -86,7 +133,7 @@ def from_segmentation(segmentation: Any, height: int, width: int) -> Rle:
     if isinstance(segmentation, list):
         merged: dict[str, Any] = coco.merge(coco.frPyObjects(segmentation, height, width))
     elif isinstance(segmentation["counts"], list):
-        merged = coco.frPyObjects(segmentation, height, width)
+        merged = coco.frPyObjects({"size": [height, width], "counts": segmentation["counts"]}, height, width)
     else:
         counts: bytes = segmentation["counts"].encode()
         return counts

@@ -8,12 +8,14 @@ from pathlib import Path
 from automl.data.detection.dataset import SPLITS, describe_splits, read_listing, rows_of
 from automl.data.detection.objects import Photo
 
+EXAMPLES = 3
+
 
 @dataclass(frozen=True, kw_only=True)
 class DetectionOverview:
     """objects: by category and split, without crowds. images, empty, crowds: of each split, the second those
     without objects. how: each split came about. sizes: of the images, `(width, height)` in pixels. masks:
-    whether every object has one.
+    whether every object has one. left_out: why objects are left out.
     """
 
     objects: Mapping[str, Mapping[str, int]]
@@ -23,6 +25,7 @@ class DetectionOverview:
     how: Mapping[str, str]
     sizes: Sequence[tuple[int, int]]
     masks: bool
+    left_out: Sequence[str]
 
     def lines(self) -> Iterator[str]:
         width = max(8, *(len(name) for name in self.objects))
@@ -42,6 +45,10 @@ class DetectionOverview:
             f"{'sizes':11} {widths[0]} to {widths[-1]} pixels wide (median {widths[middle]}), "
             f"{heights[0]} to {heights[-1]} high (median {heights[middle]})"
         )
+        if self.left_out:
+            more = "; ..." if len(self.left_out) > EXAMPLES else ""
+            count, shown = len(self.left_out), "; ".join(self.left_out[:EXAMPLES])
+            yield f"{'left out':11} {count} {'object' if count == 1 else 'objects'}: {shown}{more}"
 
 
 def look_over_detection(path: str | Path) -> DetectionOverview:
@@ -63,6 +70,7 @@ def look_over_detection(path: str | Path) -> DetectionOverview:
         how=describe_splits("coco", path=str(path)),
         sizes=[(photo.width, photo.height) for photos in splits.values() for photo in photos],
         masks=listing.has_masks,
+        left_out=listing.left_out,
     )
 
 

@@ -12,6 +12,7 @@ from automl_cases import HERE
 from detection_cases import SMALL, few_scenes
 from PIL import Image
 from pycocotools import mask as coco_mask
+from pycocotools.coco import COCO
 from torch import Tensor
 
 from attention import InputError, Spec
@@ -140,6 +141,41 @@ def test_pictures_become_results_of_coco_and_pictures(result: ExportResult, tmp_
                 assert box[0] >= left - 2
                 assert box[0] + box[2] <= left + width + 2
     assert len(found["small"]) == len(found["large"])
+
+
+@pytest.mark.parametrize(
+    ("name", "number"), [("val2017/street.png", 31), ("val2017/000007.png", 7), ("val2017/new.png", "new")]
+)
+def test_predictions_have_the_numbers_of_the_annotations(
+    name: str, number: int | str, tmp_path: Path
+) -> None:
+    image = {"id": 31, "file_name": "street.png", "width": 40, "height": 30}
+    annotation = {
+        "id": 1,
+        "image_id": 31,
+        "category_id": 7,
+        "bbox": [4, 4, 16, 16],
+        "area": 256,
+        "iscrowd": 0,
+    }
+    content = {"images": [image], "annotations": [annotation], "categories": [{"id": 7, "name": "disc"}]}
+    for folder in ("annotations", "val2017"):
+        (tmp_path / folder).mkdir()
+    truth = tmp_path / "annotations" / "instances_val2017.json"
+    truth.write_text(json.dumps(content))
+    Image.new("RGB", (40, 30)).save(tmp_path / name)
+    details = {"labels": ["box", "disc"], "category_ids": [1, 7], "size": 64, "canvas": 64}
+    outputs = {
+        "boxes": np.array([[4.0, 4, 20, 20]], np.float32),
+        "labels": np.array([2]),
+        "scores": np.array([0.9], np.float32),
+        "masks": np.full((1, 28, 28), 0.9, np.float32),
+    }
+    file, _ = Detection.write({"details": details}, str(tmp_path / name), outputs, tmp_path / "out")
+    (entry,) = json.loads(file.read_text())
+    assert (entry["image_id"], entry["category_id"], entry["category"]) == (number, 7, "disc")
+    if number == 31:
+        assert COCO(truth).loadRes(str(file)).getCatIds() == [7]
 
 
 def test_a_picture_that_is_not_there_is_told(result: ExportResult, tmp_path: Path) -> None:

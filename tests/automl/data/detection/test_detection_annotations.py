@@ -1,6 +1,7 @@
 """What is read from annotation files, and every mistake in one that is told."""
 
 import json
+import re
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -13,7 +14,7 @@ from pycocotools import mask as coco
 from attention import InputError
 from automl.data.detection import masks, open_split
 from automl.data.detection.annotations import objects_of, read_annotations
-from automl.data.detection.folder import is_coco, read_folder
+from automl.data.detection.folder import image_id, is_coco, read_folder
 
 Content = dict[str, Any]
 SQUARE = [[2.0, 3.0, 12.0, 3.0, 12.0, 9.0, 2.0, 9.0]]
@@ -151,6 +152,12 @@ WRONG: list[tuple[Callable[[Content], Any], str]] = [
         r"annotation 2 of a.png: the run lengths of its mask must sum to 200",
     ),
     (entry("annotations", 0, segmentation=[[1, 2, 3, 4]]), r"annotation 1 of a.png: a polygon must be x, y"),
+    (entry("images", 0, id=[7]), r"an `id`, a whole number of its own; got \[7\] of 'a.png'"),
+    (entry("images", 0, file_name="a" * 300), r"image 7 has a `file_name` of more than 255 bytes"),
+    (entry("images", 0, file_name="..\\b.png"), r"image 7 must have a `file_name` below the folder"),
+    (entry("categories", 0, id=[5]), r"a category must have an `id`, a whole number; got .*\[5\]"),
+    (entry("annotations", 0, image_id=[7]), r"annotation 1 is of image \[7\], which is not listed"),
+    (entry("annotations", 0, category_id={"a": 1}), r"annotation 1 has category {'a': 1}, which is not"),
     (lambda c: c["annotations"].clear(), r"has no object that is not a crowd"),
     (lambda c: c["annotations"].pop(0), r"has no object that is not a crowd"),
 ]
@@ -169,26 +176,134 @@ def test_mistakes_are_told_with_file_and_entry(
     assert str(file) in str(raised.value)
 
 
-def test_what_is_no_json_is_told(tmp_path: Path) -> None:
+@pytest.mark.parametrize("text", ["{", "[" * 100_000])
+def test_what_is_no_json_is_told(text: str, tmp_path: Path) -> None:
     file = tmp_path / "instances_train.json"
-    file.write_text("{")
+    file.write_text(text)
     with pytest.raises(InputError, match=r"instances_train.json cannot be read as JSON"):
         read_annotations(file)
 
 
-def test_one_box_of_no_area_in_ten_thousand_is_left_out(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+INFINITE, NAN, HUGE = float("inf"), float("nan"), 10**400
+ODD: list[Content] = [
+    {"bbox": [1, 1, 2, 0]},
+    {"bbox": [-1, 1, 1, 4]},  # no area is left within the image
+    {"bbox": [1, 1, 2, NAN]},
+    {"bbox": [1, 1, 2, HUGE]},
+    {"bbox": [1, 1, 2, "3"]},
+    {"bbox": None},
+    {"bbox": [12, 3, 10, 6]},
+    {"image_id": [7]},
+    {"category_id": 4},
+    {"segmentation": [[2, 3, 4, 3]]},
+    {"segmentation": [[2, 3, 4, 3, 6, 3]]},  # on a line
+    {"segmentation": [[2, 3, 2, 3, 2, 3]]},
+    {"segmentation": [[2, 3, 5e8, 3, 4, 5e8]]},
+    {"segmentation": [[-1e300, 3, 4, 3, 4, 8]]},
+    {"segmentation": [[30, 3, 34, 3, 34, 8]]},  # outside of the image
+    {"segmentation": [[INFINITE, 3, 4, 3, 4, 8]]},
+    {"segmentation": [[HUGE, 3, 4, 3, 4, 8]]},
+    {"segmentation": [["2", 3, 4, 3, 4, 8]]},
+    {"segmentation": ["2, 3, 4"]},
+    {"segmentation": "2, 3, 4"},
+    {"segmentation": {"size": [10, 20], "counts": [0, 4, 195]}},
+    {"segmentation": {"size": [10, 20], "counts": "P" * 20 + "0"}},  # a run of too many letters
+    {"segmentation": {"size": [10, 20], "counts": None}},
+]
+
+
+@pytest.mark.parametrize("odd", ODD, ids=lambda odd: str(odd)[:50])
+def test_one_odd_object_is_left_out_and_named(
+    odd: Content, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     what = content()
     good = what["annotations"][0]
-    what["annotations"] = [{**good, "id": i} for i in range(10_000)] + [
-        {**good, "id": -1, "bbox": [1, 1, 2, 0]}
-    ]
+    what["annotations"] = [{**good, "id": i} for i in range(15)] + [{**good, "id": -1, **odd}]
     file = tmp_path / "instances_train.json"
     file.write_text(json.dumps(what))
-    assert len(read_annotations(file).images[0].annotations) == 10_000
-    assert "warning: left out: " in (said := capsys.readouterr().err)
-    assert "annotation -1 of a.png" in said
+    read = read_annotations(file)
+    assert len(read.images[0].annotations) == 15
+    assert len(objects_of(read.images[0].annotations, {5: 1}, (10, 20), masked=True)) == 15
+    assert len(read.left_out) == 1
+    assert re.fullmatch(
+        r"warning: left out: 1 of 16 objects of .*_train.json: annotation -1 .*\n", capsys.readouterr().err
+    )
+    what["annotations"] *= 2  # two of 32 are more than one in a hundred
+    file.write_text(json.dumps(what))
+    with pytest.raises(InputError, match=r"2 of its 32 objects are wrong, and one in a hundred"):
+        read_annotations(file)
+
+
+def test_an_object_keeps_its_good_polygons(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    what = content()
+    what["annotations"][0]["segmentation"] = [*SQUARE, [2, 3, 4, 3], [2, 3, 5e8, 3, 4, 5e8]]
+    file = tmp_path / "instances_train.json"
+    file.write_text(json.dumps(what))
+    assert read_annotations(file).images[0].annotations[0]["segmentation"] == SQUARE
+    assert "2 polygons of" in capsys.readouterr().err
+
+
+def test_an_impossible_area_is_that_of_the_mask() -> None:
+    for area in (NAN, HUGE, -1, 1e9, "60"):
+        annotation = {"bbox": [2, 3, 10, 6], "category_id": 1, "area": area}
+        assert objects_of([annotation], {1: 1}, (10, 20), masked=False).areas.tolist() == [60]
+
+
+GROUPED = [
+    {"id": 0, "name": "animals", "supercategory": "none"},
+    {"id": 3, "name": "cat", "supercategory": "animals"},
+    {"id": 5, "name": "dog", "supercategory": "animals"},
+]
+
+
+def write_roboflow(root: Path) -> None:
+    for name in ("train", "valid", "test"):
+        file = write(root, name, {**content(), "categories": GROUPED})
+        file.rename(root / name / "_annotations.coco.json")
+
+
+def write_label_studio(root: Path) -> None:
+    what = content()
+    for image in what["images"]:
+        image["file_name"] = f"images\\{image['file_name']}"
+    write(root, "images", content()).unlink()
+    (root / "result.json").write_text(json.dumps(what))
+
+
+@pytest.mark.parametrize(
+    ("make", "names"),
+    [
+        (write_roboflow, {"train": "train/a.png", "validation": "valid/a.png", "test": "test/a.png"}),
+        (write_label_studio, {"train": "images/a.png"}),
+    ],
+)
+def test_layouts_of_tools_are_read(
+    make: Callable[[Path], None], names: dict[str, str], tmp_path: Path
+) -> None:
+    make(tmp_path / "export")
+    assert is_coco(tmp_path / "export")
+    listing = read_folder(tmp_path / "export")
+    assert listing.categories == {3: "cat", 5: "dog"}  # not the group of them
+    assert {split: photos[0].name for split, photos in listing.splits.items()} == names
+    for name in names.values():
+        assert image_id(tmp_path / "export" / name) == 7
+    (tmp_path / "export" / "new.png").touch()
+    assert image_id(tmp_path / "export" / "new.png") is None
+
+
+def test_a_group_with_objects_in_any_split_is_a_category(tmp_path: Path) -> None:
+    write_roboflow(tmp_path)
+    file = tmp_path / "valid" / "_annotations.coco.json"
+    what = json.loads(file.read_text())
+    what["annotations"][0]["category_id"] = 0
+    file.write_text(json.dumps(what))
+    assert read_folder(tmp_path).categories == {0: "animals", 3: "cat", 5: "dog"}
+
+
+def test_other_results_beside_images_are_no_annotations(tmp_path: Path) -> None:
+    (tmp_path / "images").mkdir()
+    (tmp_path / "result.json").write_text("{}")
+    assert not is_coco(tmp_path)
 
 
 def test_images_that_are_not_there_are_told(root: Path) -> None:
@@ -223,7 +338,7 @@ def test_other_categories_in_another_split_are_told(root: Path) -> None:
     [
         ({"train2017": "mine"}, r"instances_mine.json must be called instances_train"),
         ({"train2017": "val2014"}, r"are both of validation; keep one"),
-        ({"train2017": None}, r"needs annotations/instances_train\*.json"),
+        ({"train2017": None}, r"needs annotations/instances_train\*.json, train/_annotations.coco.json or"),
     ],
 )
 def test_files_that_are_of_no_split_are_told(root: Path, rename: dict[str, str | None], said: str) -> None:
