@@ -21,6 +21,7 @@ from automl.data import shared
 from automl.data.balance import imbalance
 from automl.data.manifest import differences
 from automl.search.result import SearchResult, make_result
+from automl.search.warm_start import incomparable
 from automl.storage.folder import (
     SPACE_FILE,
     SearchMetadata,
@@ -326,21 +327,19 @@ def _open_study(folder: Path, metadata: SearchMetadata, plan: Plan) -> optuna.St
 
 
 def _learn(study: optuna.Study, folder: Path, metadata: SearchMetadata) -> None:
-    """Put what the search `--warm-start` has found into a new study."""
+    """Put the trials of the search `--warm-start` into a new study."""
     settings = metadata.settings
     place, other = _find_warm_start(settings, metadata.fingerprint)
-    same = ("epochs", "size", "subset", "equal", "init", "metric", "objective", "weights", "weights_digest")
+    reasons = incomparable(other, metadata, settings.load_space())
     if other.data != metadata.data:
-        found = differences(read_manifest(place), read_manifest(folder))
+        reasons[0] += f" ({differences(read_manifest(place), read_manifest(folder))})"
+    if reasons:
         print(
-            f"the data are not those of search {other.name!r}: {found}. Its scores are not comparable; its "
+            f"search {other.name!r} was made with {'; '.join(reasons)}. Its scores are not comparable; its "
             f"best configurations are tried first",
             file=sys.stderr,
         )
-    comparable = (other.data, other.fingerprint) == (metadata.data, metadata.fingerprint) and all(
-        getattr(other.settings, key) == getattr(settings, key) for key in same
-    )
-    learn(study, open_study(place, name=other.name), name=other.name, comparable=comparable)
+    learn(study, open_study(place, name=other.name), name=other.name, comparable=not reasons)
 
 
 def _find_warm_start(settings: Settings, mark: str) -> tuple[Path, SearchMetadata]:

@@ -1,0 +1,65 @@
+"""Which settings make the scores of an earlier search incomparable."""
+
+from dataclasses import fields, replace
+from typing import Any
+
+import pytest
+
+from automl.config.settings import Settings
+from automl.search.warm_start import NOT_COMPARED, incomparable
+from automl.storage.folder import SearchMetadata
+from search.metric import ACCURACY
+from search.spaces import SPACES
+from search.trial_scheduler import Plan
+
+BASE = Settings(space="digits", trials=4, epochs=4)
+# Another value of each setting that a comparison must see.
+OTHER: dict[str, Any] = {
+    "epochs": 5, "size": 24, "subset": 0.5, "batch_size": 64, "mixup": 0.4, "flip": True, "augment": "strong",
+    "class_weights": "balanced", "equal": "epochs", "init": "trunk", "metric": "loss", "objective": "latency",
+    "weights": "trunk.pt", "weights_digest": "abc", "precision": "fp32", "max_params": "1M", "max_macs": "1G",
+    "max_memory": "1GB", "max_latency_ms": 9.0,
+}  # fmt: skip
+# And of those that it need not see.
+SAME: dict[str, Any] = {
+    "data": "elsewhere", "trials": 9, "budget": "1h", "name": "another", "seed": 7, "trunks": 5,
+    "sampler": "random", "baseline_share": 0.5, "warm_start": "old", "keep": 1, "cpus_per_trial": 2,
+    "gpus_per_trial": 1, "workers_per_trial": 2, "resource": ("A=1",), "label": ("a=b",), "concurrent": 1,
+    "compile": "off", "storage": "there",
+}  # fmt: skip
+
+
+def metadata(settings: Settings, mark: str = "a-b", data: str = "d") -> SearchMetadata:
+    plan = Plan(trials=4, budget=4, metric=ACCURACY, objectives=["accuracy"])
+    return SearchMetadata(
+        identity="", settings=settings, plan=plan, fingerprint=mark, data=data, provenance={}
+    )
+
+
+@pytest.mark.parametrize("field", [field.name for field in fields(Settings)])
+def test_each_setting_is_compared_or_has_no_influence_on_scores(field: str) -> None:
+    if field in ("space", "backbone"):
+        assert "fingerprint" in NOT_COMPARED[field]
+        return
+    base = BASE
+    if field == "weights_digest":
+        base = replace(BASE, weights="trunk.pt", weights_digest="xyz")
+    other = replace(base, **{field: {**OTHER, **SAME}[field]})
+    reasons = incomparable(metadata(other), metadata(base), SPACES["digits"])
+    assert (field in NOT_COMPARED) != bool(reasons), reasons
+    if field in OTHER:
+        assert field in reasons[0] or field in ("init", "augment")
+
+
+def test_the_same_weights_elsewhere_are_the_same() -> None:
+    here, there = (replace(BASE, weights=file, weights_digest="abc") for file in ("a.pt", "b.pt"))
+    assert not incomparable(metadata(there), metadata(here), SPACES["digits"])
+
+
+@pytest.mark.parametrize(
+    ("mark", "data", "words"),
+    [("a-c", "d", "a space that makes"), ("a-b", "e", "other data"), ("a-b", "d", "")],
+)
+def test_another_space_and_other_data_are_not_comparable(mark: str, data: str, words: str) -> None:
+    reasons = incomparable(metadata(BASE, mark, data), metadata(BASE), SPACES["digits"])
+    assert [reason[: len(words)] for reason in reasons] == [words] * bool(words)
