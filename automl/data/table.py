@@ -20,7 +20,7 @@ class Table:
 
 
 def read_table(path: Path) -> Table:
-    """Read a CSV file in UTF-8. A field that a short row lacks is empty.
+    """Read a CSV file in UTF-8, without rows of empty fields. A field that a short row lacks is empty.
 
     Raises:
         InputError: The file does not exist, is not UTF-8, or is not a CSV file.
@@ -34,17 +34,17 @@ def read_table(path: Path) -> Table:
     except UnicodeDecodeError as error:
         line = error.object.count(b"\n", 0, error.start) + 1
         raise InputError(f"{path}, line {line}: a CSV must be in UTF-8; save it as UTF-8") from error
-    numbered = numbered_rows(text, path)
-    _, columns = next(numbered, (1, []))
+    rows = ((line, fields) for line, fields in numbered_rows(text, path) if any(map(str.strip, fields)))
+    _, columns = next(rows, (1, []))
     empty = dict.fromkeys(columns, "")
     return Table(
         columns=columns,
-        rows=[(line, empty | dict(zip(columns, fields, strict=False))) for line, fields in numbered],
+        rows=[(line, empty | dict(zip(columns, fields, strict=False))) for line, fields in rows],
     )
 
 
 def numbered_rows(text: str, path: Path) -> Iterator[tuple[int, list[str]]]:
-    """Yield each row of CSV text that has content, and its first line.
+    """Yield the first line of each row of CSV text, and its fields; empty lines are no rows.
 
     Quoted fields may span lines, so the line of a row is not its number. path: for messages.
 
@@ -54,7 +54,7 @@ def numbered_rows(text: str, path: Path) -> Iterator[tuple[int, list[str]]]:
     reader, line = csv.reader(io.StringIO(text, newline="")), 1
     try:
         for fields in reader:
-            if any(field.strip() for field in fields):
+            if fields:
                 yield line, fields
             line = reader.line_num + 1
     except csv.Error as error:

@@ -23,7 +23,7 @@ from automl.data.digest import SIZE, contents
 from automl.storage.cache import cache_root
 from automl.storage.storage import Storage
 
-FORMAT = 1  # of the file and of what the readers make: raise it with any of them
+FORMAT = 2  # of the file and of what the readers make: raise it with any of them
 TEXTS = ("name", "file", "code", "docstring")
 
 

@@ -1,30 +1,44 @@
 """The files of CodeSearchNet: a function a line, in any of its languages, with splits of their own.
 
 Source: H. Husain et al., CodeSearchNet Challenge (2019), arXiv 1909.09436. A folder has `train`, `valid` and
-`test` with `*.jsonl.gz` or `*.jsonl` in them, at any depth.
+`test` with `*.jsonl.gz` or `*.jsonl` in them, at any depth. Columns may be called as in Hugging Face's data
+set `code_search_net`.
 """
 
 import gzip
 import hashlib
 import json
 import re
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import IO
+from textwrap import dedent
+from typing import IO, Any
 
 import numpy as np
 
 from attention.errors import InputError
 from automl.data.code.folder import Found
 from automl.data.code.function import Function
+from automl.data.code.other_languages import LANGUAGES, functions_of
+from automl.data.code.python import python_functions
 from automl.data.code.splits import SPLITS
 
-FOLDERS = {"train": "train", "valid": "validation", "test": "test"}
+FOLDERS = {"train": "train", "valid": "validation", "validation": "validation", "test": "test"}
 SUFFIXES = (".jsonl", ".jsonl.gz")
-NEEDED = ("func_name", "code_tokens", "docstring")
+COLUMNS = {  # by what they hold; the first name is CodeSearchNet's own
+    "func_name": ("func_name",),
+    "code_tokens": ("code_tokens", "func_code_tokens"),
+    "code": ("code", "func_code_string", "whole_func_string"),
+    "docstring": ("docstring", "func_documentation_string"),
+    "path": ("path", "func_path_in_repository"),
+    "url": ("url", "func_code_url"),
+    "language": ("language",),
+}
+NEEDED = ("func_name", "docstring")
 QUOTES = ("'", '"', "`")
 
 _NAME = re.compile(r"[^\W\d]\w*")
+_LINE = re.compile(r"#L([0-9]{1,9})")
 
 
 def is_codesearchnet(folder: Path) -> bool:
@@ -34,9 +48,10 @@ def is_codesearchnet(folder: Path) -> bool:
 def read_codesearchnet(folder: Path) -> tuple[Found, np.ndarray]:
     """The functions, and of each the index of its split in SPLITS, int64 (N,).
 
-    The code is their `code_tokens`, which have neither comments nor docstrings. Functions to train on that
-    are the same as one of another split up to names and constants are left out. A line that is no such
-    function is left out and named. Raises InputError where a split has no file, or one cannot be read.
+    The code is their `code_tokens`, which have neither comments nor docstrings; where these are missing, it
+    is their `code` without both. Functions to train on that are the same as one of another split up to names
+    and constants are left out. A line that is no such function is left out and named. Raises InputError
+    where a split has no file, or one cannot be read.
     """
     functions: list[Function] = []
     splits: list[int] = []
@@ -90,9 +105,11 @@ def _functions(root: Path, files: Iterable[Path], skipped: dict[str, str]) -> It
             with _open(file) as lines:
                 for number, line in enumerate(lines, start=1):
                     place = f"{file.relative_to(root).as_posix()}:{number}"
+                    if not line.strip():
+                        continue
                     try:
                         yield _function(json.loads(line), place)
-                    except ValueError as error:
+                    except (ValueError, SyntaxError, RecursionError) as error:
                         skipped[place] = f"no function in JSON: {error}"
         except (OSError, EOFError) as error:  # of gzip, too
             raise InputError(f"{file} cannot be read ({error}); get it again") from error
@@ -103,18 +120,40 @@ def _open(file: Path) -> IO[bytes]:
 
 
 def _function(entry: object, place: str) -> Function:
-    if not isinstance(entry, dict) or not all(name in entry for name in NEEDED):
-        raise ValueError(f"it needs {', '.join(NEEDED)}")
-    tokens = entry["code_tokens"]
-    if not isinstance(tokens, list) or not tokens:
-        raise ValueError("code_tokens must be a list of tokens")
-    tokens = [str(token) for token in tokens]
-    file, _, line = str(entry.get("path") or place).partition("#L")
+    if not isinstance(entry, dict):
+        raise ValueError("it must be an object")
+    values = {
+        column: next((entry[name] for name in names if entry.get(name) is not None), None)
+        for column, names in COLUMNS.items()
+    }
+    has_code = values["code_tokens"] is not None or values["code"] is not None
+    lacking = [column for column in NEEDED if values[column] is None] + ["code_tokens"] * (not has_code)
+    if lacking:
+        raise ValueError(f"it needs {', '.join(' or '.join(COLUMNS[column]) for column in lacking)}")
+    path, _, _ = str(values["path"] or place).partition("#L")
+    line = next(filter(None, (_LINE.search(str(values[column])) for column in ("path", "url"))), None)
+    code, key = _code(values)
     return Function(
-        name=str(entry["func_name"]) or "(anonymous)",
-        file=file,
-        line=int(line) if line.isdigit() else 1,
-        code=" ".join(tokens),
-        docstring=str(entry["docstring"] or ""),
-        key=token_key(tokens),
+        name=str(values["func_name"]) or "(anonymous)",
+        file=path,
+        line=int(line[1]) if line else 1,
+        code=code,
+        docstring=str(values["docstring"] or ""),
+        key=key,
     )
+
+
+def _code(values: Mapping[str, Any]) -> tuple[str, bytes]:
+    """Return the code without comments and docstrings, and its key. Raises ValueError and SyntaxError."""
+    tokens = values["code_tokens"]
+    if tokens is not None:
+        if not isinstance(tokens, list) or not tokens:
+            raise ValueError("code_tokens must be a list of tokens")
+        tokens = [str(token) for token in tokens]
+        return " ".join(tokens), token_key(tokens)
+    source, name = dedent(str(values["code"])), str(values["language"] or "python").lower()
+    language = next((language for language in LANGUAGES if language.name.lower() == name), None)
+    functions = python_functions(source, "") if language is None else functions_of(source, "", language)
+    if not functions:
+        raise ValueError("its code has no function that does something")
+    return functions[0].code, functions[0].key

@@ -10,7 +10,7 @@ from attention.errors import InputError
 from automl.data.archive import extracted, is_archive
 from automl.data.code.codesearchnet import codesearchnet_files, is_codesearchnet, read_codesearchnet
 from automl.data.code.cosqa import CORPUS, QUERIES, RealQuery, is_cosqa, read_cosqa
-from automl.data.code.folder import functions_in, source_files
+from automl.data.code.folder import functions_in, some, source_files
 from automl.data.code.function import Function
 from automl.data.code.splits import SPLITS, split_of
 from automl.data.images.decode import SUFFIXES as IMAGES
@@ -85,10 +85,11 @@ def open_corpus(path: str | Path) -> Corpus:
         split = split_of([function.key for function in found.functions], answers)
     corpus = Corpus(functions=found.functions, split=split, queries=queries, skipped=found.skipped)
     if few := [split for split in SPLITS if len(corpus.documented(split)) < FEWEST]:
+        skipped = f"; left out: {some(corpus.skipped)}" if corpus.skipped else ""
         documented, short = sum(bool(f.query) for f in corpus.functions), " and ".join(few)
         raise InputError(
             f"{root} has {len(corpus.functions)} functions, {documented} of them with a docstring; each "
             f"split needs {FEWEST} different ones with a docstring, and {short} would have fewer; "
-            f"add documented functions"
+            f"add documented functions{skipped}"
         )
     return corpus

@@ -76,7 +76,7 @@ def _queries(file: Path, index: dict[int, int], functions: int) -> list[RealQuer
 def _read(file: Path, kind: type) -> Any:
     try:
         content = json.loads(file.read_text(encoding="utf-8"))
-    except (OSError, ValueError) as error:
+    except (OSError, ValueError, RecursionError) as error:
         raise InputError(f"{file} cannot be read as JSON ({error})") from error
     if not isinstance(content, kind):
         raise InputError(f"{file} must hold a JSON {'object' if kind is dict else 'array'}")

@@ -27,7 +27,7 @@ from automl.data.sequences.recording import MIN_STEPS, Part, Recording
 from automl.data.sequences.splits import SPLITS
 from automl.storage.cache import cache_root
 
-FORMAT = 1  # of the file, of what the readers make and of `imputed`: raise it with any of them
+FORMAT = 2  # of the file, of what the readers make and of `imputed`: raise it with any of them
 
 
 class Cache(ArrowFile):

@@ -18,7 +18,8 @@ class Format:
 
     find: the files of a dataset that a path names, None where it names none. read: what is in them.
     suffix: of a file of sequences to predict, and read_series: the names of its channels, if it has any, and
-        each sequence, without a label; None for a format of datasets alone.
+        each sequence, without a label; None for a format of datasets alone. Its second argument is how many
+        channels the model takes, which can tell an axis of channels from one of steps.
     """
 
     name: str
@@ -26,7 +27,7 @@ class Format:
     find: Callable[[Path], tuple[Path, ...] | None]
     read: Callable[[Sequence[Path]], Recording]
     suffix: str | None = None
-    read_series: Callable[[Path], Series] | None = None
+    read_series: Callable[[Path, int], Series] | None = None
 
 
 FORMATS: dict[str, Format] = {
@@ -56,7 +57,7 @@ FORMATS: dict[str, Format] = {
         ),
         Format(
             name="npz",
-            about="an .npz file with x_train and y_train",
+            about="an .npz file with x_train (sequences, channels, steps) and y_train",
             find=npz.find,
             read=npz.read,
             suffix=npz.SUFFIX,

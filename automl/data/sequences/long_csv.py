@@ -10,10 +10,10 @@ may be left out. Each other column is a channel; an empty field, `?` or NaN is a
 taken as equally spaced: resample what is not.
 """
 
-import csv
 import io
 import re
 from collections.abc import Callable, Sequence
+from itertools import islice
 from pathlib import Path
 
 import numpy as np
@@ -25,11 +25,11 @@ from attention.errors import InputError
 from automl.data.sequences.recording import Part, Recording, in_order, recording
 from automl.data.sequences.splits import SPLITS
 from automl.data.sequences.text import NANS, NotANumber, converted, first_bad, read_text, shown
+from automl.data.table import numbered_rows
 
 SUFFIX = ".csv"
 NEEDED, OPTIONAL = ("series", "time", "label"), ("subject", "split")
 MISSING = ("", "?", *NANS)
-HEADER = 1  # lines before the first row
 
 
 def find(path: Path) -> tuple[Path, ...] | None:
@@ -56,7 +56,7 @@ def read(files: Sequence[Path]) -> Recording:
     for row, split in zip(first.tolist(), splits, strict=True):
         if split not in SPLITS:
             raise InputError(
-                f"{file}:{_line(row)}: split must be one of {', '.join(SPLITS)}, not {shown(split)}"
+                f"{file}:{_line(file, row)}: split must be one of {', '.join(SPLITS)}, not {shown(split)}"
             )
     if "train" not in splits:
         raise InputError(f"{file} has nothing to train on: no row where split is train")
@@ -73,7 +73,7 @@ def read(files: Sequence[Path]) -> Recording:
     return recording(channels, in_order(parts["train"].labels), parts)
 
 
-def read_series(file: Path) -> tuple[list[str], list[tuple[str, np.ndarray]]]:
+def read_series(file: Path, count: int) -> tuple[list[str], list[tuple[str, np.ndarray]]]:
     """The channels of a file and its sequences by their names; labels need not be there.
 
     Raises InputError like `read`.
@@ -101,25 +101,25 @@ def _pieces(
         try:
             row[:] = converted(table[name].combine_chunks(), MISSING)[order]
         except NotANumber as error:
-            raise InputError(f"{file}:{_line(error.index)}: {name}: {error}") from None
+            raise InputError(f"{file}:{_line(file, error.index)}: {name}: {error}") from None
     return np.split(values, np.cumsum(np.bincount(codes))[:-1], axis=1)
 
 
 def _table(file: Path, needed: Sequence[str]) -> pa.Table:
     """All columns as strings."""
     content = read_text(file)
-    names = next(csv.reader(re.split("[\r\n]", content, maxsplit=1)[:1]), [])
+    first, names = next(numbered_rows(content, file), (1, []))
     if lacking := [name for name in needed if name not in names]:
         raise InputError(
-            f"{file}:1: a column {lacking[0]!r} is needed; the columns are {', '.join(names[:20])}"
+            f"{file}:{first}: a column {lacking[0]!r} is needed; the columns are {', '.join(names[:20])}"
         )
     if len(set(names)) != len(names) or "" in names:
-        raise InputError(f"{file}:1: column names must be unique; they are {', '.join(names[:20])}")
+        raise InputError(f"{file}:{first}: column names must be unique; they are {', '.join(names[:20])}")
     try:
         table = pa.csv.read_csv(
             io.BytesIO(content.encode()),
             pa.csv.ReadOptions(use_threads=False),  # with threads an error does not tell its row
-            parse_options=pa.csv.ParseOptions(ignore_empty_lines=False),
+            parse_options=pa.csv.ParseOptions(newlines_in_values='"' in content),
             convert_options=pa.csv.ConvertOptions(
                 column_types=dict.fromkeys(names, pa.string()), strings_can_be_null=False
             ),
@@ -134,7 +134,7 @@ def _table(file: Path, needed: Sequence[str]) -> pa.Table:
 def _no_row(file: Path, error: str) -> InputError:
     """Of an error such as `CSV parse error: Row #3: Expected 5 columns, got 4: a,1,`."""
     row = re.search(r"Row #(\d+): ", error)
-    where, why = (f":{row[1]}", error[row.end() :]) if row else ("", error)
+    where, why = (f":{_line(file, int(row[1]) - 2)}", error[row.end() :]) if row else ("", error)
     return InputError(f"{file}{where}: {' '.join(why.split())[:200]}")
 
 
@@ -144,7 +144,8 @@ def _coded(file: Path, column: pa.ChunkedArray, name: str) -> tuple[np.ndarray, 
     names = coded.dictionary.to_pylist()
     codes = np.asarray(coded.indices)
     if "" in names:
-        raise InputError(f"{file}:{_line(int(np.argmax(codes == names.index(''))))}: {name} is empty")
+        line = _line(file, int(np.argmax(codes == names.index(""))))
+        raise InputError(f"{file}:{line}: {name} is empty")
     return codes, names
 
 
@@ -155,9 +156,9 @@ def _order(file: Path, codes: np.ndarray, column: pa.ChunkedArray) -> np.ndarray
     same = (np.diff(codes[order]) == 0) & (np.diff(times[order]) == 0)
     for at in np.flatnonzero(same)[:1]:
         one, other = sorted((order[at], order[at + 1]))
+        time, lines = column[int(other)].as_py(), (_line(file, one), _line(file, other))
         raise InputError(
-            f"{file}:{_line(other)}: the time {column[int(other)].as_py()} is that of line {_line(one)} "
-            f"already, in the same series"
+            f"{file}:{lines[1]}: the time {time} is that of line {lines[0]} already, in the same series"
         )
     return order
 
@@ -183,8 +184,8 @@ def _times(file: Path, column: pa.Array) -> np.ndarray:
 
 def _no_time(file: Path, column: pa.Array, row: int) -> InputError:
     return InputError(
-        f"{file}:{_line(row)}: time must be a number in all rows, or in all of them an ISO 8601 time such as "
-        f"2024-05-01T12:00:00, not {shown(column[row].as_py())}"
+        f"{file}:{_line(file, row)}: time must be a number in all rows, or in all of them an ISO 8601 time "
+        f"such as 2024-05-01T12:00:00, not {shown(column[row].as_py())}"
     )
 
 
@@ -197,15 +198,20 @@ def _of_series(
     for row in np.flatnonzero(~same)[:1]:
         own, before = texts[said[row]], texts[said[first[codes[row]]]]
         raise InputError(
-            f"{file}:{_line(row)}: {name} must be the same in all rows of a series: {shown(own)}, not "
+            f"{file}:{_line(file, row)}: {name} must be the same in all rows of a series: {shown(own)}, not "
             f"{shown(before)}"
         )
     return [texts[i] for i in said[first].tolist()]
 
 
 def _places(file: Path, rows: np.ndarray) -> Callable[[int], str]:
-    return lambda i: f"{file}:{_line(rows[i])}"
+    return lambda i: f"{file}:{_line(file, rows[i])}"
 
 
-def _line(row: int) -> int:
-    return int(row) + HEADER + 1
+def _line(file: Path, row: int) -> int:
+    """Return the line on which a row begins, from 1. The file is read again, for a message alone.
+
+    row: counted from 0, without the header. Rows can span lines, and empty lines are no rows.
+    """
+    lines = (line for line, _ in numbered_rows(read_text(file), file))
+    return next(islice(lines, int(row) + 1, None))

@@ -4,11 +4,17 @@ For each of these splits there may be `lengths_train` (N,), the real steps of ea
 padding, and `subject_train` (N,); for all, `channels` (C,), their names. Labels, subjects and names are
 integers or strings. NaN is a missing value. Arrays of Python objects are refused: they can run code when
 they are read.
+
+Keras and tslearn have arrays (N, T, C). `order`, "NCT" or "NTC", tells which ones these are. Without it the
+number of channels tells, by their names, or when predicting by the model. Without these the longer axis is
+taken for the steps, with a warning where that is not (N, C, T).
 """
 
+import struct
+import sys
 import zipfile
 import zlib
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 import numpy as np
@@ -16,9 +22,25 @@ import numpy as np
 from attention.errors import InputError
 from automl.data.sequences.recording import Part, Recording, in_order, recording
 from automl.data.sequences.splits import SPLITS
+from automl.data.sequences.text import shown
 
 SUFFIX = ".npz"
-DAMAGED = (zipfile.BadZipFile, zlib.error, EOFError, OSError, ValueError, RuntimeError)
+DAMAGED = (
+    zipfile.BadZipFile,
+    zlib.error,
+    struct.error,
+    EOFError,
+    OSError,
+    ValueError,
+    RuntimeError,
+    MemoryError,  # of a shape that is not that of the content
+    SyntaxError,
+    TypeError,
+    KeyError,
+    OverflowError,
+)
+ORDERS = ("NCT", "NTC")
+ORDER = "order"
 
 
 def find(path: Path) -> tuple[Path, ...] | None:
@@ -34,6 +56,7 @@ def read(files: Sequence[Path]) -> Recording:
         there = ", ".join(sorted(arrays)) or "nothing"
         raise InputError(f"{file} must have the arrays x_train and y_train; it has {there}")
     _check_names(file, arrays)
+    _arrange(file, arrays)
     parts = {split: _part(file, arrays, split) for split in SPLITS if f"x_{split}" in arrays}
     count = arrays["x_train"].shape[1]
     for split in parts:
@@ -46,12 +69,13 @@ def read(files: Sequence[Path]) -> Recording:
     return recording(channels or [f"dim{i}" for i in range(count)], classes, parts)
 
 
-def read_series(file: Path) -> tuple[list[str] | None, list[tuple[str, np.ndarray]]]:
+def read_series(file: Path, count: int) -> tuple[list[str] | None, list[tuple[str, np.ndarray]]]:
     """The sequences of `x`, with `lengths` or without, or those of all splits, and the names of channels.
 
-    Raises InputError like `read`.
+    count: how many channels the model takes. Raises InputError like `read`.
     """
     arrays = _arrays(file)
+    _arrange(file, arrays, count)
     splits = [name.removeprefix("x") for name in arrays if name == "x" or name.startswith("x_")]
     if not splits:
         raise InputError(
@@ -76,15 +100,61 @@ def _arrays(file: Path) -> dict[str, np.ndarray]:
             raise zipfile.BadZipFile("it is no zip file")
         with np.load(file, allow_pickle=False) as opened:
             for name in opened.files:
-                arrays[name] = np.asarray(opened[name])
+                array = opened[name]
+                if not isinstance(array, np.ndarray):  # NumPy returns bytes where an array's head is damaged
+                    raise ValueError(f"{name} is no array of NumPy")
+                arrays[name] = array
     except DAMAGED as error:
-        if "allow_pickle" in str(error):
+        if str(error).startswith("Object arrays"):
             raise InputError(
                 f"{file}: {name} is an array of objects, which are not read since they can run code; pad the "
                 f"sequences to one (N, C, T) array and give their lengths_train"
             ) from None
-        raise InputError(f"{file} is damaged or not an NPZ file ({error}); write it again") from error
+        raise InputError(
+            f"{file} is damaged or not an NPZ file ({_reason(error)}); write it again"
+        ) from error
     return arrays
+
+
+def _reason(error: Exception) -> str:
+    """Return why, in a line. NumPy takes what it does not know for a pickle, and advises to allow that."""
+    text = " ".join(str(error).split())
+    return f"{type(error).__name__}: no array" if not text or "pickle" in text else text[:200]
+
+
+def _arrange(file: Path, arrays: dict[str, np.ndarray], count: int | None = None) -> None:
+    """Make all `x` (N, C, T), in place.
+
+    count: how many channels there are, where that is known.
+    """
+    names = [name for name in arrays if (name == "x" or name.startswith("x_")) and arrays[name].ndim == 3]
+    if names and _has_steps_first(file, arrays, names, count):
+        for name in names:
+            arrays[name] = arrays[name].transpose(0, 2, 1)
+
+
+def _has_steps_first(
+    file: Path, arrays: Mapping[str, np.ndarray], names: Sequence[str], count: int | None
+) -> bool:
+    if ORDER in arrays:
+        order = str(arrays[ORDER]).upper()
+        if order not in ORDERS:
+            raise InputError(f"{file}: {ORDER} must be one of {', '.join(ORDERS)}; got {shown(order)}")
+        return order == "NTC"
+    name = "x_train" if "x_train" in names else names[0]
+    _, first, second = arrays[name].shape
+    counts = {len(arrays["channels"])} if "channels" in arrays and arrays["channels"].ndim == 1 else {count}
+    if first in counts or second in counts:
+        return first not in counts
+    if 0 in (first, second) or first <= second:
+        return False
+    print(
+        f"warning: {file}: {name} {arrays[name].shape} is taken for {first} steps of {second} channels; save "
+        f'the file with {ORDER}="NCT" if it has {first} channels, and with "NTC" if it has not',
+        file=sys.stderr,
+        flush=True,
+    )
+    return True
 
 
 def _head(file: Path) -> bytes:
@@ -94,9 +164,8 @@ def _head(file: Path) -> bytes:
 
 def _check_names(file: Path, arrays: dict[str, np.ndarray]) -> None:
     """A name that is misspelt would otherwise be left out without a word."""
-    known = {f"{kind}_{split}" for kind in ("x", "y", "lengths", "subject") for split in SPLITS} | {
-        "channels"
-    }
+    known = {f"{kind}_{split}" for kind in ("x", "y", "lengths", "subject") for split in SPLITS}
+    known |= {"channels", ORDER}
     if extra := sorted(set(arrays) - known):
         raise InputError(f"{file}: unknown array {extra[0]!r}; choose from {', '.join(sorted(known))}")
     for name in sorted(arrays):

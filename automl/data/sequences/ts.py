@@ -1,9 +1,10 @@
 """`.ts` files, the format of the UEA and UCR archives, as in sktime and aeon: NAME_TRAIN.ts and NAME_TEST.ts.
 
 A header of `@key value` lines, `@data`, then a line for each sequence: the values of a channel separated by
-commas, the channels by colons, and the label last. `?` is a missing value. Channels of one sequence have the
-same length. A header that says something else than the lines is refused, but for `@missing`: a `?` speaks for
-itself. Not read: time stamps, and numbers to predict in place of a class (`@targetLabel`).
+commas, the channels by colons, and the label last. A line that begins with `#` or `%` is a comment. `?` is a
+missing value. Channels of one sequence have the same length. A header that says something else than the
+lines is refused, but for `@missing`: a `?` speaks for itself. Not read: time stamps, and numbers to predict
+in place of a class (`@targetLabel`).
 
 Source: https://www.sktime.net/en/stable/api_reference/file_specifications/ts.html
 """
@@ -20,6 +21,7 @@ from automl.data.sequences.text import NANS, NotANumber, numbers, read_text, sho
 
 SUFFIX, TRAIN, TEST = ".ts", "_TRAIN", "_TEST"
 MISSING = ("?", *NANS)
+COMMENTS = ("#", "%")
 TRUTH = {"true": True, "false": False}
 
 
@@ -67,7 +69,7 @@ def read(files: Sequence[Path]) -> Recording:
     return recording([f"dim{i}" for i in range(train.channels)], train.classes, parts)
 
 
-def read_series(file: Path) -> tuple[None, list[tuple[str, np.ndarray]]]:
+def read_series(file: Path, count: int) -> tuple[None, list[tuple[str, np.ndarray]]]:
     """The sequences of one file by their lines. Its channels have no names. Raises InputError like `read`."""
     found = _read(file)
     return None, [(f"line {line}", values) for line, values in zip(found.lines, found.values, strict=True)]
@@ -108,15 +110,16 @@ def _read(file: Path) -> _File:
             break
         if words[0].startswith("@"):
             stated[words[0][1:].lower()] = (number, words[1:])
-        elif words[0] and not words[0].startswith("#"):
+        elif words[0] and not words[0].startswith(COMMENTS):
             raise InputError(f"{file}:{number}: a header has lines of '@key value' alone, before @data")
     else:
         raise InputError(f"{file} has no line '@data', after which the sequences come")
     header = _header(file, stated)
-    kept = [(number, line) for number, line in lines if line.strip() and not line.startswith("#")]
+    stripped = ((number, line.strip()) for number, line in lines)
+    kept = [(number, line) for number, line in stripped if line and not line.startswith(COMMENTS)]
     if not kept:
         raise InputError(f"{file} has no sequences after @data")
-    return _body(file, header, [number for number, _ in kept], [line.strip() for _, line in kept])
+    return _body(file, header, [number for number, _ in kept], [line for _, line in kept])
 
 
 def _header(file: Path, stated: Mapping[str, tuple[int, list[str]]]) -> _Header:

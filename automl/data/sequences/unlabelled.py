@@ -22,7 +22,7 @@ def read_unlabelled(path: str | Path, channels: Sequence[str]) -> Iterator[tuple
         raise InputError(f"{path} must be a file of sequences: {', '.join(readers)}")
     if not path.is_file():
         raise InputError(f"there is no file {path}")
-    names, found = read(path)
+    names, found = read(path, len(channels))
     if names is not None and sorted(names) != sorted(channels):
         raise InputError(
             f"{path} has the channels {', '.join(names)}; the model was trained on {', '.join(channels)}"

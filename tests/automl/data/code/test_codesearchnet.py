@@ -65,12 +65,49 @@ def test_their_archive_is_read_as_it_is(
         is_code(archive)
 
 
-@pytest.mark.parametrize("line", ["{", "[]", '{"func_name": "x"}', json.dumps(entry("x", ""))])
+@pytest.mark.parametrize("line", ["{", "[]", "[" * 100_000, '{"func_name": "x"}', json.dumps(entry("x", ""))])
 def test_a_broken_line_is_named_and_left_out(line: str, folder: Path) -> None:
     (folder / "test" / "more.jsonl").write_text(line + "\n" + json.dumps(entry("g", "x ** 2")) + "\n")
     corpus = open_corpus(folder)
     assert corpus.skipped["test/more.jsonl:1"].startswith("no function in JSON")
     assert "g" in {function.name for function in corpus.functions}
+
+
+def of_hugging_face(name: str, code: str, **more: Any) -> dict[str, Any]:
+    return {
+        "func_name": name,
+        "func_code_string": f'def {name}(x, y):\n    """Do {name}."""\n    return {code}  # done\n',
+        "func_code_tokens": code.split(),
+        "func_documentation_string": f"Do {name}.",
+        "func_path_in_repository": "src/a.py",
+        "func_code_url": "https://github.com/a/b/blob/0/src/a.py#L12-L20",
+        "language": "python",
+        **more,
+    }
+
+
+@pytest.mark.parametrize("more", [{}, {"func_code_tokens": None}], ids=["tokens", "code"])
+def test_columns_may_have_the_names_of_hugging_face(more: dict[str, Any], folder: Path) -> None:
+    line = json.dumps(of_hugging_face("g", "x ** 2 - y", **more))
+    (folder / "test" / "more.jsonl").write_text(f"\n{line}\n\n")
+    (folder / "valid").rename(folder / "validation")
+    corpus = open_corpus(folder)
+    assert not [name for name in corpus.skipped if "more" in name]
+    function = next(function for function in corpus.functions if function.name == "g")
+    assert (function.place, function.query) == ("src/a.py:12", "Do g.")
+    assert "x ** 2 - y" in function.code
+    assert "Do g" not in function.code
+    assert "done" not in function.code
+
+
+def test_why_lines_are_left_out_is_told(folder: Path) -> None:
+    for file in folder.glob("test/*"):
+        file.unlink()
+    (folder / "test" / "a.jsonl").write_text('{"func_name": "a", "code": "def f(): 1"}\n' * 3)
+    with pytest.raises(
+        InputError, match=r"left out: test/a.jsonl:1 \(.*needs docstring or func_documentation"
+    ):
+        open_corpus(folder)
 
 
 def test_what_is_missing_or_cut_off_is_told(folder: Path) -> None:

@@ -128,6 +128,12 @@ def test_a_validation_split_of_its_own(write: Callable[..., Path]) -> None:
         (dataset(rows(times=(0, "", 2))), "d.csv:39: time must be a number"),
         (dataset(rows(times=(0, "nan", 2))), "d.csv:39: time must be a number"),
         (dataset(rows(times=(0, "2024-05-01", 2))), "d.csv:39: time must be a number in all rows"),
+        # lines are those of the file, whatever comes before
+        ("\n\n" + dataset("\n\ns,0,one,1,a,anna,train\n"), "d.csv:42: x: 'one' is not a number"),
+        (dataset('"s\n1",0,1,1,a,anna,train\n\ns,0,one,1,a,anna,train\n'), "d.csv:41: x: 'one' is not"),
+        (dataset('"s\n1",0,1,1,a,anna,train\n\ns,0,1\n'), "d.csv:41: Expected 7 columns, got 3: s,0,1"),
+        (dataset('"s\n1",0,1,1,a,anna,train\n\n,,,,,,\n'), "d.csv:41: series is empty"),
+        ("\n\nseries,when,x,label\na,0,1,u\n", "d.csv:3: a column 'time' is needed"),
         (dataset(rows(times=(9,))), "d.csv:38: a sequence needs 2 steps or more, not 1"),
         (
             dataset("s,0,,,a,anna,train\ns,1,,NaN,a,anna,train\n"),

@@ -6,6 +6,7 @@ import pytest
 
 from attention import InputError
 from automl.data.sequences import open_sequences
+from automl.data.sequences.unlabelled import read_unlabelled
 
 X = np.random.default_rng(0).normal(size=(20, 3, 8))
 GOOD: dict[str, Any] = {
@@ -75,6 +76,7 @@ def test_lengths_subjects_and_names(tmp_path: Path) -> None:
             {"lenghts_train": np.full(20, 8)},
             "unknown array 'lenghts_train'; choose from channels, lengths_test",
         ),
+        ({"order": "TCN"}, "order must be one of NCT, NTC; got 'TCN'"),
         ({"lengths_validation": np.full(20, 8)}, "lengths_validation without x_validation"),
         ({"x_train": np.full_like(X, np.nan)}, r"x_train\[0\]: all values of the sequence are missing"),
         (
@@ -91,6 +93,58 @@ def test_what_is_wrong_is_named(change: dict[str, Any], why: str, tmp_path: Path
     with pytest.raises(InputError, match=why) as raised:
         open_sequences("series", "train", path=save(tmp_path / "d.npz", **change))
     assert str(raised.value).startswith(f"{tmp_path}") or "from" in str(raised.value)
+
+
+@pytest.mark.parametrize(
+    ("axes", "more", "channels", "assumed"),
+    [
+        ((3, 8), {}, 3, False),
+        ((8, 3), {}, 3, True),  # the longer axis is of steps
+        ((8, 3), {"order": "NTC"}, 3, False),
+        ((8, 3), {"order": "nct"}, 8, False),
+        ((3, 8), {"order": "NTC"}, 8, False),
+        ((8, 3), {"channels": list("abc")}, 3, False),
+        ((8, 3), {"channels": list("abcdefgh")}, 8, False),
+        ((3, 8), {"channels": list("abcdefgh")}, 8, False),
+        ((5, 5), {}, 5, False),
+    ],
+)
+def test_steps_may_come_before_channels(
+    axes: tuple[int, int],
+    more: dict[str, Any],
+    channels: int,
+    assumed: bool,
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    x = np.arange(20 * axes[0] * axes[1], dtype=float).reshape(20, *axes)
+    path = save(tmp_path / "d.npz", x_train=x, x_test=x[:4], **more)
+    test = open_sequences("series", "test", path=path)
+    assert len(test.channels) == channels
+    steps_first = channels != axes[0]
+    assert (test.values(1) == (x[1].T if steps_first else x[1])).all()
+    said = 'x_train (20, 8, 3) is taken for 8 steps of 3 channels; save the file with order="NCT" if'
+    assert (said in " ".join(capsys.readouterr().err.split())) == assumed
+
+
+@pytest.mark.parametrize(("axes", "count"), [((3, 8), 3), ((8, 3), 3), ((8, 3), 8), ((5, 9), 9)])
+def test_the_model_tells_the_axis_of_channels(axes: tuple[int, int], count: int, tmp_path: Path) -> None:
+    np.savez(tmp_path / "d.npz", x=np.zeros((2, *axes)))
+    read = [values.shape for _, values in read_unlabelled(tmp_path / "d.npz", [str(i) for i in range(count)])]
+    assert read == [(count, sum(axes) - count)] * 2
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_a_damaged_file_is_not_taken_for_objects(seed: int, tmp_path: Path) -> None:
+    path = tmp_path / "d.npz"
+    np.savez(path, **GOOD)  # without compression the heads of the arrays are at hand
+    content, draw = bytearray(path.read_bytes()), np.random.default_rng(seed)
+    head = content.index(b"NUMPY") - 1
+    content[head + draw.integers(120)] = draw.integers(128, 256)
+    path.write_bytes(content)
+    with pytest.raises(InputError, match=r"d.npz is damaged or not an NPZ file") as raised:
+        open_sequences("series", "train", path=path)
+    assert "pickle" not in str(raised.value)
 
 
 @pytest.mark.parametrize("share", [0.0, 0.5, 0.95])

@@ -125,6 +125,15 @@ def test_a_test_split_is_carved_where_there_is_none(name: str, write: Callable[.
     assert all(after[values] == split for values, split in where.items() if values in after)
 
 
+@pytest.mark.parametrize("mark", ["%", "#", "  % "])
+def test_comments_are_read_over_and_counted(mark: str, toy: Callable[..., Path]) -> None:
+    comment = f"{mark}A comment, 1:up\n"
+    train = comment + GOOD.replace("@data\n", f"{comment}@data\n{comment}") + comment
+    assert len(open_sequences("series", "test", path=toy(train))) == 2
+    with pytest.raises(InputError, match=r"TRAIN.ts:19: dimension 1: 'x' is not a number"):
+        open_sequences("series", "test", path=toy(train + "1,2,3:1,x,3:up\n"))
+
+
 def test_a_class_without_training_data_is_no_class(toy: Callable[..., Path]) -> None:
     path = toy((header() + rows(20)).replace("true up down", "true up sideways down"))
     assert open_sequences("series", "train", path=path).classes == ("up", "down")
