@@ -7,6 +7,8 @@ code       Functions of source code: reading, cleaning, splits without near dupl
 stereo     Pairs of rectified images with disparities: readers, the bundled planes, splits, the cache, crops
 download   Downloads an archive once
 archive    Extracts archives that are not trusted
+walk       Walks the folders of a dataset: each once, without files of the operating system
+tally      Counts what was left out, turned, rescaled or is double
 items      Lists of inputs with their labels
 table      Tables in CSV files, whose rows know their lines
 files      Looks up files that a dataset names

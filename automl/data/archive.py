@@ -16,6 +16,7 @@ from pathlib import Path, PurePosixPath, PureWindowsPath
 
 from attention.errors import InputError
 from automl.data.digest import file_digest
+from automl.data.walk import is_clutter
 from automl.storage.cache import once
 
 SUFFIXES = (".tgz", ".tar.gz", ".tar", ".zip")
@@ -51,7 +52,7 @@ def extracted(archive: Path, cache: Path) -> Path:
 
 def descend(folder: Path) -> Path:
     """The single folder inside `folder`, which is how most archives are packed, or else `folder`."""
-    inside = [child for child in folder.iterdir() if not child.name.startswith((".", "__MACOSX"))]
+    inside = [child for child in folder.iterdir() if not is_clutter(child.name)]
     return inside[0] if len(inside) == 1 and inside[0].is_dir() else folder
 
 

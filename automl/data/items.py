@@ -1,11 +1,13 @@
 """What a dataset consists of before anything is decoded: names and labels."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import NamedTuple
 
 import numpy as np
+
+from automl.data.tally import Tally
 
 
 class Item(NamedTuple):
@@ -26,8 +28,10 @@ class Items:
 
     Making it hashes files and decodes none, so a search never looks at what lies in the test split.
     carved: the dataset has no test split of its own; it was set aside from the training images.
+    tally: what was left out, and what is double.
     """
 
     classes: tuple[str, ...]
     splits: Mapping[str, Sequence[Item]]
     carved: bool = False
+    tally: Tally = field(default_factory=Tally)

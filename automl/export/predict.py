@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 
 from attention import InputError
+from automl.data.walk import walk
 from automl.export.formats import CONFIG, ONNX
 from automl.export.onnx_session import open_onnx
 from automl.tasks import Task, task_of
@@ -102,7 +103,8 @@ def _write(
 def _files(path: Path, task: type[Task]) -> list[Path]:
     if not path.is_dir():
         return [path]
-    return sorted(file for file in path.rglob("*") if file.suffix.lower() in task.suffixes and file.is_file())
+    files = (folder / name for folder, _, names in walk(path) for name in names)
+    return sorted(file for file in files if task.reads(file))
 
 
 def _read(

@@ -207,6 +207,8 @@ def _run(folder: Path, metadata: SearchMetadata, space: Space, task: Task, begun
             f"search {metadata.name} in {metadata.location}; if anything ends it, {advice}", file=sys.stderr
         )
         print(task.describe_data(), file=sys.stderr)
+        if changes := task.describe_changes():
+            print(changes, file=sys.stderr)
         by_class = dict(zip(task.labels, task.class_counts("train"), strict=False))
         if said := imbalance(by_class, given=vars(settings)):
             print(said, file=sys.stderr)

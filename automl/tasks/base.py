@@ -251,6 +251,15 @@ class Task(ABC):
         more = ", ..." if len(self.labels) > SHOWN else ""
         return f"{text}; {len(self.labels)} classes: {', '.join(self.labels[:SHOWN])}{more}"
 
+    def describe_changes(self) -> str:
+        """In a line: what of the data was left out, turned, rescaled or is double; empty where nothing."""
+        return ""
+
+    @classmethod
+    def reads(cls, file: Path) -> bool:
+        """Return whether a file in a folder of inputs is one of them."""
+        return file.suffix.lower() in cls.suffixes
+
     def describe_splits(self) -> dict[str, str]:
         """How each split came about, in words."""
         return {}

@@ -27,7 +27,7 @@ from automl.data.detection import (
 )
 from automl.data.detection.augment import augment, draw
 from automl.data.detection.masks import decode
-from automl.data.images.decode import SUFFIXES
+from automl.data.images.formats import SUFFIXES, is_picture
 from automl.data.manifest import Manifest
 from automl.storage.storage import Storage
 from automl.tasks.base import Part, Split, Task
@@ -231,6 +231,13 @@ class Detection(Task):
 
     def evaluator(self, split: Split) -> DetectionEvaluator:
         return DetectionEvaluator(len(self.labels), masks=self.masks, device=self.runtime.device)
+
+    def describe_changes(self) -> str:
+        return str(self.train.tally_with(images(self.data, "validation")))
+
+    @classmethod
+    def reads(cls, file: Path) -> bool:
+        return is_picture(file)
 
     def describe_splits(self) -> dict[str, str]:
         data = self.data

@@ -7,13 +7,13 @@ from typing import Any
 
 import numpy as np
 import torch
-from PIL import Image, ImageDraw, ImageOps
+from PIL import Image, ImageDraw
 from torch import Tensor, nn
 
 from attention import InputError
 from automl.data.detection.folder import image_id
 from automl.data.detection.masks import encode
-from automl.data.images.decode import FORMATS, rgb
+from automl.data.images.picture import read_picture
 from automl.tasks.deployment import Arrays, Deployment
 from backbones.detector_graph import DetectorGraph
 from backbones.normalisation import Normalisation
@@ -99,8 +99,7 @@ def fitted(images: Sequence[np.ndarray], canvas: int) -> dict[str, Tensor]:
 
 def _open(path: str | Path) -> Image.Image:
     try:
-        with Image.open(path, formats=FORMATS) as opened:
-            return rgb(ImageOps.exif_transpose(opened))
+        return read_picture(path).image
     except FileNotFoundError:
         raise InputError(f"there is no file {path}") from None
     except MemoryError:

@@ -23,8 +23,9 @@ from automl.data.images import (
     share_splits,
 )
 from automl.data.images.augment import centre_crop, cut, draw_boxes, normalise
-from automl.data.images.decode import SUFFIXES, cache_side, decode
+from automl.data.images.decode import cache_side, decode
 from automl.data.images.feed import Feed
+from automl.data.images.formats import SUFFIXES, is_picture
 from automl.data.images.policy import colours_and_shapes, cutmix, erasing
 from automl.data.manifest import Manifest
 from automl.storage.storage import Storage
@@ -299,6 +300,13 @@ class ImageClassification(Task):
     def share_data(self, storage: Storage, folder: Path, splits: Sequence[Split]) -> dict[str, Any]:
         data = self.data
         return share_splits(storage, splits, folder, source=data.source, path=data.path, size=data.size)
+
+    def describe_changes(self) -> str:
+        return str(self.train.tally_with(images(self.data, "validation")))
+
+    @classmethod
+    def reads(cls, file: Path) -> bool:
+        return is_picture(file)
 
     def describe_splits(self) -> dict[str, str]:
         data = self.data

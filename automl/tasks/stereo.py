@@ -180,6 +180,9 @@ class Stereo(Task):
     def evaluator(self, split: Split) -> StereoEvaluator:
         return StereoEvaluator(self.data.max_disparity, self.runtime.device)
 
+    def describe_changes(self) -> str:
+        return str(self.pairs.file.tally)
+
     def describe_splits(self) -> dict[str, str]:
         return self.pairs.describe_splits()
 

@@ -10,7 +10,8 @@ from torch import Tensor, nn
 
 from attention import InputError
 from automl.data.images.augment import normalise
-from automl.data.stereo.files import read_image
+from automl.data.images.picture import read_picture
+from automl.data.stereo.files import read_views
 from automl.data.stereo.pfm import write_pfm
 from automl.data.table import read_table
 from automl.tasks.deployment import Deployment
@@ -109,7 +110,7 @@ def read_pairs(path: str | Path) -> Iterator[tuple[str, str]]:
 
 def read_sides(left: str, right: str, height: int, width: int) -> dict[str, np.ndarray]:
     """A pair as the graph takes it. Raises InputError for images that differ in size or are too large."""
-    images = [read_image(file) for file in (left, right)]
+    images = read_views(left, right)[:2]
     if images[0].shape != images[1].shape:
         sizes = " and ".join(f"{image.shape[1]} x {image.shape[0]}" for image in images)
         raise InputError(f"{left} and {right} must be of one size; got {sizes}")
@@ -128,7 +129,7 @@ def coloured(disparity: np.ndarray, maximum: float) -> np.ndarray:
 
 def write_disparity(disparity: np.ndarray, left: str, path: Path, maximum: float) -> list[Path]:
     """`PATH.pfm` and `PATH.png`, cut to the size of the image `left`, of which `disparity` is padded."""
-    height, width = read_image(left).shape[:2]
+    width, height = read_picture(left).size
     values = disparity[:height, :width]
     files = [path.with_name(f"{path.name}{suffix}") for suffix in (".pfm", ".png")]
     write_pfm(files[0], values)

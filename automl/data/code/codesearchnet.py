@@ -22,6 +22,7 @@ from automl.data.code.function import Function
 from automl.data.code.other_languages import LANGUAGES, functions_of
 from automl.data.code.python import python_functions
 from automl.data.code.splits import SPLITS
+from automl.data.walk import is_clutter
 
 FOLDERS = {"train": "train", "valid": "validation", "validation": "validation", "test": "test"}
 SUFFIXES = (".jsonl", ".jsonl.gz")
@@ -95,7 +96,7 @@ def codesearchnet_files(folder: Path) -> Iterator[tuple[Path, str]]:
     """The files of functions with their splits, in a fixed order."""
     for name, split in FOLDERS.items():
         for file in sorted((folder / name).rglob("*.jsonl*")):
-            if file.name.endswith(SUFFIXES):
+            if file.name.endswith(SUFFIXES) and not is_clutter(file.name):
                 yield file, split
 
 

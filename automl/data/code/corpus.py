@@ -13,7 +13,8 @@ from automl.data.code.cosqa import CORPUS, QUERIES, RealQuery, is_cosqa, read_co
 from automl.data.code.folder import functions_in, some, source_files
 from automl.data.code.function import Function
 from automl.data.code.splits import SPLITS, split_of
-from automl.data.images.decode import SUFFIXES as IMAGES
+from automl.data.images.formats import SUFFIXES as IMAGES
+from automl.data.walk import is_clutter
 from automl.storage.cache import cache_root
 
 WITHIN = (".", "final/jsonl", "python/final/jsonl")  # where CodeSearchNet's archives have their splits
@@ -45,7 +46,7 @@ def is_code(path: str | Path) -> bool:
     root = place_of(path)
     if not root.is_dir() or is_codesearchnet(root) or is_cosqa(root):
         return root.is_dir()
-    images = sum(file.suffix.lower() in IMAGES for file in root.rglob("*"))
+    images = sum(file.suffix.lower() in IMAGES and not is_clutter(file.name) for file in root.rglob("*"))
     return sum(1 for _ in source_files(root)) > images
 
 

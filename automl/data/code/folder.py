@@ -9,6 +9,7 @@ from attention.errors import InputError
 from automl.data.code.function import Function
 from automl.data.code.other_languages import BY_SUFFIX, LANGUAGES, functions_of
 from automl.data.code.python import python_functions
+from automl.data.walk import is_clutter
 
 PYTHON = ".py"
 SUFFIXES = (PYTHON, *BY_SUFFIX)
@@ -77,7 +78,9 @@ def source_files(root: Path) -> Iterator[Path]:
     """In a fixed order, each once."""
     for place, folders, files in os.walk(root):
         folders[:] = sorted(name for name in folders if _own(Path(place, name)))
-        yield from (Path(place, name) for name in sorted(files) if name.endswith(SUFFIXES))
+        yield from (
+            Path(place, name) for name in sorted(files) if name.endswith(SUFFIXES) and not is_clutter(name)
+        )
 
 
 def _own(folder: Path) -> bool:

@@ -16,7 +16,7 @@ from typing import Any
 
 import numpy as np
 import pyarrow as pa
-from PIL import Image, ImageOps
+from PIL import Image
 
 from attention.errors import InputError
 from automl.data.arrow import METADATA, ArrowFile
@@ -24,10 +24,11 @@ from automl.data.detection import masks
 from automl.data.detection.annotations import objects_of
 from automl.data.detection.objects import Objects, Photo
 from automl.data.digest import SIZE, cores
-from automl.data.images.decode import FORMATS, rgb
+from automl.data.images.picture import read_picture
 from automl.data.progress import progress
+from automl.data.tally import Tally
 
-FORMAT = 3  # of the file and of what is decoded: raise it with either
+FORMAT = 4  # of the file and of what is decoded: raise it with either
 BATCH = 64  # images of a batch of Arrow
 
 SCHEMA = pa.schema(
@@ -61,6 +62,7 @@ class Cache(ArrowFile):
         self.classes: tuple[str, ...] = tuple(metadata["classes"])
         self.categories: tuple[int, ...] = tuple(metadata["categories"])
         self.has_masks: bool = metadata["has_masks"]
+        self.tally = Tally.from_json(metadata["tally"])
         self.width, self.height, self.rows, self.columns = (
             table[name].to_numpy() for name in ("width", "height", "rows", "columns")
         )
@@ -106,6 +108,7 @@ def cached(
     labels = {number: i for i, number in enumerate(categories, start=1)}
 
     def write(path: Path) -> str:
+        tally = Tally()
         schema = SCHEMA.with_metadata({METADATA: json.dumps(about)})
         with (
             open(path, "wb") as sink,
@@ -115,10 +118,14 @@ def cached(
         ):
             for start in range(0, len(photos), BATCH):
                 some = photos[start : start + BATCH]
-                rows = list(pool.map(lambda photo: _row(photo, labels, size, has_masks), some))
+                rows = []
+                for row, changes in pool.map(lambda photo: _row(photo, labels, size, has_masks), some):
+                    rows.append(row)
+                    for change in changes:
+                        tally.keep(change, [row["name"]])
                 writer.write_batch(pa.RecordBatch.from_pylist(rows, schema=schema))
                 advance(len(some))
-            end = {METADATA: json.dumps({"rows": len(photos)})}
+            end = {METADATA: json.dumps({"rows": len(photos), "tally": tally.to_json()})}
             writer.write_batch(pa.RecordBatch.from_pylist([], schema=schema), custom_metadata=end)
         return f"decoded {len(photos)} {what} images"
 
@@ -126,11 +133,14 @@ def cached(
     return Cache.cached(key.digest(), write, needed=needed)
 
 
-def _row(photo: Photo, labels: Mapping[int, int], size: int, has_masks: bool) -> dict[str, Any]:
-    pixels = decode(photo.image, photo.width, photo.height, size)
+def _row(
+    photo: Photo, labels: Mapping[int, int], size: int, has_masks: bool
+) -> tuple[dict[str, Any], Sequence[str]]:
+    """A row, and what was done to the image."""
+    pixels, changes = decode(photo.image, photo.width, photo.height, size)
     full, stored = (photo.height, photo.width), (pixels.shape[0], pixels.shape[1])
     found = objects_of(photo.annotations, labels, full, masked=has_masks)
-    return {
+    row = {
         "name": photo.name,
         "key": photo.key,
         "content": photo.content,
@@ -145,21 +155,22 @@ def _row(photo: Photo, labels: Mapping[int, int], size: int, has_masks: bool) ->
         "areas": found.areas.tolist(),
         "masks": masks.resized(found.masks, full, stored) if found.masks is not None else [],
     }
+    return row, changes
 
 
-def decode(image: Path | np.ndarray, width: int, height: int, size: int) -> np.ndarray:
-    """uint8 (rows, columns, 3), of `size` pixels at the longer side at most.
+def decode(image: Path | np.ndarray, width: int, height: int, size: int) -> tuple[np.ndarray, Sequence[str]]:
+    """Return uint8 (rows, columns, 3), of `size` pixels at the longer side at most, and what was done to it.
 
-    width, height: that it must have. An image that was stored lying on its side is turned where it is then of
-    this size, since annotations are made on either. Raises InputError for an image that cannot be decoded, or
+    width, height: that it must have. An image that EXIF turns is turned unless it has this size only as it is
+    stored, since annotations are made on either. Raises InputError for an image that cannot be decoded, or
     has another size.
     """
+    changes: Sequence[str] = ()
     if isinstance(image, np.ndarray):
         picture = Image.fromarray(image)
     else:
         try:
-            with Image.open(image, formats=FORMATS) as opened:
-                picture = rgb(opened if opened.size == (width, height) else ImageOps.exif_transpose(opened))
+            picture, _, _, changes = read_picture(image, annotated=(width, height))
         except MemoryError:
             raise
         except Exception as error:  # Pillow raises nearly anything for a damaged file
@@ -176,4 +187,4 @@ def decode(image: Path | np.ndarray, width: int, height: int, size: int) -> np.n
     if scale < 1:
         small = max(1, round(width * scale)), max(1, round(height * scale))
         picture = picture.resize(small, Image.Resampling.BILINEAR)
-    return np.asarray(picture)
+    return np.asarray(picture), changes

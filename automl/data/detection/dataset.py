@@ -14,6 +14,7 @@ from automl.data.detection.objects import Objects, Photo
 from automl.data.detection.scenes import read_scenes
 from automl.data.manifest import Manifest
 from automl.data.splits import SUBSET, TEST, VALIDATION, as_keys, numbers
+from automl.data.tally import Tally
 from automl.storage.storage import Storage
 
 SOURCES = ("scenes", "coco")
@@ -53,6 +54,11 @@ class DetectionImages:
         """Width and height of the image as it is now."""
         row = int(self._rows[index])
         return int(self._cache.columns[row]), int(self._cache.rows[row])
+
+    def tally_with(self, *others: "DetectionImages") -> Tally:
+        """Return what was turned or rescaled in these splits."""
+        caches = {images._cache.path: images._cache for images in (self, *others)}  # splits may share one
+        return sum((cache.tally for cache in caches.values()), Tally())
 
     def names(self) -> list[str]:
         names = self._cache.names

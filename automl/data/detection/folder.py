@@ -23,6 +23,7 @@ from automl.data.detection.annotations import Annotations, check_names, read_ann
 from automl.data.detection.objects import Photo
 from automl.data.digest import contents
 from automl.data.files import is_file
+from automl.data.walk import is_clutter
 from automl.storage.cache import cache_root
 
 SPLITS = {"train": "train", "val": "validation", "test": "test"}  # by what a file's name begins with
@@ -105,7 +106,7 @@ def _root(path: Path) -> Path:
     """Return the folder with annotations: this one, or the only one in it or in the archive."""
     if path.is_file() and is_archive(path):
         path = extracted(path, cache_root())
-    inside = [entry for entry in path.iterdir() if entry.is_dir()] if path.is_dir() else []
+    inside = [p for p in path.iterdir() if p.is_dir() and not is_clutter(p.name)] if path.is_dir() else []
     return inside[0] if len(inside) == 1 and not annotation_files(path) else path
 
 

@@ -7,6 +7,8 @@ from pathlib import Path
 
 from automl.data.detection.dataset import SPLITS, describe_splits, read_listing, rows_of
 from automl.data.detection.objects import Photo
+from automl.data.images.picture import read_size
+from automl.data.tally import Tally
 
 EXAMPLES = 3
 
@@ -15,7 +17,7 @@ EXAMPLES = 3
 class DetectionOverview:
     """objects: by category and split, without crowds. images, empty, crowds: of each split, the second those
     without objects. how: each split came about. sizes: of the images, `(width, height)` in pixels. masks:
-    whether every object has one. left_out: why objects are left out.
+    whether every object has one. left_out: why objects are left out. tally: images that are turned.
     """
 
     objects: Mapping[str, Mapping[str, int]]
@@ -26,6 +28,7 @@ class DetectionOverview:
     sizes: Sequence[tuple[int, int]]
     masks: bool
     left_out: Sequence[str]
+    tally: Tally
 
     def lines(self) -> Iterator[str]:
         width = max(8, *(len(name) for name in self.objects))
@@ -36,6 +39,8 @@ class DetectionOverview:
             rows["crowds"] = self.crowds
         for name, row in rows.items():
             yield f"{name:{width}}" + "".join(f"{row[split]:>12}" for split in SPLITS)
+        if self.tally:
+            yield str(self.tally)
         yield f"{'masks':11} {'' if self.masks else 'not '}of every object"
         for split, how in self.how.items():
             yield f"{split:11} {how}"
@@ -55,6 +60,10 @@ def look_over_detection(path: str | Path) -> DetectionOverview:
     """Decodes no image. Raises InputError like `read_listing`."""
     listing = read_listing("coco", path)
     splits: dict[str, list[Photo]] = {split: rows_of(split, listing) for split in SPLITS}
+    tally = Tally()
+    for photo in {photo.name: photo for photos in splits.values() for photo in photos}.values():
+        if (change := _turn(photo)) is not None:
+            tally.keep(change, [photo.name])
     counts = {split: _counts(photos) for split, photos in splits.items()}
     return DetectionOverview(
         objects={
@@ -71,7 +80,18 @@ def look_over_detection(path: str | Path) -> DetectionOverview:
         sizes=[(photo.width, photo.height) for photos in splits.values() for photo in photos],
         masks=listing.has_masks,
         left_out=listing.left_out,
+        tally=tally,
     )
+
+
+def _turn(photo: Photo) -> str | None:
+    """Return how the image is turned when it is decoded, None where it is not."""
+    if not isinstance(photo.image, Path):
+        return None
+    try:
+        return read_size(photo.image, (photo.width, photo.height))[1]
+    except Exception:  # Pillow raises nearly anything for a damaged file, which is refused when it is decoded
+        return None
 
 
 def _counts(photos: Sequence[Photo]) -> Counter[tuple[int, bool]]:

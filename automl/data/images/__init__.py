@@ -3,6 +3,9 @@
 sources  The table of image sources, and the lists of their images
 folders  Datasets in folders: one folder per class
 labels   Images whose labels are in a table, `labels.csv`
+doubles  Leaves out images with two labels, counts copies
+formats  Which files are images, by ending and content
+picture  Reads one image file: upright, RGB, 8 bits
 decode   Decodes one image to a square of RGB pixels
 cache    A decoded split, as an Arrow file that every process maps into memory
 dataset  A split as the training loop reads it; splits, subsets and manifests

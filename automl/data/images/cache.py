@@ -4,8 +4,8 @@ The file's name is a hash of the images' names, content, labels, classes and sid
 gets a file of its own and several trials, processes and users share one. Columns: image (fixed-size
 binary, side x side x 3 bytes), label (int32), aspect (float32), name (string), content (the SHA-256 of
 the file that it was made of, 32 bytes). The schema's metadata holds the classes, the side and the digest.
-What is known at the end alone, the number of rows and the skipped images, is in the metadata of the last
-batch, which is empty.
+What is known at the end alone, the number of rows, the skipped images and the tally of what was done to the
+others, is in the metadata of the last batch, which is empty.
 """
 
 import json
@@ -25,13 +25,15 @@ from automl.data.digest import SIZE, cores, items_digest
 from automl.data.images.decode import decode
 from automl.data.items import Item
 from automl.data.progress import progress
+from automl.data.tally import Tally
 
-FORMAT = 2  # of the file and of what `decode` makes: raise it with either
+FORMAT = 3  # of the file and of what `decode` makes: raise it with either
 BATCH_ROWS = 512
 BATCH_BYTES = 64 << 20
 MAX_SKIPPED = 0.01  # of the images
 FEW = 5  # may be damaged in any case, if that is no more than a fifth
 EXAMPLES = 5
+UNDECODED = "that cannot be decoded"
 
 
 class Cache(ArrowFile):
@@ -50,6 +52,7 @@ class Cache(ArrowFile):
         self.side: int = metadata["side"]
         self.digest: str = metadata["digest"]
         self.skipped: tuple[str, ...] = tuple(metadata["skipped"])
+        self.tally = Tally.from_json(metadata["tally"])
         self.labels: np.ndarray = table["label"].to_numpy()
         self.aspect: np.ndarray = table["aspect"].to_numpy()
         self.blocks = self._bytes(table["image"], self.side, self.side, 3)
@@ -106,6 +109,7 @@ def _write(path: Path, items: Sequence[Item], metadata: dict[str, Any], what: st
     )
     rows = max(1, min(BATCH_ROWS, BATCH_BYTES // (side * side * 3)))
     skipped: dict[str, str] = {}
+    tally = Tally()
     allowed = int(max(MAX_SKIPPED * len(items), min(FEW, len(items) / 5)))
     with (
         open(path, "wb") as sink,
@@ -119,28 +123,35 @@ def _write(path: Path, items: Sequence[Item], metadata: dict[str, Any], what: st
             skipped |= {
                 item.name: out for item, out in zip(some, decoded, strict=True) if isinstance(out, str)
             }
+            for item, out in zip(some, decoded, strict=True):
+                for change in () if isinstance(out, str) else out[2]:
+                    tally.keep(change, [item.name])
             if len(skipped) > allowed:
                 raise InputError(_too_many(skipped, start + len(some), allowed, what))
             writer.write_batch(_batch(some, decoded, schema))
             advance(len(some))
-        end = {"rows": len(items) - len(skipped), "skipped": list(skipped)}
+        tally.leave_out(UNDECODED, skipped)
+        end = {"rows": len(items) - len(skipped), "skipped": list(skipped), "tally": tally.to_json()}
         writer.write_batch(_batch([], [], schema), custom_metadata={METADATA: json.dumps(end)})
     if skipped:
         print(f"warning: left out {_listed(skipped)}", file=sys.stderr, flush=True)
 
 
-def _attempt(item: Item, side: int) -> tuple[np.ndarray, float] | str:
-    """The decoded image, or why there is none."""
+def _attempt(item: Item, side: int) -> tuple[np.ndarray, float, list[str]] | str:
+    """The decoded image with what was done to it, or why there is none."""
+    changes: list[str] = []
     try:
-        return decode(item.image, side)
+        return *decode(item.image, side, changes), changes
     except MemoryError:
         raise
     except Exception as error:  # Pillow raises nearly anything for a damaged file
         return f"{type(error).__name__}: {error}"
 
 
-def _batch(items: Sequence[Item], decoded: Sequence[tuple[np.ndarray, float] | str], schema: Any) -> Any:
-    good = [(item, *out) for item, out in zip(items, decoded, strict=True) if not isinstance(out, str)]
+def _batch(
+    items: Sequence[Item], decoded: Sequence[tuple[np.ndarray, float, list[str]] | str], schema: Any
+) -> Any:
+    good = [(item, *out[:2]) for item, out in zip(items, decoded, strict=True) if not isinstance(out, str)]
     pixels = b"".join(image.tobytes() for _, image, _ in good)
     columns = [
         pa.FixedSizeBinaryArray.from_buffers(

@@ -16,6 +16,7 @@ from automl.data.images.folders import TEST_SHARE
 from automl.data.images.sources import archive_of, items
 from automl.data.manifest import Manifest
 from automl.data.splits import as_keys, carve, keys_of, thinned
+from automl.data.tally import Tally
 from automl.storage.storage import Storage
 
 SPLITS = ("train", "validation", "test")
@@ -27,11 +28,13 @@ class Images:
 
     `labels` int64 (N,), `aspect` float32 (N,) width / height of the original, `classes` their names,
     `side` the pixels of a side, `skipped` the names of files that could not be decoded, `digest` a hash
-    of what the cache was made of. It can be pickled: only the row numbers travel.
+    of what the cache was made of, `listed` the tally of the listing of all splits. It can be pickled: only
+    the row numbers travel.
     """
 
-    def __init__(self, cache: Cache, rows: np.ndarray | None = None) -> None:
+    def __init__(self, cache: Cache, rows: np.ndarray | None = None, listed: Tally | None = None) -> None:
         self._cache = cache
+        self.listed = Tally() if listed is None else listed
         self._rows = np.arange(len(cache.labels)) if rows is None else rows
         self.labels: Tensor = torch.from_numpy(cache.labels[self._rows].astype(np.int64))
         self.aspect: Tensor = torch.from_numpy(cache.aspect[self._rows])
@@ -51,6 +54,13 @@ class Images:
         names = self._cache.names
         return [names[row] for row in self._rows]
 
+    def tally_with(self, *others: "Images") -> Tally:
+        """Return what was left out, turned, rescaled or is double in these splits."""
+        caches = {
+            images.digest: images._cache for images in (self, *others)
+        }  # splits may come from one cache
+        return sum((cache.tally for cache in caches.values()), self.listed)
+
     def gather(self, indices: Tensor) -> Tensor:
         """The images at `indices` (n,), as uint8 (n, side, side, 3) on the CPU, copied.
 
@@ -66,7 +76,7 @@ class Images:
 
     def subset(self, indices: Tensor | np.ndarray | Sequence[int]) -> "Images":
         """A view of the images at `indices`; no pixels are copied."""
-        return Images(self._cache, self._rows[np.asarray(indices, dtype=np.int64)])
+        return Images(self._cache, self._rows[np.asarray(indices, dtype=np.int64)], self.listed)
 
 
 def open_split(
@@ -96,9 +106,9 @@ def open_split(
     side = cache_side(size) if side is None else side
     if size < 1 or side < 1:
         raise InputError(f"an image needs at least 1 pixel a side, not size {size} and side {side}")
-    own, cache = _stored(source, split, path, size, side)
+    own, cache, listed = _stored(source, split, path, size, side)
     keys = cache.contents if archive_of(source, path, size) is None else keys_of(cache.names)
-    return Images(cache, _rows(split, own, cache.labels, keys, subset, validation))
+    return Images(cache, _rows(split, own, cache.labels, keys, subset, validation), listed)
 
 
 def make_manifest(
@@ -151,16 +161,16 @@ def _rows(
 
 def _stored(
     source: str, split: str, path: str | Path | None, size: int, side: int
-) -> tuple[Collection[str], Cache]:
-    """The splits that the dataset has of its own, and the one of them that `split` comes from."""
+) -> tuple[Collection[str], Cache, Tally]:
+    """The dataset's own splits, the one of them that `split` comes from, and the tally of its listing."""
     known = shared.find(Cache, _shared_name(source, path, size, side), split)
     if known is not None:
         own, fetch = known
-        return own, fetch()
+        return own, fetch(), Tally()
     everything = items(source, path, size)
     stored = split if split in everything.splits else "train"
     cache = cached(everything.splits[stored], everything.classes, side, f"{source} {stored}")
-    return everything.splits.keys(), cache
+    return everything.splits.keys(), cache, everything.tally
 
 
 def _shared_name(source: str, path: str | Path | None, size: int, side: int) -> str:
@@ -191,7 +201,7 @@ def share_splits(
     own: Collection[str] = ()
     files = {}
     for split in splits:
-        own, cache = _stored(source, split, path, size, side)
+        own, cache, _ = _stored(source, split, path, size, side)
         files[split if split in own else "train"] = cache.path
     return shared.publish(storage, _shared_name(source, path, size, side), own, files, folder)
 

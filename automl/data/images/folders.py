@@ -6,17 +6,22 @@ names: see SPLITS. A folder with such a name that has images in it, beside folde
 """
 
 import os
+from collections import Counter
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
 
 import numpy as np
 
 from attention.errors import InputError
 from automl.data.digest import contents
-from automl.data.images.decode import SUFFIXES
+from automl.data.images.doubles import without_contradictions
+from automl.data.images.formats import FORMATS, HEIF, HEIF_HINT, SUFFIXES, is_image, is_picture, suffix
 from automl.data.images.labels import LABELS, read_labels
 from automl.data.items import Item, Items
 from automl.data.splits import as_keys, carve
+from automl.data.tally import Tally, some
+from automl.data.walk import is_clutter, leads_back, walk
 
 TEST_SHARE = 0.2  # of a folder that has no test split
 
@@ -25,7 +30,6 @@ SPLITS = {
     "validation": ("val", "valid", "validation"),
     "test": ("test", "testing"),
 }
-PLUGIN = (".heic", ".heif")  # where Pillow's plug-in for them is not installed
 LAYOUT = "one folder of images per class, or train/ and val/ or test/ that each hold one folder per class"
 
 
@@ -34,33 +38,73 @@ def read_folder(root: Path, readable: Mapping[str, str], cache: Path) -> Items:
 
     The images' hashes are remembered in `cache`.
 
+    Files that are not read, links that lead back and images in two classes are left out and counted.
+
     Raises InputError when there are no images, one class only, train/ alone, classes in val/ or test/ that
-    train/ lacks, or files that cannot be read.
+    train/ lacks, a class of pictures none of which can be read, or files that cannot be read.
     """
-    parts, found = _listed(root)
-    folders = sorted(found["train"])
-    for split, classes in found.items():
-        _check(parts[split], split, classes, folders)
-    splits = {split: _items(root, classes, folders, cache) for split, classes in found.items()}
+    listing = _listed(root)
+    folders = sorted(listing.splits["train"])
+    for split, classes in listing.splits.items():
+        _check(listing.parts[split], split, classes, folders)
+    splits = {split: _items(root, classes, folders, cache) for split, classes in listing.splits.items()}
+    names = tuple(readable.get(name, _text(name)) for name in folders)
+    splits = without_contradictions(splits, names, listing.tally)
     carved = "test" not in splits
     if carved:
         splits = with_test(splits["train"])
-    names = tuple(readable.get(name, _text(name)) for name in folders)
-    return Items(classes=names, splits=splits, carved=carved)
+    return Items(classes=names, splits=splits, carved=carved, tally=listing.tally)
 
 
-def _listed(root: Path) -> tuple[dict[str, Path], dict[str, dict[str, list[Path]]]]:
-    """Where each split is told of, and its images by class: by a table of labels, or else by folders."""
+@dataclass(frozen=True, kw_only=True)
+class _Listing:
+    """parts: where each split is given: a folder, or a table. splits: the images of each by class."""
+
+    parts: dict[str, Path]
+    splits: dict[str, dict[str, list[Path]]]
+    tally: Tally = field(default_factory=Tally)
+
+
+def _listed(root: Path) -> _Listing:
+    """List the images by a table of labels, or else by folders."""
     table = root / LABELS
-    if not table.is_file():
-        parts = _parts(root)
-        return parts, {split: _by_class(folder) for split, folder in parts.items()}
+    if table.is_file():
+        return _listed_in_table(root, table)
+    parts = _parts(root)
+    walked = _Walked(root)
+    splits = {split: _by_class(folder, walked) for split, folder in parts.items()}
+    own = {folder.name for folder in parts.values()}
+    for entry in sorted(os.scandir(root), key=lambda entry: entry.name):
+        if parts["train"] != root and entry.is_dir() and not is_clutter(entry.name) and entry.name not in own:
+            walked.tally.leave_out("folders that are of no split", [f"{_text(entry.name)}/"])
+    walked.count()
+    return _Listing(parts=parts, splits=splits, tally=walked.tally)
+
+
+def _listed_in_table(root: Path, table: Path) -> _Listing:
+    tally = Tally()
     found = read_labels(root, SPLITS)
     if "train" not in found:
         raise InputError(f"{table} names no images to train on; leave its column of splits out, or add some")
     if "test" not in found and "validation" in found:  # as of folders
         found["test"] = found.pop("validation")
-    return dict.fromkeys(found, table), found
+    named = {image for classes in found.values() for images in classes.values() for image in images}
+    unnamed = [
+        file
+        for place, _, names in walk(root)
+        for file in map(place.joinpath, names)
+        if suffix(file.name) in SUFFIXES and file not in named
+    ]
+    tally.leave_out(f"images that {LABELS} does not name", _names(root, unnamed))
+    for classes in found.values():
+        for images in classes.values():
+            counts = Counter(images)
+            tally.leave_out(
+                f"rows of {LABELS} that repeat an image",
+                _names(root, list((counts - Counter({*images})).elements())),
+            )
+            images[:] = counts
+    return _Listing(parts=dict.fromkeys(found, table), splits=found, tally=tally)
 
 
 def with_test(everything: Sequence[Item]) -> dict[str, list[Item]]:
@@ -78,7 +122,7 @@ def _parts(root: Path) -> dict[str, Path]:
     if not named:
         return {"train": root}
     others = sorted(folder.name for folder in folders.values() if folder not in named)
-    others = [name for name in others if _visible(name) and _images(root / name)]
+    others = [name for name in others if not is_clutter(name) and _has_images(root / name)]
     if others and all(map(_is_class, named)):
         return {"train": root}
     present: dict[str, Path] = {}
@@ -102,30 +146,92 @@ def _parts(root: Path) -> dict[str, Path]:
 
 def _is_class(folder: Path) -> bool:
     """Return whether images lie in `folder` itself; a split has folders of classes."""
-    with os.scandir(folder) as entries:
-        images = any(_visible(entry.name) and _suffix(entry.name) in SUFFIXES for entry in entries)
-    return images and not _by_class(folder)
+    entries = [Path(entry.path) for entry in os.scandir(folder) if not is_clutter(entry.name)]
+    return any(file.is_file() and is_image(file) for file in entries) and not any(map(_has_images, entries))
 
 
-def _by_class(folder: Path) -> dict[str, list[Path]]:
-    """The images beneath each folder in `folder`, sorted, leaving out folders that have none."""
-    names = sorted(entry.name for entry in os.scandir(folder) if entry.is_dir() and _visible(entry.name))
-    return {name: images for name in names if (images := _images(folder / name))}
+def _has_images(folder: Path) -> bool:
+    """Return whether there are images in a folder or below."""
+    return folder.is_dir() and any(
+        is_image(place / name) for place, _, names in walk(folder) for name in names
+    )
 
 
-def _images(folder: Path) -> list[Path]:
-    images = []
-    for place, folders, files in os.walk(folder, followlinks=True):
-        folders[:] = [name for name in folders if _visible(name)]
-        images += [Path(place, name) for name in files if _visible(name) and _suffix(name) in SUFFIXES]
-    return sorted(images)
+class _Walked:
+    """What is left out of the folders of classes while they are walked."""
+
+    def __init__(self, root: Path) -> None:
+        self.root = root
+        self.tally = Tally()
+        self.clutter: list[Path] = []
+        self.links: list[Path] = []
+        self.others: list[Path] = []
+        self.empty: list[Path] = []
+
+    def count(self) -> None:
+        """Put it into the tally."""
+        self.tally.leave_out("files that are no images which can be read", _names(self.root, self.others))
+        self.tally.leave_out("folders without images", _names(self.root, self.empty))
+        self.tally.leave_out("links to folders that hold them", _names(self.root, self.links))
+        self.tally.leave_out("files of the operating system or hidden", _names(self.root, self.clutter))
+
+
+def _by_class(folder: Path, walked: _Walked) -> dict[str, list[Path]]:
+    """Return the images beneath each folder in `folder`, sorted, leaving out folders that have none.
+
+    Raises InputError for a folder of pictures none of which can be read: a class would be lost.
+    """
+    classes = {}
+    for entry in sorted(os.scandir(folder), key=lambda entry: entry.name):
+        path = Path(entry.path)
+        if is_clutter(entry.name):
+            if not entry.is_dir():
+                walked.clutter.append(path)
+        elif not entry.is_dir():
+            if is_picture(path):
+                walked.tally.leave_out(
+                    "images outside of the folders of classes", _names(walked.root, [path])
+                )
+        elif leads_back(path, (walked.root, folder)):
+            walked.links.append(path)
+        else:
+            images, others = _images(path, folder, walked)
+            if images:
+                classes[entry.name] = images
+            elif pictures := [file for file in others if is_picture(file)]:
+                raise InputError(_unread(path, pictures))
+            else:
+                walked.empty.append(path)
+            walked.others += others
+    return classes
+
+
+def _images(folder: Path, above: Path, walked: _Walked) -> tuple[list[Path], list[Path]]:
+    """Return the images below `folder`, and the other files."""
+    images: list[Path] = []
+    others: list[Path] = []
+    for place, _, files in walk(
+        folder, above=(walked.root, above), clutter=walked.clutter, links=walked.links
+    ):
+        for name in files:
+            file = place / name
+            (images if is_image(file) else others).append(file)
+    return sorted(images), sorted(others)
+
+
+def _unread(folder: Path, pictures: Sequence[Path]) -> str:
+    hint = ""
+    if "HEIF" not in FORMATS and any(suffix(file.name) in HEIF for file in pictures):
+        hint = f"{HEIF_HINT}; "
+    return (
+        f"{folder} has {len(pictures)} pictures, none of which can be read: "
+        f"{some([file.name for file in pictures])}; {hint}convert them to JPEG or PNG, or remove the folder"
+    )
 
 
 def _check(folder: Path, split: str, classes: Mapping[str, object], known: list[str]) -> None:
     if not classes:
-        unread = next((file for file in folder.rglob("*") if _suffix(file.name) in PLUGIN), None)
-        hint = f". To read files such as {unread.name}: pip install pillow-heif" if unread else ""
-        raise InputError(f"{folder} has no folders with images in them; expected {LAYOUT}{hint}")
+        raise InputError(f"{folder} has no folders with images in them; expected {LAYOUT}")
     if split == "train" and len(classes) == 1:
         raise InputError(f"{folder} has one class only, {known[0]!r}; a dataset needs two, as {LAYOUT}")
     if extra := sorted(set(classes) - set(known)):
@@ -144,12 +250,8 @@ def _items(root: Path, classes: Mapping[str, list[Path]], folders: list[str], ca
     ]
 
 
-def _visible(name: str) -> bool:
-    return not name.startswith((".", "__MACOSX"))
-
-
-def _suffix(name: str) -> str:
-    return os.path.splitext(name)[1].lower()
+def _names(root: Path, files: Sequence[Path]) -> list[str]:
+    return [_text(file.relative_to(root).as_posix()) for file in files]
 
 
 def _text(name: str) -> str:

@@ -8,14 +8,13 @@ from pathlib import Path
 import numpy as np
 import torch
 import torch.nn.functional as F
-from PIL import Image
 
 from automl.data.balance import imbalance
 from automl.data.images.dataset import SPLITS, Images, describe_splits, open_split
-from automl.data.images.decode import FORMATS
+from automl.data.images.picture import read_size
 from automl.data.images.sources import items
+from automl.data.tally import Tally, some
 
-EXAMPLES = 3
 APART = 3  # bits of 64 in which images that look alike may differ
 MEASURED = 2000  # images at most whose sizes are read, evenly spread
 
@@ -23,14 +22,15 @@ MEASURED = 2000  # images at most whose sizes are read, evenly spread
 @dataclass(frozen=True, kw_only=True)
 class Overview:
     """counts: images by class and split. how: each split came about. sizes: of `MEASURED` originals at most,
-    `(width, height)` in pixels. skipped: names of files that cannot be decoded. alike: names of images of two
-    splits that are the same, or look it.
+    `(width, height)` in pixels. skipped: names of files that cannot be decoded. tally: what was left out,
+    turned, rescaled or is double. alike: names of images of two splits that are the same, or look it.
     """
 
     counts: dict[str, dict[str, int]]
     how: dict[str, str]
     sizes: list[tuple[int, int]]
     skipped: list[str]
+    tally: Tally
     alike: list[tuple[str, str]]
 
     def lines(self) -> Iterator[str]:
@@ -51,11 +51,11 @@ class Overview:
                 f"{'sizes':11} {widths[0]} to {widths[-1]} pixels wide (median {widths[middle]}), "
                 f"{heights[0]} to {heights[-1]} high (median {heights[middle]})"
             )
-        if self.skipped:
-            yield f"{'left out':11} {len(self.skipped)} that cannot be decoded: {_some(self.skipped)}"
+        if self.tally:
+            yield str(self.tally)
         if self.alike:
             pairs = [f"{one} and {other}" for one, other in self.alike]
-            yield f"{'duplicates':11} {len(pairs)} images look like one of another split: {_some(pairs)}"
+            yield f"{'duplicates':11} {len(pairs)} images look like one of another split: {some(pairs)}"
 
 
 def look_over(source: str, path: str | None, size: int) -> Overview:
@@ -72,17 +72,17 @@ def look_over(source: str, path: str | None, size: int) -> Overview:
         how=describe_splits(source, path=path, size=size),
         sizes=file_sizes(files[:: max(1, -(-len(files) // MEASURED))]),
         skipped=sorted({name for images in splits.values() for name in images.skipped}),
+        tally=splits["train"].tally_with(*splits.values()),
         alike=_alike(splits),
     )
 
 
 def file_sizes(files: Sequence[Path]) -> list[tuple[int, int]]:
-    """Width and height in pixels of each image in files, as stored, without those that cannot be read."""
+    """Width and height in pixels of each image in files, upright, without those that cannot be read."""
     sizes = []
     for file in files:
         try:
-            with Image.open(file, formats=FORMATS) as picture:
-                sizes.append(picture.size)
+            sizes.append(read_size(file)[0])
         except Exception:  # Pillow raises nearly anything for a damaged file, which is named elsewhere
             continue
     return sizes
@@ -119,7 +119,3 @@ def _marks(images: Images) -> Iterator[int]:
 def _parts(mark: int) -> list[tuple[int, int]]:
     """Four quarters of a mark: of two that are at most APART bits apart, one at least is the same."""
     return [(i, mark >> 16 * i & 0xFFFF) for i in range(APART + 1)]
-
-
-def _some(names: Sequence[str]) -> str:
-    return ", ".join(names[:EXAMPLES]) + (", ..." if len(names) > EXAMPLES else "")

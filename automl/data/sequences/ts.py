@@ -18,6 +18,7 @@ import numpy as np
 from attention.errors import InputError
 from automl.data.sequences.recording import Part, Recording, recording
 from automl.data.sequences.text import NANS, NotANumber, numbers, read_text, shown
+from automl.data.walk import is_clutter
 
 SUFFIX, TRAIN, TEST = ".ts", "_TRAIN", "_TEST"
 MISSING = ("?", *NANS)
@@ -32,7 +33,7 @@ def find(path: Path) -> tuple[Path, ...] | None:
     InputError for a folder of several datasets, and for test data alone.
     """
     if path.is_dir():
-        trains = sorted(path.glob(f"*{TRAIN}{SUFFIX}"))
+        trains = sorted(file for file in path.glob(f"*{TRAIN}{SUFFIX}") if not is_clutter(file.name))
         if len(trains) > 1:
             names = ", ".join(file.name.removesuffix(f"{TRAIN}{SUFFIX}") for file in trains[:20])
             raise InputError(f"{path} has {len(trains)} datasets; pass {path}/NAME, with a NAME of {names}")

@@ -2,14 +2,16 @@
 
 The file's name is a hash of the content of the files that it was made of. Columns: left, right (RGB bytes
 of H x W x 3), disparity (float32 of H x W, infinite where it is not known), height, width (int32), name,
-group (strings), split (int8, an index of SPLITS, -1 where the source gives none) and content (a SHA-256 of
-the pair's three files, 32 bytes). The schema's metadata holds the number of rows.
+group (strings), split (int8, an index of SPLITS, -1 where the source gives none), changes (strings, what was
+done to the images) and content (a SHA-256 of the pair's three files, 32 bytes). The schema's metadata holds
+the number of rows.
 """
 
 import hashlib
 import json
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
@@ -22,12 +24,13 @@ from automl.data.arrow import METADATA, ArrowFile
 from automl.data.digest import SIZE, contents, cores
 from automl.data.progress import progress
 from automl.data.stereo import planes
-from automl.data.stereo.files import read_disparity, read_image
+from automl.data.stereo.files import read_disparity, read_views
 from automl.data.stereo.pairs import SPLITS, Pair, find_pairs
+from automl.data.tally import Tally
 from automl.storage.cache import cache_root
 from automl.storage.storage import Storage
 
-FORMAT = 1  # of the file and of what the readers and `planes` make: raise it with any of them
+FORMAT = 2  # of the file and of what the readers and `planes` make: raise it with any of them
 SOURCES = ("planes", "pairs")
 BATCH_BYTES = 64 << 20
 
@@ -41,6 +44,7 @@ SCHEMA = pa.schema(
         "name": pa.string(),
         "group": pa.string(),
         "split": pa.int8(),
+        "changes": pa.list_(pa.string()),
         "content": pa.binary(SIZE),
     }
 )
@@ -61,6 +65,15 @@ class PairsFile(ArrowFile):
         rows = json.loads(self.table.schema.metadata[METADATA])["rows"]
         if len(self.split) != rows or not ((self.shapes > 0).all() and self.keys.any(axis=1).all()):
             raise ValueError("rows are missing")  # pages that a crash left unwritten are zero
+
+    @cached_property
+    def tally(self) -> Tally:
+        """Pairs whose views were turned or rescaled."""
+        tally = Tally()
+        for name, changes in zip(self.names, self.table["changes"].to_pylist(), strict=True):
+            for change in changes:
+                tally.keep(change, [name])
+        return tally
 
     def images(self, row: int) -> tuple[np.ndarray, np.ndarray]:
         """Left and right, uint8 `(H, W, 3)`, not copied and not writable."""
@@ -101,8 +114,7 @@ def cached_pairs(source: str, path: str | Path | None) -> PairsFile:
     of_pairs = [hashlib.sha256(b"".join(hashes[i : i + 3])).digest() for i in range(0, len(hashes), 3)]
     named = json.dumps([(pair.name, pair.group, pair.split) for pair in pairs])
     key = f"stereo {FORMAT} {named}".encode() + b"".join(hashes)
-    first = read_image(pairs[0].left).shape
-    return _cached(key, len(pairs), lambda: _read(pairs, of_pairs), first[0] * first[1])
+    return _cached(key, len(pairs), lambda: _read(pairs, of_pairs), read_pair(pairs[0])[2].size)
 
 
 def is_shared(source: str, path: str | Path | None) -> bool:
@@ -160,16 +172,24 @@ def _read(pairs: Sequence[Pair], hashes: Sequence[bytes]) -> Iterator[Row]:
     with ThreadPoolExecutor(cores()) as pool:
         for start in range(0, len(pairs), 4 * cores()):  # few at once: a pair is some megabytes
             some = slice(start, start + 4 * cores())
-            for pair, content, arrays in zip(
-                pairs[some], hashes[some], pool.map(read_pair, pairs[some]), strict=True
+            changes: list[list[str]] = [[] for _ in pairs[some]]
+            for pair, content, done, arrays in zip(
+                pairs[some], hashes[some], changes, pool.map(read_pair, pairs[some], changes), strict=True
             ):
                 split = SPLITS.index(pair.split) if pair.split else -1
-                yield _row(pair.name, pair.group, split, content, *arrays)
+                yield _row(pair.name, pair.group, split, content, *arrays, done)
 
 
-def read_pair(pair: Pair) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Both images and the disparities. Raises InputError where they cannot be read or differ in size."""
-    left, right, disparity = read_image(pair.left), read_image(pair.right), read_disparity(pair.disparity)
+def read_pair(pair: Pair, changes: list[str] | None = None) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Return both images and the disparities.
+
+    changes: receives what was done to the images. Raises InputError where they cannot be read or differ in
+    size.
+    """
+    disparity = read_disparity(pair.disparity)
+    left, right, done = read_views(pair.left, pair.right, disparity.shape[::-1])
+    if changes is not None:
+        changes += done
     for file, array in ((pair.right, right), (pair.disparity, disparity)):
         if array.shape[:2] != left.shape[:2]:
             raise InputError(
@@ -180,7 +200,14 @@ def read_pair(pair: Pair) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
 
 
 def _row(
-    name: str, group: str, split: int, content: bytes, left: np.ndarray, right: np.ndarray, disp: np.ndarray
+    name: str,
+    group: str,
+    split: int,
+    content: bytes,
+    left: np.ndarray,
+    right: np.ndarray,
+    disp: np.ndarray,
+    changes: Sequence[str] = (),
 ) -> Row:
     return {
         "left": left.tobytes(),
@@ -192,4 +219,5 @@ def _row(
         "group": group,
         "split": split,
         "content": content,
+        "changes": list(changes),
     }

@@ -6,21 +6,50 @@ import numpy as np
 from PIL import Image
 
 from attention.errors import InputError
+from automl.data.images.formats import FORMATS
+from automl.data.images.picture import Picture, read_picture
 from automl.data.stereo.pfm import read_pfm
 
 KITTI_SCALE = 256.0  # a pixel of disparity in KITTI's 16-bit PNG files
 SIXTEEN_BIT = ("I;16", "I;16B", "I;16L", "I")
 
 
-def read_image(path: str | Path) -> np.ndarray:
-    """RGB, uint8 `(H, W, 3)`. Raises InputError where there is no such image."""
+def read_views(
+    left: str | Path, right: str | Path, annotated: tuple[int, int] | None = None
+) -> tuple[np.ndarray, np.ndarray, tuple[str, ...]]:
+    """Return both views of a pair, RGB, uint8 `(H, W, 3)`, and what was done to them.
+
+    Views of more than 8 bits are scaled alike, since what is matched must look alike.
+
+    Args:
+        left: a file, as `right`.
+        right: a file.
+        annotated: width and height of the disparity map. A view that has this size only as it is stored is
+            not turned.
+
+    Raises:
+        InputError: where there is no such image.
+    """
+    files = (left, right)
+    views = [_read(file, annotated) for file in files]
+    bits = max(view.bits for view in views)
+    views = [
+        view if view.bits == bits else _read(file, annotated, bits)
+        for file, view in zip(files, views, strict=True)
+    ]
+    changes = tuple(dict.fromkeys(change for view in views for change in view.changes))
+    return np.asarray(views[0].image), np.asarray(views[1].image), changes
+
+
+def _read(path: str | Path, annotated: tuple[int, int] | None, bits: int | None = None) -> Picture:
     try:
-        with Image.open(path) as image:
-            return np.asarray(image.convert("RGB"))
+        return read_picture(path, annotated=annotated, bits=bits)
     except FileNotFoundError:
         raise InputError(f"there is no image {path}") from None
+    except MemoryError:
+        raise
     except Exception as error:  # Pillow's decoders raise errors of every kind
-        raise InputError(f"{path} cannot be read as an image ({error})") from error
+        raise InputError(f"{path} cannot be read as an image ({type(error).__name__}: {error})") from error
 
 
 def read_disparity(path: str | Path) -> np.ndarray:
@@ -41,7 +70,7 @@ def read_disparity(path: str | Path) -> np.ndarray:
 
 def _read_png(path: Path) -> np.ndarray:
     try:
-        with Image.open(path) as image:
+        with Image.open(path, formats=FORMATS) as image:
             mode, values = image.mode, np.asarray(image)
     except FileNotFoundError:
         raise InputError(f"there is no disparity map {path}") from None

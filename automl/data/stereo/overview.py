@@ -8,6 +8,7 @@ import numpy as np
 
 from automl.data.stereo.dataset import open_pairs
 from automl.data.stereo.pairs import SPLITS
+from automl.data.tally import Tally
 
 READ = 50  # pairs at most whose disparities are read, evenly spread
 
@@ -15,6 +16,7 @@ READ = 50  # pairs at most whose disparities are read, evenly spread
 @dataclass(frozen=True, kw_only=True)
 class StereoOverview:
     """pairs: of each split. how: each split came about. sizes: `(width, height)` in pixels, each once.
+    tally: pairs whose images were turned or rescaled.
     known: the part of the pixels whose disparity is known. disparities: the median of these, what 99 % of
     them are below, and the largest, in pixels.
     """
@@ -24,6 +26,7 @@ class StereoOverview:
     sizes: Sequence[tuple[int, int]]
     known: float
     disparities: tuple[float, float, float]
+    tally: Tally
 
     def lines(self) -> Iterator[str]:
         yield f"{'':11}" + "".join(f"{split:>12}" for split in SPLITS)
@@ -32,6 +35,8 @@ class StereoOverview:
             yield f"{split:11} {how}"
         said = ", ".join(f"{width} x {height}" for width, height in self.sizes[:3])
         yield f"{'sizes':11} {said}{', ...' if len(self.sizes) > 3 else ''} pixels"
+        if self.tally:
+            yield str(self.tally)
         median, most, largest = self.disparities
         yield (
             f"{'disparity':11} known of {self.known:.0%} of the pixels; median {median:.1f}, 99 % below "
@@ -52,6 +57,7 @@ def look_over_stereo(path: str | Path) -> StereoOverview:
         pairs={split: len(numbers) for split, numbers in rows.items()},
         how=found.describe_splits(),
         sizes=sorted(sizes),
+        tally=found.file.tally,
         known=len(there) / len(values),
         disparities=(float(np.median(there)), float(np.quantile(there, 0.99)), float(there.max())),
     )

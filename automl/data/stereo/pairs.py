@@ -11,7 +11,6 @@ The views of each layout may be in any format of IMAGES.
 """
 
 import csv
-import os
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -19,6 +18,7 @@ from pathlib import Path
 from attention.errors import InputError
 from automl.data.files import is_file
 from automl.data.table import read_table
+from automl.data.walk import is_clutter, walk
 
 SPLITS = ("train", "validation", "test")
 COLUMNS = ("left", "right", "disparity")
@@ -93,9 +93,7 @@ def _in_folder(root: Path) -> Iterator[Pair]:
 
 def _walked(root: Path) -> Iterator[Pair]:
     """Of Scene Flow and Middlebury, whose folders may lie deeper."""
-    for name, folders, files in os.walk(root, followlinks=True):
-        folders.sort()
-        here = Path(name)
+    for here, folders, files in walk(root):
         frames = next((frames for frames in FRAMES if frames in folders), None)
         if "disparity" in folders and frames is not None:
             yield from _sceneflow(root, here, frames)
@@ -110,7 +108,10 @@ def _walked(root: Path) -> Iterator[Pair]:
 
 def _sceneflow(root: Path, here: Path, frames: str) -> Iterator[Pair]:
     below = here / "disparity"
-    for disparity in sorted(below.rglob("left/*.pfm")):
+    maps = (
+        f / name for f, _, files in walk(below) if f.name == "left" for name in files if name.endswith(".pfm")
+    )
+    for disparity in sorted(maps):
         within = disparity.relative_to(below)
         images = [here / frames / within.parent.parent / side / within.name for side in ("left", "right")]
         left, right = (_with_suffix(image) for image in images)
@@ -138,6 +139,8 @@ def _kitti(folder: Path) -> Iterator[Pair]:
         if known is None or not (folder / left).is_dir():
             continue
         for disparity in sorted((folder / known).glob("*.png")):
+            if is_clutter(disparity.name):
+                continue
             yield Pair(
                 name=disparity.stem,
                 left=_with_suffix(folder / left / disparity.name),

@@ -6,7 +6,7 @@ import pytest
 from PIL import Image, UnidentifiedImageError
 
 from automl.data.images import cache_side, decode
-from automl.data.images.decode import SUFFIXES
+from automl.data.images.formats import SUFFIXES
 
 
 def stored(picture: Image.Image, kind: str, **options: object) -> BytesIO:

@@ -10,7 +10,7 @@ from sklearn.datasets import load_digits
 from attention.errors import InputError
 from automl.data.digits import read_digits
 from automl.data.images import SOURCES
-from automl.data.images.decode import SUFFIXES
+from automl.data.images.formats import SUFFIXES
 from automl.data.images.sources import items
 from automl.data.items import Items
 
@@ -161,7 +161,9 @@ def test_photographs_that_a_plug_in_reads(tmp_path: Path) -> None:
     for name in ("cat", "dog"):
         (tmp_path / name).mkdir()
         (tmp_path / name / "IMG_1.HEIC").touch()
-    with pytest.raises(InputError, match=r"no folders with images.*IMG_1.HEIC: pip install pillow-heif"):
+    with pytest.raises(
+        InputError, match=r"cat has 1 pictures, none of .*IMG_1.HEIC; to read HEIC: pip install pillow-heif"
+    ):
         items("folder", tmp_path, 32)
 
 

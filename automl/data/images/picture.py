@@ -1,0 +1,221 @@
+"""Read one image file as every reader does: upright, RGB, 8 bits.
+
+Orientation. Cameras store a photograph as the sensor lies, and which way is up in the EXIF tag Orientation.
+Here it is turned upright. Some programs write the tag with another type than SHORT; what means a number
+from 1 to 8 is understood, and a damaged EXIF block is ignored.
+
+Depth. An image of more than 8 bits is scaled by the bits that its largest value needs: 8, 10, 12, 14 or 16.
+Files rarely say how many of their 16 bits are used, and an image of 12 bits would be nearly black if it were
+taken for one of 16. Each image decides alone, so that a deployed model reads a file as training did.
+"""
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any, BinaryIO, NamedTuple
+
+import numpy as np
+from PIL import ExifTags, Image, UnidentifiedImageError
+
+from automl.data.images.formats import FORMATS, HEIF_HINT, is_heif
+
+DEPTHS = (8, 10, 12, 14, 16)  # bits that are told apart
+TURNS = {
+    2: Image.Transpose.FLIP_LEFT_RIGHT,
+    3: Image.Transpose.ROTATE_180,
+    4: Image.Transpose.FLIP_TOP_BOTTOM,
+    5: Image.Transpose.TRANSPOSE,
+    6: Image.Transpose.ROTATE_270,
+    7: Image.Transpose.TRANSVERSE,
+    8: Image.Transpose.ROTATE_90,
+}
+SIDEWAYS = (5, 6, 7, 8)  # orientations in which width and height are exchanged
+BACK = {6: 8, 8: 6}  # of each other turn the reverse is itself
+TURNED = "turned upright, as their EXIF orientation says"
+PRESUMED = "turned upright by EXIF, whose size does not tell whether the annotations are of the upright image"
+AS_STORED = "not turned upright, since their annotations have the size of the image as it is stored"
+
+SCALED = "of {bits} bits, scaled to 8"
+TAKEN = "of 16 bits with values up to 255, taken for 8 bits"
+
+
+class Picture(NamedTuple):
+    """An image as it is seen.
+
+    image: RGB. size: its width and height before `at_least` made it smaller. bits: those that its values were
+    scaled from. changes: what was done to it, as kinds of a `Tally`.
+    """
+
+    image: Image.Image
+    size: tuple[int, int]
+    bits: int
+    changes: tuple[str, ...]
+
+
+def read_picture(
+    file: str | Path | BinaryIO,
+    *,
+    at_least: int | None = None,
+    annotated: tuple[int, int] | None = None,
+    bits: int | None = None,
+) -> Picture:
+    """Read an image file.
+
+    Of an animation the first picture is read. Transparent parts become white.
+
+    Args:
+        file: a path or an open file.
+        at_least: a JPEG may be decoded smaller, with at least so many pixels at either side.
+        annotated: width and height by annotations, which may be of the image as it is stored. An image that
+            has this size only as it is stored is not turned.
+        bits: that values of more than 8 bits are scaled from, where the image does not decide alone.
+
+    Raises:
+        ValueError: for pixels without an agreed range, and an HEIC file without the plug-in.
+        OSError, SyntaxError, ...: whatever Pillow raises for a file that it cannot decode.
+    """
+    with _opened(file) as stored:
+        # Before the tag is read, for which Pillow may load a PNG and forget how it was stored.
+        is_deep_colour = stored.mode in ("RGB", "RGBA", "LA") and ";16" in str(getattr(stored, "tile", ""))
+        orientation, size = orientation_of(stored), stored.size
+        if at_least is not None:
+            # A JPEG can be decoded at 1/2, 1/4 or 1/8: several times faster, and its block averages are what
+            # a resize would have to compute. Other formats ignore this.
+            stored.draft(None, (at_least, at_least))
+        stored.load()
+        pending = orientation_of(stored)  # Pillow turns a TIFF while it loads, and its size when it opens it
+        size = size[::-1] if pending in SIDEWAYS else size
+        change = turned(orientation, size, annotated)
+        changes = [] if change is None else [change]
+        turn = TURNS.get(pending)
+        if change == AS_STORED:
+            turn = None if pending == orientation else TURNS.get(BACK.get(orientation, orientation))
+            size = size[::-1] if orientation in SIDEWAYS else size
+        values = _colours_of_16_bits(file, stored) if is_deep_colour else _greys_of_16_bits(stored)
+        if values is None:
+            image, bits = stored, 8
+        else:
+            image, bits = _scaled(values, bits)
+            changes.append(SCALED.format(bits=bits) if bits > 8 else TAKEN)
+        image = _rgb(image)
+        return Picture(image if turn is None else image.transpose(turn), size, bits, tuple(changes))
+
+
+def read_size(
+    file: str | Path, annotated: tuple[int, int] | None = None
+) -> tuple[tuple[int, int], str | None]:
+    """Return an image's width and height as `read_picture` has them, and how it is turned; decode nothing.
+
+    Raises like `read_picture`.
+    """
+    with _opened(file) as stored:
+        # For these Pillow would decode a PNG without EXIF, whose other end might have some.
+        orientation = 1 if stored.format == "PNG" and "exif" not in stored.info else orientation_of(stored)
+        is_upright = stored.format == "TIFF" and isinstance(
+            stored.getexif().get(ExifTags.Base.Orientation), int
+        )
+        size = stored.size[::-1] if orientation in SIDEWAYS and not is_upright else stored.size
+        change = turned(orientation, size, annotated)
+        return (size[::-1] if change == AS_STORED else size), change
+
+
+def orientation_of(image: Image.Image) -> int:
+    """Return the EXIF orientation, 1 to 8; 1 where there is none that can be understood."""
+    try:
+        value: Any = image.getexif().get(ExifTags.Base.Orientation, 1)
+    except MemoryError:
+        raise
+    except Exception:  # a damaged block, for which Pillow raises errors of several kinds
+        return 1
+    if isinstance(value, Sequence) and not isinstance(value, bytes | str):
+        value = value[0] if value else 1
+    if isinstance(value, bytes):  # of the types BYTE and UNDEFINED
+        value = value.strip(b"\0 ")
+        value = value[0] if len(value) == 1 and value[0] < 9 else value.decode("ascii", "replace")
+    try:
+        number = int(value)  # of the types ASCII, LONG, RATIONAL and floating-point numbers, too
+    except (TypeError, ValueError, OverflowError, ZeroDivisionError):
+        return 1
+    return number if number in TURNS else 1
+
+
+def turned(orientation: int, upright: tuple[int, int], annotated: tuple[int, int] | None) -> str | None:
+    """Return how an image is turned: TURNED, PRESUMED or AS_STORED; None for one that is stored upright."""
+    if orientation not in TURNS:
+        return None
+    stored = upright[::-1] if orientation in SIDEWAYS else upright
+    if annotated is None or annotated not in (upright, stored):
+        return TURNED
+    if upright == stored:
+        return PRESUMED
+    return TURNED if annotated == upright else AS_STORED
+
+
+def _opened(file: str | Path | BinaryIO) -> Image.Image:
+    try:
+        return Image.open(file, formats=FORMATS)
+    except UnidentifiedImageError as error:
+        if "HEIF" not in FORMATS and is_heif(_content(file, 12)):
+            raise ValueError(f"an HEIC image; {HEIF_HINT}") from error
+        raise
+
+
+def _content(file: str | Path | BinaryIO, count: int = -1) -> bytes:
+    """Return the first bytes of a file, all of them where no count is given."""
+    if isinstance(file, str | Path):
+        with open(file, "rb") as opened:
+            return opened.read(count)
+    file.seek(0)
+    return file.read(count)
+
+
+def _greys_of_16_bits(image: Image.Image) -> np.ndarray | None:
+    """Return `(H, W)` integers; None for an image of 8 bits."""
+    if image.mode == "F":
+        raise ValueError("an image of floating-point pixels has no agreed range; store it as integers")
+    if not image.mode.startswith("I"):
+        return None
+    values = np.asarray(image)
+    low, high = int(values.min()), int(values.max())
+    if low < 0 or high > 65535:
+        raise ValueError(
+            f"an image of 32-bit integers with values from {low} to {high} has no agreed range; store it "
+            f"with 8 or 16 bits"
+        )
+    return values
+
+
+def _colours_of_16_bits(file: str | Path | BinaryIO, image: Image.Image) -> np.ndarray | None:
+    """Return `(H, W, C)` integers, of which Pillow keeps the upper 8 bits; None where these are enough."""
+    if image.format == "PNG":
+        import torch
+        from torchvision.io import decode_png  # takes a second, and few files need it
+
+        values: np.ndarray = decode_png(
+            torch.frombuffer(bytearray(_content(file)), dtype=torch.uint8)
+        ).numpy()
+        return values.transpose(1, 2, 0)
+    if max(high for _, high in image.convert("RGB").getextrema()) < 16:  # type: ignore[misc]
+        raise ValueError(
+            "an image with colours of 16 bits uses 12 or less and would be black; store it with 8 bits"
+        )
+    return None
+
+
+def _scaled(values: np.ndarray, bits: int | None) -> tuple[Image.Image, int]:
+    """Return an image of 8 bits of `(H, W)` or `(H, W, C)` integers; opacity has 16 bits in any case."""
+    channels = 1 if values.ndim == 2 else values.shape[2]
+    colours = values if channels in (1, 3) else values[..., :-1]
+    if bits is None:
+        needed = int(colours.max()).bit_length()
+        bits = next(depth for depth in DEPTHS if needed <= depth)
+    scaled = colours.astype(np.uint16) >> (bits - 8)
+    if channels in (2, 4):
+        scaled = np.concatenate([scaled, values[..., -1:] >> 8], axis=2)
+    return Image.fromarray(scaled.astype(np.uint8).squeeze()), bits
+
+
+def _rgb(image: Image.Image) -> Image.Image:
+    if image.has_transparency_data:
+        image = image.convert("RGBA")
+        return Image.alpha_composite(Image.new("RGBA", image.size, "white"), image).convert("RGB")
+    return image.convert("RGB")

@@ -1,0 +1,76 @@
+"""What was done to a dataset's files while it was read, counted: left out, turned, rescaled, double."""
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+
+EXAMPLES = 3  # names of each kind
+
+
+@dataclass(frozen=True)
+class Tally:
+    """Counts and the first few names, by kind.
+
+    left_out: of what is not used. kept: of what is used otherwise than it is stored, or is double.
+    A kind follows its count in a sentence: "4 that cannot be decoded".
+    """
+
+    left_out: dict[str, tuple[int, list[str]]] = field(default_factory=dict)
+    kept: dict[str, tuple[int, list[str]]] = field(default_factory=dict)
+
+    def leave_out(self, kind: str, names: Iterable[str]) -> None:
+        """Count files or images that are not used."""
+        _add(self.left_out, kind, list(names))
+
+    def keep(self, kind: str, names: Iterable[str]) -> None:
+        """Count files or images that are used."""
+        _add(self.kept, kind, list(names))
+
+    def __add__(self, other: "Tally") -> "Tally":
+        total = Tally()
+        for tally in (self, other):
+            for into, kinds in ((total.left_out, tally.left_out), (total.kept, tally.kept)):
+                for kind, (count, names) in kinds.items():
+                    _add(into, kind, names, count)
+        return total
+
+    def __bool__(self) -> bool:
+        return bool(self.left_out or self.kept)
+
+    def __str__(self) -> str:
+        """Return a line: `left out    4 that cannot be decoded: a.jpg, ...; used: 2 turned upright ...`."""
+        kept = "; ".join(_text(self.kept))
+        if not self.left_out:
+            return f"{'images':11} {kept}" if kept else ""
+        used = f"; used: {kept}" if kept else ""
+        return f"{'left out':11} {'; '.join(_text(self.left_out))}{used}"
+
+    def to_json(self) -> dict[str, dict[str, tuple[int, list[str]]]]:
+        """Return what `from_json` takes."""
+        return {"left_out": self.left_out, "kept": self.kept}
+
+    @classmethod
+    def from_json(cls, values: Mapping[str, Mapping[str, Sequence[object]]]) -> "Tally":
+        """Return the tally that `to_json` was called on."""
+        tally = cls()
+        for into, kinds in ((tally.left_out, values["left_out"]), (tally.kept, values["kept"])):
+            into |= {kind: (int(str(count)), list(names)) for kind, (count, names) in kinds.items()}  # type: ignore[call-overload]
+        return tally
+
+
+def some(names: Sequence[str]) -> str:
+    """Return the first few names, and dots where there are more."""
+    return ", ".join(names[:EXAMPLES]) + (", ..." if len(names) > EXAMPLES else "")
+
+
+def _add(
+    kinds: dict[str, tuple[int, list[str]]], kind: str, names: list[str], count: int | None = None
+) -> None:
+    old, examples = kinds.get(kind, (0, []))
+    count = len(names) if count is None else count
+    if count:
+        kinds[kind] = (old + count, (examples + names)[:EXAMPLES])
+
+
+def _text(kinds: Mapping[str, tuple[int, list[str]]]) -> Iterable[str]:
+    for kind, (count, names) in kinds.items():
+        yield f"{count:,} {kind}: {', '.join(names)}{', ...' if count > len(names) else ''}"

@@ -1,0 +1,83 @@
+"""Walk the folders of a dataset: without what operating systems leave there, and each folder once."""
+
+import os
+from collections.abc import Iterator
+from pathlib import Path
+
+from attention.errors import InputError
+
+CLUTTER = ("thumbs.db", "desktop.ini", "ehthumbs.db", "$recycle.bin", "@eadir", "__macosx")
+
+
+def is_clutter(name: str) -> bool:
+    """Return whether a file or folder is hidden or a system's own, as `._a.jpg`, `.DS_Store`, `Thumbs.db`."""
+    return name.startswith(".") or name.lower() in CLUTTER
+
+
+def walk(
+    root: Path,
+    *,
+    above: tuple[Path, ...] = (),
+    clutter: list[Path] | None = None,
+    links: list[Path] | None = None,
+) -> Iterator[tuple[Path, list[str], list[str]]]:
+    """Yield each folder below `root` with its folders and files, sorted; links to folders are followed.
+
+    Folders may be removed from the list, as in `os.walk`. A link is not followed to a folder that holds it,
+    or that was walked already.
+
+    Args:
+        root: the folder to begin with.
+        above: folders on the way to `root`, to which no link is followed either.
+        clutter: receives the files that `is_clutter` leaves out.
+        links: receives the links that are not followed.
+
+    Raises:
+        InputError: for a folder that cannot be read.
+    """
+    yield from _walk(root, tuple(map(_real, above)), set(), clutter, links)
+
+
+def leads_back(folder: Path, above: tuple[Path, ...]) -> bool:
+    """Return whether `folder` is a link to one of the folders `above`, or to one that holds one of them."""
+    real = _real(folder)
+    return any(other == real or real in other.parents for other in map(_real, above))
+
+
+def _walk(
+    here: Path,
+    above: tuple[Path, ...],
+    seen: set[Path],
+    clutter: list[Path] | None,
+    links: list[Path] | None,
+) -> Iterator[tuple[Path, list[str], list[str]]]:
+    real = _real(here)
+    seen.add(real)
+    above = (*above, real)
+    folders, files = [], []
+    try:
+        entries = sorted(os.scandir(here), key=lambda entry: entry.name)
+    except OSError as error:
+        raise InputError(
+            f"{here} cannot be read ({error.strerror}); make it readable or remove it"
+        ) from error
+    for entry in entries:
+        is_folder = entry.is_dir()
+        if is_clutter(entry.name):
+            if clutter is not None and not is_folder:
+                clutter.append(Path(entry.path))
+        elif not is_folder:
+            files.append(entry.name)
+        elif entry.is_symlink() and (_real(Path(entry.path)) in seen or leads_back(Path(entry.path), above)):
+            if links is not None:
+                links.append(Path(entry.path))
+        else:
+            folders.append(entry.name)
+    yield here, folders, files
+    for name in folders:
+        if _real(here / name) not in seen:  # a link may have led there meanwhile
+            yield from _walk(here / name, above, seen, clutter, links)
+
+
+def _real(path: Path) -> Path:
+    return Path(os.path.realpath(path))
