@@ -69,7 +69,7 @@ def test_content_decides_the_file(root: Path, cache: Path, monkeypatch: pytest.M
     assert train(root, side=16).path != first.path
     (root / "train/a/0000.png").write_bytes((root / "train/a/0001.png").read_bytes())
     assert train(root).path != first.path
-    (root / "train/a/0000.png").rename(root / "train/b/9999.png")
+    (root / "train/a/0002.png").rename(root / "train/b/9999.png")
     assert len(content(cache)) == 3
     assert train(root).labels.tolist() == [0] * 99 + [1] * 151
 

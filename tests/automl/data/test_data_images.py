@@ -1,3 +1,5 @@
+import struct
+import zlib
 from io import BytesIO
 from pathlib import Path
 
@@ -7,6 +9,7 @@ from PIL import Image, UnidentifiedImageError
 
 from automl.data.images import cache_side, decode
 from automl.data.images.formats import SUFFIXES
+from automl.data.images.picture import TURNED, read_picture, read_size
 
 
 def stored(picture: Image.Image, kind: str, **options: object) -> BytesIO:
@@ -60,6 +63,79 @@ def test_16_bits_in_32_are_scaled_as_16(kind: str) -> None:
     assert (square[..., 0] == [0, 0, 128, 255]).all()
 
 
+def png_of_16_bits(values: np.ndarray) -> BytesIO:
+    """A PNG of `(H, W, C)`: grey, grey with opacity, RGB or RGBA. Pillow writes the first alone."""
+    height, width, channels = values.shape
+    kind = {1: 0, 2: 4, 3: 2, 4: 6}[channels]
+    rows = b"".join(b"\0" + row.astype(">u2").tobytes() for row in values)
+
+    def chunk(name: bytes, content: bytes) -> bytes:
+        return (
+            struct.pack(">I", len(content)) + name + content + struct.pack(">I", zlib.crc32(name + content))
+        )
+
+    head = struct.pack(">IIBBBBB", width, height, 16, kind, 0, 0, 0)
+    chunks = chunk(b"IHDR", head) + chunk(b"IDAT", zlib.compress(rows)) + chunk(b"IEND", b"")
+    return BytesIO(b"\x89PNG\r\n\x1a\n" + chunks)
+
+
+def tiff_of_12_bits(values: np.ndarray) -> BytesIO:
+    """A TIFF of `(H, W)` of which three bytes hold two pixels."""
+    pairs = values.reshape(-1, 2).astype(np.uint32)
+    packed = (pairs[:, 0] << 12 | pairs[:, 1]).astype(">u4").tobytes()
+    content = b"".join(packed[i + 1 : i + 4] for i in range(0, len(packed), 4))
+    height, width = values.shape
+    tags = [(256, width), (257, height), (258, 12), (259, 1), (262, 1), (273, 8), (277, 1), (278, height)]
+    tags += [(279, len(content))]
+    entries = b"".join(struct.pack("<HHII", tag, 4, 1, value) for tag, value in tags)
+    return BytesIO(
+        struct.pack("<2sHI", b"II", 42, 8 + len(content))
+        + content
+        + struct.pack("<H", len(tags))
+        + entries
+        + bytes(4)
+    )
+
+
+@pytest.mark.parametrize(("bits", "largest"), [(8, 200), (10, 1000), (12, 4000), (14, 16000), (16, 65000)])
+@pytest.mark.parametrize("channels", [1, 2, 3, 4])
+def test_no_image_of_16_bits_becomes_black(bits: int, largest: int, channels: int) -> None:
+    """Whatever part of its range it uses; opacity uses all of it."""
+    values = np.linspace(0, largest, 64).round().astype(np.uint16).reshape(8, 8, 1).repeat(channels, 2)
+    if channels in (2, 4):
+        values[..., -1] = 65535
+    picture = read_picture(png_of_16_bits(values))
+    assert picture.bits == bits
+    np.testing.assert_array_equal(np.asarray(picture.image), values[..., :1].repeat(3, 2) >> (bits - 8))
+    assert str(16 if bits == 8 else bits) in picture.changes[0]
+
+
+def test_12_bits_of_a_tiff_are_all_kept() -> None:
+    values = np.arange(0, 4096, 64, dtype=np.uint16).reshape(8, 8)
+    square, _ = decode(tiff_of_12_bits(values), 8)
+    np.testing.assert_array_equal(square[..., 0], values >> 4)
+
+
+def test_dark_colours_of_16_bits_that_cannot_be_read_are_refused() -> None:
+    """Pillow keeps the upper 8 bits of such a TIFF."""
+    values = np.full((4, 4, 3), 200, "<u2").tobytes()
+    tags = [
+        (256, 4),
+        (257, 4),
+        (258, 16),
+        (259, 1),
+        (262, 2),
+        (273, 8),
+        (277, 3),
+        (278, 4),
+        (279, len(values)),
+    ]
+    entries = b"".join(struct.pack("<HHII", tag, 3, 1, value) for tag, value in tags)
+    head = struct.pack("<2sHI", b"II", 42, 8 + len(values))
+    with pytest.raises(ValueError, match=r"colours of 16 bits .* would be black"):
+        decode(BytesIO(head + values + struct.pack("<H", len(tags)) + entries + bytes(4)), 8)
+
+
 @pytest.mark.parametrize(("low", "high"), [(0, 65536), (-1, 200), (-(2**31), 2**31 - 1)])
 def test_32_bits_have_no_agreed_range(low: int, high: int) -> None:
     values = np.array([[low, 1], [2, high]], np.int32)
@@ -84,29 +160,60 @@ def test_arrays_are_taken_as_they_are() -> None:
     assert aspect == 1.0
 
 
+BACK = {
+    2: Image.Transpose.FLIP_LEFT_RIGHT,
+    3: Image.Transpose.ROTATE_180,
+    4: Image.Transpose.FLIP_TOP_BOTTOM,
+    5: Image.Transpose.TRANSPOSE,
+    6: Image.Transpose.ROTATE_90,
+    7: Image.Transpose.TRANSVERSE,
+    8: Image.Transpose.ROTATE_270,
+}
+
+
+@pytest.mark.parametrize("kind", ["JPEG", "PNG", "TIFF", "WEBP"])
 @pytest.mark.parametrize("orientation", range(1, 9))
-def test_orientation_is_honoured(orientation: int) -> None:
+def test_orientation_is_honoured(orientation: int, kind: str) -> None:
     """A picture stored in any of the eight ways comes out as it was seen."""
     seen = np.zeros((40, 80, 3), np.uint8)
     seen[:20, :40] = 255  # the upper left quarter
-    back = {
-        2: Image.Transpose.FLIP_LEFT_RIGHT,
-        3: Image.Transpose.ROTATE_180,
-        4: Image.Transpose.FLIP_TOP_BOTTOM,
-        5: Image.Transpose.TRANSPOSE,
-        6: Image.Transpose.ROTATE_90,
-        7: Image.Transpose.TRANSVERSE,
-        8: Image.Transpose.ROTATE_270,
-    }
     picture = Image.fromarray(seen)
-    if orientation in back:
-        picture = picture.transpose(back[orientation])
+    if orientation in BACK:
+        picture = picture.transpose(BACK[orientation])
     exif = Image.Exif()
     exif[0x0112] = orientation
-    square, aspect = decode(stored(picture, "JPEG", quality=95, exif=exif), 16)
+    file = stored(picture, kind, exif=exif)
+    assert read_size(file) == ((80, 40), TURNED if orientation > 1 else None)
+    square, aspect = decode(file, 16)
     assert aspect == 2.0
     assert square[2, 2].min() > 200
     assert max(square[2, 13].max(), square[13, 2].max(), square[13, 13].max()) < 50
+    file.seek(0)
+    kept = read_picture(file, annotated=picture.size)  # whose annotations are of what is stored
+    if orientation >= 5:
+        assert np.abs(np.asarray(kept.image).astype(int) - np.asarray(picture)).max() < 50
+
+
+@pytest.mark.parametrize(
+    ("kind", "count", "value", "turned"),
+    [
+        (1, 1, b"\6\0\0\0", True),  # BYTE
+        (2, 2, b"6\0\0\0", True),  # ASCII
+        (3, 2, b"\6\0\6\0", True),  # two SHORT
+        (4, 1, b"\6\0\0\0", True),  # LONG
+        (7, 1, b"\6\0\0\0", True),  # UNDEFINED
+        (11, 1, struct.pack("<f", 6), True),
+        (11, 1, struct.pack("<f", float("nan")), False),
+        (2, 3, b"up\0\0", False),
+        (3, 1, b"\x63\0\0\0", False),
+        (5, 1, b"\xff\xff\0\0", False),  # RATIONAL, beyond the end of the block
+    ],
+)
+@pytest.mark.filterwarnings("ignore::UserWarning")
+def test_orientation_of_any_type_loses_no_image(kind: int, count: int, value: bytes, turned: bool) -> None:
+    exif = b"Exif\0\0II*\0" + struct.pack("<IHHHI", 8, 1, 0x112, kind, count) + value + bytes(4)
+    _, aspect = decode(stored(Image.new("RGB", (80, 40)), "JPEG", exif=exif), 16)
+    assert aspect == (0.5 if turned else 2.0)
 
 
 def test_large_jpeg_is_near_its_exact_resize(tmp_path: Path) -> None:
@@ -125,6 +232,14 @@ def test_what_no_folder_of_images_has_is_not_opened(kind: str, tmp_path: Path) -
     Image.new("RGB", (8, 8)).save(tmp_path / "a.jpg", format=kind)
     with pytest.raises(UnidentifiedImageError):
         decode(tmp_path / "a.jpg", 8)
+
+
+def test_an_heic_image_names_the_plug_in() -> None:
+    """Whatever it is called: phones call theirs .jpg, too."""
+    if ".heic" in SUFFIXES:
+        pytest.skip("pillow-heif is installed")
+    with pytest.raises(ValueError, match="pip install pillow-heif"):
+        decode(BytesIO(b"\0\0\0\x18ftypheic" + bytes(100)), 8)
 
 
 @pytest.mark.parametrize("suffix", sorted(SUFFIXES))

@@ -5,6 +5,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from PIL import Image
 from sklearn.datasets import load_digits
 
 from attention.errors import InputError
@@ -107,11 +108,24 @@ def test_archive_of_a_folder(tmp_path: Path, make_folder: Callable[..., Path]) -
 def test_other_and_hidden_files_are_ignored(tmp_path: Path, make_folder: Callable[..., Path]) -> None:
     root = make_folder(tmp_path / "d", {"cat": 5, "dog": 5, ".hidden": 2, "dog/.cache": 2, "__MACOSX": 1})
     (root / "notes").mkdir()
-    for name in ("notes/a.txt", "cat/labels.csv", "cat/._0000.png", "README.md", "loose.png"):
+    for name in (
+        "notes/a.txt",
+        "cat/labels.csv",
+        "cat/._0000.png",
+        "dog/Thumbs.db",
+        "README.md",
+        "loose.png",
+    ):
         (root / name).write_text("x")
     found = items("folder", root, 32)
     assert found.classes == ("cat", "dog")
     assert sum(counts(found).values()) == 10
+    assert left_out(found) == {
+        "images outside of the folders of classes": ["loose.png"],
+        "files that are no images which can be read": ["cat/labels.csv", "notes/a.txt"],
+        "folders without images": ["notes"],
+        "files of the operating system or hidden": ["cat/._0000.png", "dog/Thumbs.db"],
+    }
 
 
 @pytest.mark.parametrize(
@@ -167,6 +181,106 @@ def test_photographs_that_a_plug_in_reads(tmp_path: Path) -> None:
         items("folder", tmp_path, 32)
 
 
+def left_out(found: Items) -> dict[str, list[str]]:
+    return {kind: names for kind, (_, names) in found.tally.left_out.items()}
+
+
+@pytest.mark.parametrize("name", ["{i}.jfif", "{i}.JPE", "{i}.jpg_large", "{i}", "{i}.jpg~"])
+def test_images_are_read_whatever_their_ending(
+    name: str, tmp_path: Path, make_folder: Callable[..., Path]
+) -> None:
+    root = make_folder(tmp_path / "d", {"cat": 5, "fox": 5})
+    for i, file in enumerate(sorted((root / "fox").iterdir())):
+        with Image.open(file) as image:
+            image.convert("RGB").save(root / "fox" / name.format(i=i), "JPEG")
+        file.unlink()
+    (root / "fox" / "notes.txt").write_text("text")
+    found = items("folder", root, 32)
+    assert found.classes == ("cat", "fox")
+    assert sum(counts(found).values()) == 10
+    assert left_out(found) == {"files that are no images which can be read": ["fox/notes.txt"]}
+
+
+@pytest.mark.parametrize("suffix", ["jxl", "CR2", "dcm", "psd"])
+def test_a_class_of_pictures_that_are_not_read_is_refused(
+    suffix: str, tmp_path: Path, make_folder: Callable[..., Path]
+) -> None:
+    root = make_folder(tmp_path / "d", {"cat": 5, "dog": 5, "fox": 0})
+    for i in range(4):
+        (root / f"fox/{i}.{suffix}").write_bytes(b"II*\0")
+    with pytest.raises(InputError, match=rf"fox has 4 pictures, none of which can be read: 0.{suffix}"):
+        items("folder", root, 32)
+    shutil.copy(root / "cat" / "0000.png", root / "fox" / "new.png")
+    (root / "cat" / "0000.png").unlink()
+    found = items("folder", root, 32)
+    assert found.tally.left_out["files that are no images which can be read"][0] == 4
+
+
+@pytest.mark.parametrize(
+    "links",
+    [
+        {"dog/all": ".."},
+        {"dog/again": "."},
+        {"all": "."},
+        {"fox": ".."},
+        {"dog/away": "../../other", "../other/back": "../d"},
+        {"dog/away": "../../other", "../other/up": ".."},
+    ],
+    ids=str,
+)
+def test_links_that_lead_back_are_not_followed(
+    links: dict[str, str], tmp_path: Path, make_folder: Callable[..., Path]
+) -> None:
+    root = make_folder(tmp_path / "d", {"cat": 5, "dog": 5})
+    (tmp_path / "other").mkdir()
+    for place, target in links.items():
+        (root / place).symlink_to(target)
+    found = items("folder", root, 32)
+    assert sum(counts(found).values()) == 10
+    assert "links to folders that hold them" in left_out(found)
+
+
+def test_links_to_images_elsewhere_are_followed(tmp_path: Path, make_folder: Callable[..., Path]) -> None:
+    make_folder(tmp_path / "raw", {"c": 5, "d": 6})
+    root = make_folder(tmp_path / "d", {"dog": 0})
+    (root / "cat").symlink_to("../raw/c")
+    (root / "dog" / "more").symlink_to("../../raw/d")
+    assert sum(counts(items("folder", root, 32)).values()) == 11
+
+
+def test_an_image_in_two_classes_is_left_out_of_both(
+    tmp_path: Path, make_folder: Callable[..., Path]
+) -> None:
+    root = make_folder(tmp_path / "d", {"train/cat": 6, "train/dog": 6, "test/cat": 3, "test/dog": 3})
+    shutil.copy(root / "train/cat/0001.png", root / "train/dog/a.png")
+    shutil.copy(root / "train/cat/0002.png", root / "test/dog/b.png")
+    shutil.copy(root / "train/cat/0003.png", root / "train/cat/c.png")
+    (root / "train/dog/d.png").symlink_to("../cat/0005.png")
+    (root / "rest").mkdir()
+    found = items("folder", root, 32)
+    assert counts(found) == {"train": 10, "test": 6}
+    assert left_out(found) == {
+        "folders that are of no split": ["rest/"],
+        "images that are in two classes": [
+            "train/cat/0001.png and train/dog/a.png",
+            "train/cat/0002.png and test/dog/b.png",
+            "train/cat/0005.png and train/dog/d.png",
+        ],
+    }
+    assert [*found.tally.kept.values()] == [(1, ["train/cat/c.png"])]
+
+
+def test_a_class_whose_images_are_all_in_another_is_refused(
+    tmp_path: Path, make_folder: Callable[..., Path]
+) -> None:
+    root = make_folder(tmp_path / "d", {"cat": 5, "dog": 5})
+    shutil.copytree(root / "dog", root / "hound")
+    with pytest.raises(
+        InputError, match=r"each image of class 'dog' is in another class, too: dog/0000.png and"
+    ):
+        items("folder", root, 32)
+
+
 def labelled(root: Path, make_folder: Callable[..., Path], rows: str) -> Path:
     """Six images in a folder that says nothing, and their table."""
     make_folder(root, {"images": 6})
@@ -180,6 +294,18 @@ def test_labels_in_a_table(tmp_path: Path, make_folder: Callable[..., Path]) -> 
     assert found.classes == ("cat", "dog")
     assert sum(counts(found).values()) == 6
     assert found.carved
+
+
+def test_an_image_with_two_labels_in_a_table(tmp_path: Path, make_folder: Callable[..., Path]) -> None:
+    rows = "".join(f"images/{i:04}.png,{'cat' if i % 2 else 'dog'}\n" for i in range(5))
+    rows += "images/0000.png,cat\nimages/0001.png,cat\n"
+    found = items("folder", labelled(tmp_path / "d", make_folder, f"file,label\n{rows}"), 32)
+    assert sum(counts(found).values()) == 4
+    assert left_out(found) == {
+        "images that labels.csv does not name": ["images/0005.png"],
+        "rows of labels.csv that repeat an image": ["images/0001.png"],
+        "images that are in two classes": ["images/0000.png as cat and dog"],
+    }
 
 
 def test_a_table_may_tell_the_splits(tmp_path: Path, make_folder: Callable[..., Path]) -> None:

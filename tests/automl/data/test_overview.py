@@ -7,7 +7,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from PIL import Image
+from PIL import ExifTags, Image
 
 from automl.data.images.overview import look_over
 
@@ -26,6 +26,10 @@ def photos(tmp_path: Path, make_folder: Callable[..., Path]) -> Path:
     picture = Image.fromarray(scene.astype(np.uint8))
     picture.save(root / "train/dog/scene.png")
     picture.resize((240, 160)).save(root / "val/dog/scene.jpg", quality=60)
+    exif = Image.Exif()
+    exif[ExifTags.Base.Orientation] = 8
+    picture.crop((0, 0, 200, 200)).save(root / "train/dog/turned.jpg", exif=exif)
+    (root / "train/cat/._0000.png").write_bytes(b"of macOS")
     return root
 
 
@@ -34,7 +38,7 @@ def test_what_is_there(photos: Path) -> None:
     assert {name: row["test"] for name, row in found.counts.items()} == {"cat": 4, "dog": 5}
     assert {name: row["train"] + row["validation"] for name, row in found.counts.items()} == {
         "cat": 11,
-        "dog": 15,
+        "dog": 16,
     }
     assert found.skipped == ["train/cat/0003.png"]
     assert found.alike == [
@@ -42,7 +46,7 @@ def test_what_is_there(photos: Path) -> None:
         ("train/dog/scene.png", "val/dog/scene.jpg"),
     ]
     assert max(found.sizes) == (300, 200)
-    assert len(found.sizes) == 35
+    assert len(found.sizes) == 36
 
 
 def test_the_command(photos: Path, cli: Cli, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -51,7 +55,10 @@ def test_the_command(photos: Path, cli: Cli, monkeypatch: pytest.MonkeyPatch) ->
     assert code == 0, err
     lines = err.splitlines()
     assert any(line.split()[:1] == ["dog"] for line in lines)
-    assert any("1 that cannot be decoded: train/cat/0003.png" in line for line in lines)
+    (line,) = (line for line in lines if line.startswith("left out"))
+    assert "1 that cannot be decoded: train/cat/0003.png" in line
+    assert "1 files of the operating system or hidden: train/cat/._0000.png" in line
+    assert "used: 1 turned upright, as their EXIF orientation says: train/dog/turned.jpg" in line
     assert any("2 images look like one of another split" in line for line in lines)
     assert "next      automl search --data 'My photos'" in lines
     assert json.loads(out)["skipped"] == ["train/cat/0003.png"]
