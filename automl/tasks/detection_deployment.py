@@ -31,7 +31,7 @@ corner with {size} pixels or less at its longer side; `sizes`: int64, `(N, 2)`, 
 Outputs `boxes`: float32 `(N, D, 4)`, left, top, right and bottom in pixels; `labels`: int64 `(N, D)`, from 1
 on, of the `labels` among the details in config.json; `scores`: float32 `(N, D)`, falling, 0 for places
 without an object; and where it finds masks `masks`: float32 `(N, D, 28, 28)`, from corner to corner of a box.
-Normalisation is inside.
+Normalisation is inside. Scale images of more than 8 bits to 8 first, as `automl predict` does.
 
 ```python
 import json, numpy as np, onnxruntime

@@ -44,7 +44,7 @@ LABELLED = 64  # raw images in a batch of `labelled_inputs`
 
 USAGE = """Input `images`: uint8 RGB, shape `(N, {size}, {size}, 3)`, N from 1 on. Output `probabilities`:
 float32, shape `(N, {classes})`. Normalisation is inside. Images of other sizes: cut the largest centred
-square, resize it to {size} x {size}.
+square, resize it to {size} x {size}. Scale images of more than 8 bits to 8 first, as `automl predict` does.
 
 ```python
 import json, numpy as np, onnxruntime

@@ -27,15 +27,16 @@ USAGE = """\
 Inputs `left` and `right`: a rectified pair, uint8 RGB, shape `(N, {height}, {width}, 3)`, N from 1 on. Output
 `disparity`: float32, shape `(N, {height}, {width})`, in pixels from 0 to {maximum}: what is at column x of
 the left image is at column x - disparity of the right one. Normalisation is inside. Smaller images are padded
-with zeros at the bottom and the right, and the disparities there are cut off.
+with zeros at the bottom and the right, and the disparities there are cut off. Scale images of more than 8
+bits to 8 first, as `automl predict` does.
 
 ```python
 import numpy as np, onnxruntime
-from PIL import Image
+from PIL import Image, ImageOps
 
 
 def read(file):
-    image = np.asarray(Image.open(file).convert("RGB"))
+    image = np.asarray(ImageOps.exif_transpose(Image.open(file)).convert("RGB"))
     return np.pad(image, ((0, {height} - image.shape[0]), (0, {width} - image.shape[1]), (0, 0)))[None]
 
 
@@ -46,10 +47,11 @@ print(disparity.mean())
 """
 
 REQUEST = """
-from PIL import Image
+from PIL import Image, ImageOps
 
 inputs = {{
-    name: np.asarray(Image.open(f"{{name}}.png").convert("RGB"))[None].tolist() for name in ("left", "right")
+    name: np.asarray(ImageOps.exif_transpose(Image.open(f"{{name}}.png")).convert("RGB"))[None].tolist()
+    for name in ("left", "right")
 }}  # one pair, each of {height} x {width} pixels
 """
 

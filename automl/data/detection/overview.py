@@ -2,12 +2,15 @@
 
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 
 from automl.data.detection.dataset import SPLITS, describe_splits, read_listing, rows_of
 from automl.data.detection.objects import Photo
+from automl.data.digest import cores
 from automl.data.images.picture import read_size
+from automl.data.progress import progress
 from automl.data.tally import Tally
 
 EXAMPLES = 3
@@ -60,10 +63,12 @@ def look_over_detection(path: str | Path) -> DetectionOverview:
     """Decodes no image. Raises InputError like `read_listing`."""
     listing = read_listing("coco", path)
     splits: dict[str, list[Photo]] = {split: rows_of(split, listing) for split in SPLITS}
+    every = list({photo.name: photo for photos in splits.values() for photo in photos}.values())
     tally = Tally()
-    for photo in {photo.name: photo for photos in splits.values() for photo in photos}.values():
-        if (change := _turn(photo)) is not None:
-            tally.keep(change, [photo.name])
+    with ThreadPoolExecutor(cores()) as pool, progress("reading sizes of images", len(every)) as advance:
+        for photo, change in zip(every, pool.map(_turn, every), strict=True):
+            tally.keep(change or "", [photo.name] if change else [])
+            advance(1)
     counts = {split: _counts(photos) for split, photos in splits.items()}
     return DetectionOverview(
         objects={

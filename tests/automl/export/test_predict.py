@@ -96,10 +96,27 @@ def test_a_missing_image_and_none_and_a_folder(exported: ExportResult, tmp_path:
 
 def test_a_folder_stands_for_its_images(exported: ExportResult, tmp_path: Path) -> None:
     (tmp_path / "more").mkdir()
-    (tmp_path / "notes.txt").touch()
+    for name in ("notes.txt", "._a.png", "Thumbs.db"):
+        (tmp_path / name).write_bytes(b"no picture")
+    (tmp_path / "more" / "again").symlink_to("..")
     files = [picture(tmp_path / name) for name in ("a.png", "b.PNG", "more/c.bmp")]
+    files.append(files[0].rename(tmp_path / "d.jpg_large"))
+    (tmp_path / "e.jxl").write_bytes(b"not read here")
     found = run_predict(exported.folder, [tmp_path])
-    assert [prediction.input for prediction in found.predictions] == list(map(str, files))
+    assert {prediction.input for prediction in found.predictions} == {*map(str, files[1:])}
+    assert [*found.unread] == [str(tmp_path / "e.jxl")]
+
+
+def test_a_file_is_read_as_for_training(exported: ExportResult, tmp_path: Path) -> None:
+    """Turned as EXIF says, and scaled from 12 bits: the same answer as for the picture that is seen."""
+    grey = np.asarray(Image.open(picture(tmp_path / "seen.png", "L")))
+    exif = Image.Exif()
+    exif[0x112] = 6
+    Image.fromarray(grey).transpose(Image.Transpose.ROTATE_90).save(tmp_path / "turned.png", exif=exif)
+    Image.fromarray(grey.astype(np.uint16) << 4).save(tmp_path / "12 bits.png")
+    files = [tmp_path / name for name in ("seen.png", "turned.png", "12 bits.png")]
+    seen, turned, deep = (found.values for found in run_predict(exported.folder, files).predictions)
+    assert seen == turned == deep
 
 
 DAMAGES: dict[str, Callable[[Path], object]] = {

@@ -102,6 +102,7 @@ def code(tmp_path: Path) -> Path:
     (tmp_path / "latin.py").write_bytes("name = 'Ü'".encode("latin1"))
     (tmp_path / "old.py").write_text("print 'hello'")
     (tmp_path / "null.py").write_bytes(b"a = 1\0")
+    (tmp_path / "._f0.py").write_bytes(b"\0\5\26\7 of macOS")
     with (tmp_path / "large.py").open("wb") as file:
         file.truncate(50 * MOST)
     (tmp_path / "empty.py").touch()

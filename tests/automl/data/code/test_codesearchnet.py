@@ -40,6 +40,7 @@ def folder(tmp_path: Path) -> Path:
 
 def test_functions_keep_their_splits_and_copies_are_not_trained_on(folder: Path) -> None:
     assert is_code(folder)
+    (folder / "train" / "._go_train_0.jsonl.gz").write_bytes(b"of macOS")
     corpus = open_corpus(folder)
     names = {
         split: {corpus.functions[i].name for i in corpus.documented(split)} for split in ("train", "test")

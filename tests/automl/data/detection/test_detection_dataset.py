@@ -1,11 +1,14 @@
 """The splits of detection data, the bundled scenes, and decoded splits in a storage."""
 
+import json
 import re
 from collections.abc import Iterator, Mapping
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
+from PIL import ExifTags, Image
 
 from attention import InputError
 from automl.data import shared
@@ -129,6 +132,65 @@ def test_other_nodes_read_what_one_has_decoded(
         assert again.names() == images.names()
         assert (again.image(1) == images.image(1)).all()
         assert again.objects(1).masks == images.objects(1).masks
+
+
+RED = np.array([230, 20, 20], np.uint8)
+BACK = {3: Image.Transpose.ROTATE_180, 6: Image.Transpose.ROTATE_90, 8: Image.Transpose.ROTATE_270}
+
+
+@pytest.mark.parametrize("kind", ["jpg", "png", "tif"])
+@pytest.mark.parametrize(
+    ("orientation", "size", "of", "said"),
+    [
+        (1, (64, 48), "upright", ""),
+        (6, (64, 48), "upright", "images      4 turned upright, as their EXIF orientation says: train/0"),
+        (8, (64, 48), "stored", "images      4 not turned upright, since their annotations"),
+        (3, (64, 48), "upright", "images      4 turned upright by EXIF, whose size does not tell"),
+        (8, (48, 48), "upright", "images      4 turned upright by EXIF, whose size does not tell"),
+    ],
+)
+def test_boxes_lie_on_objects_of_images_that_exif_turns(
+    orientation: int, size: tuple[int, int], of: str, said: str, kind: str, tmp_path: Path
+) -> None:
+    """`of`: the annotations are of the upright image, or of the one that is stored, whose size tells it."""
+    (tmp_path / "annotations").mkdir()
+    for split in ("train", "val"):
+        (tmp_path / split).mkdir()
+        images: list[dict[str, Any]] = []
+        for i in range(4):
+            seen = np.full((*size[::-1], 3), 10 * i + len(split), np.uint8)
+            seen[4:16, 6:26] = RED
+            stored = Image.fromarray(seen)
+            if orientation in BACK:
+                stored = stored.transpose(BACK[orientation])
+            if of == "stored":
+                seen = np.asarray(stored)
+            exif = Image.Exif()
+            exif[ExifTags.Base.Orientation] = orientation
+            stored.save(tmp_path / split / f"{i}.{kind}", exif=exif)
+            images.append(
+                {"id": i, "file_name": f"{i}.{kind}", "width": seen.shape[1], "height": seen.shape[0]}
+            )
+        rows, columns = (np.flatnonzero((seen == RED).all(2).any(axis)) for axis in (1, 0))
+        box = [int(columns[0]), int(rows[0]), len(columns), len(rows)]
+        content = {
+            "images": images,
+            "annotations": [
+                {"id": i, "image_id": i, "category_id": 1, "bbox": box, "iscrowd": 0} for i in range(4)
+            ],
+            "categories": [{"id": 1, "name": "red"}],
+        }
+        (tmp_path / "annotations" / f"instances_{split}.json").write_text(json.dumps(content))
+    images = open_split("coco", "train", path=str(tmp_path), size=64)
+    for i in range(4):
+        left, top, width, height = images.objects(i).boxes[0].astype(int)
+        inside = images.image(i)[top : top + height, left : left + width]
+        assert np.abs(inside.astype(int) - RED).mean() < 30
+    assert str(images.tally_with(images)).startswith(said)
+    (line,) = [line for line in look_over_detection(tmp_path).lines() if line.startswith("images   ")][
+        1:
+    ] or [""]
+    assert line.startswith(said.replace(" 4 ", " 8 ")), "of both files"
 
 
 def test_what_a_folder_holds_is_told(tmp_path: Path) -> None:

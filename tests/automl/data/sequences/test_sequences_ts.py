@@ -78,6 +78,7 @@ def test_real_recordings(basic_motions: Path) -> None:
 @pytest.mark.parametrize("name", ["Toy", "Toy_TRAIN.ts", "Toy_TEST.ts", "."])
 def test_each_way_to_name_it(name: str, toy: Callable[..., Path]) -> None:
     path = toy(header() + rows(20)).parent / name
+    (path.parent / "._Toy_TRAIN.ts").write_bytes(b"of macOS")
     assert len(open_sequences("series", "test", path=str(path))) == 2
 
 
