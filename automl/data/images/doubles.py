@@ -3,11 +3,11 @@
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
 
-from attention.errors import InputError
 from automl.data.items import Item
 from automl.data.tally import Tally
 
 CONTRADICTION = "images that are in two classes"
+NEEDED = "images that are in two classes, without which a class would have none"
 COPY = "copies of another image of their class and split"
 
 
@@ -16,37 +16,30 @@ def without_contradictions(
 ) -> dict[str, list[Item]]:
     """Leave out images that have two labels, in one split or over all; count them and copies in `tally`.
 
-    No label can be learned from them, and whichever a model chooses would count as wrong. Copies with one
-    label are kept: a person may repeat images on purpose, and copies are always in one split.
-
-    Raises InputError for a class that then has no image to train on.
+    No label can be learned from them, and whichever a model chooses would count as wrong. They stay where a
+    class of a split would have no image without them. Copies with one label are kept: a person may repeat
+    images on purpose, and copies are always in one split.
     """
     alike: dict[bytes, list[Item]] = defaultdict(list)
     for items in splits.values():
         for item in items:
             alike[item.content].append(item)
     double = {content: items for content, items in alike.items() if len({item.label for item in items}) > 1}
-    tally.leave_out(CONTRADICTION, (_pair(items, classes) for items in double.values()))
     kept = {split: [item for item in items if item.content not in double] for split, items in splits.items()}
+    pairs = [_pair(items, classes) for items in double.values()]
+    if all(
+        {item.label for item in kept[split]} == {item.label for item in items}
+        for split, items in splits.items()
+    ):
+        tally.leave_out(CONTRADICTION, pairs)
+    else:
+        tally.keep(NEEDED, pairs)
+        kept = {split: list(items) for split, items in splits.items()}
     for items in kept.values():
-        first: dict[bytes, str] = {}
-        tally.keep(COPY, [i.name for i in items if first.setdefault(i.content, i.name) != i.name])
-    _check_classes(splits["train"], kept["train"], classes, double)
+        first: dict[tuple[bytes, int], str] = {}
+        copies = [i.name for i in items if first.setdefault((i.content, i.label), i.name) != i.name]
+        tally.keep(COPY, copies)
     return kept
-
-
-def _check_classes(
-    before: Sequence[Item],
-    after: Sequence[Item],
-    classes: Sequence[str],
-    double: Mapping[bytes, Sequence[Item]],
-) -> None:
-    if lost := sorted({item.label for item in before} - {item.label for item in after}):
-        pair = next(items for items in double.values() if any(item.label == lost[0] for item in items))
-        raise InputError(
-            f"each image of class {classes[lost[0]]!r} is in another class, too: {_pair(pair, classes)}; "
-            f"keep each image in one class"
-        )
 
 
 def _pair(items: Sequence[Item], classes: Sequence[str]) -> str:

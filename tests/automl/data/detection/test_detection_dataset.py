@@ -187,9 +187,8 @@ def test_boxes_lie_on_objects_of_images_that_exif_turns(
         inside = images.image(i)[top : top + height, left : left + width]
         assert np.abs(inside.astype(int) - RED).mean() < 30
     assert str(images.tally_with(images)).startswith(said)
-    (line,) = [line for line in look_over_detection(tmp_path).lines() if line.startswith("images   ")][
-        1:
-    ] or [""]
+    lines = [line for line in look_over_detection(tmp_path).lines() if line.startswith("images   ")]
+    line = lines[1] if len(lines) > 1 else ""  # after the row of the table
     assert line.startswith(said.replace(" 4 ", " 8 ")), "of both files"
 
 
