@@ -70,7 +70,7 @@ def test_training_does_not_look_at_the_test_split(
     decoded: list[str] = []
     monkeypatch.setattr(
         "automl.data.images.cache.decode",
-        lambda image, side: decoded.append(str(image)) or decode(image, side),
+        lambda image, side, changes: decoded.append(str(image)) or decode(image, side, changes),
     )
     make_manifest("folder", path=root, size=8)
     assert decoded == []
