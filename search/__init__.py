@@ -2,6 +2,7 @@
 
 config               The configuration of one trial
 serialise            Dataclasses as JSON, and back
+atomic               Temporary names of files that are being written, and what killed processes left of them
 metric               Metrics: direction, unit, how they are displayed, and what guessing comes to
 score_card           Recall, precision and F1 of each class, from counts of answers
 record               The record of a trial, its reports, and the callbacks on trial events (`Listener`)

@@ -7,7 +7,6 @@ costs a long wait for each. A class may have a custom form, as methods `to_json`
 """
 
 import json
-import os
 import types
 from collections.abc import Mapping, Sequence
 from dataclasses import MISSING, fields, is_dataclass
@@ -17,6 +16,7 @@ from pathlib import Path
 from typing import Any, Literal, TypeVar, Union, get_args, get_origin, get_type_hints
 
 from attention import InputError
+from search.atomic import replacing
 
 T = TypeVar("T")
 
@@ -71,9 +71,8 @@ def write_json(file: Path, value: Any, *, format: int | None = None) -> None:
     content = to_json(value)
     if format is not None:
         content = {"format": format, **content}
-    new = file.with_name(f"{file.name}.{os.getpid()}")
-    new.write_text(json.dumps(content, indent=2))
-    os.replace(new, file)
+    with replacing(file) as new:
+        new.write_text(json.dumps(content, indent=2))
 
 
 def together(name: str, problems: Sequence[str]) -> str:

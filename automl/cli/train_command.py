@@ -185,7 +185,10 @@ def train(
 
 def _print_result(result: "TrainResult") -> None:
     print(f"checkpoint {result.checkpoint}")
-    print(f"next       automl export --run {result.run_id} --out exports/{result.checkpoint.parent.name}")
+    if result.run_id is None:
+        print("warning    MLflow has not taken the run, which automl export --run would name")
+    else:
+        print(f"next       automl export --run {result.run_id} --out exports/{result.checkpoint.parent.name}")
 
 
 def _chosen(weights: str) -> dict[str, str]:

@@ -1,8 +1,6 @@
 """Exports a trained trial as files that work without this project, each checked against the model."""
 
 import json
-import os
-import shutil
 import sys
 import tempfile
 from collections.abc import Iterator, Mapping
@@ -10,6 +8,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 import torch
+from filelock import Timeout
 from torch import nn
 
 from attention import InputError, unknown
@@ -49,6 +48,7 @@ from automl.tracking.registry import Registered, check_registry, register
 from automl.tracking.runs import find_trial_run
 from automl.tracking.tags import VERDICT
 from automl.training import checkpoint
+from search.atomic import locked, remove, sweep, temporary
 from search.config import TrialConfig
 from search.score_card import ScoreCard
 
@@ -197,18 +197,24 @@ def _export(out: Path, chosen: Chosen, quantize: str | None) -> ExportResult:
             f"of its data changed since? ({reason})"
         ) from error
     model.eval()
-    unfinished = out.with_name(f".{out.name}.{os.getpid()}")
+    unfinished = temporary(out)
     try:
-        unfinished.mkdir(parents=True)
-        with capture_library_logs(unfinished / "log.txt"):
-            result = _write(unfinished, task, model, chosen, out, quantize)
-        (unfinished / "log.txt").unlink(missing_ok=True)
-        open_up(unfinished)
-        if out.exists():
-            shutil.rmtree(out)
-        unfinished.rename(out)
+        out.parent.mkdir(parents=True, exist_ok=True)
+        with locked(out, timeout=1):
+            sweep(out.parent, out.name)  # what exports that were killed have left
+            unfinished.mkdir()
+            with capture_library_logs(unfinished / "log.txt"):
+                result = _write(unfinished, task, model, chosen, out, quantize)
+            (unfinished / "log.txt").unlink(missing_ok=True)
+            open_up(unfinished)
+            remove(out)
+            unfinished.rename(out)
     except InputError:
         raise
+    except Timeout as error:
+        raise InputError(
+            f"another process is exporting to {out}; wait until it has ended, or name another folder"
+        ) from error
     except Exception as error:
         if is_full(error, unfinished):
             weights = sum(value.nbytes for value in model.state_dict().values())
@@ -220,7 +226,7 @@ def _export(out: Path, chosen: Chosen, quantize: str | None) -> ExportResult:
             raise InputError(f"--out {out} cannot be written ({error.strerror or error})") from error
         raise
     finally:
-        shutil.rmtree(unfinished, ignore_errors=True)
+        remove(unfinished)
     return result
 
 

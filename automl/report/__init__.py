@@ -29,7 +29,6 @@ listing       All trials as a table, and how to repeat the search
 """
 
 import json
-import os
 import shutil
 import sys
 import tempfile
@@ -57,6 +56,8 @@ from automl.report.plot import Plot
 from automl.report.ranks import ranks
 from automl.report.read import Search, read_search
 from automl.report.slices import pairs, slices
+from automl.storage.folder import REPORT_FOLDER
+from search.atomic import locked, replacing, sweep
 
 PAGE, PLOTS, CONTENTS = "index.html", "plots", "report.json"
 
@@ -88,7 +89,7 @@ def run_report(
     damaged, or when `out` cannot be written.
     """
     found = read_search(search, storage)
-    folder = Path(out).expanduser() if out is not None else found.folder / "report"
+    folder = Path(out).expanduser() if out is not None else found.folder / REPORT_FOLDER
     prepare(folder)  # an error before a minute of drawing, not after it
     found = replace(found, links=_links(found))
     with tempfile.TemporaryDirectory() as place:
@@ -127,7 +128,7 @@ def write_page_alone(search: Search, folder: Path, *, reload: float | None = Non
     search = replace(search, links=_links(search))
     page = write_page(search, _verdict(search), sections(search), reload=reload)
     contents = {"format": 1, "search": search.metadata.name, "made": search.made, "plots": _earlier(folder)}
-    with tempfile.TemporaryDirectory() as place, _writing(folder):
+    with tempfile.TemporaryDirectory() as place, _writing(folder), _alone(folder):
         for name, text in ((CONTENTS, json.dumps(contents, indent=2)), (PAGE, page)):
             (Path(place) / name).write_text(text, encoding="utf-8")
             _put(Path(place), folder, name)
@@ -203,7 +204,7 @@ def _files(names: Sequence[str]) -> list[str]:
 
 def _move(made: Path, folder: Path, names: Sequence[str]) -> None:
     """Put the finished files where they belong, each at once; other files there are left alone."""
-    with _writing(folder):
+    with _writing(folder), _alone(folder):
         old = _earlier(folder)
         for name in _files(names):
             _put(made, folder, name)
@@ -213,12 +214,18 @@ def _move(made: Path, folder: Path, names: Sequence[str]) -> None:
 
 def _put(made: Path, folder: Path, name: str) -> None:
     """Copy a file at once: it is there whole, or not at all."""
-    new = folder / f"{name}.{os.getpid()}"  # on the same disk, so that it can take the name at once
-    try:
+    with replacing(folder / name) as new:
         shutil.copyfile(made / name, new)
-        os.replace(new, folder / name)
-    finally:
-        new.unlink(missing_ok=True)
+
+
+@contextmanager
+def _alone(folder: Path) -> Iterator[None]:
+    """Wait for other reports to write this folder, and delete what killed ones left half written."""
+    with locked(folder / PAGE):
+        for name in (CONTENTS, PAGE):
+            sweep(folder, name)
+        sweep(folder / PLOTS)
+        yield
 
 
 @contextmanager
@@ -243,7 +250,7 @@ def _earlier(folder: Path) -> list[str]:
 
 def _send(search: Search, folder: Path, names: Sequence[str]) -> None:
     """Put the report beside its search, where that is kept in an object store."""
-    location = search.metadata.location / "report"
+    location = search.metadata.location / REPORT_FOLDER
     if location.local is not None:
         return
     try:

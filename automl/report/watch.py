@@ -7,7 +7,7 @@ from pathlib import Path
 from attention import InputError
 from automl.report import ReportResult, prepare, run_report, write_page_alone
 from automl.report.read import NoTrialsError, read_search
-from automl.storage.folder import find_search, is_running, named
+from automl.storage.folder import REPORT_FOLDER, find_search, is_running, named
 
 EVERY = 15.0  # seconds
 
@@ -32,7 +32,7 @@ def watch_report(
     name = named(search, storage)
     first = True
     folder, metadata = find_search(name, storage)
-    place = Path(out).expanduser() if out is not None else folder / "report"
+    place = Path(out).expanduser() if out is not None else folder / REPORT_FOLDER
     prepare(place)
     try:
         while is_running(folder, metadata.location):

@@ -4,8 +4,8 @@ import json
 import sys
 import time
 from collections import Counter
-from collections.abc import Mapping, Sequence
-from contextlib import suppress
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -37,7 +37,8 @@ from automl.tasks import Task, open_task
 from automl.tasks.initial import choose_weights
 from automl.tasks.same_data import check_same, keep_manifest, mend_manifest, read_manifest
 from automl.tracking.process import MlflowProcess, prepared
-from automl.tracking.run_spec import search_run_spec
+from automl.tracking.run_spec import RunSpec, search_run_spec
+from automl.tracking.silence import MlflowSilent
 from automl.tracking.tracker import Tracker
 from automl.trials.interrupt import Stopped
 from search.config import PUBLISHED, TrialConfig
@@ -176,10 +177,11 @@ def _run(folder: Path, metadata: SearchMetadata, space: Space, task: Task, begun
     settings, plan = metadata.settings, metadata.plan
     advice = f"resume with: {command('search --resume', metadata.name, settings.storage)}"
     with (
-        MlflowProcess(search_run_spec(metadata.location, metadata)) as writer,
+        _tracking(search_run_spec(metadata.location, metadata)) as writer,
         open_workers(settings, folder / "log.txt", advice) as workers,
     ):
-        tracker, page = Tracker(writer), writer.page()
+        tracker = Tracker(writer)
+        page = "" if tracker.silent else writer.page()
         fresh = not (folder / STUDY_FILE).exists()
         study = _open_study(folder, metadata, plan)
         if fresh and settings.warm_start is not None:
@@ -261,6 +263,15 @@ def _run(folder: Path, metadata: SearchMetadata, space: Space, task: Task, begun
         print(advice, file=sys.stderr)
         raise Stopped(workers.interrupt.signal)
     return result
+
+
+@contextmanager
+def _tracking(run_spec: RunSpec) -> Iterator[MlflowProcess]:
+    """Start the process that writes to MLflow, and wait until MLflow answers: before Ray starts."""
+    with MlflowProcess(run_spec) as writer:
+        with suppress(MlflowSilent):  # the tracker says so
+            writer.contact()
+        yield writer
 
 
 def make_plan(settings: Settings, baseline: TrialConfig, task: Task) -> Plan:

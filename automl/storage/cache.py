@@ -10,8 +10,8 @@ import os
 import re
 import shutil
 import sys
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from filelock import FileLock, Timeout
@@ -19,6 +19,8 @@ from filelock import FileLock, Timeout
 from attention.errors import InputError
 from automl.storage.disk import disk_full, no_room
 
+# NAME.PID.tmp, and what a download keeps beside it.
+_TEMPORARY = re.compile(r"(?P<name>.+)\.\d+\.tmp")
 NOT_WRITABLE = frozenset({errno.EACCES, errno.EPERM, errno.EROFS, errno.ENOTDIR, errno.EEXIST})
 
 
@@ -46,13 +48,13 @@ def once(
         target.parent.mkdir(parents=True, exist_ok=True)
         with _locked(target):
             if not finished(target):
-                _sweep(target)  # under the lock, so that what is left here is of dead processes
+                _sweep(target)
                 temporary = target.with_name(f"{target.name}.{os.getpid()}.tmp")
                 try:
                     make(temporary)
                     os.replace(temporary, target)
                 finally:
-                    _sweep(target)
+                    _remove(_temporaries(target.parent).get(target.name, []))
     return target
 
 
@@ -71,10 +73,30 @@ def _locked(target: Path) -> Iterator[None]:
 
 
 def _sweep(target: Path) -> None:
-    ours = re.compile(re.escape(target.name) + r"\.\d+\.tmp")
-    for stale in target.parent.iterdir():
-        if ours.match(stale.name):
-            shutil.rmtree(stale) if stale.is_dir() else stale.unlink(missing_ok=True)
+    """Delete what killed processes left beside `target`, whose lock this process holds, and of `target`.
+
+    Nobody holds the locks of what they were making.
+    """
+    for name, paths in _temporaries(target.parent).items():
+        if name == target.name:
+            _remove(paths)
+        else:
+            with suppress(Timeout), FileLock(target.with_name(f"{name}.lock")).acquire(timeout=0):
+                _remove(paths)
+
+
+def _temporaries(folder: Path) -> dict[str, list[Path]]:
+    """The temporary files and folders in `folder`, by the name of what they were to become."""
+    result: dict[str, list[Path]] = {}
+    for path in folder.iterdir():
+        if match := _TEMPORARY.match(path.name):
+            result.setdefault(match["name"], []).append(path)
+    return result
+
+
+def _remove(paths: Iterable[Path]) -> None:
+    for path in paths:
+        shutil.rmtree(path) if path.is_dir() else path.unlink(missing_ok=True)
 
 
 @contextmanager

@@ -11,9 +11,10 @@ import subprocess
 import sys
 import time
 import uuid
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
+from functools import partial
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any
@@ -26,6 +27,7 @@ from automl.storage import working_copy
 from automl.storage.addresses import public
 from automl.storage.disk import STUDY_ROOM, disk_full, no_room
 from automl.storage.storage import Storage
+from search.atomic import is_temporary, remove
 from search.record import TRIALS_FOLDER
 from search.serialise import read_json, write_json
 from search.spaces import Space, SpaceFunction, fingerprint, space_name
@@ -35,6 +37,7 @@ from search.trial_scheduler import Plan
 SEARCH_FILE = "search.json"
 SPACE_FILE = "space.py"  # the source of a space that was given as a function
 NOTEBOOK = "__main__:"  # begins the names of functions that no other process can import; so does `<` in them
+REPORT_FOLDER = "report"  # which `automl report` writes, whoever runs the search
 LOCK = ".lock"
 FORMAT = 1
 
@@ -125,31 +128,39 @@ def new_folder(
     location = metadata.location
     folder = _folder(location)
     try:
-        if location.local is None:
-            if location.exists(SEARCH_FILE):
-                raise FileExistsError
-            shutil.rmtree(folder, ignore_errors=True)  # of another search of that name, which has gone
-        folder.mkdir(parents=True, exist_ok=_is_void(folder))
-    except FileExistsError:
-        raise InputError(
-            f"a search called {name!r} exists already in {settings.storage}; give this one another --name, "
-            f"or resume that one: {command('search --resume', name, settings.storage)}"
-        ) from None
+        if location.exists(SEARCH_FILE) or (location.local is not None and not _may_begin(folder)):
+            raise _name_taken(metadata)
+        folder.mkdir(parents=True, exist_ok=True)
     except OSError as error:
         raise _not_written(settings, folder, error) from error
-    try:
-        with _writing(location, folder, name):
+    with locked(folder, name):
+        folder.mkdir(exist_ok=True)  # or whoever had the lock has given up
+        # Another process may have begun one, and even ended it, since we looked.
+        if location.local is None:
+            _empty(folder)  # of another search of that name, which has gone
+        elif not _may_begin(folder):
+            raise _name_taken(metadata)
+        with _writing(location, folder) as give_up:
+            if (folder / SEARCH_FILE).exists():
+                raise _name_taken(metadata)
             try:
-                write_metadata(folder, metadata)
-            except OSError as error:
-                raise _not_written(settings, folder, error) from error
-            yield folder, metadata
-    except InputError:
-        if not (folder / TRIALS_FOLDER).exists():
-            shutil.rmtree(folder, ignore_errors=True)
-            with suppress(OSError):
-                location.clear()
-        raise
+                try:
+                    write_metadata(folder, metadata)
+                except OSError as error:
+                    raise _not_written(settings, folder, error) from error
+                yield folder, metadata
+            except InputError:
+                if not (folder / TRIALS_FOLDER).exists():
+                    give_up()
+                raise
+
+
+def _name_taken(metadata: SearchMetadata) -> InputError:
+    name, storage = metadata.name, metadata.settings.storage
+    return InputError(
+        f"a search called {name!r} exists already in {storage}; give this one another --name, or resume that "
+        f"one: {command('search --resume', name, storage)}"
+    )
 
 
 def _not_written(settings: Settings, folder: Path, error: OSError) -> InputError:
@@ -158,18 +169,28 @@ def _not_written(settings: Settings, folder: Path, error: OSError) -> InputError
     return InputError(f"--storage {settings.storage} cannot be written ({why}); name a folder that can")
 
 
-def _is_void(folder: Path) -> bool:
-    """Whether a search was killed here before it had written anything."""
-    return folder.is_dir() and all(
-        file.name == LOCK or file.name.startswith(f"{SEARCH_FILE}.") for file in folder.iterdir()
-    )
+def _may_begin(folder: Path) -> bool:
+    """Return whether `folder` is not there yet, or holds what a killed search has before its first file."""
+    if not folder.exists():
+        return True
+    return folder.is_dir() and all(file.name == LOCK or is_temporary(file.name) for file in folder.iterdir())
+
+
+def _empty(folder: Path) -> None:
+    """Delete all but the lock."""
+    for path in folder.iterdir():
+        if path.name != LOCK:
+            remove(path)
 
 
 @contextmanager
 def old_folder(name: str, storage: str) -> Iterator[tuple[Path, SearchMetadata]]:
     """The folder of an earlier search, for this process alone. Raises InputError when there is none."""
     folder, _ = find_search(name, storage)
-    with _writing(Storage(storage) / name, folder, name):
+    with locked(folder, name), _writing(Storage(storage) / name, folder):
+        for path in folder.rglob(".*"):  # what a killed process was writing
+            if is_temporary(path.name) and path.relative_to(folder).parts[0] != REPORT_FOLDER:
+                remove(path)
         yield folder, read_metadata(folder, storage)
 
 
@@ -268,18 +289,20 @@ def is_running(folder: Path, location: Storage) -> bool:
 
 
 @contextmanager
-def _writing(location: Storage, folder: Path, name: str) -> Iterator[None]:
-    """Inside the block only this process may write the search."""
-    with locked(folder, name):
-        if location.local is not None:
-            _mark(folder)
-            try:
-                yield
-            finally:
-                _mark(folder)
-        else:
-            with working_copy.writing(location, folder):
-                yield
+def _writing(location: Storage, folder: Path) -> Iterator[Callable[[], None]]:
+    """Inside the block, with the folder locked, only this process may write the search.
+
+    Yields a function that deletes the search.
+    """
+    if location.local is None:
+        with working_copy.writing(location, folder) as delete:
+            yield delete
+        return
+    _mark(folder)
+    try:
+        yield partial(shutil.rmtree, folder, ignore_errors=True)
+    finally:
+        _mark(folder)
 
 
 def _mark(folder: Path) -> None:
@@ -295,7 +318,7 @@ def locked(folder: Path, name: str) -> Iterator[None]:
     lock = FileLock(folder / LOCK)
     try:
         lock.acquire(timeout=1)  # `is_running` may hold it for a moment
-    except Timeout:
+    except (Timeout, FileNotFoundError):  # it was given up just now
         raise InputError(
             f"search {name!r} is running in another process; only one process may run a search"
         ) from None

@@ -16,6 +16,7 @@ import pyarrow.fs
 
 from attention import InputError
 from automl.storage.addresses import SECRETS
+from search.atomic import replacing
 
 BLOCK = 16 << 20  # bytes that are copied at once
 ATOMIC = ("s3", "gcs", "abfs")  # file systems where a file is there as a whole or not at all
@@ -106,13 +107,8 @@ class Storage:
         if self.local is not None:
             target = self.local / name
             target.parent.mkdir(parents=True, exist_ok=True)
-            new = target.with_name(f"{target.name}.{os.getpid()}")
-            try:
-                with open(new, "wb") as file:
-                    yield file
-                os.replace(new, target)
-            finally:
-                new.unlink(missing_ok=True)
+            with replacing(target) as new, open(new, "wb") as file:
+                yield file
             return
         buffer = io.BytesIO()
         yield buffer
@@ -121,8 +117,10 @@ class Storage:
             _put(files, path, buffer)
         else:
             files.create_dir(path.rpartition("/")[0])
-            _put(files, f"{path}.{os.getpid()}", buffer)
-            files.move(f"{path}.{os.getpid()}", path)
+            above, _, last = path.rpartition("/")
+            unfinished = f"{above}/.{last}.{os.getpid()}"
+            _put(files, unfinished, buffer)
+            files.move(unfinished, path)
 
     def write(self, name: str, content: bytes) -> None:
         with self.writing(name) as file:
@@ -170,16 +168,14 @@ class Storage:
             shutil.copyfileobj(file, stream, BLOCK)  # in parts; it is too large for the memory
 
     def fetch(self, name: str, path: Path) -> None:
-        """Copy a file that does not change meanwhile to `path` on this machine, at once."""
+        """Copy a file that does not change meanwhile to `path` on this machine.
+
+        If it raises, `path` may hold the first part.
+        """
         path.parent.mkdir(parents=True, exist_ok=True)
-        new = path.with_name(f"{path.name}.{os.getpid()}")
         files, source = self._at(name)
-        try:
-            with files.open_input_stream(source) as stream, open(new, "wb") as file:
-                shutil.copyfileobj(stream, file, BLOCK)
-            os.replace(new, path)
-        finally:
-            new.unlink(missing_ok=True)
+        with files.open_input_stream(source) as stream, open(path, "wb") as file:
+            shutil.copyfileobj(stream, file, BLOCK)
 
     # All of it.
 

@@ -12,14 +12,15 @@ import json
 import logging
 import os
 import re
+import shutil
 import signal
 import socket
 import sys
 import threading
 import time
 import uuid
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -86,17 +87,18 @@ def last_written(location: Storage) -> float | None:
 
 
 @contextmanager
-def writing(location: Storage, folder: Path) -> Iterator[None]:
+def writing(location: Storage, folder: Path) -> Iterator[Callable[[], None]]:
     """Inside the block this process is the one that writes the search, and the store follows its copy.
 
-    Raises InputError when another process writes it.
+    Yields a function that deletes the search, its copy included. Raises InputError when another process
+    writes it.
     """
     try:
         writer = _Writer(location, folder)
     except OSError as error:
         raise InputError(f"{location} cannot be reached ({_line(error)})") from error
     try:
-        yield
+        yield writer.delete
     finally:
         writer.close()
 
@@ -115,6 +117,7 @@ class _Writer:
         self._sign(writing=True)
         if (_read_note(location) or {}).get("writer") != self.me:
             raise _taken(location)
+        self._deleted = False
         self._end = threading.Event()
         self._thread = threading.Thread(target=self._work, name="storage", daemon=True)
         self._thread.start()
@@ -170,8 +173,21 @@ class _Writer:
             del self.sent[name]
         return self.sent != before
 
+    def delete(self) -> None:
+        """Delete the search, its copy first; who wrote it is deleted last, since that keeps others away."""
+        self._end.set()
+        self._thread.join()
+        shutil.rmtree(self.folder, ignore_errors=True)
+        with suppress(OSError):
+            if (_read_note(self.location) or {}).get("writer") == self.me:
+                for name in sorted(self.location.files(), key=lambda name: name == NOTE):
+                    self.location.remove(name)
+        self._deleted = True
+
     def close(self) -> None:
-        """Copy what is left, and release the search."""
+        """Copy what is left, and release the search, unless it was deleted."""
+        if self._deleted:
+            return
         self._end.set()
         self._thread.join()
         until = time.monotonic() + PATIENCE

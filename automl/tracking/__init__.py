@@ -9,6 +9,7 @@ tags      The tags of the runs
 names     What a trial's numbers are called in MLflow, with their units
 registry  MLflow's model registry
 client    The connection to MLflow
+silence   A server of MLflow that is there and does not answer
 
 No other package imports MLflow's tracking. Runs are stored where MLflow itself would store them: at
 MLFLOW_TRACKING_URI, or in `mlflow.db` in the current folder, which `mlflow ui` there shows.

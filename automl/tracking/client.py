@@ -1,24 +1,40 @@
 """The connection to MLflow."""
 
 import logging
+import queue
+import sys
+import threading
+import time
+from pathlib import Path
 from typing import Any
 
 import mlflow
 from mlflow.environment_variables import MLFLOW_HTTP_REQUEST_MAX_RETRIES as RETRIES
+from mlflow.environment_variables import MLFLOW_HTTP_REQUEST_TIMEOUT as TIMEOUT
 from mlflow.environment_variables import MLFLOW_SUPPRESS_PRINTING_URL_TO_STDOUT as QUIET
+from mlflow.store.tracking import DEFAULT_LOCAL_FILE_AND_ARTIFACT_PATH
 
 from attention import InputError
 from automl.storage.addresses import public
 from automl.storage.working_dir import local_path
+from automl.tracking.silence import MlflowSilent
+from search.atomic import locked, replacing, sweep
 
 LOCAL = "http://127.0.0.1:5000"  # where `mlflow ui` listens
+LIMIT = 20.0  # seconds for the first answer, where MLFLOW_HTTP_REQUEST_TIMEOUT gives no other limit
+NEWS = 2.0  # seconds after which standard error names what is awaited
+MEMORY = 60.0  # seconds for which a server that was silent is not asked again
+
+_silent: dict[str, float] = {}  # when, on the monotonic clock, each server was found to be silent
 
 
 def open_client(*, create: bool = False) -> Any:
-    """MLflow's client, once the store behind it has answered. Raises InputError when it does not.
+    """Return MLflow's client, once the store behind it has answered.
 
     create: make the database where it is a file that is not there, as MLflow does whoever asks: what reads
         alone shall leave none behind.
+
+    Raises InputError when it does not answer, and MlflowSilent when it takes longer than the limit.
     """
     uri = public(mlflow.get_tracking_uri())
     file = local_path(mlflow.get_tracking_uri())
@@ -31,16 +47,101 @@ def open_client(*, create: bool = False) -> Any:
     logging.getLogger("mlflow.store.db.utils").setLevel(logging.WARNING)  # that a database is made is no news
     if RETRIES.get_raw() is None:
         RETRIES.set(1)  # a server that is not there shall be missed in seconds, not minutes; we try again
+    limit = LIMIT if TIMEOUT.get_raw() is None else float(TIMEOUT.get())
+    TIMEOUT.set(max(1, round(limit)))  # of later requests
     try:
-        client = mlflow.MlflowClient()
-        client.search_experiments(max_results=1)
+        if file is None:
+            return _answering_client(uri, limit)
+        if create and mlflow.get_tracking_uri().startswith("sqlite:") and file.parent.is_dir():
+            _create_database(file.resolve())
+        return _client()
+    except InputError:
+        raise
     except Exception as error:
         reason = public(str(error).strip().splitlines()[0])[:200]
         raise InputError(
             f"MLflow at {uri} does not answer; start the server, or correct or unset MLFLOW_TRACKING_URI. "
             f"({type(error).__name__}: {reason})"
         ) from error
+
+
+def _client() -> Any:
+    client = mlflow.MlflowClient()
+    client.search_experiments(max_results=1)
     return client
+
+
+def _create_database(file: Path) -> None:
+    """Create MLflow's tables where there are none: whole or not at all, and by one process of several.
+
+    MLflow itself takes no lock: of two processes that create them, one or both fail.
+    """
+    from mlflow.store.tracking.sqlalchemy_store import SqlAlchemyStore  # takes a second
+
+    if _has_content(file):
+        return
+    with locked(file):
+        if not _has_content(file):
+            sweep(file.parent, file.name)
+            with replacing(file) as new:
+                SqlAlchemyStore(f"sqlite:///{new}", DEFAULT_LOCAL_FILE_AND_ARTIFACT_PATH).engine.dispose()
+
+
+def _has_content(file: Path) -> bool:
+    return file.exists() and file.stat().st_size > 0
+
+
+def _answering_client(uri: str, limit: float) -> Any:
+    """Return the client of a server that answers within `limit` seconds.
+
+    The request runs in a thread that is left behind: a server that sends a byte now and then keeps it for as
+    long as it likes, whatever the timeouts of HTTP.
+    """
+    if time.monotonic() - _silent.get(uri, -MEMORY) < MEMORY:
+        raise _silence(uri, limit)
+    answers: queue.SimpleQueue[Any] = queue.SimpleQueue()
+
+    def ask() -> None:
+        try:
+            answers.put(_client())
+        except Exception as error:
+            answers.put(error)
+
+    threading.Thread(target=ask, name="mlflow-first-contact", daemon=True).start()
+    try:
+        answer = answers.get(timeout=min(NEWS, limit))
+    except queue.Empty:
+        print(f"waiting for MLflow at {uri}, {limit:g} s at most", file=sys.stderr, flush=True)
+        try:
+            answer = answers.get(timeout=max(0.01, limit - NEWS))
+        except queue.Empty:
+            _silent[uri] = time.monotonic()
+            raise _silence(uri, limit) from None
+    if isinstance(answer, Exception):
+        raise answer
+    return answer
+
+
+def _silence(uri: str, limit: float) -> MlflowSilent:
+    return MlflowSilent(
+        f"MLflow at {uri} does not answer within {limit:g} s; restart the server, or correct or unset "
+        f"MLFLOW_TRACKING_URI; MLFLOW_HTTP_REQUEST_TIMEOUT sets another limit"
+    )
+
+
+def find_experiment(client: Any, name: str) -> str | None:
+    """Return the id of the experiment, None where there is none. Raises InputError where it was deleted."""
+    experiment = client.get_experiment_by_name(name)
+    if experiment is None:
+        return None
+    identifier: str = experiment.experiment_id
+    if experiment.lifecycle_stage != "active":
+        raise InputError(
+            f"the experiment {name!r} of MLflow at {public(client.tracking_uri)} was deleted. Restore it: "
+            f"mlflow experiments restore --experiment-id {identifier}; or delete it for good: mlflow gc "
+            f"--experiment-ids {identifier}"
+        )
+    return identifier
 
 
 def pages(client: Any) -> str:

@@ -24,6 +24,7 @@ from automl.tracking.run_spec import RunSpec
 from search.record import State, TrialRecord
 
 SECONDS = 10.0  # that the end waits for a call under way
+ANSWER = 120.0  # seconds after which a call is given up, and the process with it
 NICE = 3  # once it has begun: the driver and its trials come first, but a busy machine must not starve it
 
 
@@ -76,6 +77,14 @@ class MlflowProcess:
         if idle:
             self._one.release()
 
+    def contact(self) -> None:
+        """Wait until MLflow answers.
+
+        Raises InputError when it does not or the experiment was deleted, and MlflowSilent after some time.
+        """
+        with self._one:
+            self._contact()
+
     def runs(self) -> dict[int, str]:
         found: dict[int, str] = self._ask("runs")
         return found
@@ -106,7 +115,7 @@ class MlflowProcess:
                 spare = None
         self.process, self._line = spare or _begin()
         self._open = self._made = False
-        self._send("make")
+        self._send("make", self.run_spec.experiment)
 
     def _ask(self, method: str, *arguments: Any) -> Any:
         with self._one:
@@ -115,13 +124,16 @@ class MlflowProcess:
             if self.process.poll() is not None:
                 self._line.close()
                 self._start()
-            if not self._made:
-                self._made = True
-                self._answer()
+            self._contact()
             if not self._open:
                 self._call("open", self.run_spec)
                 self._open = True
             return self._call(method, *arguments)
+
+    def _contact(self) -> None:
+        if not self._made:
+            self._made = True
+            self._answer()
 
     def _call(self, method: str, *arguments: Any) -> Any:
         self._send(method, *arguments)
@@ -132,6 +144,9 @@ class MlflowProcess:
             self._line.send((method, arguments))
 
     def _answer(self) -> Any:
+        if not self._line.poll(ANSWER):
+            self.process.kill()
+            raise RuntimeError(f"it did not answer in {ANSWER:g} s")
         try:
             answer, error, logged = self._line.recv()
         except (EOFError, OSError) as gone:
@@ -166,7 +181,8 @@ def _end(process: subprocess.Popen[bytes], line: Connection) -> None:
 
 def serve(line: Connection) -> None:
     """Answer calls until the other end is gone."""
-    from automl.tracking.client import open_client  # and MLflow, which the driver need not load
+    # These import MLflow, which the driver need not load.
+    from automl.tracking.client import find_experiment, open_client
     from automl.tracking.writer import MlflowWriter
 
     said: queue.SimpleQueue[logging.LogRecord] = queue.SimpleQueue()
@@ -179,7 +195,7 @@ def serve(line: Connection) -> None:
             error: Exception | None = None
             try:
                 if method == "make":
-                    open_client(create=True)
+                    find_experiment(open_client(create=True), *arguments)
                 elif method == "open":
                     writer = MlflowWriter(*arguments)
                     os.nice(nice)

@@ -7,11 +7,13 @@ any time (`automl sync`).
 
 import copy
 import logging
+import sys
 import threading
 import time
 from collections.abc import Callable, Mapping
 from typing import Any, Protocol
 
+from automl.tracking.silence import MlflowSilent
 from search.record import Listener, State, TrialRecord
 
 log = logging.getLogger("mlflow")
@@ -35,12 +37,24 @@ class Writes(Protocol):
 class Tracker(Listener):
     """Mirrors each trial as a run.
 
-    runs: the run of each trial that MLflow has.
+    runs: the run of each trial that MLflow has. silent: MLflow did not answer the last call in time.
+
+    A server that is silent at first is named on standard error, and training goes on without it.
     """
 
     def __init__(self, writer: Writes) -> None:
         self.writer = writer
-        self.runs = writer.runs()
+        self.runs: dict[int, str] = {}
+        self.silent = False
+        try:
+            self.runs = writer.runs()
+        except MlflowSilent as error:
+            self.silent = True
+            print(
+                f"warning: {error}. Training goes on without it, and its runs are written when it answers",
+                file=sys.stderr,
+                flush=True,
+            )
         # What is to be mirrored, newest state alone; the lock guards it, and wakes the thread.
         self._wanted: dict[int, TrialRecord] = {}
         self._news = threading.Condition()
@@ -85,8 +99,9 @@ class Tracker(Listener):
                 self._busy.add(number)
             try:
                 self.runs[number] = self.writer.write(trial)
-                self._pause = 0.0
+                self._pause, self.silent = 0.0, False
             except Exception as error:
+                self.silent = isinstance(error, MlflowSilent)
                 if not self._pause:
                     log.warning("MLflow did not take a write, which is tried again: %s", error)
                 first, longest = PAUSE
@@ -94,6 +109,7 @@ class Tracker(Listener):
                 with self._news:
                     self._wanted.setdefault(number, trial)  # unless there is something newer
                     self._busy.clear()
+                    self._news.notify_all()
                     if self._closed:
                         return
                     self._news.wait_for(lambda: self._closed, timeout=self._pause)
@@ -112,7 +128,8 @@ class Tracker(Listener):
         until = time.monotonic() + patience
         with self._news:
             self._news.wait_for(
-                lambda: not self._wanted and not self._busy, timeout=max(0.0, until - time.monotonic())
+                lambda: self.silent or not (self._wanted or self._busy),
+                timeout=max(0.0, until - time.monotonic()),
             )
             return len(self._wanted.keys() | self._busy)
 
@@ -143,6 +160,8 @@ class Tracker(Listener):
         """
         until = time.monotonic() + patience
         missing = self.close(patience)
+        if self.silent or self._busy:  # it would be silent again
+            return max(1, missing)
         ended = self._insist(lambda: self.writer.finish(best, metric, counts, stopped), "end", until)
         return missing if ended else max(1, missing)
 
@@ -152,6 +171,8 @@ class Tracker(Listener):
         Returns 0, or 1 if MLflow did not take it.
         """
         until = time.monotonic() + PATIENCE
+        if self.silent:
+            return 1
         return not self._insist(lambda: self.writer.conclude(identity, verdict, winner), "verdict", until)
 
     def _insist(self, write: Callable[[], None], what: str, until: float) -> bool:

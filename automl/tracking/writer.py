@@ -15,7 +15,7 @@ from mlflow.exceptions import MlflowException
 from mlflow.utils.time import get_current_time_millis
 
 from automl.storage.addresses import public
-from automl.tracking.client import artifact_location, open_client, pages
+from automl.tracking.client import artifact_location, find_experiment, open_client, pages
 from automl.tracking.names import EPOCH, EPOCHS_DONE, PROFILE, named
 from automl.tracking.run_spec import RunSpec, flat
 from automl.tracking.tags import (
@@ -113,10 +113,7 @@ class MlflowWriter:
         self.run_spec = run_spec
         self.client = open_client(create=True)
         name = run_spec.experiment
-        found = self.client.get_experiment_by_name(name)
-        self.experiment = (
-            found.experiment_id if found else self.client.create_experiment(name, artifact_location(name))
-        )
+        self.experiment = find_experiment(self.client, name) or self._create_experiment(name)
         self.parent: str | None = None
         self._runs: dict[int, _Run] = {}
         self._has_data = False
@@ -125,11 +122,21 @@ class MlflowWriter:
             if self.parent is None:
                 self.parent = self._create_parent(run_spec.name)
             else:
-                self.client.update_run(self.parent, status="RUNNING")
-                self.client.set_tag(self.parent, "state", str(State.RUNNING))
+                self.client.update_run(self.parent, status="RUNNING", name=run_spec.name)
+                for key, value in {**run_spec.tags, "state": str(State.RUNNING)}.items():
+                    self.client.set_tag(self.parent, key, value)  # it may have been renamed
                 self.look()
         elif run_spec.alone:
             self.look()
+
+    def _create_experiment(self, name: str) -> str:
+        try:
+            identifier: str = self.client.create_experiment(name, artifact_location(name))
+        except MlflowException:
+            identifier = find_experiment(self.client, name) or ""
+            if not identifier:  # no other process has just created it
+                raise
+        return identifier
 
     def runs(self) -> dict[int, str]:
         """The run of each trial that MLflow has."""

@@ -17,7 +17,8 @@ from automl.storage.folder import provenance
 from automl.storage.storage import Storage
 from automl.tasks import Task, open_task
 from automl.tracking.run_spec import RunSpec, source
-from automl.tracking.tracker import Tracker
+from automl.tracking.silence import MlflowSilent, SilentWriter
+from automl.tracking.tracker import Tracker, Writes
 from automl.tracking.writer import MlflowWriter
 from automl.training import checkpoint, trunk
 from automl.training.loop import Diverged, TrainingState, fit, start
@@ -125,7 +126,12 @@ def _train(
         data=task.digest,
         alone=folder.name,
     )
-    tracker = Tracker(MlflowWriter(spec))
+    writer: Writes
+    try:
+        writer = MlflowWriter(spec)
+    except MlflowSilent as error:
+        writer = SilentWriter(error)
+    tracker = Tracker(writer)
     tracker.started(trial)
     try:
         for metrics in fit(task, state):
