@@ -3,6 +3,7 @@
 import logging
 import os
 import socket
+import sys
 import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
@@ -15,6 +16,11 @@ from attention import InputError
 from cluster.loopback import LOOPBACK, on_loopback
 from cluster.resources import TrialResources, fitting, free_on
 from cluster.token import check_token
+
+SHORT = "/tmp"  # where Ray's sockets are when TMPDIR is too long
+SOCKET = 107  # bytes that the path of a socket may have
+# Of these, what is left for the folder that Ray makes its own in.
+LONGEST = SOCKET - len("/ray/session_2026-01-01_00-00-00_000000_1234567/sockets/plasma_store.1")
 
 _KEPT: list[bool] = []  # not empty inside of `kept`
 
@@ -56,6 +62,7 @@ def connect(*, dashboard: bool = False) -> Iterator[None]:
         os.environ.setdefault("RAY_worker_niceness", "0")
         # A head on this machine that does not answer for seconds will not in a minute.
         os.environ.setdefault("RAY_gcs_rpc_server_reconnect_timeout_s", "10")
+        _shorten_temporary_folder()
         with on_loopback(), _explained():
             ray.init(
                 address="local",
@@ -148,6 +155,32 @@ def wait_for_capacity(
                 f"runs there (ray status, ray job list), or ask for less."
             )
         time.sleep(poll)
+
+
+def _shorten_temporary_folder() -> None:
+    """Have Ray put its sockets into a folder whose name is short enough for them.
+
+    Raises InputError where RAY_TMPDIR, which a person has set, is too long.
+    """
+    chosen = os.environ.get("RAY_TMPDIR")
+    place = chosen or os.environ.get("TMPDIR") or SHORT
+    if len(os.fsencode(place)) <= LONGEST:
+        return
+    if chosen:
+        raise InputError(
+            f"RAY_TMPDIR must have at most {LONGEST} bytes, since the path of a socket may have {SOCKET}; got "
+            f"{place} with {len(os.fsencode(place))}. Set it to a shorter folder, such as {SHORT}"
+        )
+    if not os.access(SHORT, os.W_OK):
+        raise InputError(
+            f"TMPDIR={place} is too long for Ray's sockets, and {SHORT} cannot be written; set RAY_TMPDIR to "
+            f"a folder with at most {LONGEST} bytes"
+        )
+    print(
+        f"TMPDIR is too long for Ray's sockets, which are in {SHORT}; RAY_TMPDIR changes that",
+        file=sys.stderr,
+    )
+    os.environ["RAY_TMPDIR"] = SHORT
 
 
 @contextmanager

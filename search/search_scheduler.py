@@ -1,13 +1,13 @@
 """The scheduler of a search: what is tried next and what is pruned."""
 
 import json
-from collections import Counter
+from collections import Counter, deque
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import optuna
 from optuna.samplers import BaseSampler, RandomSampler
-from optuna.trial import TrialState
+from optuna.trial import FrozenTrial, TrialState
 
 from attention import InputError
 from search.choices import part_of
@@ -18,7 +18,7 @@ from search.placement_sampler import TRUNK, GrowingModel, PlacementSampler
 from search.record import Listener, Role, State, TrialRecord
 from search.samplers import Grid
 from search.spaces import Space
-from search.study import DECIDED, EXPECTED, WARM_START, drawing_study, expect, read_record
+from search.study import DECIDED, ENQUEUED, EXPECTED, WARM_START, drawing_study, expect, read_record
 from search.trial_scheduler import RESOURCE, Plan, TrialScheduler
 from search.trunks import PERTURB, Trunks, is_trunk
 
@@ -74,6 +74,9 @@ class SearchScheduler(TrialScheduler):
         self._sampler, self._chance = sampler, RandomSampler(len(study.get_trials(deepcopy=False)))
         self._drawn = drawing_study(study, sampler)
         self._seen: Counter[str] = Counter()  # how often each configuration was drawn
+        # Trials that a person put into the study by `enqueue_trial`; and how many of them have been tried.
+        self._waiting: deque[FrozenTrial] = deque()
+        self._enqueued = 0
         self._tuned = True  # the plain backbone still has something to tune
         # Scores of two trunks, and the best of many, are compared by a model of what placements add.
         self._models = len(plan.objectives) == 1 and (trunks > 0 or isinstance(sampler, PlacementSampler))
@@ -86,6 +89,9 @@ class SearchScheduler(TrialScheduler):
 
     def _read(self) -> None:
         for trial in self.study.get_trials(deepcopy=False):
+            if trial.state is TrialState.WAITING:
+                self._waiting.append(trial)
+                continue
             twin = len(self._drawn.get_trials(deepcopy=False))
             self._drawn.add_trial(trial)
             record = read_record(trial)
@@ -94,6 +100,7 @@ class SearchScheduler(TrialScheduler):
             self._seen[_key(record.config)] += 1
             if WARM_START in trial.user_attrs:
                 continue
+            self._enqueued += ENQUEUED in trial.system_attrs
             self._share(trial.params)
             self._recover(trial, record, [(self._drawn, twin)])
 
@@ -125,6 +132,7 @@ class SearchScheduler(TrialScheduler):
         if len(self.trunks.begun) >= self.trunks.count > 0 and not self.trunks.ready:
             self.waiting = bool(self.trunks.coming)
             return None
+        enqueued = self._takes_enqueued
         for attempt in range(REFUSED):
             # Of what is given and refused, another draw takes the place.
             role, fixed = (Role.CANDIDATE, None) if attempt else self._next()
@@ -153,11 +161,16 @@ class SearchScheduler(TrialScheduler):
             if fixed is None and attempt < 2 * REDRAWS and any(part > 0 for part in violations.values()):
                 self._reject(trial, violations)
                 continue
-            return self._create(trial, role, config)
+            return self._create(trial, role, config, self._waiting.popleft() if enqueued else None)
         raise InputError(
             f"space {self.space.name!r} refused {REFUSED} draws in a row (TrialPruned); it must draw what it "
             f"takes"
         )
+
+    @property
+    def _takes_enqueued(self) -> bool:
+        """Whether an enqueued trial is next: they follow the baseline and the trunks."""
+        return bool(self._waiting and self.records) and len(self.trunks.begun) >= self.trunks.count
 
     def _next(self) -> tuple[Role, Mapping[str, Any] | None]:
         """The role of the next trial and the parameters it is given."""
@@ -166,7 +179,9 @@ class SearchScheduler(TrialScheduler):
             return Role.BASELINE, space.baseline
         if len(self.trunks.begun) < self.trunks.count:
             return Role.BASELINE, space.plain
-        number -= max(0, len(self.trunks.begun) - 1)
+        if self._takes_enqueued:
+            return Role.CANDIDATE, self._waiting[0].system_attrs.get(ENQUEUED, {})
+        number -= max(0, len(self.trunks.begun) - 1) + self._enqueued
         if number <= len(self._given):
             return self._given[number - 1]
         if self.trunks:
@@ -193,8 +208,10 @@ class SearchScheduler(TrialScheduler):
             trial.set_constraint(key, value)
         self._drawn.tell(trial, state=TrialState.PRUNED)
 
-    def _create(self, trial: optuna.Trial, role: Role, config: TrialConfig) -> TrialRecord:
-        """Put what was drawn into the search's study."""
+    def _create(
+        self, trial: optuna.Trial, role: Role, config: TrialConfig, waiting: FrozenTrial | None
+    ) -> TrialRecord:
+        """Put what was drawn into the search's study. waiting: the trial there that it becomes, if any."""
         # What comes again all the same tells more with another seed than a second time with the same one.
         key = _key(config)
         again = self._seen[key]
@@ -216,8 +233,14 @@ class SearchScheduler(TrialScheduler):
             trial.set_user_attr(name, value)
         self._share(trial.params)
         record = self._add(
-            role, config, params=trial.params, distributions=trial.distributions, attributes=attributes
+            role,
+            config,
+            params=trial.params,
+            distributions=trial.distributions,
+            attributes=attributes,
+            waiting=waiting,
         )
+        self._enqueued += waiting is not None
         self._open[record.number].append((self._drawn, trial))
         return record
 

@@ -18,7 +18,7 @@ from optuna.study import StudyDirection
 from optuna.trial import FrozenTrial, TrialState
 
 from search.config import TrialConfig
-from search.journal import Journal, mend
+from search.journal import Journal, at_once, mend
 from search.record import Metrics, Role, State, TrialRecord
 
 if TYPE_CHECKING:
@@ -38,6 +38,8 @@ PLACEMENT = "placement"  # in words, for those who read the study with Optuna's 
 # Nothing is drawn on the study itself.
 _NOBODY = optuna.samplers.RandomSampler()
 
+ENQUEUED = "fixed_params"  # Optuna's system attribute of a trial that was given to `Study.enqueue_trial`
+
 # The constraint of what no limit forbids but what cannot be trained: out of memory, diverged.
 TRAINABLE = "trainable"
 
@@ -55,8 +57,15 @@ def create_study(
 
 
 def open_study(folder: Path, *, name: str) -> optuna.Study:
-    """The study called `name` in `folder`, to read. Raises KeyError when the file has none."""
-    return optuna.load_study(study_name=name, storage=_storage(folder), sampler=_NOBODY)
+    """The study called `name` in `folder`, to read. Raises KeyError when the file has none.
+
+    The only study of a file is it, whatever its name: the search may have been renamed since.
+    """
+    storage = _storage(folder)
+    names = [study.study_name for study in storage.get_all_studies()]
+    return optuna.load_study(
+        study_name=names[0] if len(names) == 1 else name, storage=storage, sampler=_NOBODY
+    )
 
 
 def resume_study(folder: Path, *, name: str) -> optuna.Study:
@@ -85,6 +94,20 @@ def add_trial(study: optuna.Study, trial: FrozenTrial) -> optuna.Trial:
     open one again: with 512 of them, a second for each new one.
     """
     return optuna.Trial(study, study._storage.create_new_trial(study._study_id, template_trial=trial))
+
+
+def begin_waiting(study: optuna.Study, waiting: FrozenTrial, trial: FrozenTrial) -> optuna.Trial:
+    """Give a waiting trial of a study the parameters and attributes of `trial`, and return it running."""
+    storage, identifier = study._storage, waiting._trial_id
+    with at_once(study):
+        for name, value in trial.params.items():
+            distribution = trial.distributions[name]
+            internal = distribution.to_internal_repr(value)
+            storage.set_trial_param(identifier, name, internal, distribution)
+        for key, value in trial.user_attrs.items():
+            storage.set_trial_user_attr(identifier, key, value)
+        storage.set_trial_state_values(identifier, TrialState.RUNNING)
+    return optuna.Trial(study, identifier)
 
 
 def open_trial(study: optuna.Study, number: int) -> optuna.Trial:

@@ -35,6 +35,7 @@ from search.study import (
     ROLE,
     TRAINABLE,
     add_trial,
+    begin_waiting,
     open_trial,
 )
 
@@ -157,8 +158,12 @@ class TrialScheduler(ABC):
         params: Mapping[str, Any] | None = None,
         distributions: Mapping[str, BaseDistribution] | None = None,
         attributes: Mapping[str, Any] | None = None,
+        waiting: FrozenTrial | None = None,
     ) -> TrialRecord:
-        """Put a new trial into the study. attributes: more of them than those of every trial."""
+        """Put a new trial into the study.
+
+        attributes: more of them than those of every trial. waiting: a trial there that becomes this one.
+        """
         attributes = {
             **(attributes or {}),
             ROLE: str(role),
@@ -172,7 +177,7 @@ class TrialScheduler(ABC):
             distributions=dict(distributions or {}),
             user_attrs=attributes,
         )
-        trial = add_trial(self.study, new)
+        trial = add_trial(self.study, new) if waiting is None else begin_waiting(self.study, waiting, new)
         self._open[trial.number] = [(self.study, trial)]
         self.records[trial.number] = TrialRecord(trial.number, config, role, arm=arm)
         return self.records[trial.number]

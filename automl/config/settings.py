@@ -217,6 +217,16 @@ class Settings:
         named = _named_after(self.data) if self.data is not None and self.space_name in SPACES else ""
         return named or short_name(self.space_name)
 
+    def absolute(self) -> "Settings":
+        """Return the settings with whole paths of the data and of files of code, for any current folder."""
+        return replace(
+            self,
+            space=loading.absolute(self.space) if isinstance(self.space, str) else self.space,
+            backbone=None if self.backbone is None else loading.absolute(self.backbone),
+            data=None if self.data is None else str(Path(self.data).expanduser().resolve()),
+            sampler=loading.absolute(self.sampler),
+        )
+
     def load_space(self) -> Space:
         """The space, with the backbone that was chosen for it. Raises InputError when there is none."""
         if self.backbone is None:

@@ -115,7 +115,7 @@ def resume_search(
             )
         chosen = metadata.load_space(space)
         if space is not None:  # which is where it is now
-            settings = replace(settings, space=space)
+            settings = replace(settings, space=space).absolute()
         known = len(read_records(folder, metadata.name))
         settings = settings.extended(None if trials is None else str(trials), budget, known, scheduling or {})
         metadata = replace(metadata, settings=settings, plan=replace(metadata.plan, trials=settings.most))
@@ -138,7 +138,7 @@ def start_or_resume(settings: Settings) -> SearchResult:
         raise InputError("--resume auto needs the --name of the search to resume")
     if not exists(settings.name, settings.storage):
         return run_search(settings)
-    name, settings = settings.name, with_weights(settings)
+    name, settings = settings.name, with_weights(settings).absolute()
     made = find_search(name, settings.storage)[1].settings
     scheduling = {key: getattr(settings, key) for key in SCHEDULING_OPTIONS}
     may_differ: dict[str, Any] = {key: getattr(settings, key) for key in ("trials", "budget", "storage")}

@@ -119,7 +119,7 @@ def new_folder(
     name = settings.name or f"{settings.title}-{time.strftime('%Y%m%d-%H%M%S')}"
     metadata = SearchMetadata(
         identity=uuid.uuid4().hex,
-        settings=replace(settings, name=name),
+        settings=replace(settings.absolute(), name=name),
         plan=plan,
         fingerprint=fingerprint,
         data=data,
@@ -264,9 +264,18 @@ def _last_worked(location: Storage) -> float:
 
 
 def read_metadata(folder: Path, storage: str) -> SearchMetadata:
-    """What `search.json` holds, of a search now in `storage`. Raises InputError when it is corrupt."""
+    """What `search.json` holds, of a search now in `storage`. Raises InputError when it is corrupt.
+
+    A search is called as its folder is, which may have been renamed.
+    """
     metadata = read_json(SearchMetadata, folder / SEARCH_FILE, format=FORMAT)
-    return replace(metadata, settings=replace(metadata.settings, storage=storage))
+    try:
+        settings = replace(metadata.settings, storage=storage, name=folder.name)
+    except InputError as error:
+        raise InputError(
+            f"the folder {folder} was renamed to what no search may be called: {error}"
+        ) from error
+    return replace(metadata, settings=settings)
 
 
 def write_metadata(folder: Path, metadata: SearchMetadata) -> None:
