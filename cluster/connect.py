@@ -168,7 +168,7 @@ def _shorten_temporary_folder() -> None:
         return
     if chosen:
         raise InputError(
-            f"RAY_TMPDIR must have at most {LONGEST} bytes, since the path of a socket may have {SOCKET}; got "
+            f"RAY_TMPDIR must have at most {LONGEST} bytes, as a path of a socket may have {SOCKET}; got "
             f"{place} with {len(os.fsencode(place))}. Set it to a shorter folder, such as {SHORT}"
         )
     if not os.access(SHORT, os.W_OK):

@@ -1,6 +1,7 @@
 """The command line: its commands, and what becomes of an error."""
 
 import atexit
+import io
 import os
 import sys
 import traceback
@@ -69,6 +70,8 @@ for command in (
 
 def main(arguments: Sequence[str] | None = None) -> None:
     """Run a command. Mistakes in the input end with one message and exit code 2."""
+    if isinstance(sys.stdout, io.TextIOWrapper):  # names of files may hold bytes that are not UTF-8
+        sys.stdout.reconfigure(errors="backslashreplace")
     # What libraries deprecate is no news for who runs a search. A search's log has it all the same.
     for category in (DeprecationWarning, FutureWarning, UserWarning):
         warnings.filterwarnings("ignore", category=category)

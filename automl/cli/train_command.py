@@ -127,6 +127,7 @@ def train(
     from automl.tasks import open_task
     from automl.training.lr_find import find_learning_rate, plot
     from automl.trials.train import place, resume_train, run_train
+    from backbones import loading
     from search.config import TrialConfig
 
     runtime = Runtime(device=find_device(device), precision=precision, compile=compile)  # type: ignore[arg-type]
@@ -145,7 +146,7 @@ def train(
                 "subset": subset,
             },
             "model": {
-                "backbone": backbone or "xresnet18",
+                "backbone": loading.absolute(backbone or "xresnet18"),
                 "options": ({} if backbone else fit_options) if width is None else {"width": width},
                 **_chosen(weights),
             },

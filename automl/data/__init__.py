@@ -11,7 +11,7 @@ walk       Walks the folders of a dataset: each once, without files of the opera
 tally      Counts what was left out, turned, rescaled or is double
 items      Lists of inputs with their labels
 table      Tables in CSV files, whose rows know their lines
-files      Looks up files that a dataset names
+files      Files that a dataset names, and their names as text
 splits     The content-hash rule shared by images and sequences; shares are set in images/dataset.py,
            images/folders.py and sequences/splits.py
 digest     SHA-256 of files, cached

@@ -1,6 +1,7 @@
-"""Files that a dataset names."""
+"""Files that a dataset names, and their names as text."""
 
-from pathlib import Path
+import os
+from pathlib import Path, PurePath
 
 
 def is_file(path: Path) -> bool:
@@ -9,3 +10,11 @@ def is_file(path: Path) -> bool:
         return path.is_file()
     except OSError:
         return False
+
+
+def as_text(name: str | PurePath) -> str:
+    """Return a file name or relative path as text, with `\\xe9` for a byte that is not UTF-8.
+
+    Names from old archives and foreign disks often are not, and neither Arrow nor JSON in UTF-8 takes them.
+    """
+    return os.fsencode(name).decode("utf-8", "backslashreplace")

@@ -25,6 +25,7 @@ import pyarrow as pa
 from automl.data.arrow import METADATA, ArrowFile
 from automl.data.code.folder import code_folder, no_functions, read_functions, source_files
 from automl.data.code.function import Function
+from automl.data.files import as_text
 from automl.data.progress import progress
 from automl.export.text_encoder import TextEncoder
 from automl.storage.cache import cache_root, once
@@ -109,7 +110,7 @@ def open_index(folder: str | Path, encoder: TextEncoder) -> CodeIndex:
     cannot be written.
     """
     root = code_folder(folder).resolve()
-    stamps = {_shown(path.relative_to(root)): (path, _stamp(path)) for path in source_files(root)}
+    stamps = {as_text(path.relative_to(root)): (path, _stamp(path)) for path in source_files(root)}
     key = hashlib.sha256(encoder.key + os.fsencode(root) + b"%d" % FORMAT).hexdigest()[:32]
     target = cache_root() / "code-index" / f"{key}.arrow"
     found: list[CodeIndex] = []
@@ -233,11 +234,6 @@ def _indexed(function: Function, code: str) -> Indexed:
 def _text(text: str) -> str:
     """Without halves of characters, which Python's strings may hold, and Arrow's and the tokenizer's not."""
     return text.encode("utf-8", "replace").decode()
-
-
-def _shown(file: Path) -> str:
-    """A file's name, also where it is not UTF-8."""
-    return os.fsencode(file.as_posix()).decode("utf-8", "backslashreplace")
 
 
 def _stamp(path: Path) -> Stamp:

@@ -31,6 +31,7 @@ from automl.storage.folder import (
     old_folder,
     write_metadata,
 )
+from automl.storage.logs import capture_library_logs
 from automl.storage.storage import Storage
 from automl.storage.working_dir import check_not_temporary
 from automl.tasks import Task, open_task
@@ -177,7 +178,7 @@ def _run(folder: Path, metadata: SearchMetadata, space: Space, task: Task, begun
     settings, plan = metadata.settings, metadata.plan
     advice = f"resume with: {command('search --resume', metadata.name, settings.storage)}"
     with (
-        _tracking(search_run_spec(metadata.location, metadata)) as writer,
+        _tracking(search_run_spec(metadata.location, metadata), folder / "log.txt") as writer,
         open_workers(settings, folder / "log.txt", advice) as workers,
     ):
         tracker = Tracker(writer)
@@ -266,10 +267,10 @@ def _run(folder: Path, metadata: SearchMetadata, space: Space, task: Task, begun
 
 
 @contextmanager
-def _tracking(run_spec: RunSpec) -> Iterator[MlflowProcess]:
+def _tracking(run_spec: RunSpec, log: Path) -> Iterator[MlflowProcess]:
     """Start the process that writes to MLflow, and wait until MLflow answers: before Ray starts."""
     with MlflowProcess(run_spec) as writer:
-        with suppress(MlflowSilent):  # the tracker says so
+        with capture_library_logs(log), suppress(MlflowSilent):  # the tracker says so
             writer.contact()
         yield writer
 

@@ -1,9 +1,11 @@
 """Ray with capacity for trials of one shape, for as long as a search or a confirmation takes."""
 
 import shutil
+import sys
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +20,7 @@ from automl.trials.multi_worker import multi_worker_trial
 from automl.trials.trial import TrialActor, assignment
 from cluster.capacity import ClusterCapacity
 from cluster.connect import connect, nodes, wait_for_capacity
+from cluster.head import watched_head
 from cluster.resources import TrialResources, slots
 from search.config import TrialConfig
 from search.record import TRIALS_FOLDER, TRUNKS_FOLDER
@@ -121,6 +124,7 @@ def open_workers(settings: Settings, log: Path, advice: str) -> Iterator[Workers
     with (
         capture_library_logs(log),
         connect(dashboard=settings.workers_per_trial > 1),
+        watched_head(partial(_tell_of_lost_head, advice)),
         interrupts(advice) as interrupt,  # after Ray, which takes SIGTERM for itself
     ):
         shape = settings.shape
@@ -132,6 +136,15 @@ def open_workers(settings: Settings, log: Path, advice: str) -> Iterator[Workers
             wait_for_capacity(shape, PLACEMENT_LIMIT)
         capacity = ClusterCapacity(shape, settings.concurrent)
         yield Workers(settings=settings, shape=shape, capacity=capacity, interrupt=interrupt, advice=advice)
+
+
+def _tell_of_lost_head(advice: str, address: str) -> None:
+    print(
+        f"error: Ray's control process (GCS) at {address} has ended, which ends this one. Start the cluster "
+        f"again if it is one; then {advice}",
+        file=sys.stderr,
+        flush=True,
+    )
 
 
 def delete_tune_files(folder: Path) -> None:

@@ -1,5 +1,6 @@
 """Reaching Ray and waiting for capacity, without a Ray."""
 
+import os
 import socket
 
 import pytest
@@ -112,6 +113,27 @@ def test_a_machine_on_which_ray_does_not_start_in_time(monkeypatch):
     monkeypatch.setattr(ray, "init", init)
     with pytest.raises(InputError, match="did not start on this machine within 30 seconds"), connect():
         pass
+
+
+@pytest.mark.parametrize(("variable", "length"), [("TMPDIR", 60), ("TMPDIR", 20), ("RAY_TMPDIR", 60)])
+def test_a_temporary_folder_too_long_for_sockets(variable, length, monkeypatch, capsys):
+    started = []
+    for name in ("RAY_ADDRESS", "RAY_TMPDIR", "TMPDIR"):
+        monkeypatch.setenv(name, "")
+        monkeypatch.delenv(name)
+    monkeypatch.setenv(variable, "/" + "x" * length)
+    monkeypatch.setattr(ray, "init", lambda **options: started.append(os.environ.get("RAY_TMPDIR")))
+    monkeypatch.setattr(ray, "is_initialized", lambda: False)
+    monkeypatch.setattr(ray, "shutdown", lambda: None)
+    if variable == "RAY_TMPDIR":
+        with pytest.raises(InputError, match=r"RAY_TMPDIR must have at most \d+ bytes"), connect():
+            pass
+        assert started == []
+        return
+    with connect():
+        pass
+    assert started == (["/tmp"] if length == 60 else [None])
+    assert ("TMPDIR is too long" in capsys.readouterr().err) == (length == 60)
 
 
 def test_what_is_kept_serves_one_after_the_other(monkeypatch):

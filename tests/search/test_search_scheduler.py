@@ -103,6 +103,27 @@ def test_the_baseline_then_the_papers_then_a_share_of_plain_ones(share: float, t
     assert len({drawn["learning_rate"] for drawn in params}) == 40, "what is not given is the sampler's"
 
 
+def test_what_a_person_enqueued_is_tried_and_not_left_waiting(tmp_path: Path) -> None:
+    study = make_study(tmp_path)
+    scheduler = make_engine(study, TUNABLE)
+    asked(scheduler)
+    by_hand = optuna.load_study(
+        study_name="s", storage=JournalStorage(JournalFileBackend(str(tmp_path / STUDY_FILE)))
+    )
+    by_hand.enqueue_trial({"modules": 0, "learning_rate": 7e-3})
+    scheduler = make_engine(resume_study(tmp_path, name="s"), TUNABLE)
+    assert asked(scheduler).number == 0, "it goes on"
+    records = [asked(scheduler) for _ in range(3)]
+    assert [record.number for record in records] == [1, 2, 3]
+    assert told(scheduler, 1).params == {"modules": 0, "learning_rate": 7e-3}
+    assert [record.role for record in records[1:]] == [Role.PUBLISHED, Role.PUBLISHED], "none is skipped"
+    for number in range(4):
+        finish(scheduler, scheduler.records[number])
+    again = make_engine(resume_study(tmp_path, name="s"), TUNABLE)
+    assert {trial.state for trial in again.study.get_trials()} == {TrialState.COMPLETE}
+    assert asked(again).role is Role.BASELINE or again.records[4].role is Role.CANDIDATE
+
+
 def test_a_plain_backbone_with_nothing_to_tune_is_not_tuned(tmp_path: Path) -> None:
     space = Space(name="s", draw=tunable, baseline=BASELINE, plain=BASELINE, summary="")
     scheduler = make_engine(make_study(tmp_path), space, sampler=Attending(seed=0))

@@ -6,6 +6,7 @@ out.
 """
 
 import json
+import os
 from collections.abc import Mapping, Sequence
 from functools import cached_property
 from pathlib import Path
@@ -70,7 +71,7 @@ def cached_corpus(path: str | Path) -> CorpusFile:
         return told[1]()
     files = files_of(path)
     key = f"code {FORMAT}".encode() + b"".join(contents(files, cache_root()))
-    key += "\0".join(str(file.relative_to(place_of(path))) for file in files).encode()
+    key += b"\0".join(os.fsencode(file.relative_to(place_of(path))) for file in files)
 
     def write(target: Path) -> str:
         batch = _batch(open_corpus(path))

@@ -22,6 +22,7 @@ from automl.data.code.function import Function
 from automl.data.code.other_languages import LANGUAGES, functions_of
 from automl.data.code.python import python_functions
 from automl.data.code.splits import SPLITS
+from automl.data.files import as_text
 from automl.data.walk import is_clutter
 
 FOLDERS = {"train": "train", "valid": "validation", "validation": "validation", "test": "test"}
@@ -105,7 +106,7 @@ def _functions(root: Path, files: Iterable[Path], skipped: dict[str, str]) -> It
         try:
             with _open(file) as lines:
                 for number, line in enumerate(lines, start=1):
-                    place = f"{file.relative_to(root).as_posix()}:{number}"
+                    place = f"{as_text(file.relative_to(root))}:{number}"
                     if not line.strip():
                         continue
                     try:

@@ -9,6 +9,7 @@ from attention.errors import InputError
 from automl.data.code.function import Function
 from automl.data.code.other_languages import BY_SUFFIX, LANGUAGES, functions_of
 from automl.data.code.python import python_functions
+from automl.data.files import as_text
 from automl.data.walk import is_clutter
 
 PYTHON = ".py"
@@ -38,7 +39,7 @@ def functions_in(folder: str | Path) -> Found:
     functions: list[Function] = []
     skipped: dict[str, str] = {}
     for path in source_files(root):
-        name = path.relative_to(root).as_posix()
+        name = as_text(path.relative_to(root))
         found = read_functions(path, name)
         if isinstance(found, str):
             skipped[name] = found

@@ -22,7 +22,7 @@ from automl.data.archive import extracted, is_archive
 from automl.data.detection.annotations import Annotations, check_names, read_annotations, read_content
 from automl.data.detection.objects import Photo
 from automl.data.digest import contents
-from automl.data.files import is_file
+from automl.data.files import as_text, is_file
 from automl.data.walk import is_clutter
 from automl.storage.cache import cache_root
 
@@ -214,7 +214,7 @@ def _photos(root: Path, file: AnnotationFile, read: Annotations) -> list[Photo]:
     pixels = contents(images, cache_root())
     return [
         Photo(
-            name=path.relative_to(root).as_posix(),
+            name=as_text(path.relative_to(root)),
             image=path,
             width=image.width,
             height=image.height,

@@ -15,6 +15,7 @@ import numpy as np
 
 from attention.errors import InputError
 from automl.data.digest import contents
+from automl.data.files import as_text
 from automl.data.images.doubles import without_contradictions
 from automl.data.images.formats import FORMATS, HEIF, HEIF_HINT, SUFFIXES, is_image, is_picture, suffix
 from automl.data.images.labels import LABELS, read_labels
@@ -48,7 +49,7 @@ def read_folder(root: Path, readable: Mapping[str, str], cache: Path) -> Items:
     for split, classes in listing.splits.items():
         _check(listing.parts[split], split, classes, folders)
     splits = {split: _items(root, classes, folders, cache) for split, classes in listing.splits.items()}
-    names = tuple(readable.get(name, _text(name)) for name in folders)
+    names = tuple(readable.get(name, as_text(name)) for name in folders)
     splits = without_contradictions(splits, names, listing.tally)
     carved = "test" not in splits
     if carved:
@@ -76,7 +77,7 @@ def _listed(root: Path) -> _Listing:
     own = {folder.name for folder in parts.values()}
     for entry in sorted(os.scandir(root), key=lambda entry: entry.name):
         if parts["train"] != root and entry.is_dir() and not is_clutter(entry.name) and entry.name not in own:
-            walked.tally.leave_out("folders that are of no split", [f"{_text(entry.name)}/"])
+            walked.tally.leave_out("folders that are of no split", [f"{as_text(entry.name)}/"])
     walked.count()
     return _Listing(parts=parts, splits=splits, tally=walked.tally)
 
@@ -245,15 +246,10 @@ def _items(root: Path, classes: Mapping[str, list[Path]], folders: list[str], ca
     found = [(label, image) for label, name in enumerate(folders) for image in classes.get(name, [])]
     hashes = contents([image for _, image in found], cache)
     return [
-        Item(_text(image.relative_to(root).as_posix()), image, label, content)
+        Item(as_text(image.relative_to(root).as_posix()), image, label, content)
         for (label, image), content in zip(found, hashes, strict=True)
     ]
 
 
 def _names(root: Path, files: Sequence[Path]) -> list[str]:
-    return [_text(file.relative_to(root).as_posix()) for file in files]
-
-
-def _text(name: str) -> str:
-    """A file name can hold bytes that no text may hold."""
-    return os.fsencode(name).decode("utf-8", "replace")
+    return [as_text(file.relative_to(root)) for file in files]

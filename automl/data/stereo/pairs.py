@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from attention.errors import InputError
-from automl.data.files import is_file
+from automl.data.files import as_text, is_file
 from automl.data.table import read_table
 from automl.data.walk import is_clutter, walk
 
@@ -103,7 +103,7 @@ def _walked(root: Path) -> Iterator[Pair]:
             continue
         left, right = (_with_suffix(here / f"{view}.png") for view in ("im0", "im1"))
         if {left.name, right.name} <= {*files}:
-            yield Pair(name=str(here.relative_to(root)), left=left, right=right, disparity=here / maps[0])
+            yield Pair(name=as_text(here.relative_to(root)), left=left, right=right, disparity=here / maps[0])
 
 
 def _sceneflow(root: Path, here: Path, frames: str) -> Iterator[Pair]:
@@ -117,13 +117,13 @@ def _sceneflow(root: Path, here: Path, frames: str) -> Iterator[Pair]:
         left, right = (_with_suffix(image) for image in images)
         group = (here / within.parent.parent).relative_to(root)
         yield Pair(
-            name=str(group / disparity.stem),
+            name=as_text(group / disparity.stem),
             left=left,
             right=right,
             disparity=disparity,
             # What brings a test split has its training split, too; the rest is training data.
             split="test" if "TEST" in group.parts else "train" if "TRAIN" in group.parts else "",
-            group=str(group),
+            group=as_text(group),
         )
 
 
@@ -142,7 +142,7 @@ def _kitti(folder: Path) -> Iterator[Pair]:
             if is_clutter(disparity.name):
                 continue
             yield Pair(
-                name=disparity.stem,
+                name=as_text(disparity.stem),
                 left=_with_suffix(folder / left / disparity.name),
                 right=_with_suffix(folder / right / disparity.name),
                 disparity=disparity,

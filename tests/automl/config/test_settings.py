@@ -267,3 +267,16 @@ def test_a_baseline_that_does_not_fit(baseline: dict[str, Any], message: str) ->
 )
 def test_a_setting_as_one_gives_it(setting: str, value: object, written: str) -> None:
     assert given_as(setting, value) == written
+
+
+def test_paths_are_absolute_for_any_current_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    settings = Settings(space="mine.py:space", data="../data", backbone="net.py:Net", sampler="s.py:Sampler")
+    whole = settings.absolute()
+    assert whole.space == f"{tmp_path}/mine.py:space"
+    assert whole.data == str(tmp_path.parent / "data")
+    assert whole.backbone == f"{tmp_path}/net.py:Net"
+    assert whole.sampler == f"{tmp_path}/s.py:Sampler"
+    assert whole.title == settings.title
+    named = Settings(space="digits", backbone="timm:test_resnet")
+    assert named.absolute() == named

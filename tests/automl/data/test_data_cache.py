@@ -8,6 +8,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from filelock import FileLock
 from PIL import Image
 
 from attention.errors import InputError
@@ -15,6 +16,7 @@ from automl.data import digest as digests
 from automl.data.images import cache as caches
 from automl.data.images.cache import Cache, cached
 from automl.data.images.sources import items
+from automl.storage.cache import once
 
 OPEN = """
 import sys, time
@@ -147,6 +149,18 @@ def test_killed_half_way(root: Path, cache: Path) -> None:
     assert [name.endswith(".tmp") for name in content(cache)] == [True]
     assert len(train(root).labels) == 250
     assert [name.endswith(".arrow") for name in content(cache)] == [True]
+
+
+def test_what_a_killed_process_was_making_of_other_data_goes(cache: Path) -> None:
+    cache.mkdir()
+    held = cache / "held.arrow.12.tmp"
+    for left in (held, cache / "other.arrow.34.tmp", cache / "other.arrow.34.tmp.archive.zip"):
+        left.write_bytes(b"half")
+    (cache / "folder.56.tmp").mkdir()
+    with FileLock(cache / "held.arrow.lock"):
+        once(cache / "mine", lambda path: path.touch())
+    assert content(cache) == ["held.arrow.12.tmp", "mine"], "another process is making it"
+    assert not (cache / "folder.56.tmp").exists()
 
 
 @pytest.mark.skipif(not hasattr(signal, "SIGXFSZ"), reason="files have no size limit here")

@@ -336,6 +336,8 @@ def test_a_report_takes_the_place_of_the_last_one(small: Path, tmp_path: Path, q
     out = tmp_path / "out"
     (out / "plots").mkdir(parents=True)
     (out / "plots" / "mine.svg").write_text("mine")
+    for killed in (out / ".index.html.123", out / "plots" / ".verdict.svg.123"):
+        killed.write_text("half")
     save_verdict(tmp_path / "s" / "made-up", verdict_of())
     run_report("made-up", storage=str(tmp_path / "s"), out=str(out))
     assert (out / "plots" / "verdict.svg").exists()
@@ -345,6 +347,7 @@ def test_a_report_takes_the_place_of_the_last_one(small: Path, tmp_path: Path, q
     assert (out / "plots" / "mine.svg").read_text() == "mine"
     assert "Not confirmed" in (out / "index.html").read_text()
     assert sorted(file.name for file in out.iterdir()) == ["index.html", "plots", "report.json"]
+    assert not list((out / "plots").glob(".*"))
 
 
 @pytest.mark.usefixtures("undrawn")

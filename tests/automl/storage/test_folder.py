@@ -268,3 +268,68 @@ def test_a_function_of_a_notebook_is_at_hand_in_it(tmp_path: Path, monkeypatch: 
     source = source_of(found.load_space())
     assert source.startswith("def mine(trial: optuna.Trial)")
     assert source.endswith("\nmine.baseline = {'epochs': 3}\n")
+
+
+def test_of_two_that_begin_at_once_the_loser_leaves_the_winners_folder(
+    storage: Storage, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """It looked before the winner wrote `search.json`, and asks for the lock during or after that."""
+    monkeypatch.setenv("AUTOML_CACHE", str(tmp_path / "cache"))
+    settings = Settings(space="digits", name="mine", storage=storage.address)
+    location = storage / "mine"
+    with new_folder(settings, PLAN, fingerprint="f", data="d") as (folder, metadata):
+        content = (folder / SEARCH_FILE).read_bytes()
+        (folder / SEARCH_FILE).unlink()
+        location.write("later", b"")
+        location.remove("later")
+        with monkeypatch.context() as patch:
+            patch.setattr(Storage, "exists", lambda *_: False)
+            patch.setattr("automl.storage.folder._may_begin", lambda _: True)
+            with pytest.raises(InputError, match="is running in another process"):
+                make(storage)
+        assert folder.is_dir()
+        (folder / SEARCH_FILE).write_bytes(content)
+    with monkeypatch.context() as patch:
+        patch.setattr(Storage, "exists", lambda *_: False)
+        with pytest.raises(InputError, match="a search called 'mine' exists already"):
+            make(storage)
+    assert read_metadata(folder, storage.address).identity == metadata.identity
+    assert location.read(SEARCH_FILE) == content
+
+
+def test_what_fails_before_the_first_trial_is_deleted_in_the_store(
+    storage: Storage, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setenv("AUTOML_CACHE", str(tmp_path / "cache"))
+    settings = Settings(space="digits", name="mine", storage=storage.address)
+    with (
+        pytest.raises(InputError, match="no room"),
+        new_folder(settings, PLAN, fingerprint="f", data="d") as (folder, _),
+    ):
+        raise InputError("no room")
+    assert not folder.exists()
+    assert (storage / "mine").files() == {}
+
+
+def test_what_killed_processes_were_writing_is_deleted(tmp_path: Path) -> None:
+    folder, _ = make(tmp_path)
+    (folder / TRIALS_FOLDER / "0001").mkdir(parents=True)
+    left = [folder / ".search.json.12", folder / TRIALS_FOLDER / "0001" / ".checkpoint.pt.12"]
+    for file in [*left, folder / "notes.12"]:
+        file.write_text("half")
+    with old_folder("mine", str(tmp_path)):
+        pass
+    assert not any(file.exists() for file in left)
+    assert (folder / "notes.12").exists(), "it is a person's"
+
+
+def test_a_search_is_called_as_its_folder(tmp_path: Path) -> None:
+    folder, metadata = make(tmp_path / "here", data="pictures")
+    moved = folder.rename(tmp_path / "final")
+    with old_folder("final", str(tmp_path)) as (place, found):
+        assert (place, found.name, found.identity) == (moved, "final", metadata.identity)
+        assert found.location.address == str(moved)
+        assert found.settings.data == str(Path("pictures").resolve()), "as it was where the search was made"
+    moved.rename(tmp_path / "my search (old)")
+    with pytest.raises(InputError, match="was renamed to what no search may be called"):
+        read_metadata(tmp_path / "my search (old)", str(tmp_path))

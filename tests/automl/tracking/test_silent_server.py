@@ -1,4 +1,4 @@
-"""A server of MLflow that takes connections and never answers in full: it hangs, or sends a byte now and then."""
+"""A server of MLflow that never answers in full: it hangs, or sends a byte now and then."""
 
 import socket
 import threading
@@ -93,9 +93,7 @@ def test_a_report_and_a_training_go_on_without_it(
 
 
 @pytest.mark.parametrize("silent", ["drips"], indirect=True)
-def test_a_search_goes_on_without_it(
-    silent: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_search_goes_on_without_it(silent: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     spec = RunSpec(experiment="space", name="mine", identity="it", checkpoint=_nowhere)
     with MlflowProcess(spec) as writer:
         with pytest.raises(MlflowSilent):

@@ -1,0 +1,46 @@
+"""Watches Ray's head, whose end ends this process: Ray exits, and nothing can be printed any more."""
+
+import socket
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+
+import ray
+
+PERIOD = 1.0  # seconds between two looks; Ray exits some 10 s after the head has gone
+TIMES = 2  # looks in a row that must fail
+
+
+@contextmanager
+def watched_head(lost: Callable[[str], None], period: float = PERIOD) -> Iterator[None]:
+    """Call `lost` with the head's address, once, when nothing listens there any more inside the block."""
+    address = ray.get_runtime_context().gcs_address
+    over = threading.Event()
+
+    def watch() -> None:
+        failed = 0
+        while not over.wait(period):
+            failed = failed + 1 if _is_refused(address) else 0
+            if failed == TIMES:
+                lost(address)
+                return
+
+    thread = threading.Thread(target=watch, name="head", daemon=True)
+    thread.start()
+    try:
+        yield
+    finally:
+        over.set()
+        thread.join()
+
+
+def _is_refused(address: str) -> bool:
+    """Return whether nothing listens. A busy machine that takes long to answer does not count."""
+    host, _, port = address.rpartition(":")
+    try:
+        socket.create_connection((host.strip("[]"), int(port)), timeout=5).close()
+    except TimeoutError:
+        return False
+    except OSError:
+        return True
+    return False
