@@ -1,8 +1,9 @@
 import signal
 import subprocess
 import sys
+import threading
 import time
-from contextlib import suppress
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -13,10 +14,12 @@ from mlflow import MlflowClient
 
 from attention import InputError
 from automl.storage.storage import Storage
+from automl.tracking.client import open_client
 from automl.tracking.process import MlflowProcess, prepared
 from automl.tracking.run_spec import RunSpec, below
 from automl.tracking.tags import BEST, SEARCH, TRIAL
 from automl.tracking.tracker import Tracker
+from automl.tracking.writer import MlflowWriter
 from search.config import TrialConfig
 from search.record import CHECKPOINT_FILE, State, TrialRecord
 
@@ -96,15 +99,31 @@ def test_one_process_writes_for_one_after_another(store: MlflowClient, tmp_path:
     assert beside.process.poll() is not None
 
 
-def test_a_store_is_whole_or_not_begun(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Whatever ends the search while its store is made."""
+def test_two_that_create_the_store_at_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """One creates it, whole or not at all, and what a killed process was creating goes."""
     monkeypatch.setenv("MLFLOW_TRACKING_URI", f"sqlite:///{tmp_path / 'mlflow.db'}")
-    with suppress(KeyboardInterrupt), MlflowProcess(run_spec(tmp_path)):
-        while not (tmp_path / "mlflow.db").exists():
-            time.sleep(0.01)
-        raise KeyboardInterrupt
-    with MlflowProcess(run_spec(tmp_path)) as writer:
-        assert writer.runs() == {}
+    (tmp_path / ".mlflow.db.123").write_bytes(b"half")
+    both = threading.Barrier(2)
+
+    def create() -> str:
+        both.wait()
+        return str(open_client(create=True).create_experiment(threading.current_thread().name))
+
+    with ThreadPoolExecutor(2) as pool:
+        made = [pool.submit(create) for _ in range(2)]
+        assert {one.result() for one in made} == {"1", "2"}
+    assert [file.name for file in tmp_path.iterdir()] == ["mlflow.db"]
+
+
+def test_a_deleted_experiment_is_told_before_anything_is_written(store: MlflowClient, tmp_path: Path) -> None:
+    store.delete_experiment(store.create_experiment("space"))
+    with (
+        MlflowProcess(run_spec(tmp_path)) as writer,
+        pytest.raises(InputError, match=r"'space' .* was deleted. Restore it: mlflow experiments restore"),
+    ):
+        writer.contact()
+    with pytest.raises(InputError, match="was deleted"):
+        MlflowWriter(run_spec(tmp_path))
 
 
 def test_mlflow_that_does_not_answer_is_the_same_mistake_there(
