@@ -280,11 +280,8 @@ def test_of_two_that_begin_at_once_the_loser_leaves_the_winners_folder(
     with new_folder(settings, PLAN, fingerprint="f", data="d") as (folder, metadata):
         content = (folder / SEARCH_FILE).read_bytes()
         (folder / SEARCH_FILE).unlink()
-        location.write("later", b"")
-        location.remove("later")
         with monkeypatch.context() as patch:
             patch.setattr(Storage, "exists", lambda *_: False)
-            patch.setattr("automl.storage.folder._may_begin", lambda _: True)
             with pytest.raises(InputError, match="is running in another process"):
                 make(storage)
         assert folder.is_dir()
