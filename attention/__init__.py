@@ -16,7 +16,7 @@ errors      `InputError`, for mistakes of the user
 
 from typing import TYPE_CHECKING
 
-from attention.errors import InputError, unknown
+from attention.errors import InputError, check_utf8, unknown
 from attention.lazy import lazily
 
 if TYPE_CHECKING:
@@ -38,4 +38,14 @@ __getattr__ = lazily(
     },
 )
 
-__all__ = ["ATTENTIONS", "Attention", "Cost", "Gated", "InputError", "Layout", "Spec", "unknown"]
+__all__ = [
+    "ATTENTIONS",
+    "Attention",
+    "Cost",
+    "Gated",
+    "InputError",
+    "Layout",
+    "Spec",
+    "check_utf8",
+    "unknown",
+]

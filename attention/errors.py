@@ -14,6 +14,18 @@ class InputError(ValueError):
     """A mistake in the input, with a message that says how to fix it."""
 
 
+def check_utf8(what: str, text: str) -> None:
+    """Raise InputError for `text` from the system, such as the name of a file, that is not UTF-8."""
+    try:
+        text.encode()
+    except UnicodeEncodeError as error:
+        shown = text.encode("utf-8", "surrogateescape").decode("utf-8", "backslashreplace")
+        raise InputError(
+            f"{what} must be UTF-8, as Ray and MLflow take no other; got {shown!r}. Rename it, or make a "
+            f"link to it with another name: ln -s FOLDER NAME"
+        ) from error
+
+
 MANY, FEW = 60, 5  # names that are no longer listed, and how many of the nearest are told then
 
 

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 import ray
 from ray._private.state import state
 
-from attention import InputError
+from attention import InputError, check_utf8
 from cluster.loopback import LOOPBACK, on_loopback
 from cluster.resources import TrialResources, fitting, free_on
 from cluster.token import check_token
@@ -51,6 +51,8 @@ def connect(*, dashboard: bool = False) -> Iterator[None]:
     if ray.is_initialized():
         yield
         return
+    for what, text in (("the current folder", os.getcwd()), *(("an argument", text) for text in sys.argv)):
+        check_utf8(what, text)
     address = os.environ.get("RAY_ADDRESS")
     if address:
         _join(address)

@@ -9,7 +9,7 @@ from pathlib import Path
 from types import UnionType
 from typing import TYPE_CHECKING, Any, get_args
 
-from attention import InputError, unknown
+from attention import InputError, check_utf8, unknown
 from automl.config.limits import Limits
 from automl.config.units import amounts, count, labels, seconds, size
 from backbones import loading
@@ -195,6 +195,8 @@ class Settings:
             kinds = get_args(field.type) if isinstance(field.type, UnionType) else (field.type,)
             said = [KINDS[kind] for kind in kinds if kind in KINDS]
             fits = type(value) in kinds or (type(value) is int and float in kinds)
+            if isinstance(value, str):
+                check_utf8(option(field.name), value)
             if field.name != "space" and said and not fits:
                 raise InputError(f"{option(field.name)} must be {said[0]}; got {value!r}")
             if isinstance(value, tuple) and not all(isinstance(part, str) for part in value):

@@ -14,7 +14,7 @@ from urllib.parse import parse_qsl, quote, unquote, urlsplit, urlunsplit
 import pyarrow as pa
 import pyarrow.fs
 
-from attention import InputError
+from attention import InputError, check_utf8
 from automl.storage.addresses import SECRETS
 from search.atomic import replacing
 
@@ -36,6 +36,7 @@ class Storage:
     address: str
 
     def __post_init__(self) -> None:
+        check_utf8("a folder's name", str(self.address))
         scheme, colon, _ = str(self.address).partition("://")  # of a Path, too
         if not colon:
             path = str(_home(self.address).resolve())
@@ -45,6 +46,7 @@ class Storage:
             _check(self.address)
             parts = urlsplit(self.address)
             path = urlunsplit(parts._replace(path=parts.path.rstrip("/")))
+        check_utf8("the whole path of a folder", path)  # of the current one, too
         object.__setattr__(self, "address", path)
 
     @property

@@ -1,6 +1,7 @@
 """What a person may say about a search, and what is said back."""
 
 import json
+import os
 from pathlib import Path
 from typing import Any
 
@@ -10,6 +11,8 @@ import pytest
 from attention import InputError, Spec
 from automl.config.limits import Limits
 from automl.config.settings import TRIALS, Settings, draw_baseline, given_as, short_name
+from automl.storage.storage import Storage
+from cluster.connect import connect
 from search.config import ImageTraining, Model, TrialConfig
 from search.serialise import from_json, to_json
 from search.spaces import SPACES, Space
@@ -280,3 +283,23 @@ def test_paths_are_absolute_for_any_current_folder(tmp_path: Path, monkeypatch: 
     assert whole.title == settings.title
     named = Settings(space="digits", backbone="timm:test_resnet")
     assert named.absolute() == named
+
+
+@pytest.mark.parametrize("setting", ["data", "weights", "storage", "backbone"])
+def test_a_path_that_is_not_utf8_is_told_before_ray_refuses_it(setting: str) -> None:
+    with pytest.raises(
+        InputError, match=rf"--{setting} must be UTF-8, .*got 'caf\\\\xe9'. Rename it, or make a"
+    ):
+        Settings(space="digits", **{setting: os.fsdecode(b"caf\xe9")})
+
+
+def test_a_current_folder_that_is_not_utf8(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    folder = tmp_path / os.fsdecode(b"caf\xe9")
+    folder.mkdir()
+    monkeypatch.chdir(folder)
+    with pytest.raises(InputError, match="path of a folder must be UTF-8"):
+        Storage("searches")
+    with pytest.raises(InputError, match="the current folder must be UTF-8"), connect():
+        pass
+    monkeypatch.chdir(tmp_path)
+    folder.rmdir()
