@@ -25,6 +25,11 @@ class Tally:
         """Count files or images that are used."""
         _add(self.kept, kind, list(names))
 
+    def keep_copies(self, kind: str, inputs: Iterable[tuple[str, bytes]]) -> None:
+        """Count inputs whose content another one before had, from names and hashes."""
+        first: dict[bytes, str] = {}
+        self.keep(kind, [name for name, content in inputs if first.setdefault(content, name) != name])
+
     def __add__(self, other: "Tally") -> "Tally":
         total = Tally()
         for tally in (self, other):

@@ -179,12 +179,16 @@ def decode(image: Path | np.ndarray, width: int, height: int, size: int) -> tupl
                 f"and its annotations"
             ) from error
     if picture.size != (width, height):
-        raise InputError(
-            f"{image} is of {picture.width} x {picture.height} pixels, and its annotations say "
-            f"{width} x {height}"
-        )
+        raise wrong_size(image, picture.size, (width, height))
     scale = size / max(width, height)
     if scale < 1:
         small = max(1, round(width * scale)), max(1, round(height * scale))
         picture = picture.resize(small, Image.Resampling.BILINEAR)
     return np.asarray(picture), changes
+
+
+def wrong_size(image: Path | np.ndarray, size: tuple[int, int], annotated: tuple[int, int]) -> InputError:
+    """Return the refusal of an image of another size than its annotations say."""
+    return InputError(
+        f"{image} is of {size[0]} x {size[1]} pixels, and its annotations say {annotated[0]} x {annotated[1]}"
+    )

@@ -19,6 +19,7 @@ from automl.storage.storage import Storage
 
 SOURCES = ("scenes", "coco")
 SPLITS = ("train", "validation", "test")
+COPY = "copies of another image of their file of annotations"
 SHARE = 0.2  # of the training images, for each of validation and test, where there is none
 HALF = 0.5  # of the images for validation, for test, where there is none
 
@@ -56,9 +57,12 @@ class DetectionImages:
         return int(self._cache.columns[row]), int(self._cache.rows[row])
 
     def tally_with(self, *others: "DetectionImages") -> Tally:
-        """Return what was turned or rescaled in these splits."""
+        """Return what was turned, rescaled or is double in these splits."""
         caches = {images._cache.path: images._cache for images in (self, *others)}  # splits may share one
-        return sum((cache.tally for cache in caches.values()), Tally())
+        tally = sum((cache.tally for cache in caches.values()), Tally())
+        for cache in caches.values():
+            tally.keep_copies(COPY, zip(cache.names, map(bytes, cache.keys), strict=True))
+        return tally
 
     def names(self) -> list[str]:
         names = self._cache.names

@@ -6,7 +6,8 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 
-from automl.data.detection.dataset import SPLITS, describe_splits, read_listing, rows_of
+from automl.data.detection.cache import wrong_size
+from automl.data.detection.dataset import COPY, SPLITS, describe_splits, read_listing, rows_of
 from automl.data.detection.objects import Photo
 from automl.data.digest import cores
 from automl.data.images.picture import read_size
@@ -20,7 +21,7 @@ EXAMPLES = 3
 class DetectionOverview:
     """objects: by category and split, without crowds. images, empty, crowds: of each split, the second those
     without objects. how: each split came about. sizes: of the images, `(width, height)` in pixels. masks:
-    whether every object has one. left_out: why objects are left out. tally: images that are turned.
+    whether every object has one. left_out: why objects are left out. tally: images that are turned or double.
     """
 
     objects: Mapping[str, Mapping[str, int]]
@@ -60,7 +61,7 @@ class DetectionOverview:
 
 
 def look_over_detection(path: str | Path) -> DetectionOverview:
-    """Decodes no image. Raises InputError like `read_listing`."""
+    """Decodes no image. Raises InputError like `read_listing`, and for an image of another size."""
     listing = read_listing("coco", path)
     splits: dict[str, list[Photo]] = {split: rows_of(split, listing) for split in SPLITS}
     every = list({photo.name: photo for photos in splits.values() for photo in photos}.values())
@@ -69,6 +70,8 @@ def look_over_detection(path: str | Path) -> DetectionOverview:
         for photo, change in zip(every, pool.map(_turn, every), strict=True):
             tally.keep(change or "", [photo.name] if change else [])
             advance(1)
+    for photos in listing.splits.values():
+        tally.keep_copies(COPY, ((photo.name, photo.key) for photo in photos))
     counts = {split: _counts(photos) for split, photos in splits.items()}
     return DetectionOverview(
         objects={
@@ -90,13 +93,20 @@ def look_over_detection(path: str | Path) -> DetectionOverview:
 
 
 def _turn(photo: Photo) -> str | None:
-    """Return how the image is turned when it is decoded, None where it is not."""
+    """Return how the image is turned when it is decoded, None where it is not.
+
+    Raises InputError for one of another size than its annotations say.
+    """
     if not isinstance(photo.image, Path):
         return None
+    annotated = photo.width, photo.height
     try:
-        return read_size(photo.image, (photo.width, photo.height))[1]
+        size, change = read_size(photo.image, annotated)
     except Exception:  # Pillow raises nearly anything for a damaged file, which is refused when it is decoded
         return None
+    if size != annotated:
+        raise wrong_size(photo.image, size, annotated)
+    return change
 
 
 def _counts(photos: Sequence[Photo]) -> Counter[tuple[int, bool]]:

@@ -68,8 +68,9 @@ class PairsFile(ArrowFile):
 
     @cached_property
     def tally(self) -> Tally:
-        """Pairs whose views were turned or rescaled."""
+        """Pairs whose images were turned or rescaled, or that are double."""
         tally = Tally()
+        tally.keep_copies("copies of another pair", zip(self.names, self.contents, strict=True))
         for name, changes in zip(self.names, self.table["changes"].to_pylist(), strict=True):
             for change in changes:
                 tally.keep(change, [name])

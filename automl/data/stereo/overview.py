@@ -16,7 +16,7 @@ READ = 50  # pairs at most whose disparities are read, evenly spread
 @dataclass(frozen=True, kw_only=True)
 class StereoOverview:
     """pairs: of each split. how: each split came about. sizes: `(width, height)` in pixels, each once.
-    tally: pairs whose images were turned or rescaled.
+    tally: pairs whose images were turned or rescaled, or that are double.
     known: the part of the pixels whose disparity is known. disparities: the median of these, what 99 % of
     them are below, and the largest, in pixels.
     """

@@ -15,6 +15,7 @@ from attention import InputError
 from automl.data.detection import masks, open_split
 from automl.data.detection.annotations import objects_of, read_annotations
 from automl.data.detection.folder import image_id, is_coco, read_folder
+from automl.data.detection.overview import look_over_detection
 
 Content = dict[str, Any]
 SQUARE = [[2.0, 3.0, 12.0, 3.0, 12.0, 9.0, 2.0, 9.0]]
@@ -314,8 +315,11 @@ def test_images_that_are_not_there_are_told(root: Path) -> None:
 
 def test_an_image_of_another_size_is_told(root: Path) -> None:
     Image.new("RGB", (10, 20)).save(root / "train2017" / "b.png")
-    with pytest.raises(InputError, match=r"b.png is of 10 x 20 pixels, and its annotations say 16 x 16"):
+    said = r"b.png is of 10 x 20 pixels, and its annotations say 16 x 16"
+    with pytest.raises(InputError, match=said):
         open_split("coco", "train", path=str(root), size=64)
+    with pytest.raises(InputError, match=said):
+        look_over_detection(root)
 
 
 def test_an_image_that_cannot_be_decoded_is_told(root: Path) -> None:

@@ -2,6 +2,7 @@
 
 import json
 import re
+import shutil
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
@@ -195,6 +196,7 @@ def test_boxes_lie_on_objects_of_images_that_exif_turns(
 def test_what_a_folder_holds_is_told(tmp_path: Path) -> None:
     """Numbers are those of the splits that are trained on."""
     write_scenes(tmp_path, {"train": 30, "validation": 8})
+    shutil.copy(tmp_path / "train" / "0000.png", tmp_path / "train" / "0001.png")
     found = look_over_detection(tmp_path)
     assert found.images["train"] == 30
     assert found.images["validation"] + found.images["test"] == 8
@@ -203,6 +205,8 @@ def test_what_a_folder_holds_is_told(tmp_path: Path) -> None:
         objects = [images.objects(i) for i in range(len(images))]
         assert sum(row[split] for row in found.objects.values()) == sum(map(len, objects))
         assert found.empty[split] == sum(len(each) == 0 for each in objects)
+    assert [*found.tally.kept.values()] == [(1, ["train/0001.png"])], "a copy"
+    assert images.tally_with(open_split("coco", "train", path=str(tmp_path), size=96)) == found.tally
     text = "\n".join(found.lines())
     assert re.search(r"^images +30 +\d +\d$", text, re.MULTILINE)
     assert re.search(r"^masks +of every object$", text, re.MULTILINE)
