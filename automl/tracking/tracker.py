@@ -61,6 +61,7 @@ class Tracker(Listener):
         self._busy: set[int] = set()  # the trial that the thread is at
         self._closed = False
         self._pause = 0.0
+        self._hurry = False  # somebody waits, so the pause is over
         self._thread = threading.Thread(target=self._work, name="mlflow", daemon=True)
         self._thread.start()
 
@@ -112,7 +113,9 @@ class Tracker(Listener):
                     self._news.notify_all()
                     if self._closed:
                         return
-                    self._news.wait_for(lambda: self._closed, timeout=self._pause)
+                    self._news.wait_for(lambda: self._closed or self._hurry, timeout=self._pause)
+                    if self._hurry:
+                        self._hurry, self._pause = False, first
                 self._look_again()
 
     def _look_again(self) -> None:
@@ -127,6 +130,8 @@ class Tracker(Listener):
         """Wait until everything is mirrored, or `patience` seconds. Returns how many trials are not."""
         until = time.monotonic() + patience
         with self._news:
+            self._hurry = True
+            self._news.notify_all()
             self._news.wait_for(
                 lambda: self.silent or not (self._wanted or self._busy),
                 timeout=max(0.0, until - time.monotonic()),

@@ -473,3 +473,23 @@ def test_every_cost_has_a_unit() -> None:
     assert named({"memory": 3e6}, PROFILE) == {"memory_mb": 3.0}
     assert len(found) == len(profile) + len(EPOCH) + 1
     assert not found.keys() & flat(TrialConfig()).keys()
+
+
+def test_the_end_does_not_wait_for_a_pause_between_two_tries(
+    store: MlflowClient, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(tracking, "PAUSE", (60.0, 60.0))
+    tracker = make()
+    write, failed = tracker.writer.write, threading.Event()
+
+    def fail_once(record: TrialRecord) -> str:
+        if failed.is_set():
+            return write(record)
+        failed.set()
+        raise OSError("no route")
+
+    monkeypatch.setattr(tracker.writer, "write", fail_once)
+    tracker.ended(trial())
+    assert failed.wait(30)
+    assert tracker.drain(50) == 0
+    tracker.close()
