@@ -3,6 +3,7 @@
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
+from typing import Any
 
 from search.config import TrialConfig
 
@@ -99,10 +100,11 @@ class TrialRecord:
 
     @property
     def name(self) -> str:
-        """Short and readable: its number, backbone and what sits where; or its arm and seed."""
+        """Short and readable: its number, backbone with options and what sits where; or its arm and seed."""
         if self.arm:
             return f"{self.number:03d} {self.arm} seed {self.config.seed}"
-        return f"{self.number:03d} {self.config.model.backbone} {where(self.config)}"
+        model = self.config.model
+        return f"{self.number:03d} {model_name(model.backbone, model.options)} {where(self.config)}"
 
     @property
     def epoch(self) -> int:
@@ -131,6 +133,19 @@ class TrialRecord:
 def where(config: TrialConfig) -> str:
     """What sits where: `ssa@stage1.block2.branch + sagan@stage2.block1`, or `plain`."""
     return " + ".join(f"{spec.type}@{site}" for site, spec in config.model.placement.items()) or "plain"
+
+
+def model_name(backbone: str, options: Mapping[str, Any]) -> str:
+    """Return a backbone with its options: `xresnet18(width=0.25)`, or `xresnet18` without any."""
+    return f"{backbone}({listed_options(options)})" if options else backbone
+
+
+def listed_options(options: Mapping[str, Any]) -> str:
+    """Return options in short: `width=0.25, pool=gem`."""
+    shown = {
+        key: f"{value:.4g}" if isinstance(value, float) else str(value) for key, value in options.items()
+    }
+    return ", ".join(f"{key}={value}" for key, value in shown.items())
 
 
 class Listener:

@@ -14,6 +14,7 @@ import typer
 
 from automl.cli.config_file import ConfigOption, SaveOption, write
 from automl.cli.json_output import json_alone
+from automl.config.terminal import escaped_output
 
 
 def _show_all(context: typer.Context, asked: bool) -> None:
@@ -45,7 +46,7 @@ def as_command(function: Callable[..., None]) -> Callable[..., None]:
     def run(*, save_config: Path | None = None, **values: Any) -> None:
         if save_config is not None:
             write(save_config, {name: values[name] for name in options})
-        with json_alone() if values.get("as_json") else nullcontext():
+        with escaped_output(), json_alone() if values.get("as_json") else nullcontext():
             function(**{name: values[name] for name in signature.parameters})
 
     added: dict[str, Any] = {"config": ConfigOption, "save_config": SaveOption}

@@ -92,9 +92,10 @@ def print_confirm(result: "ConfirmResult", storage: str) -> None:
         print(f"resume    {go_on}  (errors are in {result.folder})")
     # Where nothing is better, it is the plain backbone that one deploys.
     what = "--best" if result.value["winner"] is not None else "--baseline"
-    export = command(f"export {what} --search", result.search, storage)
+    out = f"exports/{result.search}"
+    export = command(f"export {what} --search", result.search, storage, "--out", out)
     print(f"next      {command('report --search', result.search, storage)}")
-    print(f"          {export} --out exports/{result.search}")
+    print(f"          {export}")
 
 
 def compare(

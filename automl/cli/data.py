@@ -3,6 +3,7 @@
 from pathlib import Path
 
 from attention import InputError, unknown
+from automl.config.escape import shell
 from automl.config.settings import Settings
 from automl.data.code import is_code
 from automl.data.code.overview import CodeOverview, look_over_code
@@ -32,7 +33,10 @@ def overview(path: str, size: int) -> Overview:
     if not 24 <= size <= 1024:
         raise InputError(f"--size must lie between 24 and 1024 pixels; got {size}")
     if Path(path).expanduser().exists() and are_sequences(path):
-        raise InputError(f"{path} holds sequences; automl data looks at images. Search it with --data {path}")
+        raise InputError(
+            f"{path} holds sequences; automl data looks at images. Search it with "
+            f"{shell(['automl', 'search', '--data', path])}"
+        )
     return look_over("folder", path, size)
 
 

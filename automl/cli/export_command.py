@@ -9,6 +9,7 @@ import typer
 from attention import InputError
 from automl.cli.json_output import print_json
 from automl.cli.options import Json, StorageOption
+from automl.config.escape import printable, shell
 
 
 def export(
@@ -62,8 +63,9 @@ def export(
         print(f"registry  {result.registered.uri} is version {result.registered.version}")
     if isinstance(result.folder, Path):
         asked = '"QUERY" --corpus FOLDER' if result.searches else "FILE..."
-        print(f"next      automl predict {out} {asked}")
-        print(f"or serve  mlflow models serve -m {out}/mlflow-model --env-manager local")
+        print(f"next      {shell(['automl', 'predict', out])} {asked}")
+        served = shell(["mlflow", "models", "serve", "-m", f"{out}/mlflow-model", "--env-manager", "local"])
+        print(f"or serve  {served}")
 
 
 def predict(
@@ -99,11 +101,11 @@ def predict(
         raise InputError(f"--top must be 1 or more; got {top}")
     found = run_predict(folder, files, out=out)
     for prediction in found.predictions:
-        print(f"{prediction.input}: {prediction.top(top)}")
+        print(printable(f"{prediction.input}: {prediction.top(top)}"))
         for file in prediction.files:
             print(f"  {file}")
     for why in found.unread.values():
-        print(f"error: {why}", file=sys.stderr)
+        print(f"error: {printable(why)}", file=sys.stderr)
     if as_json:
         values = [
             {"input": one.input, **one.values, **({"files": [str(f) for f in one.files]} if out else {})}

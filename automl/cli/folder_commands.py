@@ -8,6 +8,7 @@ import typer
 from attention import InputError
 from automl.cli.json_output import print_json
 from automl.cli.options import Json, StorageOption
+from automl.config.escape import printable
 from search.serialise import to_json
 
 
@@ -21,7 +22,7 @@ def status(
 
     found = read_status(name, storage)
     for line in found.lines():
-        print(line)
+        print(printable(line))
     if as_json:
         print_json(found.to_json())
 
@@ -32,7 +33,7 @@ def searches(storage: StorageOption = "searches", as_json: Json = False) -> None
 
     found = list_searches(storage)
     for line in searches_table(found):
-        print(line)
+        print(printable(line))
     if as_json:
         print_json(to_json(found))
 

@@ -1,6 +1,7 @@
 """The command line: its commands, and what becomes of an error."""
 
 import atexit
+import errno
 import io
 import os
 import sys
@@ -22,6 +23,7 @@ from automl.cli.report_command import report
 from automl.cli.search_command import search
 from automl.cli.space_commands import cost, data, sites, spaces
 from automl.cli.train_command import train
+from automl.config.escape import printable
 from automl.storage.addresses import public
 
 app = typer.Typer(
@@ -78,14 +80,29 @@ def main(arguments: Sequence[str] | None = None) -> None:
     try:
         app(arguments)
     except InputError as error:
-        print(f"error: {public(str(error))}", file=sys.stderr)
+        print(f"error: {_plain(str(error))}", file=sys.stderr)
+        sys.exit(2)
+    except OSError as error:
+        if error.errno != errno.ENAMETOOLONG:
+            _print_defect()
+        name = _plain(str(error.filename))
+        print(f"error: {name} is too long as the name of a file here; give a shorter one", file=sys.stderr)
         sys.exit(2)
     except KeyboardInterrupt:
         print("stopped", file=sys.stderr)
         sys.exit(130)
-    except Exception:  # a defect; what libraries raise may name the address of a server
-        print(public(traceback.format_exc()), end="", file=sys.stderr)
-        sys.exit(1)
+    except Exception:
+        _print_defect()
+
+
+def _print_defect() -> NoReturn:
+    print(_plain(traceback.format_exc()), end="", file=sys.stderr)
+    sys.exit(1)
+
+
+def _plain(text: str) -> str:
+    """A message for the terminal; what libraries raise may name the address of a server."""
+    return printable(public(text), keep="\n\t")
 
 
 def run(arguments: Sequence[str] | None = None) -> NoReturn:

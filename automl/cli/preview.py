@@ -21,6 +21,7 @@ from cluster.connect import connect, nodes
 from cluster.resources import TrialResources, slots
 from search.config import TrialConfig
 from search.halving import REDUCTION, Rungs
+from search.record import model_name
 from search.size import Size, measure_size
 from search.spaces import random_draws
 
@@ -198,5 +199,6 @@ def detectable(inputs: int, seeds: int, accuracy: float = 0.9) -> float:
 def _model(config: TrialConfig, settings: Settings) -> ExampleModel:
     expected = model_cost(config, settings.runtime)
     placement = config.model.placement
+    name = model_name(config.model.backbone, config.model.options)
     where = " + ".join(f"{spec} at {site}" for site, spec in placement.items()) or "no attention"
-    return ExampleModel(what=f"{config.model.backbone}, {where}", params=expected.params, macs=expected.macs)
+    return ExampleModel(what=f"{name}, {where}", params=expected.params, macs=expected.macs)

@@ -29,13 +29,15 @@ def report(
     """Make one page of what a search found: the verdict, plots, trials, and how to repeat it."""
     from automl.config.settings import command
     from automl.report import run_report
+    from automl.report.watch import check_every, watch_report
+
+    check_every(every)
 
     def opened(page: Path) -> None:
         if show and not webbrowser.open(page.resolve().as_uri()):
             print("no browser could be started; open the page by hand", file=sys.stderr)
 
     if watch:
-        from automl.report.watch import watch_report
 
         def shown(page: Path) -> None:
             print(f"watching  {page}, renewed every {every:g} seconds until the search ends", flush=True)

@@ -12,6 +12,7 @@ from attention import InputError
 from automl.cli.json_output import print_json
 from automl.cli.options import CompileOption, Json, PrecisionOption, StorageOption, only
 from automl.cli.search_words import print_search
+from automl.config.escape import printable
 from search.serialise import to_json
 
 # The groups of the options in `automl search --help`.
@@ -346,7 +347,7 @@ def search(
 
             forecast = preview(settings)
             for line in forecast.lines():
-                print(line)
+                print(printable(line))
             if as_json:
                 print_json(to_json(forecast))
             return

@@ -4,7 +4,7 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from automl.search.result import SearchResult, TrialResult
+    from automl.search.result import SearchResult
 
 
 def print_search(result: "SearchResult", storage: str) -> None:
@@ -20,16 +20,16 @@ def print_search(result: "SearchResult", storage: str) -> None:
             print(f"{title:9} none has completed")
         else:
             run = trial.run_id or "not in MLflow yet"
-            print(f"{title:9} {trial.metric} {trial.said}  {_about(trial)}  (run {run})")
+            print(f"{title:9} {trial.metric} {trial.said}  {trial.about}  (run {run})")
     if len(result.leading) > 1:
         print("leading")
         for trial in result.leading:
-            print(f"          {trial.number:03} {trial.metric} {trial.said}  {_about(trial)}")
+            print(f"          {trial.number:03} {trial.metric} {trial.said}  {trial.about}")
     if result.front:
         print(f"front     {len(result.front)} non-dominated (Pareto-optimal) trials")
         for trial in result.front:
             values = "  ".join(f"{name} {value:.4g}" for name, value in trial.objectives.items())
-            print(f"          {values}  {_about(trial)}")
+            print(f"          {values}  {trial.about}")
     if result.decided:
         print(f"{'places':9} {result.decided}")
     for warning in result.warnings:
@@ -59,14 +59,8 @@ def _next(result: "SearchResult", storage: str) -> Iterator[str]:
         "a model to deploy: the confirmed winner, or else the best": "export --best --search",
     }
     for i, (why, words) in enumerate(commands.items()):
-        out = f" --out exports/{result.search}" if words.startswith("export") else ""
-        yield f"{'' if i else 'next':9} {command(words, result.search, storage)}{out}"
+        out = ["--out", f"exports/{result.search}"] if words.startswith("export") else []
+        yield f"{'' if i else 'next':9} {command(words, result.search, storage, *out)}"
         yield f"{'':13} {why}"
     yield f"{'':9} mlflow ui"
     yield f"{'':13} all trials, to compare: {result.page}"
-
-
-def _about(trial: "TrialResult") -> str:
-    model = trial.config["model"]
-    where = ", ".join(f"{spec['type']} at {site}" for site, spec in model["placement"].items())
-    return f"{model['backbone']}, {where or 'no attention'}"

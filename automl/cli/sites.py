@@ -14,6 +14,8 @@ def list_sites(backbone: str, *, size: int = 128, width: float | None = None) ->
     """The sites of `backbone` for square images of `size` pixels. Raises InputError for bad arguments."""
     if not 1 <= size <= 4096:
         raise InputError(f"--size must lie between 1 and 4096 pixels; got {size}")
+    if width is not None and not 1 / 16 <= width <= 16:
+        raise InputError(f"--width must lie between 1/16 and 16; got {width:g}")
     options: dict[str, Any] = {} if width is None else {"width": width}
     return sites(build(backbone, classes=2, size=size, **options), torch.empty(2, 3, size, size))
 

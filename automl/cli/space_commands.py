@@ -1,6 +1,5 @@
 """`automl data`, `spaces`, `sites` and `cost`: what can be searched, and what it costs."""
 
-import shlex
 from dataclasses import asdict
 from typing import Annotated
 
@@ -8,6 +7,7 @@ import typer
 
 from automl.cli.json_output import print_json
 from automl.cli.options import Json
+from automl.config.escape import printable, shell
 
 
 def data(
@@ -24,8 +24,8 @@ def data(
 
     if (other := look_over_others(path)) is not None:
         for line in other.lines():
-            print(line)
-        print(f"next      automl search --data {shlex.quote(path)}")
+            print(printable(line))
+        print(f"next      {shell(['automl', 'search', '--data', path])}")
         if as_json:
             print_json(asdict(other))
         return
@@ -33,9 +33,9 @@ def data(
 
     found = overview(path, size)
     for line in found.lines():
-        print(line)
+        print(printable(line))
     print(f"sheet       {write_sheet(path, size, flip=flip, augment=augment)}")
-    print(f"next      automl search --data {shlex.quote(path)}")
+    print(f"next      {shell(['automl', 'search', '--data', path])}")
     if as_json:
         print_json(asdict(found))
 
@@ -65,7 +65,7 @@ def sites(
     from automl.cli.sites import list_sites, sites_table
 
     for line in sites_table(list_sites(backbone, size=size, width=width)):
-        print(line)
+        print(printable(line))
 
 
 def cost(
@@ -85,6 +85,6 @@ def cost(
 
     found = costs(backbone, size, read_places(place or []), batch)
     for line in lines(found):
-        print(line)
+        print(printable(line))
     if as_json:
         print_json({name: asdict(value) for name, value in found.items()})

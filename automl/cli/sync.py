@@ -12,7 +12,7 @@ from automl.tracking.tracker import Tracker
 from automl.tracking.writer import MlflowWriter
 from search.record import State
 from search.study import read_records
-from search.trial_scheduler import leaders
+from search.trial_scheduler import ranked
 
 PATIENCE = 600.0  # seconds that MLflow may take
 
@@ -30,10 +30,15 @@ def run_sync(name: str, storage: str = "searches") -> int:
         for record in records:
             tracker.update(record)
         counts = Counter(record.state for record in records)
-        best, _ = leaders(records, plan)
+        leading = ranked(records, plan)
         stopped = counts[State.RUNNING] > 0
         missing = tracker.finish(
-            best=best, metric=plan.metric.name, counts=counts, stopped=stopped, patience=PATIENCE
+            best=next(iter(leading), None),
+            metric=plan.metric.name,
+            counts=counts,
+            stopped=stopped,
+            ranking=[record.number for record in leading],
+            patience=PATIENCE,
         )
         for place in confirmations(folder):
             confirmation = Confirmation.read(place)

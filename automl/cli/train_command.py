@@ -7,6 +7,7 @@ import typer
 
 from attention import InputError
 from automl.cli.options import CompileOption, PrecisionOption, only
+from automl.config.escape import shell
 
 FITS = "what fits"
 # The groups of the options in `automl train --help`.
@@ -189,7 +190,8 @@ def _print_result(result: "TrainResult") -> None:
     if result.run_id is None:
         print("warning    MLflow has not taken the run, which automl export --run would name")
     else:
-        print(f"next       automl export --run {result.run_id} --out exports/{result.checkpoint.parent.name}")
+        out = f"exports/{result.checkpoint.parent.name}"
+        print(f"next       {shell(['automl', 'export', '--run', result.run_id, '--out', out])}")
 
 
 def _chosen(weights: str) -> dict[str, str]:

@@ -2,7 +2,9 @@
 
 settings  User settings of a search, stored in its `search.json`
 summary   Results that show themselves in a few lines, as text and in a notebook
+escape    One escaping function for each kind of output that names of others reach
 limits    Limits on what a model may cost, passed to the sampler as constraints
 runtime   Where and how a training runs: device, precision, workers
+terminal  Escapes control characters in what commands print
 units     Parses and formats quantities: `2h30m`, `5M`, `2GB`
 """

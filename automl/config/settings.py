@@ -1,15 +1,17 @@
 """User settings of a search, stored in its `search.json`."""
 
 import re
-import shlex
+import unicodedata
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, fields, replace
+from math import inf
 from os import PathLike, fspath
 from pathlib import Path
 from types import UnionType
 from typing import TYPE_CHECKING, Any, get_args
 
 from attention import InputError, check_utf8, unknown
+from automl.config.escape import shell
 from automl.config.limits import Limits
 from automl.config.units import amounts, count, labels, seconds, size
 from backbones import loading
@@ -29,6 +31,8 @@ INIT = ("scratch", "trunk")
 GRAFT_AT = 3 / 4  # of the epochs, in the flat part of the schedule
 TRIALS = 16  # where neither trials nor a time are given
 STORAGE = "searches"
+TITLE = 40  # characters of what searches and experiments are called after
+NAME_BYTES = 200  # of a name: file systems take 255, and an export in the making has a longer name
 # What a message calls the types of settings.
 KINDS: Mapping[Any, str] = {int: "a whole number", float: "a number", bool: "true or false", str: "text"}
 SCHEDULING_OPTIONS = (
@@ -170,7 +174,7 @@ class Settings:
             raise InputError(f"--keep must be 1 or more; got {self.keep}")
         if self.concurrent is not None and self.concurrent < 1:
             raise InputError(f"--concurrent must be 1 or more; got {self.concurrent}")
-        if self.max_latency_ms is not None and not self.max_latency_ms > 0:
+        if self.max_latency_ms is not None and not 0 < self.max_latency_ms < inf:
             raise InputError(f"--max-latency-ms must be above 0; got {self.max_latency_ms:g}")
         if self.name is not None:
             check_name(self.name)
@@ -346,10 +350,13 @@ def on_trunk(config: TrialConfig) -> TrialConfig:
     return config.change(training={"graft_at": at, "schedule": "flat-cosine"})
 
 
-def command(words: str, name: str, storage: str) -> str:
-    """A command about the search called `name`, such as `search --resume`, for a shell."""
+def command(words: str, name: str, storage: str, *more: str) -> str:
+    """A command about the search called `name`, such as `search --resume`, for a shell.
+
+    more: words at its end.
+    """
     where = [] if storage == STORAGE else ["--storage", storage]
-    return f"automl {words} {shlex.join([name, *where])}"
+    return f"automl {words} {shell([name, *where, *more])}"
 
 
 def check_name(name: str) -> None:
@@ -357,6 +364,11 @@ def check_name(name: str) -> None:
     if not re.fullmatch(r"\w[\w.-]{0,99}", name):
         raise InputError(
             f"--name may hold up to 100 letters, digits, '_' and, not first, '-' and '.'; got {name!r}"
+        )
+    if (size := len(name.encode())) > NAME_BYTES:
+        raise InputError(
+            f"--name may have up to {NAME_BYTES} bytes, as it names a folder, and {name!r} has {size}; "
+            f"letters outside of ASCII take two to four bytes each. Give a shorter one"
         )
 
 
@@ -377,13 +389,15 @@ def short_name(space: str) -> str:
 
     Of a function that is in another one, or has no name, what can stand there.
     """
-    return re.sub(r"[^\w.-]+", "", space.rpartition(":")[2].replace("<locals>.", "")) or "space"
+    name = unicodedata.normalize("NFC", space.rpartition(":")[2].replace("<locals>.", ""))
+    return re.sub(r"[^\w.-]+", "", name)[:TITLE] or "space"
 
 
 def _named_after(data: str) -> str:
     """The name of a folder or archive of data, as it can stand in other names."""
     name = re.sub(r"(\.tar)?\.\w{1,4}$", "", Path(data).expanduser().resolve().name)
-    return re.sub(r"[^\w-]+", "-", name).strip("-")[:40]
+    # A letter and its accent may be two characters in the name of a file, and the accent alone is no letter.
+    return re.sub(r"[^\w-]+", "-", unicodedata.normalize("NFC", name)).strip("-")[:TITLE]
 
 
 def draw_baseline(space: Space, settings: Settings) -> TrialConfig:

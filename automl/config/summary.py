@@ -4,6 +4,8 @@ from abc import ABC, abstractmethod
 from collections.abc import Iterable, Iterator
 from html import escape
 
+from automl.config.escape import printable
+
 WIDTH = 9  # of the names in front of the lines, as in what the commands print
 
 
@@ -15,7 +17,7 @@ class Summary(ABC):
         """What is shown: a name and its text each."""
 
     def __repr__(self) -> str:
-        return "\n".join(f"{name:{WIDTH}} {text}" for name, text in self.lines())
+        return "\n".join(f"{name:{WIDTH}} {printable(text)}" for name, text in self.lines())
 
     def _repr_html_(self) -> str:
         return html(self.lines())
@@ -24,7 +26,10 @@ class Summary(ABC):
 def html(lines: Iterable[tuple[str, str]]) -> str:
     """Names and texts as a table for a notebook."""
     left = 'style="text-align:left"'
-    rows = (f"<tr><th {left}>{escape(name)}</th><td {left}>{escape(text)}</td></tr>" for name, text in lines)
+    rows = (
+        f"<tr><th {left}>{escape(printable(name))}</th><td {left}>{escape(printable(text))}</td></tr>"
+        for name, text in lines
+    )
     return f"<table>{''.join(rows)}</table>"
 
 

@@ -15,7 +15,7 @@ def seconds(text: str, option: str) -> float:
     """`90s`, `30m`, `2h`, `1h30m`, `1d`. Raises InputError for anything else, and for nothing."""
     parts = re.findall(r"(\d+(?:\.\d+)?)([smhd])", text)
     total = sum(float(number) * _SECONDS[unit] for number, unit in parts)
-    if "".join(number + unit for number, unit in parts) != text or total <= 0:
+    if "".join(number + unit for number, unit in parts) != text or not 0 < total < math.inf:
         raise InputError(f"{option} must be a time such as 90s, 30m, 2h or 1h30m; got {text!r}")
     return total
 
@@ -67,7 +67,7 @@ def size(text: str, option: str) -> float:
 def _scaled(text: str, option: str, units: dict[str, float], example: str) -> float:
     match = re.fullmatch(r"(\d+(?:\.\d+)?)\s*([A-Za-z]*)", text.strip())
     value = float(match[1]) * units.get(match[2].lower(), 0) if match else 0
-    if value <= 0:
+    if not 0 < value < math.inf:
         raise InputError(f"{option} must be {example}, above 0; got {text!r}")
     return value
 

@@ -3,6 +3,7 @@
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
+from math import inf
 from pathlib import Path
 from typing import Any
 
@@ -87,7 +88,7 @@ def run_compare(
         if names[0] == latest:
             raise InputError(f"{latest!r} is the latest search itself; name two or more to compare")
         names = [*names, latest]
-    if margin is not None and not margin >= 0:
+    if margin is not None and not 0 <= margin < inf:
         raise InputError(f"--margin must be 0 or more; got {margin:g}")
     samples = [_find(name, storage) for name in names]
     first = samples[0]

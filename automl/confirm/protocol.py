@@ -5,6 +5,7 @@ import re
 from collections.abc import Iterable
 from contextlib import suppress
 from dataclasses import dataclass, replace
+from math import inf
 from pathlib import Path
 from typing import Any
 
@@ -51,7 +52,7 @@ class Options:
                 f"--seeds must be 2 or more, and {least_pairs(ALPHA / self.top)} or more to show anything: "
                 f"one seed does not show the spread over seeds; got {self.seeds}"
             )
-        if self.margin is not None and not self.margin >= 0:
+        if self.margin is not None and not 0 <= self.margin < inf:
             raise InputError(f"--margin must be 0 or more; got {self.margin:g}")
         if self.init is not None and self.init not in INIT:
             raise unknown("kind of start", self.init, INIT)

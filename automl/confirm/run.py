@@ -40,7 +40,7 @@ from automl.storage.working_dir import check_not_temporary
 from automl.tasks import Task, open_task
 from automl.tasks.same_data import check_same
 from automl.tracking.process import MlflowProcess
-from automl.tracking.tracker import Tracker
+from automl.tracking.tracker import PATIENCE, Tracker
 from automl.trials.interrupt import Stopped
 from search.config import TrialConfig
 from search.fixed_scheduler import FixedScheduler
@@ -302,7 +302,7 @@ def _open_data(folder: Path, metadata: SearchMetadata, config: TrialConfig) -> T
 
 
 def conclude_in(
-    tracker: Tracker, metadata: SearchMetadata, scheduler: ConfirmationScheduler, **patience: float
+    tracker: Tracker, metadata: SearchMetadata, scheduler: ConfirmationScheduler, patience: float = PATIENCE
 ) -> int:
     """End the confirmation's run in MLflow, with the verdict if there is one.
 
@@ -315,7 +315,7 @@ def conclude_in(
         metric=None,  # the largest of many seeds' scores says nothing
         counts=counts,
         stopped=planned.left + counts[State.RUNNING] > 0,
-        **patience,
+        patience=patience,
     )
     if scheduler.verdict.complete:
         winner = tracker.runs.get(best.number) if best is not None and scheduler.verdict.winner else None

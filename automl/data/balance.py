@@ -2,6 +2,8 @@
 
 from collections.abc import Mapping
 
+from automl.config.escape import printable
+
 RATIO = 3  # of the largest class to the smallest, above which they are called imbalanced
 OPTIONS = {"metric": "--metric balanced_accuracy", "class_weights": "--class-weights balanced"}
 
@@ -19,6 +21,7 @@ def imbalance(counts: Mapping[str, int], *, given: Mapping[str, object] | None =
         return ""
     most, least = (pick(there, key=lambda name: there[name]) for pick in (max, min))
     return (
-        f"classes are imbalanced, {there[most]:,} of {most} to {there[least]:,} of {least} in training: "
+        f"classes are imbalanced, {there[most]:,} of {printable(most)} to {there[least]:,} of "
+        f"{printable(least)} in training: "
         f"consider {' '.join(options)}"
     )

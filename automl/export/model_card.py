@@ -6,6 +6,7 @@ from typing import Any
 
 import numpy as np
 
+from automl.config.escape import markdown, markdown_code
 from automl.config.units import counted
 from automl.export.chosen import Chosen
 from automl.export.formats import onnx_file, pt2_file
@@ -141,45 +142,41 @@ def model_card(
         about["labels"] = ", ".join(labels)
     how = task.describe_splits()
     return _CARD.format(
-        name=text(chosen.name),
-        task=task.config.task,
-        origin=text(chosen.origin) if chosen.run_id is None else f"MLflow run `{chosen.run_id}`",
+        name=markdown(chosen.name),
+        task=markdown(task.config.task),
+        origin=markdown(chosen.origin)
+        if chosen.run_id is None
+        else f"MLflow run {markdown_code(chosen.run_id)}",
         labels=f" with {len(labels)} labels" if labels else "",
         else_given=_LABELLED if labels else _UNLABELLED,
-        about="\n".join(f"| {key} | {text(value)} |" for key, value in about.items()),
-        verdict=text(chosen.verdict or "Not confirmed on fresh seeds."),
-        what=chosen.what,
-        source=text(data.source),
+        about="\n".join(f"| {key} | {markdown(value)} |" for key, value in about.items()),
+        verdict=markdown(chosen.verdict or "Not confirmed on fresh seeds."),
+        what=markdown(chosen.what),
+        source=markdown(data.source),
         digest=task.digest,
         splits=table(
             ["split", "size", "how it came about"],
             ([split, task.size(split), how.get(split, "")] for split in SPLITS),
         ),
-        scores=_metrics(test, task.metric) if scores is None else _scores(scores, test, task.metric),
+        scores=markdown(_metrics(test, task.metric))
+        if scores is None
+        else _scores(scores, test, task.metric),
         speed=_speed(speeds, machine),
         quantized="" if quantized is None else _quantized(quantized),
         usage=task.usage() or "\n".join(_usage(name, graph) for name, graph in graphs.items()),
         programs=_programs(graphs),
         request=task.request().strip(),
         answer='answer["label"], answer["probability"]' if labels else "answer",
-        differences=", ".join(f"{key} {value:.1e}" for key, value in differences.items()),
+        differences=markdown(", ".join(f"{key} {value:.1e}" for key, value in differences.items())),
         limit=_LIMITS[2 if chosen.confirmed else 0 if chosen.verdict is None else 1].format(
-            metric=task.metric.name
+            metric=markdown(task.metric.name)
         ),
     )
 
 
-def text(value: object) -> str:
-    """As Markdown shows it literally, within a line: names of folders and runs may have anything in them."""
-    line = " ".join(str(value).split())
-    for mark, escaped in (("\\", "\\\\"), ("|", "\\|"), ("<", "&lt;"), ("`", "\\`"), ("*", "\\*")):
-        line = line.replace(mark, escaped)
-    return line
-
-
 def table(heading: Iterable[object], rows: Iterable[Iterable[object]]) -> str:
     """A Markdown table."""
-    lines = [[text(cell) for cell in row] for row in (heading, *rows)]
+    lines = [[markdown(cell) for cell in row] for row in (heading, *rows)]
     lines.insert(1, ["---"] * len(lines[0]))
     return "\n".join(f"| {' | '.join(line)} |" for line in lines)
 
@@ -212,7 +209,7 @@ def _scores(scores: ScoreCard, test: Mapping[str, float], metric: Metric) -> str
     shown = range(len(scores.labels)) if few else scores.worst(WORST)
     shares = (scores.recall, scores.precision, scores.f1)
     parts = [
-        f"{_metrics(test, metric)}.",
+        f"{markdown(_metrics(test, metric))}.",
         f"`model.onnx` answers {right} of {counts.sum()} right, {scores.accuracy:.4f}.",
         *([] if few else [f"Of {len(scores.labels)} labels those with the lowest F1:"]),
         table(
@@ -249,7 +246,7 @@ def _speed(speeds: Mapping[str, Speed], machine: str) -> str:
                 for name, speed in speeds.items()
             ),
         )
-        + f"\n\nMedians on {text(machine)}. Elsewhere it differs."
+        + f"\n\nMedians on {markdown(machine)}. Elsewhere it differs."
     )
 
 

@@ -12,6 +12,7 @@ from filelock import Timeout
 from torch import nn
 
 from attention import InputError, unknown
+from automl.config.escape import markdown
 from automl.config.runtime import Runtime
 from automl.config.settings import command
 from automl.config.summary import Summary, call
@@ -242,7 +243,7 @@ def _register(result: ExportResult, folder: Path, name: str, alias: str) -> Expo
                 chosen.run_id,
                 name,
                 alias,
-                description=f"{chosen.choice}. Test split: {shown}.",
+                description=f"{markdown(chosen.choice)}. Test split: {markdown(shown)}.",
                 tags={VERDICT: chosen.verdict or "not confirmed on fresh seeds", **test},
             )
         except InputError as error:

@@ -1,5 +1,6 @@
 """Progress on stderr: a live table on a terminal, one line per event in a log. In a notebook, one output."""
 
+import sys
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
@@ -9,7 +10,9 @@ from rich.live import Live
 from rich.table import Table
 from rich.text import Text
 
+from automl.config.escape import printable
 from automl.config.summary import html
+from automl.config.terminal import plain
 from automl.config.units import duration
 from automl.listeners.notebook import notebook_output
 from search.halving import Rungs
@@ -47,7 +50,7 @@ class Progress(Listener):
         self.plan, self.records, self.trials = plan, records, trials
         self.summary, self.part = summary, part
         self.budget, self.devices, self.device = budget, devices, device
-        self.console = Console(stderr=True)
+        self.console = Console(file=plain(sys.stderr))
         self.notebook = notebook_output()
         terminal = self.console.is_terminal and self.notebook is None
         self.live = Live(console=self.console, transient=True) if terminal else None
@@ -105,7 +108,7 @@ class Progress(Listener):
             self.summed = self.said
             text = f"{text} | {self._summary()}"
         self.console.print(
-            f"{time.strftime('%H:%M:%S')} {text}",
+            f"{time.strftime('%H:%M:%S')} {printable(text)}",
             soft_wrap=True,
             highlight=False,
             markup=False,  # an error's text may hold brackets
@@ -181,14 +184,14 @@ class Progress(Listener):
             # One that could not be measured precisely is an approximation.
             about = "~" if record.profile.get("time_ratio_counted") else ""
             table.add_row(
-                record.name,
+                Text(printable(record.name)),  # which is no markup
                 str(record.state),
                 self._epochs(record),
                 "" if record.steps is None else str(record.steps),
                 f"{about}{time_ratio:.2f}" if time_ratio else "",
                 f"{last[self.plan.metric.name]:.4f}" if last and self.plan.metric.name in last else "",
             )
-        self.live.update(Group(table, Text(self._summary())), refresh=True)
+        self.live.update(Group(table, Text(printable(self._summary()))), refresh=True)
 
 
 def search_summary(plan: Plan, records: Mapping[int, TrialRecord], rungs: Rungs) -> str:

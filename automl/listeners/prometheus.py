@@ -9,6 +9,7 @@ from collections.abc import Callable, Mapping
 
 from ray.util.metrics import Gauge
 
+from automl.config.escape import prometheus_label
 from search.record import Listener, State, TrialRecord
 from search.trial_scheduler import Plan, leaders
 
@@ -16,7 +17,7 @@ from search.trial_scheduler import Plan, leaders
 class PrometheusGauges(Listener):
     """A listener that keeps Ray's gauges of a search, in a process that is connected to Ray.
 
-    name: of the search, the tag `search` of each gauge.
+    name: of the search, the tag `search` of each gauge, escaped where it is not ASCII.
     records: the scheduler's own, which it keeps up to date.
     plan: by which there is a best; None for a confirmation, where the best of all seeds means nothing.
     slots: how many trials run at once now. devices: that a trial takes, each a `device`.
@@ -58,7 +59,7 @@ class PrometheusGauges(Listener):
 
     def _gauge(self, name: str, description: str, **tags: str) -> Gauge:
         gauge = Gauge(f"automl_{name}", description, ("search", *tags))
-        gauge.set_default_tags({"search": self.name, **tags})
+        gauge.set_default_tags({"search": prometheus_label(self.name), **tags})
         return gauge
 
     def _tell(self) -> None:
@@ -73,7 +74,7 @@ class PrometheusGauges(Listener):
             best, baseline = leaders(self.records.values(), self.plan)
             for gauge, leader in ((self.best, best), (self.baseline, baseline)):
                 if leader is not None:
-                    gauge.set(leader.value(objective), {"metric": objective})
+                    gauge.set(leader.value(objective), {"metric": prometheus_label(objective)})
 
     def _tell_hours(self) -> None:
         self.hours.set(self.seconds * self.devices / 3600)

@@ -17,6 +17,7 @@ from typing import Any
 import altair as alt
 import vl_convert
 
+from automl.config.escape import printable
 from automl.report import style
 
 VERSION = "6.4"  # of Vega-Lite, whose grammar the charts are written in
@@ -61,7 +62,7 @@ class Figure:
         wide = style.WIDTH if len(self.charts) == 1 or columns == 1 else style.WIDTH // 2 + 40
         parts = [{**_dict(chart), "width": wide} for chart in self.charts]
         whole = parts[0] if len(parts) == 1 else {"concat": parts, "columns": columns}
-        spec = {**whole, "datasets": dict(self.data), "config": style.CONFIG, "background": "white"}
+        spec = _visible({**whole, "datasets": dict(self.data), "config": style.CONFIG, "background": "white"})
         return _numbered(str(vl_convert.vegalite_to_svg(spec, vl_version=VERSION)))
 
     def _repr_html_(self) -> str:
@@ -110,8 +111,17 @@ def stylesheet() -> str:
 
 def inline(value: Any) -> str:
     """JSON that nothing in it can end the script element of."""
-    text = json.dumps(value, separators=(",", ":"), ensure_ascii=False, allow_nan=False)
+    text = json.dumps(_visible(value), separators=(",", ":"), ensure_ascii=False, allow_nan=False)
     return text.replace("<", "\\u003c").replace("\u2028", "\\u2028").replace("\u2029", "\\u2029")
+
+
+def _visible(value: Any) -> Any:
+    """Without control characters in any text, which neither SVG nor UTF-8 have a place for."""
+    if isinstance(value, str):
+        return printable(value, keep="\n\t")
+    if isinstance(value, Mapping):
+        return {key: _visible(item) for key, item in value.items()}
+    return [_visible(item) for item in value] if isinstance(value, list | tuple) else value
 
 
 def _numbered(svg: str) -> str:

@@ -1,26 +1,50 @@
 """Every trial as a row, and everything that it takes to repeat the search."""
 
 import json
-import shlex
 from collections.abc import Mapping
 from dataclasses import dataclass, fields
 from typing import Any
 
+from automl.config.escape import shell
 from automl.report.plot import Cell, Table
 from automl.report.read import Search, Trial
-from search.record import State
+from search.record import State, listed_options
 from search.serialise import to_json
 
+KEPT = ("trial", "state", "what", "epochs", "steps")  # columns that are there whatever they hold
 WORDS = 200  # letters of a reason in a row; the groups and `error.txt` have all of it
 
 
-def listing(search: Search) -> Table:
-    """The trials by number."""
+@dataclass(frozen=True, kw_only=True)
+class Listing:
+    """The trials as a table. same: the columns that have one value in all of them, which stand beside it."""
+
+    table: Table
+    same: Mapping[str, Cell]
+
+
+def listing(search: Search) -> Listing:
+    """The trials by number, in as few columns as tell them apart."""
+    whole = _columns(search)
+    same = {
+        name: cells[0]
+        for name, cells in whole.items()
+        if name not in KEPT and all(cell == cells[0] for cell in cells)
+    }
+    shown = {name: cells for name, cells in whole.items() if name not in same}
+    rows = [list(row) for row in zip(*shown.values(), strict=True)]
+    return Listing(
+        table=Table(columns=list(shown), rows=rows),
+        same={name: cell for name, cell in same.items() if cell is not None},
+    )
+
+
+def _columns(search: Search) -> dict[str, list[Cell]]:
     costs = {"time_ratio": "time ratio", "latency": "latency, ms", "params": "parameters", "macs": "MACs"}
     kind = search.trials[0].record.config.training
     learned = [field.name for field in fields(kind) if field.name != "epochs"]
     columns = [
-        "trial", "role", "state", "kind", "what", "backbone", search.label, "epochs", "steps",
+        "trial", "role", "state", "kind", "what", "backbone", "options", search.label, "epochs", "steps",
         *costs.values(), "time ratio by", *(name.replace("_", " ") for name in learned), "seed",
     ]  # fmt: skip
     rows: list[list[Cell]] = []
@@ -31,11 +55,11 @@ def listing(search: Search) -> Table:
             state += f": {record.reason[:WORDS]}"
         rows.append([
             trial.number, str(record.role), state, trial.kind, trial.where, record.config.model.backbone,
-            search.final(trial), trial.resource or None, record.steps,
-            *(record.profile.get(cost) for cost in costs), _by(record.profile),
+            listed_options(record.config.model.options) or None, search.final(trial), trial.resource or None,
+            record.steps, *(record.profile.get(cost) for cost in costs), _by(record.profile),
             *(getattr(training, name) for name in learned), record.config.seed,
         ])  # fmt: skip
-    return Table(columns=columns, rows=rows)
+    return {name: [row[i] for row in rows] for i, name in enumerate(columns)}
 
 
 def _by(profile: Mapping[str, float]) -> str | None:
@@ -77,7 +101,7 @@ def repeat(search: Search) -> Repeat:
         configs[f"confirmed, {arm.role}: {arm.name}"] = _json(arm.config)
     configs["all settings of the search"] = _json(to_json(metadata.settings))
     return Repeat(
-        command=shlex.join(str(word) for word in source.get("command", [])),
+        command=shell(str(word) for word in source.get("command", [])),
         lines=lines,
         versions={key: str(value) for key, value in source.get("versions", {}).items()},
         configs=configs,

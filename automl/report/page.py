@@ -3,10 +3,12 @@
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from typing import Any
 
 from jinja2 import Environment, PackageLoader, StrictUndefined
 from markupsafe import Markup
 
+from automl.config.escape import printable
 from automl.config.settings import command
 from automl.config.units import counted, duration, short
 from automl.report.confirmation import ReportedVerdict
@@ -76,12 +78,14 @@ def write_page(
     environment = Environment(
         loader=PackageLoader("automl.report", ""),
         autoescape=True,
+        finalize=_visible,
         undefined=StrictUndefined,
         trim_blocks=True,
     )
     environment.filters["shown"] = shown
     environment.globals["attributes"] = _attributes
     plots = [*([forest] if forest else []), *(plot for part in sections for plot in part.plots)]
+    trials = listing(search)
     items = {plot.name: _Item(plot, _drawing(plot), _numbers(plot.table)) for plot in plots}
     data = {name: rows for plot in plots if plot.figure for name, rows in plot.figure.data.items()}
     page = environment.get_template("page.html").render(
@@ -96,13 +100,19 @@ def write_page(
         ],
         failures=_numbers(failures(search)),
         failed=_failed(search),
-        listing=_numbers(listing(search)),
+        listing=_numbers(trials.table),
+        same=trials.same,
         repeat=repeat(search),
         styles=Markup(stylesheet()),
         scripts=Markup(scripts(data)),
         reload=reload,
     )
     return page
+
+
+def _visible(value: Any) -> Any:
+    """What a page can hold: text without control characters."""
+    return printable(value, keep="\n\t") if type(value) is str else value
 
 
 def _drawing(plot: Plot) -> Markup | None:

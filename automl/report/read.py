@@ -19,7 +19,7 @@ from automl.config.settings import command
 from automl.report.confirmation import ReportedVerdict, read_verdicts
 from automl.storage.folder import SearchMetadata, find_search, named, read_metadata
 from search.halving import Rungs
-from search.record import State, TrialRecord
+from search.record import State, TrialRecord, listed_options
 from search.study import STUDY_FILE, expect, open_study, own_trials, read_record
 from search.trial_scheduler import RESOURCE, Plan, leaders
 
@@ -28,11 +28,15 @@ PLAIN, MIXED = "plain", "mixed"  # kinds of a trial that are no attention's name
 
 @dataclass(frozen=True, kw_only=True)
 class Trial:
-    """A trial with the parameters that the sampler chose and their distributions."""
+    """A trial with the parameters that the sampler chose and their distributions.
+
+    varied: the options of its backbone in which the trials of its search differ.
+    """
 
     record: TrialRecord
     params: dict[str, Any]
     distributions: dict[str, BaseDistribution]
+    varied: Mapping[str, Any] = field(default_factory=dict)
 
     @property
     def number(self) -> int:
@@ -54,9 +58,10 @@ class Trial:
 
     @property
     def where(self) -> str:
-        """What sits where, in words."""
+        """What sits where, in words, and the options that other trials have otherwise."""
         placement = self.record.config.model.placement
-        return ", ".join(f"{spec.type} at {site}" for site, spec in placement.items()) or "no attention"
+        sites = ", ".join(f"{spec.type} at {site}" for site, spec in placement.items()) or "no attention"
+        return f"{sites}, {listed_options(self.varied)}" if self.varied else sites
 
     @property
     def resource(self) -> float:
@@ -233,8 +238,25 @@ def _read_trials(folder: Path, name: str) -> list[Trial]:
         return []
     found = [(trial, read_record(trial)) for trial in own_trials(study)]
     expect(study, {record.number: record for _, record in found if record is not None})
+    varied = _varied([record for _, record in found if record is not None])
     return [
-        Trial(record=record, params=dict(trial.params), distributions=dict(trial.distributions))
+        Trial(
+            record=record,
+            params=dict(trial.params),
+            distributions=dict(trial.distributions),
+            varied={key: value for key, value in record.config.model.options.items() if key in varied},
+        )
         for trial, record in found
         if record is not None
     ]
+
+
+def _varied(records: Sequence[TrialRecord]) -> set[str]:
+    """The options of backbones that are not the same in all trials of one backbone."""
+    models = [record.config.model for record in records]
+    options = {(model.backbone, key) for model in models for key in model.options}
+    return {
+        key
+        for backbone, key in options
+        if len({repr(model.options.get(key)) for model in models if model.backbone == backbone}) > 1
+    }

@@ -9,7 +9,15 @@ from automl.report import ReportResult, prepare, run_report, write_page_alone
 from automl.report.read import NoTrialsError, read_search
 from automl.storage.folder import REPORT_FOLDER, find_search, is_running, named
 
-EVERY = 15.0  # seconds
+EVERY, LONGEST = 15.0, 86400.0  # seconds
+
+
+def check_every(every: float) -> None:
+    """Raise InputError for seconds that `watch_report` does not wait."""
+    if not every >= 1:
+        raise InputError(f"--every must be 1 second or more; got {every:g}")
+    if every > LONGEST:
+        raise InputError(f"--every must be {LONGEST:g} seconds, a day, or less; got {every:g}")
 
 
 def watch_report(
@@ -25,10 +33,9 @@ def watch_report(
     A browser that shows the page loads it again as often and stays where it was. shown: called with the page
     when it is there for the first time. Ctrl-C leaves the page as it is then, and it is not loaded again.
 
-    Raises InputError as `run_report` does, and where `every` is below one second.
+    Raises InputError as `run_report` does, and where `every` is below one second or above a day.
     """
-    if every < 1:
-        raise InputError(f"--every must be 1 second or more; got {every:g}")
+    check_every(every)
     name = named(search, storage)
     first = True
     folder, metadata = find_search(name, storage)

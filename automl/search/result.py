@@ -12,7 +12,7 @@ from automl.config.settings import STORAGE, Settings
 from automl.config.summary import Summary, call
 from automl.listeners.retention import front
 from automl.tracking.run_spec import flat
-from search.record import State, TrialRecord, where
+from search.record import State, TrialRecord, listed_options, model_name, where
 from search.search_scheduler import SearchScheduler
 from search.serialise import to_json
 from search.trial_scheduler import Plan, leaders, ranked
@@ -46,9 +46,20 @@ class TrialResult:
     steps: int | None = None
 
     def __str__(self) -> str:
+        options = listed_options(self.config["model"]["options"])
+        more = f", {options}" if options else ""
+        return f"{self.metric} {self.said}, trial {self.number}: {self._attention}{more}"
+
+    @property
+    def about(self) -> str:
+        """Its backbone with options, and what sits where, in words."""
+        model = self.config["model"]
+        return f"{model_name(model['backbone'], model['options'])}, {self._attention}"
+
+    @property
+    def _attention(self) -> str:
         placement = self.config["model"]["placement"]
-        sites = ", ".join(f"{spec['type']} at {site}" for site, spec in placement.items())
-        return f"{self.metric} {self.said}, trial {self.number}: {sites or 'no attention'}"
+        return ", ".join(f"{spec['type']} at {site}" for site, spec in placement.items()) or "no attention"
 
     @property
     def said(self) -> str:

@@ -49,7 +49,7 @@ from search.search_scheduler import SearchScheduler
 from search.serialise import to_json
 from search.spaces import SPACES, Space, SpaceFunction, fingerprint, random_draws, same_parameters, source_of
 from search.study import STUDY_FILE, create_study, learn, open_study, read_records, resume_study
-from search.trial_scheduler import Plan, leaders
+from search.trial_scheduler import Plan, ranked
 
 
 @prepared()
@@ -241,10 +241,16 @@ def _run(folder: Path, metadata: SearchMetadata, space: Space, task: Task, begun
             )
         finally:
             # Whatever ended the search, what was found until then is found.
-            best, _ = leaders(scheduler.records.values(), plan)
+            leading = ranked(scheduler.records.values(), plan)
             counts = Counter(record.state for record in scheduler.records.values())
             open_trials = counts[State.RUNNING] > 0
-            missing = tracker.finish(best=best, metric=plan.metric.name, counts=counts, stopped=open_trials)
+            missing = tracker.finish(
+                best=next(iter(leading), None),
+                metric=plan.metric.name,
+                counts=counts,
+                stopped=open_trials,
+                ranking=[record.number for record in leading],
+            )
             delete_tune_files(folder)
     result = make_result(
         folder,

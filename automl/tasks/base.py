@@ -10,6 +10,7 @@ import numpy as np
 from torch import Tensor, nn
 
 from attention import InputError
+from automl.config.escape import printable
 from automl.config.runtime import Runtime
 from automl.data.manifest import Manifest
 from automl.storage.storage import Storage
@@ -249,7 +250,7 @@ class Task(ABC):
         if not self.labels:
             return text
         more = ", ..." if len(self.labels) > SHOWN else ""
-        return f"{text}; {len(self.labels)} classes: {', '.join(self.labels[:SHOWN])}{more}"
+        return f"{text}; {len(self.labels)} classes: {', '.join(map(printable, self.labels[:SHOWN]))}{more}"
 
     def describe_changes(self) -> str:
         """In a line: what of the data was left out, turned, rescaled or is double; empty where nothing."""

@@ -5,6 +5,7 @@ import queue
 import sys
 import threading
 import time
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +16,7 @@ from mlflow.environment_variables import MLFLOW_SUPPRESS_PRINTING_URL_TO_STDOUT 
 from mlflow.store.tracking import DEFAULT_LOCAL_FILE_AND_ARTIFACT_PATH
 
 from attention import InputError
+from automl.config.escape import mlflow_value
 from automl.storage.addresses import public
 from automl.storage.working_dir import local_path
 from automl.tracking.silence import MlflowSilent
@@ -158,6 +160,33 @@ def artifact_location(experiment: str) -> str | None:
     uri = mlflow.get_tracking_uri()
     database = local_path(uri) if uri.startswith("sqlite:") else None
     return None if database is None else str(database.resolve().parent / "mlruns" / experiment)
+
+
+def find_runs(client: Any, experiment_ids: Sequence[str], tags: Mapping[str, str]) -> Iterator[Any]:
+    """Yield the runs that have all of these tags, whatever quotes their values hold.
+
+    MLflow's filters know no escape: a value in quotes holds none of that kind. Where a value has both kinds,
+    `_` of LIKE stands for any character, and the runs that come are compared.
+    """
+    tags = {name: mlflow_value(value) for name, value in tags.items()}
+    query, token = tag_filter(tags), None
+    while token != "":
+        runs = client.search_runs(list(experiment_ids), query, max_results=1000, page_token=token)
+        yield from (run for run in runs if tags.items() <= run.data.tags.items())
+        token = runs.token or ""
+
+
+def tag_filter(tags: Mapping[str, str]) -> str:
+    """Return MLflow's filter for the runs with these tags, and maybe more; see `find_runs`."""
+    parts = []
+    for name, value in tags.items():
+        if "'" not in value:
+            parts.append(f"tags.`{name}` = '{value}'")
+        elif '"' not in value:
+            parts.append(f'tags.`{name}` = "{value}"')
+        else:
+            parts.append(f"tags.`{name}` LIKE '{value.replace(chr(39), '_')}'")
+    return " and ".join(parts)
 
 
 def experiments(client: Any) -> list[str]:

@@ -5,7 +5,10 @@ A metric and a parameter of one name are one column twice in MLflow's table.
 
 from collections.abc import Mapping
 
+from automl.config.escape import mlflow_key
+
 EPOCHS_DONE = "epochs_done"  # MLflow's steps are epochs
+RANK = "rank"  # of a completed trial in its search, from 1 on
 
 # Of an epoch's record, and of a profile: the name there, the name in MLflow, and what one is worth there.
 EPOCH: Mapping[str, tuple[str, float]] = {
@@ -28,5 +31,5 @@ def named(values: Mapping[str, float], names: Mapping[str, tuple[str, float]]) -
     found = {}
     for key, value in values.items():
         name, worth = names.get(key, (key, 1))
-        found[name] = float(value) * worth
+        found[mlflow_key(name)] = float(value) * worth
     return found

@@ -12,7 +12,7 @@ import signal
 import subprocess
 import sys
 import threading
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from multiprocessing import Pipe
 from multiprocessing.connection import Connection
@@ -99,9 +99,14 @@ class MlflowProcess:
         return str(self._ask("write", trial))
 
     def finish(
-        self, best: TrialRecord | None, metric: str | None, counts: Mapping[State, int], stopped: bool
+        self,
+        best: TrialRecord | None,
+        metric: str | None,
+        counts: Mapping[State, int],
+        stopped: bool,
+        ranking: Sequence[int] = (),
     ) -> None:
-        self._ask("finish", best, metric, counts, stopped)
+        self._ask("finish", best, metric, counts, stopped, ranking)
 
     def conclude(self, identity: str, verdict: Mapping[str, Any], winner: str | None) -> None:
         self._ask("conclude", identity, verdict, winner)

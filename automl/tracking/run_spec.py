@@ -1,17 +1,17 @@
 """What is tracked: experiment, names, tags and parameters of the runs."""
 
-import shlex
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from functools import partial
 from typing import Any
 
+from automl.config.escape import markdown_code, shell
 from automl.storage.addresses import public
 from automl.storage.folder import SearchMetadata
 from automl.storage.storage import Storage
 from automl.tracking.tags import COMMIT, SEARCH, SOURCE, SOURCE_TYPE
 from search.config import TrialConfig
-from search.record import TrialRecord
+from search.record import TrialRecord, listed_options
 from search.serialise import to_json
 
 
@@ -83,6 +83,8 @@ def flat(config: TrialConfig) -> dict[str, Any]:
     model, training = config.model, config.training
     return {
         "backbone": model.backbone,
+        "options": listed_options(model.options) or "none",
+        **{f"options.{key}": value for key, value in model.options.items()},
         "modules": len(model.placement),
         "types": " + ".join(spec.type for spec in model.placement.values()) or "none",
         "sites": " + ".join(model.placement) or "none",
@@ -95,16 +97,16 @@ def flat(config: TrialConfig) -> dict[str, Any]:
 def source(provenance: Mapping[str, Any]) -> dict[str, str]:
     """MLflow's tags of the command and of the code's commit, where these are known."""
     command, commit = (provenance.get(key) for key in ("command", "commit"))
-    name, kind = (shlex.join(command), "LOCAL") if command else ("notebook", "NOTEBOOK")
+    name, kind = (shell(command), "LOCAL") if command else ("notebook", "NOTEBOOK")
     tags = {SOURCE: name, SOURCE_TYPE: kind}
     return {**tags, COMMIT: commit} if commit else tags
 
 
 def _note(metadata: SearchMetadata) -> str:
     command = metadata.provenance.get("command")
-    made = f"`{shlex.join(command)}`" if command else "a notebook"
-    place = public(str(metadata.location))
-    return f"Search of the space `{metadata.settings.space_name}` by {made}, kept in `{place}`."
+    made = markdown_code(shell(command)) if command else "a notebook"
+    space, place = metadata.settings.space_name, public(str(metadata.location))
+    return f"Search of the space {markdown_code(space)} by {made}, kept in {markdown_code(place)}."
 
 
 def below(location: Storage, trial: TrialRecord) -> Storage:

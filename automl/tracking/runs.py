@@ -13,8 +13,8 @@ from automl.config.settings import command
 from automl.storage.addresses import public
 from automl.storage.folder import SearchMetadata
 from automl.storage.storage import Storage
-from automl.tracking.client import experiments, open_client, pages
-from automl.tracking.tags import CHECKPOINT, CONFIRMED, IDENTITY, TRIAL, VERDICT
+from automl.tracking.client import experiments, find_runs, open_client, pages
+from automl.tracking.tags import CHECKPOINT, CONFIRMED, IDENTITY, PARENT, TRIAL, VERDICT
 from search.config import TrialConfig
 from search.record import State
 
@@ -37,10 +37,10 @@ def find_run(run_id: str) -> TrackedRun:
     """The trial of a run. Raises InputError when there is no such run or it has no checkpoint."""
     client = open_client()
     found = _find_run(client, run_id)
-    parents = client.search_runs(experiments(client), f"tags.`{CONFIRMED}` = '{run_id}'", max_results=1)
-    if not parents:
+    parent = next(find_runs(client, experiments(client), {CONFIRMED: run_id}), None)
+    if parent is None:
         return found
-    verdict = parents[0].data.tags.get(VERDICT)
+    verdict = parent.data.tags.get(VERDICT)
     return replace(found, verdict=verdict, confirmed=True)
 
 
@@ -85,7 +85,7 @@ def find_scores(run_id: str) -> ScoredRun:
 def _digest(client: Any, run: Any) -> str | None:
     """Of the images of the search that a run is below, None where it is below none."""
     while "data" not in run.data.params:
-        parent = run.data.tags.get("mlflow.parentRunId")
+        parent = run.data.tags.get(PARENT)
         if not parent:
             return None
         run = client.get_run(parent)
@@ -102,9 +102,8 @@ def find_trial_run(identity: str, number: int) -> str:
     client = open_client()
     try:
         there = experiments(client)
-        for parent in client.search_runs(there, f"tags.`{IDENTITY}` = '{identity}'"):
-            query = f"tags.`mlflow.parentRunId` = '{parent.info.run_id}' and tags.`{TRIAL}` = '{number}'"
-            for run in client.search_runs(there, query, max_results=1):
+        for parent in find_runs(client, there, {IDENTITY: identity}):
+            for run in find_runs(client, there, {PARENT: parent.info.run_id, TRIAL: str(number)}):
                 found: str = run.info.run_id
                 return found
     except MlflowException as error:
@@ -120,18 +119,13 @@ def trial_links(metadata: SearchMetadata) -> dict[int, str]:
     client = open_client()
     found: dict[int, str] = {}
     try:
-        for parent in client.search_runs(
-            experiments(client), f"tags.`{IDENTITY}` = '{metadata.identity}'", max_results=1
-        ):
-            query, token = f"tags.`mlflow.parentRunId` = '{parent.info.run_id}'", None
+        for parent in find_runs(client, experiments(client), {IDENTITY: metadata.identity}):
             experiment = parent.info.experiment_id
-            while token != "":
-                runs = client.search_runs([experiment], query, max_results=1000, page_token=token)
-                for run in runs:
-                    if TRIAL in run.data.tags:
-                        address = f"{pages(client)}/#/experiments/{experiment}/runs/{run.info.run_id}"
-                        found[int(run.data.tags[TRIAL])] = address
-                token = runs.token or ""
+            for run in find_runs(client, [experiment], {PARENT: parent.info.run_id}):
+                if TRIAL in run.data.tags:
+                    address = f"{pages(client)}/#/experiments/{experiment}/runs/{run.info.run_id}"
+                    found[int(run.data.tags[TRIAL])] = address
+            break
     except MlflowException as error:
         raise InputError(f"MLflow does not answer ({public(str(error))})") from error
     return found
@@ -143,16 +137,14 @@ def log_report(metadata: SearchMetadata, folder: Path, files: Sequence[str]) -> 
     Raises InputError when MLflow does not answer, has no such run, or does not take them.
     """
     client = open_client()
-    runs = client.search_runs(
-        experiments(client), f"tags.`{IDENTITY}` = '{metadata.identity}'", max_results=1
-    )
-    if not runs:
+    run = next(find_runs(client, experiments(client), {IDENTITY: metadata.identity}), None)
+    if run is None:
         raise InputError(
             f"MLflow at {public(mlflow.get_tracking_uri())} has no run of search {metadata.name!r}; run this "
             f"where the search ran or set MLFLOW_TRACKING_URI, or write the search there: "
             f"{command('sync', metadata.name, metadata.settings.storage)}"
         )
-    run_id: str = runs[0].info.run_id
+    run_id: str = run.info.run_id
     try:
         for file in files:
             client.log_artifact(run_id, str(folder / file), str(Path("report", file).parent))

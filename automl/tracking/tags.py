@@ -3,6 +3,7 @@
 # MLflow's own: the description that it shows, the command and the commit of the code.
 NOTE, SOURCE, COMMIT = "mlflow.note.content", "mlflow.source.name", "mlflow.source.git.commit"
 SOURCE_TYPE, DATA_CONTEXT = "mlflow.source.type", "mlflow.data.context"
+PARENT = "mlflow.parentRunId"
 # Of an experiment: a state of the table of runs, which a link names by what follows the dot.
 VIEW = "mlflow.sharedViewState."
 SEARCH, IDENTITY, TRIAL = "automl.search", "automl.identity", "automl.trial"

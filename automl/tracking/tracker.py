@@ -10,7 +10,7 @@ import logging
 import sys
 import threading
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Protocol
 
 from automl.tracking.silence import MlflowSilent
@@ -29,7 +29,12 @@ class Writes(Protocol):
     def look(self) -> None: ...
     def write(self, trial: TrialRecord) -> str: ...
     def finish(
-        self, best: TrialRecord | None, metric: str | None, counts: Mapping[State, int], stopped: bool
+        self,
+        best: TrialRecord | None,
+        metric: str | None,
+        counts: Mapping[State, int],
+        stopped: bool,
+        ranking: Sequence[int],
     ) -> None: ...
     def conclude(self, identity: str, verdict: Mapping[str, Any], winner: str | None) -> None: ...
 
@@ -154,11 +159,12 @@ class Tracker(Listener):
         metric: str | None,
         counts: Mapping[State, int],
         stopped: bool = False,
+        ranking: Sequence[int] = (),
         patience: float = PATIENCE,
     ) -> int:
         """End the search's run with the best trial and how many trials ended in which state.
 
-        metric: as in `MlflowWriter.finish`.
+        metric, ranking: as in `MlflowWriter.finish`.
         stopped: the search is to be resumed later; its running trials are marked so.
         Returns how many trials MLflow has not taken, 0 if it has all of this; the search is then incomplete
         in MLflow until `automl sync`.
@@ -167,7 +173,7 @@ class Tracker(Listener):
         missing = self.close(patience)
         if self.silent or self._busy:  # it would be silent again
             return max(1, missing)
-        ended = self._insist(lambda: self.writer.finish(best, metric, counts, stopped), "end", until)
+        ended = self._insist(lambda: self.writer.finish(best, metric, counts, stopped, ranking), "end", until)
         return missing if ended else max(1, missing)
 
     def conclude(self, identity: str, verdict: Mapping[str, Any], winner: str | None) -> int:

@@ -6,6 +6,7 @@ The tracker decides when to write.
 
 import json
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -14,9 +15,17 @@ from mlflow.entities import Dataset, DatasetInput, InputTag, Metric, Param, RunT
 from mlflow.exceptions import MlflowException
 from mlflow.utils.time import get_current_time_millis
 
+from automl.config.escape import markdown, mlflow_key, mlflow_value
 from automl.storage.addresses import public
-from automl.tracking.client import artifact_location, find_experiment, open_client, pages
-from automl.tracking.names import EPOCH, EPOCHS_DONE, PROFILE, named
+from automl.tracking.client import (
+    artifact_location,
+    find_experiment,
+    find_runs,
+    open_client,
+    pages,
+    tag_filter,
+)
+from automl.tracking.names import EPOCH, EPOCHS_DONE, PROFILE, RANK, named
 from automl.tracking.run_spec import RunSpec, flat
 from automl.tracking.tags import (
     BEST,
@@ -25,17 +34,19 @@ from automl.tracking.tags import (
     DATA_CONTEXT,
     IDENTITY,
     NOTE,
+    PARENT,
     TRIAL,
     VERDICT,
     VIEW,
 )
 from search.config import TrialConfig
-from search.record import CHECKPOINT_FILE, State, TrialRecord, where
+from search.record import CHECKPOINT_FILE, State, TrialRecord, listed_options, model_name, where
 
 NONE: Mapping[str, str] = {}
 DIGEST = 36  # characters that MLflow takes of one
 PARAGRAPH = "\n\n"
-COLUMNS = ("types", "sites", "learning_rate", "backbone", "epochs")  # of parameters, in the table
+RANKED = 100  # trials that get a rank, each by a request
+COLUMNS = ("types", "sites", "learning_rate", "backbone", "options", "epochs")  # of parameters, in the table
 EPOCHS = 50  # that are written at once; MLflow takes no more than 1000 numbers
 
 _ENDS = {
@@ -51,12 +62,19 @@ def run_name(trial: TrialRecord) -> str:
     """What sits where comes first, since MLflow cuts names in its tables and plots."""
     if trial.arm:
         return f"{trial.arm} seed {trial.config.seed}"
-    return f"{where(trial.config)} {trial.number:03d} {trial.config.model.backbone}"
+    return f"{where(trial.config)} {trial.number:03d} {_model(trial.config)}"
+
+
+def _model(config: TrialConfig) -> str:
+    return model_name(config.model.backbone, config.model.options)
 
 
 def _params(values: Mapping[str, Any]) -> list[Param]:
     """Parameters in short; an artifact has every digit."""
-    return [Param(key, f"{v:.4g}" if isinstance(v, float) else str(v)) for key, v in values.items()]
+    return [
+        Param(mlflow_key(key), f"{v:.4g}" if isinstance(v, float) else mlflow_value(v))
+        for key, v in values.items()
+    ]
 
 
 def _numbers(verdict: Mapping[str, Any]) -> dict[str, float]:
@@ -89,7 +107,7 @@ def datasets(config: TrialConfig, digest: str, splits: Sequence[str]) -> list[Da
     kind, source = ("local", {"uri": public(data.path)}) if data.path else ("automl", {"source": data.source})
     return [
         DatasetInput(
-            Dataset(f"{name} {split}", digest[:DIGEST] or "unknown", kind, json.dumps(source)),
+            Dataset(mlflow_value(f"{name} {split}"), digest[:DIGEST] or "unknown", kind, json.dumps(source)),
             [InputTag(DATA_CONTEXT, split)],
         )
         for split in splits
@@ -98,12 +116,13 @@ def datasets(config: TrialConfig, digest: str, splits: Sequence[str]) -> list[Da
 
 @dataclass
 class _Run:
-    """How far a run in MLflow has come: the epochs, the end and the checkpoint that it holds."""
+    """How far a run in MLflow has come: the epochs, the end, the checkpoint and the rank that it holds."""
 
     run_id: str
     epochs: int = 0
     state: str = ""
     checkpoint: str = ""
+    rank: int = 0
 
 
 class MlflowWriter:
@@ -122,9 +141,9 @@ class MlflowWriter:
             if self.parent is None:
                 self.parent = self._create_parent(run_spec.name)
             else:
-                self.client.update_run(self.parent, status="RUNNING", name=run_spec.name)
+                self.client.update_run(self.parent, status="RUNNING", name=mlflow_value(run_spec.name))
                 for key, value in {**run_spec.tags, "state": str(State.RUNNING)}.items():
-                    self.client.set_tag(self.parent, key, value)  # it may have been renamed
+                    self.client.set_tag(self.parent, key, mlflow_value(value))  # it may have been renamed
                 self.look()
         elif run_spec.alone:
             self.look()
@@ -145,52 +164,59 @@ class MlflowWriter:
     def page(self) -> str:
         """The address of the table of runs: of the server, or of `mlflow ui` on this machine.
 
-        It names a state of the table, a tag of the experiment, with the columns that tell trials apart.
+        It names a state of the table, a tag of the experiment: the trials of this search alone, with the
+        columns that tell them apart. They are sorted by the metric, and by rank once the search has ended.
         """
         table = f"{pages(self.client)}/#/experiments/{self.experiment}/runs"
-        if not self.run_spec.metric:
+        if not self.run_spec.metric or self.parent is None:
             return table
-        key = f"automl-{self.run_spec.metric}"
-        score = f"metrics.`{self.run_spec.metric}`"
-        columns = [score, *(f"params.`{name}`" for name in COLUMNS), "tags.`state`", "attributes.`Created`"]
-        state = {
-            "selectedColumns": columns,
-            "orderByKey": score,
-            "orderByAsc": not self.run_spec.maximize,
-        }
+        score = f"metrics.`{mlflow_key(self.run_spec.metric)}`"
         try:
-            self.client.set_experiment_tag(self.experiment, VIEW + key, json.dumps(state))
+            self._set_view(score, ascending=not self.run_spec.maximize)
         except MlflowException:  # a server that does not let everyone write tags
             return table
-        return f"{table}?viewStateShareKey={key}"
+        return f"{table}?viewStateShareKey={self._view}"
+
+    @property
+    def _view(self) -> str:
+        return f"automl-{self.parent}"
+
+    def _set_view(self, order: str, *, ascending: bool) -> None:
+        """Set what MLflow's page shows of the search. order: the column that it is sorted by."""
+        score = f"metrics.`{mlflow_key(self.run_spec.metric)}`"
+        state = {
+            # A confirmation is below the search, too, but is no trial.
+            "searchFilter": f"{tag_filter({PARENT: str(self.parent)})} and tags.`{TRIAL}` LIKE '%'",
+            "selectedColumns": [
+                f"metrics.`{RANK}`",
+                score,
+                *(f"params.`{name}`" for name in COLUMNS),
+                "tags.`state`",
+                "attributes.`Created`",
+            ],
+            "orderByKey": order,
+            "orderByAsc": ascending,
+        }
+        self.client.set_experiment_tag(self.experiment, VIEW + self._view, json.dumps(state))
 
     def look(self) -> None:
         """Learn how far the runs are: a write that failed may have been taken all the same."""
-        token = None
-        mark = ("mlflow.parentRunId", self.parent) if self.parent else (IDENTITY, self.run_spec.alone)
-        while mark[1]:
-            page = self.client.search_runs(
-                [self.experiment],
-                f"tags.`{mark[0]}` = '{mark[1]}'",
-                max_results=1000,
-                page_token=token,
+        marks = {PARENT: self.parent} if self.parent else {IDENTITY: self.run_spec.alone}
+        if not all(marks.values()):
+            return
+        for run in find_runs(self.client, [self.experiment], marks):
+            data = run.data
+            if TRIAL not in data.tags:
+                continue
+            # A run without parameters was left in the middle of its making.
+            state = data.tags["state"] if "epochs" in data.params else ""
+            if state == "stopped" or (self.run_spec.alone and state == str(State.ERROR)):
+                state = str(State.RUNNING)
+                self.client.update_run(run.info.run_id, status="RUNNING")
+            epochs, rank = int(data.metrics.get(EPOCHS_DONE, 0)), int(data.metrics.get(RANK, 0))
+            self._runs[int(data.tags[TRIAL])] = _Run(
+                run.info.run_id, epochs, state, data.tags.get(CHECKPOINT, ""), rank
             )
-            for run in page:
-                data = run.data
-                if TRIAL not in data.tags:
-                    continue
-                # A run without parameters was left in the middle of its making.
-                state = data.tags["state"] if "epochs" in data.params else ""
-                if state == "stopped" or (self.run_spec.alone and state == str(State.ERROR)):
-                    state = str(State.RUNNING)
-                    self.client.update_run(run.info.run_id, status="RUNNING")
-                epochs = int(data.metrics.get(EPOCHS_DONE, 0))
-                self._runs[int(data.tags[TRIAL])] = _Run(
-                    run.info.run_id, epochs, state, data.tags.get(CHECKPOINT, "")
-                )
-            token = page.token
-            if not token:
-                return
 
     def write(self, trial: TrialRecord) -> str:
         """Update the trial's run, and return the run's id.
@@ -222,7 +248,7 @@ class MlflowWriter:
         tags |= self.run_spec.source
         if self.run_spec.alone:
             tags[IDENTITY] = self.run_spec.alone
-        return {**tags, "mlflow.parentRunId": self.parent} if self.parent else tags
+        return {**tags, PARENT: self.parent} if self.parent else tags
 
     def _log_data(self, run_id: str, config: TrialConfig) -> None:
         """The datasets of a trial's run and, with its first trial, of the run above it."""
@@ -260,14 +286,21 @@ class MlflowWriter:
             at = metrics[0].timestamp if metrics else get_current_time_millis()
             metrics += [Metric(key, value, at, 0) for key, value in named(trial.profile, PROFILE).items()]
         if params or metrics or tags:
-            said = [RunTag(key, value) for key, value in tags.items()]
-            self.client.log_batch(run.run_id, metrics=metrics, params=params, tags=said)
+            written = [RunTag(key, mlflow_value(value)) for key, value in tags.items()]
+            self.client.log_batch(run.run_id, metrics=metrics, params=params, tags=written)
         run.epochs += len(new)
 
     def finish(
-        self, best: TrialRecord | None, metric: str | None, counts: Mapping[State, int], stopped: bool
+        self,
+        best: TrialRecord | None,
+        metric: str | None,
+        counts: Mapping[State, int],
+        stopped: bool,
+        ranking: Sequence[int] = (),
     ) -> None:
         """End the run above the trials', and those of its trials that have not ended.
+
+        ranking: the numbers of the completed trials, the best one first.
 
         metric: by which the best one is that, and whose value is a metric of the run. None where the largest
         value says nothing, such as the luckiest seed's on the test split.
@@ -282,14 +315,33 @@ class MlflowWriter:
             numbers[f"best_{metric}"] = best.value(metric)
         metrics = [Metric(key, value, now, 0) for key, value in numbers.items()]
         self.client.log_batch(self.parent, metrics=metrics)
+        self._rank(ranking)
         if best is not None and best.number in self._runs:
             self.client.set_tag(self.parent, BEST, self._runs[best.number].run_id)
         if best is not None and metric is not None and not self._is_confirmed():
-            found = f"{metric} **{best.value(metric):.4f}** on the validation split, {where(best.config)}"
+            options = listed_options(best.config.model.options)
+            what = markdown(where(best.config) + (f", {options}" if options else ""))
+            found = f"{markdown(metric)} **{best.value(metric):.4f}** on the validation split, {what}"
             self._describe(self.parent, f"Best trial {best.number}: {found}. Not confirmed on fresh seeds.")
         end = State.ERROR if best is None else State.COMPLETE
         self.client.set_tag(self.parent, "state", "stopped" if stopped else str(end))
         self.client.set_terminated(self.parent, "KILLED" if stopped else _ENDS[end])
+
+    def _rank(self, ranking: Sequence[int]) -> None:
+        """Give the leading trials their rank, and those that had one, and sort the page by it.
+
+        The metric does not tell which trial was announced: several have the same value, one that was pruned
+        has a higher one, and a model of placements may expect more of another.
+        """
+        now = get_current_time_millis()
+        for rank, number in enumerate(ranking, 1):
+            run = self._runs.get(number)
+            if run is not None and run.rank != rank and (run.rank or rank <= RANKED):
+                self.client.log_metric(run.run_id, RANK, rank, now, 0)
+                run.rank = rank
+        if ranking and self.run_spec.metric:
+            with suppress(MlflowException):  # as in `page`
+                self._set_view(f"metrics.`{RANK}`", ascending=True)
 
     def conclude(self, identity: str, verdict: Mapping[str, Any], winner: str | None) -> None:
         """Write a verdict to the run with this identity, a search's: its sentence, all of it, the winner's
@@ -298,17 +350,17 @@ class MlflowWriter:
             now = get_current_time_millis()
             metrics = [Metric(key, float(value), now, 0) for key, value in _numbers(verdict).items()]
             tags = [
-                RunTag("verdict", str(verdict.get("verdict"))),
-                RunTag(VERDICT, str(verdict["sentence"])),
+                RunTag("verdict", mlflow_value(verdict.get("verdict"))),
+                RunTag(VERDICT, mlflow_value(verdict["sentence"])),
             ]
             self.client.log_batch(self.parent, metrics=metrics, tags=tags)
             self.client.log_dict(self.parent, dict(verdict), "verdict.json")
-            self._describe(self.parent, f"**{verdict['sentence']}**")
+            self._describe(self.parent, f"**{markdown(verdict['sentence'])}**")
         run_id = self._find_parent(identity)
         if run_id is None:
             return
-        self.client.set_tag(run_id, VERDICT, str(verdict["sentence"]))
-        self._describe(run_id, f"**{verdict['sentence']}**")
+        self.client.set_tag(run_id, VERDICT, mlflow_value(verdict["sentence"]))
+        self._describe(run_id, f"**{markdown(verdict['sentence'])}**")
         self.client.log_dict(run_id, dict(verdict), "verdict.json")
         if winner is not None:
             self.client.set_tag(run_id, CONFIRMED, winner)
@@ -329,19 +381,20 @@ class MlflowWriter:
         if run_spec.note:
             tags[NOTE] = run_spec.note
         if over := self._find_parent(run_spec.above):
-            tags["mlflow.parentRunId"] = over
+            tags[PARENT] = over
         run_id = self._create(name, tags)
         self.client.log_batch(run_id, params=_params(run_spec.params))
         self.client.log_dict(run_id, dict(run_spec.settings), "search.json")
         return run_id
 
     def _create(self, name: str, tags: Mapping[str, str]) -> str:
-        run = self.client.create_run(self.experiment, run_name=name, tags=tags)
+        written = {key: mlflow_value(value) for key, value in tags.items()}
+        run = self.client.create_run(self.experiment, run_name=mlflow_value(name), tags=written)
         identifier: str = run.info.run_id
         return identifier
 
     def _find_parent(self, identity: str) -> str | None:
         if not identity:
             return None
-        runs = self.client.search_runs([self.experiment], f"tags.`{IDENTITY}` = '{identity}'")
-        return runs[0].info.run_id if runs else None
+        run = next(find_runs(self.client, [self.experiment], {IDENTITY: identity}), None)
+        return None if run is None else str(run.info.run_id)

@@ -11,6 +11,7 @@ from pathlib import Path
 import torch
 
 from attention import InputError, Spec
+from automl.config.escape import shell
 from automl.config.runtime import Runtime, find_device
 from automl.config.settings import check_name
 from automl.storage.folder import provenance
@@ -168,7 +169,9 @@ def new_folder(storage: Path, name: str | None = None) -> Iterator[Path]:
     if name is not None:
         check_name(name)
         if (storage / name).exists():
-            raise InputError(f"{storage / name} exists; give another --name, or resume it: --resume {name}")
+            raise InputError(
+                f"{storage / name} exists; give another --name, or resume it: --resume {shell([name])}"
+            )
     stem = name or f"train-{time.strftime('%Y%m%d-%H%M%S')}"
     names = (stem if i == 1 else f"{stem}-{i}" for i in count(1))
     folder = next(storage / name for name in names if not (storage / name).exists())

@@ -76,7 +76,7 @@ def test_a_preview_trains_and_writes_nothing(tmp_path: Path, monkeypatch: pytest
     assert forecast.slots == os.cpu_count()
     assert forecast.resource == pytest.approx(expected_resource(6))
     assert forecast.smallest.macs < forecast.largest.macs
-    assert forecast.smallest.what == "xresnet18, no attention"
+    assert forecast.smallest.what == "xresnet18(width=0.25), no attention"
     trial = forecast.measuring + forecast.resource * forecast.epoch
     assert forecast.startup > 0, "Ray has to start first"
     assert forecast.hours == pytest.approx((forecast.startup + 8 * trial / forecast.slots) / 3600)

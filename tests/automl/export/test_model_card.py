@@ -13,7 +13,7 @@ from PIL import Image
 from sklearn.datasets import load_digits
 
 from automl.export.chosen import Chosen
-from automl.export.model_card import model_card, table, text
+from automl.export.model_card import model_card
 from automl.export.predict import run_predict
 from automl.export.run import ExportResult
 from automl.export.speed import Speed
@@ -167,8 +167,3 @@ def test_a_task_that_is_not_classification() -> None:
     assert [row[:2] for row in rows(page, "| split |")] == [
         [s, "80"] for s in ("train", "validation", "test")
     ]
-
-
-def test_names_that_markdown_would_read_as_its_own() -> None:
-    assert text("a|b\n`c` <script> *d*") == "a\\|b \\`c\\` &lt;script> \\*d\\*"
-    assert table(["x|y"], [[1]]) == "| x\\|y |\n| --- |\n| 1 |"

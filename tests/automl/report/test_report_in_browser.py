@@ -182,6 +182,20 @@ def test_all_text_can_be_read(page: Any, report: ReportResult) -> None:
     assert contrast["pale"] == []
 
 
+def test_tables_fit_or_scroll_in_their_box(page: Any) -> None:
+    sizes = page.evaluate(
+        """() => [...document.querySelectorAll("table")].filter(e => e.checkVisibility()).map(table => {
+          const box = table.parentElement, style = getComputedStyle(box), outer = box.getBoundingClientRect();
+          return [table.id || table.className, table.offsetWidth, box.clientWidth, style.overflowX,
+            outer.left, outer.right];
+        })"""
+    )
+    for name, width, room, overflow, left, right in sizes:
+        assert width <= room or (overflow == "auto" and name != "arms"), name
+        assert left >= 0, name
+        assert right <= page.viewport_size["width"], name
+
+
 def test_what_cannot_be_read_is_found(browser: Any) -> None:
     """Lines and labels that lie on each other, and a pale label."""
     page = browser.new_page()

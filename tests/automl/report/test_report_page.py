@@ -10,11 +10,13 @@ from pathlib import Path
 from statistics import mean, stdev
 
 import pytest
+from hostile import HOSTILE
 from mlflow import MlflowClient
 from optuna.trial import FrozenTrial
 from report_cases import SSA, frozen, made_up, plan_of, save_search, save_verdict, verdict_of
 
 from attention import Spec
+from automl.config.escape import printable
 from automl.report import ReportResult, _make, run_report, sections
 from automl.report.figure import Figure
 from automl.report.read import Search, Trial, read_search
@@ -22,7 +24,7 @@ from automl.storage.folder import read_metadata
 from automl.storage.storage import Storage
 from automl.tracking.run_spec import search_run_spec
 from automl.tracking.writer import MlflowWriter
-from search.config import TrialConfig
+from search.config import Model, TrialConfig
 from search.record import State
 from search.study import read_record
 
@@ -259,6 +261,28 @@ def test_before_a_confirmation_there_is_no_verdict(
     assert "proves nothing" in found.text
     best = max(t.values[0] for t in trials if t.values)
     assert f"{100 * best:.4g} %" in found.text
+
+
+@pytest.mark.usefixtures("undrawn")
+def test_hostile_names_and_varied_options(tmp_path: Path, quiet: None) -> None:
+    plan, trials = plan_of(), []
+    for i, name in enumerate(HOSTILE):
+        config = TrialConfig(model=Model(options={"width": 0.25 + i / 100}, placement={name: Spec("ssa")}))
+        history = [{"epoch": 1, "resource": 6.0, "accuracy": 0.5, "loss": 1.0, "seconds": 1.0}]
+        state = State.COMPLETE if i % 2 else State.ERROR
+        trials.append(frozen({}, {}, config, plan, state, history, {}, name))
+    folder = save_search(tmp_path, trials)
+    names = " ".join(HOSTILE)
+    save_verdict(folder, verdict_of("better", sentence=names, warnings=[names], remarks=HOSTILE))
+    found = Page(run_report("made-up", storage=str(tmp_path)).index)
+    assert all(" ".join(printable(name, keep="\n\t").split()) in found.text for name in HOSTILE)
+    assert not re.search("[\x00-\x08\x0b-\x1f\x7f-\x9f\u202e]", found.source.partition("<script")[0])
+    allowed = {tag for tag, _ in Page(Path("automl/report/page.html")).elements} | {"td", "svg", "script"}
+    assert {tag for tag, _ in found.elements} <= allowed
+    assert not any(key.startswith("on") for _, attributes in found.elements for key in attributes)
+    assert "width=0.25" in found.text
+    assert "width=0.26" in found.text
+    assert "In all of them: role candidate, kind ssa, backbone xresnet18," in found.text
 
 
 @pytest.mark.usefixtures("undrawn")

@@ -21,7 +21,7 @@ from automl.tracking import tracker as tracking
 from automl.tracking.names import EPOCH, PROFILE, named
 from automl.tracking.run_spec import RunSpec, flat, search_run_spec
 from automl.tracking.runs import find_run, find_trial_run
-from automl.tracking.tags import BEST, CHECKPOINT, COMMIT, NOTE, SEARCH, TRIAL
+from automl.tracking.tags import BEST, CHECKPOINT, COMMIT, NOTE, SEARCH, TRIAL, VIEW
 from automl.tracking.tracker import Tracker
 from automl.tracking.writer import _ENDS, MlflowWriter, run_name
 from search.config import Model, TrialConfig
@@ -460,6 +460,52 @@ def test_the_page_of_the_runs_and_what_it_says_of_the_search(store: MlflowClient
     tracker.finish(best=best, metric="accuracy", counts={})
     assert said() == "**it is better**\n\nMade by `automl search`."
     assert len(store.get_run(tracker.writer.parent).inputs.dataset_inputs) == 2
+
+
+def test_the_page_shows_one_search_with_the_announced_trial_first(store: MlflowClient) -> None:
+    """Whatever else is in the experiment: another search, a confirmation, a higher score that was pruned."""
+    searched("other", [0.9375], store)
+    tracker = make(search="mine", identity="mine-id", metric="accuracy")
+    records, scores = [trial(i) for i in range(4)], [0.5, 0.75, 0.875, 0.75]
+    for record, score in zip(records, scores, strict=True):
+        live(tracker, record, State.PRUNED if score == max(scores) else State.COMPLETE, [score])
+    link = tracker.writer.page()
+    confirmation = make(search="mine confirm", identity="mine-id-confirm-1", above="mine-id")
+    live(confirmation, trial(0), State.COMPLETE, [1.0])
+    confirmation.close()
+
+    def shown() -> list[int]:
+        name = VIEW + link.partition("?viewStateShareKey=")[2]
+        view = json.loads(store.get_experiment(tracker.writer.experiment).tags[name])
+        order = f"{view['orderByKey']} {'ASC' if view['orderByAsc'] else 'DESC'}"
+        runs = store.search_runs([tracker.writer.experiment], view["searchFilter"], order_by=[order])
+        assert {run.data.tags["mlflow.parentRunId"] for run in runs} == {tracker.writer.parent}
+        return [int(run.data.tags[TRIAL]) for run in runs]
+
+    assert tracker.drain() == 0
+    assert set(shown()) == {0, 1, 2, 3}
+    # A model of placements may prefer another of those with the same score, and another order later.
+    for ranking in ([1, 3, 0], [3, 1, 0]):
+        tracker.finish(best=records[ranking[0]], metric="accuracy", counts={}, ranking=ranking)
+        assert shown() == [*ranking, 2]
+    again = make(search="mine", identity="mine-id", metric="accuracy")
+    again.finish(best=records[1], metric="accuracy", counts={}, ranking=[1, 3, 0])
+    assert shown() == [1, 3, 0, 2]
+
+
+def test_options_of_the_backbone_are_in_names_and_parameters(store: MlflowClient) -> None:
+    tracker = make()
+    wide, narrow = trial(0, options={"width": 0.5}), trial(1, options={"width": 0.25}, placement=PLACEMENT)
+    for record in (wide, narrow):
+        live(tracker, record, State.COMPLETE, [0.5])
+    tracker.finish(best=wide, metric="accuracy", counts={})
+    assert wide.name == "000 xresnet18(width=0.5) plain"
+    for record, option in ((wide, "0.5"), (narrow, "0.25")):
+        run = run_of(tracker, record.number, store)
+        assert f"xresnet18(width={option})" in run.info.run_name
+        assert run.data.params["options"] == f"width={option}"
+        assert run.data.params["options.width"] == option
+    assert "plain, width=0.5" in store.get_run(tracker.writer.parent).data.tags[NOTE]
 
 
 def test_every_cost_has_a_unit() -> None:

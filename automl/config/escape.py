@@ -1,0 +1,89 @@
+r"""One escaping function for each kind of output that names of others reach.
+
+Names of folders, classes, sites and options may hold anything. Who writes them escapes them with one of
+these: `printable` for a terminal or a log, `markdown` and `markdown_code`, `shell`, `prometheus_label`,
+`mlflow_key` and `mlflow_value`. Jinja escapes HTML (`automl.report.page`). MLflow's filters are made by
+`automl.tracking.client.tag_filter`.
+"""
+
+import os
+import re
+import shlex
+from collections.abc import Iterable
+from urllib.parse import quote
+
+# Control characters, line separators, marks that change the direction of text, and halves of surrogate pairs,
+# which stand for bytes that are no UTF-8.
+_CONTROLS = re.compile(
+    "[\x00-\x1f\x7f-\x9f\u061c\u200e\u200f\u2028\u2029\u202a-\u202e\u2066-\u2069\ud800-\udfff]"
+)
+# What Markdown, GitHub's tables, formulas and addresses give a meaning; an underscore inside a word has none.
+_MARKS = re.compile(
+    r"[\\`*\[\]|~$#]|(?<!\w)_|_(?!\w)|:(?=//)|(?<=www)\.|^[+-](?= |$)|^[-=](?=[-=]*$)|(?<=^\d)[.)](?= |$)",
+    re.IGNORECASE,
+)
+_ENTITIES = {"&": "&amp;", "<": "&lt;", ">": "&gt;"}
+_LABEL = "".join(chr(code) for code in range(0x20, 0x7F) if chr(code) != "%")
+
+
+def printable(text: str, *, keep: str = "") -> str:
+    r"""Return `text` for a terminal or a log: control characters become `\x1b`, `\n` or `\u202e`.
+
+    Args:
+        keep: Control characters that stay, such as "\n" in a text of several lines.
+    """
+    return _CONTROLS.sub(
+        lambda match: match[0] if match[0] in keep else match[0].encode("unicode_escape").decode(), text
+    )
+
+
+def markdown(value: object) -> str:
+    """Return a value as Markdown shows it literally, within one line. White space becomes one space."""
+    line = printable(" ".join(str(value).split()))
+    line = re.sub("[&<>]", lambda match: _ENTITIES[match[0]], line)
+    return _MARKS.sub(lambda match: f"\\{match[0]}", line)
+
+
+def markdown_code(value: object) -> str:
+    """Return a value as code within a line of Markdown, whatever backticks it holds."""
+    line = printable(str(value))
+    ticks = "`" * (1 + max((len(run) for run in re.findall("`+", line)), default=0))
+    space = " " if line.startswith(("`", " ")) or line.endswith(("`", " ")) or not line else ""
+    return f"{ticks}{space}{line}{space}{ticks}"
+
+
+def shell(words: Iterable[str]) -> str:
+    r"""Return a command line to copy.
+
+    A word with control characters becomes `$'a\nb'`, which Bash and Zsh read.
+    """
+    return " ".join(_ansi_c(word) if _CONTROLS.search(word) else shlex.quote(word) for word in words)
+
+
+def prometheus_label(value: str) -> str:
+    """Return a label's value in ASCII, which is all that Ray takes, with `%C3%84` for other characters."""
+    return quote(value, safe=_LABEL, errors="surrogateescape")
+
+
+def mlflow_key(name: str) -> str:
+    """Return the name of a metric or parameter with `-` for each character that MLflow refuses in it."""
+    return re.sub(r"[^\w.\- ]", "-", printable(name)).strip(".") or "-"
+
+
+def mlflow_value(value: object) -> str:
+    """Return the value of a tag or parameter, or a name, as MLflow's database takes it."""
+    return printable(str(value), keep="\n\t")
+
+
+def _ansi_c(word: str) -> str:
+    def escaped(match: re.Match[str]) -> str:
+        character = match[0]
+        if character in "\\'":
+            return f"\\{character}"
+        if "\ud800" <= character <= "\udfff":
+            return "".join(f"\\x{byte:02x}" for byte in os.fsencode(character))
+        if character in "\n\t\r":
+            return printable(character)
+        return f"\\x{ord(character):02x}" if character < "\x80" else f"\\u{ord(character):04x}"
+
+    return "$'" + re.sub(rf"[\\']|{_CONTROLS.pattern}", escaped, word) + "'"

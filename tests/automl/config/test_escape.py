@@ -1,0 +1,280 @@
+"""Hostile names in everything that is written: no output takes a name for markup, a command or control."""
+
+import inspect
+import io
+import os
+import re
+import subprocess
+import sys
+from collections.abc import Callable
+from html.parser import HTMLParser
+from pathlib import Path
+from typing import get_args
+
+import pytest
+from hostile import HOSTILE
+from markdown_it import MarkdownIt
+from mlflow import MlflowClient
+from ray.util.metrics import Gauge
+from rich.console import Console
+from rich.live import Live
+
+from automl.cli.main import app
+from automl.config.escape import (
+    markdown,
+    markdown_code,
+    mlflow_key,
+    mlflow_value,
+    printable,
+    prometheus_label,
+    shell,
+)
+from automl.config.settings import command
+from automl.config.summary import html
+from automl.config.terminal import EscapedStream, escaped_output
+from automl.listeners.progress import Progress
+from automl.report.figure import Figure, inline
+from automl.storage.storage import Storage
+from automl.tracking.client import find_runs
+from automl.tracking.run_spec import RunSpec
+from automl.tracking.tags import NOTE, TRIAL
+from automl.tracking.writer import MlflowWriter
+from search.config import TrialConfig
+from search.metric import Metric
+from search.record import State, TrialRecord
+from search.trial_scheduler import Plan
+
+every_name = pytest.mark.parametrize("name", HOSTILE, ids=ascii)
+RENDER = MarkdownIt("commonmark").enable(["table", "strikethrough"])
+PLAIN = {
+    "inline",
+    "text",
+    "heading_open",
+    "heading_close",
+    "paragraph_open",
+    "paragraph_close",
+    "code_inline",
+}
+
+
+def is_visible(text: str, keep: str = "") -> bool:
+    """Nothing in it moves a cursor, turns the direction of text, or lacks an encoding."""
+    text.encode()
+    return all(character.isprintable() or character in keep or character == "\u3000" for character in text)
+
+
+def rendered(page: str) -> tuple[set[str], str]:
+    """What Markdown makes of a page: the kinds of its elements, and the visible text."""
+    kinds, texts = set(), []
+    for block in RENDER.parse(page):
+        for token in [block, *(block.children or ())]:
+            kinds.add(token.type)
+            if token.type in ("text", "code_inline"):
+                texts.append(token.content)
+    return kinds, "".join(texts)
+
+
+@every_name
+def test_a_terminal_and_a_log(name: str) -> None:
+    assert is_visible(printable(name))
+    assert is_visible(printable(f"{name}\n{name}", keep="\n"), keep="\n")
+
+
+@every_name
+@pytest.mark.parametrize("page", ["# {}", "{}", "The {}.", "| a | b |\n| - | - |\n| {} | y |"], ids=ascii)
+def test_markdown(name: str, page: str) -> None:
+    kinds, text = rendered(page.format(markdown(name)))
+    expected = printable(" ".join(name.split()))
+    assert expected in text
+    if "|" in page:
+        assert kinds == rendered(page.format("name"))[0]
+    else:
+        assert kinds <= PLAIN
+    kinds, text = rendered(f"kept in {markdown_code(name)}.")
+    assert kinds <= PLAIN
+    assert text == f"kept in {printable(name)}."
+
+
+def test_what_markdown_leaves_as_it_is() -> None:
+    plain = (
+        "ssa@stage1.block2.branch (trial 3) is better by +0.70 points, my_class: -1 to 2.5 (95 % CI), 1. of 2"
+    )
+    assert markdown(plain) == plain
+
+
+def test_a_shell_gives_each_word_as_it_was() -> None:
+    script = f"printf '%s\\0' {shell(HOSTILE)}"
+    done = subprocess.run(["bash", "-c", script], capture_output=True, env={"LC_ALL": "C.UTF-8"}, check=True)
+    assert done.stdout.split(b"\0")[:-1] == [os.fsencode(name) for name in HOSTILE]
+    assert is_visible(script)
+    assert command("report --search", "it's", "a\nb", "--out", "$(x)") == (
+        """automl report --search 'it'"'"'s' --storage $'a\\nb' --out '$(x)'"""
+    )
+
+
+def test_prometheus() -> None:
+    gauge = Gauge("hostile", "Takes every name.", ("search",))
+    for name in HOSTILE:
+        gauge.set(1, {"search": prometheus_label(name)})
+    assert len(set(map(prometheus_label, HOSTILE))) == len(HOSTILE)
+    assert prometheus_label("digits-1.a b") == "digits-1.a b"
+
+
+def test_mlflow(store: MlflowClient, tmp_path: Path) -> None:
+    """Names, tags, parameters, metrics and descriptions are taken, and tags find each run alone."""
+    for name in HOSTILE:
+        spec = RunSpec(
+            experiment="hostile",
+            name=name,
+            identity=name,
+            note=markdown_code(name),
+            checkpoint=lambda record: Storage(str(tmp_path / "none")),
+            params={name: name},
+            metric="accuracy",
+        )
+        writer = MlflowWriter(spec)
+        assert MlflowWriter(spec).parent == writer.parent, "it is found and continued"
+        writer.client.set_tag(writer.parent, TRIAL, "0")
+    runs = {name: list(find_runs(store, [writer.experiment], {"automl.identity": name})) for name in HOSTILE}
+    assert [len(of) for of in runs.values()] == [1] * len(HOSTILE)
+    for name, (run,) in runs.items():
+        assert run.info.run_name == mlflow_value(name)
+        assert run.data.params == {mlflow_key(name): mlflow_value(name)}
+        assert rendered(run.data.tags[NOTE])[0] <= PLAIN
+    trial = TrialRecord(0, TrialConfig())
+    trial.history.append({"epoch": 1, **{f"gate.{name}": 0.5 for name in HOSTILE}})
+    trial.state, trial.reason = State.ERROR, "\n".join(HOSTILE)
+    run = store.get_run(writer.write(trial))
+    assert len(run.data.metrics) > 2 * len(HOSTILE) / 3
+    assert run.data.tags["reason"] == mlflow_value(trial.reason)
+
+
+class Elements(HTMLParser):
+    def __init__(self, page: str) -> None:
+        super().__init__()
+        self.tags: list[str] = []
+        self.text = ""
+        self.feed(page)
+
+    def handle_starttag(self, tag: str, attrs: object) -> None:
+        self.tags.append(tag)
+
+    def handle_data(self, data: str) -> None:
+        self.text += data
+
+
+@every_name
+def test_html(name: str) -> None:
+    page = Elements(html([(name, name)]))
+    assert page.tags == ["table", "tr", "th", "td"]
+    assert is_visible(page.text)
+    assert "<" not in inline({"name": name})
+    assert is_visible(inline({"name": [name]}))
+
+
+def test_a_figure_with_hostile_names_is_drawn() -> None:
+    import altair as alt
+
+    chart = alt.Chart(alt.NamedData("rows")).mark_bar().encode(x=alt.X("value:Q"), y=alt.Y("name:N"))
+    figure = Figure(charts=[chart], data={"rows": [{"name": name, "value": 1} for name in HOSTILE]})
+    svg = figure.svg()
+    assert is_visible(svg, keep="\n\t")
+    assert "<script" not in svg
+
+
+def test_names_in_the_table_of_a_running_search() -> None:
+    """They are no markup of rich, and do not leave their line of a log."""
+    names = "\n".join(HOSTILE)
+    trial = TrialRecord(0, TrialConfig(), arm=names, reason=names, state=State.ERROR)
+    metric = Metric(name="accuracy", maximize=True)
+    plan = Plan(trials=1, budget=1.0, metric=metric, objectives=["accuracy"])
+    progress = Progress(plan, {0: trial}, trials=lambda: 1, summary=lambda: names)
+    for terminal in (True, False):
+        screen = io.StringIO()
+        progress.console = Console(file=screen, width=9999, force_terminal=terminal, color_system=None)
+        progress.live = Live(console=progress.console, auto_refresh=False) if terminal else None
+        progress.logs = not terminal
+        with progress:
+            progress.ended(trial)
+        text = re.sub(r"\x1b\[(\?25[lh]|[12][AK])", "", screen.getvalue())  # what Live draws with
+        assert all(printable(name) in text for name in HOSTILE)
+        assert is_visible(text, keep="\n\r")
+    assert text.count("\n") == 1
+
+
+def test_what_commands_print_is_escaped(
+    capsys: pytest.CaptureFixture[str], cli: Callable[..., tuple[int, str, str]], tmp_path: Path
+) -> None:
+    with escaped_output():
+        print("\x1b[31mred\x1b[0m", "Äpfel", "latin1 \udce9")
+        print("a\tb\rc", file=sys.stderr)
+    assert capsys.readouterr() == ("\\x1b[31mred\\x1b[0m Äpfel latin1 \\udce9\n", "a\tb\rc\n")
+    narrow = io.TextIOWrapper(io.BytesIO(), encoding="ascii")
+    EscapedStream(narrow).write("猫")
+    narrow.flush()
+    assert narrow.buffer.getvalue() == b"\\u732b"  # type: ignore[attr-defined]
+    folder = tmp_path / "\x1b[2J\nsearches"
+    folder.mkdir()
+    code, _, error = cli("status", "--storage", str(folder))
+    assert code == 2
+    assert is_visible(error, keep="\n")
+
+
+LONG = "猫" * 100
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ("search", "--space", "digits", "--name", LONG),
+        ("train", "--dataset", "digits", "--name", LONG),
+        ("search", "--data", LONG),
+        ("data", LONG),
+        ("sites", f"{LONG}.py:Net"),
+        ("status", LONG),
+        ("export", "--best", "--search", LONG, "--out", "x"),
+        ("report", "--search", LONG),
+    ],
+    ids=lambda arguments: arguments[0],
+)
+def test_names_that_are_too_long(
+    arguments: tuple[str, ...],
+    cli: Callable[..., tuple[int, str, str]],
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    code, _, error = cli(*arguments)
+    assert code == 2
+    assert LONG in error
+    assert "Traceback" not in error
+
+
+def _float_options() -> list[tuple[str, str]]:
+    """Every option of every command that takes a number with a fraction."""
+    return [
+        (command.callback.__name__, f"--{name.replace('_', '-')}")
+        for command in app.registered_commands
+        if command.callback is not None
+        for name, parameter in inspect.signature(command.callback).parameters.items()
+        for kind in get_args(parameter.annotation)[:1]
+        if float in (kind, *get_args(kind))
+    ]
+
+
+NEEDED = {
+    "compare": ["a", "b"],
+    "sites": ["xresnet18"],
+    "search": ["--space", "digits"],
+}
+
+
+@pytest.mark.parametrize("value", ["nan", "inf", "-inf"])
+@pytest.mark.parametrize(("name", "option"), _float_options())
+def test_numbers_that_are_none(
+    name: str, option: str, value: str, cli: Callable[..., tuple[int, str, str]]
+) -> None:
+    code, _, error = cli(name, *NEEDED.get(name, []), f"{option}={value}")
+    assert code == 2
+    assert f"got {value}" in error
+    assert "Traceback" not in error
