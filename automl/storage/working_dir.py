@@ -6,7 +6,7 @@ runs the job there, and deletes it some time after the job.
 
 import os
 from pathlib import Path
-from urllib.parse import urlsplit
+from urllib.parse import unquote, urlsplit
 
 from attention import InputError
 from automl.storage.storage import Storage
@@ -34,8 +34,10 @@ def check_not_temporary(storage: str) -> None:
 def local_path(uri: str) -> Path | None:
     """The file or folder that a tracking URI names; None where it names a server."""
     parts = urlsplit(uri)
-    if parts.scheme == "sqlite":
-        return Path(parts.path.removeprefix("/"))
+    if (
+        parts.scheme == "sqlite"
+    ):  # MLflow quotes the path of its default, and SQLAlchemy takes it quoted or not
+        return Path(unquote(uri.partition("?")[0].removeprefix("sqlite:///")))
     return Path(parts.path) if parts.scheme in ("", "file") and uri != "databricks" else None
 
 

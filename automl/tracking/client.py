@@ -67,8 +67,18 @@ def open_client(*, create: bool = False) -> Any:
         ) from error
 
 
+def _tracking_uri() -> str:
+    """MLflow's address of its store; of a file with the path as it is.
+
+    MLflow quotes the path of its default, and then also makes a folder with the quoted name.
+    """
+    uri: str = mlflow.get_tracking_uri()
+    path = str(local_path(uri))
+    return f"sqlite:///{path}" if uri.startswith("sqlite:") and not set(path) & set("%?#") else uri
+
+
 def _client() -> Any:
-    client = mlflow.MlflowClient()
+    client = mlflow.MlflowClient(_tracking_uri())
     client.search_experiments(max_results=1)
     return client
 
@@ -86,7 +96,9 @@ def _create_database(file: Path) -> None:
         if not _has_content(file):
             sweep(file.parent, file.name)
             with replacing(file) as new:
-                SqlAlchemyStore(f"sqlite:///{new}", DEFAULT_LOCAL_FILE_AND_ARTIFACT_PATH).engine.dispose()
+                # An address, since MLflow puts it into SQL as it is, with the quotes of the folder's name.
+                artifacts = Path(DEFAULT_LOCAL_FILE_AND_ARTIFACT_PATH).resolve().as_uri()
+                SqlAlchemyStore(f"sqlite:///{new}", artifacts).engine.dispose()
 
 
 def _has_content(file: Path) -> bool:
