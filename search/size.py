@@ -6,11 +6,14 @@ along a random path has the number of leaves of the tree as its expectation.
 
 import statistics
 from dataclasses import dataclass
-from math import prod, sqrt
+from math import inf, prod, sqrt
+from time import monotonic
 
 from optuna.distributions import BaseDistribution, CategoricalDistribution, FloatDistribution, IntDistribution
 
 from search.spaces import Space, random_draws
+
+LEAST_DRAWS = 100
 
 
 @dataclass(frozen=True)
@@ -22,9 +25,10 @@ class Size:
     continuous: int
 
 
-def measure_size(space: Space, draws: int = 2000) -> Size:
-    """The size of a space, by random draws from it."""
+def measure_size(space: Space, draws: int = 2000, seconds: float = inf) -> Size:
+    """Estimate the size of a space by random draws from it, for so many seconds at most."""
     weights, continuous = [], 0
+    until = monotonic() + seconds
     for trial, config in random_draws(space, draws):
         if config is None:  # refused, and so none
             weights.append(0.0)
@@ -32,8 +36,10 @@ def measure_size(space: Space, draws: int = 2000) -> Size:
         choices = [_choices(kind) for kind in trial.distributions.values()]
         weights.append(float(prod(n for n in choices if n)))
         continuous = max(continuous, sum(not n for n in choices))
+        if len(weights) >= LEAST_DRAWS and monotonic() > until:
+            break
     mean = statistics.fmean(weights)
-    return Size(mean, statistics.pstdev(weights) / sqrt(draws), continuous)
+    return Size(mean, statistics.pstdev(weights) / sqrt(len(weights)), continuous)
 
 
 def _choices(kind: BaseDistribution) -> int:

@@ -1,31 +1,39 @@
 """Estimates the cost and power of a search before it is started: `automl search --dry-run`."""
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from itertools import pairwise
-from math import sqrt
-from time import monotonic
+from math import ceil, sqrt
+from time import monotonic, process_time
+from typing import Any
 
 import ray
-import torch
 from scipy.stats import t as student
 
-from automl.config.settings import Settings, draw_baseline
+from automl.config.settings import Settings
 from automl.config.units import duration, short
 from automl.costs.forecast import model_cost
-from automl.costs.time_ratio import ALLOWED, MEASURING_FRACTION, own_time_ratio
-from automl.search.run import check_models, make_plan, with_weights
-from automl.tasks import open_task
-from automl.trials.trial import granted
+from automl.costs.profile import of_one_worker
+from automl.costs.time_ratio import ALLOWED, MEASURING_FRACTION
+from automl.search.run import prepare
+from automl.tasks import Task
+from automl.trials.pace import Pace, PaceWorker, mean_pace
 from cluster.connect import connect, nodes
 from cluster.resources import TrialResources, slots
 from search.config import TrialConfig
 from search.halving import REDUCTION, Rungs
 from search.record import model_name
 from search.size import Size, measure_size
-from search.spaces import random_draws
 
-DRAWS = 100  # configurations of the space that are drawn to find its extremes
+LIMIT = 20.0  # seconds that a forecast takes, with the checks where these are quick
+AFTER_CHECKS = 12.0  # of them at least after the checks
+LAST = 6.0  # and in the end, for timing trainings
+IMPORTS = 15.0  # seconds of processor time that a worker imports at most
+TIMED = 4.0  # seconds that trainings are timed, or longer where a step takes longer
+AT_ONCE = 8  # trainings at most that are timed at once
+COUNTED = 5  # models of the space at least that are counted, to find its extremes
+# Of a trial before it trains: models that are built; steps and passes of the shortest time measurement.
+MODELS, FIRST_STEPS, FIRST_PASSES = 3, 13, 10
 SEEDS = 10  # of `confirm`
 
 # How much accuracies vary from seed to seed, as a multiple of the spread of as many coin flips as there are
@@ -47,10 +55,12 @@ class ExampleModel:
 class Preview:
     """The forecast of a search.
 
-    smallest, largest: by MACs, of 100 random draws and the baseline.
-    startup: seconds until the first trial runs, as it took here. measuring: seconds at most that a trial's
-        time ratio is measured. epoch: of a baseline's epoch where trials run. resource: epochs that a
-        trial takes on the average, as halving goes. trunks: plain trainings that the others go on from.
+    smallest, largest: by MACs, of `models`: the baseline and random draws.
+    startup: seconds until the first trial runs, as it took here, or estimated where it took too long.
+    measuring: seconds at most that a trial's costs are measured. epoch: of a baseline's epoch where trials
+        run, by the clock, with `timed` trainings at once; None where no step ended in time.
+    resource: epochs that a trial takes on the average, as halving goes.
+    trunks: plain trainings that the others go on from.
     hours: of the whole search on this cluster with its slots; None where the time is limited, not the trials.
     disk: bytes of checkpoints at most.
     detectable: the least difference of the metric that `confirm` would detect with 10 seeds and 80 % power.
@@ -60,9 +70,11 @@ class Preview:
     size: Size
     smallest: ExampleModel
     largest: ExampleModel
+    models: int
     startup: float
-    measuring: float
-    epoch: float
+    measuring: float | None
+    epoch: float | None
+    timed: int
     epochs: float
     resource: float
     trunks: int
@@ -81,16 +93,20 @@ class Preview:
         )
         for name, model in (("smallest", self.smallest), ("largest", self.largest)):
             yield f"{name:11} {short(model.params)} parameters, {short(model.macs)} MACs: {model.what}"
-        yield f"epoch       {self.epoch:.1f} s for the baseline"
+        if self.epoch is None:
+            yield f"epoch       unknown: no training step ended within {LIMIT:g} s"
+        else:
+            busy = f"{self.timed} trainings at once" if self.timed > 1 else "one training"
+            yield f"epoch       {self.epoch:.1f} s for the baseline, by the clock with {busy}"
         why = f"all but {self.trunks} go on from these" if self.trunks else "the weak ones are pruned"
         yield (
             f"trial       {self.epochs:g} epochs of the baseline's time; {self.resource:.2g} on the average, "
             f"as {why}"
         )
-        yield (
-            f"start       {duration(self.startup)} until the first trial runs, and up to "
-            f"{duration(self.measuring)} to measure the time of each"
+        costs = (
+            "" if self.measuring is None else f", and {duration(self.measuring)} to measure each one's costs"
         )
+        yield f"start       {duration(self.startup)} until the first trial runs{costs}"
         if self.hours is not None:
             yield (
                 f"search      {self.trials} trials, {self.slots} at a time: about "
@@ -104,58 +120,81 @@ class Preview:
             )
 
 
-def preview(settings: Settings) -> Preview:
-    """Forecast a search. Measures one model for seconds; trains nothing.
+def preview(settings: Settings, tell: Callable[[str], None] = lambda text: None) -> Preview:
+    """Forecast a search. Times a few steps where trials would run, several at once; trains nothing.
+
+    tell: called with what is being done. Beside the checks, which are the search's own, it takes 20 s
+        at most.
 
     Raises InputError for what `run_search` would.
     """
-    settings = with_weights(settings)
-    space = settings.load_space()
-    baseline = draw_baseline(space, settings)
-    task = open_task(baseline, settings.runtime)
-    check_models([baseline], settings)
-    plan = make_plan(settings, baseline, task)
-    begun = monotonic()
+    begun, imported = monotonic(), process_time()
+    ready = prepare(settings)
+    settings, plan, baseline = ready.settings, ready.plan, ready.baseline
+    until = max(begun + LIMIT, monotonic() + AFTER_CHECKS)
+    tell("starting workers, and counting the models of the space meanwhile")
+    configs = [baseline, *ready.draws]
+    models: list[ExampleModel] = []
+
+    def count_until(stop: Callable[[], bool]) -> None:
+        while len(models) < len(configs) and not (len(models) >= COUNTED and stop()):
+            models.append(_model(configs[len(models)], settings))
+
     with connect():
+        connected = monotonic()
         shape = settings.shape
         there = [node.resources for node in nodes(shape.labels).values() if not node.draining]
         if settings.gpus_per_trial is None and any(node.get("GPU") for node in there):
             shape = replace(shape, gpus=1)
-        capacity = slots(shape, there)
-        # Where a trial would run, and with what it would be given.
-        worker = ray.remote(
-            num_cpus=shape.cpus,
-            num_gpus=shape.gpus,
-            resources=dict(shape.custom),
-            label_selector=dict(shape.labels),
-        )(_epoch)
-        epoch: float = ray.get(worker.remote(baseline, settings, shape))
+        # With --concurrent, the search waits for nodes that are not there yet.
+        at_once = settings.concurrent or slots(shape, there)
+        together = max(1, min(at_once, plan.trials or at_once, AT_ONCE)) * shape.workers
+        workers = [_worker(baseline, settings, shape) for _ in range(together)]
+        starting = [worker.ready.remote() for worker in workers]
+        count_until(lambda: not _pending(starting, 0) or monotonic() > until - LAST)
+        started = not _pending(starting, until - LAST - monotonic())
         startup = monotonic() - begun
-    drawn = [settings.adjust(config) for _, config in random_draws(space, DRAWS) if config]
-    models = [_model(config, settings) for config in (baseline, *drawn)]
-    small = min(models, key=lambda model: model.macs)
-    large = max(models, key=lambda model: model.macs)
+        cores = sum(node.get("CPU", 0) for node in there) or 1
+        pace = None
+        if started:
+            tell(f"timing {together} trainings at once")
+            timing = [worker.measure.remote(TIMED) for worker in workers]
+            if not _pending(timing, until - monotonic()):
+                pace = mean_pace(ray.get(timing))
+    if not started and shape.gpus == 0:  # as on a machine with much else to do
+        tell("timing a training in this process, since workers do not start in time")
+        pace = PaceWorker(*_arguments(baseline, settings, shape)).measure(TIMED / 2)
+        # A worker imports what this process has imported, beside the others and MLflow's process.
+        importing = min(imported, IMPORTS) * pace.load * max(1.0, (together + 1) / cores)
+        startup = max(startup, connected - begun + importing)
+    count_until(lambda: monotonic() > until - 1)
     trunks = settings.trunks if settings.grafts else 0
     resource = (
         grafted_resource(plan.budget, baseline.training.graft_at, trunks, plan.trials)
         if trunks
         else expected_resource(plan.budget)
     )
-    measuring = max(ALLOWED, MEASURING_FRACTION * plan.budget * epoch)
-    at_once = settings.concurrent or capacity
-    hours = None
-    if plan.trials is not None:
-        hours = (startup + plan.trials * (measuring + resource * epoch) / min(at_once, plan.trials)) / 3600
+    epoch = measuring = hours = None
+    if pace is not None:
+        epoch = _epoch(ready.task, pace, shape)
+        measuring = _measuring(pace, plan.budget * epoch)
+        if plan.trials is not None:
+            trial = measuring + resource * epoch
+            hours = (startup + plan.trials * trial / min(at_once, plan.trials)) / 3600
+    large = max(models, key=lambda model: model.macs)
     # Weights and the two averages of the optimiser, in float32, and the file that replaces the last one.
     checkpoint = (16 if baseline.training.average else 12) * large.params
+    size = ready.task.size("validation")
     return Preview(
         space=settings.space_name,
-        size=measure_size(space),
-        smallest=small,
+        size=measure_size(ready.space, seconds=until - monotonic()),
+        smallest=min(models, key=lambda model: model.macs),
         largest=large,
+        models=len(models),
         startup=startup,
         measuring=measuring,
         epoch=epoch,
+        timed=together if started else 1,
         epochs=plan.budget,
         resource=resource,
         trunks=trunks,
@@ -163,15 +202,43 @@ def preview(settings: Settings) -> Preview:
         slots=at_once,
         hours=hours,
         disk=checkpoint * (settings.keep + 1 + trunks + 2 * at_once),
-        detectable=detectable(task.size("validation"), SEEDS) if task.metric.noise == "binomial" else None,
+        detectable=detectable(size, SEEDS) if ready.task.metric.noise == "binomial" else None,
     )
 
 
-def _epoch(baseline: TrialConfig, settings: Settings, shape: TrialResources) -> float:
-    """Seconds of an epoch of the baseline."""
-    torch.set_num_threads(max(1, int(shape.cpus)))
-    runtime = replace(settings.runtime, device=granted(shape.gpus), memory_fraction=min(1, shape.gpus) or 1)
-    return own_time_ratio(open_task(baseline, runtime)).epoch
+def _pending(calls: Sequence[Any], seconds: float) -> bool:
+    """Wait so long for calls of workers, and return whether some have not ended."""
+    return len(ray.wait(list(calls), num_returns=len(calls), timeout=max(0.0, seconds))[0]) < len(calls)
+
+
+def _worker(baseline: TrialConfig, settings: Settings, shape: TrialResources) -> Any:
+    """A worker where a trial would run, with what it would be given."""
+    made = ray.remote(
+        num_cpus=shape.cpus,
+        num_gpus=shape.gpus,
+        resources=dict(shape.custom),
+        label_selector=dict(shape.labels),
+    )(PaceWorker)
+    return made.remote(*_arguments(baseline, settings, shape))
+
+
+def _arguments(baseline: TrialConfig, settings: Settings, shape: TrialResources) -> tuple[Any, ...]:
+    config = of_one_worker(baseline, shape.workers)
+    runtime = {"precision": settings.precision, "compile": settings.compile}
+    return config, baseline.code(), shape.cpus, shape.gpus, runtime
+
+
+def _epoch(task: Task, pace: Pace, shape: TrialResources) -> float:
+    """Seconds of an epoch of the baseline: its steps, its validation, its checkpoint."""
+    inputs = 2 * of_one_worker(task.config, shape.workers).training.batch_size
+    passes = ceil(task.size("validation") / (inputs * shape.workers))
+    return task.steps() * pace.step + passes * pace.validation + pace.checkpoint
+
+
+def _measuring(pace: Pace, training: float) -> float:
+    """Seconds before a trial trains: its models are built, and its steps and the baseline's are timed."""
+    least = FIRST_STEPS * pace.step + FIRST_PASSES * pace.validation
+    return MODELS * pace.model + max(least, ALLOWED * pace.load, MEASURING_FRACTION * training)
 
 
 def expected_resource(budget: float) -> float:

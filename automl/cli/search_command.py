@@ -86,7 +86,11 @@ def search(
     ] = None,
     epochs: Annotated[
         int | None,
-        typer.Option(help="Of a whole trial, in the baseline's time.", rich_help_panel=LONG),
+        typer.Option(
+            help="Of a whole trial, in the baseline's time.",
+            show_default="the space's, or about 300 steps of --data",
+            rich_help_panel=LONG,
+        ),
     ] = None,
     size: Annotated[
         int | None, typer.Option(help="Side of the images in pixels.", rich_help_panel=WHAT)
@@ -345,7 +349,7 @@ def search(
         if dry_run:
             from automl.cli.preview import preview
 
-            forecast = preview(settings)
+            forecast = preview(settings, lambda text: print(f"{text} ...", file=sys.stderr, flush=True))
             for line in forecast.lines():
                 print(printable(line))
             if as_json:

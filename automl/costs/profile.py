@@ -69,7 +69,7 @@ def measure(config: TrialConfig, baseline: TrialConfig, runtime: Runtime) -> Cos
     Raises torch.OutOfMemoryError when a step does not fit.
     """
     # One worker's part of the batch, without the others: what is exchanged is the same for both.
-    config, baseline = (_of_one_worker(one, runtime) for one in (config, baseline))
+    config, baseline = (of_one_worker(one, runtime.workers) for one in (config, baseline))
     runtime = replace(runtime, rank=0, workers=1)
     file = cache_root() / "profile" / f"{_key(_about(config), _about(baseline), runtime)}.json"
     if file.exists():
@@ -127,10 +127,9 @@ def _measure(config: TrialConfig, baseline: TrialConfig, runtime: Runtime, timin
     )
 
 
-def _of_one_worker(config: TrialConfig, runtime: Runtime) -> TrialConfig:
-    return config.change(
-        training={"batch_size": max(2, config.training.batch_size // runtime.workers)}, seed=0
-    )
+def of_one_worker(config: TrialConfig, workers: int) -> TrialConfig:
+    """Return the training of one worker's part of each batch."""
+    return config.change(training={"batch_size": max(2, config.training.batch_size // workers)}, seed=0)
 
 
 def _with_modules(ours: Mapping[str, Any], theirs: Mapping[str, Any]) -> bool:

@@ -65,10 +65,10 @@ class TimeRatio:
 class Epoch:
     """An epoch in parts that can be timed: training steps and validation passes.
 
-    model: the task's, where it has been made. steps, passes: of each in an epoch.
+    model: the task's, where it has been made. steps, passes: of each in an epoch. warm_up: run a few first.
     """
 
-    def __init__(self, task: Task, model: nn.Module | None = None) -> None:
+    def __init__(self, task: Task, model: nn.Module | None = None, *, warm_up: bool = True) -> None:
         self.task, self.runtime = task, task.runtime
         self.steps = task.steps()
         self.inputs = 2 * task.config.training.batch_size  # of a validation pass
@@ -77,6 +77,9 @@ class Epoch:
         self._step = make_step(task, self.state.model, self.state.optimizer, self.state.scaler)
         self._batches = _endless(task)
         self._example = task.example(min(self.inputs, task.size("validation")))
+        self.repeats = 1
+        if not warm_up:
+            return
         cuda = self.runtime.device.type == "cuda"
         for _ in range(WARM_UP + 1 if cuda else 2):  # on a GPU the last one may capture
             self.step()

@@ -1,7 +1,8 @@
 """The main job: search where attention goes.
 
 __main__       `python -m automl.search ...` is `automl search ...`
-default_space  The space of a search that is given data and nothing else
+checks         Checks that settings can work, before anything is trained
+default_space  What a search chooses by its data: the space, the backbone, the size, the epochs
 result         The result of a search, as a value and as JSON
 run            Starts and resumes a search
 warm_start     Whether the scores of an earlier search are comparable with a new one's

@@ -1,18 +1,23 @@
-"""The space of a search that is given data and nothing else, its backbone and the size of its images."""
+"""What a search chooses by its data: the space, its backbone, the size of its images, the epochs."""
 
 from dataclasses import dataclass
+from math import ceil
 from pathlib import Path
 from typing import Any
 
+from automl.config.settings import Settings
 from automl.data.code import is_code
 from automl.data.detection import is_coco
 from automl.data.images.overview import file_sizes
 from automl.data.images.sources import items
 from automl.data.sequences import are_sequences
 from automl.data.stereo import is_stereo
+from automl.tasks import Task
+from search.spaces import SPACES
 
 MANY = 5000  # training images from which deeper backbones are tried, too
 SIDES = (32, 48, 64, 96, 128)  # pixels; the last one is the space's own
+STEPS = 300  # of a training, below which one of few images may end at chance
 OPENED = 200  # images at most whose sizes are read
 
 
@@ -59,3 +64,27 @@ def fit(data: str, *, backbone: str | None = None, size: int | None = None) -> F
         return Fit(settings=found)
     why = f"{' at '.join(chosen)}, since there are {', '.join(because)}; --backbone and --size choose others"
     return Fit(settings=found, why=why)
+
+
+def may_fit_epochs(settings: Settings) -> bool:
+    """Return whether epochs follow from the data. Those of a user's own space and of bundled data do not."""
+    of_the_table = isinstance(settings.space, str) and settings.space in SPACES
+    return settings.epochs is None and of_the_table and (settings.data is not None or settings.subset < 1)
+
+
+def fit_epochs(settings: Settings, task: Task) -> Fit | None:
+    """Choose the epochs of a training with few steps an epoch; None where the space's are enough.
+
+    task: the baseline's, with the data and the batch size of the search.
+    """
+    training = task.config.training
+    steps = max(1, task.steps() // training.accumulate)  # of the optimiser
+    enough = ceil(STEPS / steps)
+    if not may_fit_epochs(settings) or training.epochs >= enough:
+        return None
+    why = (
+        f"{enough} epochs in the place of {training.epochs}, since an epoch has {steps} steps of "
+        f"{training.batch_size * training.accumulate} {task.noun} and a training needs about {STEPS}; "
+        f"--epochs chooses another number"
+    )
+    return Fit(settings={"epochs": enough}, why=why)

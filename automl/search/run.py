@@ -6,7 +6,7 @@ import time
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -19,12 +19,15 @@ from automl.confirm.chance import bound
 from automl.costs.forecast import Forecast, check_limits
 from automl.data import shared
 from automl.data.balance import imbalance
-from automl.data.manifest import differences
+from automl.data.manifest import Manifest, differences
+from automl.search.checks import check_models, find_warm_start, with_sampler, with_weights
+from automl.search.default_space import fit_epochs, may_fit_epochs
 from automl.search.result import SearchResult, make_result
 from automl.search.warm_start import incomparable
 from automl.storage.folder import (
     SPACE_FILE,
     SearchMetadata,
+    check_new,
     exists,
     find_search,
     new_folder,
@@ -35,19 +38,18 @@ from automl.storage.logs import capture_library_logs
 from automl.storage.storage import Storage
 from automl.storage.working_dir import check_not_temporary
 from automl.tasks import Task, open_task
-from automl.tasks.initial import choose_weights
 from automl.tasks.same_data import check_same, keep_manifest, mend_manifest, read_manifest
 from automl.tracking.process import MlflowProcess, prepared
 from automl.tracking.run_spec import RunSpec, search_run_spec
 from automl.tracking.silence import MlflowSilent
 from automl.tracking.tracker import Tracker
 from automl.trials.interrupt import Stopped
-from search.config import PUBLISHED, TrialConfig
+from search.config import TrialConfig
 from search.record import State
-from search.samplers import AUTO, check_places, check_sampler, choose_sampler, load_sampler
+from search.samplers import AUTO, load_sampler
 from search.search_scheduler import SearchScheduler
 from search.serialise import to_json
-from search.spaces import SPACES, Space, SpaceFunction, fingerprint, random_draws, same_parameters, source_of
+from search.spaces import SPACES, Space, SpaceFunction, fingerprint, random_draws, source_of
 from search.study import STUDY_FILE, create_study, learn, open_study, read_records, resume_study
 from search.trial_scheduler import Plan, ranked
 
@@ -62,26 +64,74 @@ def run_search(settings: Settings) -> SearchResult:
     Raises InputError, before anything is trained, for everything of the settings that cannot work.
     """
     begun = time.monotonic()
+    ready = prepare(settings)
+    settings, space = ready.settings, ready.space
+    manifest = ready.manifest
+    with new_folder(settings, ready.plan, fingerprint=ready.fingerprint, data=manifest.digest) as (
+        folder,
+        metadata,
+    ):
+        keep_manifest(folder, manifest)
+        if not isinstance(settings.space, str) and (source := source_of(space)):
+            (folder / SPACE_FILE).write_text(source, encoding="utf-8")
+        return _run(folder, metadata, space, ready.task, begun)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Prepared:
+    """A search that could start: its settings, with what was chosen for them, and all that follows from them.
+
+    fingerprint: of the space. baseline: the configuration of trial 0. task: the baseline's, with its data.
+    draws: configurations of the space, drawn at random.
+    """
+
+    settings: Settings
+    space: Space
+    fingerprint: str
+    baseline: TrialConfig
+    task: Task
+    plan: Plan
+    manifest: Manifest
+    draws: Sequence[TrialConfig]
+
+
+def prepare(settings: Settings) -> Prepared:
+    """Check everything that can be checked before a search starts, and choose what was not given.
+
+    Both `run_search` and the forecast of `--dry-run` start with it. Writes nothing but the cache of the data.
+
+    Raises InputError for everything of the settings that cannot work.
+    """
     check_not_temporary(settings.storage)
+    check_new(settings)
     settings = with_weights(settings)
     space = settings.load_space()
-    settings = _with_sampler(settings, space)
+    settings = with_sampler(settings, space)
     mark = fingerprint(space)
     if settings.warm_start is not None:
-        _find_warm_start(settings, mark)
+        find_warm_start(settings, mark)
     baseline = draw_baseline(space, settings)
     shared.use(None)
     task = open_task(baseline, settings.runtime)  # decodes the data, once and before any trial
+    if chosen := fit_epochs(settings, task):
+        settings = replace(settings, **chosen.settings)
+        print(f"chosen    {chosen.why}", file=sys.stderr)
+        baseline = draw_baseline(space, settings)
+        task = open_task(baseline, settings.runtime)
     plan = make_plan(settings, baseline, task)
     draws = [settings.adjust(config) for _, config in random_draws(space, 100) if config]
     check_models([baseline, *draws], settings)
     check_limits([baseline, *draws], settings)
-    manifest = task.manifest(baseline)
-    with new_folder(settings, plan, fingerprint=mark, data=manifest.digest) as (folder, metadata):
-        keep_manifest(folder, manifest)
-        if not isinstance(settings.space, str) and (source := source_of(space)):
-            (folder / SPACE_FILE).write_text(source, encoding="utf-8")
-        return _run(folder, metadata, space, task, begun)
+    return Prepared(
+        settings=settings,
+        space=space,
+        fingerprint=mark,
+        baseline=baseline,
+        task=task,
+        plan=plan,
+        manifest=task.manifest(baseline),
+        draws=draws,
+    )
 
 
 @prepared()
@@ -146,6 +196,8 @@ def start_or_resume(settings: Settings) -> SearchResult:
     given = settings.space if settings.space_name == made.space_name else made.space
     if settings.sampler == AUTO:
         settings = replace(settings, sampler=made.sampler)
+    if settings.epochs is None and may_fit_epochs(settings):
+        settings = replace(settings, epochs=made.epochs)
     same = replace(made, space=given, **may_differ, **scheduling)
     if same != settings:
         other = [key for key, value in vars(settings).items() if getattr(same, key) != value]
@@ -293,47 +345,6 @@ def make_plan(settings: Settings, baseline: TrialConfig, task: Task) -> Plan:
     )
 
 
-def with_weights(settings: Settings) -> Settings:
-    """The settings with the file that their weights are in, and a hash of it."""
-    if settings.weights in (None, PUBLISHED) or settings.weights_digest:
-        return settings
-    assert settings.weights is not None
-    file, digest = choose_weights(settings.weights)
-    return replace(settings, weights=file, weights_digest=digest)
-
-
-def check_models(configs: Sequence[TrialConfig], settings: Settings) -> None:
-    """Build each backbone that the space draws once, with the weights that it starts from.
-
-    Raises InputError for what cannot be built, cannot take the data, or does not fit the weights.
-    """
-    seen: set[str] = set()
-    for config in configs:
-        bare = config.change(model={"placement": {}}, seed=0).to_json()
-        mark = json.dumps([bare["model"], bare["data"]], sort_keys=True)
-        if mark in seen or (seen and not config.model.weights):
-            continue
-        seen.add(mark)
-        task = open_task(config, settings.runtime)
-        stay_new = task.initialise(task.model())
-        if stay_new and len(seen) == 1:
-            print(
-                f"of {config.model.weights} these are for other labels and start anew: {', '.join(stay_new)}",
-                file=sys.stderr,
-            )
-
-
-def _with_sampler(settings: Settings, space: Space) -> Settings:
-    """The settings with the sampler that `auto` stands for. Raises InputError for one that does not fit."""
-    objectives = (settings.objective or "").count(",") + 1
-    sampler = choose_sampler(settings.sampler, space, objectives=objectives)
-    load_sampler(sampler, seed=settings.seed, objectives=objectives)
-    check_sampler(sampler, space)
-    if settings.grafts:
-        check_places("--init trunk", space, "use --init scratch")
-    return replace(settings, sampler=sampler)
-
-
 def _open_study(folder: Path, metadata: SearchMetadata, plan: Plan) -> optuna.Study:
     """The search's study, made where there is none yet."""
     if (folder / STUDY_FILE).exists():
@@ -349,7 +360,7 @@ def _open_study(folder: Path, metadata: SearchMetadata, plan: Plan) -> optuna.St
 def _learn(study: optuna.Study, folder: Path, metadata: SearchMetadata) -> None:
     """Put the trials of the search `--warm-start` into a new study."""
     settings = metadata.settings
-    place, other = _find_warm_start(settings, metadata.fingerprint)
+    place, other = find_warm_start(settings, metadata.fingerprint)
     reasons = incomparable(other, metadata, settings.load_space())
     if other.data != metadata.data:
         reasons[0] += f" ({differences(read_manifest(place), read_manifest(folder))})"
@@ -360,18 +371,3 @@ def _learn(study: optuna.Study, folder: Path, metadata: SearchMetadata) -> None:
             file=sys.stderr,
         )
     learn(study, open_study(place, name=other.name), name=other.name, comparable=not reasons)
-
-
-def _find_warm_start(settings: Settings, mark: str) -> tuple[Path, SearchMetadata]:
-    """The search `--warm-start`.
-
-    Raises InputError when there is none, or its space draws other parameters.
-    """
-    assert settings.warm_start is not None
-    place, other = find_search(settings.warm_start, settings.storage)
-    if not same_parameters(other.fingerprint, mark):
-        raise InputError(
-            f"search {settings.warm_start!r} was made with another space ({other.settings.space_name}); "
-            f"--warm-start needs one that draws the same parameters"
-        )
-    return place, other

@@ -9,6 +9,7 @@ import platform
 import shutil
 import subprocess
 import sys
+import tempfile
 import time
 import uuid
 from collections.abc import Callable, Iterator
@@ -129,7 +130,7 @@ def new_folder(
     folder = _folder(location)
     try:
         if location.exists(SEARCH_FILE) or (location.local is not None and not _may_begin(folder)):
-            raise _name_taken(metadata)
+            raise _name_taken(name, metadata.settings.storage)
         folder.mkdir(parents=True, exist_ok=True)
     except OSError as error:
         raise _not_written(settings, folder, error) from error
@@ -139,10 +140,10 @@ def new_folder(
         if location.local is None:
             _empty(folder)  # of another search of that name, which has gone
         elif not _may_begin(folder):
-            raise _name_taken(metadata)
+            raise _name_taken(name, metadata.settings.storage)
         with _writing(location, folder) as give_up:
             if (folder / SEARCH_FILE).exists():
-                raise _name_taken(metadata)
+                raise _name_taken(name, metadata.settings.storage)
             try:
                 try:
                     write_metadata(folder, metadata)
@@ -155,8 +156,29 @@ def new_folder(
                 raise
 
 
-def _name_taken(metadata: SearchMetadata) -> InputError:
-    name, storage = metadata.name, metadata.settings.storage
+def check_new(settings: Settings) -> None:
+    """Raises InputError where `new_folder` would: the search exists, or its storage cannot be written.
+
+    Writes a file or folder and removes it.
+    """
+    root = Storage(settings.storage)
+    try:
+        if settings.name is not None:
+            location = root / settings.name
+            if location.exists(SEARCH_FILE) or not (location.local is None or _may_begin(location.local)):
+                raise _name_taken(settings.name, settings.storage)
+        if root.local is None:
+            probe = f".write-test-{uuid.uuid4().hex}"
+            root.write(probe, b"")
+            root.remove(probe)
+        else:
+            above = next(path for path in (root.local, *root.local.parents) if path.exists())
+            Path(tempfile.mkdtemp(dir=above)).rmdir()
+    except OSError as error:
+        raise _not_written(settings, root.local or Path.cwd(), error) from error
+
+
+def _name_taken(name: str, storage: str) -> InputError:
     return InputError(
         f"a search called {name!r} exists already in {storage}; give this one another --name, or resume that "
         f"one: {command('search --resume', name, storage)}"

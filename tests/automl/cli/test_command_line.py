@@ -4,6 +4,7 @@ import re
 import subprocess
 import sys
 from collections.abc import Callable
+from dataclasses import replace
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any
@@ -212,6 +213,24 @@ BAD: list[tuple[tuple[str, ...], list[str]]] = [
     ((*SEARCH, "woof", "--data", "empty"), ["empty has no folders with images"]),
     ((*SEARCH, "woof", "--data", "one"), ["one class only, 'cats'"]),
     ((*SEARCH, "woof", "--data", "file.txt"), ["neither a folder nor an archive"]),
+    # what a forecast refuses, too
+    *(
+        ((*SEARCH, *options, "--dry-run"), fragments)
+        for options, fragments in (
+            (("digits", "--sampler", "bogus"), ["unknown sampler 'bogus'", "module:Sampler"]),
+            (("digits", "--sampler", "os:system"), ["--sampler os:system"]),
+            (("digits", "--sampler", "grid"), ["--sampler grid needs", "no step"]),
+            (("digits", "--max-params", "1"), ["nothing in this space meets --max-params 1"]),
+            (("digits", "--max-macs", "1"), ["nothing in this space meets --max-macs 1"]),
+            (("digits", "--warm-start", "nosuch"), ["no search called 'nosuch' in searches"]),
+            (("digits", "--storage", "/proc/x"), ["--storage /proc/x cannot be written"]),
+            (("digits", "--storage", "file.txt"), ["--storage file.txt cannot be written"]),
+            (("digits", "--storage", "file.txt/below"), ["--storage file.txt/below cannot be written"]),
+            (("digits", "--storage", "nosuch://x"), ["nosuch"]),
+            (("digits", "--objective", "speed"), ["unknown objective 'speed'"]),
+            (("digits", "--init", "trunk", "--epochs", "1"), ["--init trunk needs 2 epochs"]),
+        )
+    ),
     # one training
     ((*DIGITS, "--backbone", "xresnet19"), ["unknown backbone 'xresnet19'", "Did you mean 'xresnet1"]),
     ((*DIGITS, "--attention", "sagn"), ["unknown attention 'sagn'", "Did you mean 'sagan'?"]),
@@ -359,6 +378,7 @@ def earlier(place: Path) -> str:
         ),
         (("--resume", "our"), ["no search called 'our' in searches; there are older"]),
         (("--space", "digits", "--name", "older"), ["exists already", "--resume older"]),
+        (("--space", "digits", "--name", "older", "--dry-run"), ["exists already", "--resume older"]),
         (("--space", "woof", "--warm-start", "older"), ["made with another space (digits)"]),
     ],
     ids=lambda value: " ".join(value),
@@ -413,6 +433,19 @@ def test_a_repeated_job_begins_or_goes_on(
     monkeypatch.setattr(search, "resume_search", resume)
     cli("search", "--space", "digits", "--resume", *more)
     assert calls == [called]
+
+
+def test_a_repeated_job_keeps_the_epochs_that_were_chosen(
+    place: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    settings = Settings(space="digits", name="small", trials=3, subset=0.2)
+    plan = Plan(trials=3, budget=43, metric=ACCURACY, objectives=["accuracy"])
+    with new_folder(replace(settings, epochs=43), plan, fingerprint="a-b", data="d"):
+        pass
+    monkeypatch.setattr(search, "resume_search", lambda name, **more: name)
+    assert search.start_or_resume(settings) == "small"  # type: ignore[comparison-overlap]
+    with pytest.raises(InputError, match="made with --epochs 43"):
+        search.start_or_resume(replace(settings, epochs=2))
 
 
 @pytest.mark.parametrize(("arguments", "code"), [(["--version"], 0), (["status", "none"], 2)])

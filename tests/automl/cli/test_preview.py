@@ -7,11 +7,13 @@ from math import sqrt
 from pathlib import Path
 
 import pytest
+from automl_cases import TINY
 from scipy.stats import nct
 from scipy.stats import t as student
 
 from automl.cli.preview import NOISE, detectable, expected_resource, grafted_resource, preview
 from automl.config.settings import Settings
+from automl.trials.pace import PaceWorker, mean_pace
 from search.halving import Rungs
 from search.serialise import to_json
 
@@ -71,7 +73,11 @@ def test_more_images_and_more_seeds_show_less() -> None:
 
 def test_a_preview_trains_and_writes_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
-    forecast = preview(Settings(space="digits", trials=8, size=24, epochs=6))
+    told: list[str] = []
+    forecast = preview(Settings(space="digits", trials=8, size=24, epochs=6), told.append)
+    assert told, "it shows what it does"
+    assert forecast.epoch is not None
+    assert forecast.measuring is not None
     assert (forecast.trials, forecast.epochs) == (8, 6)
     assert forecast.slots == os.cpu_count()
     assert forecast.resource == pytest.approx(expected_resource(6))
@@ -88,8 +94,18 @@ def test_a_preview_trains_and_writes_nothing(tmp_path: Path, monkeypatch: pytest
         "MACs",
         f"8 trials, {forecast.slots} at a time",
         "until the first trial runs",
+        "for the baseline, by the clock",
         "MB of checkpoints",
         "10 seeds would detect",
     ):
         assert word in text
     assert not list(tmp_path.iterdir())
+
+
+def test_a_training_is_timed_by_the_clock_in_any_time() -> None:
+    worker = PaceWorker(TINY, {}, 1, 0, {"precision": "auto", "compile": "auto"})
+    paces = [worker.measure(seconds) for seconds in (0.0, 0.2)]
+    for pace in paces:
+        assert min(pace.step, pace.validation, pace.checkpoint, pace.model) > 0
+        assert pace.load >= 1
+    assert mean_pace(paces).step == pytest.approx((paces[0].step + paces[1].step) / 2)

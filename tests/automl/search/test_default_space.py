@@ -1,13 +1,18 @@
 """What a search does with data and nothing else."""
 
+from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
+from automl_cases import opened
 from PIL import Image
 
+from automl.config.settings import Settings
 from automl.search import default_space
-from automl.search.default_space import fit
+from automl.search.default_space import fit, fit_epochs
+from automl.search.run import prepare
 
 
 def photographs(folder: Path, *sizes: tuple[int, int]) -> str:
@@ -41,3 +46,44 @@ def test_what_is_given_stays(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) ->
 def test_stereo_pairs_get_their_space(tmp_path: Path) -> None:
     (tmp_path / "pairs.csv").write_text("left,right,disparity\nl.png,r.png,d.pfm\n")
     assert fit(str(tmp_path / "pairs.csv")).settings == {"space": "sceneflow"}
+
+
+@pytest.mark.parametrize(
+    ("settings", "training", "epochs"),
+    [
+        ({"data": "photos"}, {}, 43),  # seven steps an epoch
+        ({"subset": 0.2}, {"epochs": 42}, 43),
+        ({"data": "photos"}, {"epochs": 5, "accumulate": 3}, 150),
+        ({"data": "photos"}, {"epochs": 43}, None),
+        ({"data": "photos"}, {"epochs": 100}, None),
+        ({"data": "photos", "epochs": 1}, {}, None),
+        ({"data": "photos", "space": "mine.py:space"}, {}, None),
+        ({}, {}, None),  # the bundled data have epochs of their own
+    ],
+)
+def test_a_training_of_few_steps_gets_more_epochs(
+    settings: dict[str, Any], training: dict[str, Any], epochs: int | None
+) -> None:
+    found = fit_epochs(Settings(**{"space": "folder", **settings}), opened(training=training))
+    if epochs is None:
+        assert found is None
+    else:
+        assert found is not None
+        assert found.settings == {"epochs": epochs}
+        assert "steps of" in found.why
+        assert "--epochs chooses another number" in found.why
+
+
+def test_a_search_of_few_photographs_says_how_long_it_trains(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    data = photographs(tmp_path / "photos", (32, 32), (33, 40), (50, 50))
+    settings = Settings(space="folder", data=data, size=32, backbone="timm:test_resnet")
+    ready = prepare(settings)
+    assert ready.settings.epochs == ready.plan.budget == ready.baseline.training.epochs
+    assert ready.task.steps() * ready.plan.budget >= 300
+    assert f"chosen    {ready.settings.epochs} epochs" in capsys.readouterr().err
+    assert all(config.training.epochs == ready.settings.epochs for config in ready.draws)
+    assert prepare(replace(settings, epochs=2)).plan.budget == 2
+    assert [path.name for path in tmp_path.iterdir()] == ["photos"]

@@ -1,0 +1,72 @@
+"""Checks that settings can work, before anything is trained."""
+
+import json
+import sys
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+
+from attention import InputError
+from automl.config.settings import Settings
+from automl.storage.folder import SearchMetadata, find_search
+from automl.tasks import open_task
+from automl.tasks.initial import choose_weights
+from search.config import PUBLISHED, TrialConfig
+from search.samplers import check_places, check_sampler, choose_sampler, load_sampler
+from search.spaces import Space, same_parameters
+
+
+def with_weights(settings: Settings) -> Settings:
+    """Add the file that the weights are in, and its hash, to the settings."""
+    if settings.weights in (None, PUBLISHED) or settings.weights_digest:
+        return settings
+    assert settings.weights is not None
+    file, digest = choose_weights(settings.weights)
+    return replace(settings, weights=file, weights_digest=digest)
+
+
+def with_sampler(settings: Settings, space: Space) -> Settings:
+    """Put the sampler that `auto` stands for into the settings. Raises InputError if it does not fit."""
+    objectives = (settings.objective or "").count(",") + 1
+    sampler = choose_sampler(settings.sampler, space, objectives=objectives)
+    load_sampler(sampler, seed=settings.seed, objectives=objectives)
+    check_sampler(sampler, space)
+    if settings.grafts:
+        check_places("--init trunk", space, "use --init scratch")
+    return replace(settings, sampler=sampler)
+
+
+def find_warm_start(settings: Settings, mark: str) -> tuple[Path, SearchMetadata]:
+    """Return the folder and the metadata of the search `--warm-start`.
+
+    Raises InputError when there is none, or its space draws other parameters.
+    """
+    assert settings.warm_start is not None
+    place, other = find_search(settings.warm_start, settings.storage)
+    if not same_parameters(other.fingerprint, mark):
+        raise InputError(
+            f"search {settings.warm_start!r} was made with another space ({other.settings.space_name}); "
+            f"--warm-start needs one that draws the same parameters"
+        )
+    return place, other
+
+
+def check_models(configs: Sequence[TrialConfig], settings: Settings) -> None:
+    """Build each backbone that the space draws once, with the weights that it starts from.
+
+    Raises InputError for what cannot be built, cannot take the data, or does not fit the weights.
+    """
+    seen: set[str] = set()
+    for config in configs:
+        bare = config.change(model={"placement": {}}, seed=0).to_json()
+        mark = json.dumps([bare["model"], bare["data"]], sort_keys=True)
+        if mark in seen or (seen and not config.model.weights):
+            continue
+        seen.add(mark)
+        task = open_task(config, settings.runtime)
+        stay_new = task.initialise(task.model())
+        if stay_new and len(seen) == 1:
+            print(
+                f"of {config.model.weights} these are for other labels and start anew: {', '.join(stay_new)}",
+                file=sys.stderr,
+            )
