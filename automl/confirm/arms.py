@@ -8,7 +8,7 @@ from attention import InputError, Spec
 from automl.config.settings import Settings, command, on_trunk
 from backbones.placement import Placement
 from search.config import TrialConfig
-from search.record import Role, State, TrialRecord, where
+from search.record import Role, State, TrialRecord, model_name, where
 from search.spaces import Space, random_draws
 from search.trial_scheduler import Plan
 
@@ -165,7 +165,8 @@ def _of(record: TrialRecord) -> dict[str, Any]:
 
 
 def _name(config: TrialConfig) -> str:
-    return where(config) if config.model.placement else config.model.backbone
+    model = config.model
+    return where(config) if model.placement else model_name(model.backbone, model.options)
 
 
 def _types(config: TrialConfig) -> set[str]:
