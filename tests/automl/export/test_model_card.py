@@ -84,7 +84,7 @@ def test_the_card_of_an_export(exported: ExportResult, trained: TrainResult) -> 
     assert exported.machine in page
     assert f"onnxruntime {__import__('onnxruntime').__version__}" in exported.machine
     assert "1 thread," in exported.machine
-    assert "8 bits" not in page
+    assert "## In 8 bits" not in page
 
 
 def test_ten_lines_of_python_as_predict_has_it(exported: ExportResult, tmp_path: Path) -> None:
