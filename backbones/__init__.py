@@ -23,12 +23,15 @@ norm        Batch norm of sequences of different lengths
 ends        Padded sequences: checks of input and mask, last state, mean, reversal
 site        The sites of any model: where a feature map can be transformed
 placement   The type `Placement`: an attention by the name of each site
+unknown_site  The error for a site that a model lacks
 insertion   The function that inserts a placement
 weights     Trained weights for a new model: which of them are the trunk's, and whether they fit
 mixer       What stands in place of the module that mixes tokens
 trace       A forward pass on fake tensors that records what each submodule returns
 channels    Which dimension of a tensor holds the channels
-output      The feature map in what a submodule returns
+output      The feature map in what a submodule returns, and a classifier's logits
+lazy_layers  Lazy layers get their weights
+memory_format  Whether a model of images can be channels_last
 example     The example input that a model is traced with
 macs        Counts the multiply-adds of a forward pass
 """

@@ -4,8 +4,10 @@
     torchvision:resnet50, timm:convnext_atto   a model of a library, by its name there
     mine.py:Net, package.module:function       a class or function of one's own that returns a module
 
-A class or function of one's own takes the number of labels as `classes`, and where it names them
-`in_channels` and `size`, the side of images in pixels; its other parameters are options of the configuration.
+A class or function of one's own takes the number of labels as `classes` or `num_classes`, and where it names
+them `in_channels` and `size`, the side of images in pixels; its other parameters are options of the
+configuration. Its model returns logits, or an object or mapping that has them as `logits`. Lazy layers get
+their weights from the first pass of a blank image.
 It is for images unless it has an attribute `dimensions` of another value: 1 of sequences. Images are
 normalised as ImageNet's are unless it has an attribute `normalisation`, a `backbones.Normalisation`.
 """
@@ -17,13 +19,18 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+import torch
 from torch import Tensor, nn
 
 from attention import InputError, unknown
+from backbones.lazy_layers import materialise
 from backbones.libraries import LIBRARIES
 from backbones.loading import load_object
 from backbones.normalisation import IMAGENET
+from backbones.output import logits
 from backbones.table import BACKBONES, GIVEN, Backbone, check_value
+
+COUNT = ("classes", "num_classes")  # names of the number of labels, the first that a model takes
 
 
 def find(name: str) -> Backbone:
@@ -50,8 +57,10 @@ def find(name: str) -> Backbone:
             published=partial(record.published, model),
         )
     own = load_object("backbone", "function", name, BACKBONES)
-    if "classes" not in _parameters(own):
-        raise InputError(f"backbone {name!r} must take the number of labels as a parameter `classes`")
+    if not set(COUNT) & set(_parameters(own)):
+        raise InputError(
+            f"backbone {name!r} must take the number of labels as a parameter `classes` or `num_classes`"
+        )
     return Backbone(
         name=name,
         build=partial(_own, own),
@@ -89,6 +98,8 @@ def build(
         ) from error
     if not isinstance(model, nn.Module):
         raise InputError(f"backbone {name!r} must return a torch.nn.Module; got {type(model).__name__}")
+    if size is not None:
+        materialise(model, torch.empty(2, in_channels, size, size))
     return model
 
 
@@ -137,7 +148,15 @@ def _parameters(make: Callable[..., Any]) -> Collection[str]:
         return ()
 
 
-def _own(make: Callable[..., Any], **given: Any) -> Any:
-    """`make` with what it takes."""
+def _own(make: Callable[..., Any], classes: int, **given: Any) -> Any:
+    """`make` with what it takes, whose model returns its logits alone."""
     parameters = _parameters(make)
-    return make(**{key: value for key, value in given.items() if key in parameters or key not in GIVEN})
+    given[next(name for name in COUNT if name in parameters)] = classes
+    model = make(**{key: value for key, value in given.items() if key in parameters or key not in GIVEN})
+    if isinstance(model, nn.Module):
+        model.register_forward_hook(_logits)
+    return model
+
+
+def _logits(model: nn.Module, args: Any, output: Any) -> Any:
+    return logits(output)

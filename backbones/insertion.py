@@ -1,18 +1,20 @@
 """The one function that puts attention into a model, for every backbone and every task."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 
-from attention import Gated, InputError, unknown
+from attention import Gated, InputError
 from backbones.example import Example
+from backbones.lazy_layers import materialise
 from backbones.mixer import Mixer
 from backbones.output import feature_map, with_feature_map
-from backbones.placement import Placement
+from backbones.placement import Placement, as_placement
 from backbones.site import Site, sites
 from backbones.trace import trace
+from backbones.unknown_site import unknown_site
 
 # The name under which a module joins the submodule at its site. The trunk's own names stay as they
 # are, so that its checkpoints load with `strict=False`.
@@ -21,7 +23,7 @@ NAME = "site_attention"
 
 def insert(
     model: nn.Module,
-    placement: Placement,
+    placement: Placement | Mapping[str, str],
     example: Example | None = None,
     *,
     known: Sequence[Site] | None = None,
@@ -41,17 +43,22 @@ def insert(
     in training, and so does the `nn.TransformerEncoder` around it, whose outputs at masked positions are then
     no zeros.
 
+    placement: by the name of each site its `Spec`, or the name of its type, such as `"ssa"`.
+
     Raises InputError for a site that the model lacks, one that is taken already, and options that do
     not fit the channels of their site.
     """
+    placement = as_placement(placement)
     if not placement:
         return model
     if known is None:
         known = sites(model, _default(model) if example is None else example)
+    elif example is not None:
+        materialise(model, example)
     found = {site.name: site for site in known}
     for name in placement:
         if name not in found:
-            raise unknown(f"site of {type(model).__name__}", name, found)
+            raise unknown_site(model, name, known)
         host = model.get_submodule(found[name].path)
         if isinstance(host, Mixer) if found[name].replaces else hasattr(host, NAME):
             raise InputError(f"site {name!r} has an attention already; build the model anew to change it")

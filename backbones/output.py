@@ -5,6 +5,7 @@ its weights. In a mapping, as a feature pyramid returns, no one is the first. Wh
 proxy stands for a tensor.
 """
 
+from collections.abc import Mapping
 from typing import Any
 
 from torch import Tensor
@@ -23,3 +24,11 @@ def with_feature_map(output: Any, new: Tensor) -> Any:
         return new
     values = [new, *output[1:]]
     return type(output)(*values) if hasattr(output, "_fields") else type(output)(values)
+
+
+def logits(output: Any) -> Any:
+    """What a classifier returns as an attribute or key `logits`; else its output as it is."""
+    if isinstance(output, Tensor | Proxy):
+        return output
+    named = output.get("logits") if isinstance(output, Mapping) else getattr(output, "logits", None)
+    return output if named is None else named

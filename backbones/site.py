@@ -26,6 +26,7 @@ from torch import nn
 
 from attention import Gated, InputError, Layout
 from backbones.example import Example, batch_size
+from backbones.lazy_layers import materialise
 from backbones.mixer import Mixer
 from backbones.siamese import Siamese
 from backbones.trace import Output, Trace, trace
@@ -65,12 +66,15 @@ def sites(model: nn.Module, example: Example) -> list[Site]:
         `backbones.call`. Only the shapes of tensors matter. The batch is the first dimension of the first
         tensor, or the length of a list of images `(C, H, W)`.
 
+    Lazy layers of the model get their weights, in place.
+
     Where a model's control flow depends on the values of its tensors, as a detector does with the boxes that
     it has proposed, its sites are those before that.
 
     Raises InputError where the model cannot take the example, has positions before the batch, or goes by
     values before its first site.
     """
+    materialise(model, example)
     run, batch = trace(model, example), batch_size(example)
     for path, size in run.positions_first.items():
         if size == batch:

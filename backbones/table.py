@@ -14,7 +14,7 @@ from backbones import larnn, lstm, psmnet, resnet1d, text, vit, xresnet
 from backbones.normalisation import IMAGENET, Normalisation
 
 # To every backbone or encoder that takes them, beside its options.
-GIVEN = ("classes", "in_channels", "size", "vocabulary", "length", "max_disparity")
+GIVEN = ("classes", "num_classes", "in_channels", "size", "vocabulary", "length", "max_disparity")
 
 
 @dataclass(frozen=True, kw_only=True)

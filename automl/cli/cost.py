@@ -9,7 +9,9 @@ from attention import InputError, Spec
 from automl.config.runtime import Runtime, find_device
 from automl.config.units import short
 from automl.costs.model import ModelCost, costs_of
-from backbones import build, insert
+from automl.tasks.model_check import check_model
+from backbones import BACKBONES, build, insert
+from backbones.memory_format import set_format
 
 CLASSES = 1000
 
@@ -45,10 +47,21 @@ def costs(backbone: str, size: int, placement: Mapping[str, Spec], batch: int) -
     if not 2 <= batch <= 4096:
         raise InputError(f"--batch must lie between 2, for batch norm, and 4096; got {batch}")
     runtime = Runtime(device=find_device())
-    images = torch.zeros(batch, 3, size, size)
+    images = torch.zeros(batch, 3, size, size).to(memory_format=torch.channels_last)
+    check = check_model(
+        backbone,
+        lambda: build(backbone, classes=CLASSES, size=size).to(runtime.device),
+        lambda count: torch.rand(count, 3, size, size, device=runtime.device),
+        runtime,
+        images=True,
+        classes=CLASSES,
+        run=backbone not in BACKBONES,
+    )
     models = {"plain": build(backbone, classes=CLASSES, size=size)}
     if placement:
         models["placement"] = insert(build(backbone, classes=CLASSES, size=size), placement, images)
+    for model in models.values():
+        set_format(model, check.memory_format)
     return costs_of(models, images, runtime)
 
 

@@ -1,11 +1,12 @@
 """The sites of a backbone and what each attention would cost there."""
 
 from collections.abc import Iterator, Sequence
+from functools import cache
 from typing import Any
 
 import torch
 
-from attention import ATTENTIONS, InputError
+from attention import ATTENTIONS, InputError, Spec
 from automl.config.units import short
 from backbones import Site, build, sites
 
@@ -21,13 +22,31 @@ def list_sites(backbone: str, *, size: int = 128, width: float | None = None) ->
 
 
 def sites_table(found: Sequence[Site]) -> Iterator[str]:
-    """Lines: each site with `parameters/MACs` of every attention with its default options."""
-    yield f"{'site':26}{'channels':>9}{'stride':>7}{'size':>9}" + "".join(f"{a:>15}" for a in ATTENTIONS)
+    """Lines: each site with its module and `parameters/MACs` of every attention with its default options."""
+    name, path = (max(26, *(len(getattr(site, key)) + 2 for site in found)) for key in ("name", "path"))
+    heading = f"{'site':{name}}{'module':{path}}{'channels':>9}{'stride':>7}{'size':>9}"
+    yield heading + "".join(f"{a:>15}" for a in ATTENTIONS)
     for site in found:
         resolution = "x".join(map(str, site.resolution))
-        costs = (record.cost(site.channels, site.positions) for record in ATTENTIONS.values())
-        cells = (f"{short(cost.parameters)}/{short(cost.macs)}" for cost in costs)
-        yield f"{site.name:26}{site.channels:>9}{site.stride:>7}{resolution:>9}" + "".join(
-            f"{cell:>15}" for cell in cells
-        )
+        line = f"{site.name:{name}}{site.path:{path}}{site.channels:>9}{site.stride:>7}{resolution:>9}"
+        yield line + "".join(f"{_cost(attention, site):>15}" for attention in ATTENTIONS)
     yield "each attention: parameters / multiply-accumulates for one image, with its default options"
+    if any(not _fits(attention, site.channels) for attention in ATTENTIONS for site in found):
+        yield "-: its default options do not fit the channels there"
+
+
+def _cost(attention: str, site: Site) -> str:
+    if not _fits(attention, site.channels):
+        return "-"
+    cost = Spec(attention).cost(site.channels, site.positions)
+    return f"{short(cost.parameters)}/{short(cost.macs)}"
+
+
+@cache
+def _fits(attention: str, channels: int) -> bool:
+    try:
+        with torch.random.fork_rng(devices=[]):
+            Spec(attention).build(channels)
+    except InputError:
+        return False
+    return True

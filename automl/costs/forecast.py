@@ -17,6 +17,7 @@ from automl.config.units import short
 from automl.tasks import open_task
 from backbones import Site, sites
 from backbones.macs import count_macs
+from backbones.unknown_site import unknown_site
 from search.config import TrialConfig
 from search.record import Listener, TrialRecord
 
@@ -40,7 +41,10 @@ def model_cost(config: TrialConfig, runtime: Runtime) -> ModelCost:
     # Of training and seed the model does not depend.
     training = type(config.training)()
     plain = replace(config, model=replace(config.model, placement={}), training=training, seed=0)
-    params, macs, places = _counted(json.dumps(plain.to_json(), sort_keys=True), runtime)
+    text = json.dumps(plain.to_json(), sort_keys=True)
+    params, macs, places = _counted(text, runtime)
+    for name in config.model.placement.keys() - places.keys():
+        raise unknown_site(open_task(plain, runtime).model(), name, list(places.values()))
     costs = {name: _cost(spec, places[name]) for name, spec in config.model.placement.items()}
     # What a module takes the place of has no formula.
     counted = {name: spec for name, spec in config.model.placement.items() if places[name].replaces}

@@ -7,10 +7,12 @@ from typing import Any
 import numpy as np
 import torch
 
+from attention import InputError
 from automl.export.formats import MLFLOW_MODEL, onnx_file, pt2_file
 from automl.export.onnx_session import open_onnx
 from automl.tasks import Task
 from automl.tasks.deployment import Arrays, Deployment, count
+from automl.tasks.model_check import ADVICE, RANDOM
 
 Form = Callable[[], Arrays]
 
@@ -27,19 +29,33 @@ def check_parity(
 
     Of a form that is of all graphs the furthest. served: the inputs as `mlflow-model` takes them.
 
-    Raises RuntimeError for one that is further than the task's tolerance.
+    Raises RuntimeError for one that is further than the task's tolerance, InputError where that is because
+    the model is random.
     """
     differences: dict[str, float] = {}
     for graph, deployment in deployments.items():
         for name, run in _forms(folder, graph, deployment, inputs[graph], served[graph]).items():
             difference = task.compare(expected[graph], run())
             if not difference <= task.tolerance:
+                _check_repeats(task, deployment, inputs[graph])
                 raise RuntimeError(
                     f"{name} differs from the trained model by {difference:.2g}, more than "
                     f"{task.tolerance:g}, on {count(inputs[graph])} test inputs; nothing was exported"
                 )
             differences[name] = max(difference, differences.get(name, 0.0))
     return differences
+
+
+def _check_repeats(task: Task, deployment: Deployment, inputs: Arrays) -> None:
+    """Raise InputError for a model whose own answers to the same inputs differ."""
+    device = task.runtime.device
+    tensors = {name: torch.from_numpy(value).to(device) for name, value in inputs.items()}
+    difference = task.compare(deployment.run(tensors), deployment.run(tensors))
+    if not difference <= task.tolerance:
+        raise InputError(
+            f"the model {RANDOM}: two passes over the same {count(inputs)} test inputs differ by "
+            f"{difference:.2g}; nothing was exported. {ADVICE}"
+        )
 
 
 def _forms(folder: Path, graph: str, deployment: Deployment, inputs: Arrays, served: Any) -> dict[str, Form]:

@@ -52,18 +52,25 @@ def find_warm_start(settings: Settings, mark: str) -> tuple[Path, SearchMetadata
 
 
 def check_models(configs: Sequence[TrialConfig], settings: Settings) -> None:
-    """Build each backbone that the space draws once, with the weights that it starts from.
+    """Build each backbone that the space draws once, with the weights that it starts from, and try it.
 
-    Raises InputError for what cannot be built, cannot take the data, or does not fit the weights.
+    Raises InputError for what cannot be built, cannot take the data, cannot be trained, or does not fit the
+    weights.
     """
     seen: set[str] = set()
+    tried: set[str] = set()
     for config in configs:
         bare = config.change(model={"placement": {}}, seed=0).to_json()
         mark = json.dumps([bare["model"], bare["data"]], sort_keys=True)
-        if mark in seen or (seen and not config.model.weights):
+        backbone = config.model.backbone
+        if mark in seen or (backbone in tried and not config.model.weights):
             continue
         seen.add(mark)
         task = open_task(config, settings.runtime)
+        if backbone not in tried:
+            tried.add(backbone)
+            for note in task.notes():
+                print(note, file=sys.stderr)
         stay_new = task.initialise(task.model())
         if stay_new and len(seen) == 1:
             print(

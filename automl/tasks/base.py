@@ -86,6 +86,13 @@ class Task(ABC):
             raise InputError(f"task {self.config.task} starts from new weights; leave out the others")
         return []
 
+    def notes(self) -> Sequence[str]:
+        """What the user should know of the model before it is trained, in sentences.
+
+        Raises InputError for a model that cannot be trained.
+        """
+        return ()
+
     @abstractmethod
     def steps(self) -> int:
         """Training batches in an epoch."""

@@ -44,8 +44,11 @@ from automl.tasks.detection_deployment import (
 )
 from automl.tasks.detection_evaluator import DetectionEvaluator, Truth, metric_names
 from automl.tasks.initial import initialise_trunk
-from backbones import Site, find, insert, sites
+from automl.tasks.model_check import ModelCheck, check_model
+from backbones import BACKBONES, Site, find, insert, sites
 from backbones.detector import STRIDES, build_detector
+from backbones.libraries import LIBRARIES
+from backbones.memory_format import set_format
 from search.config import (
     TASK_CONFIGS,
     DetectionData,
@@ -58,6 +61,7 @@ from search.serialise import to_json
 
 Target = dict[str, Tensor]
 _SITES: dict[str, Sequence[Site]] = {}
+_CHECKS: dict[str, ModelCheck] = {}
 
 
 @lru_cache(maxsize=8)
@@ -124,9 +128,31 @@ class Detection(Task):
         return -(-self.data.size // STRIDES[-1]) * STRIDES[-1]
 
     def model(self) -> nn.Module:
+        check = self.check()
         torch.manual_seed(self.config.seed)
         model = insert(self._plain(), self.chosen.placement, self._example(2, "cpu"), known=self._sites())
-        return model.to(self.runtime.device).to(memory_format=torch.channels_last)
+        return set_format(model.to(self.runtime.device), check.memory_format)
+
+    def check(self) -> ModelCheck:
+        """Of trunk and pyramid, tried once in a process where the trunk is one's own."""
+        bare, runtime = replace(self.chosen, placement={}), self.runtime
+        if bare.backbone in BACKBONES:
+            return ModelCheck(torch.channels_last)
+        given = [to_json(bare), self.canvas, len(self.labels), str(runtime.device), str(runtime.dtype)]
+        key = json.dumps(given)
+        if key not in _CHECKS:
+            _CHECKS[key] = check_model(
+                bare.backbone,
+                lambda: self._plain().get_submodule("backbone").to(runtime.device),
+                lambda count: torch.stack(self._example(count, runtime.device)),
+                runtime,
+                images=True,
+                run=bare.backbone.partition(":")[0] not in LIBRARIES,
+            )
+        return _CHECKS[key]
+
+    def notes(self) -> Sequence[str]:
+        return self.check().notes
 
     def _body(self) -> nn.Module:
         return self.chosen.build(classes=len(self.labels), size=self.canvas)

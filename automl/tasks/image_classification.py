@@ -35,7 +35,9 @@ from automl.tasks.cross_entropy import cross_entropy, weights_of
 from automl.tasks.deployment import Deployment, spread
 from automl.tasks.evaluator import ClassificationEvaluator
 from automl.tasks.initial import initialise
-from backbones import IMAGENET, Normalisation, Site, find, insert, sites
+from automl.tasks.model_check import ModelCheck, check_model
+from backbones import BACKBONES, IMAGENET, Normalisation, Site, find, insert, sites
+from backbones.memory_format import set_format
 from search.config import TASK_CONFIGS, ImageData, ImageTraining, Model, TrialConfig
 from search.metric import ACCURACY, Chance
 from search.serialise import to_json
@@ -107,6 +109,9 @@ def sites_of(chosen: Model, size: int, classes: int) -> Sequence[Site]:
     return _SITES[key]
 
 
+_CHECKS: dict[str, ModelCheck] = {}
+
+
 LEAST_CROP = 0.35  # of a photograph's area, which a random crop keeps
 
 
@@ -157,14 +162,35 @@ class ImageClassification(Task):
         return list(self.train.classes)
 
     def model(self) -> nn.Module:
-        config = self.config
+        config, check = self.config, self.check()
         torch.manual_seed(config.seed)
         chosen, size = config.model, self.data.size
         model = chosen.build(classes=len(self.labels), size=size)
         known = sites_of(replace(chosen, placement={}), size, len(self.labels)) if chosen.placement else None
         example = torch.empty(2, 3, size, size)
         model = insert(model, chosen.placement, example, known=known).to(self.runtime.device)
-        return model.to(memory_format=torch.channels_last)
+        return set_format(model, check.memory_format)
+
+    def check(self) -> ModelCheck:
+        """Of the backbone, tried once in a process; those of the table need no trial."""
+        bare, size, classes = replace(self.config.model, placement={}), self.data.size, len(self.labels)
+        if bare.backbone in BACKBONES:
+            return ModelCheck(torch.channels_last)
+        runtime = self.runtime
+        key = json.dumps([to_json(bare), size, classes, str(runtime.device), str(runtime.dtype)])
+        if key not in _CHECKS:
+            _CHECKS[key] = check_model(
+                bare.backbone,
+                lambda: bare.build(classes=classes, size=size).to(runtime.device),
+                lambda count: torch.rand_like(self.example(count)),
+                runtime,
+                images=True,
+                classes=classes,
+            )
+        return _CHECKS[key]
+
+    def notes(self) -> Sequence[str]:
+        return self.check().notes
 
     def initialise(self, model: nn.Module) -> list[str]:
         chosen = self.config.model

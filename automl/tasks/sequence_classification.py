@@ -1,6 +1,8 @@
 """Classification of sequences of sensor readings: cross-entropy with label smoothing and class weights."""
 
+import json
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
 from functools import lru_cache
 from pathlib import Path
 from typing import Any
@@ -32,9 +34,12 @@ from automl.tasks.cross_entropy import cross_entropy, weights_of
 from automl.tasks.deployment import Deployment, spread
 from automl.tasks.evaluator import ClassificationEvaluator
 from automl.tasks.initial import initialise
-from backbones import call, insert
+from automl.tasks.model_check import ModelCheck, check_model
+from backbones import BACKBONES, call, insert
+from backbones.lazy_layers import materialise
 from search.config import TASK_CONFIGS, ClassificationTraining, SequenceData, TrialConfig
 from search.metric import ACCURACY, Chance
+from search.serialise import to_json
 
 SPLITS: Sequence[Split] = ("train", "validation", "test")
 LABELLED = 64  # raw sequences in a batch of `labelled_inputs`
@@ -63,6 +68,8 @@ Input `lengths`: int64, shape `(N,)`, how many of the {steps} steps of each sequ
 first; what stands behind them does not matter. A longer sequence must be cut."""
 FIXED = "All sequences have {steps} steps: this model has no other length."
 FREE = "T, the number of steps, may be any from 2 on; training data had {steps}."
+
+_CHECKS: dict[str, ModelCheck] = {}
 
 
 @lru_cache(maxsize=4)
@@ -131,11 +138,35 @@ class SequenceClassification(Task):
         return not self.padded and self.config.model.backbone in ANY_LENGTH
 
     def model(self) -> nn.Module:
+        self.check()
         torch.manual_seed(self.config.seed)
-        chosen = self.config.model
-        channels = len(self.train.channels)
-        model = chosen.build(classes=len(self.labels), in_channels=channels)
-        return insert(model, chosen.placement, self._inputs(2, "cpu")).to(self.runtime.device)
+        model = insert(self._plain(), self.config.model.placement, self._inputs(2, "cpu"))
+        return model.to(self.runtime.device)
+
+    def _plain(self) -> nn.Module:
+        model = self.config.model.build(classes=len(self.labels), in_channels=len(self.train.channels))
+        materialise(model, self._inputs(2, "cpu"))
+        return model
+
+    def check(self) -> ModelCheck:
+        """Of the backbone, tried once in a process; those of the table need no trial."""
+        bare = replace(self.config.model, placement={})
+        if bare.backbone in BACKBONES:
+            return ModelCheck()
+        key = json.dumps([to_json(bare), to_json(self.data), str(self.runtime.device)])
+        if key not in _CHECKS:
+            _CHECKS[key] = check_model(
+                bare.backbone,
+                lambda: self._plain().to(self.runtime.device),
+                self.example,
+                self.runtime,
+                images=False,
+                classes=len(self.labels),
+            )
+        return _CHECKS[key]
+
+    def notes(self) -> Sequence[str]:
+        return self.check().notes
 
     def initialise(self, model: nn.Module) -> list[str]:
         return initialise(model, self.config.model, classes=len(self.labels))

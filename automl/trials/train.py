@@ -1,6 +1,7 @@
 """Trains one configuration without a search, with the options of SimpleSelfAttention's training script."""
 
 import csv
+import sys
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
@@ -77,6 +78,8 @@ def run_train(
     Raises InputError for what cannot work, and for hyperparameters that make the loss diverge.
     """
     task = open_task(config, runtime or Runtime(device=find_device()))
+    for note in task.notes():
+        print(note, file=sys.stderr)
     with new_folder(Path(storage).resolve(), name) as folder:
         state = trunk.begin(task, Storage(str(folder / TRUNKS_FOLDER)))
         if log:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, Literal
 import backbones
 from attention import InputError
 from backbones import loading
-from backbones.placement import Placement
+from backbones.placement import Placement, as_placement
 
 if TYPE_CHECKING:
     from torch import nn
@@ -55,6 +55,7 @@ class Model:
     code: str = ""
 
     def __post_init__(self) -> None:
+        object.__setattr__(self, "placement", as_placement(self.placement))
         name = loading.here(loading.absolute(self.backbone), self.code)
         object.__setattr__(self, "backbone", name)
         if not self.code:

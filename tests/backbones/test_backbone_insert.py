@@ -1,6 +1,7 @@
 """What inserting a placement promises, for backbones of the table and for other people's models."""
 
 import copy
+import re
 from collections.abc import Callable
 
 import pytest
@@ -14,6 +15,7 @@ from torchvision.models.resnet import BasicBlock, Bottleneck, ResNet
 
 from attention import ATTENTIONS, Gated, InputError, Spec
 from backbones import Example, Site, build, call, insert, sites
+from search.config import Model
 
 EXAMPLE = (2, 3, 32, 32)
 
@@ -274,6 +276,29 @@ def test_refuses_an_unknown_site() -> None:
         InputError, match=r"unknown site of Net 'stage1\.blok1'; choose from .*Did you mean 'stage1\.block1'"
     ):
         insert(Net(), {"stage1.blok1": Spec("ssa")})
+
+
+@pytest.mark.parametrize(
+    ("place", "message"),
+    [
+        ("layer3.1", "'layer3.1': that is a module, whose site is called 'stage3.block2'"),
+        ("layer3.1.conv1", "around it is 'stage3.block2'"),
+        ("layer3", "in it are stage3.block1"),
+        ("maxpool", "'maxpool': that is a module, whose site is called 'stem'"),
+    ],
+)
+def test_names_the_site_of_a_module(place: str, message: str) -> None:
+    with pytest.raises(InputError, match=re.escape(message)):
+        insert(torchvision.models.resnet18(), {place: Spec("ssa")}, torch.empty(2, 3, 64, 64))
+
+
+def test_takes_an_attention_by_name_and_refuses_what_is_none() -> None:
+    named, spelt = (insert(Net(), {"stem": spec}) for spec in ("ssa", Spec("ssa")))  # type: ignore[dict-item]
+    assert list(named.state_dict()) == list(spelt.state_dict())
+    assert Model(placement={"stem": "ssa"}) == Model(placement={"stem": Spec("ssa")})  # type: ignore[dict-item]
+    for wrong in ({"stem": 3}, {"stem": "sss"}, [("stem", "ssa")], "stem"):
+        with pytest.raises(InputError):
+            insert(Net(), wrong)  # type: ignore[arg-type]
 
 
 def test_refuses_a_taken_site_and_leaves_the_rest_alone() -> None:

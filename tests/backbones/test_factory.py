@@ -1,16 +1,20 @@
 """Backbones by name: of the table, of libraries, and of one's own."""
 
+import copy
 from pathlib import Path
 
 import pytest
 import timm
 import torch
 import torchvision
+from torch import nn
 
 from attention import InputError, Spec
 from backbones import BACKBONES, build, find, insert, sites
 
 OWN = """
+import types
+
 import torch
 from torch import nn
 
@@ -25,6 +29,27 @@ class Net(nn.Module):
 
 def sized(classes, size):
     return nn.Sequential(nn.Flatten(), nn.Linear(3 * size * size, classes))
+
+def counted(num_classes):
+    return Net(num_classes)
+
+class Named(Net):
+    def forward(self, x):
+        return types.SimpleNamespace(logits=super().forward(x), loss=None)
+
+class Mapped(Net):
+    def forward(self, x):
+        return {"logits": super().forward(x), "features": x}
+
+class Late(nn.Module):
+    def __init__(self, classes):
+        super().__init__()
+        self.layers = nn.Sequential(
+            nn.LazyConv2d(8, 3), nn.LazyBatchNorm2d(), nn.ReLU(), nn.Flatten(), nn.LazyLinear(classes)
+        )
+
+    def forward(self, x):
+        return self.layers(x)
 
 def nothing(classes):
     return None
@@ -80,6 +105,27 @@ def test_ones_own(own: str) -> None:
     assert build(f"{own}:sized", classes=4, size=16)(torch.zeros(2, 3, 16, 16)).shape == (2, 4)
 
 
+@pytest.mark.parametrize("name", ["counted", "Named", "Mapped", "Late"])
+def test_other_forms_of_a_model_of_ones_own(own: str, name: str) -> None:
+    model = build(f"{own}:{name}", classes=5, size=24)
+    x = torch.rand(2, 3, 24, 24)
+    assert model(x).shape == (2, 5)
+    twin = copy.deepcopy(model)
+    assert len(list(twin.parameters())) == len(list(model.parameters())) > 2
+    found = sites(twin, x)
+    insert(twin, {found[0].name: "conv1x1"}, x)
+    torch.testing.assert_close(twin.eval()(x), model.eval()(x))
+
+
+def test_lazy_layers_of_any_model_get_their_weights() -> None:
+    model = nn.Sequential(nn.LazyConv1d(8, 3), nn.Flatten(), nn.LazyLinear(2)).train()
+    assert sites(model, torch.empty(2, 3, 16))
+    assert model(torch.rand(2, 3, 16)).shape == (2, 2)
+    assert all(module.training for module in model.modules())
+    with pytest.raises(InputError, match=r"lazy layers \(1\).* cannot take an input of shape \(2, 3, 16\)"):
+        sites(nn.Sequential(nn.Linear(4, 4), nn.LazyLinear(2)), torch.empty(2, 3, 16))
+
+
 def test_a_module_by_name(own: str, monkeypatch: pytest.MonkeyPatch) -> None:
     Path(own).rename("by_module_name.py")
     monkeypatch.syspath_prepend(str(Path.cwd()))
@@ -98,7 +144,7 @@ def test_a_module_by_name(own: str, monkeypatch: pytest.MonkeyPatch) -> None:
         ("mine.py:Net", {"width": "5"}, "option 'width' of backbone 'mine.py:Net' must be int; got '5'"),
         ("mine.py:nothing", {}, r"must return a torch.nn.Module; got NoneType"),
         ("mine.py:strange", {}, "must take the number of labels as a parameter `classes`"),
-        ("mine.py:broken", {}, r"cannot be built: TypeError: unsupported operand.*\(mine.py, line 2\d\)"),
+        ("mine.py:broken", {}, r"cannot be built: TypeError: unsupported operand.*\(mine.py, line 47\)"),
         ("torchvision:resnet18", {"name": "a"}, "'name' is no option of backbone"),
         ("torchvision:resnet18", {"depth": 3}, "cannot be built with depth=3: TypeError: .*depth"),
         ("torchvision:vit_b_16", {}, "multiple of its patches of 16 pixels; got 40. Take --size 32 or 48"),

@@ -114,11 +114,21 @@ def test_sites(cli: Cli) -> None:
     assert heading.split()[-len(ATTENTIONS) :] == list(ATTENTIONS)
     assert len(sites) == 17
     cells = {line.split()[0]: line.split()[1:] for line in sites}
-    channels, stride, size, *costs = cells["stage1.block2.branch"]
-    assert (channels, stride, size) == ("64", "4", "32x32")
+    module, channels, stride, size, *costs = cells["stage1.block2.branch"]
+    assert (module, channels, stride, size) == ("4.1.convpath", "64", "4", "32x32")
     assert len(costs) == len(ATTENTIONS)
     # A 1x1 convolution of 64 channels at 32x32: 64 * 64 weights and as many multiplications a position.
     assert costs[list(ATTENTIONS).index("conv1x1")].split("/")[1].startswith("4.")
+
+
+def test_sites_have_no_price_for_types_that_do_not_fit() -> None:
+    places = [Site(name=f"s{n}", path="m", channels=n, stride=1, resolution=(4, 4)) for n in (6, 8)]
+    heading, six, eight, _, note = sites_table(places)
+    column = heading.split().index("multihead")
+    assert six.split()[column] == "-"
+    assert "/" in eight.split()[column]
+    assert note.startswith("-: its default options do not fit")
+    assert len(list(sites_table(places[1:]))) == 3
 
 
 @pytest.fixture

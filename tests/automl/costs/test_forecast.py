@@ -94,3 +94,8 @@ def test_limits_that_nothing_meets() -> None:
             InputError, match=rf"nothing in this space meets --max-{option} 1k: the smallest of 2"
         ):
             check_limits(configs, settings)
+
+
+def test_an_unknown_site_is_named() -> None:
+    with pytest.raises(InputError, match=r"'4\.1': that is a module, whose site is called 'stage1\.block2'"):
+        model_cost(tiny(model={"placement": {"4.1": "ssa"}}), HERE)

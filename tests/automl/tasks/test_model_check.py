@@ -1,0 +1,248 @@
+"""Models of one's own, tried as they will be trained."""
+
+import types
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+import torch.nn.functional as F
+from automl_cases import HERE, opened
+from torch import Tensor, nn
+
+from attention import InputError
+from automl.export import parity
+from automl.tasks.deployment import Deployment
+from automl.tasks.model_check import ModelCheck, check_model
+from backbones import BACKBONES, build
+from backbones.memory_format import narrow_strided
+
+
+class Net(nn.Module):
+    def __init__(self, classes: int = 3) -> None:
+        super().__init__()
+        self.conv = nn.Conv2d(3, 4, 3, padding=1)
+        self.fc = nn.Linear(4 * 8 * 8, classes)
+
+    def maps(self, x: Tensor) -> Tensor:
+        return F.max_pool2d(self.conv(x).relu(), 2)
+
+    def forward(self, x: Tensor) -> Any:
+        return self.fc(self.maps(x).flatten(1))
+
+
+class Flat(Net):
+    def forward(self, x: Tensor) -> Any:
+        x = self.maps(x)
+        return self.fc(x.view(x.size(0), -1))
+
+
+class FlatInTraining(Flat):
+    def forward(self, x: Tensor) -> Any:
+        return super().forward(x) if self.training else self.fc(self.maps(x).flatten(1))
+
+
+class FlatInput(nn.Sequential):
+    def __init__(self) -> None:
+        super().__init__(nn.Linear(3 * 16 * 16, 3))
+
+    def forward(self, x: Tensor) -> Any:
+        return self[0](x.view(x.size(0), -1))
+
+
+class _View(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx: Any, x: Tensor) -> Tensor:
+        return 2 * x
+
+    @staticmethod
+    def backward(ctx: Any, grad: Tensor) -> Any:
+        return 2 * grad.view(-1).view(grad.shape)
+
+
+class FlatGradient(Net):
+    def forward(self, x: Tensor) -> Any:
+        x = _View.apply(self.conv(x))
+        return self.fc(F.max_pool2d(x, 2).flatten(1))
+
+
+class Narrow(Net):
+    """Ends the process on some processors where it is trained in channels_last."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.shortcut = nn.Conv2d(3, 4, 1, stride=2)
+
+    def forward(self, x: Tensor) -> Any:
+        return self.fc((self.maps(x) + self.shortcut(x)).flatten(1))
+
+
+class Dropped(Net):
+    def forward(self, x: Tensor) -> Any:
+        return self.fc(F.dropout(self.maps(x)).flatten(1))
+
+
+class Pair(Net):
+    def forward(self, x: Tensor) -> Any:
+        x = self.maps(x)
+        return self.fc(x.flatten(1)), x
+
+
+class PairInTraining(Pair):
+    def forward(self, x: Tensor) -> Any:
+        both = super().forward(x)
+        return both if self.training else both[0]
+
+
+class Named(Net):
+    def forward(self, x: Tensor) -> Any:
+        return types.SimpleNamespace(scores=super().forward(x))
+
+
+class Mapped(Net):
+    def forward(self, x: Tensor) -> Any:
+        return {"scores": super().forward(x)}
+
+
+class Labels(Net):
+    def forward(self, x: Tensor) -> Any:
+        return F.one_hot(super().forward(x).argmax(1), 3).float()
+
+
+class OneBatch(Net):
+    def forward(self, x: Tensor) -> Any:
+        return self.fc(self.maps(x).reshape(64, 256))
+
+
+class MadeLater(Net):
+    def forward(self, x: Tensor) -> Any:
+        if not hasattr(self, "late"):
+            self.late = nn.Linear(4 * 8 * 8, 3)
+        return self.late(self.maps(x).flatten(1))
+
+
+def check(make: Callable[[], nn.Module], *, images: bool = True) -> ModelCheck:
+    return check_model(
+        "mine.py:Net", make, lambda n: torch.rand(n, 3, 16, 16), HERE, images=images, classes=3
+    )
+
+
+@pytest.mark.parametrize(
+    ("make", "note"),
+    [
+        (Net, None),
+        (Flat, "in channels_last, RuntimeError: view size is not compatible"),
+        (FlatInTraining, "in channels_last, RuntimeError: view size"),
+        (FlatInput, "in channels_last, RuntimeError: view size"),
+        (FlatGradient, "in channels_last, RuntimeError: view size"),
+        (Narrow, "the gradient of 'shortcut', a strided 1x1 convolution"),
+    ],
+)
+def test_trains_contiguous_what_fails_in_channels_last(
+    make: Callable[[], nn.Module], note: str | None
+) -> None:
+    before = torch.random.get_rng_state()
+    found = check(make)
+    assert torch.equal(torch.random.get_rng_state(), before)
+    assert found.memory_format == (torch.channels_last if note is None else torch.contiguous_format)
+    assert len(found.notes) == (note is not None)
+    if note:
+        assert note in found.notes[0]
+        assert "trained contiguous" in found.notes[0]
+        assert check(make, images=False) == ModelCheck(notes=[])
+
+
+@pytest.mark.parametrize("images", [True, False])
+def test_a_model_that_is_random_in_evaluation_mode_is_told(images: bool) -> None:
+    (note,) = check(Dropped, images=images).notes
+    assert "is random in evaluation mode" in note
+    assert "training=self.training" in note
+
+
+EXPECTED = r"expected \(batch, 3 classes\)"
+
+
+@pytest.mark.parametrize(
+    ("make", "message"),
+    [
+        (lambda: Net(7), rf"returned \(3, 7\), {EXPECTED}"),
+        (Pair, rf"a tuple of \(3, 3\), \(3, 4, 8, 8\), {EXPECTED}"),
+        (PairInTraining, rf"a tuple of .*{EXPECTED}"),
+        (Named, rf"a SimpleNamespace, {EXPECTED}"),
+        (Mapped, rf"a dict of scores: \(3, 3\), {EXPECTED}"),
+        (Labels, "no gradient goes through"),
+        (OneBatch, r"shape '\[64, 256\]' is invalid .*\(test_model_check.py, line \d+\).*batches of any size"),
+        (MadeLater, r"makes layers in its first forward pass \(late.bias, late.weight\)"),
+    ],
+)
+def test_refuses_what_cannot_be_trained(make: Callable[[], nn.Module], message: str) -> None:
+    with pytest.raises(InputError, match=message):
+        check(make)
+    with pytest.raises(InputError, match=message):
+        check(make, images=False)
+
+
+@pytest.mark.parametrize(
+    ("layer", "crashes"),
+    [
+        (nn.Conv2d(3, 48, 1, stride=2), True),
+        (nn.Conv2d(12, 4, 1, stride=(1, 2)), True),
+        (nn.ConvTranspose2d(16, 4, 1, stride=2), True),
+        (nn.Conv2d(1, 8, 1, stride=2), False),
+        (nn.Conv2d(16, 32, 1, stride=2), False),
+        (nn.Conv2d(8, 16, 1), False),
+        (nn.Conv2d(8, 16, 3, stride=2), False),
+        (nn.Conv2d(8, 8, 1, stride=2, groups=8), False),
+        (nn.Conv1d(4, 8, 1, stride=2), False),
+        (nn.Conv3d(4, 8, 1, stride=2), False),
+    ],
+)
+def test_layers_whose_gradient_can_crash(layer: nn.Module, crashes: bool) -> None:
+    assert narrow_strided(nn.Sequential(nn.ReLU(), layer)) == ("1" if crashes else None)
+
+
+def test_the_tables_models_are_safe_in_channels_last() -> None:
+    for name, record in BACKBONES.items():
+        if record.dimensions == 2:
+            options = {} if name == "vit" else {"width": 1 / 16}
+            assert narrow_strided(build(name, classes=2, size=32, **options)) is None
+
+
+def test_all_that_a_task_makes_of_a_model_is_in_its_format(tmp_path: Path) -> None:
+    """A step, an evaluation and the deployed graph of a model that takes contiguous features alone."""
+    (tmp_path / "mine.py").write_text(
+        "from torch import nn\n"
+        "class Flat(nn.Module):\n"
+        "    def __init__(self, num_classes, size):\n"
+        "        super().__init__()\n"
+        "        self.conv = nn.Conv2d(3, 4, 1, stride=2)\n"
+        "        self.fc = nn.Linear(4 * (size // 2) ** 2, num_classes)\n"
+        "    def forward(self, x):\n"
+        "        x = self.conv(x)\n"
+        "        return self.fc(x.view(x.size(0), -1))\n"
+    )
+    task = opened(model={"backbone": f"{tmp_path}/mine.py:Flat", "options": {}, "placement": {"conv": "ssa"}})
+    assert "trained contiguous" in task.notes()[0]
+    model = task.model()
+    task.loss(model, next(iter(task.batches(0)))).backward()
+    with torch.inference_mode():
+        assert task.evaluate(model.eval(), "validation")["accuracy"] >= 0
+    deployment = task.deployment(model)
+    torch.export.export(deployment.module, tuple(deployment.inputs.values()))
+
+
+def test_an_export_says_that_its_model_is_random(monkeypatch: pytest.MonkeyPatch) -> None:
+    task = opened()
+    x = torch.rand(4, 3, 16, 16)
+    deployment = Deployment(module=Dropped(), inputs={"x": x}, outputs=["y"])
+    expected = deployment.run({"x": x})
+    monkeypatch.setattr(parity, "_forms", lambda *_: {"model.onnx": lambda: deployment.run({"x": x})})
+    given: Any = ({"model": deployment}, {"model": {"x": x.numpy()}}, {"model": None}, {"model": expected})
+    with pytest.raises(
+        InputError, match=r"random in evaluation mode: two passes over the same 4 test inputs"
+    ):
+        parity.check_parity(Path(), task, *given)
+    deployment.module.forward = lambda x: Net.forward(deployment.module, x)  # type: ignore[assignment]
+    with pytest.raises(RuntimeError, match=r"model\.onnx differs from the trained model by"):
+        parity.check_parity(Path(), task, *given)
