@@ -9,7 +9,8 @@ Each model gets a gated 1x1 convolution, the cheapest module, at its first, midd
 sites     how many sites were found, each by one name, each a submodule that runs once; those at which a
           module takes the place of another one are counted, and left as they are
 identity  the model's output is bit for bit what it was
-gradient  every gate is pulled at
+gradient  every gate is pulled at, in a model and images that are contiguous
+format    what trials train it in on a CPU: channels_last, or contiguous where a layer can crash in the former
 state     the weights load into a model that is built anew from the configuration's JSON, with equal outputs
 export    torch.export's program answers as the model does
 onnx      so does onnxruntime
@@ -36,6 +37,7 @@ from attention import Spec
 from automl.export.formats import bake
 from automl.export.onnx_program import for_onnx
 from backbones import Site, build, gates, insert, sites
+from backbones.memory_format import narrow_strided
 from search.config import ImageData, Model, TrialConfig
 
 DOCUMENT = Path(__file__).parents[1] / "docs" / "backbones.md"
@@ -200,6 +202,7 @@ class Row:
     size: int = 0
     sites: int = 0
     where: str = ""
+    format: str = ""
     passed: dict[str, bool] = field(default_factory=dict)
     reason: str = ""
     seconds: float = 0.0
@@ -246,6 +249,7 @@ class Checks:
         assert all(torch.equal(before[key], value) for key, value in self.model.state_dict().items()), (
             "finding the sites has changed the model"
         )
+        self.row.format = format_of(self.model)
         self.row.sites, self.row.where = len(found), " ".join(site.name for site in (found[0], found[-1]))
         stays = [site for site in found if not site.replaces]
         assert len({site.path for site in stays}) == len(stays), "a place has two names"
@@ -315,6 +319,10 @@ class Checks:
         close(torch.from_numpy(np.asarray(found)), self.expected)
 
 
+def format_of(model: nn.Module) -> str:
+    return "contiguous" if narrow_strided(model) else "channels_last"
+
+
 def choose(found: list[Site]) -> list[Site]:
     assert found, "no site has several positions"
     return list(dict.fromkeys([found[0], found[len(found) // 2], found[-1]]))
@@ -372,9 +380,11 @@ def write(rows: dict[str, Any]) -> None:
         f"{whole} of {len(rows)} models pass every column; {COUNT} are to be tried. Made by",
         f"`make backbones-table` with {said};",
         "scripts/backbones_table.py says what the columns are. A model that fails says why.",
+        "The checks run on contiguous images. A trial trains in the format that is named: `contiguous` where,",
+        "on a CPU, a strided 1x1 convolution of few channels can end the process in channels_last.",
         "",
-        "| model | size | sites | first and last | " + " | ".join(COLUMNS[1:]) + " |",
-        "|---|---|---|---|" + "---|" * (len(COLUMNS) - 1),
+        "| model | size | sites | first and last | format | " + " | ".join(COLUMNS[1:]) + " |",
+        "|---|---|---|---|---|" + "---|" * (len(COLUMNS) - 1),
     ]
     for name, row in sorted(rows.items()):
         cells = ["yes" if row["passed"].get(column) else "" for column in COLUMNS[1:]]
@@ -382,7 +392,9 @@ def write(rows: dict[str, Any]) -> None:
             missing = next(i for i, column in enumerate(COLUMNS) if not row["passed"].get(column))
             cells[max(0, missing - 1)] = row["reason"].replace("|", "/")
         lines.append(
-            f"| {name} | {row['size']} | {row['sites']} | {row['where']} | " + " | ".join(cells) + " |"
+            f"| {name} | {row['size']} | {row['sites']} | {row['where']} | {row['format']} | "
+            + " | ".join(cells)
+            + " |"
         )
     DOCUMENT.write_text("\n".join(lines) + "\n")
 

@@ -14,9 +14,11 @@ import pytest
 from PIL import Image
 
 from attention import ATTENTIONS, InputError
+from automl.cli.sites import sites_table
 from automl.config.settings import Settings
 from automl.search import run as search
 from automl.storage.folder import new_folder
+from backbones import Site
 from search.metric import ACCURACY
 from search.spaces import SPACES, fingerprint
 from search.trial_scheduler import Plan

@@ -172,7 +172,10 @@ EXPECTED = r"expected \(batch, 3 classes\)"
         (Named, rf"a SimpleNamespace, {EXPECTED}"),
         (Mapped, rf"a dict of scores: \(3, 3\), {EXPECTED}"),
         (Labels, "no gradient goes through"),
-        (OneBatch, r"shape '\[64, 256\]' is invalid .*\(test_model_check.py, line \d+\).*batches of any size"),
+        (
+            OneBatch,
+            r"shape '\[64, 256\]' is invalid .*\(test_model_check.py, line \d+\).*batches of any size",
+        ),
         (MadeLater, r"makes layers in its first forward pass \(late.bias, late.weight\)"),
     ],
 )
