@@ -8,11 +8,13 @@ from typing import Any
 import pytest
 import torch
 import torch.nn.functional as F
-from automl_cases import HERE, opened
+from automl_cases import HERE, opened, tiny
 from torch import Tensor, nn
 
 from attention import InputError
+from automl.config.settings import Settings
 from automl.export import parity
+from automl.search.checks import check_models
 from automl.tasks.deployment import Deployment
 from automl.tasks.model_check import ModelCheck, check_model
 from backbones import BACKBONES, build
@@ -249,3 +251,24 @@ def test_an_export_says_that_its_model_is_random(monkeypatch: pytest.MonkeyPatch
     deployment.module.forward = lambda x: Net.forward(deployment.module, x)  # type: ignore[assignment]
     with pytest.raises(RuntimeError, match=r"model\.onnx differs from the trained model by"):
         parity.check_parity(Path(), task, *given)
+
+
+def test_each_backbone_of_a_space_is_tried(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (tmp_path / "mine.py").write_text(
+        "from torch import nn\n"
+        "class Flat(nn.Sequential):\n"
+        "    def __init__(self, classes, size):\n"
+        "        super().__init__(nn.Conv2d(3, 4, 3, padding=1), nn.Linear(4 * size ** 2, classes))\n"
+        "    def forward(self, x):\n"
+        "        return self[1](self[0](x).view(len(x), -1))\n"
+        "class Pair(Flat):\n"
+        "    def forward(self, x):\n"
+        "        return self[1](self[0](x).flatten(1)), x\n"
+    )
+    flat, pair = (
+        tiny(model={"backbone": f"{tmp_path}/mine.py:{name}", "options": {}}) for name in ("Flat", "Pair")
+    )
+    settings = Settings(space="digits")
+    with pytest.raises(InputError, match=r"mine\.py:Pair returned a tuple .*\(batch, 10 classes\)"):
+        check_models([tiny(), flat, flat, pair], settings)
+    assert capsys.readouterr().err.count("mine.py:Flat is trained contiguous") == 1
