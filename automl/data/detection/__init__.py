@@ -5,6 +5,7 @@ masks        Masks: polygons and run lengths
 annotations  An annotation file, checked
 folder       A folder of COCO's layout: which file is of which split, and where its images are
 scenes       The bundled data: digits on a canvas
+sizes        Compares the sizes of image files with their annotations
 cache        A decoded split, as an Arrow file that every process maps into memory
 augment      Scales, crops and mirrors images with their objects
 overview     What `automl data` says of a folder of COCO's layout

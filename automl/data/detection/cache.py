@@ -23,6 +23,7 @@ from automl.data.arrow import METADATA, ArrowFile
 from automl.data.detection import masks
 from automl.data.detection.annotations import objects_of
 from automl.data.detection.objects import Objects, Photo
+from automl.data.detection.sizes import check_sizes, other_size, undecodable
 from automl.data.digest import SIZE, cores
 from automl.data.images.picture import read_picture
 from automl.data.progress import progress
@@ -108,6 +109,7 @@ def cached(
     labels = {number: i for i, number in enumerate(categories, start=1)}
 
     def write(path: Path) -> str:
+        check_sizes(photos)  # before hours of decoding
         tally = Tally()
         schema = SCHEMA.with_metadata({METADATA: json.dumps(about)})
         with (
@@ -174,21 +176,11 @@ def decode(image: Path | np.ndarray, width: int, height: int, size: int) -> tupl
         except MemoryError:
             raise
         except Exception as error:  # Pillow raises nearly anything for a damaged file
-            raise InputError(
-                f"{image} cannot be decoded ({type(error).__name__}: {error}); repair it, or remove it "
-                f"and its annotations"
-            ) from error
-    if picture.size != (width, height):
-        raise wrong_size(image, picture.size, (width, height))
+            raise InputError(undecodable(image, error)) from error
+        if picture.size != (width, height):
+            raise InputError(other_size(image, picture.size, (width, height)))
     scale = size / max(width, height)
     if scale < 1:
         small = max(1, round(width * scale)), max(1, round(height * scale))
         picture = picture.resize(small, Image.Resampling.BILINEAR)
     return np.asarray(picture), changes
-
-
-def wrong_size(image: Path | np.ndarray, size: tuple[int, int], annotated: tuple[int, int]) -> InputError:
-    """Return the refusal of an image of another size than its annotations say."""
-    return InputError(
-        f"{image} is of {size[0]} x {size[1]} pixels, and its annotations say {annotated[0]} x {annotated[1]}"
-    )

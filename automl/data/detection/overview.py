@@ -2,16 +2,12 @@
 
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 
-from automl.data.detection.cache import wrong_size
 from automl.data.detection.dataset import COPY, SPLITS, describe_splits, read_listing, rows_of
 from automl.data.detection.objects import Photo
-from automl.data.digest import cores
-from automl.data.images.picture import read_size
-from automl.data.progress import progress
+from automl.data.detection.sizes import check_sizes
 from automl.data.tally import Tally
 
 EXAMPLES = 3
@@ -61,15 +57,14 @@ class DetectionOverview:
 
 
 def look_over_detection(path: str | Path) -> DetectionOverview:
-    """Decodes no image. Raises InputError like `read_listing`, and for an image of another size."""
+    """Decodes no image. Raises InputError like `read_listing` and `check_sizes`."""
     listing = read_listing("coco", path)
     splits: dict[str, list[Photo]] = {split: rows_of(split, listing) for split in SPLITS}
     every = list({photo.name: photo for photos in splits.values() for photo in photos}.values())
     tally = Tally()
-    with ThreadPoolExecutor(cores()) as pool, progress("reading sizes of images", len(every)) as advance:
-        for photo, change in zip(every, pool.map(_turn, every), strict=True):
-            tally.keep(change or "", [photo.name] if change else [])
-            advance(1)
+    for photo, turn in zip(every, check_sizes(every), strict=True):
+        if turn is not None:
+            tally.keep(turn, [photo.name])
     for photos in listing.splits.values():
         tally.keep_copies(COPY, ((photo.name, photo.key) for photo in photos))
     counts = {split: _counts(photos) for split, photos in splits.items()}
@@ -90,23 +85,6 @@ def look_over_detection(path: str | Path) -> DetectionOverview:
         left_out=listing.left_out,
         tally=tally,
     )
-
-
-def _turn(photo: Photo) -> str | None:
-    """Return how the image is turned when it is decoded, None where it is not.
-
-    Raises InputError for one of another size than its annotations say.
-    """
-    if not isinstance(photo.image, Path):
-        return None
-    annotated = photo.width, photo.height
-    try:
-        size, change = read_size(photo.image, annotated)
-    except Exception:  # Pillow raises nearly anything for a damaged file, which is refused when it is decoded
-        return None
-    if size != annotated:
-        raise wrong_size(photo.image, size, annotated)
-    return change
 
 
 def _counts(photos: Sequence[Photo]) -> Counter[tuple[int, bool]]:

@@ -12,7 +12,7 @@ from PIL import Image
 from pycocotools import mask as coco
 
 from attention import InputError
-from automl.data.detection import masks, open_split
+from automl.data.detection import cache, masks, open_split
 from automl.data.detection.annotations import objects_of, read_annotations
 from automl.data.detection.folder import image_id, is_coco, read_folder
 from automl.data.detection.overview import look_over_detection
@@ -322,10 +322,21 @@ def test_an_image_of_another_size_is_told(root: Path) -> None:
         look_over_detection(root)
 
 
-def test_an_image_that_cannot_be_decoded_is_told(root: Path) -> None:
+@pytest.mark.parametrize(
+    "look", [look_over_detection, lambda root: open_split("coco", "train", path=root, size=9)]
+)
+def test_images_that_do_not_fit_are_named_before_one_is_decoded(
+    look: Callable[[str], object], root: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(cache, "_row", None)
+    Image.new("RGB", (10, 20)).save(root / "train2017" / "a.png")  # lying on its side
     (root / "train2017" / "b.png").write_bytes(b"no image")
-    with pytest.raises(InputError, match=r"b.png cannot be decoded .*; repair it, or remove it"):
-        open_split("coco", "train", path=str(root), size=64)
+    with pytest.raises(
+        InputError,
+        match=r"a.png is of 10 x 20 pixels, and its annotations say 20 x 10; .*b.png cannot be decoded .*; "
+        r"repair it, or remove it and its annotations \(2 of \d images are wrong\)",
+    ):
+        look(str(root))
 
 
 def test_other_categories_in_another_split_are_told(root: Path) -> None:

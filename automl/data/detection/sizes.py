@@ -1,0 +1,59 @@
+"""Compares the sizes of image files with those that their annotations say, without decoding an image."""
+
+from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+from attention.errors import InputError
+from automl.data.detection.objects import Photo
+from automl.data.digest import cores
+from automl.data.images.picture import read_size
+from automl.data.progress import progress
+
+EXAMPLES = 3
+
+
+def check_sizes(photos: Sequence[Photo]) -> list[str | None]:
+    """Return how EXIF turns each image when it is decoded, in words; None for those that it does not turn.
+
+    Raises:
+        InputError: Images are of another size than their annotations say, or cannot be read.
+    """
+    turns, wrong = [], []
+    with ThreadPoolExecutor(cores()) as pool, progress("reading sizes of images", len(photos)) as advance:
+        for turn, fault in pool.map(_compare, photos):
+            turns.append(turn)
+            wrong += [fault] if fault else []
+            advance(1)
+    if wrong:
+        count = f" ({len(wrong)} of {len(photos)} images are wrong)" if len(wrong) > 1 else ""
+        more = "; ..." if len(wrong) > EXAMPLES else ""
+        raise InputError(f"{'; '.join(wrong[:EXAMPLES])}{more}{count}")
+    return turns
+
+
+def _compare(photo: Photo) -> tuple[str | None, str | None]:
+    """Return how an image is turned, and what is wrong with it."""
+    if not isinstance(photo.image, Path):
+        return None, None
+    try:
+        size, turn = read_size(photo.image, (photo.width, photo.height))
+    except MemoryError:
+        raise
+    except Exception as error:  # Pillow raises nearly anything for a damaged file
+        return None, undecodable(photo.image, error)
+    annotated = (photo.width, photo.height)
+    return turn, None if size == annotated else other_size(photo.image, size, annotated)
+
+
+def undecodable(image: Path, error: Exception) -> str:
+    """Return what is wrong with a damaged image, in words."""
+    why = f"{type(error).__name__}: {error}"
+    return f"{image} cannot be decoded ({why}); repair it, or remove it and its annotations"
+
+
+def other_size(image: Path | str, size: tuple[int, int], annotated: tuple[int, int]) -> str:
+    """Return that an image is of another size, in words."""
+    return (
+        f"{image} is of {size[0]} x {size[1]} pixels, and its annotations say {annotated[0]} x {annotated[1]}"
+    )
