@@ -2,23 +2,27 @@
 
 import types
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
 import torch.nn.functional as F
-from automl_cases import HERE, opened, tiny
+from automl_cases import HERE, opened, sequence_config, tiny
+from detection_cases import SMALL, few_scenes
 from torch import Tensor, nn
 
 from attention import InputError
 from automl.config.settings import Settings
 from automl.export import parity
 from automl.search.checks import check_models
+from automl.tasks import open_task
 from automl.tasks.deployment import Deployment
 from automl.tasks.model_check import ModelCheck, check_model
 from backbones import BACKBONES, build
 from backbones.memory_format import narrow_strided
+from search.config import DetectionData, DetectionTraining, TrialConfig
 
 
 class Net(nn.Module):
@@ -272,3 +276,72 @@ def test_each_backbone_of_a_space_is_tried(tmp_path: Path, capsys: pytest.Captur
     with pytest.raises(InputError, match=r"mine\.py:Pair returned a tuple .*\(batch, 10 classes\)"):
         check_models([tiny(), flat, flat, pair], settings)
     assert capsys.readouterr().err.count("mine.py:Flat is trained contiguous") == 1
+
+
+OTHERS = """
+import types
+from torch import nn
+
+class Sensors(nn.Module):
+    dimensions = 1
+
+    def __init__(self, num_classes, in_channels):
+        super().__init__()
+        self.conv, self.head = nn.LazyConv1d(8, 3, padding=1), nn.LazyLinear(num_classes)
+
+    def forward(self, x, mask=None):
+        return types.SimpleNamespace(logits=self.head(self.conv(x).relu().flatten(1)))
+
+class Pair(Sensors):
+    def forward(self, x, mask=None):
+        return super().forward(x).logits, x
+
+class Block(nn.Module):
+    def __init__(self, before, width, stride):
+        super().__init__()
+        self.branch = nn.Sequential(nn.Conv2d(before, width, 3, stride, 1), nn.ReLU())
+        self.shortcut = nn.Conv2d(before, width, 1, stride)
+
+    def forward(self, x):
+        y = self.shortcut(x) + self.branch(x)
+        return y.view(len(y), -1).view(y.shape)
+
+class Trunk(nn.Module):
+    def __init__(self, num_classes, width: int = 16):
+        super().__init__()
+        self.stem = nn.Conv2d(3, width, 3, 2, 1)
+        stages = (nn.Sequential(Block(width, width, 2), Block(width, width, 1)) for _ in range(4))
+        self.stages = nn.Sequential(*stages)
+        self.head = nn.LazyLinear(num_classes)
+
+    def forward(self, x):
+        return self.head(self.stages(self.stem(x)).mean((2, 3)))
+"""
+
+
+def test_models_of_sequences_are_tried(tmp_path: Path) -> None:
+    (tmp_path / "mine.py").write_text(OTHERS)
+    for name in ("Sensors", "Pair"):
+        config = sequence_config(tmp_path, shortest=6, model={"backbone": f"{tmp_path}/mine.py:{name}"})
+        task = open_task(config, HERE)
+        if name == "Sensors":
+            task.loss(task.model(), next(iter(task.batches(0)))).backward()
+            continue
+        with pytest.raises(InputError, match=r"a tuple of \(3, 3\), \(3, 2, 12\), expected"):
+            task.model()
+
+
+@pytest.mark.parametrize(("width", "note"), [(16, "view size is not"), (8, "'body.stages.0.0.short")])
+def test_trunks_of_detectors_are_tried(tmp_path: Path, width: int, note: str) -> None:
+    (tmp_path / "mine.py").write_text(OTHERS)
+    model = replace(SMALL, backbone=f"{tmp_path}/mine.py:Trunk", options={"width": width}, masks=False)
+    config = TrialConfig(
+        task="detection",
+        data=DetectionData(size=64),
+        model=model,
+        training=DetectionTraining(epochs=1, batch_size=2),
+    )
+    with few_scenes(2, 1):
+        task = open_task(config, HERE)
+        assert note in task.notes()[0]
+        task.loss(task.model(), next(iter(task.batches(0)))).backward()
