@@ -8,6 +8,7 @@ from time import monotonic, process_time
 from typing import Any
 
 import ray
+import torch
 from scipy.stats import t as student
 
 from automl.config.settings import Settings
@@ -17,23 +18,24 @@ from automl.costs.profile import of_one_worker
 from automl.costs.time_ratio import ALLOWED, MEASURING_FRACTION
 from automl.search.run import prepare
 from automl.tasks import Task
-from automl.trials.pace import Pace, PaceWorker, mean_pace
-from cluster.connect import connect, nodes
+from automl.trials.pace import Pace, PaceWorker, busy, mean_pace
+from cluster.connect import connect, joins, nodes
 from cluster.resources import TrialResources, slots
 from search.config import TrialConfig
 from search.halving import REDUCTION, Rungs
 from search.record import model_name
 from search.size import Size, measure_size
 
-LIMIT = 20.0  # seconds that a forecast takes, with the checks where these are quick
-AFTER_CHECKS = 12.0  # of them at least after the checks
-LAST = 6.0  # and in the end, for timing trainings
+LIMIT = 15.0  # seconds that a forecast takes, with the checks; the command takes 20 with its imports
+WORKERS = 16.0  # that workers may take to start and to time trainings
+LAST = 6.0  # of them, for timing
 IMPORTS = 15.0  # seconds of processor time that a worker imports at most
 TIMED = 4.0  # seconds that trainings are timed, or longer where a step takes longer
 AT_ONCE = 8  # trainings at most that are timed at once
 COUNTED = 5  # models of the space at least that are counted, to find its extremes
-# Of a trial before it trains: models that are built; steps and passes of the shortest time measurement.
-MODELS, FIRST_STEPS, FIRST_PASSES = 3, 13, 10
+# Of a trial before it trains: models that are built; steps and passes of a short time measurement, as long as
+# which counting the work of a step takes, too.
+MODELS, FIRST_STEPS, FIRST_PASSES = 3, 20, 10
 SEEDS = 10  # of `confirm`
 
 # How much accuracies vary from seed to seed, as a multiple of the spread of as many coin flips as there are
@@ -56,7 +58,7 @@ class Preview:
     """The forecast of a search.
 
     smallest, largest: by MACs, of `models`: the baseline and random draws.
-    startup: seconds until the first trial runs, as it took here, or estimated where it took too long.
+    startup: seconds until the first trial runs, as it took here, or estimated on this machine alone.
     measuring: seconds at most that a trial's costs are measured. epoch: of a baseline's epoch where trials
         run, by the clock, with `timed` trainings at once; None where no step ended in time.
     resource: epochs that a trial takes on the average, as halving goes.
@@ -94,10 +96,10 @@ class Preview:
         for name, model in (("smallest", self.smallest), ("largest", self.largest)):
             yield f"{name:11} {short(model.params)} parameters, {short(model.macs)} MACs: {model.what}"
         if self.epoch is None:
-            yield f"epoch       unknown: no training step ended within {LIMIT:g} s"
+            yield f"epoch       unknown: no training step ended within {WORKERS:g} s"
         else:
-            busy = f"{self.timed} trainings at once" if self.timed > 1 else "one training"
-            yield f"epoch       {self.epoch:.1f} s for the baseline, by the clock with {busy}"
+            together = f"{self.timed} trainings at once" if self.timed > 1 else "one training"
+            yield f"epoch       {self.epoch:.1f} s for the baseline, by the clock with {together}"
         why = f"all but {self.trunks} go on from these" if self.trunks else "the weak ones are pruned"
         yield (
             f"trial       {self.epochs:g} epochs of the baseline's time; {self.resource:.2g} on the average, "
@@ -131,8 +133,8 @@ def preview(settings: Settings, tell: Callable[[str], None] = lambda text: None)
     begun, imported = monotonic(), process_time()
     ready = prepare(settings)
     settings, plan, baseline = ready.settings, ready.plan, ready.baseline
-    until = max(begun + LIMIT, monotonic() + AFTER_CHECKS)
-    tell("starting workers, and counting the models of the space meanwhile")
+    until = begun + LIMIT
+    tell("starting Ray")
     configs = [baseline, *ready.draws]
     models: list[ExampleModel] = []
 
@@ -141,7 +143,6 @@ def preview(settings: Settings, tell: Callable[[str], None] = lambda text: None)
             models.append(_model(configs[len(models)], settings))
 
     with connect():
-        connected = monotonic()
         shape = settings.shape
         there = [node.resources for node in nodes(shape.labels).values() if not node.draining]
         if settings.gpus_per_trial is None and any(node.get("GPU") for node in there):
@@ -149,24 +150,30 @@ def preview(settings: Settings, tell: Callable[[str], None] = lambda text: None)
         # With --concurrent, the search waits for nodes that are not there yet.
         at_once = settings.concurrent or slots(shape, there)
         together = max(1, min(at_once, plan.trials or at_once, AT_ONCE)) * shape.workers
-        workers = [_worker(baseline, settings, shape) for _ in range(together)]
-        starting = [worker.ready.remote() for worker in workers]
-        count_until(lambda: not _pending(starting, 0) or monotonic() > until - LAST)
-        started = not _pending(starting, until - LAST - monotonic())
-        startup = monotonic() - begun
-        cores = sum(node.get("CPU", 0) for node in there) or 1
-        pace = None
-        if started:
-            tell(f"timing {together} trainings at once")
-            timing = [worker.measure.remote(TIMED) for worker in workers]
-            if not _pending(timing, until - monotonic()):
-                pace = mean_pace(ray.get(timing))
-    if not started and shape.gpus == 0:  # as on a machine with much else to do
-        tell("timing a training in this process, since workers do not start in time")
-        pace = PaceWorker(*_arguments(baseline, settings, shape)).measure(TIMED / 2)
-        # A worker imports what this process has imported, beside the others and MLflow's process.
-        importing = min(imported, IMPORTS) * pace.load * max(1.0, (together + 1) / cores)
-        startup = max(startup, connected - begun + importing)
+        here = shape.gpus == 0 and not joins()
+        pace, startup = None, monotonic() - begun
+        if not here:
+            until = max(until, monotonic() + WORKERS)
+            tell(f"starting {together} workers, and counting the models of the space meanwhile")
+            workers = [_worker(baseline, settings, shape) for _ in range(together)]
+            starting = [worker.ready.remote() for worker in workers]
+            count_until(lambda: not _pending(starting, 0) or monotonic() > until - LAST)
+            if not _pending(starting, until - LAST - monotonic()):
+                startup = monotonic() - begun
+                tell(f"timing {together} trainings at once")
+                timing = [worker.measure.remote(TIMED) for worker in workers]
+                if not _pending(timing, until - monotonic()):
+                    pace = mean_pace(ray.get(timing))
+    if here:
+        tell(f"timing a training as one of {together} at once")
+        threads = torch.get_num_threads()
+        with busy((together - 1) * max(1, int(shape.cpus))):
+            pace = PaceWorker(*_arguments(baseline, settings, shape)).measure(TIMED)
+        torch.set_num_threads(threads)
+        # MLflow's process, and then the workers, import about what this process has imported.
+        importing = min(imported, IMPORTS) * pace.load
+        startup += importing * (1 + max(1.0, together / sum(node.get("CPU", 0) for node in there)))
+    tell("counting the models of the space")
     count_until(lambda: monotonic() > until - 1)
     trunks = settings.trunks if settings.grafts else 0
     resource = (
@@ -194,7 +201,7 @@ def preview(settings: Settings, tell: Callable[[str], None] = lambda text: None)
         startup=startup,
         measuring=measuring,
         epoch=epoch,
-        timed=together if started else 1,
+        timed=together,
         epochs=plan.budget,
         resource=resource,
         trunks=trunks,
