@@ -67,13 +67,15 @@ def test_the_search_ends_with_its_result(searched):
     assert result["completed"] + result["pruned"] + result["infeasible"] == TRIALS
     assert result["errors"] == 0
     assert set(result["best"]) == {
-        "number", "run_id", "metric", "value", "objectives", "profile", "config", "expected",
+        "number", "run_id", "metric", "value", "objectives", "profile", "config", "expected", "steps",
     }  # fmt: skip
     assert result["best"]["expected"] >= result["baseline"]["expected"]
     assert result["baseline"]["value"] > 0.5
     assert result["baseline"]["config"]["model"]["placement"] == {}
     assert "automl export --best" in run.stderr, "it names the next commands"
-    lines = [line for line in run.stderr.splitlines() if re.match(r"\d\d:\d\d:\d\d \d{3} xresnet18 ", line)]
+    lines = [
+        line for line in run.stderr.splitlines() if re.match(r"\d\d:\d\d:\d\d \d{3} xresnet18\S* ", line)
+    ]
     lines = [line for line in lines if ": running at " not in line]  # of a busy machine's, one a minute
     assert len(lines) == TRIALS, "one line a trial in a log"
     assert re.search(rf" \| 1/{TRIALS} trials, .* core hours, about \S+ left$", lines[0])

@@ -354,7 +354,7 @@ def test_the_same_command_goes_on_with_it(life: Life) -> None:
 def test_the_log_of_a_job_reads_well(life: Life) -> None:
     lines = said(life.log)
     assert lines[0].startswith("search sent in ")
-    told = [line for line in lines if re.match(r"\d\d:\d\d:\d\d \d{3} xresnet18 ", line)]
+    told = [line for line in lines if re.match(r"\d\d:\d\d:\d\d \d{3} xresnet18\S* ", line)]
     assert (
         1 <= sum(": running at " not in line for line in told) <= TRIALS
     )  # the others: long ones, a minute apart
