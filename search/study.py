@@ -210,6 +210,20 @@ def expect(
             records[number].expected = value
 
 
+def score_noise(folder: Path, name: str) -> float | None:
+    """Return the standard deviation of a trial's score over seeds, as the model of placements estimates it.
+
+    Returns None for a study without such a model.
+    """
+    study = open_study(folder, name=name)
+    if not study.user_attrs.get(EXPECTED):
+        return None
+    from search.placement_sampler import GrowingModel  # and scipy, which takes half a second
+
+    model = GrowingModel()(study)
+    return None if model is None else model.noise
+
+
 def read_history(attributes: Mapping[str, Any]) -> list[Metrics]:
     """The metrics of each epoch among a trial's attributes, the first one first."""
     numbers = sorted(int(key.removeprefix(EPOCH)) for key in attributes if key.startswith(EPOCH))

@@ -1,7 +1,10 @@
 """The arms of a confirmation: finalists, the tuned baseline, and the controls that explain a gain."""
 
-from collections.abc import Iterable
+import json
+import math
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
+from statistics import variance
 from typing import Any
 
 from attention import InputError, Spec
@@ -15,6 +18,8 @@ from search.trial_scheduler import Plan
 CONTROL = "conv1x1"
 CONTROL_ROLES = (Role.CONTROL, Role.RANDOM)  # arms that explain a gain
 DRAWS = 300  # of the space, to come by a placement with the right number of modules
+LEAST_REPEATS = 5  # degrees of freedom of an estimate of the noise
+PLAIN = 3  # plain trials of the search that may become the baseline
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -22,29 +27,39 @@ class Arm:
     """One of the models that are compared, to be trained with several seeds.
 
     trial: of the search that found it, None for one that was made for the comparison.
+    plain: of a finalist, the name of the arm with its hyperparameters and the baseline's model.
     """
 
     name: str
     role: Role
     config: TrialConfig
     trial: int | None = None
+    plain: str = ""
 
 
 @dataclass(frozen=True, kw_only=True)
 class ArmSet:
     """The arms of a confirmation.
 
-    arms: the tuned baseline of the search first. score: that one's validation score.
-    baseline_candidates: the plain backbone with the finalists' hyperparameters. What the sampler found for a
-        finalist may be as good without its attention, so each is trained once as in the search, and the best
-        by validation becomes the baseline.
+    arms: the best plain trial of the search first.
+    baseline_candidates: what may become the tuned baseline in its place: further plain trials, as one seed
+        does not tell which is best, and the plain backbone with each finalist's hyperparameters.
     warnings: deviations from the plan.
     """
 
     arms: list[Arm]
-    score: float
     baseline_candidates: list[Arm]
     warnings: list[str]
+
+    @property
+    def baselines(self) -> list[Arm]:
+        """All arms that may become the tuned baseline."""
+        return [self.arms[0], *self.baseline_candidates]
+
+    def finalist_baselines(self) -> list[Arm]:
+        """The plain arms with a finalist's hyperparameters."""
+        names = {arm.plain for arm in self.arms}
+        return [arm for arm in self.baselines if arm.name in names]
 
 
 def choose_arms(
@@ -55,6 +70,7 @@ def choose_arms(
     *,
     top: int,
     init: str | None = None,
+    noise: float | None = None,
 ) -> ArmSet:
     """The arms of a search's confirmation.
 
@@ -63,7 +79,11 @@ def choose_arms(
     where no such trial was completed. One arm has the first finalist's hyperparameters and number of modules,
     and a random placement. Models without a placement have neither of these two arms.
 
+    Up to three plain trials may become the baseline, unless repeated trials show that the best is out of
+    reach of the others; and so may the plain backbone with each finalist's hyperparameters.
+
     init: `scratch` or `trunk`, as in `Settings`; the search's own where not given.
+    noise: standard deviation of a score over seeds; from trials that repeat a configuration where not given.
 
     Raises InputError when the search has no finished baseline or no other finished trial, and for finalists
     that do not go into one trunk.
@@ -93,10 +113,17 @@ def choose_arms(
         warnings.append(
             f"the search has {len(finalists)} finished trials besides baselines and controls, not {top}"
         )
-    arms = [Arm(name=f"baseline (trial {plain[0].number})", role=Role.BASELINE, **_of(plain[0]))]
-    arms += [
-        Arm(name=f"{_name(r.config)} (trial {r.number})", role=Role.FINALIST, **_of(r)) for r in finalists
-    ]
+    noise = noise or _seed_noise(done, metric)
+    reach = math.inf if noise is None else 2 * math.sqrt(2) * noise
+    near = [r for r in plain[:PLAIN] if plan.worth(plain[0], metric) - plan.worth(r, metric) <= reach]
+    baselines = [_baseline(record) for record in near]
+    arms = [baselines[0]]
+    for record in finalists:
+        own = _plain_of(record, baselines, plain, space)
+        if own not in baselines:
+            baselines.append(own)
+        name = f"{_name(record.config)} (trial {record.number})"
+        arms.append(Arm(name=name, role=Role.FINALIST, plain=own.name, **_of(record)))
     first = finalists[0].config
     if controls:
         name = f"control: {where(controls[0].config)} (trial {controls[0].number})"
@@ -113,14 +140,48 @@ def choose_arms(
             )
         else:
             arms.append(Arm(name=f"random placement: {where(random)}", role=Role.RANDOM, config=random))
-    baseline_candidates = _baseline_candidates(finalists, plain, space)
+    others = baselines[1:]
     if (init or settings.init) == "trunk":
-        arms, baseline_candidates = _on_trunks(arms), []
+        arms, others = _on_trunks(arms), []
     elif settings.grafts:
-        arms = [replace(arm, config=arm.config.change(training={"graft_at": 0})) for arm in arms]
-    return ArmSet(
-        arms=arms, score=plain[0].value(metric), baseline_candidates=baseline_candidates, warnings=warnings
-    )
+        arms, others = _from_scratch(arms), _from_scratch(others)
+    return ArmSet(arms=arms, baseline_candidates=others, warnings=warnings)
+
+
+def _seed_noise(records: Iterable[TrialRecord], metric: str) -> float | None:
+    """Return the standard deviation of a score over seeds, from trials that repeat a configuration.
+
+    Returns None with fewer than `LEAST_REPEATS` degrees of freedom.
+    """
+    repeats: dict[str, list[float]] = {}
+    for record in records:
+        key = json.dumps(record.config.change(seed=0).to_json(), sort_keys=True)
+        repeats.setdefault(key, []).append(record.value(metric))
+    free = sum(len(values) - 1 for values in repeats.values())
+    if free < LEAST_REPEATS:
+        return None
+    squares = sum(variance(values) * (len(values) - 1) for values in repeats.values() if len(values) > 1)
+    return math.sqrt(squares / free)
+
+
+def _baseline(record: TrialRecord) -> Arm:
+    return Arm(name=f"baseline (trial {record.number})", role=Role.BASELINE, **_of(record))
+
+
+def _plain_of(
+    record: TrialRecord, baselines: Sequence[Arm], plain: Sequence[TrialRecord], space: Space
+) -> Arm:
+    """Return the arm with a finalist's hyperparameters and the baseline's model, a new one if need be."""
+    config = space.as_baseline(record.config).change(seed=0)
+    for arm in (*baselines, *map(_baseline, plain)):
+        if arm.config.change(seed=0) == config:
+            return arm
+    name = f"baseline: plain as trial {record.number}"
+    return Arm(name=name, role=Role.BASELINE, config=space.as_baseline(record.config))
+
+
+def _from_scratch(arms: list[Arm]) -> list[Arm]:
+    return [replace(arm, config=arm.config.change(training={"graft_at": 0})) for arm in arms]
 
 
 def _on_trunks(arms: list[Arm]) -> list[Arm]:
@@ -134,20 +195,9 @@ def _on_trunks(arms: list[Arm]) -> list[Arm]:
                 f"{arm.name} cannot be put into the baseline's model, which has another backbone or other "
                 f"options; confirm it from new weights: --init scratch"
             )
-        made.append(replace(arm, config=trunk.change(model={"placement": arm.config.model.placement})))
+        config = trunk.change(model={"placement": arm.config.model.placement})
+        made.append(replace(arm, config=config, plain=arms[0].name if arm.plain else ""))
     return made
-
-
-def _baseline_candidates(finalists: list[TrialRecord], plain: list[TrialRecord], space: Space) -> list[Arm]:
-    baseline_candidates: list[Arm] = []
-    for record in finalists:
-        config = space.as_baseline(record.config)
-        taken = [*(r.config for r in plain), *(arm.config for arm in baseline_candidates)]
-        if all(config.change(seed=0) != other.change(seed=0) for other in taken):
-            baseline_candidates.append(
-                Arm(name=f"baseline: plain as trial {record.number}", role=Role.BASELINE, config=config)
-            )
-    return baseline_candidates
 
 
 def ablations(arm: Arm) -> list[Arm]:

@@ -1,8 +1,9 @@
 """`automl compare`: trained models, compared with the statistics of a confirmation."""
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass
+from functools import partial
 from math import inf
 from pathlib import Path
 from typing import Any
@@ -11,13 +12,15 @@ from attention import InputError, unknown
 from automl.config.settings import command
 from automl.config.units import places
 from automl.confirm.protocol import VERDICT_FILE, confirmations
-from automl.confirm.statistics import ALPHA, Difference, Word, holm, paired, step_down, unpaired
+from automl.confirm.statistics import ALPHA, Difference, Word, holm_factors, paired, step_down, unpaired
+from automl.confirm.wording import confidence_interval
 from automl.data.manifest import Manifest
 from automl.storage.folder import SearchMetadata, exists, find_search, named
 from automl.tasks import task_of
 from automl.tasks.same_data import check_alike, read_manifest
 from search.config import TrialConfig
 from search.metric import signed
+from search.record import Role
 
 SPLITS = ("test", "validation")
 
@@ -56,7 +59,7 @@ class Compared:
         return {
             **{key: value for key, value in vars(self).items() if key != "difference"},
             "difference": d.mean,
-            "interval": [d.low, d.high],
+            "interval": [d.low, d.high] if d.bounded else None,
             "p": d.p,
             "seeds": d.count,
         }
@@ -108,37 +111,43 @@ def _compare(samples: Sequence[Sample], split: str, margin: float | None) -> lis
     margin = metric.margin if margin is None else margin
     digits, gap = places(margin), signed(metric.gap_unit, metric.maximize)
     resolution = max(sample.resolution for sample in samples) if split == "test" else 0.0
-    differences: list[tuple[Difference, bool]] = []
+    tests: list[tuple[Callable[..., Difference], bool]] = []
     for other in samples[1:]:
         theirs, ours = first.scores[split], other.scores[split]
         both = sorted(ours.keys() & theirs.keys())
         if len(both) >= 2:
             gaps = [sign * (ours[seed] - theirs[seed]) for seed in both]
-            d = paired(gaps, margin=margin, resolution=resolution)
+            test: Callable[..., Difference] = partial(paired, gaps, margin=margin, resolution=resolution)
         elif min(len(ours), len(theirs)) >= 2:
             a, b = ([sign * score for score in part.values()] for part in (ours, theirs))
-            d = unpaired(a, b, margin=margin)
+            test = partial(unpaired, a, b, margin=margin)
         else:
             raise InputError(
                 f"one seed does not show the spread over seeds: {first.name} has {len(theirs)} and "
                 f"{other.name} has {len(ours)}; give the ids of runs with two or more seeds each"
             )
-        differences.append((d, len(both) >= 2))
-    ps = [d.p for d, _ in differences]
+        tests.append((test, len(both) >= 2))
+    ps = [test().p for test, _ in tests]
     rejected = step_down(ps, lambda alpha: alpha)
+    family = f", adjusted for {len(ps)} comparisons" if len(ps) > 1 else ""
     made = []
-    for sample, (d, is_paired), claimed, p in zip(samples[1:], differences, rejected, holm(ps), strict=True):
+    for sample, (test, is_paired), claimed, factor in zip(
+        samples[1:], tests, rejected, holm_factors(ps), strict=True
+    ):
+        d = test(alpha=ALPHA / factor)
+        p = min(1.0, factor * d.p)
         word: Word = "undecided"
         if claimed:
             word = "better" if d.mean > 0 else "worse"
         elif d.p_margin <= ALPHA:
             word = "equivalent"
-        if word in ("equivalent", "undecided") and (d.low == d.high or 0 < margin < resolution):
+        spread = d.bounded and d.low < d.high
+        if word in ("equivalent", "undecided") and (not spread or 0 < margin < resolution):
             word = "cannot tell"  # no spread is known, or less than one image is asked for
         seeds = f"{d.count} paired seeds" if is_paired else f"{d.count} or more seeds each, not paired"
         sentence = (
-            f"{sample.name} against {first.name}: {word}, {d.mean:+.{digits}f} {gap} (95 % CI "
-            f"{d.low:.{digits}f} to {d.high:.{digits}f}, p = {d.p:.2g}, {seeds}, {split} split)"
+            f"{sample.name} against {first.name}: {word}, {d.mean:+.{digits}f} {gap} "
+            f"({confidence_interval(d, digits)}, p = {p:.2g}{family}, {seeds}, {split} split)"
         )
         made.append(
             Compared(name=sample.name, word=word, paired=is_paired, difference=d, p_holm=p, sentence=sentence)
@@ -203,7 +212,10 @@ def _of_search(name: str, folder: Path, metadata: SearchMetadata, wanted: str | 
     if not complete:
         raise InputError(f"the confirmation of {metadata.name!r} has not ended; resume it: {confirm}")
     part = wanted if wanted is not None else (verdict["winner"] or verdict["finalist"] or "")
-    found = [key for key in arms if key == part] or [key for key in arms if part in key]
+    named = [key for key in arms if key == part]
+    if part == Role.BASELINE:  # the tuned one, which comes first
+        named = list(arms)[:1]
+    found = named or [key for key in arms if part in key]
     if len(found) != 1:
         raise unknown(f"arm of {folder.name}", part, list(arms))
     arm = arms[found[0]]

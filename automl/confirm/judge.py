@@ -1,7 +1,9 @@
 """The verdict on the finalists of a confirmation, from the scores there are."""
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from functools import partial
+from statistics import fmean
 
 import numpy as np
 
@@ -16,7 +18,6 @@ from automl.confirm.statistics import (
     Difference,
     Ratio,
     Word,
-    holm,
     least_pairs,
     paired,
     pairs_needed,
@@ -24,6 +25,10 @@ from automl.confirm.statistics import (
 from automl.confirm.verdict import Comparison, Verdict
 from search.record import Role
 
+_HYPERPARAMETERS = (
+    "the gain may come from the hyperparameters, as the plain backbone with the finalist's own is not shown "
+    "to be worse"
+)
 # Why a result cannot be trusted where training times were not equal.
 _UNEVEN = {
     "better": "the gain may come from longer training",
@@ -37,6 +42,9 @@ class _Look:
     """The verdict after some seeds. lead: the leading finalist. used: seeds at which all are compared.
 
     reason: of `cannot tell`. standing: finalists that have not dropped out. times: their time ratios.
+    differences: of these from the baseline; plain: from the plain arms with their hyperparameters, None where
+    that is the baseline or there is none to compare with. factors: by which Holm's procedure multiplies p.
+    awaited: plain arms without which it is not known whether a finalist is better.
     """
 
     word: Word
@@ -44,6 +52,9 @@ class _Look:
     lead: int
     standing: Sequence[Arm]
     differences: Sequence[Difference]
+    plain: Sequence[Difference | None]
+    factors: Sequence[float]
+    awaited: Sequence[Arm]
     times: Sequence[Ratio | None]
     used: Sequence[int]
     level: float | None
@@ -55,6 +66,10 @@ def judge(question: Question, arms: Sequence[Arm], scores: Mapping[str, Scores])
     A seed counts once it has ended for the baseline and all finalists. A finalist that cannot be trained
     with one of them drops out: it cannot win, and takes nothing from the others. What comes in after a
     sequential confirmation has been decided changes nothing.
+
+    A finalist is better when it is better than the baseline and than the plain arm with its own
+    hyperparameters, both at the same level: as both have to be shown, neither needs a stricter one (R. Berger
+    1982). Where the first is shown and the second arm has no scores yet, the verdict awaits them.
     """
     baseline, *others = arms
     finalists = [arm for arm in others if arm.role is Role.FINALIST]
@@ -62,21 +77,25 @@ def judge(question: Question, arms: Sequence[Arm], scores: Mapping[str, Scores])
     looks = tuple(range(first, len(question.seeds) + 1)) if question.sequential else ()
     if len(looks) == 1:
         looks = ()  # the only look is the last one
+    plain = {arm.name: arm for arm in others if arm.role is Role.BASELINE}
     seen: list[int] = []
     found: _Look | None = None
+    awaited: Sequence[Arm] = ()
     decided = False
     for seed in question.seeds:
         if not all(scores[arm.name].ended(seed) for arm in (baseline, *finalists)):
             break
         seen.append(seed)
-        decided = len(seen) == len(question.seeds)
-        if decided or len(seen) in looks:
-            found = _look(question, baseline, finalists, scores, seen, looks)
-            if looks and found is not None and found.word in ("better", "worse", "equivalent"):
-                decided = True
+        last = len(seen) == len(question.seeds)
+        if last or len(seen) in looks:
+            found = _look(question, baseline, finalists, plain, scores, seen, looks)
+            awaited = found.awaited if found is not None else ()
+            shown = found is not None and found.word in ("better", "worse", "equivalent")
+            decided = not awaited and (last or shown)
+            if decided or awaited:
                 break
     if not decided:  # an intermediate state, not an interim analysis
-        found = _look(question, baseline, finalists, scores, seen, ())
+        found = _look(question, baseline, finalists, plain, scores, seen, ())
     warnings = [
         f"{arm.name} failed with seed {seed}: {reason}"
         for arm in arms
@@ -106,31 +125,36 @@ def judge(question: Question, arms: Sequence[Arm], scores: Mapping[str, Scores])
             f"{len(found.used)} seeds with {len(finalists)} finalists cannot show any difference, however "
             f"large; at least {least} are needed"
         )
-    ps = holm([d.p for d in found.differences], family=len(finalists))
+    level = found.level or ALPHA
     comparisons = [
         Comparison(
             arm=arm,
             difference=d,
-            p_holm=p,
-            images=_images(question, d, scores[arm.name], scores[baseline.name], found.used),
+            plain=plain_d,
+            p_holm=min(1.0, factor * d.p),
+            images=_images(question, d, scores[arm.name], scores[baseline.name], found.used, level / factor),
             time=time,
         )
-        for arm, d, p, time in zip(found.standing, found.differences, ps, found.times, strict=True)
+        for arm, d, plain_d, factor, time in zip(
+            found.standing, found.differences, found.plain, found.factors, found.times, strict=True
+        )
     ]
     lead = comparisons[found.lead]
     for arm in others:
         both = [seed for seed in found.used if seed in scores[arm.name].scores]
-        if arm.role is not Role.FINALIST and len(both) >= 2:
+        partly = arm.name in plain and len(both) < len(found.used)  # of those who may become the baseline
+        if arm.role is not Role.FINALIST and len(both) >= 2 and not partly:
             d = _difference(question, scores, arm, baseline, both)
             comparisons.append(
                 Comparison(
                     arm=arm,
                     difference=d,
                     lead=_difference(question, scores, lead.arm, arm, both),
-                    images=_images(question, d, scores[arm.name], scores[baseline.name], both),
+                    images=_images(question, d, scores[arm.name], scores[baseline.name], both, ALPHA),
                     time=time_ratio(scores[arm.name], scores[baseline.name], both),
                 )
             )
+    needed = partial(_needed, d=lead.difference, finalists=len(finalists), looks=looks)
     return Verdict(
         question=question,
         word=found.word,
@@ -140,7 +164,11 @@ def judge(question: Question, arms: Sequence[Arm], scores: Mapping[str, Scores])
         comparisons=comparisons,
         used=found.used,
         level=found.level,
-        needed=_needed(question, lead.difference, len(finalists), looks) if undecided else None,
+        needed=needed(question.margin) if undecided else None,
+        needed_here=needed(abs(lead.difference.mean)) if undecided else None,
+        steps=_steps(scores[lead.arm.name], scores[baseline.name], found.used),
+        gate=_gate(scores[lead.arm.name], found.used),
+        awaited=awaited,
         pending=[
             arm
             for arm in others
@@ -154,11 +182,14 @@ def _look(
     question: Question,
     baseline: Arm,
     finalists: Sequence[Arm],
+    plain: Mapping[str, Arm],
     scores: Mapping[str, Scores],
     seen: Sequence[int],
     looks: tuple[int, ...],
 ) -> _Look | None:
     """The verdict after the seeds `seen`. looks: the numbers of seeds at the interim analyses, if any.
+
+    plain: the arms with the finalists' hyperparameters, but the baseline, by their names.
 
     None when fewer than two seeds are left to compare.
     """
@@ -171,16 +202,42 @@ def _look(
     def level(alpha: float) -> float:
         return statistics.nominal_levels(looks, alpha)[looks.index(len(seen))] if looks else alpha
 
-    differences = [_difference(question, scores, arm, baseline, used, alpha=level(ALPHA)) for arm in standing]
+    family = len(finalists)
+    differences = [_difference(question, scores, arm, baseline, used) for arm in standing]
     times = [time_ratio(scores[arm.name], scores[baseline.name], used) for arm in standing]
     fair = [_fair(time) if question.equal == "time" else WORDS for time in times]
-    word, lead = statistics.verdict(differences, level=level, family=len(finalists), fair=fair)
+    ahead = statistics.ahead(differences, level=level, family=family, fair=fair)
+    awaited = [
+        plain[arm.plain]
+        for arm, is_ahead in zip(standing, ahead, strict=True)
+        if is_ahead and arm.plain in plain and not _is_whole(scores[arm.plain], used)
+    ]
+    of_plain = [_from_plain(question, scores, arm, plain, used) for arm in standing]
+    both = [
+        d if other is None or d.mean <= 0 else replace(d, p=max(d.p, other.p) if other.mean > 0 else 1.0)
+        for d, other in zip(differences, of_plain, strict=True)
+    ]
+    word, lead = statistics.verdict(both, level=level, family=family, fair=fair)
     reason = ""
-    if word == "cannot tell":
-        would, _ = statistics.verdict(differences, level=level, family=len(finalists))
+    alone, first = statistics.verdict(differences, level=level, family=family, fair=fair)
+    if word == "undecided" and alone == "better":
+        word, lead, reason = "cannot tell", first, _HYPERPARAMETERS
+    elif word == "cannot tell":
+        would, _ = statistics.verdict(both, level=level, family=family)
         reason = _UNEVEN[would]
         if None in times:
             reason = f"training times were not measured, and {reason}"
+    # What Holm's procedure makes of p, it makes of the interval: one excludes 0 where the other is small.
+    factors = statistics.holm_factors([d.p for d in both], family=family)
+    nominal = family * level(ALPHA / family) if looks else ALPHA
+    differences = [
+        _difference(question, scores, arm, baseline, used, alpha=nominal / factor)
+        for arm, factor in zip(standing, factors, strict=True)
+    ]
+    of_plain = [
+        _from_plain(question, scores, arm, plain, used, alpha=nominal / factor)
+        for arm, factor in zip(standing, factors, strict=True)
+    ]
     if nothing := _guessing(question, [scores[arm.name] for arm in competing], used):
         word, reason = "cannot tell", nothing
     elif 0 < question.margin < question.resolution and word in ("equivalent", "undecided"):
@@ -195,11 +252,47 @@ def _look(
         lead=lead,
         standing=standing,
         differences=differences,
+        plain=of_plain,
+        factors=factors,
+        awaited=awaited,
         times=times,
         used=used,
         # Of p as Holm adjusts it, which multiplies where the levels divide.
-        level=len(finalists) * level(ALPHA / len(finalists)) if looks else None,
+        level=nominal if looks else None,
     )
+
+
+def _is_whole(arm: Scores, seeds: Sequence[int]) -> bool:
+    """Nothing is to be awaited of it: all seeds have ended, or it cannot be trained with one of them."""
+    return bool(arm.failed) or all(arm.ended(seed) for seed in seeds)
+
+
+def _from_plain(
+    question: Question,
+    scores: Mapping[str, Scores],
+    arm: Arm,
+    plain: Mapping[str, Arm],
+    seeds: Sequence[int],
+    alpha: float = ALPHA,
+) -> Difference | None:
+    """Return the difference of a finalist from the plain arm with its hyperparameters.
+
+    Returns None where that is the baseline, where it has not been trained with all seeds, and where it cannot
+    be: then the finalist's gain does not come from its hyperparameters.
+    """
+    if arm.plain not in plain or scores[arm.plain].failed or not _is_whole(scores[arm.plain], seeds):
+        return None
+    both = [seed for seed in seeds if seed in scores[arm.plain].scores]
+    return _difference(question, scores, arm, plain[arm.plain], both, alpha) if len(both) >= 2 else None
+
+
+def _steps(ours: Scores, theirs: Scores, seeds: Sequence[int]) -> tuple[float, float] | None:
+    """Return the mean steps of two arms' trainings; None where they are not known."""
+    steps = [[arm.costs[seed].steps for seed in seeds if seed in arm.costs] for arm in (ours, theirs)]
+    known = [[count for count in counts if count is not None] for counts in steps]
+    if any(len(counts) < len(seeds) for counts in known):
+        return None
+    return fmean(known[0]), fmean(known[1])
 
 
 def time_ratio(ours: Scores, theirs: Scores, seeds: Sequence[int]) -> Ratio | None:
@@ -252,15 +345,17 @@ def _guessing(question: Question, arms: Iterable[Scores], seeds: Sequence[int]) 
 
 
 def _images(
-    question: Question, d: Difference, ours: Scores, theirs: Scores, seeds: Sequence[int]
+    question: Question, d: Difference, ours: Scores, theirs: Scores, seeds: Sequence[int], alpha: float
 ) -> tuple[float, float] | None:
     """The interval of a difference over seeds and test inputs; None without the answers to each image."""
+    if not d.bounded:
+        return None
     values = [[arm.values.get(seed) for seed in seeds] for arm in (ours, theirs)]
     if any(of is None or len(of) != question.inputs for arm in values for of in arm):
         return None
     first, second = (np.array(arm, float) for arm in values)
     step = None if question.chance is None else question.chance.step
-    reach = question.scale * statistics.reach_over_inputs(first - second, step=step)
+    reach = question.scale * statistics.reach_over_inputs(first - second, alpha, step=step)
     return min(d.low, d.mean - reach), max(d.high, d.mean + reach)
 
 
@@ -282,11 +377,17 @@ def _difference(
     )
 
 
-def _needed(question: Question, d: Difference, finalists: int, looks: tuple[int, ...]) -> int | None:
-    """Seeds that detect the margin with 80 % power, at the level of this confirmation's last analysis."""
-    if question.margin <= 0 or d.sd is None:
+def _gate(arm: Scores, seeds: Sequence[int]) -> float | None:
+    """Return the largest |gate| that an arm has learned; None where that is not known of all seeds."""
+    gates = [arm.gates[seed] for seed in seeds if seed in arm.gates]
+    return max(gates) if len(gates) == len(seeds) else None
+
+
+def _needed(size: float, d: Difference, finalists: int, looks: tuple[int, ...]) -> int | None:
+    """Return the seeds that show a difference of `size` with 80 % power, at the level of the last look."""
+    if size <= 0 or d.sd is None:
         return None
     alpha = ALPHA / finalists
     if looks:
         alpha = statistics.nominal_levels(looks, alpha)[-1]
-    return pairs_needed(question.margin, d.sd, alpha)
+    return pairs_needed(size, d.sd, alpha)

@@ -25,7 +25,8 @@ from search.study import STUDY_FILE, create_study, resume_study
 from search.trial_scheduler import Plan
 
 CONFIRM_FOLDER, CONFIRM_FILE, VERDICT_FILE = "confirm", "confirm.json", "verdict.json"
-FORMAT = 2  # of confirm.json
+FORMAT = 3  # of confirm.json
+SELECTION = 3  # seeds by whose validation the tuned baseline is chosen among the candidates
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -84,6 +85,11 @@ class Confirmation:
         """Seeds below which nothing can be shown."""
         return least_pairs(ALPHA / sum(arm.role is Role.FINALIST for arm in self.arm_set.arms))
 
+    @property
+    def selection(self) -> list[int]:
+        """The seeds with which the candidates for the tuned baseline are compared; none for a single one."""
+        return self.seeds[:SELECTION] if self.arm_set.baseline_candidates else []
+
     def question(self, metric: Metric, equal: str) -> Question:
         """What is asked. equal: what all arms have the same of, time or epochs."""
         return Question(
@@ -109,7 +115,8 @@ class Confirmation:
         metric = replace(search.metric, name=f"test_{search.metric.name}")
         compared = [arm for arm in self.arm_set.arms if arm.role not in CONTROL_ROLES]
         return Plan(
-            trials=len(self.seeds) * len(compared) + len(self.arm_set.baseline_candidates),
+            trials=len(self.seeds) * len(compared)
+            + len(self.selection) * len(self.arm_set.baseline_candidates),
             budget=search.budget,
             metric=metric,
             objectives=[metric.name],
@@ -144,6 +151,15 @@ def latest_verdict(folder: Path) -> tuple[Path, dict[str, Any]] | None:
     except (OSError, ValueError, KeyError, TypeError) as error:
         raise InputError(f"{file} is corrupt or in an unsupported format ({error!r})") from error
     return places[-1], value
+
+
+def chosen_baseline(place: Path, arm_set: ArmSet) -> str | None:
+    """Return the name of the tuned baseline of the confirmation in `place`, None before one is chosen."""
+    try:
+        name = json.loads((place / VERDICT_FILE).read_text())["arms"][0]["name"]
+    except (OSError, ValueError, LookupError, TypeError):
+        return None  # it follows from the study
+    return name if any(arm.name == name for arm in arm_set.baselines) else None
 
 
 def best_of_arm(records: Iterable[TrialRecord], arm: str, question: Question) -> TrialRecord | None:

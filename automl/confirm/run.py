@@ -47,7 +47,7 @@ from search.fixed_scheduler import FixedScheduler
 from search.record import CHECKPOINT_FILE, State, TrialRecord
 from search.serialise import write_json
 from search.spaces import Space, SpaceFunction
-from search.study import read_records
+from search.study import read_records, score_noise
 from search.trial_scheduler import Plan
 
 
@@ -154,7 +154,10 @@ def _begin(
         return there[-1], confirmation
     options = Options(**chosen)
     plan = metadata.plan
-    arm_set = choose_arms(records, plan, space(), metadata.settings, top=options.top, init=options.init)
+    noise = score_noise(folder, metadata.name) if records else None
+    arm_set = choose_arms(
+        records, plan, space(), metadata.settings, top=options.top, init=options.init, noise=noise
+    )
     used = {record.config.seed for record in records}
     used |= {seed for path in there for seed in Confirmation.read(path).seeds}
     first = max(used) + 1

@@ -1,18 +1,21 @@
 """Decides what a confirmation still has to train, whenever a score arrives."""
 
+import math
 from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from pathlib import Path
+from statistics import fmean
 from typing import Any
 
 import numpy as np
 
 from automl.confirm.arms import CONTROL_ROLES, Arm, ablations
 from automl.confirm.judge import judge
-from automl.confirm.protocol import VERDICT_FILE, Confirmation, best_of_arm
+from automl.confirm.protocol import VERDICT_FILE, Confirmation, best_of_arm, chosen_baseline
 from automl.confirm.question import Question
 from automl.confirm.scores import Scores, collect
 from automl.confirm.verdict import Verdict
+from automl.confirm.wording import confidence_interval
 from automl.storage.answers import read_answers
 from automl.storage.storage import Storage
 from search.fixed_scheduler import FixedScheduler, PlannedTrial
@@ -24,10 +27,11 @@ from search.trunks import is_trunk
 class ConfirmationScheduler(Listener):
     """A listener that judges as the scores arrive, and decides what is still to be trained.
 
-    First come the baseline candidates, once each, and beside them the finalists, which do not depend on who
-    the baseline will be; then the best baseline, too; then the controls, if a finalist is better, for the
-    seeds that showed it; then the ablations, if they are asked for. All of it follows from the study, so that
-    it resumes where it was.
+    First come the candidates for the tuned baseline with the first seeds, and beside them the finalists,
+    which do not depend on who the baseline will be; then the best candidate with all seeds, too. Where a
+    finalist is ahead of it, the plain backbone with the finalist's hyperparameters is trained with the same
+    seeds. Then come the controls, if a finalist is better, for the seeds that showed it; then the ablations,
+    if they are asked for. All of it follows from the study, so that it resumes where it was.
 
     arms: those that are judged, the baseline first. location: where the trials' folders are.
     controls: train these with the finalists, whatever the verdict will be.
@@ -49,6 +53,8 @@ class ConfirmationScheduler(Listener):
         self.question, self.planned, self.controls = question, planned, controls
         self.arms: list[Arm] = []
         self.verdict = Verdict(question=question)
+        # The tuned baseline, which does not change any more, whatever is tried again.
+        self._chosen = chosen_baseline(place, confirmation.arm_set)
 
     def ended(self, trial: TrialRecord) -> None:
         self.look(False)
@@ -63,26 +69,24 @@ class ConfirmationScheduler(Listener):
         controls = [arm for arm in arm_set.arms if arm.role in CONTROL_ROLES]
         later = [] if self.controls or any(arm.name in known for arm in controls) else controls
         now = [arm for arm in arm_set.arms[1:] if arm not in later]
-        first = [
-            PlannedTrial(arm=arm.name, role=arm.role, config=arm.config)
-            for arm in arm_set.baseline_candidates
-        ]
         ended = {(r.arm, r.config.seed): r for r in planned.standing if r.state is not State.RUNNING}
-        baselines = {arm.name for arm in (arm_set.arms[0], *arm_set.baseline_candidates)}
-        if any(r.arm in baselines and r.config.seed in seeds for r in planned.records.values()):
-            # One has been compared: who the baseline is does not change any more.
-            ended = {
-                (r.arm, r.config.seed): r for r in planned.records.values() if r.state is not State.RUNNING
-            }
-            first = []
-        elif any(planned_trial.key not in ended for planned_trial in first):
-            planned.planned_trials = [*first, *_planned_trials(now, needed)]
-            return
-        self.arms = [self._baseline(ended), *arm_set.arms[1:]]
+        selection: list[PlannedTrial] = []
+        if self._chosen is None:
+            selection = _planned_trials(arm_set.baselines, self.confirmation.selection)
+            if any(planned_trial.key not in ended for planned_trial in selection):
+                planned.planned_trials = [*selection, *_planned_trials(now, needed)]
+                return
+            self._chosen = self._baseline(ended).name
+        (baseline,) = (arm for arm in arm_set.baselines if arm.name == self._chosen)
+        own = [arm for arm in arm_set.finalist_baselines() if arm != baseline]
+        self.arms = [baseline, *arm_set.arms[1:], *own]
         self._judge()
         if self.verdict.complete:  # what is no longer needed is not begun, and pruned where it runs
             seeds = [seed for seed in seeds if seed in self.verdict.used]
-        planned.planned_trials = [*first, *_planned_trials([self.arms[0], *now], seeds)]
+        own_trials = [trial for trial in _planned_trials(own, seeds) if trial.key in ended]
+        awaited = _planned_trials(self.verdict.awaited, self.verdict.used)
+        compared = _planned_trials([baseline, *now], seeds)
+        planned.planned_trials = _unique([*selection, *own_trials, *awaited, *compared])
         # What goes into a trunk waits for it, and trunks take longest.
         planned.planned_trials.sort(key=lambda t: not (is_trunk(t.config) and t.config.seed in needed))
         if self.verdict.winner is not None:
@@ -98,18 +102,18 @@ class ConfirmationScheduler(Listener):
         write_json(self.place / VERDICT_FILE, self.value())
 
     def _baseline(self, ended: Mapping[tuple[str, int], TrialRecord]) -> Arm:
-        """The best by validation of the search's own baseline and the baseline candidates."""
-        arm_set, sign = self.confirmation.arm_set, 1 if self.question.maximize else -1
-        best, score = arm_set.arms[0], sign * arm_set.score
-        for arm in arm_set.baseline_candidates:
-            record = ended.get((arm.name, arm.config.seed))
-            if (
-                record is not None
-                and record.state is State.COMPLETE
-                and sign * record.value(self.question.metric) > score
-            ):
-                best, score = arm, sign * record.value(self.question.metric)
-        return best
+        """Return the candidate with the best mean validation over the seeds of the selection.
+
+        One that could not be trained with all of them is no candidate; of equals the first is taken.
+        """
+        arm_set, seeds = self.confirmation.arm_set, self.confirmation.selection
+        sign = 1 if self.question.maximize else -1
+        scores: dict[str, float] = {}
+        for arm in arm_set.baselines if seeds else ():
+            records = [ended[arm.name, seed] for seed in seeds]
+            if all(record.state is State.COMPLETE for record in records):
+                scores[arm.name] = fmean(sign * record.value(self.question.metric) for record in records)
+        return max(arm_set.baselines, key=lambda arm: scores.get(arm.name, -math.inf))
 
     def _judge(self) -> None:
         self.verdict = judge(self.question, self.arms, self._scores())
@@ -131,7 +135,7 @@ class ConfirmationScheduler(Listener):
             f"{record.arm} could not be trained: {record.reason}"
             for record in self.planned.standing
             if record.arm in baseline_candidates
-            and record.config.seed not in self.question.seeds
+            and record.config.seed in self.confirmation.selection
             and record.state in (State.INFEASIBLE, State.ERROR)
         ]
         value["warnings"] = [*self.confirmation.arm_set.warnings, *broken, *value["warnings"]]
@@ -144,7 +148,7 @@ class ConfirmationScheduler(Listener):
         d, places = lead.difference, self.question.places
         return (
             f"{len(self.verdict.used)} seeds, {lead.arm.name} {d.mean:+.{places}f} {self.question.unit} "
-            f"({d.low:.{places}f} to {d.high:.{places}f})"
+            f"({confidence_interval(d, places)})"
         )
 
     def best_of_lead(self) -> TrialRecord | None:
@@ -152,6 +156,11 @@ class ConfirmationScheduler(Listener):
         if self.verdict.lead is None:
             return None
         return best_of_arm(self.planned.records.values(), self.verdict.lead.arm.name, self.question)
+
+
+def _unique(trials: Iterable[PlannedTrial]) -> list[PlannedTrial]:
+    """Return the first trial of each arm and seed."""
+    return list({trial.key: trial for trial in reversed(list(trials))}.values())[::-1]
 
 
 def _planned_trials(arms: Iterable[Arm], seeds: Iterable[int]) -> list[PlannedTrial]:

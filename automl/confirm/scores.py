@@ -8,6 +8,8 @@ import numpy as np
 from automl.confirm.arms import Arm
 from search.record import State, TrialRecord
 
+GATE = "gate."  # before a site's name in the metrics of an epoch
+
 
 @dataclass(frozen=True, kw_only=True)
 class TrainingCost:
@@ -31,7 +33,8 @@ class Scores:
     nothing about the arm.
     costs: of the trainings that have a score. values: what each test input contributed to it, `(inputs,)`, as
     in `automl.storage.answers`, where that is kept. devices: names of those that trained, where they are
-    known. counted: for at least one of them the time ratio was partly estimated from operation counts.
+    known. gates: the largest |gate| of its modules after each of the trainings, where there are any.
+    counted: for at least one of them the time ratio was partly estimated from operation counts.
     """
 
     scores: Mapping[int, float] = field(default_factory=dict)
@@ -40,6 +43,7 @@ class Scores:
     costs: Mapping[int, TrainingCost] = field(default_factory=dict)
     values: Mapping[int, np.ndarray] = field(default_factory=dict)
     devices: Mapping[int, str] = field(default_factory=dict)
+    gates: Mapping[int, float] = field(default_factory=dict)
     counted: bool = False
 
     def ended(self, seed: int) -> bool:
@@ -78,6 +82,7 @@ def collect(
     costs: dict[str, dict[int, TrainingCost]] = {name: {} for name in scores}
     kept: dict[str, dict[int, np.ndarray]] = {name: {} for name in scores}
     devices: dict[str, dict[int, str]] = {name: {} for name in scores}
+    gates: dict[str, dict[int, float]] = {name: {} for name in scores}
     counted = set()
     for record in records:
         seed = record.config.seed
@@ -90,6 +95,9 @@ def collect(
                 devices[record.arm][seed] = record.device
             if (found := values(record)) is not None:
                 kept[record.arm][seed] = found
+            learned = [abs(gate) for name, gate in record.history[-1].items() if name.startswith(GATE)]
+            if learned:
+                gates[record.arm][seed] = max(learned)
             if record.profile.get("time_ratio_counted"):
                 counted.add(record.arm)
         elif record.state is State.INFEASIBLE:
@@ -104,6 +112,7 @@ def collect(
             costs=costs[name],
             values=kept[name],
             devices=devices[name],
+            gates=gates[name],
             counted=name in counted,
         )
         for name in scores

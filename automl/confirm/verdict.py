@@ -16,6 +16,8 @@ from search.serialise import to_json
 class Comparison:
     """An arm against the baseline and, for one that is no finalist, the leading finalist against it.
 
+    plain: of a finalist, its difference from the plain arm with its own hyperparameters; None where that is
+    the baseline, or was not trained.
     images: the interval over seeds and test inputs. time: how many times longer it trained than the baseline.
     Both are None where they are unknown.
     """
@@ -23,6 +25,7 @@ class Comparison:
     arm: Arm
     difference: Difference
     p_holm: float | None = None
+    plain: Difference | None = None
     lead: Difference | None = None
     images: tuple[float, float] | None = None
     time: Ratio | None = None
@@ -34,12 +37,13 @@ class Comparison:
             "arm": self.arm.name,
             "role": str(self.arm.role),
             "difference": d.mean,
-            "interval": [d.low, d.high],
+            "interval": _interval(d),
             "interval_inputs": self.images,
             "time": _ratio(self.time),
             "p": d.p,
             "p_holm": self.p_holm,
-            "lead": lead and {"difference": lead.mean, "interval": [lead.low, lead.high], "p": lead.p},
+            "plain": _difference(self.plain),
+            "lead": _difference(lead),
             "sentence": wording.against_baseline(self, question),
         }
 
@@ -52,7 +56,11 @@ class Verdict:
     reason: why one cannot tell.
     complete: nothing more will come. lead: the leading finalist; it is the winner if the word is better.
     used: seeds that the verdict is based on. level: the significance level of p in a sequential confirmation.
-    needed: seeds of a new confirmation that would detect the margin with 80 % power.
+    needed: seeds of a new confirmation that would detect the margin with 80 % power; needed_here: a
+    difference as large as the one that was seen.
+    steps: mean steps of the leading finalist's trainings and of the baseline's. gate: the largest |gate| that
+    the finalist has learned. Both are None where they are not known.
+    awaited: plain arms that have to be trained before the verdict is known.
     pending: controls that have not ended with all of the seeds used.
     """
 
@@ -65,6 +73,10 @@ class Verdict:
     used: Sequence[int] = ()
     level: float | None = None
     needed: int | None = None
+    needed_here: int | None = None
+    steps: tuple[float, float] | None = None
+    gate: float | None = None
+    awaited: Sequence[Arm] = ()
     pending: Sequence[Arm] = ()
     warnings: Sequence[str] = ()
 
@@ -99,13 +111,17 @@ class Verdict:
             "winner": self.winner.name if self.winner else None,
             "finalist": self.lead.arm.name if self.lead else None,
             "difference": lead and lead.mean,
-            "interval": lead and [lead.low, lead.high],
+            "interval": lead and _interval(lead),
             "interval_inputs": self.lead and self.lead.images,
+            "plain": self.lead and _difference(self.lead.plain),
             "time": self.lead and _ratio(self.lead.time),
             "equal": question.equal,
             "p": self.lead and self.lead.p_holm,
             "seeds": len(self.used),
             "seeds_needed": self.needed,
+            "seeds_needed_here": self.needed_here,
+            "steps": self.steps and list(self.steps),
+            "gate": self.gate,
             "margin": question.margin,
             "unit": question.unit,
             "metric": question.metric,
@@ -127,6 +143,15 @@ class Verdict:
             ],
             "warnings": list(self.warnings),
         }
+
+
+def _interval(d: Difference) -> list[float] | None:
+    """Return the interval for JSON, which has no infinity."""
+    return [d.low, d.high] if d.bounded else None
+
+
+def _difference(d: Difference | None) -> dict[str, Any] | None:
+    return None if d is None else {"difference": d.mean, "interval": _interval(d), "p": d.p}
 
 
 def _ratio(time: Ratio | None) -> dict[str, Any] | None:

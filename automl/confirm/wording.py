@@ -1,14 +1,17 @@
 """The sentences of a verdict."""
 
+import math
 from typing import TYPE_CHECKING
 
-from automl.confirm.statistics import Ratio
+from automl.confirm.statistics import EQUAL_TIME, Ratio
 from search.record import Role
 
 if TYPE_CHECKING:
     from automl.confirm.question import Question
+    from automl.confirm.statistics import Difference
     from automl.confirm.verdict import Comparison, Verdict
 
+CLOSED = 0.05  # a |gate| below which a module hardly changes what it is put into
 FEW = 10  # seeds below which a sentence says how few they are
 
 # What it means when the winner is not better than such an arm.
@@ -24,38 +27,106 @@ def sentence(verdict: "Verdict") -> str:
         return "No verdict: fewer than two seeds are complete for the baseline and all finalists."
     question, name, d = verdict.question, verdict.lead.arm.name, verdict.lead.difference
     unit, margin, places = question.unit, question.margin, question.places
-    sure, time = _sure(verdict.lead, verdict.level, places), _time(verdict.lead.time, question.equal)
+    sure = _sure(verdict, places)
+    time = _time(verdict.lead.time, question.equal, _steps(verdict))
     if question.trunks:
         name = f"{name}, added to a trained trunk,"
     details = f"{sure}, {_seeds(d.count, 'trunks' if question.trunks else 'seeds')}{time}"
     differs = f"{name} differs from the tuned baseline by {d.mean:+.{places}f} {question.signed} ({details}"
     if verdict.said is None:
         return f"No verdict yet, with {d.count} of {len(verdict.question.seeds)} seeds. So far {differs}."
+    own = _against_plain(verdict)
     if verdict.said == "better":
         small = f" That is less than the margin of {margin:g} {unit}." if d.mean < margin else ""
-        return f"{name} is better than the tuned baseline by {d.mean:.{places}f} {unit} ({details}.{small}"
+        return (
+            f"{name} is better than the tuned baseline by {d.mean:.{places}f} {unit} ({details}.{own}{small}"
+        )
+    cause = _cause(verdict)
     if verdict.said == "worse":
-        return f"No finalist is better. The best of them, {differs}, and is worse."
+        return f"No finalist is better. The best of them, {differs}, and is worse.{cause}"
     if verdict.said == "equivalent":
         return f"No difference that matters: {differs}, and no finalist by as much as {margin:g} {unit}."
     if verdict.said == "cannot tell":
-        return f"Cannot tell: {verdict.reason}. {differs}."
-    more = ""
-    if verdict.needed is not None and verdict.needed > d.count:
-        more = f"; {verdict.needed} fresh seeds would be needed to detect {margin:g} {unit} with 80 % power"
-    elif verdict.needed is not None:
-        more = f"; one of {margin:g} {unit} would have been detected with 80 % power"
-    return f"No detectable difference: {differs}{more}."
+        return f"Cannot tell: {verdict.reason}. {differs}.{own}{cause}"
+    return f"No detectable difference: {differs}.{_advice(verdict)}{cause}"
 
 
-def _sure(lead: "Comparison", level: float | None, places: int) -> str:
-    """The intervals and p of the leading finalist's difference."""
-    d, images = lead.difference, lead.images
-    sure = f"95 % CI {d.low:.{places}f} to {d.high:.{places}f}"
+def confidence_interval(d: "Difference", places: int) -> str:
+    """Return the interval in words, also where there are too few pairs for one."""
+    if not d.bounded:
+        return f"no 95 % CI with {d.count} seeds"
+    return f"95 % CI {d.low:.{places}f} to {d.high:.{places}f}"
+
+
+def _advice(verdict: "Verdict") -> str:
+    """Return how many seeds would show a difference like the one seen, and one of the margin."""
+    question, lead = verdict.question, verdict.lead
+    if lead is None or verdict.needed is None:
+        return ""
+    d, margin = lead.difference, f"{question.margin:g} {question.unit}"
+    if abs(d.mean) > question.margin and verdict.needed_here is not None:
+        return (
+            f" To show a difference as large as this one, {verdict.needed_here} fresh seeds are needed (with "
+            f"80 % power); for one of {margin}, {verdict.needed}."
+        )
+    if verdict.needed > d.count:
+        return f" To show one of {margin}, {verdict.needed} fresh seeds are needed (with 80 % power)."
+    return f" One of {margin} would have been detected with 80 % power."
+
+
+def _against_plain(verdict: "Verdict") -> str:
+    """Return the leading finalist's difference from the plain backbone with its own hyperparameters."""
+    if verdict.lead is None or verdict.lead.plain is None:
+        return ""
+    d, question = verdict.lead.plain, verdict.question
+    return (
+        f" It differs from the plain backbone with its own hyperparameters ({verdict.lead.arm.plain}) by "
+        f"{d.mean:+.{question.places}f} {question.signed} ({confidence_interval(d, question.places)})."
+    )
+
+
+def _cause(verdict: "Verdict") -> str:
+    """Return what a loss comes from, where the finalist made fewer steps than the baseline."""
+    if verdict.lead is None or verdict.steps is None or verdict.lead.difference.mean >= 0:
+        return ""
+    ours, theirs = verdict.steps
+    if verdict.question.equal != "time" or ours > (1 - EQUAL_TIME) * theirs:
+        return ""
+    if verdict.gate is not None and verdict.gate < CLOSED:
+        return (
+            f" Its gates stayed below {_above(verdict.gate)}, so it is close to the plain backbone, and it "
+            f"costs time: {ours:.0f} steps in place of {theirs:.0f}."
+        )
+    return f" A step of it takes longer, so it made {ours:.0f} steps in place of {theirs:.0f}."
+
+
+def _above(gate: float) -> str:
+    """Return the least number of two digits that is not below `gate`."""
+    if gate <= 0:
+        return "0.001"
+    step = 10.0 ** (math.floor(math.log10(gate)) - 1)
+    return f"{math.ceil(gate / step * (1 + 1e-9)) * step:.2g}"
+
+
+def _steps(verdict: "Verdict") -> str:
+    """Return the steps of both, where they are not the same."""
+    if verdict.steps is None or round(verdict.steps[0]) == round(verdict.steps[1]):
+        return ""
+    return f", {verdict.steps[0]:.0f} steps against {verdict.steps[1]:.0f}"
+
+
+def _sure(verdict: "Verdict", places: int) -> str:
+    """Return the intervals and p of the leading finalist's difference, all for one and the same level."""
+    assert verdict.lead is not None
+    d, images, level = verdict.lead.difference, verdict.lead.images, verdict.level
+    sure = confidence_interval(d, places)
     if images is not None:
         sure += f", over seeds and test examples {images[0]:.{places}f} to {images[1]:.{places}f}"
-    sure += f", p = {lead.p_holm:.2g}"
-    return sure if level is None else f"{sure} at level {level:.2g} of this analysis"
+    sure += f", p = {verdict.lead.p_holm:.2g}"
+    if level is not None:
+        sure += f" at level {level:.2g} of this analysis"
+    family = sum(comparison.p_holm is not None for comparison in verdict.comparisons)
+    return f"{sure}, adjusted for {family} finalists" if family > 1 else sure
 
 
 def remarks(verdict: "Verdict") -> list[str]:
@@ -81,7 +152,7 @@ def remarks(verdict: "Verdict") -> list[str]:
         if d is None:
             continue
         text = f"{verdict.lead.arm.name} against {comparison.arm.name}: {d.mean:+.{places}f} {unit}"
-        text += f" (95 % CI {d.low:.{places}f} to {d.high:.{places}f})"
+        text += f" ({confidence_interval(d, places)})"
         whole = comparison.arm not in verdict.pending  # or each further seed would be another look
         if whole and verdict.winner is not None and d.low <= 0 and comparison.arm.role in _EXPLAINS:
             text += f", so that {_EXPLAINS[comparison.arm.role]}"
@@ -111,7 +182,7 @@ def against_baseline(comparison: "Comparison", question: "Question") -> str:
     spent = "time not measured" if time is None else f"{time.mean:.2f} times its training time"
     return (
         f"{comparison.arm.name}: {d.mean:+.{places}f} {signed} vs the baseline, "
-        f"95 % CI {d.low:.{places}f} to {d.high:.{places}f}{also}, {spent}"
+        f"{confidence_interval(d, places)}{also}, {spent}"
     )
 
 
@@ -119,13 +190,13 @@ def _seeds(count: int, noun: str) -> str:
     return f"with only {count} {noun}" if count < FEW else f"{count} paired {noun}"
 
 
-def _time(time: Ratio | None, equal: str) -> str:
-    """The end of what is in brackets, and what comes after it: of the time, what was measured."""
+def _time(time: Ratio | None, equal: str, steps: str) -> str:
+    """Return the end of what is in brackets, and what comes after it: the time, as it was measured."""
     if time is None:
-        return f"{', equal epochs' if equal == 'epochs' else ''}, time not measured)"
+        return f"{', equal epochs' if equal == 'epochs' else ''}{steps}, time not measured)"
     if equal == "epochs":
-        return f", equal epochs, at {time.mean:.2f} times the baseline's training time)"
-    return ", equal time)" if time.equal else f") {_spent(time)}"
+        return f", equal epochs{steps}, at {time.mean:.2f} times the baseline's training time)"
+    return f"{steps}, equal time)" if time.equal else f"{steps}) {_spent(time)}"
 
 
 def _spent(time: Ratio) -> str:

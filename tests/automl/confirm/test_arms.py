@@ -15,6 +15,7 @@ from search.spaces import Space
 from search.trial_scheduler import Plan
 
 PLAN = Plan(trials=9, budget=1, metric=ACCURACY, objectives=["accuracy"])
+OF_3 = "baseline: plain as trial 3"
 TWO = {**SSA, **SAGAN}
 
 
@@ -28,8 +29,8 @@ def draw(trial):
 SPACE = Space(name="mine", draw=draw, baseline={"modules": 0}, summary="")
 
 
-def choose(*records, top=2, plan=PLAN, space=SPACE, init=None):
-    return choose_arms(records, plan, space, Settings(space="mine", name="mine"), top=top, init=init)
+def choose(*records, top=2, plan=PLAN, space=SPACE, **more):
+    return choose_arms(records, plan, space, Settings(space="mine", name="mine"), top=top, **more)
 
 
 def named(arm_set, role):
@@ -51,7 +52,6 @@ FOUND = [
 def test_the_best_that_were_trained_to_their_end_take_part():
     arm_set = choose(*FOUND)
     assert named(arm_set, Role.BASELINE) == ["baseline (trial 1)"]
-    assert arm_set.score == 0.85
     assert named(arm_set, Role.FINALIST) == [
         "ssa@stage1.block2.branch + sagan@stage2.block1 (trial 3)", "sagan@stage2.block1 (trial 4)",
     ]  # fmt: skip
@@ -60,13 +60,33 @@ def test_the_best_that_were_trained_to_their_end_take_part():
     assert arm_set.warnings == []
 
 
-def test_the_plain_backbone_has_what_the_sampler_found_for_the_finalists():
-    baseline_candidates = choose(*FOUND).baseline_candidates
-    assert [arm.name for arm in baseline_candidates] == [
-        "baseline: plain as trial 3"
-    ]  # trial 4's are trial 0's
-    assert baseline_candidates[0].config.training.learning_rate == 2e-3
-    assert baseline_candidates[0].config.model.placement == {}
+def test_further_plain_trials_and_the_plain_backbone_of_each_finalist_may_become_the_baseline():
+    arm_set = choose(*FOUND)
+    assert [arm.name for arm in arm_set.baseline_candidates] == ["baseline (trial 0)", OF_3]
+    assert [arm.plain for arm in arm_set.arms[1:3]] == [OF_3, "baseline (trial 0)"]
+    assert arm_set.baseline_candidates[1].config.training.learning_rate == 2e-3
+    assert arm_set.baseline_candidates[1].config.model.placement == {}
+
+
+def test_a_finalist_whose_plain_trial_was_a_bad_one_is_still_held_against_it():
+    """A plain trial with other hyperparameters that was lucky does not take its place."""
+    better = [record(10 + i, 0.86 + i / 100, training={"learning_rate": (11 + i) * 1e-3}) for i in range(4)]
+    arm_set = choose(*FOUND, *better)
+    assert arm_set.arms[0].trial == 13
+    assert [arm.trial for arm in arm_set.baseline_candidates] == [12, 11, None, 0]
+    assert [arm.plain for arm in arm_set.arms[1:3]] == [OF_3, "baseline (trial 0)"]
+
+
+@pytest.mark.parametrize(("spread", "near"), [(0.001, []), (0.02, [0])])
+def test_what_is_out_of_reach_of_the_noise_is_no_candidate(spread, near):
+    """Trials of one configuration tell how far seeds are apart."""
+    again = [record(20 + i, 0.7 + spread * (-1) ** i, CONV) for i in range(7)]
+    for i, one in enumerate(again):
+        one.config = one.config.change(seed=i + 1)
+    arm_set = choose(*FOUND[:2], *FOUND[3:4], *again, top=1)
+    assert [arm.trial for arm in arm_set.baseline_candidates if arm.trial is not None] == near
+    told = choose(*FOUND[:2], *FOUND[3:4], *again, top=1, noise=0.02)
+    assert [arm.trial for arm in told.baseline_candidates if arm.trial is not None] == [0]
 
 
 def test_the_arm_by_chance_has_as_many_modules():
@@ -168,6 +188,7 @@ def test_on_a_trunk_all_arms_have_the_baselines_hyperparameters():
     assert (trunk.graft_at, trunk.schedule, trunk.learning_rate) == (6, "flat-cosine", 1e-3)
     assert all(arm.config.training == trunk for arm in arm_set.arms)
     assert arm_set.baseline_candidates == []
+    assert [arm.plain for arm in arm_set.arms if arm.role is Role.FINALIST] == [arm_set.arms[0].name] * 2
     assert [len(arm.config.model.placement) for arm in arm_set.arms] == [0, 2, 1, 1, 2]
     wide = longer[3].config.change(model={"options": {"width": 0.5}})
     with pytest.raises(InputError, match=r"cannot be put into the baseline.s model.*--init scratch"):

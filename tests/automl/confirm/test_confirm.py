@@ -37,6 +37,10 @@ def noise(arm: str, seed: int) -> float:
     return 0.01 * float(np.random.default_rng([len(arm), seed]).normal())
 
 
+def noise_alone(arm: str, seed: int) -> float:
+    return 0.9 + noise(arm, seed)
+
+
 def gain(arm: str, seed: int) -> float:
     """The leading finalist is better by two points."""
     return 0.9 + noise(arm, seed) / 4 + (0.02 if arm == LEAD else 0)
@@ -70,12 +74,11 @@ def at_work(monkeypatch):
 def test_all_arms_get_the_same_fresh_seeds(search, at_work):
     workers = at_work(FakeWorkers(gain))
     result = run_confirm("mine", top=2, seeds=8, sequential=False)
-    first, rest = workers.trained[0], workers.trained[1:]
-    assert first == (CANDIDATE, 0), "the plain backbone with the finalist's hyperparameters, as in the search"
+    assert workers.trained[:6] == [(arm, seed) for seed in (1, 2, 3) for arm in (BASELINE, CANDIDATE)]
     names = [arm["name"] for arm in result.value["arms"]]
-    compared, controls = names[:3], names[3:]
-    assert rest == [(name, seed) for arms in (compared, controls) for seed in range(1, 9) for name in arms]
     assert names[:3] == [BASELINE, LEAD, "sagan@stage2.block1 (trial 2)"]
+    assert names[-1] == CANDIDATE, "the plain backbone with the finalist's hyperparameters"
+    assert sorted(workers.trained) == sorted((name, seed) for name in names for seed in range(1, 9))
     assert result.verdict.said == "better"
     assert result.value["winner"] == LEAD
     assert json.loads((search / "confirm" / "verdict.json").read_text()) == result.value
@@ -96,6 +99,7 @@ def test_who_trained_longer_is_not_called_better(search, at_work, cli):
     assert "at 1.10 times the baseline's training time (95 % CI 1.10 to 1.10)" in lines[1]
     assert value["time"]["ratio"] == pytest.approx(1.1, abs=0.01)
     lead = value["arms"][1]
+    assert CANDIDATE not in [arm["name"] for arm in value["arms"] if len(arm["scores"]) > 3]
     assert lead["costs"]["3"] == {"steps": 20, "seconds": seconds(LEAD, 3), "processor_seconds": None}
     assert lines[2].endswith("1.10 times its training time")
 
@@ -116,7 +120,7 @@ def test_answers_to_each_image_stay_and_widen_the_interval(search, at_work):
     result = run_confirm("mine", top=1, seeds=8, sequential=False)
     low, high = result.value["interval_inputs"]
     assert low < result.value["interval"][0] < result.value["interval"][1] < high
-    assert len(list(result.folder.glob("trials/*/answers.npz"))) == 8 * 4 + 1
+    assert len(list(result.folder.glob("trials/*/answers.npz"))) == 8 * 5
     assert len(list(result.folder.glob("trials/*/checkpoint.pt"))) == 2
     assert run_confirm("mine").value == result.value, "they are read again"
     (section,) = per_class(read_search("mine", "searches"))
@@ -147,31 +151,72 @@ def test_at_chance_one_cannot_tell(search, at_work):
     assert "no arm is shown to beat" in result.verdict.sentence
 
 
-def test_a_candidate_that_validates_better_becomes_the_baseline(search, at_work):
-    at_work(FakeWorkers(gain, valid=lambda arm, seed: 0.95 if (arm, seed) == (CANDIDATE, 0) else 0.5))
+@pytest.mark.parametrize(
+    ("valid", "chosen"),
+    [
+        ({1: 0.6, 2: 0.6, 3: 0.4}, CANDIDATE),
+        ({1: 0.9, 2: 0.2, 3: 0.3}, BASELINE),  # lucky with one seed
+        ({4: 0.9, 5: 0.9, 6: 0.9}, BASELINE),  # the choice was made before
+    ],
+)
+def test_the_tuned_baseline_is_the_candidate_that_validates_best_over_seeds(search, at_work, valid, chosen):
+    """Here all arms are alike in the test split, which has no part in it."""
+    at_work(FakeWorkers(noise_alone, lambda arm, seed: valid.get(seed, 0.5) if arm == CANDIDATE else 0.5))
     result = run_confirm("mine", top=2, seeds=8, sequential=False)
-    assert result.value["arms"][0]["name"] == CANDIDATE
+    assert result.value["arms"][0]["name"] == chosen
     assert len(result.value["arms"][0]["scores"]) == 8
 
 
-@pytest.mark.parametrize(("sequential", "ahead"), [(False, 8), (True, 6)])
-def test_finalists_do_not_wait_for_the_baseline(search, at_work, sequential, ahead):
-    """With interim analyses up to the first of them: later seeds may not be needed."""
-    workers = at_work(
-        FakeWorkers(gain, shuffled=True, valid=lambda arm, seed: 0.9 if arm == CANDIDATE else 0)
-    )
+def test_a_candidate_that_cannot_be_trained_with_each_seed_is_none(search, at_work):
+    def score(arm: str, seed: int) -> float | None:
+        return None if (arm, seed) == (CANDIDATE, 2) else noise_alone(arm, seed)
+
+    at_work(FakeWorkers(score, lambda arm, seed: 0.9 if arm == CANDIDATE else 0.5))
+    result = run_confirm("mine", top=1, seeds=8, sequential=False)
+    assert result.value["arms"][0]["name"] == BASELINE
+    assert f"{CANDIDATE} could not be trained" in " ".join(result.value["warnings"])
+
+
+@pytest.mark.parametrize("sequential", [False, True])
+def test_better_than_a_badly_chosen_baseline_is_not_better(search, at_work, sequential):
+    """The plain backbone is as good as the finalist with the finalist's hyperparameters."""
+
+    def score(arm: str, seed: int) -> float:
+        return 0.9 + noise(arm, seed) / 4 + (0.05 if arm in (LEAD, CANDIDATE) else 0)
+
+    workers = at_work(FakeWorkers(score, lambda arm, seed: 0.6 if arm == BASELINE else 0.5))
     result = run_confirm("mine", top=1, seeds=8, sequential=sequential)
-    beside, after = workers.trained[: 1 + ahead], workers.trained[1 + ahead :]
-    assert beside[0] == (CANDIDATE, 0)
-    assert not {BASELINE, CANDIDATE} & {arm for arm, _ in beside[1:]}
-    assert after[:ahead] == [(CANDIDATE, seed) for seed in range(1, ahead + 1)]
+    assert result.verdict.said == "cannot tell"
+    assert result.value["winner"] is None
+    assert "the gain may come from the hyperparameters" in result.verdict.sentence
+    assert f"plain backbone with its own hyperparameters ({CANDIDATE}) by" in result.verdict.sentence
+    low, high = result.value["plain"]["interval"]
+    assert low < 0 < high
+    assert sorted(seed for arm, seed in workers.trained if arm == CANDIDATE) == list(range(1, 9))
+
+
+def test_the_plain_backbone_of_a_finalist_that_is_not_ahead_is_not_trained_on(search, at_work):
+    workers = at_work(FakeWorkers(noise_alone))
+    run_confirm("mine", top=1, seeds=8, sequential=False)
+    assert [seed for arm, seed in workers.trained if arm == CANDIDATE] == [1, 2, 3]
+
+
+@pytest.mark.parametrize(("sequential", "first"), [(False, 8), (True, 6)])
+def test_finalists_do_not_wait_for_the_baseline(search, at_work, sequential, first):
+    """With interim analyses up to the first of them: later seeds may not be needed."""
+    workers = at_work(FakeWorkers(gain, lambda arm, seed: 0.9 if arm == CANDIDATE else 0, shuffled=True))
+    result = run_confirm("mine", top=1, seeds=8, sequential=sequential)
+    beside, after = workers.trained[: 6 + first], workers.trained[6 + first :]
+    assert beside[:6] == [(arm, seed) for seed in (1, 2, 3) for arm in (BASELINE, CANDIDATE)]
+    assert {arm for arm, _ in beside[6:]} & {BASELINE, CANDIDATE} == set()
+    assert after[: first - 3] == [(CANDIDATE, seed) for seed in range(4, first + 1)]
     assert result.value["arms"][0]["name"] == CANDIDATE
 
 
 def test_trunks_that_are_needed_in_any_case_go_first(search, at_work):
     longer = [replace(one, config=one.config.change(training={"epochs": 4})) for one in FOUND]
     fake_search(search.parent, longer, name="longer")
-    workers = at_work(FakeWorkers(lambda arm, seed: 0.9 + noise(arm, seed)))
+    workers = at_work(FakeWorkers(noise_alone))
     run_confirm("longer", top=1, seeds=8, init="trunk")
     of_each = [[seed for arm, seed in workers.trained if arm == name] for name in (BASELINE, LEAD)]
     assert of_each == [list(range(1, 9))] * 2
@@ -179,41 +224,42 @@ def test_trunks_that_are_needed_in_any_case_go_first(search, at_work):
 
 
 def test_stopped_before_the_baseline_is_known_it_goes_on(search, at_work):
-    at_work(FakeWorkers(gain, shuffled=True, most=6))
+    at_work(FakeWorkers(gain, shuffled=True, most=8))
     with pytest.raises(Stopped):
         run_confirm("mine", top=1, seeds=8, sequential=False)
     later = at_work(FakeWorkers(gain, valid=lambda arm, seed: 0.9 if arm == CANDIDATE else 0))
     result = run_confirm("mine")
     assert result.value["arms"][0]["name"] == CANDIDATE
-    assert len(set(later.trained)) == len(later.trained) == 1 + 4 * 8, "all of those that ran, too"
+    assert len(set(later.trained)) == len(later.trained) == 3 + 4 * 8, "all of those that ran, too"
 
 
 def test_stopped_it_goes_on_where_it_was(search, at_work):
-    workers = at_work(FakeWorkers(gain, most=17))
+    workers = at_work(FakeWorkers(gain, most=21))
     with pytest.raises(Stopped) as stopped:
         run_confirm("mine", top=2, seeds=8, sequential=False)
     assert stopped.value.code == 128 + 15
     unfinished = json.loads((search / "confirm" / "verdict.json").read_text())
     assert (unfinished["complete"], unfinished["verdict"], unfinished["winner"]) == (False, None, None)
-    assert unfinished["sentence"].startswith("No verdict yet, with 5 of 8 seeds.")
+    assert unfinished["sentence"].startswith("No verdict yet, with 6 of 8 seeds.")
     later = at_work(FakeWorkers(gain))
     result = run_confirm("mine")
     assert result.verdict.said == "better"
     assert not set(workers.trained) & set(later.trained)
-    assert len(workers.trained) + len(later.trained) == 1 + 5 * 8
+    assert len(workers.trained) + len(later.trained) == 6 * 8
     idle = at_work(FakeWorkers(gain))
     assert run_confirm("mine").value == result.value
     assert idle.trained == []
 
 
 def test_controls_are_trained_where_there_is_a_gain_to_explain(search, at_work):
-    workers = at_work(FakeWorkers(lambda arm, seed: 0.9 + noise(arm, seed)))
+    workers = at_work(FakeWorkers(noise_alone))
     result = run_confirm("mine", top=1, seeds=8, sequential=False)
-    assert len(workers.trained) == 1 + 2 * 8
+    assert len(workers.trained) == 3 + 2 * 8
     assert "No gain is shown" in " ".join(result.value["remarks"])
     later = at_work(FakeWorkers(gain))
     result = run_confirm("mine", controls=True)
-    assert [seed for _, seed in later.trained] == [seed for seed in range(1, 9) for _ in range(2)]
+    of_controls = [seed for arm, seed in later.trained if arm not in (BASELINE, LEAD, CANDIDATE)]
+    assert of_controls == [seed for seed in range(1, 9) for _ in range(2)]
     assert {"control", "random"} <= {str(one["role"]) for one in result.value["comparisons"]}
     assert "No gain is shown" not in " ".join(result.value["remarks"])
     assert run_confirm("mine").value == result.value
@@ -221,17 +267,17 @@ def test_controls_are_trained_where_there_is_a_gain_to_explain(search, at_work):
 
 def test_controls_that_are_asked_for_train_with_the_rest(search, at_work):
     """Stopped while the baseline is still chosen, they are completed without being asked for again."""
-    workers = at_work(FakeWorkers(gain, most=5, shuffled=True))
+    workers = at_work(FakeWorkers(gain, most=9, shuffled=True))
     with pytest.raises(Stopped):
         run_confirm("mine", top=1, seeds=8, sequential=False, controls=True)
-    assert [seed for _, seed in workers.trained] == [0, 1, 1, 1, 2]
-    later = at_work(FakeWorkers(lambda arm, seed: 0.9 + noise(arm, seed)))
+    assert [seed for _, seed in workers.trained] == [1, 1, 2, 2, 3, 3, 1, 1, 1]
+    later = at_work(FakeWorkers(noise_alone))
     run_confirm("mine")
-    assert len(set(later.trained)) == len(later.trained) == 1 + 4 * 8, "all of those that ran, too"
+    assert len(set(later.trained)) == len(later.trained) == 3 + 4 * 8, "all of those that ran, too"
 
 
 def test_a_gain_is_not_explained_before_its_controls(search, at_work):
-    at_work(FakeWorkers(gain, most=1 + 2 * 8 + 3))
+    at_work(FakeWorkers(gain, most=3 * 8 + 3))
     with pytest.raises(Stopped):
         run_confirm("mine", top=1, seeds=8, sequential=False)
     open_yet = json.loads((search / "confirm" / "verdict.json").read_text())
@@ -250,7 +296,7 @@ def test_it_stops_once_it_is_decided(search, at_work):
     result = run_confirm("mine", top=1, seeds=30)
     assert result.verdict.said == "better"
     assert len(result.verdict.used) < 15
-    assert {seed for _, seed in workers.trained} == {0, *result.verdict.used}
+    assert {seed for _, seed in workers.trained} == set(result.verdict.used)
 
 
 def test_the_winner_without_its_module(search, at_work):
@@ -260,7 +306,7 @@ def test_the_winner_without_its_module(search, at_work):
     result = run_confirm("mine", ablate=True)
     assert {arm for arm, _ in later.trained} == {"without ssa@stage1.block2.branch"}
     assert len(later.trained) == 7
-    assert len(workers.trained) == 1 + 5 * 7
+    assert len(workers.trained) == 6 * 7
     assert result.value["comparisons"][-1]["role"] == "ablation"
     assert run_confirm("mine").value == result.value
 
@@ -270,7 +316,7 @@ def test_another_confirmation_has_other_seeds(search, at_work):
     run_confirm("mine", top=1, seeds=6)
     workers = at_work(FakeWorkers(gain))
     result = run_confirm("mine", top=2, seeds=7, again=True)
-    assert {seed for _, seed in workers.trained} == {0, *range(7, 14)}
+    assert {seed for _, seed in workers.trained} == set(range(7, 14))
     assert (result.number, result.folder.name) == (2, "confirm-2")
     assert [folder.name for folder in confirmations(search)] == ["confirm", "confirm-2"]
 
@@ -278,20 +324,20 @@ def test_another_confirmation_has_other_seeds(search, at_work):
 @pytest.mark.parametrize("over", [False, True])
 def test_the_best_of_each_arm_keeps_its_checkpoint_until_it_is_over(search, at_work, over):
     """After that what one may export: of the leading finalist, and of the baseline."""
-    most = 10**9 if over else 4 * 8
+    most = 10**9 if over else 5 * 8 - 1
     at_work(FakeWorkers(gain, valid=lambda arm, seed: seed / 100 if seed != 8 else 0, most=most))
     try:
         arms = {LEAD, run_confirm("mine", top=1, seeds=8, sequential=False).value["arms"][0]["name"]}
     except Stopped:
         arms = {arm["name"] for arm in json.loads((search / "confirm/verdict.json").read_text())["arms"]}
-        assert len(arms) == 4
+        assert len(arms) == 5
     place = search / "confirm"
     with_checkpoint = {
         (trial.user_attrs["arm"], trial.user_attrs["config"]["seed"])
         for trial in own_trials(open_study(place, name="mine-confirm"))
         if (place / "trials" / f"{trial.number:04d}" / "checkpoint.pt").exists()
     }
-    assert with_checkpoint == {*((arm, 7) for arm in arms), *([] if over else [(CANDIDATE, 0)])}
+    assert with_checkpoint == {(arm, 7) for arm in arms}
 
 
 def test_mlflow_learns_of_the_winner_and_so_does_another_one(tracked, at_work, store, monkeypatch, tmp_path):
@@ -312,7 +358,7 @@ def test_mlflow_learns_of_the_winner_and_so_does_another_one(tracked, at_work, s
     assert own.tags["automl.verdict"] == result.verdict.sentence
     low, high = result.value["interval"]
     assert own.metrics == {
-        "complete": 6 * 4 + 1, "pruned": 0, "infeasible": 0, "error": 0, "seeds_used": 6,
+        "complete": 6 * 5, "pruned": 0, "infeasible": 0, "error": 0, "seeds_used": 6,
         "difference": result.value["difference"], "interval_low": low, "interval_high": high,
         "p": result.value["p"], "time_ratio": 1, "time_ratio_low": 1, "time_ratio_high": 1,
     }  # fmt: skip
@@ -331,7 +377,7 @@ def test_mlflow_learns_of_the_winner_and_so_does_another_one(tracked, at_work, s
 
 
 def test_without_a_winner_mlflow_has_none(tracked, at_work, store):
-    at_work(FakeWorkers(lambda arm, seed: 0.9 + noise(arm, seed)))
+    at_work(FakeWorkers(noise_alone))
     parent = store.create_run(
         store.create_experiment("digits"),
         tags={
@@ -353,7 +399,7 @@ def test_a_finalist_that_diverges_does_not_win(search, at_work):
 
 
 def test_errors_are_tried_again(search, at_work):
-    workers = at_work(FakeWorkers(gain, broken={(LEAD, 3), (CANDIDATE, 0)}))
+    workers = at_work(FakeWorkers(gain, broken={(LEAD, 3), (CANDIDATE, 2)}))
     result = run_confirm("mine", top=1, seeds=8, sequential=False)
     assert result.verdict.complete
     assert 3 not in result.verdict.used
@@ -361,7 +407,7 @@ def test_errors_are_tried_again(search, at_work):
     later = at_work(FakeWorkers(gain, valid=lambda arm, seed: 0.99))
     result = run_confirm("mine")
     assert (LEAD, 3) in later.trained
-    assert (CANDIDATE, 0) not in later.trained, "a baseline was compared: it stays"
+    assert result.value["arms"][0]["name"] == BASELINE, "it was compared: it stays"
     assert len(later.trained) <= len(workers.trained) / 4
     assert list(result.verdict.used) == list(range(1, 9))
     assert run_confirm("mine").value == result.value
