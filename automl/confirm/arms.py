@@ -2,9 +2,9 @@
 
 import json
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from statistics import variance
+from statistics import fmean, variance
 from typing import Any
 
 from attention import InputError, Spec
@@ -198,6 +198,14 @@ def _on_trunks(arms: list[Arm]) -> list[Arm]:
         config = trunk.change(model={"placement": arm.config.model.placement})
         made.append(replace(arm, config=config, plain=arms[0].name if arm.plain else ""))
     return made
+
+
+def best_validated(candidates: Sequence[Arm], scores: Mapping[str, Sequence[float]]) -> Arm:
+    """Return the candidate with the highest mean of its `scores`, of equals the first.
+
+    One without scores could not be trained with all seeds; it is taken where that holds for all.
+    """
+    return max(candidates, key=lambda arm: fmean(scores[arm.name]) if scores.get(arm.name) else -math.inf)
 
 
 def ablations(arm: Arm) -> list[Arm]:

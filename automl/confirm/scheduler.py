@@ -1,15 +1,13 @@
 """Decides what a confirmation still has to train, whenever a score arrives."""
 
-import math
 from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from pathlib import Path
-from statistics import fmean
 from typing import Any
 
 import numpy as np
 
-from automl.confirm.arms import CONTROL_ROLES, Arm, ablations
+from automl.confirm.arms import CONTROL_ROLES, Arm, ablations, best_validated
 from automl.confirm.judge import judge
 from automl.confirm.protocol import VERDICT_FILE, Confirmation, best_of_arm, chosen_baseline
 from automl.confirm.question import Question
@@ -102,18 +100,15 @@ class ConfirmationScheduler(Listener):
         write_json(self.place / VERDICT_FILE, self.value())
 
     def _baseline(self, ended: Mapping[tuple[str, int], TrialRecord]) -> Arm:
-        """Return the candidate with the best mean validation over the seeds of the selection.
-
-        One that could not be trained with all of them is no candidate; of equals the first is taken.
-        """
-        arm_set, seeds = self.confirmation.arm_set, self.confirmation.selection
+        """Return the candidate with the best validation over the seeds of the selection."""
+        metric, seeds = self.question.metric, self.confirmation.selection
         sign = 1 if self.question.maximize else -1
-        scores: dict[str, float] = {}
-        for arm in arm_set.baselines if seeds else ():
+        scores: dict[str, list[float]] = {}
+        for arm in self.confirmation.arm_set.baselines:
             records = [ended[arm.name, seed] for seed in seeds]
             if all(record.state is State.COMPLETE for record in records):
-                scores[arm.name] = fmean(sign * record.value(self.question.metric) for record in records)
-        return max(arm_set.baselines, key=lambda arm: scores.get(arm.name, -math.inf))
+                scores[arm.name] = [sign * record.value(metric) for record in records]
+        return best_validated(self.confirmation.arm_set.baselines, scores)
 
     def _judge(self) -> None:
         self.verdict = judge(self.question, self.arms, self._scores())

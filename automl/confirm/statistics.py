@@ -18,15 +18,14 @@ Sequential Methods (2000), section 4.4; several hypotheses in such a design, W. 
 
 import math
 from collections.abc import Callable, Collection, Sequence
-from dataclasses import dataclass
-from functools import lru_cache, partial
+from dataclasses import dataclass, field
+from functools import cached_property, lru_cache, partial
 from typing import Literal, get_args
 
 import numpy as np
 from scipy import stats
 from scipy.optimize import brentq
-from scipy.special import stdtr
-from statsmodels.stats.power import TTestPower
+from scipy.special import nctdtr, stdtr
 from statsmodels.stats.weightstats import CompareMeans, DescrStatsW
 
 ALPHA = 0.05  # the rate at which a difference is claimed where there is none
@@ -45,21 +44,32 @@ Level = Callable[[float], float]  # the level of one test now, from the level of
 class Difference:
     """What is known of a difference.
 
-    mean: its estimate. low, high: the differences that the test of `p` does not reject; infinite where there
-    are too few pairs for it to reject any.
-    sd: of the differences, at least what the resolution of the scores leaves open, or None where they are not
-    paired.
+    mean: its estimate. sd: of the differences, at least what the resolution of the scores leaves open, or
+    None where they are not paired.
     p: that it is as far from zero if there is none, two-sided. p_margin: that it is so well within the margin
     if it is not within it at all. count: pairs of scores, or the smaller of the two counts.
+    find_interval: returns `interval`, when that is asked for, since simulations of thousands do not need it.
     """
 
     mean: float
-    low: float
-    high: float
     sd: float | None
     p: float
     p_margin: float
     count: int
+    find_interval: Callable[[], tuple[float, float]] = field(compare=False, repr=False)
+
+    @cached_property
+    def interval(self) -> tuple[float, float]:
+        """The differences that the test of `p` does not reject; infinite where it could reject none."""
+        return self.find_interval()
+
+    @property
+    def low(self) -> float:
+        return self.interval[0]
+
+    @property
+    def high(self) -> float:
+        return self.interval[1]
 
     @property
     def bounded(self) -> bool:
@@ -89,15 +99,22 @@ def paired(
     mean = float(d.mean())
     # The variance of a rounding error is step^2 / 12, and a difference has two.
     sd = max(float(d.std(ddof=1)), resolution / math.sqrt(6))
-    p, p_margin = sign_flip(d), 1.0
-    low, high = sign_flip_interval(d, alpha)
-    if sd > 1e-12 * max(1.0, abs(mean)):
+    p, p_margin, spread = sign_flip(d), 1.0, sd > 1e-12 * max(1.0, abs(mean))
+    if spread:
         p = max(p, skewed_t(d, sd))
-        of_t = skewed_t_interval(d, sd, alpha)
-        low, high = min(low, of_t[0]), max(high, of_t[1])
         if margin > 0:
             p_margin = float(stdtr(len(d) - 1, (abs(mean) - margin) / sd * math.sqrt(len(d))))
-    return Difference(mean=mean, low=low, high=high, sd=sd, p=p, p_margin=p_margin, count=len(d))
+    find = partial(_paired_interval, d, sd if spread else 0.0, alpha)
+    return Difference(mean=mean, sd=sd, p=p, p_margin=p_margin, count=len(d), find_interval=find)
+
+
+def _paired_interval(d: np.ndarray, sd: float, alpha: float) -> tuple[float, float]:
+    """Return the shifts that one of the two tests does not reject. sd: 0 where there is no spread."""
+    low, high = sign_flip_interval(d, alpha)
+    if sd > 0:
+        of_t = skewed_t_interval(d, sd, alpha)
+        low, high = min(low, of_t[0]), max(high, of_t[1])
+    return low, high
 
 
 def unpaired(
@@ -115,12 +132,13 @@ def unpaired(
         low, high, p, p_margin = -math.inf, math.inf, 1.0, 1.0  # nothing is known of the spread
     else:
         test = stats.ttest_ind(a, b, equal_var=False)
-        interval, p = test.confidence_interval(1 - alpha), float(test.pvalue)
-        low, high = float(interval.low), float(interval.high)
+        low, high = map(float, test.confidence_interval(1 - alpha))
+        p = float(test.pvalue)
         means = CompareMeans(DescrStatsW(a), DescrStatsW(b))
         p_margin = float(means.ttost_ind(-margin, margin, usevar="unequal")[0]) if margin > 0 else 1.0
+    count = min(len(a), len(b))
     return Difference(
-        mean=mean, low=low, high=high, sd=None, p=p, p_margin=p_margin, count=min(len(a), len(b))
+        mean=mean, sd=None, p=p, p_margin=p_margin, count=count, find_interval=lambda: (low, high)
     )
 
 
@@ -372,7 +390,9 @@ def power(difference: float, sd: float, count: int, alpha: float = ALPHA) -> flo
     """The rate at which `count` pairs show a true `difference`, with a t test; `sd` is of the pairs."""
     if sd <= 0:
         return 1.0 if difference else alpha
-    return float(TTestPower().power(abs(difference) / sd, count, alpha))
+    free, shift, bound = count - 1, abs(difference) / sd * math.sqrt(count), _quantile(count - 1, alpha)
+    below, far_below = nctdtr(free, shift, bound), nctdtr(free, shift, -bound)
+    return float(1 - below + (0.0 if math.isnan(far_below) else far_below))
 
 
 def pairs_needed(difference: float, sd: float, alpha: float = ALPHA, rate: float = POWER) -> int | None:

@@ -12,9 +12,9 @@ from mlflow import MlflowClient
 import automl.confirm.run
 import automl.trials.session
 from attention import InputError
-from automl.confirm.statistics import paired
 from automl.confirm.compare import run_compare
 from automl.confirm.run import run_confirm
+from automl.confirm.statistics import paired
 from automl.storage.storage import Storage
 from automl.tasks.image_classification import ImageClassification
 from automl.tracking.run_spec import RunSpec

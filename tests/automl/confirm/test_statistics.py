@@ -46,20 +46,46 @@ def pairs(count: int, seed: int, shift: float = 0.3) -> tuple[np.ndarray, np.nda
 def test_paired_agrees_with_scipy_and_statsmodels(count):
     a, b = pairs(count, count)
     found = paired(a - b, margin=0.5)
-    reference = stats.ttest_rel(a, b)
-    interval = reference.confidence_interval(0.95)
     assert found.mean == pytest.approx(np.mean(a - b), abs=1e-12)
-    assert (found.low, found.high) == pytest.approx((interval.low, interval.high), abs=1e-12)
     assert found.p_margin == pytest.approx(ttost_paired(a, b, -0.5, 0.5)[0], abs=1e-12)
     assert found.sd == pytest.approx(np.std(a - b, ddof=1), abs=1e-12)
     assert found.count == count
+
+
+SHAPES = {
+    "even": lambda generator, count: generator.normal(0.5, 1, count),
+    "skewed": lambda generator, count: generator.gamma(1, 1, count) - 0.6,
+    "steps": lambda generator, count: np.round(generator.normal(0.5, 1, count), 1),
+    "constant": lambda generator, count: np.full(count, 0.4),
+}
+
+
+@pytest.mark.parametrize("alpha", [0.05, 0.05 / 3, 0.002])
+@pytest.mark.parametrize("shape", SHAPES)
+@pytest.mark.parametrize("count", [2, 5, 6, 8, 10, 14, 20])
+def test_an_interval_is_what_its_test_does_not_reject(count, shape, alpha):
+    """So what is printed of a difference never says that 0 is excluded beside a large p."""
+    for seed in range(5):
+        d = SHAPES[shape](np.random.default_rng(seed), count)
+        found = paired(d, margin=0.5, resolution=0.01, alpha=alpha)
+        assert (found.low > 0 or found.high < 0) == (found.p <= alpha * (1 + 1e-9))
+        assert found.bounded == (count >= least_pairs(alpha))
+        if found.bounded:
+            for end, inwards in ((found.low, 1), (found.high, -1)):
+                just_in, just_out = (
+                    paired(d - end - inwards * way * 1e-6, margin=0.5, resolution=0.01).p for way in (1, -1)
+                )
+                assert just_out <= alpha * (1 + 1e-4)
+                assert just_in >= alpha * (1 - 1e-4)
 
 
 @pytest.mark.parametrize("counts", [(2, 3), (8, 8), (30, 12)])
 def test_unpaired_agrees_with_scipy_and_statsmodels(counts):
     a, b = pairs(counts[0], 1)[0], pairs(counts[1], 2)[1]
     found = unpaired(a, b, margin=0.5)
-    interval = stats.ttest_ind(a, b, equal_var=False).confidence_interval(0.95)
+    test = stats.ttest_ind(a, b, equal_var=False)
+    interval = test.confidence_interval(0.95)
+    assert found.p == pytest.approx(test.pvalue, abs=1e-12)
     assert (found.low, found.high) == pytest.approx((interval.low, interval.high), abs=1e-12)
     assert found.p_margin == pytest.approx(ttost_ind(a, b, -0.5, 0.5, usevar="unequal")[0], abs=1e-12)
     assert found.count == min(counts)
@@ -90,8 +116,7 @@ def test_many_sign_flips_are_drawn_alike_each_time():
 def test_equal_differences_are_known_to_a_step_of_the_scores_alone():
     same = paired([0.4] * 8, margin=0.5, resolution=0.1)
     error = 0.1 / np.sqrt(6) / np.sqrt(8)
-    interval = stats.t(7, 0.4, error).interval(0.95)
-    assert (same.low, same.high) == pytest.approx(interval)
+    assert (same.low, same.high) == pytest.approx(stats.t(7, 0.4, error).interval(0.95))
     assert same.p_margin == pytest.approx(stats.t.cdf((0.4 - 0.5) / error, 7))
     assert same.p == pytest.approx(2 / 2**8)
     coarse = paired([0.4] * 8, margin=0.5, resolution=2.0)

@@ -5,10 +5,11 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from confirm_cases import ARMS, answered, question, scores, without
+from confirm_cases import ARMS, answered, config, question, scores, without
 
+from automl.confirm.arms import Arm
 from automl.confirm.judge import judge
-from automl.confirm.scores import TrainingCost, collect, training_cost
+from automl.confirm.scores import Scores, TrainingCost, collect, training_cost
 from automl.confirm.statistics import paired
 from search.metric import Chance
 from search.record import Role, State, TrialRecord
@@ -419,3 +420,108 @@ def test_no_look_ends_with_not_being_able_to_tell():
     made = scores(20, ssa=0.03, times={"ssa": 1.2})
     found = judge(question(20, sequential=True), ARMS, made)
     assert (found.said, len(found.used)) == ("cannot tell", 20)
+
+
+@pytest.mark.parametrize("seed", range(12))
+def test_what_is_printed_of_a_difference_is_of_one_test(seed):
+    """The interval leaves out 0 where p, adjusted for all finalists, is small enough, and only there."""
+    generator = np.random.default_rng(seed)
+    gains = {"ssa": 0.02 * generator.random(), "sagan": -0.02 * generator.random()}
+    made = scores(8, sd=0.01, **gains)
+    skewed = {s: v + 0.03 * generator.gamma(0.5) for s, v in made["ssa"].scores.items()}
+    found = judge(question(8), ARMS, {**made, "ssa": replace(made["ssa"], scores=skewed)})
+    for comparison in found.comparisons[:2]:
+        d = comparison.difference
+        assert comparison.p_holm is not None
+        assert (d.low > 0 or d.high < 0) == (comparison.p_holm <= 0.05)
+    assert found.lead is not None
+    assert (found.word in ("better", "worse")) == (found.lead.p_holm <= 0.05)
+
+
+def test_too_few_seeds_have_no_interval():
+    found = judge(question(4), ARMS, scores(4, ssa=0.5))
+    assert "(no 95 % CI with 4 seeds, p = 0.25" in found.sentence
+    value = json.loads(json.dumps(found.to_json(ARMS, scores(4))))
+    assert value["interval"] is None
+    assert value["comparisons"][0]["interval"] is None
+
+
+def test_the_advice_is_about_the_difference_that_was_seen():
+    """Beside the margin, for which thousands of seeds may be needed."""
+    wide = judge(question(6), ARMS[:2], scores(6, sd=0.08, ssa=0.07))
+    assert wide.said == "undecided"
+    assert wide.lead is not None
+    seen, margin = wide.needed_here, wide.needed
+    assert seen is not None
+    assert margin is not None
+    assert wide.lead.difference.mean > 5
+    assert seen < 60 < 2000 < margin
+    assert f"as large as this one, {seen} fresh seeds are needed" in wide.sentence
+    assert f"for one of 0.5 points, {margin}." in wide.sentence
+
+
+def slower(gate: float | None) -> dict[str, Scores]:
+    """The finalist makes half of the baseline's steps in the same time, and is worse."""
+    made = scores(ssa=-0.03)
+    seeds = range(1, 11)
+    costs = {seed: replace(cost, steps=14) for seed, cost in made["ssa"].costs.items()}
+    of_ssa = replace(made["ssa"], costs=costs, gates={} if gate is None else dict.fromkeys(seeds, gate))
+    theirs = {seed: replace(cost, steps=30) for seed, cost in made["baseline"].costs.items()}
+    return {**made, "ssa": of_ssa, "baseline": replace(made["baseline"], costs=theirs)}
+
+
+@pytest.mark.parametrize(
+    ("gate", "cause"),
+    [
+        (None, "A step of it takes longer, so it made 14 steps in place of 30."),
+        (0.4, "A step of it takes longer, so it made 14 steps in place of 30."),
+        (0.0117, "Its gates stayed below 0.012, so it is close to the plain backbone, and it costs time: 14"),
+    ],
+)
+def test_fewer_steps_are_named_as_the_cause_of_a_loss(gate, cause):
+    found = judge(question(), ARMS[:2], slower(gate))
+    assert found.said == "worse"
+    assert "14 steps against 30" in found.sentence
+    assert cause in found.sentence
+    even = judge(question(equal="epochs"), ARMS[:2], slower(gate))
+    assert cause not in even.sentence
+
+
+OWN = Arm(name="own", role=Role.BASELINE, config=config())
+WITH_OWN = [ARMS[0], replace(ARMS[1], plain="own"), OWN]
+
+
+def with_own(gain: float, seeds: range = range(1, 11), failed: bool = False) -> dict[str, Scores]:
+    """The plain backbone with the finalist's hyperparameters is better than the baseline by `gain`."""
+    made = scores(ssa=0.03)
+    noise = 0.005 * np.random.default_rng(9).normal(size=10)
+    values = {seed: 0.9 + gain + noise[seed - 1] for seed in seeds}
+    return {**made, "own": Scores(scores=values, failed={3: "nan"} if failed else {})}
+
+
+def test_better_is_better_than_the_own_plain_model_too():
+    found = judge(question(), WITH_OWN, with_own(0.0))
+    assert found.said == "better"
+    assert "It differs from the plain backbone with its own hyperparameters (own) by +" in found.sentence
+    assert found.lead is not None
+    assert found.lead.plain is not None
+    assert found.lead.plain.low > 0
+
+
+def test_a_gain_of_the_hyperparameters_is_none_of_attention():
+    found = judge(question(), WITH_OWN, with_own(0.03))
+    assert found.said == "cannot tell"
+    assert "the gain may come from the hyperparameters" in found.sentence
+
+
+def test_the_verdict_awaits_the_own_plain_model_of_a_finalist_that_is_ahead():
+    found = judge(question(), WITH_OWN, with_own(0.0, seeds=range(1, 4)))
+    assert (found.complete, found.awaited) == (False, [OWN])
+    worse = judge(question(), WITH_OWN, {**with_own(0.0, seeds=range(1, 4)), **scores(ssa=-0.03)})
+    assert (worse.said, worse.awaited) == ("worse", [])
+
+
+def test_a_plain_model_that_cannot_be_trained_takes_nothing_from_its_finalist():
+    found = judge(question(), WITH_OWN, with_own(0.03, seeds=range(4, 11), failed=True))
+    assert found.said == "better"
+    assert "own failed with seed 3: nan" in found.warnings

@@ -1,0 +1,58 @@
+"""How often a confirmation says `better` where attention is the identity and noise chooses the baseline."""
+
+import numpy as np
+import pytest
+from confirm_cases import SSA, config, question
+
+from automl.confirm.arms import Arm, best_validated
+from automl.confirm.judge import judge
+from automl.confirm.protocol import SELECTION
+from automl.confirm.scores import Scores, TrainingCost
+from search.record import Role
+
+SEEDS, EXPERIMENTS = 8, 250
+
+
+def simulate(spread: float, noise: float, generator: np.random.Generator, *, fair: bool) -> bool:
+    """Return whether a search and a confirmation call attention better, which is the identity here.
+
+    Four plain configurations compete in the search, by one validation score each. The finalist has the
+    hyperparameters of the first, the published ones, which are the best of them. Scores are off by `noise`
+    points with each seed, and the configurations are `spread` points apart.
+
+    fair: as confirmations do it; otherwise the baseline is chosen by the search's scores alone, and the
+    finalist is compared with that alone.
+    """
+    quality = spread * np.sort(generator.normal(size=4))[::-1]
+    scores = {f"plain {i}": 70 + quality[i] + noise * generator.normal(size=SEEDS) for i in range(4)}
+    scores["ssa"] = 70 + quality[0] + noise * generator.normal(size=SEEDS)
+    searched = np.argsort(-(quality + noise * generator.normal(size=4)))
+    candidates = [Arm(name=f"plain {i}", role=Role.BASELINE, config=config()) for i in (*searched[:3], 0)]
+    validation = {arm.name: scores[arm.name] + noise * generator.normal(size=SEEDS) for arm in candidates}
+    selection = {name: values[:SELECTION].tolist() for name, values in validation.items()}
+    baseline = best_validated(candidates, selection) if fair else candidates[0]
+    own = [candidates[-1]] if fair and candidates[-1].name != baseline.name else []
+    finalist = Arm(name="ssa", role=Role.FINALIST, config=config(SSA), plain=candidates[-1].name)
+    trained = {
+        name: Scores(
+            scores=dict(enumerate((values / 100).tolist(), start=1)),
+            costs={seed: TrainingCost(steps=1, seconds=1.0) for seed in range(1, SEEDS + 1)},
+        )
+        for name, values in scores.items()
+    }
+    return judge(question(SEEDS), [baseline, finalist, *own], trained).said == "better"
+
+
+SETTINGS = [(2, 2), (2, 8), (8, 2), (5, 5), (8, 8), (3, 6), (6, 3), (8, 4)]
+
+
+@pytest.mark.parametrize(("fair", "least", "most"), [(True, 0, 0.05), (False, 0.08, 1)])
+def test_a_noisily_chosen_baseline_makes_no_winner(fair, least, most):
+    """2,000 searches and confirmations; that the old rule fails shows that the simulation can."""
+    generator = np.random.default_rng(0)
+    claims = [
+        simulate(spread, noise, generator, fair=fair)
+        for spread, noise in SETTINGS
+        for _ in range(EXPERIMENTS if fair else EXPERIMENTS // 4)
+    ]
+    assert least <= np.mean(claims) <= most
