@@ -30,7 +30,8 @@ class Role(StrEnum):
     In a search: the plain backbone and its tuning, a paper's proposal, the sampler's choice, and what shows
     how far two trainings differ that are the same but for a perturbation of their weights. In a
     confirmation: the best of a search against that baseline, beside a 1x1 convolution, a random
-    placement, and the winner without one of its modules.
+    placement, the plain backbone with a finalist's hyperparameters, and the winner without one of its
+    modules.
     """
 
     BASELINE = "baseline"
@@ -40,6 +41,7 @@ class Role(StrEnum):
     FINALIST = "finalist"
     CONTROL = "control"
     RANDOM = "random"
+    PLAIN = "plain"
     ABLATION = "ablation"
 
 

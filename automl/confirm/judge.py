@@ -77,7 +77,7 @@ def judge(question: Question, arms: Sequence[Arm], scores: Mapping[str, Scores])
     looks = tuple(range(first, len(question.seeds) + 1)) if question.sequential else ()
     if len(looks) == 1:
         looks = ()  # the only look is the last one
-    plain = {arm.name: arm for arm in others if arm.role is Role.BASELINE}
+    plain = {arm.name: arm for arm in others if arm.role is Role.PLAIN}
     seen: list[int] = []
     found: _Look | None = None
     awaited: Sequence[Arm] = ()

@@ -17,7 +17,7 @@ from automl.confirm.wording import confidence_interval
 from automl.storage.answers import read_answers
 from automl.storage.storage import Storage
 from search.fixed_scheduler import FixedScheduler, PlannedTrial
-from search.record import Listener, State, TrialRecord
+from search.record import Listener, Role, State, TrialRecord
 from search.serialise import write_json
 from search.trunks import is_trunk
 
@@ -76,7 +76,7 @@ class ConfirmationScheduler(Listener):
                 return
             self._chosen = self._baseline(ended).name
         (baseline,) = (arm for arm in arm_set.baselines if arm.name == self._chosen)
-        own = [arm for arm in arm_set.finalist_baselines() if arm != baseline]
+        own = [replace(arm, role=Role.PLAIN) for arm in arm_set.finalist_baselines() if arm != baseline]
         self.arms = [baseline, *arm_set.arms[1:], *own]
         self._judge()
         if self.verdict.complete:  # what is no longer needed is not begun, and pruned where it runs

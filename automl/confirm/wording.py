@@ -149,7 +149,7 @@ def remarks(verdict: "Verdict") -> list[str]:
         made.append("No gain is shown, so the controls were not trained; `confirm --controls` trains them.")
     for comparison in verdict.comparisons:
         d = comparison.lead
-        if d is None:
+        if d is None or comparison.arm.role is Role.PLAIN:  # which the sentence has
             continue
         text = f"{verdict.lead.arm.name} against {comparison.arm.name}: {d.mean:+.{places}f} {unit}"
         text += f" ({confidence_interval(d, places)})"

@@ -1,5 +1,7 @@
 """How often a confirmation says `better` where attention is the identity and noise chooses the baseline."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 from confirm_cases import SSA, config, question
@@ -31,7 +33,7 @@ def simulate(spread: float, noise: float, generator: np.random.Generator, *, fai
     validation = {arm.name: scores[arm.name] + noise * generator.normal(size=SEEDS) for arm in candidates}
     selection = {name: values[:SELECTION].tolist() for name, values in validation.items()}
     baseline = best_validated(candidates, selection) if fair else candidates[0]
-    own = [candidates[-1]] if fair and candidates[-1].name != baseline.name else []
+    own = [replace(candidates[-1], role=Role.PLAIN)] if fair and candidates[-1].name != baseline.name else []
     finalist = Arm(name="ssa", role=Role.FINALIST, config=config(SSA), plain=candidates[-1].name)
     trained = {
         name: Scores(

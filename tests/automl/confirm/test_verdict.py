@@ -487,7 +487,7 @@ def test_fewer_steps_are_named_as_the_cause_of_a_loss(gate, cause):
     assert cause not in even.sentence
 
 
-OWN = Arm(name="own", role=Role.BASELINE, config=config())
+OWN = Arm(name="own", role=Role.PLAIN, config=config())
 WITH_OWN = [ARMS[0], replace(ARMS[1], plain="own"), OWN]
 
 
