@@ -1,18 +1,22 @@
 """Extracts archives that are not trusted.
 
 Only plain files and folders are taken. A link or an absolute or climbing name could make an archive
-write outside its folder, so these are refused rather than repaired.
+write outside its folder, so these are refused rather than repaired. So are names that no file can have.
 """
 
+import errno
 import gzip
+import lzma
 import shutil
 import stat
+import struct
 import tarfile
 import zipfile
 import zlib
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from functools import partial
 from pathlib import Path, PurePosixPath, PureWindowsPath
+from typing import IO, NamedTuple
 
 from attention.errors import InputError
 from automl.data.digest import file_digest
@@ -31,7 +35,22 @@ HEADERS = (
     tarfile.GNUTYPE_LONGLINK,
 )
 
-DAMAGED = (tarfile.TarError, zipfile.BadZipFile, gzip.BadGzipFile, zlib.error, EOFError)
+MAX_NAME = 255  # bytes of a file's name on the usual file systems
+MAX_FOLDERS = 100  # in one another; system calls and recursive functions have limits of their own
+
+DAMAGED = (
+    tarfile.TarError,
+    zipfile.BadZipFile,
+    gzip.BadGzipFile,
+    zlib.error,
+    lzma.LZMAError,
+    struct.error,
+    EOFError,
+    ValueError,  # a name that is not UTF-8, a number out of range
+    OverflowError,
+)
+BOTH = {errno.EEXIST, errno.EISDIR, errno.ENOTDIR}  # errors when a file and a folder have one name
+NOT_A_NAME = {errno.ENAMETOOLONG, errno.EINVAL, errno.EILSEQ}
 
 
 def is_archive(path: Path) -> bool:
@@ -68,12 +87,40 @@ def extract(archive: Path, into: Path) -> None:
 def unpack(archive: Path, folder: Path) -> None:
     """`extract` without its atomicity: when it raises, `folder` holds a part."""
     folder.mkdir()
-    unpack_members = _unpack_zip if archive.suffix.lower() == ".zip" else _unpack_tar
+    limits = _Limits(archive, folder)
+    members = _of_zip if archive.suffix.lower() == ".zip" else _of_tar
     try:
-        unpack_members(archive, folder, _Limits(archive, folder))
+        for member in members(archive):
+            limits.check(member)
+            _write(member, folder, limits)
+    except InputError:
+        raise
     except DAMAGED as error:
-        why = " ".join(str(error).split())  # tarfile's runs over several lines
-        raise InputError(f"{archive} is damaged or not an archive ({why}); fetch it again") from error
+        raise _damaged(archive, error) from error
+    except (RuntimeError, NotImplementedError) as error:  # encrypted, or a rare compression
+        raise InputError(f"{archive} cannot be extracted ({error}); unpack it yourself") from error
+    except OSError as error:
+        if error.errno is None:  # of bzip2
+            raise _damaged(archive, error) from error
+        raise
+
+
+def _damaged(archive: Path, error: Exception) -> InputError:
+    why = " ".join(str(error).split())  # tarfile's runs over several lines
+    return InputError(f"{archive} is damaged or not an archive ({why}); fetch it again")
+
+
+class _Member(NamedTuple):
+    """One entry. kind: "file", "folder" or "other". open: opens a file's content."""
+
+    name: str
+    size: int
+    kind: str
+    open: Callable[[], IO[bytes] | None]
+
+    @property
+    def parts(self) -> tuple[str, ...]:
+        return PurePosixPath(self.name).parts
 
 
 class _Limits:
@@ -84,46 +131,83 @@ class _Limits:
         self.allowed = int(shutil.disk_usage(folder).free * MAX_SHARE_OF_DISK)
         self.members = self.bytes = 0
 
-    def check(self, name: str, size: int, plain: bool) -> None:
+    def check(self, member: _Member) -> None:
+        name = member.name
         path = PurePosixPath(name.replace("\\", "/"))
         if path.is_absolute() or PureWindowsPath(name).drive or ".." in path.parts:
-            raise self._refusal(f"the name {name!r} leads outside of it")
-        if not plain:
-            raise self._refusal(f"{name!r} is a link or a device, neither file nor folder")
+            raise self.refusal(f"the name {_short(name)} leads outside of it")
+        if member.kind == "other":
+            raise self.refusal(f"{_short(name)} is a link or a device, neither file nor folder")
+        if "\0" in name or (member.kind == "file" and not member.parts):
+            raise self.refusal(f"{_short(name)} is no name of a file")
+        if any(len(part.encode("utf-8", "surrogateescape")) > MAX_NAME for part in member.parts):
+            raise self.refusal(f"the name {_short(name)} has more than {MAX_NAME} bytes")
+        if len(member.parts) > MAX_FOLDERS:
+            raise self.refusal(f"{_short(name)} lies in more than {MAX_FOLDERS} folders in one another")
+        if member.size < 0:
+            raise self.refusal(f"{_short(name)} has {member.size} bytes")
         self.members += 1
-        self.bytes += size
+        self.bytes += member.size
         if self.members > MAX_MEMBERS:
-            raise self._refusal(f"it has more than {MAX_MEMBERS:,} members")
+            raise self.refusal(f"it has more than {MAX_MEMBERS:,} members")
         if self.bytes > self.allowed:
-            raise self._refusal(
+            raise self.refusal(
                 f"its content is larger than the {self.allowed / 1e9:.1f} GB that may be used of the disk "
                 "(free disk space or set AUTOML_CACHE to another folder)"
             )
 
-    def _refusal(self, why: str) -> InputError:
+    def refusal(self, why: str) -> InputError:
         return InputError(
             f"{self.archive} is not extracted: {why}; or unpack it yourself and pass the folder"
         )
 
 
-def _unpack_tar(archive: Path, folder: Path, limits: _Limits) -> None:
-    with tarfile.open(archive, tarinfo=_Member) as tar:
-        for member in _each(tar):
-            limits.check(member.name, member.size, member.isfile() or member.isdir())
-            tar.extract(member, folder, filter="data")
+def _short(name: str) -> str:
+    return repr(name if len(name) <= 80 else f"{name[:40]}...{name[-37:]}")
+
+
+def _write(member: _Member, folder: Path, limits: _Limits) -> None:
+    target = folder.joinpath(*member.parts)
+    try:
+        (target if member.kind == "folder" else target.parent).mkdir(parents=True, exist_ok=True)
+        if member.kind == "folder":
+            return
+        sink = open(target, "wb")  # noqa: SIM115  # errors of names are those of opening, not of reading
+    except OSError as error:
+        if error.errno in BOTH:
+            raise limits.refusal(
+                f"{_short(member.name)} is or lies in a file and a folder at once"
+            ) from error
+        if error.errno in NOT_A_NAME:
+            raise limits.refusal(f"no file can be called {_short(member.name)} ({error.strerror})") from error
+        raise
+    with sink:
+        source = member.open()
+        assert source is not None, member.name
+        with source:
+            shutil.copyfileobj(source, sink)
+
+
+def _of_tar(archive: Path) -> Iterator[_Member]:
+    with tarfile.open(archive, tarinfo=_TarMember) as tar:
+        for info in _each(tar):
+            kind = "file" if info.isfile() else "folder" if info.isdir() else "other"
+            yield _Member(info.name, info.size, kind, partial(tar.extractfile, info))
         # The checksum of a compressed file comes at its end, behind the last member.
         while tar.fileobj is not None and tar.fileobj.read(1 << 20):
             pass
 
 
-class _Member(tarfile.TarInfo):
+class _TarMember(tarfile.TarInfo):
     """Of a compressed archive, a small file could say as much about a member as the memory holds."""
 
     @classmethod
-    def frombuf(cls, buf: bytes | bytearray, encoding: str, errors: str) -> "_Member":
+    def frombuf(cls, buf: bytes | bytearray, encoding: str, errors: str) -> "_TarMember":
         member = super().frombuf(buf, encoding, errors)
         if member.type in HEADERS and member.size > MAX_HEADER:
             raise tarfile.ReadError(f"{member.size} bytes about a member")
+        if member.size < 0:  # the next member would lie before this one, for ever
+            raise tarfile.ReadError(f"a member of {member.size} bytes")
         return member
 
 
@@ -133,12 +217,12 @@ def _each(tar: tarfile.TarFile) -> Iterator[tarfile.TarInfo]:
         tar.members = []  # type: ignore[attr-defined]  # or a million of them stay in memory
 
 
-def _unpack_zip(archive: Path, folder: Path, limits: _Limits) -> None:
+def _of_zip(archive: Path) -> Iterator[_Member]:
     with zipfile.ZipFile(archive) as file:
-        for member in file.infolist():
-            kind = stat.S_IFMT(member.external_attr >> 16)
-            limits.check(member.filename, member.file_size, kind in (0, stat.S_IFREG, stat.S_IFDIR))
-            try:
-                file.extract(member, folder)
-            except (RuntimeError, NotImplementedError) as error:  # encrypted, or a rare compression
-                raise InputError(f"{archive} cannot be extracted ({error}); unpack it yourself") from error
+        for info in file.infolist():
+            name = info.filename.replace("\\", "/")  # as some programs of Windows write it
+            mode = stat.S_IFMT(info.external_attr >> 16)
+            kind = "other"
+            if mode in (0, stat.S_IFREG, stat.S_IFDIR):
+                kind = "folder" if name.endswith("/") else "file"
+            yield _Member(name, info.file_size, kind, partial(file.open, info))

@@ -1,11 +1,17 @@
 """Whether the classes of a dataset are so unequal that accuracy says little of the rare ones."""
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 
 from automl.config.escape import printable
 
 RATIO = 3  # of the largest class to the smallest, above which they are called imbalanced
 OPTIONS = {"metric": "--metric balanced_accuracy", "class_weights": "--class-weights balanced"}
+
+
+def is_imbalanced(counts: Iterable[int]) -> bool:
+    """Whether the largest class has more than RATIO times as many inputs as the smallest that has any."""
+    present = [count for count in counts if count]
+    return bool(present) and max(present) > RATIO * min(present)
 
 
 def imbalance(counts: Mapping[str, int], *, given: Mapping[str, object] | None = None) -> str:
@@ -17,7 +23,7 @@ def imbalance(counts: Mapping[str, int], *, given: Mapping[str, object] | None =
     there = {name: count for name, count in counts.items() if count}
     given = given or {}
     options = [option for key, option in OPTIONS.items() if given.get(key) is None]
-    if not there or not options or max(there.values()) <= RATIO * min(there.values()):
+    if not options or not is_imbalanced(there.values()):
         return ""
     most, least = (pick(there, key=lambda name: there[name]) for pick in (max, min))
     return (

@@ -13,6 +13,7 @@ from typing import Any, TypeVar
 from attention.errors import InputError
 from automl.data.arrow import ArrowFile
 from automl.data.digest import file_digest
+from automl.data.splits import RULE
 from automl.storage.cache import cache_root
 from automl.storage.storage import Storage
 from search.serialise import from_json, to_json, write_json
@@ -58,7 +59,7 @@ def find(kind: type[File], name: str, split: str) -> tuple[list[str], Callable[[
 
     A split that is none of its own comes from "train".
     """
-    known = _told.sets.get(name) if _told is not None else None
+    known = _told.sets.get(_key(name)) if _told is not None else None
     if _told is None or known is None:
         return None
     address, own = _told.address, list(known["own"])
@@ -108,8 +109,13 @@ def publish(
         except OSError as error:
             raise InputError(f"--storage {storage} does not take the data ({error})") from error
     before = json.loads((folder / SHARED_FILE).read_text()) if (folder / SHARED_FILE).exists() else {}
-    known = before.get(name, {"files": {}})
-    sets = {**before, name: {"own": sorted(own), "files": {**known["files"], **described}}}
+    known = before.get(_key(name), {"files": {}})
+    sets = {**before, _key(name): {"own": sorted(own), "files": {**known["files"], **described}}}
     write_json(folder / SHARED_FILE, sets)
     value: dict[str, Any] = to_json(Shared(address=str(there), sets=sets))
     return value
+
+
+def _key(name: str) -> str:
+    """Return the name of a dataset as it is split now: one that was split by another rule is not used."""
+    return f"{name}, split by rule {RULE}"

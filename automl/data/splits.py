@@ -1,55 +1,55 @@
-"""Which images are held out, and which are left when there are too many: decided by each image alone.
+"""Which inputs are held out, and which are used when there are too many: the first of a class by their hash.
 
-An image has a key, the hash of its content, and each decision reads 64 bits of it as a number from 0 to 1.
-So no other image matters: adding, removing, renaming or changing one moves no other, and copies of an image
-stay together. No seed enters, since a split that moved with a trial's seed would let one trial train on
-images that another is judged by.
+Each input has a key, the hash of its content, and each decision ranks the inputs of a class by 64 bits of it.
+A test split of a fifth is the first fifth by rank. So its share is exact, to the nearest input, and an input
+that is added or removed moves at most one other of its class, the one at the end of the share. Where a
+validation split is held out of what a test split leaves, that holds for each of the two. Order and names
+change nothing. No seed enters, since a split that moved with a trial's seed would let one trial train on
+inputs that another is judged by.
 
-The price is that a class has about its share on either side, not exactly: of 100 images and a share of 0.2,
-12 to 28 are held out in 19 of 20 classes. Others matter in one case alone: a class that would have no image
-on one side gives it the one whose number is nearest to that side.
+Copies have one key, count once and stay together, also those in different classes.
+
+Groups (subjects, near duplicates of a function) are decided by their number alone, which is below the share
+or not (`numbers`): moving a group would move many inputs at once.
 """
 
 import hashlib
-from collections.abc import Iterable
+from collections.abc import Iterable, Sized
 
 import numpy as np
 
 from attention.errors import InputError
 
 TEST, VALIDATION, SUBSET = range(3)  # the 64 bits of a key that decide on it
-
-
-def numbers(keys: np.ndarray, purpose: int) -> np.ndarray:
-    """From 0 to 1, float64 (N,): what decides for each of `keys` (N, 32), uint8."""
-    return keys.reshape(-1, 4, 8)[:, purpose].copy().view(">u8")[:, 0] / 2.0**64
+RULE = 2  # number of this rule; raise it whenever the same inputs would be split differently
 
 
 def as_keys(contents: Iterable[bytes]) -> np.ndarray:
-    """Keys of images by the SHA-256 of their content, uint8 (N, 32)."""
+    """Pack the SHA-256 of each input's content into keys, uint8 (N, 32)."""
     return np.frombuffer(b"".join(contents), np.uint8).reshape(-1, 32)
 
 
 def keys_of(names: Iterable[str]) -> np.ndarray:
-    """Keys of names, uint8 (N, 32), where the content is not what tells an image."""
+    """Hash names to keys, uint8 (N, 32), where the content does not identify an input."""
     return as_keys(hashlib.sha256(name.encode("utf-8", "surrogateescape")).digest() for name in names)
 
 
+def numbers(keys: np.ndarray, purpose: int) -> np.ndarray:
+    """Return the number from 0 to 1 by which each of `keys` (N, 32), uint8, is decided: float64 (N,)."""
+    return _bits(keys, purpose) / 2.0**64
+
+
 def carve(labels: np.ndarray, keys: np.ndarray, fraction: float, split: str) -> tuple[np.ndarray, np.ndarray]:
-    """The sorted indices of the `split` "test" or "validation" and those of the rest, int64.
+    """Return the sorted indices of the `split` "test" or "validation" and those of the rest, int64.
 
-    `labels` (N,) are integers from 0, `keys` (N, 32) uint8, 0 < `fraction` < 1. A class of two different
-    images or more has one on either side; one that has no two is kept whole.
+    `labels` (N,) are integers from 0, `keys` (N, 32) uint8, 0 < `fraction` < 1. Of a class of n different
+    inputs, `fraction * n` to the nearest integer are held out, but at least one, and not all. A class with
+    one input only is not split.
 
-    Raises InputError when no class has an image to spare.
+    Raises InputError when no class has an input to spare.
     """
     assert 0 < fraction < 1, fraction
-    at = numbers(keys, TEST if split == "test" else VALIDATION)
-    low, high = _ends(labels, at)
-    held = at < fraction
-    held |= (_count(labels, held) == 0)[labels] & (at == low[labels])
-    held &= ~((_count(labels, ~held) == 0)[labels] & (at == high[labels]))
-    held &= (low < high)[labels]
+    held = _first(labels, keys, fraction, TEST if split == "test" else VALIDATION, spare=1)
     if not held.any():
         raise InputError(
             f"a {split} split needs a class of two different images or more; there is none; add images"
@@ -57,28 +57,39 @@ def carve(labels: np.ndarray, keys: np.ndarray, fraction: float, split: str) -> 
     return np.flatnonzero(held), np.flatnonzero(~held)
 
 
-def thinned(labels: np.ndarray, keys: np.ndarray, fraction: float) -> np.ndarray:
-    """The sorted indices of a fraction 0 < `fraction` <= 1 of each class, at least one image of each.
+def thinned(labels: np.ndarray, keys: np.ndarray, fraction: float, *, least: int = 1) -> np.ndarray:
+    """Return the sorted indices of a fraction 0 < `fraction` <= 1 of each class, at least `least` of each.
 
-    A larger fraction has the same images and more.
+    A larger fraction has the same inputs and more.
     """
-    if fraction == 1:
-        return np.arange(len(labels))
-    at = numbers(keys, SUBSET)
-    low, _ = _ends(labels, at)
-    chosen = at < fraction
-    chosen |= (_count(labels, chosen) == 0)[labels] & (at == low[labels])
-    return np.flatnonzero(chosen)
+    return np.flatnonzero(_first(labels, keys, fraction, SUBSET, least=least))
 
 
-def _ends(labels: np.ndarray, at: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """The least and the largest number of each class."""
+def one_class(inputs: Sized) -> np.ndarray:
+    """Return labels, int64 (N,), for inputs that are split without regard to classes."""
+    return np.zeros(len(inputs), np.int64)
+
+
+def _bits(keys: np.ndarray, purpose: int) -> np.ndarray:
+    return keys.reshape(-1, 4, 8)[:, purpose].copy().view(">u8")[:, 0].astype(np.uint64)
+
+
+def _first(
+    labels: np.ndarray, keys: np.ndarray, fraction: float, purpose: int, *, least: int = 1, spare: int = 0
+) -> np.ndarray:
+    """Return whether each input is in the first `fraction` of its class, bool (N,).
+
+    least, spare: contents that are chosen, and left over, in any case. A content in several classes is ranked
+    in the first of them.
+    """
+    contents, copy_of = np.unique(_bits(keys, purpose), return_inverse=True)  # ascending
     classes = int(labels.max(initial=-1)) + 1
-    low, high = np.full(classes, np.inf), np.full(classes, -np.inf)
-    np.minimum.at(low, labels, at)
-    np.maximum.at(high, labels, at)
-    return low, high
-
-
-def _count(labels: np.ndarray, chosen: np.ndarray) -> np.ndarray:
-    return np.bincount(labels[chosen], minlength=int(labels.max(initial=-1)) + 1)
+    kinds = np.full(len(contents), classes)
+    np.minimum.at(kinds, copy_of, labels)
+    counts = np.bincount(kinds, minlength=classes)
+    wanted = np.clip(np.floor(fraction * counts + 0.5), least, np.maximum(counts - spare, 0))
+    order = kinds.argsort(kind="stable")
+    ranks = np.empty(len(contents), np.int64)
+    ranks[order] = np.arange(len(contents)) - (counts.cumsum() - counts)[kinds[order]]
+    chosen: np.ndarray = (ranks < wanted[kinds])[copy_of]
+    return chosen

@@ -16,13 +16,17 @@ import numpy as np
 import torch
 import torch.nn.functional as F
 from numpy.typing import NDArray
+from scipy.special import chdtrc
 from torch import Tensor
 
 from attention import InputError
+from automl.data.balance import is_imbalanced
 from search.metric import ACCURACY, AUC, LOSS, MACRO_F1, Chance, Metric
 
 Floats = NDArray[np.float64]
 Labels = NDArray[np.int64]
+
+ACCIDENT = 1e-6  # a split of whole subjects, or one that others made, may have other shares on purpose
 
 
 def of_counts(counts: Tensor) -> dict[str, Tensor]:
@@ -140,8 +144,11 @@ def _midranks(values: Floats) -> Floats:
     return (counts.cumsum() - (counts - 1) / 2)[which]
 
 
-def guessed(metric: Metric, counts: Sequence[int]) -> Chance:
+def guessed(metric: Metric, counts: Sequence[int], population: Sequence[int] | None = None) -> Chance:
     """What one who knows nothing of the inputs comes to on a split with so many inputs of each class.
+
+    population: inputs of each class in training and validation. If it is balanced, its shares are those of
+    the classes, and the split's majority is an accident (`class_shares`).
 
     Of accuracy it is the share of the largest class. Answers that do not depend on the input have a mean
     recall of 1 / k of k classes, whatever they are; a mean F1 of 1 / k at most, as it is concave in the
@@ -159,8 +166,9 @@ def guessed(metric: Metric, counts: Sequence[int]) -> Chance:
     n_c = np.array([count for count in counts if count], float)
     n, k = n_c.sum(), len(n_c)
     share = n_c / n
+    expected = class_shares(counts, population or counts)
     if metric.name == ACCURACY.name:
-        value = float(share.max())
+        value = float(expected.max())
         return Chance(value=value, error=float(np.sqrt(value * (1 - value) / n)), step=float(1 / n))
     if metric.name == AUC.name:
         check_classes(metric, counts)
@@ -169,12 +177,29 @@ def guessed(metric: Metric, counts: Sequence[int]) -> Chance:
         error = np.sqrt((n + 1) / (12 * n_c * rest)).mean()
         return Chance(value=0.5, error=float(error), step=float(np.sqrt((share * worth**2).sum())))
     if metric.name == LOSS.name:
-        surprise = -np.log(share)
-        rms = float(np.sqrt((share * surprise**2).sum()))
-        return Chance(value=float((share * surprise).sum()), error=0.0, step=rms / float(n))
+        surprise = -np.log(expected)
+        rms = float(np.sqrt((expected * surprise**2).sum()))
+        return Chance(value=float((expected * surprise).sum()), error=0.0, step=rms / float(n))
     likely = share if metric.name == MACRO_F1.name else np.full(k, 1 / k)
     error = np.sqrt((likely * (1 - likely) / n_c).sum()) / k
     return Chance(value=1 / k, error=float(error), step=float(np.sqrt((1 / n_c).sum() / n) / k))
+
+
+def class_shares(counts: Sequence[int], population: Sequence[int]) -> Floats:
+    """Return the shares of the classes that have inputs, as one who guesses may expect them on a split.
+
+    They are those of the population if its classes are balanced (`is_imbalanced`) and the split could be
+    drawn from it by accident; otherwise those of the split.
+    """
+    of_split, of_all = np.array(counts, float), np.array(population, float)
+    if (of_all[of_split > 0] > 0).all() and not is_imbalanced(population):
+        share: Floats = of_all[of_all > 0] / of_all.sum()
+        mean = share * of_split.sum()
+        squares = ((of_split[of_all > 0] - mean) ** 2 / mean).sum()
+        if chdtrc(max(len(share) - 1, 1), squares) > ACCIDENT:
+            return share
+    there: Floats = of_split[of_split > 0] / of_split.sum()
+    return there
 
 
 def check_classes(metric: Metric, counts: Sequence[int]) -> None:

@@ -287,7 +287,8 @@ class ImageClassification(Task):
         return counts
 
     def chance(self, split: Split) -> Chance:
-        return guessed(self.metric, self.class_counts(split))
+        training = zip(self.class_counts("train"), self.class_counts("validation"), strict=True)
+        return guessed(self.metric, self.class_counts(split), [sum(counts) for counts in training])
 
     def deployment(self, model: nn.Module) -> Deployment:
         """Bytes `(N, size, size, 3)` to probabilities `(N, classes)`."""

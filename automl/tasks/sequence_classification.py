@@ -212,7 +212,8 @@ class SequenceClassification(Task):
         return counts
 
     def chance(self, split: Split) -> Chance:
-        return guessed(self.metric, self.class_counts(split))
+        training = zip(self.class_counts("train"), self.class_counts("validation"), strict=True)
+        return guessed(self.metric, self.class_counts(split), [sum(counts) for counts in training])
 
     def deployment(self, model: nn.Module) -> Deployment:
         """Values as they were recorded `(N, C, T)` to probabilities `(N, classes)`.

@@ -13,7 +13,7 @@ from automl.data.detection.folder import Listing, read_folder
 from automl.data.detection.objects import Objects, Photo
 from automl.data.detection.scenes import read_scenes
 from automl.data.manifest import Manifest
-from automl.data.splits import SUBSET, TEST, VALIDATION, as_keys, numbers
+from automl.data.splits import as_keys, carve, one_class, thinned
 from automl.data.tally import Tally
 from automl.storage.storage import Storage
 
@@ -92,8 +92,8 @@ def open_split(
 
     size: of the longer side of an image, at most. subset: about the share of the images of "train" and
     "validation" that is used. Where there are no images for test, half of those for validation are; where
-    there are none for validation either, a fifth of the training images for each. Each image decides by its
-    content in which split it is (`automl.data.splits`).
+    there are none for validation either, a fifth of the training images for each. The images are ranked by a
+    hash of their content (`automl.data.splits`).
 
     Raises InputError like `read_listing` and `cached`, and for a split without objects.
     """
@@ -132,19 +132,23 @@ def _from(split: str, own: Collection[str]) -> str:
 
 def _rows(split: str, own: Collection[str], keys: np.ndarray, subset: float) -> np.ndarray:
     """The rows of a split among those that it is stored with. own: the splits that the dataset has."""
-    chosen: np.ndarray = np.ones(len(keys), bool)
-    stored = _from(split, own)
-    if "test" not in own:  # it is made of the last split that there is
-        share = HALF if "validation" in own else SHARE
-        if stored == _from("test", own):
-            held = numbers(keys, TEST) < share
-            chosen &= held if split == "test" else ~held
-    if "validation" not in own and split != "test":
-        held = numbers(keys, VALIDATION) < SHARE
-        chosen &= held if split == "validation" else ~held
-    if split != "test":
-        chosen &= numbers(keys, SUBSET) < subset
-    return np.flatnonzero(chosen)
+    rows: np.ndarray = np.arange(len(keys))
+    if "test" not in own and _from(split, own) == _from("test", own):
+        held, kept = _carved(keys, rows, HALF if "validation" in own else SHARE, "test")
+        rows = held if split == "test" else kept
+    if split == "test":
+        return rows
+    if "validation" not in own:
+        held, kept = _carved(keys, rows, SHARE, "validation")
+        rows = held if split == "validation" else kept
+    used: np.ndarray = rows[thinned(one_class(rows), keys[rows], subset, least=0)]
+    return used
+
+
+def _carved(keys: np.ndarray, rows: np.ndarray, share: float, split: str) -> tuple[np.ndarray, np.ndarray]:
+    """Divide rows into those of a split and the rest."""
+    held, kept = carve(one_class(rows), keys[rows], share, split)
+    return rows[held], rows[kept]
 
 
 def rows_of(split: str, listing: Listing, subset: float = 1.0) -> list[Photo]:

@@ -93,8 +93,8 @@ def open_split(
 
     `side`: of the cached images, `cache_side(size)` unless given. `validation`: about the share of each class
     that is held out of "train" for "validation", unless the dataset brings both val/ and test/. `subset`:
-    about the share of each class of "train" and "validation" that is used; "test" is always whole. Each
-    image decides by itself where it is (`automl.data.splits`), by its content; the photographs of a
+    about the share of each class of "train" and "validation" that is used; "test" is always whole. The
+    images of a class are ranked by a hash of their content (`automl.data.splits`); the photographs of a
     downloaded archive by their names, which they have at every size.
 
     Raises InputError for an unknown source or split, a fraction out of range, a size below 1, and for

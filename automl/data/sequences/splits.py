@@ -1,10 +1,10 @@
 """Which sequence is in which split: whole subjects where they are known, by content where they are not.
 
 What one person does in two recordings is alike; with one of them in training and the other held out, a model
-that knows the person would look like one that knows the activity. So all of a subject is on one side. Like
-images (`automl.data.splits`), each subject or sequence is assigned by its own hash, so that adding, removing
-or changing others moves nothing. Two exceptions: a class that would be missing on one side (as for images),
-and subjects, of which at least one is on either side.
+that knows the person would look like one that knows the activity. So all of a subject is on one side. Each
+subject is assigned by a hash of its own name, so that adding, removing or changing others moves nothing,
+except that at least one subject is on either side. Without subjects, the sequences of a class are ranked by
+a hash of their content (`automl.data.splits`).
 
 Subjects are used only if all are known.
 """

@@ -8,7 +8,7 @@ import numpy as np
 
 from attention.errors import InputError
 from automl.data.manifest import Manifest
-from automl.data.splits import carve, keys_of, thinned
+from automl.data.splits import carve, keys_of, one_class, thinned
 from automl.data.stereo.cache import PairsFile, cached_pairs
 from automl.data.stereo.pairs import SPLITS
 
@@ -38,13 +38,13 @@ class StereoPairs:
         if not len(given["train"]):
             raise InputError("there are no stereo pairs to train on; give some the split train")
         self._rows: Mapping[str, np.ndarray] = {
-            split: rows if split == "test" else rows[thinned(_one_class(rows), file.keys[rows], subset)]
+            split: rows if split == "test" else rows[thinned(one_class(rows), file.keys[rows], subset)]
             for split, rows in given.items()
         }
 
     def _carved(self, rows: np.ndarray, split: str) -> tuple[np.ndarray, np.ndarray]:
         try:
-            out, rest = carve(_one_class(rows), self._keys[rows], SHARE, split)
+            out, rest = carve(one_class(rows), self._keys[rows], SHARE, split)
         except InputError:
             raise InputError(
                 f"a {split} split needs two different stereo pairs or sequences or more; got {len(rows)} "
@@ -113,7 +113,3 @@ def open_pairs(source: str, *, path: str | Path | None = None, subset: float = 1
 @lru_cache(maxsize=4)
 def _opened(file: Path, subset: float) -> StereoPairs:
     return StereoPairs(PairsFile(file), subset)
-
-
-def _one_class(rows: np.ndarray) -> np.ndarray:
-    return np.zeros(len(rows), np.int64)

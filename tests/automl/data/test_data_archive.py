@@ -70,6 +70,76 @@ def test_what_could_write_elsewhere_is_refused(
     assert [path.name for path in (tmp_path / "into").iterdir()] == ["here.lock"]
 
 
+@pytest.mark.parametrize("name", MAKERS)
+@pytest.mark.parametrize(
+    ("names", "why"),
+    [
+        (["a/" + "x" * 300], "more than 255 bytes"),
+        (["\N{CJK UNIFIED IDEOGRAPH-732B}" * 100], "more than 255 bytes"),
+        (["x" * 300 + "/a.png"], "more than 255 bytes"),
+        (["d/" * 2_000 + "a.png"], "more than 100 folders in one another"),
+        (["a", "a/b.png"], "a file and a folder at once"),
+        (["a", "a/b/c.png"], "a file and a folder at once"),
+        (["a/b.png", "a"], "a file and a folder at once"),
+        (["a/b/c.png", "a/b"], "a file and a folder at once"),
+        (["."], "is no name of a file"),
+        (["/".join(["x" * 250] * 30)], "no file can be called"),
+    ],
+    ids=lambda value: value[-1][:12] if isinstance(value, list) else "",
+)
+def test_names_that_no_file_can_have_are_refused(
+    name: str, names: list[str], why: str, tmp_path: Path
+) -> None:
+    archive = MAKERS[name](tmp_path / name, ("good.png", b"x"), *((each, b"x") for each in names))
+    with pytest.raises(InputError, match=why) as error:
+        extract(archive, tmp_path / "into" / "here")
+    assert len(str(error.value)) < 500
+    assert [path.name for path in (tmp_path / "into").iterdir()] == ["here.lock"]
+
+
+def test_odd_members_that_do_no_harm_are_extracted(tmp_path: Path) -> None:
+    """Folders over folders, a file twice, no rights, times out of range, names in bytes, of Windows."""
+    with tarfile.open(tmp_path / "a.tar", "w") as file:
+        for name in ("./", "a", "a"):
+            info = tarfile.TarInfo(name)
+            info.type, info.mode = tarfile.DIRTYPE, 0
+            file.addfile(info)
+        for name, mtime in (("a/1", 1e300), ("a/1", float("nan")), ("a/\udce4", -1)):
+            info = tarfile.TarInfo(name)
+            info.size, info.mode, info.pax_headers = 1, 0, {"mtime": str(mtime)}
+            file.addfile(info, io.BytesIO(b"x"))
+    extract(tmp_path / "a.tar", tmp_path / "tar")
+    assert {path.name for path in (tmp_path / "tar" / "a").iterdir()} == {"1", "\udce4"}
+    zipped(tmp_path / "a.zip", ("b/", b""), ("b\\1.png", b"x"), ("b//./2.png", b"x"))
+    extract(tmp_path / "a.zip", tmp_path / "zip")
+    assert {path.name for path in (tmp_path / "zip" / "b").iterdir()} == {"1.png", "2.png"}
+
+
+def changed(archive: Path, old: bytes, new: bytes) -> Path:
+    content = archive.read_bytes()
+    assert old in content
+    archive.write_bytes(content.replace(old, new))
+    return archive
+
+
+def test_members_that_are_not_what_they_say_are_refused(tmp_path: Path) -> None:
+    flagged = zipped(tmp_path / "utf8.zip", ("\N{LATIN SMALL LETTER E WITH ACUTE}.png", b"x"))
+    changed(flagged, b"\xc3\xa9", b"\xc3\x28")
+    encrypted = zipped(tmp_path / "encrypted.zip", ("a.png", b"x"))
+    changed(encrypted, b"PK\x01\x02\x14\x03\x14\x00\x00", b"PK\x01\x02\x14\x03\x14\x00\x01")
+    rare = zipped(tmp_path / "rare.zip", ("a.png", b"x"))
+    content = bytearray(rare.read_bytes())
+    for start, at in ((b"PK\x03\x04", 8), (b"PK\x01\x02", 10)):
+        content[content.index(start) + at] = 99
+    rare.write_bytes(content)
+    negative = tarfile.TarInfo("a.png")
+    negative.size = -512
+    (tmp_path / "negative.tar").write_bytes(negative.tobuf(tarfile.GNU_FORMAT) + bytes(1024))
+    for archive in (flagged, encrypted, rare, tmp_path / "negative.tar"):
+        with pytest.raises(InputError, match=r"damaged or not an archive|cannot be extracted"):
+            extract(archive, tmp_path / "into" / archive.name)
+
+
 @pytest.mark.parametrize("kind", [tarfile.LNKTYPE, tarfile.FIFOTYPE, tarfile.CHRTYPE])
 def test_hard_links_and_devices_are_refused(kind: bytes, tmp_path: Path) -> None:
     with pytest.raises(InputError, match="neither file nor folder"):

@@ -40,9 +40,9 @@ def test_the_digits_are_those_of_scikit_learn() -> None:
 def test_digits() -> None:
     found = items("digits", None, 32)
     assert found.classes == tuple("0123456789")
-    assert counts(found) == {"train": 1426, "test": 371}
+    assert counts(found) == {"train": 1438, "test": 359}
     pixels = np.stack([item.image for item in found.splits["train"]])
-    assert (pixels.dtype, pixels.shape) == (np.uint8, (1426, 8, 8))
+    assert (pixels.dtype, pixels.shape) == (np.uint8, (1438, 8, 8))
     assert (pixels.min(), pixels.max()) == (0, 255)
 
 

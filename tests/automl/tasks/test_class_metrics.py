@@ -146,6 +146,28 @@ def test_guessing_is_known(metric: Metric, counts: list[int]) -> None:
         assert np.std(found) == pytest.approx(chance.error, rel=0.3)
 
 
+@pytest.mark.parametrize(
+    ("counts", "population", "accuracy"),
+    [
+        ([47, 20, 45], [150, 150, 150], 1 / 3),  # an accidental majority
+        ([47, 20], [150, 150], 1 / 2),
+        ([24, 24], [120, 120], 1 / 2),
+        ([25, 20], [200, 100], 2 / 3),
+        ([0, 30, 30], [100, 100, 100], 1 / 2),  # a class is missing
+        ([90, 10], [500, 100], 0.9),  # imbalanced: the split's own
+        ([900, 100], [2000, 2000], 0.9),  # no accident: a constant answer profits
+        ([20, 30], [0, 50], 0.6),  # a class that the population lacks
+    ],
+)
+def test_chance_follows_from_a_balanced_population(
+    counts: list[int], population: list[int], accuracy: float
+) -> None:
+    assert guessed(ACCURACY, counts, population).value == pytest.approx(accuracy)
+    loss = guessed(LOSS, counts, population).value
+    if accuracy == 1 / len(population):
+        assert loss == pytest.approx(np.log(len(population)))
+
+
 def test_no_constant_answer_has_a_lower_loss_than_guessing() -> None:
     counts = [60, 30, 10]
     true, generator = np.repeat(np.arange(3), counts), np.random.default_rng(0)
