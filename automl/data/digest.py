@@ -14,6 +14,7 @@ from automl.data.progress import progress
 from automl.storage.cache import once
 
 SIZE = 32  # bytes of a SHA-256
+CHUNK = 64  # files that a thread hashes in a row
 
 
 def cores() -> int:
@@ -33,11 +34,12 @@ def contents(images: Sequence[Path | np.ndarray], cache: Path) -> list[bytes]:
     """
 
     def read() -> bytes:
-        with ThreadPoolExecutor(cores()) as pool, progress("hashing images", len(images)) as advance:
+        chunks = [images[start : start + CHUNK] for start in range(0, len(images), CHUNK)]
+        with ThreadPoolExecutor(cores()) as pool, progress("hashing files", len(images)) as advance:
             read = []
-            for content in pool.map(_content, images):
-                read.append(content)
-                advance(1)
+            for chunk, hashes in zip(chunks, pool.map(_contents, chunks), strict=True):
+                read.append(hashes)
+                advance(len(chunk))
         return b"".join(read)
 
     size = SIZE * len(images)
@@ -73,6 +75,10 @@ def _stamp(image: Path | np.ndarray) -> str | bytes:
     except OSError as error:
         raise _unreadable(image, error) from error
     return f"{image.absolute()}:{state.st_size}:{state.st_mtime_ns}"
+
+
+def _contents(images: Sequence[Path | np.ndarray]) -> bytes:
+    return b"".join(map(_content, images))
 
 
 def _content(image: Path | np.ndarray) -> bytes:

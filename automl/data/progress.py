@@ -1,4 +1,4 @@
-"""How far a long preparation has come: a bar on a terminal, a line now and then in a log."""
+"""How far a long preparation has come and the time left: a bar on a terminal, lines now and then in a log."""
 
 import sys
 import time
@@ -6,13 +6,14 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
 from automl.config.terminal import plain
+from automl.config.units import duration
 
 SECONDS_BETWEEN_LINES = 10.0
 
 
 @contextmanager
 def progress(what: str, total: int) -> Iterator[Callable[[int], None]]:
-    """Yields `advance(count)`, which shows on stderr how many of `total` images are done."""
+    """Yields `advance(count)`, which shows on stderr how many of `total` inputs are done."""
     if not sys.stderr.isatty():
         yield _Lines(what, total).advance
         return
@@ -35,10 +36,16 @@ def progress(what: str, total: int) -> Iterator[Callable[[int], None]]:
 class _Lines:
     def __init__(self, what: str, total: int) -> None:
         self.what, self.total, self.done = what, total, 0
-        self.last = time.monotonic()
+        self.start = self.last = time.monotonic()
 
     def advance(self, count: int) -> None:
         self.done += count
-        if time.monotonic() - self.last >= SECONDS_BETWEEN_LINES:
-            self.last = time.monotonic()
-            print(f"{self.what}: {self.done} of {self.total}", file=sys.stderr, flush=True)
+        now = time.monotonic()
+        if now - self.last >= SECONDS_BETWEEN_LINES and self.done:
+            self.last = now
+            left = (now - self.start) * max(0, self.total - self.done) / self.done
+            print(
+                f"{self.what}: {self.done:,} of {self.total:,}, about {duration(left)} left",
+                file=sys.stderr,
+                flush=True,
+            )

@@ -1,7 +1,7 @@
 """What a dataset of images holds: classes, splits, sizes, what is left out, images that look alike."""
 
-from collections import Counter, defaultdict
-from collections.abc import Iterator, Sequence
+from collections import Counter
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -13,9 +13,12 @@ from automl.data.balance import imbalance
 from automl.data.images.dataset import SPLITS, Images, describe_splits, open_split
 from automl.data.images.picture import read_size
 from automl.data.images.sources import items
+from automl.data.progress import progress
 from automl.data.tally import Tally, some
 
 APART = 3  # bits of 64 in which images that look alike may differ
+FINE = 64  # pixels of a side that tell whether an image brightens; of more, some are left out
+PAIRS = 1 << 22  # of images that are compared at once
 MEASURED = 2000  # images at most whose sizes are read, evenly spread
 
 
@@ -90,32 +93,53 @@ def file_sizes(files: Sequence[Path]) -> list[tuple[int, int]]:
 
 def _alike(splits: dict[str, Images]) -> list[tuple[str, str]]:
     """One pair of names for each image of a later split that looks like one of an earlier split."""
-    seen: dict[tuple[int, int], list[tuple[int, str]]] = defaultdict(list)  # by each part of their marks
-    pairs = []
-    for images in splits.values():
-        here = list(zip(_marks(images), images.names(), strict=True))
-        for mark, name in here:
-            others = (other for part in _parts(mark) for other in seen[part])
-            if match := next((old for other, old in others if (mark ^ other).bit_count() <= APART), None):
-                pairs.append((match, name))
-        for mark, name in here:
-            for part in _parts(mark):
-                seen[part].append((mark, name))
+    pairs: list[tuple[str, str]] = []
+    seen, names = np.empty(0, np.uint64), list[str]()
+    with progress("comparing images", sum(map(len, splits.values()))) as advance:
+        for images in splits.values():
+            marks, here = _marks(images, advance), images.names()
+            matches = _matches(seen, marks)
+            pairs += [(names[matches[i]], here[i]) for i in np.flatnonzero(matches >= 0).tolist()]
+            seen, names = np.concatenate([seen, marks]), names + here
     return sorted(pairs)
 
 
-def _marks(images: Images) -> Iterator[int]:
-    """64 bits of each image: whether it brightens from cell to cell of a grid of 8 x 9.
+def _marks(images: Images, advance: Callable[[int], None]) -> np.ndarray:
+    """Mark each image with 64 bits, uint64 (N,): whether it brightens from cell to cell of a grid of 8 x 9.
 
     A difference hash: another size, compression or brightness changes few of them.
     """
+    marks = [np.empty(0, np.uint64)]
+    step = max(1, images.side // FINE)
     for start in range(0, len(images), 256):
-        some = images.gather(torch.arange(start, min(start + 256, len(images))))
-        cells = F.adaptive_avg_pool2d(some.float().mean(3).unsqueeze(1), (8, 9)).squeeze(1)
+        pixels = images.gather(torch.arange(start, min(start + 256, len(images))))
+        red, green, blue = pixels[:, ::step, ::step].float().unbind(3)
+        cells = F.adaptive_avg_pool2d((red + green + blue).unsqueeze(1), (8, 9)).squeeze(1)
         bits = np.packbits((cells[:, :, 1:] > cells[:, :, :-1]).flatten(1).numpy(), axis=1)
-        yield from (int.from_bytes(row.tobytes()) for row in bits)
+        marks.append(bits.view(">u8")[:, 0].astype(np.uint64))
+        advance(len(pixels))
+    return np.concatenate(marks)
 
 
-def _parts(mark: int) -> list[tuple[int, int]]:
-    """Four quarters of a mark: of two that are at most APART bits apart, one at least is the same."""
-    return [(i, mark >> 16 * i & 0xFFFF) for i in range(APART + 1)]
+def _matches(old: np.ndarray, new: np.ndarray) -> np.ndarray:
+    """Return for each mark of `new` the index of one of `old` at most APART bits away, or -1, int64 (N,).
+
+    Marks that are so near have one of their four quarters in common, so each is compared with those alone.
+    """
+    nearest = np.full(len(new), -1)
+    for shift in range(0, 16 * (APART + 1), 16):
+        quarter_of_old, quarter_of_new = ((marks >> np.uint64(shift)) & 0xFFFF for marks in (old, new))
+        order = quarter_of_old.argsort(kind="stable")
+        ordered = quarter_of_old[order]
+        open_rows = np.flatnonzero(nearest < 0)
+        open_rows = open_rows[quarter_of_new[open_rows].argsort(kind="stable")]
+        quarters, starts = np.unique(quarter_of_new[open_rows], return_index=True)
+        firsts, lasts = (np.searchsorted(ordered, quarters, side=side) for side in ("left", "right"))
+        for i, start in enumerate(starts):
+            rows = open_rows[start : starts[i + 1] if i + 1 < len(starts) else None]
+            candidates = order[firsts[i] : lasts[i]]
+            if len(candidates):
+                for rows_now in np.array_split(rows, -(-len(rows) * len(candidates) // PAIRS)):
+                    near = np.bitwise_count(old[candidates] ^ new[rows_now, None]) <= APART
+                    nearest[rows_now] = np.where(near.any(1), candidates[near.argmax(1)], -1)
+    return nearest

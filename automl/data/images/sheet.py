@@ -1,10 +1,12 @@
-"""A sheet of sample images, each beside what augmentation makes of it."""
+"""A sheet of sample images: the name of each one's class, the image, and what augmentation makes of it."""
 
+import unicodedata
 from pathlib import Path
 
+import matplotlib
 import numpy as np
 import torch
-from PIL import Image
+from PIL import Image, ImageDraw, ImageFont
 from torch import Tensor
 
 from automl.data.images.augment import centre_crop, cut, draw_boxes
@@ -14,13 +16,18 @@ from backbones.normalisation import Normalisation
 
 ROWS, COLUMNS = 8, 7
 GAP = 4
+FONT = "fonts/ttf/DejaVuSans.ttf"  # of Matplotlib; Pillow's own has Latin letters alone
+LARGEST, SMALLEST = 20, 10  # pixels of a letter
+WIDEST = 200  # pixels of a name, which ends in three dots beyond
 BYTES = Normalisation((0, 0, 0), (1 / 255, 1 / 255, 1 / 255))  # which leaves pixels as they are
 
 
 def save_sheet(
     images: Images, file: Path, *, size: int, scale: float, flip: bool, policy: str, erase: float
 ) -> None:
-    """Write `file`: a row an image, of as many classes as there are rows, first as it is, then augmented.
+    """Write `file`: a row an image, of as many classes as there are rows, after the name of its class.
+
+    The image comes first as it is, then augmented.
 
     scale: the least part of an image's area that a random crop keeps.
     """
@@ -41,7 +48,34 @@ def save_sheet(
     sheet = np.full((len(rows) * step - GAP, COLUMNS * step - GAP, 3), 255, np.uint8)
     for i, j in np.ndindex(tiles.shape[:2]):
         sheet[i * step : i * step + size, j * step : j * step + size] = tiles[i, j]
-    Image.fromarray(sheet).save(file)
+    names = _column([images.classes[label] for label in images.labels[rows].tolist()], size, step)
+    both = Image.new("RGB", (names.width + sheet.shape[1], sheet.shape[0]), "white")
+    both.paste(names, (0, 0))
+    both.paste(Image.fromarray(sheet), (names.width, 0))
+    both.save(file)
+
+
+def _column(names: list[str], size: int, step: int) -> Image.Image:
+    """Draw names beneath one another, `step` pixels apart, each at half the height of its row."""
+    font = ImageFont.truetype(
+        f"{matplotlib.get_data_path()}/{FONT}", size=max(SMALLEST, min(LARGEST, size // 6))
+    )
+    texts = [_fitting(name, font) for name in names]
+    width = max(int(font.getlength(text)) for text in texts) + 2 * GAP
+    column = Image.new("RGB", (width, len(names) * step - GAP), "white")
+    draw = ImageDraw.Draw(column)
+    for i, text in enumerate(texts):
+        draw.text((GAP, i * step + size // 2), text, fill="black", font=font, anchor="lm")
+    return column
+
+
+def _fitting(name: str, font: ImageFont.FreeTypeFont) -> str:
+    """Return a name without control characters, cut to WIDEST pixels."""
+    name = "".join(" " if unicodedata.category(letter).startswith("C") else letter for letter in name)
+    if font.getlength(name) <= WIDEST:
+        return name
+    most = max(i for i in range(len(name)) if font.getlength(f"{name[:i]}...") <= WIDEST)
+    return f"{name[:most]}..."
 
 
 def _one_of_each(labels: Tensor) -> Tensor:

@@ -9,7 +9,8 @@ import numpy as np
 import pytest
 from PIL import ExifTags, Image
 
-from automl.data.images.overview import look_over
+from automl.data.images.overview import APART, _matches, look_over
+from automl.data.images.sheet import WIDEST, _column
 
 Cli = Callable[..., tuple[int, str, str]]
 COUNTS = {"train/cat": 12, "train/dog": 14, "val/cat": 4, "val/dog": 3}
@@ -63,7 +64,9 @@ def test_the_command(photos: Path, cli: Cli, monkeypatch: pytest.MonkeyPatch) ->
     assert "next      automl search --data 'My photos'" in lines
     assert json.loads(out)["skipped"] == ["train/cat/0003.png"]
     sheet = Image.open("My-photos-samples.png")
-    assert sheet.size == (7 * 28 - 4, 8 * 28 - 4)
+    names = np.asarray(sheet)[:, : sheet.width - (7 * 28 - 4)]
+    assert sheet.height == 8 * 28 - 4
+    assert all((names[row * 28 : row * 28 + 24] < 128).any() for row in range(8)), "each row has a name"
 
 
 @pytest.mark.parametrize(
@@ -82,3 +85,27 @@ def test_mistakes(
     Path("series.csv").write_text("x")
     code, _, err = cli("data", *arguments)
     assert (code, message in err) == (2, True), err
+
+
+@pytest.mark.parametrize("spread", [64, 20])
+def test_images_that_look_alike_are_those_of_all_pairs(spread: int) -> None:
+    """Where marks are spread out, and where most are in few quarters."""
+    draw = np.random.default_rng(0)
+    old, new = (draw.integers(0, 2**spread, count, np.uint64, endpoint=False) for count in (400, 300))
+    new[:100] = old[:100] ^ (np.uint64(1) << draw.integers(0, 64, 100, np.uint64))
+    near = np.bitwise_count(old[None] ^ new[:, None]) <= APART
+    found = _matches(old, new)
+    assert ((found >= 0) == near.any(1)).all()
+    assert near[np.flatnonzero(found >= 0), found[found >= 0]].all()
+    assert _matches(old[:0], new).max() == -1
+    assert len(_matches(old, new[:0])) == 0
+
+
+@pytest.mark.parametrize(
+    "name", ["x", "n" * 300, "a\n\tb\x07", "\N{CJK UNIFIED IDEOGRAPH-732B}", "\u202eabc"]
+)
+def test_sheets_have_a_column_of_names(name: str) -> None:
+    column = _column([name, "other"], 64, 68)
+    assert column.height == 2 * 68 - 4
+    assert column.width <= WIDEST + 8
+    assert (np.asarray(column)[:64] < 128).any()

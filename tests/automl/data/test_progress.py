@@ -1,0 +1,20 @@
+"""`progress` where stderr is no terminal: a line now and then, with the time left."""
+
+import pytest
+
+from automl.data import progress as module
+from automl.data.progress import progress
+
+
+def test_lines_say_how_much_is_done_and_the_time_left(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    clock = iter([0.0, 5.0, 30.0, 31.0, 100.0])
+    monkeypatch.setattr(module.time, "monotonic", lambda: next(clock))
+    with progress("decoding images", 60_000) as advance:
+        for count in (1_000, 14_000, 1_000, 44_000):
+            advance(count)
+    assert capsys.readouterr().err.splitlines() == [
+        "decoding images: 15,000 of 60,000, about 1m30s left",
+        "decoding images: 60,000 of 60,000, about 0s left",
+    ]
