@@ -133,6 +133,7 @@ def _matches(old: np.ndarray, new: np.ndarray) -> np.ndarray:
         ordered = quarter_of_old[order]
         open_rows = np.flatnonzero(nearest < 0)
         open_rows = open_rows[quarter_of_new[open_rows].argsort(kind="stable")]
+        quarters: np.ndarray
         quarters, starts = np.unique(quarter_of_new[open_rows], return_index=True)
         firsts, lasts = (np.searchsorted(ordered, quarters, side=side) for side in ("left", "right"))
         for i, start in enumerate(starts):
