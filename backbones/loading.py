@@ -30,6 +30,7 @@ Code = Mapping[str, bytes]  # the files of a user-defined object, by their paths
 _received: dict[Path, Path] = {}  # files of another machine: the path there, and the copy here
 _held: dict[Path, Code] = {}  # the code of a file as it was when a search began
 _loaded: dict[Path, tuple[Mapping[Path, bytes], Any]] = {}  # by its file: what it was made of, the module
+_imported: dict[str, Any] = {}  # modules that were loaded by name
 _known: dict[str, str] = {}  # the names of code of one's own, by its hash
 
 
@@ -57,25 +58,62 @@ def load_object(what: str, kind: str, name: str, known: Iterable[str]) -> Any:
     return found
 
 
+def is_user_defined(name: str) -> bool:
+    """Return whether `name` names user-defined code: `file.py:name` or `package.module:name`."""
+    first, colon, _ = name.partition(":")
+    return bool(colon) and first not in LIBRARIES
+
+
+def loaded_object(name: str) -> Any:
+    """Return what `load_object` has loaded by this name, or None if it has not, or its code has changed.
+
+    Runs nothing.
+    """
+    module_name, _, attribute = name.rpartition(":")
+    if not module_name.endswith(".py"):
+        return getattr(_imported.get(module_name), attribute, None)
+    file = Path(module_name)
+    made_of, module = _loaded.get(_received.get(file, file), ({}, None))
+    return getattr(module, attribute, None) if _is_unchanged(made_of) else None
+
+
 def absolute(name: str) -> str:
     """`file.py:name` with the whole path of the file, so that other processes find it."""
     file, colon, attribute = name.rpartition(":")
-    return f"{Path(file).expanduser().resolve()}:{attribute}" if colon and file.endswith(".py") else name
+    if not colon or not file.endswith(".py"):
+        return name
+    try:
+        return f"{Path(file).expanduser().resolve()}:{attribute}"
+    except (OSError, RuntimeError, ValueError):  # no path can be so; loading it says why
+        return name
 
 
 def load_file(path: str) -> Any:
     """The module in a file, which is run once as long as it and what it imports beside it do not change."""
-    named = Path(path).expanduser().resolve()
-    file = _received.get(named, named)
-    if not file.is_file():
-        raise InputError(f"there is no file {path} to read it from")
+    file = _file_of(path)[1]
     if file in _loaded:  # a search asks for its model thousands of times
         made_of, module = _loaded[file]
-        if all(part.is_file() and part.read_bytes() == content for part, content in made_of.items()):
+        if _is_unchanged(made_of):
             return module
     made_of = {part: part.read_bytes() for part in _with_imports(file)}
     _loaded[file] = made_of, _module_of(file, made_of)
     return _loaded[file][1]
+
+
+def _file_of(path: str) -> tuple[Path, Path]:
+    """A file by its whole path where it was named, and where it lies here. Raises InputError for none."""
+    try:
+        named = Path(path).expanduser().resolve()
+        here = _received.get(named, named)
+        if here.is_file():
+            return named, here
+    except (OSError, RuntimeError, ValueError):  # a name too long, an unknown home folder, a null byte
+        pass
+    raise InputError(f"there is no file {path} to read it from")
+
+
+def _is_unchanged(made_of: Mapping[Path, bytes]) -> bool:
+    return all(part.is_file() and part.read_bytes() == content for part, content in made_of.items())
 
 
 def _module_of(file: Path, made_of: Mapping[Path, bytes]) -> Any:
@@ -132,7 +170,8 @@ def load_module(name: str) -> Any:
     """A user's module, which may be in the current folder."""
     if str(Path.cwd()) not in sys.path:
         sys.path.insert(0, str(Path.cwd()))
-    return importlib.import_module(name)
+    _imported[name] = importlib.import_module(name)
+    return _imported[name]
 
 
 def code(name: str) -> Code:
@@ -144,12 +183,9 @@ def code(name: str) -> Code:
     file, colon, _ = name.rpartition(":")
     if not colon or not file.endswith(".py"):
         return {}
-    named = Path(file).expanduser().resolve()
-    if named in _held:
-        return _held[named]
-    here = _received.get(named, named)
-    if not here.is_file():
-        raise InputError(f"there is no file {file} to read it from")
+    if (held := Path(absolute(name).rpartition(":")[0])) in _held:
+        return _held[held]
+    named, here = _file_of(file)
     return {
         str(named.parent / path.relative_to(here.parent)): path.read_bytes()
         for path in sorted(_with_imports(here))
@@ -158,8 +194,7 @@ def code(name: str) -> Code:
 
 def hold(name: str) -> None:
     """From now on `code` says what the files are now, whatever becomes of them: a search has one model."""
-    file, _, _ = name.rpartition(":")
-    named = Path(file).expanduser().resolve()
+    named = Path(absolute(name).rpartition(":")[0])
     _held.pop(named, None)
     if files := code(name):
         _held[named] = files
@@ -196,7 +231,10 @@ def here(name: str, found: str) -> str:
     same = _known.get(found)
     if same is None or not colon or same.rpartition(":")[2] != attribute:
         return name
-    return name if Path(file) in _received or Path(file).is_file() else same
+    try:
+        return name if Path(file) in _received or Path(file).is_file() else same
+    except (OSError, ValueError):  # no path can be so
+        return same
 
 
 def digest(files: Code) -> str:
@@ -242,6 +280,8 @@ def _imports(path: Path, top: Path) -> Iterator[Path]:
         statements = _statements(path.read_bytes())
     except SyntaxError as error:
         raise InputError(f"{path.name}, line {error.lineno}, is no Python: {error.msg}") from None
+    except (ValueError, RecursionError, MemoryError) as error:  # null bytes, nested too deeply
+        raise InputError(f"{path.name} is no Python: {error or type(error).__name__}") from None
     for level, names in statements:
         start = path.parents[min(level, len(path.parents)) - 1] if level else top
         if start.is_relative_to(top):

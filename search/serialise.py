@@ -20,6 +20,10 @@ from search.atomic import replacing
 
 T = TypeVar("T")
 
+LEVELS = 64  # of nesting, at most
+TOO_DEEP = f"it is nested more than {LEVELS} levels deep"
+LARGEST = 10**300  # whole numbers are below it, so that each has a float
+
 
 def to_json(value: Any) -> Any:
     """Plain dictionaries, lists, strings, numbers, true, false and null."""
@@ -41,6 +45,34 @@ def fields_to_json(value: Any) -> dict[str, Any]:
     return {field.name: to_json(getattr(value, field.name)) for field in fields(value)}
 
 
+def parse_json(text: str | bytes) -> Any:
+    """Return the value that JSON text, in UTF-8, stands for.
+
+    Raises InputError for what is no JSON, and for more levels than any file of ours has: whatever goes
+    through a value level by level would run out of stack.
+    """
+    try:
+        text = text.decode() if isinstance(text, bytes) else text
+        value = json.loads(text)
+    except RecursionError:
+        raise InputError(TOO_DEEP) from None
+    except ValueError as error:  # no UTF-8, no JSON, a number of thousands of digits
+        raise InputError(str(error)) from error
+    if text.count("{") + text.count("[") > LEVELS:
+        _check_depth(value)
+    return value
+
+
+def _check_depth(value: object) -> None:
+    level = [value]
+    for _ in range(LEVELS):
+        rows = [list(v.values()) if isinstance(v, dict) else v for v in level if isinstance(v, dict | list)]
+        if not rows:
+            return
+        level = [item for row in rows for item in row]
+    raise InputError(TOO_DEEP)
+
+
 def from_json(kind: type[T], value: object, name: str, *, strict: bool = True) -> T:
     """The inverse of `to_json`, as the dataclass `kind`; what is left out takes its default.
 
@@ -58,7 +90,7 @@ def from_json(kind: type[T], value: object, name: str, *, strict: bool = True) -
 def read_json(kind: type[T], file: Path, *, format: int | None = None, strict: bool = True) -> T:
     """The dataclass that `write_json` has written. Raises InputError for what it cannot have written."""
     try:
-        value = json.loads(file.read_text())
+        value = parse_json(file.read_bytes())
         if format is not None and (not isinstance(value, dict) or value.pop("format", None) != format):
             raise InputError(f"its format is not {format}")
         return from_json(kind, value, "content", strict=strict)
@@ -194,6 +226,9 @@ def _sequence(kind: Any, kinds: Any, value: object, name: str, problems: list[st
 
 
 def _plain(allowed: Sequence[Any], value: object, name: str, problems: list[str]) -> Any:
+    if type(value) is int and not -LARGEST < value < LARGEST:
+        problems.append(f"{name} must lie between -1e300 and 1e300")
+        return 0
     if float in allowed and type(value) is int:
         return float(value)
     if type(value) not in allowed:

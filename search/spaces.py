@@ -68,7 +68,7 @@ class Space:
     def __call__(self, trial: optuna.Trial) -> TrialConfig:
         """`draw`, with errors of a user-defined function as an InputError."""
         try:
-            config = self.draw(trial)
+            config: object = self.draw(trial)
         except (optuna.TrialPruned, InputError):
             raise
         except Exception as error:
@@ -81,7 +81,7 @@ class Space:
             raise InputError(
                 f"space {self.name!r} must return a search.config.TrialConfig; got {type(config).__name__}"
             )
-        return config
+        return config.load()
 
 
 def random_draws(

@@ -32,6 +32,9 @@ def export(
     alias: Annotated[
         str | None, typer.Option(help="The registered model's alias.", show_default="champion")
     ] = None,
+    trust: Annotated[
+        bool, typer.Option("--trust", help="Run the user-defined code of the model, which is named.")
+    ] = False,
 ) -> None:
     """Export a trained model as ONNX, torch.export, safetensors and an MLflow model, each checked."""
     from automl.export.run import run_export
@@ -46,6 +49,7 @@ def export(
         quantize=quantize,
         register_as=register,
         alias=alias,
+        trust=trust,
     )
     print(f"exported  {result.folder} from {result.chosen.origin}")
     print(f"chosen    {result.chosen.choice}")
@@ -88,6 +92,9 @@ def predict(
         Path | None,
         typer.Option(help="A folder for the answers, where they are files: disparities as PFM and PNG."),
     ] = None,
+    trust: Annotated[
+        bool, typer.Option("--trust", help="Run the user-defined code of the model's task, which is named.")
+    ] = False,
     as_json: Json = False,
 ) -> None:
     """Predict with an exported model, or search code with it."""
@@ -99,7 +106,7 @@ def predict(
     top = 1 if top is None else top
     if top < 1:
         raise InputError(f"--top must be 1 or more; got {top}")
-    found = run_predict(folder, files, out=out)
+    found = run_predict(folder, files, out=out, trust=trust)
     for prediction in found.predictions:
         print(printable(f"{prediction.input}: {prediction.top(top)}"))
         for file in prediction.files:

@@ -6,5 +6,6 @@ escape    One escaping function for each kind of output that names of others rea
 limits    Limits on what a model may cost, passed to the sampler as constraints
 runtime   Where and how a training runs: device, precision, workers
 terminal  Escapes control characters in what commands print
+user_code  Names the user-defined code that a command runs, and refuses to run it unasked
 units     Parses and formats quantities: `2h30m`, `5M`, `2GB`
 """

@@ -240,6 +240,11 @@ class Settings:
         loading.hold(self.backbone)
         return load(self.space, loading.absolute(self.backbone), self.size)
 
+    def user_code(self) -> list[str]:
+        """Return the names of the user-defined code that a search with these settings runs."""
+        names = [name for name in (self.space, self.backbone, self.sampler) if isinstance(name, str)]
+        return [name for name in names if loading.is_user_defined(name)]
+
     @property
     def limits(self) -> Limits:
         def read(text: str | None, option: str, parse: Any) -> float | None:

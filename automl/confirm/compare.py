@@ -16,10 +16,9 @@ from automl.confirm.statistics import ALPHA, Difference, Word, holm_factors, pai
 from automl.confirm.wording import confidence_interval
 from automl.data.manifest import Manifest
 from automl.storage.folder import SearchMetadata, exists, find_search, named
-from automl.tasks import task_of
 from automl.tasks.same_data import check_alike, read_manifest
 from search.config import TrialConfig
-from search.metric import signed
+from search.metric import Metric, signed
 from search.record import Role
 
 SPLITS = ("test", "validation")
@@ -29,7 +28,8 @@ SPLITS = ("test", "validation")
 class Sample:
     """One thing that is compared, trained with several seeds.
 
-    name: as it was given. config: of its trainings, but for the seed. scores: of each split at each seed.
+    name: as it was given. config: of its trainings, but for the seed. metric: that they go by.
+    scores: of each split at each seed.
     resolution: what one test input is worth in the metric's unit, 0 where that is not known.
     digest: of the images of its search, the first 16 characters; None where there is no search. images: their
         list, where the search's folder was named.
@@ -37,6 +37,7 @@ class Sample:
 
     name: str
     config: TrialConfig
+    metric: Metric
     scores: Mapping[str, Mapping[int, float]]
     resolution: float = 0.0
     digest: str | None = None
@@ -106,7 +107,7 @@ def run_compare(
 
 def _compare(samples: Sequence[Sample], split: str, margin: float | None) -> list[Compared]:
     first = samples[0]
-    metric = task_of(first.config).metric_of(first.config)
+    metric = first.metric
     sign = metric.sign * metric.scale
     margin = metric.margin if margin is None else margin
     digits, gap = places(margin), signed(metric.gap_unit, metric.maximize)
@@ -161,7 +162,7 @@ def _comparable(one: Sample, other: Sample) -> None:
             f"{one.name} is of task {one.config.task}, {other.name} of {other.config.task}; their scores "
             f"are not comparable"
         )
-    metrics = [task_of(sample.config).metric_of(sample.config).name for sample in (one, other)]
+    metrics = [sample.metric.name for sample in (one, other)]
     if metrics[0] != metrics[1]:
         raise InputError(
             f"{one.name} goes by {metrics[0]}, {other.name} by {metrics[1]}; their scores are not comparable"
@@ -228,6 +229,7 @@ def _of_search(name: str, folder: Path, metadata: SearchMetadata, wanted: str | 
     return Sample(
         name=name,
         config=TrialConfig.from_json(arm["config"]),
+        metric=metadata.plan.metric,
         scores={"test": scores},
         resolution=resolution,
         digest=metadata.data[:16],
@@ -244,8 +246,7 @@ def _of_runs(name: str, storage: str) -> Sample:
             runs.append(find_scores(run_id.strip()))
         except InputError as error:
             raise InputError(f"{name!r} is neither a search in {storage} nor a run: {error}") from error
-    config = runs[0].config
-    metric = task_of(config).metric_of(config).name
+    config, metric = runs[0].config, runs[0].primary.name
     scores: dict[str, dict[int, float]] = {}
     for run in runs:
         if run.config.change(seed=0) != config.change(seed=0):
@@ -265,4 +266,10 @@ def _of_runs(name: str, storage: str) -> Sample:
     if len(digests) > 1:
         found = ", ".join(sorted(digests))
         raise InputError(f"the runs of {name!r} had different data ({found}); give those of one search")
-    return Sample(name=name, config=config, scores=whole, digest=digests.pop() if digests else None)
+    return Sample(
+        name=name,
+        config=config,
+        metric=runs[0].primary,
+        scores=whole,
+        digest=digests.pop() if digests else None,
+    )

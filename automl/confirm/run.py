@@ -17,6 +17,7 @@ from typing import Any
 from attention import InputError
 from automl.config.settings import STORAGE, command, draw_baseline, given_as
 from automl.config.summary import Summary, call
+from automl.config.user_code import announce, user_code
 from automl.confirm.arms import choose_arms
 from automl.confirm.protocol import (
     CONFIRM_FILE,
@@ -123,6 +124,7 @@ def run_confirm(
     with old_folder(named(search, storage), storage) as (folder, metadata):
         shared.recall(folder, Storage(storage))
         records = read_records(folder, metadata.name)
+        announce(f"confirming {metadata.name!r}", user_code(metadata.settings, records))
         own = cache(partial(metadata.load_space, space))  # which only what is to be trained needs
         place, confirmation = _begin(folder, metadata, own, records, chosen, again=again)
         with capture_library_logs(place / "log.txt"):
@@ -300,6 +302,7 @@ def open_scheduler(
 
 def _open_data(folder: Path, metadata: SearchMetadata, config: TrialConfig) -> Task:
     """Decodes the images where they no longer are. Raises InputError for others than the search had."""
+    config = config.load()
     check_same(config, folder, metadata.name)
     return open_task(config, metadata.settings.runtime)
 

@@ -23,6 +23,7 @@ def confirmation_run_spec(location: Storage, metadata: SearchMetadata, confirmat
         above=metadata.identity,
         experiment=metadata.settings.title,
         checkpoint=partial(below, location),
+        primary=metadata.plan.metric,
         params={**vars(confirmation.options), "first_seed": confirmation.seeds[0]},
         settings=to_json(confirmation),
     )

@@ -1,6 +1,7 @@
 """Predictions of an exported model for files. Needs the exported folder and onnxruntime, not the dataset."""
 
 import json
+import sys
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
@@ -10,11 +11,13 @@ from typing import Any
 import numpy as np
 
 from attention import InputError
+from automl.config.user_code import announce
 from automl.data.walk import walk
 from automl.export.formats import CONFIG, ONNX
 from automl.export.onnx_session import open_onnx
 from automl.tasks import Task, task_of
 from automl.tasks.deployment import MODEL, Arrays, Run
+from backbones import loading
 from search.config import TrialConfig
 
 BATCH = 32
@@ -49,18 +52,24 @@ class Predictions:
 
 
 def run_predict(
-    folder: str | Path, files: Sequence[str | Path], *, out: str | Path | None = None
+    folder: str | Path,
+    files: Sequence[str | Path],
+    *,
+    out: str | Path | None = None,
+    trust: bool = False,
 ) -> Predictions:
     """What the model that `automl export` left in `folder` says of the inputs in `files`.
 
     A folder among these stands for the files in it and below that the model's task reads.
     out: a folder that the answers are written into, for tasks whose answers are files, such as pictures. They
     are called as the inputs are, those of one name with a number.
+    trust: run the code of a user-defined task, which then reads the files and describes the answers. Without
+    it inputs are NPZ files with an array for each input of the model, and answers are labels or numbers.
 
     Raises InputError when the folder holds no export, when there is no file, when none can be read, and when
     the answers cannot be written.
     """
-    exported, task, run = _open(Path(folder))
+    exported, task, run = _open(Path(folder), trust)
     found = [one for file in files for one in _files(Path(file), task)]
     if not found:
         raise InputError(
@@ -131,7 +140,7 @@ def no_export(folder: Path, error: Exception) -> InputError:
     return InputError(f"{folder} holds no exported model; make one with `automl export`. ({error})")
 
 
-def _open(folder: Path) -> tuple[dict[str, Any], type[Task], Run]:
+def _open(folder: Path, trust: bool) -> tuple[dict[str, Any], type[Task], Run]:
     exported = read_exported(folder)
     if MODEL not in exported["graphs"]:
         raise InputError(f"the model in {folder} searches code; name a folder of it, --corpus FOLDER")
@@ -139,7 +148,18 @@ def _open(folder: Path) -> tuple[dict[str, Any], type[Task], Run]:
         run = open_onnx(folder / ONNX)
     except Exception as error:  # onnxruntime has a different error for each kind of damage
         raise no_export(folder, error) from error
-    return exported, task_of(TrialConfig.from_json(exported["config"])), run
+    config = TrialConfig.from_json(exported["config"])
+    if not loading.is_user_defined(config.task):
+        return exported, task_of(config), run
+    if trust:
+        announce(f"predicting with {folder}", [config.task])
+        return exported, task_of(config), run
+    print(
+        f"the model's task, {config.task!r}, is user-defined and was not loaded: inputs are read as NPZ "
+        f"files. If you trust its author, --trust loads it",
+        file=sys.stderr,
+    )
+    return exported, Task, run
 
 
 def _batches(inputs: Iterator[tuple[str, dict[str, np.ndarray]]]) -> Iterator[tuple[list[str], Arrays]]:

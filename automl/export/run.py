@@ -16,6 +16,7 @@ from automl.config.escape import markdown
 from automl.config.runtime import Runtime
 from automl.config.settings import command
 from automl.config.summary import Summary, call
+from automl.config.user_code import check_trusted
 from automl.export.chosen import Chosen, choose, choose_run
 from automl.export.destination import destination, is_full, open_up, send
 from automl.export.formats import (
@@ -116,6 +117,7 @@ def run_export(
     quantize: str | None = None,
     register_as: str | None = None,
     alias: str | None = None,
+    trust: bool = False,
 ) -> ExportResult:
     """Export a search's confirmed winner or else its best trial, its best baseline, or one MLflow run.
 
@@ -126,11 +128,13 @@ def run_export(
     run: an MLflow run's id instead.
     quantize: `int8` to have a quantised ONNX model beside the others.
     register_as: a name in MLflow's model registry, whose `alias` (champion) is to be this model.
+    trust: run the user-defined code that the model's configuration names, its task or backbone.
 
-    Raises InputError for a search or run without a readable checkpoint, other data than its search had, a
-    folder that holds something else, a full disk, a name that MLflow refuses, and RuntimeError when an
-    exported form differs from the model by more than the task tolerates. `out` appears only when
-    everything has been written and checked; an earlier export there is replaced. It is registered after that.
+    Raises InputError for a user-defined model without `trust`, a search or run without a readable
+    checkpoint, other data than its search had, a folder that holds something else, a full disk, a name that
+    MLflow refuses, and RuntimeError when an exported form differs from the model by more than the task
+    tolerates. `out` appears only when everything has been written and checked; an earlier export there is
+    replaced. It is registered after that.
     """
     if best + baseline + (run is not None) != 1:
         raise InputError("say what to export: --best or --baseline, each with [--search NAME], or --run ID")
@@ -149,11 +153,11 @@ def run_export(
     else:
         chosen = _of_search(search, storage, baseline=baseline, needed=register_as is not None)
     if isinstance(place, Path):
-        result = _export(place, chosen, quantize)
+        result = _export(place, chosen, quantize, trust)
         return result if register_as is None else _register(result, place, register_as, alias)
     with tempfile.TemporaryDirectory() as scratch:
         folder = Path(scratch) / "export"
-        result = replace(_export(folder, chosen, quantize), folder=place)
+        result = replace(_export(folder, chosen, quantize, trust), folder=place)
         send(folder, place)
         return result if register_as is None else _register(result, folder, register_as, alias)
 
@@ -178,10 +182,12 @@ def _of_search(search: str | None, storage: str, *, baseline: bool, needed: bool
         return chosen
 
 
-def _export(out: Path, chosen: Chosen, quantize: str | None) -> ExportResult:
+def _export(out: Path, chosen: Chosen, quantize: str | None, trust: bool) -> ExportResult:
     """Write the files of an export to `out`, all or none."""
     content = checkpoint.read(chosen.checkpoint, torch.device("cpu"))
     config = TrialConfig.from_json(content["config"])
+    check_trusted(f"exporting {chosen.name!r}", config.user_code(), trust=trust)
+    config = config.load()
     check_source(config, chosen.checkpoint)
     task = open_task(config, Runtime(device=torch.device("cpu"), precision="fp32"))
     model = task.model()

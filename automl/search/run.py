@@ -15,6 +15,7 @@ from optuna.study import StudyDirection
 
 from attention import InputError
 from automl.config.settings import SCHEDULING_OPTIONS, Settings, command, draw_baseline
+from automl.config.user_code import announce, user_code
 from automl.confirm.chance import bound
 from automl.costs.forecast import Forecast, check_limits
 from automl.data import shared
@@ -164,11 +165,13 @@ def resume_search(
                 f"search {name!r} was made with --space {settings.space_name} and cannot resume with "
                 f"{space!r}. Start another one with --warm-start {name}, or leave --space out."
             )
+        records = read_records(folder, metadata.name)
+        announce(f"search {name!r}", user_code(settings, records))
         chosen = metadata.load_space(space)
         if space is not None:  # which is where it is now
             settings = replace(settings, space=space).absolute()
-        known = len(read_records(folder, metadata.name))
-        settings = settings.extended(None if trials is None else str(trials), budget, known, scheduling or {})
+        ended, more = len(records), None if trials is None else str(trials)
+        settings = settings.extended(more, budget, ended, scheduling or {})
         metadata = replace(metadata, settings=settings, plan=replace(metadata.plan, trials=settings.most))
         baseline = draw_baseline(chosen, settings)
         shared.recall(folder, Storage(storage))

@@ -44,7 +44,10 @@ TASKS: Mapping[str, tuple[str, str]] = {
 
 
 def task_of(config: TrialConfig) -> type[Task]:
-    """The kind of task that `config` names. Raises InputError for an unknown one."""
+    """Return the class of the task that `config` names, loading its code where it is user-defined.
+
+    Raises InputError for an unknown one.
+    """
     found: object
     if config.task in TASKS:
         module, name = TASKS[config.task]
@@ -57,7 +60,11 @@ def task_of(config: TrialConfig) -> type[Task]:
 
 
 def open_task(config: TrialConfig, runtime: Runtime) -> Task:
-    """The task that `config` names, with its data. Raises InputError for what cannot be opened."""
+    """Return the task that `config` names, with its data; runs user-defined code that it names.
+
+    Raises InputError for what cannot be opened.
+    """
+    config = config.load()
     return task_of(config)(config, runtime)
 
 

@@ -11,8 +11,11 @@ from automl.storage.folder import SearchMetadata
 from automl.storage.storage import Storage
 from automl.tracking.tags import COMMIT, SEARCH, SOURCE, SOURCE_TYPE
 from search.config import TrialConfig
+from search.metric import Metric
 from search.record import TrialRecord, listed_options
 from search.serialise import to_json
+
+METRIC_FILE = "metric.json"  # the metric of a user-defined task, whose code readers do not run
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -29,6 +32,7 @@ class RunSpec:
     params: its parameters. settings: an artifact of it.
     source: tags of every run: the command and the code's commit.
     data: the digest of the data. splits: of it that are used.
+    primary: the primary metric of the trials.
     alone: the name of the only trial, where there is no run above it; its run is found and continued by that.
     """
 
@@ -46,6 +50,7 @@ class RunSpec:
     source: Mapping[str, str] = field(default_factory=dict)
     data: str = ""
     splits: Sequence[str] = ("training", "validation")
+    primary: Metric | None = None
     alone: str = ""
 
 
@@ -59,6 +64,7 @@ def search_run_spec(location: Storage, metadata: SearchMetadata) -> RunSpec:
         experiment=settings.title,
         metric=plan.metric.name,
         maximize=plan.metric.maximize,
+        primary=plan.metric,
         checkpoint=partial(below, location),
         note=_note(metadata),
         source=source(metadata.provenance),

@@ -13,10 +13,15 @@ from automl.config.settings import command
 from automl.storage.addresses import public
 from automl.storage.folder import SearchMetadata
 from automl.storage.storage import Storage
+from automl.tasks import task_of
 from automl.tracking.client import experiments, find_runs, open_client, pages
+from automl.tracking.run_spec import METRIC_FILE
 from automl.tracking.tags import CHECKPOINT, CONFIRMED, IDENTITY, PARENT, TRIAL, VERDICT
+from backbones import loading
 from search.config import TrialConfig
+from search.metric import Metric
 from search.record import State
+from search.serialise import from_json, parse_json
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -60,9 +65,13 @@ def _find_run(client: Any, run_id: str) -> TrackedRun:
 
 @dataclass(frozen=True)
 class ScoredRun:
-    """A training as MLflow has it: its configuration, its last metrics, the digest of its search's data."""
+    """A training as MLflow has it.
+
+    primary: the metric that it goes by. metrics: its last ones. data: the digest of its search's data.
+    """
 
     config: TrialConfig
+    primary: Metric
     metrics: Mapping[str, float]
     data: str | None = None
 
@@ -72,14 +81,30 @@ def find_scores(run_id: str) -> ScoredRun:
     client = open_client()
     try:
         run = client.get_run(run_id)
-        config = mlflow.artifacts.load_dict(f"{run.info.artifact_uri}/config.json")
+        config = TrialConfig.from_json(_artifact(run, "config.json"))
+        own = loading.is_user_defined(config.task)
+        primary = _metric(run) if own else task_of(config).metric_of(config)
     except MlflowException as error:
         reason = public(str(error).splitlines()[0])[:200]
         raise InputError(f"MLflow has no training {run_id!r} ({reason}); `mlflow ui` shows them") from error
     state = run.data.tags.get("state")
     if state != State.COMPLETE:
         raise InputError(f"run {run_id!r} has not completed; its state is {state}")
-    return ScoredRun(TrialConfig.from_json(config), run.data.metrics, _digest(client, run))
+    return ScoredRun(config, primary, run.data.metrics, _digest(client, run))
+
+
+def _metric(run: Any) -> Metric:
+    """The metric that was logged with a training of a user-defined task, whose code is not run to read it."""
+    return from_json(Metric, _artifact(run, METRIC_FILE), METRIC_FILE)
+
+
+def _artifact(run: Any, name: str) -> Any:
+    """A JSON artifact of a run. Raises InputError for a damaged one, MlflowException for none."""
+    address = f"{run.info.artifact_uri}/{name}"
+    try:
+        return parse_json(mlflow.artifacts.load_text(address))
+    except ValueError as error:
+        raise InputError(f"{public(address)} is damaged ({error})") from error
 
 
 def _digest(client: Any, run: Any) -> str | None:

@@ -26,7 +26,7 @@ from automl.tracking.client import (
     tag_filter,
 )
 from automl.tracking.names import EPOCH, EPOCHS_DONE, PROFILE, RANK, named
-from automl.tracking.run_spec import RunSpec, flat
+from automl.tracking.run_spec import METRIC_FILE, RunSpec, flat
 from automl.tracking.tags import (
     BEST,
     CHECKPOINT,
@@ -39,8 +39,10 @@ from automl.tracking.tags import (
     VERDICT,
     VIEW,
 )
+from backbones import loading
 from search.config import TrialConfig
 from search.record import CHECKPOINT_FILE, State, TrialRecord, listed_options, model_name, where
+from search.serialise import to_json
 
 NONE: Mapping[str, str] = {}
 DIGEST = 36  # characters that MLflow takes of one
@@ -231,6 +233,8 @@ class MlflowWriter:
         params = []
         if not run.state:
             self.client.log_dict(run.run_id, trial.config.to_json(), "config.json")
+            if self.run_spec.primary and loading.is_user_defined(trial.config.task):
+                self.client.log_dict(run.run_id, to_json(self.run_spec.primary), METRIC_FILE)
             params = _params(flat(trial.config))
             self._log_data(run.run_id, trial.config)
         while len(trial.history) > run.epochs + EPOCHS:

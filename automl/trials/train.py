@@ -15,6 +15,7 @@ from attention import InputError, Spec
 from automl.config.escape import shell
 from automl.config.runtime import Runtime, find_device
 from automl.config.settings import check_name
+from automl.config.user_code import announce
 from automl.storage.folder import provenance
 from automl.storage.storage import Storage
 from automl.tasks import Task, open_task
@@ -77,6 +78,7 @@ def run_train(
 
     Raises InputError for what cannot work, and for hyperparameters that make the loss diverge.
     """
+    config = config.load()
     task = open_task(config, runtime or Runtime(device=find_device()))
     for note in task.notes():
         print(note, file=sys.stderr)
@@ -103,6 +105,8 @@ def resume_train(
     runtime = runtime or Runtime(device=find_device())
     content = checkpoint.read(Storage(str(folder)), runtime.device)
     config = TrialConfig.from_json(content["config"])
+    announce(f"training {name!r}", config.user_code())
+    config = config.load()
     if _ended(content["history"], config):
         raise InputError(
             f"training {name!r} has ended after {content['epoch']} epochs; there is nothing to resume"
@@ -128,6 +132,7 @@ def _train(
         checkpoint=lambda trial: location,
         source=source(provenance()),
         data=task.digest,
+        primary=task.metric,
         alone=folder.name,
     )
     writer: Writes

@@ -105,7 +105,7 @@ def reports(config: Mapping[str, Any], runtime: Runtime) -> Iterator[Report]:
     Yields a report an epoch; the last one says how it ended. Of several workers, the first one writes.
     """
     receive(config["code"])
-    trial, folder = TrialConfig.from_json(config["trial"]), Storage(config["folder"])
+    trial, folder = TrialConfig.from_json(config["trial"]).load(), Storage(config["folder"])
     trunks = Storage(config["trunks"])
     history: list[Metrics] = []
     profile: dict[str, float] = {}

@@ -7,6 +7,7 @@ classification  Images and sequences
 retrieval       Code and its descriptions
 stereo          Pairs of images
 detection       Images with objects
+opened          The same of a user-defined task whose code has not been loaded
 tasks           Which types each task has (TASK_CONFIGS), and its metrics
 trial           One trial: a task, and its data, model and training
 """
@@ -23,7 +24,7 @@ from search.config.detection import DetectionData, DetectionModel, DetectionTrai
 from search.config.parts import PUBLISHED, Data, Model, Optimizer, Schedule, Training
 from search.config.retrieval import CodeData, CodeModel, RetrievalLoss, RetrievalTraining, Similarity
 from search.config.stereo import StereoData, StereoModel, StereoTraining
-from search.config.tasks import TASK_CONFIGS, TaskConfigs, configs_of
+from search.config.tasks import TASK_CONFIGS, TaskConfigs
 from search.config.trial import TrialConfig
 
 __all__ = [
@@ -53,5 +54,4 @@ __all__ = [
     "TaskConfigs",
     "Training",
     "TrialConfig",
-    "configs_of",
 ]

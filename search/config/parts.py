@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator, Mapping
 from contextlib import suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from math import isfinite
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -44,7 +44,7 @@ class Model:
     backbone: of the table, `torchvision:NAME`, `timm:NAME`, `file.py:Net` or `package.module:Net`.
     weights: that training starts from: `default` for those that its library publishes, or a file's address.
     weights_digest: hash of that file.
-    code: hash of the file of a model of one's own and of what it imports beside it; found where not given.
+    code: hash of the file of a user-defined model and of what it imports beside it; computed if None.
     """
 
     backbone: str = "xresnet18"
@@ -52,17 +52,27 @@ class Model:
     placement: Placement = field(default_factory=dict)
     weights: str = ""
     weights_digest: str = ""
-    code: str = ""
+    code: str | None = None
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "placement", as_placement(self.placement))
-        name = loading.here(loading.absolute(self.backbone), self.code)
+        name = loading.here(loading.absolute(self.backbone), self.code or "")
         object.__setattr__(self, "backbone", name)
-        if not self.code:
-            with suppress(InputError):  # which `problems` tells
+        if self.code is None:
+            object.__setattr__(self, "code", "")
+            with suppress(InputError):  # `misuses` names it
                 object.__setattr__(self, "code", loading.identity(name))
 
     def problems(self) -> Iterator[str]:
+        """Yield what is wrong with its values, as far as that shows without running user-defined code."""
+        if not loading.is_user_defined(self.backbone):
+            yield from self.misuses()
+        width = self.options.get("width")
+        if isinstance(width, int | float) and not 1 / 16 <= width <= 16:
+            yield f"model.options.width must lie between 1/16 and 16; got {width}"
+
+    def misuses(self) -> Iterator[str]:
+        """Yield what is wrong with the backbone's name, options and weights; loads user-defined code."""
         try:
             if self.changed():
                 return  # it is of the past, and can be read but not built
@@ -74,9 +84,10 @@ class Model:
                 )
         except InputError as error:
             yield str(error)
-        width = self.options.get("width")
-        if isinstance(width, int | float) and not 1 / 16 <= width <= 16:
-            yield f"model.options.width must lie between 1/16 and 16; got {width}"
+
+    def identified(self) -> "Model":
+        """Return the model with the hash of its code, where that was left out."""
+        return self if self.code else replace(self, code=None)
 
     def refused(self, metric: str) -> Iterator[str]:
         """Why it cannot be scored by the metric of that name, where it cannot."""

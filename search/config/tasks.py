@@ -7,6 +7,7 @@ from attention import InputError
 from backbones import loading
 from search.config.classification import ClassificationTraining, ImageData, ImageTraining, SequenceData
 from search.config.detection import DetectionData, DetectionModel, DetectionTraining
+from search.config.opened import OpenData, OpenModel, OpenTraining
 from search.config.parts import Data, Model, Training
 from search.config.retrieval import CodeData, CodeModel, RetrievalTraining
 from search.config.stereo import StereoData, StereoModel, StereoTraining
@@ -46,12 +47,32 @@ TASK_CONFIGS: Mapping[str, TaskConfigs] = {
     ),
 }
 
+# The types of a user-defined task whose code has not been loaded.
+UNLOADED = TaskConfigs(data=OpenData, model=OpenModel, training=OpenTraining, dimensions=None)
+
 
 def configs_of(task: str) -> TaskConfigs:
-    """The types of the configuration of `task`. Raises InputError when there is no such task."""
+    """Return the types of the configuration of `task`, and run no code for that.
+
+    Of a user-defined task whose code has not been loaded, they are types that take any keys.
+    Raises InputError when there is no such task.
+    """
     if task in TASK_CONFIGS:
         return TASK_CONFIGS[task]
-    found = getattr(loading.load_object("task", "Class", task, TASK_CONFIGS), "configs", None)
-    if not isinstance(found, TaskConfigs):
+    if not loading.is_user_defined(task):
+        return load_configs(task)  # which raises the error
+    configs = getattr(loading.loaded_object(task), "configs", None)
+    return configs if isinstance(configs, TaskConfigs) else UNLOADED
+
+
+def load_configs(task: str) -> TaskConfigs:
+    """Return the types of the configuration of `task`, loading its code where it is user-defined.
+
+    Raises InputError when there is no such task, or it cannot be loaded.
+    """
+    if task in TASK_CONFIGS:
+        return TASK_CONFIGS[task]
+    configs = getattr(loading.load_object("task", "Class", task, TASK_CONFIGS), "configs", None)
+    if not isinstance(configs, TaskConfigs):
         raise InputError(f"task {task!r} must have an attribute `configs`, a search.config.TaskConfigs")
-    return found
+    return configs

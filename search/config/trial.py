@@ -7,18 +7,22 @@ from typing import Any
 import backbones
 from attention import InputError, unknown
 from backbones import loading
+from search.config.opened import OPEN, with_keys
 from search.config.parts import Data, Model, Training
-from search.config.tasks import TaskConfigs, configs_of
+from search.config.tasks import UNLOADED, TaskConfigs, configs_of, load_configs
 from search.serialise import fields_to_json, from_json, together
 
+BASES = {"data": Data, "model": Model, "training": Training}
 
-@dataclass(frozen=True, kw_only=True)
+
+@dataclass(frozen=True, kw_only=True, eq=False)
 class TrialConfig:
     """One trial. Raises InputError, naming every problem, when a value cannot work.
 
     task: `image-classification`, `sequence-classification`, `code-retrieval`, `stereo`, `detection`,
         `file.py:Class` or `package.module:Class`. It decides which types `data`, `model` and `training` are
-        of, whose defaults stand where they are not given.
+        of, whose defaults stand where they are not given. Those of a user-defined task are known once `load`
+        has loaded its code.
     metric: by which trials are compared, one of the task's; its default where not given.
     seed: decides initial weights, data order and augmentation.
     """
@@ -32,30 +36,28 @@ class TrialConfig:
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "task", loading.absolute(self.task))
+        whole = None not in (self.data, self.model, self.training)
         try:
-            configs, problems = configs_of(self.task), []
+            # The defaults of a user-defined task are in its code; what is read from JSON is always whole.
+            configs, problems = (configs_of if whole else load_configs)(self.task), []
         except InputError as error:
             raise InputError(together("configuration", [str(error)])) from None
         for name, kind in self._types(configs).items():
             value = getattr(self, name)
+            if isinstance(value, OPEN) and not issubclass(kind, OPEN):  # the code has been loaded since
+                value = from_json(kind, fields_to_json(value), f"{name} of task {self.task}")
+                object.__setattr__(self, name, value)
             if value is None:
                 object.__setattr__(self, name, kind())
-            elif not isinstance(value, kind):
+            elif not isinstance(value, BASES[name] if issubclass(kind, OPEN) else kind):
                 problems.append(f"{name} of task {self.task} must be a {kind.__name__}; got {value!r}")
         if not problems:
             problems += [p for part in (self.data, self.model, self.training) for p in part.problems()]
             problems += self.model.refused(self.metric)
-        takes = self.model.dimensions() if configs.dimensions is not None else None
-        if takes not in (None, configs.dimensions):
-            fit = [
-                name for name, other in backbones.BACKBONES.items() if other.dimensions == configs.dimensions
-            ]
-            problems.append(
-                f"backbone {self.model.backbone} takes inputs with {takes} spatial dimensions, "
-                f"and those of task {self.task} have {configs.dimensions}; choose from {', '.join(fit)}"
-            )
+        if isinstance(self.model, Model) and not self.user_code():
+            problems += self._misfits(configs)
         names = [metric.name for metric in configs.metrics]
-        if self.metric and self.metric not in names:
+        if self.metric and self.metric not in names and configs is not UNLOADED:
             one = f"task {self.task} has one metric alone, and takes none; got {self.metric!r}"
             problems.append(str(unknown("metric", self.metric, names)) if names else one)
         if not 0 <= self.seed < 2**32:
@@ -63,16 +65,58 @@ class TrialConfig:
         if problems:
             raise InputError(together("configuration", problems))
 
+    def _misfits(self, configs: TaskConfigs) -> list[str]:
+        """Return what is wrong with the backbone for inputs of the task, as a list of at most one problem."""
+        takes = self.model.dimensions() if configs.dimensions is not None else None
+        if takes in (None, configs.dimensions):
+            return []
+        fit = [name for name, other in backbones.BACKBONES.items() if other.dimensions == configs.dimensions]
+        return [
+            f"backbone {self.model.backbone} takes inputs with {takes} spatial dimensions, "
+            f"and those of task {self.task} have {configs.dimensions}; choose from {', '.join(fit)}"
+        ]
+
+    def __eq__(self, other: object) -> bool:
+        """Compare as JSON: the types of a user-defined task are others before and after it is loaded."""
+        return self.to_json() == other.to_json() if isinstance(other, TrialConfig) else NotImplemented
+
     @classmethod
     def json_types(cls, value: Mapping[str, Any]) -> dict[str, type]:
         """The types that the task decides on. Raises InputError when there is no such task."""
         task = value.get("task", cls.task)
-        configs = configs_of(task if isinstance(task, str) else cls.task)
-        return cls._types(configs)
+        configs = configs_of(loading.absolute(task) if isinstance(task, str) else cls.task)
+        types = cls._types(configs)
+        return {
+            name: with_keys(kind, value.get(name)) if issubclass(kind, OPEN) else kind
+            for name, kind in types.items()
+        }
 
     @staticmethod
     def _types(configs: TaskConfigs) -> dict[str, type]:
         return {"data": configs.data, "model": configs.model, "training": configs.training}
+
+    def user_code(self) -> list[str]:
+        """Return the names of the user-defined code that training it runs: its task and its backbone."""
+        return [name for name in (self.task, self.model.backbone) if loading.is_user_defined(name)]
+
+    def load(self) -> "TrialConfig":
+        """Load the user-defined code that it names, and return it as that code understands it.
+
+        Nothing else of a configuration runs code of others: not reading it, nor comparing or changing it.
+        Raises InputError where the code cannot be loaded, or does not take its values.
+        """
+        if not self.user_code():
+            return self
+        configs = load_configs(self.task)
+        config = replace(
+            self, model=self.model.identified()
+        )  # its parts are of the task's types from here on
+        problems = config._misfits(configs)
+        if loading.is_user_defined(config.model.backbone):
+            problems += config.model.misuses()
+        if problems:
+            raise InputError(together("configuration", problems))
+        return config
 
     def code(self) -> loading.Code:
         """The files of what is user-defined in it, for machines that do not have them."""
@@ -84,7 +128,12 @@ class TrialConfig:
 
     @classmethod
     def from_json(cls, value: object) -> "TrialConfig":
-        """The inverse of `to_json`; what is left out takes its default."""
+        """The inverse of `to_json`; what is left out takes its default. Runs no code that it names."""
+        if isinstance(value, Mapping):
+            value = {"data": {}, "training": {}, **value}
+            if isinstance(model := value.get("model", {}), Mapping):
+                code = model.get("code")
+                value["model"] = {**model, "code": "" if code is None else code}
         return from_json(cls, value, "configuration")
 
     def __reduce__(self) -> Any:
@@ -100,7 +149,7 @@ class TrialConfig:
                 new[name] = value
                 continue
             if "backbone" in value and isinstance(part, Model):
-                value = {"code": "", **value}
+                value = {"code": None, **value}
             known = [f.name for f in fields(part)]
             for key in value:
                 if key not in known:

@@ -1,0 +1,67 @@
+"""The parts of a configuration of a user-defined task whose code has not been loaded.
+
+Which keys they have is in the task's code, and whoever reads a configuration must not run that. These types
+take any keys and check no values: `TrialConfig.load` loads the code, and reads them as the task's own types.
+"""
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, fields, make_dataclass
+from functools import lru_cache
+from keyword import iskeyword
+from typing import Any
+
+from search.config.parts import Data, Model, Training
+
+
+@dataclass(frozen=True, kw_only=True)
+class OpenData(Data):
+    """Data of a task whose code has not been loaded."""
+
+    def problems(self) -> Iterator[str]:
+        return iter(())
+
+
+@dataclass(frozen=True, kw_only=True)
+class OpenModel(Model):
+    """A model of a task whose code has not been loaded."""
+
+    def problems(self) -> Iterator[str]:
+        return iter(())
+
+    def dimensions(self) -> None:
+        return None
+
+
+@dataclass(frozen=True, kw_only=True)
+class OpenTraining(Training):
+    """The training of a task whose code has not been loaded."""
+
+    def problems(self) -> Iterator[str]:
+        return iter(())
+
+
+OPEN = (OpenData, OpenModel, OpenTraining)
+
+
+def with_keys(base: type, value: object) -> type:
+    """Return `base` with a field for each further key of `value` that a field can be called."""
+    if not isinstance(value, Mapping):
+        return base
+    known = {field.name for field in fields(base)}
+    return _extended(base, tuple(sorted(key for key in value if key not in known and _is_name(base, key))))
+
+
+def _is_name(base: type, key: object) -> bool:
+    return (
+        isinstance(key, str)
+        and key.isidentifier()
+        and not iskeyword(key)
+        and not key.startswith("_")
+        and not hasattr(base, key)
+    )
+
+
+@lru_cache(maxsize=64)
+def _extended(base: type, keys: tuple[str, ...]) -> type:
+    more = [(key, Any) for key in keys]
+    return make_dataclass(base.__name__, more, bases=(base,), frozen=True, kw_only=True) if keys else base
