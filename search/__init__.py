@@ -26,6 +26,7 @@ placement_model      A hierarchical Gaussian model of what each part of a placem
 trunks               Which trunk a trial goes on from, where placements go into trained models
 halving              Asynchronous successive halving
 study                The Optuna study of a search: one file in its folder
+study_lines          Checks the lines of a study's file
 journal              Optuna's journal storage with a single writer
 trial_scheduler      Runs the trials of a study: their state, reports and ends
 search_scheduler     The scheduler of a search: what is tried next and what is pruned

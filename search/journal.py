@@ -20,6 +20,7 @@ import optuna
 from optuna.storages.journal import BaseJournalBackend
 
 from attention import InputError
+from search.serialise import parse_json
 
 LAG = 1.0  # seconds after which the disk has what was written
 
@@ -55,8 +56,8 @@ class Journal(BaseJournalBackend):
 
     def _parsed(self, line: bytes, number: int) -> dict[str, Any]:
         try:
-            change: dict[str, Any] = json.loads(line)
-        except ValueError as error:
+            change: dict[str, Any] = parse_json(line)
+        except InputError as error:
             raise InputError(
                 f"line {number + 1} of {self.path} is damaged ({error}); restore a copy of the file, or "
                 f"delete this line and all after it to resume from there"

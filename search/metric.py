@@ -1,14 +1,17 @@
 """Metrics: direction, unit, how they are displayed, and what guessing comes to."""
 
 from dataclasses import dataclass
+from math import isfinite
 from typing import Literal
+
+from attention import InputError
 
 Noise = Literal["binomial", "unknown"]
 
 
 @dataclass(frozen=True, kw_only=True)
 class Metric:
-    """The metric by which a task's models are compared.
+    """The metric by which a task's models are compared. Raises InputError for numbers that are none.
 
     name: its key in a record of metrics. maximize: whether more of it is better.
     scale: what a value is multiplied by for display. unit: of such a value, `%`. gap: of a difference
@@ -25,6 +28,14 @@ class Metric:
     gap: str = ""
     margin: float = 0.5
     noise: Noise = "unknown"
+
+    def __post_init__(self) -> None:
+        if not self.name:
+            raise InputError("a metric needs a name")
+        if not (isfinite(self.scale) and self.scale > 0):
+            raise InputError(f"scale of metric {self.name!r} must be above 0; got {self.scale}")
+        if not (isfinite(self.margin) and self.margin >= 0):
+            raise InputError(f"margin of metric {self.name!r} must be 0 or more; got {self.margin}")
 
     @property
     def sign(self) -> int:
@@ -66,11 +77,17 @@ class Chance:
 
     value: of one who guesses, in the long run. error: the standard deviation of that on this split.
     step: what the answer to one input is worth.
+
+    Raises InputError for numbers that are none.
     """
 
     value: float
     error: float
     step: float
+
+    def __post_init__(self) -> None:
+        if not all(map(isfinite, (self.value, self.error, self.step))):
+            raise InputError(f"chance must be finite numbers; got {self}")
 
 
 ACCURACY = Metric(

@@ -90,12 +90,22 @@ def from_json(kind: type[T], value: object, name: str, *, strict: bool = True) -
 def read_json(kind: type[T], file: Path, *, format: int | None = None, strict: bool = True) -> T:
     """The dataclass that `write_json` has written. Raises InputError for what it cannot have written."""
     try:
-        value = parse_json(file.read_bytes())
+        value = parse_json(read_file(file))
         if format is not None and (not isinstance(value, dict) or value.pop("format", None) != format):
             raise InputError(f"its format is not {format}")
         return from_json(kind, value, "content", strict=strict)
-    except (OSError, ValueError) as error:  # InputError is a ValueError
+    except InputError as error:
         raise InputError(f"{file} is corrupt or in an unsupported format ({error})") from error
+
+
+def read_file(file: Path) -> bytes:
+    """Return the content of a file. Raises InputError for a folder, a pipe, and what cannot be read."""
+    try:
+        if file.exists() and not file.is_file():  # to open a pipe would wait for its other end
+            raise InputError(f"{file} is no file")
+        return file.read_bytes()
+    except OSError as error:
+        raise InputError(f"{file} cannot be read ({error.strerror or error})") from error
 
 
 def write_json(file: Path, value: Any, *, format: int | None = None) -> None:
@@ -112,6 +122,11 @@ def together(name: str, problems: Sequence[str]) -> str:
     if len(problems) == 1:
         return f"{name}: {problems[0]}"
     return "\n  ".join([f"{name}: {len(problems)} problems", *problems])
+
+
+def read_value(kind: Any, value: object, name: str, problems: list[str]) -> Any:
+    """Return `value` as `kind`, or anything with what is wrong with it added to `problems`."""
+    return _value(kind, value, name, problems, True)
 
 
 def _object(kind: Any, value: object, where: str, problems: list[str], strict: bool) -> Any:

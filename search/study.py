@@ -8,7 +8,7 @@ time of its SQLite storage, and works on the network file systems that a cluster
 write-ahead log does not.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -17,9 +17,12 @@ from optuna.samplers import BaseSampler
 from optuna.study import StudyDirection
 from optuna.trial import FrozenTrial, TrialState
 
+from attention import InputError
 from search.config import TrialConfig
 from search.journal import Journal, at_once, mend
 from search.record import Metrics, Role, State, TrialRecord
+from search.serialise import read_value
+from search.study_lines import StudyLines
 
 if TYPE_CHECKING:
     from search.placement_sampler import GrowingModel
@@ -57,24 +60,60 @@ def create_study(
 
 
 def open_study(folder: Path, *, name: str) -> optuna.Study:
-    """The study called `name` in `folder`, to read. Raises KeyError when the file has none.
+    """Return the study called `name` in `folder`, to read.
 
     The only study of a file is it, whatever its name: the search may have been renamed since.
+
+    Raises KeyError when it has none yet, and InputError when its file is damaged.
     """
-    storage = _storage(folder)
-    names = [study.study_name for study in storage.get_all_studies()]
-    return optuna.load_study(
-        study_name=names[0] if len(names) == 1 else name, storage=storage, sampler=_NOBODY
-    )
+    return _open(folder, name)[0]
 
 
-def resume_study(folder: Path, *, name: str) -> optuna.Study:
-    """The study called `name` in `folder`, to resume, by the one process that writes it.
+def _open(folder: Path, name: str) -> tuple[optuna.Study, StudyLines]:
+    lines = StudyLines(folder / STUDY_FILE)
+    if not lines.check():
+        raise KeyError(name)
+    try:
+        study = optuna.load_study(study_name=lines.name, storage=_storage(folder), sampler=_NOBODY)
+        study.get_trials(deepcopy=False)
+    except InputError:
+        raise
+    except Exception as error:  # Optuna raises errors of every kind
+        raise InputError(f"{folder / STUDY_FILE} is damaged ({type(error).__name__}: {error})") from error
+    return study, lines
 
-    Raises KeyError when the file has none.
+
+def resume_study(folder: Path, *, name: str, needed: Collection[str] = ()) -> optuna.Study:
+    """Return the study called `name` in `folder`, to resume, by the one process that writes it.
+
+    needed: metrics that each completed trial must have.
+    Raises KeyError when it has none yet, and InputError when its file is damaged.
     """
+    study, _ = open_records(folder, name=name, needed=needed)
     mend(folder / STUDY_FILE)
-    return open_study(folder, name=name)
+    return study
+
+
+def open_records(
+    folder: Path, *, name: str, needed: Collection[str] = ()
+) -> tuple[optuna.Study, list[tuple[FrozenTrial, TrialRecord]]]:
+    """Return the study called `name` in `folder`, and those of its trials that this search created.
+
+    needed: metrics that each completed trial must have.
+    Raises KeyError when there is no study yet, and InputError, with the line, when its file is damaged.
+    """
+    study, lines = _open(folder, name)
+    pairs = []
+    for trial in own_trials(study):
+        try:
+            record = read_record(trial)
+            if record is not None and record.state is State.COMPLETE:
+                _check_metrics(trial, record, needed)
+        except _DamagedAttributeError as error:
+            raise lines.damage(lines.line_of(trial.number, error.attribute), str(error)) from error
+        if record is not None:
+            pairs.append((trial, record))
+    return study, pairs
 
 
 def drawing_study(study: optuna.Study, sampler: BaseSampler) -> optuna.Study:
@@ -152,22 +191,56 @@ def own_trials(study: optuna.Study) -> list[FrozenTrial]:
     return [trial for trial in study.get_trials(deepcopy=False) if WARM_START not in trial.user_attrs]
 
 
+class _DamagedAttributeError(InputError):
+    """A trial's attribute is not what a search writes."""
+
+    def __init__(self, trial: FrozenTrial, attribute: str, reason: object) -> None:
+        super().__init__(f"{attribute} of trial {trial.number}: {reason}")
+        self.attribute = attribute
+
+
 def read_record(trial: FrozenTrial) -> TrialRecord | None:
-    """What the study knows of a trial; None of one that is none of ours."""
+    """Convert a `FrozenTrial` to a `TrialRecord`. Return None if no search created it.
+
+    Raises InputError when its attributes are damaged.
+    """
     attributes = trial.user_attrs
-    if CONFIG not in attributes:
+    if CONFIG not in attributes and ROLE not in attributes:
         return None
-    return TrialRecord(
+
+    def read(attribute: str, kind: Any, default: Any = None) -> Any:
+        value = attributes.get(attribute, default)
+        problems: list[str] = []
+        try:
+            value = read_value(kind, value, "the value", problems)
+        except InputError as error:
+            problems.append(str(error))
+        if problems:
+            raise _DamagedAttributeError(trial, attribute, "; ".join(problems))
+        return value
+
+    record = TrialRecord(
         number=trial.number,
-        config=TrialConfig.from_json(attributes[CONFIG]),
-        role=Role(attributes[ROLE]),
+        config=read(CONFIG, TrialConfig),
+        role=read(ROLE, Role),
         state=_state(trial),
-        history=read_history(attributes),
-        profile=dict(attributes.get(PROFILE, {})),
-        reason=attributes.get(REASON),
-        arm=attributes.get(ARM, ""),
-        device=attributes.get(DEVICE, ""),
+        history=[{**read(key, dict[str, float]), **attributes[key]} for key in _epochs(attributes)],
+        profile=read(PROFILE, dict[str, float], {}),
+        reason=read(REASON, str | None),
+        arm=read(ARM, str, ""),
+        device=read(DEVICE, str, ""),
     )
+    for number, metrics in enumerate(record.history, start=1):
+        if not {"epoch", "resource"} <= metrics.keys():
+            raise _DamagedAttributeError(trial, f"{EPOCH}{number}", "epoch or resource is missing")
+    return record
+
+
+def _check_metrics(trial: FrozenTrial, record: TrialRecord, needed: Collection[str]) -> None:
+    """Raise InputError where a completed trial lacks a metric that its search ranks by."""
+    if missing := [name for name in needed if not record.has(name)]:
+        attribute = f"{EPOCH}{len(record.history)}"
+        raise _DamagedAttributeError(trial, attribute, f"{', '.join(missing)} is missing")
 
 
 def read_decided(folder: Path, name: str) -> str:
@@ -178,18 +251,31 @@ def read_decided(folder: Path, name: str) -> str:
         return ""
 
 
-def read_records(folder: Path, name: str) -> list[TrialRecord]:
-    """The trials of the study called `name` in `folder`, none where there is no study yet."""
+def read_records(folder: Path, name: str, needed: Collection[str] = ()) -> list[TrialRecord]:
+    """Return the trials of the study called `name` in `folder`, none where there is no study yet.
+
+    needed: metrics that each completed trial must have. Raises InputError when the file is damaged.
+    """
+    return [record for _, record in read_trials(folder, name, needed)]
+
+
+def read_trials(
+    folder: Path, name: str, needed: Collection[str] = ()
+) -> list[tuple[FrozenTrial, TrialRecord]]:
+    """Return the same with what Optuna knows of each."""
     if not (folder / STUDY_FILE).exists():
         return []
     try:
-        study = open_study(folder, name=name)
+        study, pairs = open_records(folder, name=name, needed=needed)
     except KeyError:  # killed between the file and the study in it
         return []
-    found = [read_record(trial) for trial in own_trials(study)]
-    records = [record for record in found if record is not None]
-    expect(study, {record.number: record for record in records})
-    return records
+    try:
+        expect(study, {record.number: record for _, record in pairs})
+    except InputError:
+        raise
+    except Exception as error:  # of parameters that no space draws
+        raise InputError(f"{folder / STUDY_FILE} is damaged ({type(error).__name__}: {error})") from error
+    return pairs
 
 
 def expect(
@@ -225,9 +311,14 @@ def score_noise(folder: Path, name: str) -> float | None:
 
 
 def read_history(attributes: Mapping[str, Any]) -> list[Metrics]:
-    """The metrics of each epoch among a trial's attributes, the first one first."""
-    numbers = sorted(int(key.removeprefix(EPOCH)) for key in attributes if key.startswith(EPOCH))
-    return [attributes[f"{EPOCH}{number}"] for number in numbers]
+    """Return the metrics of each epoch among a trial's attributes, the first one first."""
+    return [attributes[key] for key in _epochs(attributes)]
+
+
+def _epochs(attributes: Mapping[str, Any]) -> list[str]:
+    """Return the names of the attributes that hold the metrics of each epoch, the first epoch first."""
+    count = sum(key.startswith(EPOCH) for key in attributes)
+    return [f"{EPOCH}{number}" for number in range(1, count + 1)]
 
 
 def _state(trial: FrozenTrial) -> State:

@@ -12,12 +12,14 @@ from abc import ABC, abstractmethod
 from collections import deque
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from math import isfinite
 from typing import Any
 
 import optuna
 from optuna.distributions import BaseDistribution
 from optuna.trial import FrozenTrial, TrialState, create_trial
 
+from attention import InputError
 from search.config import TrialConfig
 from search.halving import Score
 from search.journal import at_once
@@ -47,7 +49,7 @@ RESOURCE = "resource"  # in a record of metrics: what has been spent, in the uni
 
 @dataclass(frozen=True, kw_only=True)
 class Plan:
-    """How much is tried, and how it is judged.
+    """How much is tried, and how it is judged. Raises InputError for values that no search has.
 
     trials: how many; None for as many as there is time for.
     budget: the resource of a trial that is not pruned.
@@ -64,6 +66,21 @@ class Plan:
     objectives: Sequence[str]
     baseline_share: float = 0.2
     guessing: float | None = None
+
+    def __post_init__(self) -> None:
+        if self.trials is not None and self.trials < 1:
+            raise InputError(f"trials must be 1 or more; got {self.trials}")
+        if not (isfinite(self.budget) and self.budget > 0):
+            raise InputError(f"budget must be above 0; got {self.budget}")
+        if not self.objectives or len(set(self.objectives)) < len(self.objectives):
+            raise InputError(f"objectives must be different metrics, one or more; got {self.objectives}")
+        if not 0 <= self.baseline_share <= 1:
+            raise InputError(f"baseline_share must lie between 0 and 1; got {self.baseline_share}")
+
+    @property
+    def needed(self) -> list[str]:
+        """The metrics that each completed trial has."""
+        return list(dict.fromkeys((self.metric.name, *self.objectives)))
 
     def better(self, name: str) -> int:
         """1 where more of an objective is better, -1 where less is."""

@@ -37,9 +37,7 @@ def find_removable(name: str, storage: str = "searches") -> Removable:
     """
     root = Storage(storage)
     with reached(root):
-        if name not in root.folders() or not (root / name).exists(
-            SEARCH_FILE
-        ):  # and no way to another folder
+        if name not in root.folders() or not (root / name).has(SEARCH_FILE):  # and no way to another folder
             raise no_search(name, storage)
         location = root / name
         if is_running(location.local or working_copy.folder_of(location), location):

@@ -50,12 +50,17 @@ def list_searches(storage: str = "searches") -> list[Listed]:
 
 def _listed(name: str, storage: str, age: float) -> Listed:
     location = Storage(storage) / name
-    with reached(location):
-        size = location.total()
+    try:
+        with reached(location):
+            size = location.total()
+    except InputError as error:
+        return Listed(name=name, age=age, size=0, problem=str(error))
     try:
         found: Status = read_status(name, storage)
     except (InputError, OSError) as error:
         return Listed(name=name, age=age, size=size, problem=str(error))
+    except Exception as error:  # a defect of ours, which must not hide the other searches
+        return Listed(name=name, age=age, size=size, problem=f"it cannot be read ({error!r})")
     return Listed(
         name=name,
         space=found.space,

@@ -102,7 +102,7 @@ def read_status(name: str | None = None, storage: str = "searches") -> Status:
     """
     folder, metadata = find_search(named(name, storage), storage)
     plan = metadata.plan
-    records = read_records(folder, metadata.name)
+    records = read_records(folder, metadata.name, plan.needed)
     counts = Counter(str(record.state) for record in records)
     best, baseline = leaders(records, plan)
     first = plan.objectives[0]
@@ -118,8 +118,8 @@ def read_status(name: str | None = None, storage: str = "searches") -> Status:
     whole = (
         found is not None
         and found[0] == begun[-1]
-        and found[1]["complete"]
-        and not (found[1]["winner"] and found[1].get("pending"))
+        and found[1].complete
+        and not (found[1].winner and found[1].pending)
     )
     unfinished = bool(begun) and not whole
     decided = read_decided(folder, metadata.name) if metadata.settings.grafts and records else ""
@@ -154,8 +154,8 @@ def read_status(name: str | None = None, storage: str = "searches") -> Status:
         quiet=max(0.0, time.time() - max(times)) if times else None,
         hours=sum(map(_seconds, records)) / 3600,
         left=_left(records, plan) if state == "running" else None,
-        said=(found[1]["verdict"] if found and not unfinished else "unfinished") if begun else None,
-        verdict=found[1]["sentence"] if found else None,
+        said=(found[1].verdict if found and not unfinished else "unfinished") if begun else None,
+        verdict=found[1].sentence if found else None,
         resume=resume,
     )
 
@@ -182,6 +182,6 @@ def _seconds(record: TrialRecord) -> float:
 def _is_lost(folder: Path, metadata: SearchMetadata) -> bool:
     """There were trials, but their study is missing."""
     study = folder / STUDY_FILE
-    if study.exists() and study.stat().st_size > 0:
+    if study.exists() and b"\n" in study.read_bytes():
         return False
     return (folder / TRIALS_FOLDER).exists() or bool((metadata.location / TRIALS_FOLDER).files())

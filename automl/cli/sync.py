@@ -24,7 +24,7 @@ def run_sync(name: str, storage: str = "searches") -> int:
     """
     with old_folder(name, storage) as (folder, metadata):
         plan = metadata.plan
-        records = read_records(folder, metadata.name)
+        records = read_records(folder, metadata.name, plan.needed)
         trials = len(records)
         tracker = Tracker(MlflowWriter(search_run_spec(metadata.location, metadata)))
         for record in records:

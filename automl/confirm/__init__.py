@@ -10,6 +10,7 @@ chance      What one who guesses may come to
 statistics  Differences over seeds: estimates, intervals, tests, power
 judge       The verdict on the finalists, from the scores so far
 verdict     The verdict and the comparisons, as values and as JSON
+written     Reads `verdict.json`, for the commands that go by a verdict
 wording     The sentences of a verdict
 run_spec    A confirmation's run in MLflow
 compare     `automl compare`: trained models, with the statistics of a confirmation

@@ -11,9 +11,10 @@ from typing import Any
 from attention import InputError, unknown
 from automl.config.settings import command
 from automl.config.units import places
-from automl.confirm.protocol import VERDICT_FILE, confirmations
+from automl.confirm.protocol import confirmations
 from automl.confirm.statistics import ALPHA, Difference, Word, holm_factors, paired, step_down, unpaired
 from automl.confirm.wording import confidence_interval
+from automl.confirm.written import VERDICT_FILE, read_verdict
 from automl.data.manifest import Manifest
 from automl.storage.folder import SearchMetadata, exists, find_search, named
 from automl.tasks.same_data import check_alike, read_manifest
@@ -198,21 +199,16 @@ def _find(name: str, storage: str) -> Sample:
 def _of_search(name: str, folder: Path, metadata: SearchMetadata, wanted: str | None) -> Sample:
     there = confirmations(folder)
     confirm = command("confirm --search", metadata.name, metadata.settings.storage)
-    if not there or not (there[-1] / VERDICT_FILE).is_file():
+    if not there or not (there[-1] / VERDICT_FILE).exists():
         raise InputError(
             f"search {metadata.name!r} has not been confirmed, and one seed per trial does not show the "
             f"spread over seeds; run: {confirm}"
         )
-    file = there[-1] / VERDICT_FILE
-    try:
-        verdict = json.loads(file.read_text())
-        complete, arms = verdict["complete"], {arm["name"]: arm for arm in verdict["arms"]}
-        resolution = float(verdict["resolution"])
-    except (OSError, ValueError, KeyError, TypeError) as error:
-        raise InputError(f"{file} is corrupt or in an unsupported format ({error!r})") from error
-    if not complete:
+    verdict = read_verdict(there[-1])
+    arms = {arm.name: arm for arm in verdict.arms}
+    if not verdict.complete:
         raise InputError(f"the confirmation of {metadata.name!r} has not ended; resume it: {confirm}")
-    part = wanted if wanted is not None else (verdict["winner"] or verdict["finalist"] or "")
+    part = wanted if wanted is not None else (verdict.winner or verdict.finalist or "")
     named = [key for key in arms if key == part]
     if part == Role.BASELINE:  # the tuned one, which comes first
         named = list(arms)[:1]
@@ -220,7 +216,7 @@ def _of_search(name: str, folder: Path, metadata: SearchMetadata, wanted: str | 
     if len(found) != 1:
         raise unknown(f"arm of {folder.name}", part, list(arms))
     arm = arms[found[0]]
-    scores = {int(seed): score for seed, score in arm["scores"].items()}
+    scores = {int(seed): score for seed, score in arm.scores.items()}
     if not scores:
         raise InputError(
             f"{found[0]!r} of {folder.name} has not been trained: controls are where a finalist is better; "
@@ -228,10 +224,10 @@ def _of_search(name: str, folder: Path, metadata: SearchMetadata, wanted: str | 
         )
     return Sample(
         name=name,
-        config=TrialConfig.from_json(arm["config"]),
+        config=arm.config,
         metric=metadata.plan.metric,
         scores={"test": scores},
-        resolution=resolution,
+        resolution=verdict.resolution,
         digest=metadata.data[:16],
         images=read_manifest(folder),
     )

@@ -1,8 +1,7 @@
 """A confirmation on disk: its plan, fixed before the first trial, its study and its verdict."""
 
-import json
 import re
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from math import inf
@@ -17,14 +16,15 @@ from automl.config.settings import INIT
 from automl.confirm.arms import CONTROL_ROLES, ArmSet
 from automl.confirm.question import Question
 from automl.confirm.statistics import ALPHA, least_pairs
-from automl.storage.folder import SearchMetadata
+from automl.confirm.written import VERDICT_FILE, WrittenVerdict, read_verdict
+from automl.storage.folder import Provenance, SearchMetadata
 from search.metric import Chance, Metric
 from search.record import Role, State, TrialRecord
-from search.serialise import read_json
+from search.serialise import from_json, read_json
 from search.study import STUDY_FILE, create_study, resume_study
 from search.trial_scheduler import Plan
 
-CONFIRM_FOLDER, CONFIRM_FILE, VERDICT_FILE = "confirm", "confirm.json", "verdict.json"
+CONFIRM_FOLDER, CONFIRM_FILE = "confirm", "confirm.json"
 FORMAT = 3  # of confirm.json
 SELECTION = 3  # seeds by whose validation the tuned baseline is chosen among the candidates
 
@@ -74,6 +74,13 @@ class Confirmation:
     provenance: dict[str, Any]
     inputs: int
     chance: Chance | None
+
+    def __post_init__(self) -> None:
+        if not any(arm.role is Role.FINALIST for arm in self.arm_set.arms):
+            raise InputError("arm_set.arms has no finalist")
+        if len(self.seeds) < 2 or len(set(self.seeds)) < len(self.seeds):
+            raise InputError(f"seeds must be two or more different ones; got {self.seeds}")
+        from_json(Provenance, self.provenance, "provenance", strict=False)
 
     @classmethod
     def read(cls, folder: Path) -> "Confirmation":
@@ -136,28 +143,20 @@ def study_name(folder: Path, metadata: SearchMetadata) -> str:
     return f"{metadata.name}-{folder.name}"
 
 
-def latest_verdict(folder: Path) -> tuple[Path, dict[str, Any]] | None:
-    """What `verdict.json` of a search's latest confirmation that has one holds, and that one's folder.
+def latest_verdict(folder: Path) -> tuple[Path, WrittenVerdict] | None:
+    """Read the verdict of a search's latest confirmation that has one. Return it with that one's folder.
 
-    Raises InputError when the file is corrupt.
+    Raises InputError when the file is damaged.
     """
     places = [place for place in confirmations(folder) if (place / VERDICT_FILE).exists()]
-    if not places:
-        return None
-    file = places[-1] / VERDICT_FILE
-    try:
-        value: dict[str, Any] = json.loads(file.read_text())
-        _ = value["complete"], value["verdict"], value["sentence"], value["winner"]
-    except (OSError, ValueError, KeyError, TypeError) as error:
-        raise InputError(f"{file} is corrupt or in an unsupported format ({error!r})") from error
-    return places[-1], value
+    return (places[-1], read_verdict(places[-1])) if places else None
 
 
 def chosen_baseline(place: Path, arm_set: ArmSet) -> str | None:
     """Return the name of the tuned baseline of the confirmation in `place`, None before one is chosen."""
     try:
-        name = json.loads((place / VERDICT_FILE).read_text())["arms"][0]["name"]
-    except (OSError, ValueError, LookupError, TypeError):
+        name = read_verdict(place).arms[0].name
+    except (InputError, IndexError):
         return None  # it follows from the study
     return name if any(arm.name == name for arm in arm_set.baselines) else None
 
@@ -169,11 +168,16 @@ def best_of_arm(records: Iterable[TrialRecord], arm: str, question: Question) ->
     return max(done, key=lambda record: sign * record.value(question.metric), default=None)
 
 
-def study_in(folder: Path, metadata: SearchMetadata, *, maximize: bool) -> optuna.Study:
-    """The study of the confirmation in `folder`, made where there is none yet."""
+def study_in(
+    folder: Path, metadata: SearchMetadata, *, maximize: bool, needed: Collection[str] = ()
+) -> optuna.Study:
+    """Return the study of the confirmation in `folder`; create it where there is none yet.
+
+    needed: metrics that each completed trial must have. Raises InputError when the study is damaged.
+    """
     name = study_name(folder, metadata)
     if (folder / STUDY_FILE).exists():
         with suppress(KeyError):  # killed between the file and the study in it
-            return resume_study(folder, name=name)
+            return resume_study(folder, name=name, needed=needed)
     direction = StudyDirection.MAXIMIZE if maximize else StudyDirection.MINIMIZE
     return create_study(folder, name=name, directions=[direction])

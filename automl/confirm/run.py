@@ -123,7 +123,7 @@ def run_confirm(
     check_not_temporary(storage)
     with old_folder(named(search, storage), storage) as (folder, metadata):
         shared.recall(folder, Storage(storage))
-        records = read_records(folder, metadata.name)
+        records = read_records(folder, metadata.name, metadata.plan.needed)
         announce(f"confirming {metadata.name!r}", user_code(metadata.settings, records))
         own = cache(partial(metadata.load_space, space))  # which only what is to be trained needs
         place, confirmation = _begin(folder, metadata, own, records, chosen, again=again)
@@ -287,8 +287,9 @@ def open_scheduler(
     """
     plan = metadata.plan
     question = confirmation.question(plan.metric, metadata.settings.equal)
-    study = study_in(place, metadata, maximize=question.maximize)
-    planned = FixedScheduler(study, confirmation.plan(plan), [], retry=retry)
+    arms = confirmation.plan(plan)
+    study = study_in(place, metadata, maximize=question.maximize, needed=[plan.metric.name, arms.metric.name])
+    planned = FixedScheduler(study, arms, [], retry=retry)
     return ConfirmationScheduler(
         place,
         metadata.name,

@@ -9,11 +9,12 @@ import numpy as np
 
 from automl.confirm.arms import CONTROL_ROLES, Arm, ablations, best_validated
 from automl.confirm.judge import judge
-from automl.confirm.protocol import VERDICT_FILE, Confirmation, best_of_arm, chosen_baseline
+from automl.confirm.protocol import Confirmation, best_of_arm, chosen_baseline
 from automl.confirm.question import Question
 from automl.confirm.scores import Scores, collect
 from automl.confirm.verdict import Verdict
 from automl.confirm.wording import confidence_interval
+from automl.confirm.written import VERDICT_FILE
 from automl.storage.answers import read_answers
 from automl.storage.storage import Storage
 from search.fixed_scheduler import FixedScheduler, PlannedTrial

@@ -4,8 +4,7 @@
 """
 
 import hashlib
-import json
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, TypeVar
@@ -16,11 +15,28 @@ from automl.data.digest import file_digest
 from automl.data.splits import RULE
 from automl.storage.cache import cache_root
 from automl.storage.storage import Storage
-from search.serialise import from_json, to_json, write_json
+from search.serialise import from_json, parse_json, read_file, write_json
 
 File = TypeVar("File", bound=ArrowFile)
 SHARED_FOLDER = ".data"  # in the storage, for all searches there
 SHARED_FILE = "data.json"  # in a search's folder
+
+
+@dataclass(frozen=True, kw_only=True)
+class SharedSplit:
+    """The file of a split: its name, size in bytes and SHA-256."""
+
+    name: str
+    size: int
+    sha256: str
+
+
+@dataclass(frozen=True, kw_only=True)
+class SharedSet:
+    """A dataset. own: the splits that it has of its own. files: of those that are there."""
+
+    own: Sequence[str]
+    files: Mapping[str, SharedSplit]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -32,7 +48,7 @@ class Shared:
     """
 
     address: str
-    sets: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
+    sets: Mapping[str, SharedSet] = field(default_factory=dict)
 
 
 _told: Shared | None = None
@@ -46,12 +62,24 @@ def use(shared: Mapping[str, Any] | None) -> None:
 
 def recall(folder: Path, storage: Storage) -> None:
     """`use` what the search in `folder` has in its storage, if anything."""
-    try:
-        sets = json.loads((folder / SHARED_FILE).read_text())
-    except FileNotFoundError:
-        use(None)
+    if sets := _read(folder):
+        use({"address": str(storage / SHARED_FOLDER), "sets": sets})
     else:
-        use(to_json(Shared(address=str(storage / SHARED_FOLDER), sets=sets)))
+        use(None)
+
+
+def _read(folder: Path) -> dict[str, Any]:
+    """What the storage has for the search in `folder`. Raises InputError when that list is damaged."""
+    if not (folder / SHARED_FILE).exists():
+        return {}
+    try:
+        sets: dict[str, Any] = parse_json(read_file(folder / SHARED_FILE))
+        from_json(Shared, {"address": "", "sets": sets}, "content")
+    except InputError as error:
+        raise InputError(
+            f"{folder / SHARED_FILE} is damaged ({error}); delete it, and the data are put there again"
+        ) from error
+    return sets
 
 
 def find(kind: type[File], name: str, split: str) -> tuple[list[str], Callable[[], File]] | None:
@@ -62,9 +90,9 @@ def find(kind: type[File], name: str, split: str) -> tuple[list[str], Callable[[
     known = _told.sets.get(_key(name)) if _told is not None else None
     if _told is None or known is None:
         return None
-    address, own = _told.address, list(known["own"])
-    file = known["files"].get(split if split in own else "train")
-    return None if file is None else (own, lambda: fetched(kind, Storage(address), **file))
+    address, own = _told.address, list(known.own)
+    file = known.files.get(split if split in own else "train")
+    return None if file is None else (own, lambda: fetched(kind, Storage(address), **vars(file)))
 
 
 def fetched(kind: type[File], storage: Storage, *, name: str, size: int, sha256: str) -> File:
@@ -108,12 +136,11 @@ def publish(
                 there.send(path, path.name)
         except OSError as error:
             raise InputError(f"--storage {storage} does not take the data ({error})") from error
-    before = json.loads((folder / SHARED_FILE).read_text()) if (folder / SHARED_FILE).exists() else {}
+    before = _read(folder)
     known = before.get(_key(name), {"files": {}})
     sets = {**before, _key(name): {"own": sorted(own), "files": {**known["files"], **described}}}
     write_json(folder / SHARED_FILE, sets)
-    value: dict[str, Any] = to_json(Shared(address=str(there), sets=sets))
-    return value
+    return {"address": str(there), "sets": sets}
 
 
 def _key(name: str) -> str:

@@ -11,6 +11,7 @@ from attention import InputError
 from automl.config.settings import command
 from automl.confirm.protocol import Confirmation, best_of_arm, latest_verdict, study_name
 from automl.confirm.run_spec import confirmation_run_spec
+from automl.confirm.written import WrittenVerdict
 from automl.storage.folder import SearchMetadata, find_search
 from automl.storage.storage import Storage
 from automl.tracking.runs import find_run
@@ -67,11 +68,12 @@ def choose(search: str, storage: str, *, baseline: bool = False) -> Chosen:
     """
     folder, metadata = find_search(search, storage)
     found = latest_verdict(folder)
-    won = found is not None and found[1]["complete"] and found[1]["winner"] is not None
+    won = found is not None and found[1].complete and found[1].winner is not None
     if found is not None and won and not baseline:
         return _winner(metadata, *found)
     plan = metadata.plan
-    done = [record for record in read_records(folder, metadata.name) if record.state is State.COMPLETE]
+    records = read_records(folder, metadata.name, plan.needed)
+    done = [record for record in records if record.state is State.COMPLETE]
     if baseline:
         done = [record for record in done if record.role is Role.BASELINE]
     done.sort(key=lambda record: -plan.worth(record))  # of equals the first, as `leaders` has it
@@ -94,7 +96,7 @@ def choose(search: str, storage: str, *, baseline: bool = False) -> Chosen:
         + (" without attention" if baseline else "")
         + ("" if best is done[0] else " that still has a checkpoint"),
         search=metadata.name,
-        verdict=found[1]["sentence"] if found is not None and found[1]["complete"] and not won else None,
+        verdict=found[1].sentence if found is not None and found[1].complete and not won else None,
         identity=metadata.identity,
         number=best.number,
     )
@@ -113,15 +115,15 @@ def choose_run(run_id: str) -> Chosen:
     )
 
 
-def _winner(metadata: SearchMetadata, place: Path, verdict: dict[str, str]) -> Chosen:
+def _winner(metadata: SearchMetadata, place: Path, verdict: WrittenVerdict) -> Chosen:
     """The training of the winning arm with the best validation, of the confirmation in `place`."""
     confirmation = Confirmation.read(place)
     metric = metadata.plan.metric
-    records = read_records(place, study_name(place, metadata))
-    best = best_of_arm(records, verdict["winner"], confirmation.question(metric, metadata.settings.equal))
+    records = read_records(place, study_name(place, metadata), [metric.name])
+    best = best_of_arm(records, str(verdict.winner), confirmation.question(metric, metadata.settings.equal))
     if best is None:
         raise InputError(
-            f"{place} names the winner {verdict['winner']!r}, and its study has no training of that; is "
+            f"{place} names the winner {verdict.winner!r}, and its study has no training of that; is "
             f"one of its files damaged or lost?"
         )
     location = metadata.location / place.name
@@ -130,7 +132,7 @@ def _winner(metadata: SearchMetadata, place: Path, verdict: dict[str, str]) -> C
         checkpoint=location / best.folder,
         what="confirmed winner",
         search=metadata.name,
-        verdict=verdict["sentence"],
+        verdict=verdict.sentence,
         confirmed=True,
         identity=confirmation_run_spec(location, metadata, confirmation).identity,
         number=best.number,

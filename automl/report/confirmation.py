@@ -1,16 +1,17 @@
 """What `automl confirm` has left in a search's folder: `confirm/verdict.json`, `confirm-2/...`."""
 
-import json
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, field
 from pathlib import Path
 from statistics import fmean
 from typing import Any
 
 from attention import InputError
-from automl.confirm.protocol import CONFIRM_FOLDER, VERDICT_FILE
+from automl.confirm.protocol import CONFIRM_FOLDER
 from automl.confirm.statistics import WORDS
+from automl.confirm.written import VERDICT_FILE
+from search.serialise import from_json, parse_json, read_file
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -90,42 +91,24 @@ def read_verdicts(folder: Path) -> list[ReportedVerdict]:
 
 def _read(file: Path, number: int) -> ReportedVerdict:
     try:
-        value = json.loads(file.read_text())
-        parts = {
-            **_known(ReportedVerdict, value),
-            "confirmation": number,
-            "comparisons": [_comparison(item) for item in value["comparisons"]],
-            "arms": [ReportedArm(**_known(ReportedArm, item)) for item in value["arms"]],
-        }
-        verdict = ReportedVerdict(**parts)
+        value = parse_json(read_file(file))
+        if not isinstance(value, dict) or not isinstance(value.get("comparisons"), list):
+            raise InputError("it holds no comparisons")
+        comparisons = [_with_ratio(comparison) for comparison in value["comparisons"]]
+        value = {**value, "confirmation": number, "comparisons": comparisons}
+        verdict = from_json(ReportedVerdict, value, "content", strict=False)
         if verdict.verdict not in (*WORDS, None):
-            raise ValueError(f"verdict {verdict.verdict!r}")
-        for arm in verdict.arms:
-            if not all(isinstance(score, int | float) for score in arm.scores.values()):
-                raise ValueError(f"scores of {arm.name!r}")
-    except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
+            raise InputError(f"unknown verdict {verdict.verdict!r}")
+    except InputError as error:
         raise InputError(
-            f"{file} is corrupt or in an unsupported format ({error!r}); move it away, or make it again "
+            f"{file} is corrupt or in an unsupported format ({error}); move it away, or make it again "
             f"with automl confirm"
         ) from error
     return verdict
 
 
-def _known(kind: type, value: Mapping[str, Any]) -> dict[str, Any]:
-    """The fields of `kind`; what a later version has written beside them is no concern of ours."""
-    names = {f.name for f in fields(kind)}
-    return {key: item for key, item in value.items() if key in names}
-
-
-def _comparison(value: Mapping[str, Any]) -> ReportedComparison:
-    intervals = {key: _interval(value.get(key)) for key in ("interval", "interval_inputs")}
-    time = value.get("time")
-    ratio = None if time is None else float(time["ratio"])
-    return ReportedComparison(**{**_known(ReportedComparison, value), **intervals, "time": ratio})
-
-
-def _interval(value: Sequence[float] | None) -> tuple[float, float] | None:
-    if value is None:
-        return None
-    low, high = value
-    return float(low), float(high)
+def _with_ratio(comparison: object) -> object:
+    """A comparison with its ratio of times alone, in the place of that and its interval."""
+    if not isinstance(comparison, dict) or not isinstance(comparison.get("time"), dict):
+        return comparison
+    return {**comparison, "time": comparison["time"].get("ratio")}

@@ -20,7 +20,7 @@ from automl.report.confirmation import ReportedVerdict, read_verdicts
 from automl.storage.folder import SearchMetadata, find_search, named, read_metadata
 from search.halving import Rungs
 from search.record import State, TrialRecord, listed_options
-from search.study import STUDY_FILE, expect, open_study, own_trials, read_record
+from search.study import read_trials
 from search.trial_scheduler import RESOURCE, Plan, leaders
 
 PLAIN, MIXED = "plain", "mixed"  # kinds of a trial that are no attention's name
@@ -209,7 +209,7 @@ def read_search(name: str | None, storage: str) -> Search:
     Raises InputError when there is none, when it has no trials yet, or when one of its files is damaged.
     """
     folder, metadata = find_search(named(name, storage), storage)
-    trials = _read_trials(folder, metadata.name)
+    trials = _read_trials(folder, metadata)
     if not trials:
         raise NoTrialsError(
             f"search {metadata.name!r} has no trials yet, so there is nothing to report; "
@@ -224,21 +224,14 @@ def read_folder(folder: Path) -> Search:
     return Search(
         folder=folder,
         metadata=metadata,
-        trials=_read_trials(folder, metadata.name),
+        trials=_read_trials(folder, metadata),
         verdicts=read_verdicts(folder),
     )
 
 
-def _read_trials(folder: Path, name: str) -> list[Trial]:
-    if not (folder / STUDY_FILE).exists():  # opening it would make it
-        return []
-    try:
-        study = open_study(folder, name=name)
-    except KeyError:  # killed between the file and the study in it
-        return []
-    found = [(trial, read_record(trial)) for trial in own_trials(study)]
-    expect(study, {record.number: record for _, record in found if record is not None})
-    varied = _varied([record for _, record in found if record is not None])
+def _read_trials(folder: Path, metadata: SearchMetadata) -> list[Trial]:
+    pairs = read_trials(folder, metadata.name, metadata.plan.needed)
+    varied = _varied([record for _, record in pairs])
     return [
         Trial(
             record=record,
@@ -246,8 +239,7 @@ def _read_trials(folder: Path, name: str) -> list[Trial]:
             distributions=dict(trial.distributions),
             varied={key: value for key, value in record.config.model.options.items() if key in varied},
         )
-        for trial, record in found
-        if record is not None
+        for trial, record in pairs
     ]
 
 

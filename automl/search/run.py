@@ -165,7 +165,7 @@ def resume_search(
                 f"search {name!r} was made with --space {settings.space_name} and cannot resume with "
                 f"{space!r}. Start another one with --warm-start {name}, or leave --space out."
             )
-        records = read_records(folder, metadata.name)
+        records = read_records(folder, metadata.name, metadata.plan.needed)
         announce(f"search {name!r}", user_code(settings, records))
         chosen = metadata.load_space(space)
         if space is not None:  # which is where it is now
@@ -352,7 +352,7 @@ def _open_study(folder: Path, metadata: SearchMetadata, plan: Plan) -> optuna.St
     """The search's study, made where there is none yet."""
     if (folder / STUDY_FILE).exists():
         with suppress(KeyError):  # killed between the file and the study in it
-            return resume_study(folder, name=metadata.name)
+            return resume_study(folder, name=metadata.name, needed=plan.needed)
     directions = [
         StudyDirection.MAXIMIZE if plan.better(name) > 0 else StudyDirection.MINIMIZE
         for name in plan.objectives

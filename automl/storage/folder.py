@@ -12,9 +12,9 @@ import sys
 import tempfile
 import time
 import uuid
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import partial
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
@@ -30,7 +30,7 @@ from automl.storage.disk import STUDY_ROOM, disk_full, no_room
 from automl.storage.storage import Storage
 from search.atomic import is_temporary, remove
 from search.record import TRIALS_FOLDER
-from search.serialise import read_json, write_json
+from search.serialise import from_json, read_json, write_json
 from search.spaces import Space, SpaceFunction, fingerprint, space_name
 from search.study import STUDY_FILE
 from search.trial_scheduler import Plan
@@ -56,8 +56,22 @@ PACKAGES = (
 
 
 @dataclass(frozen=True, kw_only=True)
+class Provenance:
+    """The types of what `provenance` returns."""
+
+    command: Sequence[str] = ()
+    started: str = ""
+    python: str = ""
+    system: str = ""
+    cores: int | None = None
+    gpus: Sequence[str] = ()
+    commit: str | None = None
+    versions: Mapping[str, str] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, kw_only=True)
 class SearchMetadata:
-    """What `search.json` holds.
+    """What `search.json` holds. Raises InputError for what no search writes.
 
     identity: distinguishes this search from others of the same name.
     plan: the number of trials, the budget, the metric and objectives.
@@ -71,6 +85,11 @@ class SearchMetadata:
     fingerprint: str
     data: str
     provenance: dict[str, Any]
+
+    def __post_init__(self) -> None:
+        if self.settings.name is None:
+            raise InputError("settings.name is missing")
+        from_json(Provenance, self.provenance, "provenance", strict=False)
 
     @property
     def name(self) -> str:
@@ -222,7 +241,7 @@ def find_search(name: str, storage: str) -> tuple[Path, SearchMetadata]:
     location = root / name
     folder = _folder(location)
     with reached(root):
-        if not location.exists(SEARCH_FILE):
+        if not location.has(SEARCH_FILE):
             raise no_search(name, storage)
         if location.local is None:
             working_copy.update(location, folder)
@@ -232,7 +251,7 @@ def find_search(name: str, storage: str) -> tuple[Path, SearchMetadata]:
 def no_search(name: str, storage: str) -> InputError:
     """The error where there is no search called `name`; it lists those that there are."""
     root = Storage(storage)
-    names = [other for other in root.folders() if (root / other).exists(SEARCH_FILE)]
+    names = [other for other in root.folders() if (root / other).has(SEARCH_FILE)]
     there = f"there are {', '.join(names[-10:])}" if names else "there is none"
     return InputError(f"no search called {name!r} in {storage}; {there}. Is --storage right?")
 
@@ -241,7 +260,7 @@ def exists(name: str, storage: str) -> bool:
     """Whether there is a search called `name`. Raises InputError when the store does not answer."""
     root = Storage(storage)
     with reached(root):
-        return (root / name).exists(SEARCH_FILE)
+        return (root / name).has(SEARCH_FILE)
 
 
 def named(name: str | None, storage: str) -> str:
@@ -272,7 +291,7 @@ def last_worked(storage: str) -> dict[str, float]:
     """
     root = Storage(storage)
     with reached(root):
-        places = {name: root / name for name in root.folders() if (root / name).exists(SEARCH_FILE)}
+        places = {name: root / name for name in root.folders() if (root / name).has(SEARCH_FILE)}
         return {name: _last_worked(location) for name, location in places.items()}
 
 

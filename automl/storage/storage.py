@@ -132,6 +132,11 @@ class Storage:
         files, path = self._at(name)
         return bool(files.get_file_info(path).type == pyarrow.fs.FileType.File)
 
+    def has(self, name: str) -> bool:
+        """Return whether anything has that name: a file, a folder, or what is neither."""
+        files, path = self._at(name)
+        return bool(files.get_file_info(path).type != pyarrow.fs.FileType.NotFound)
+
     def size(self, name: str) -> int | None:
         """Bytes of a file; None where there is none."""
         files, path = self._at(name)
