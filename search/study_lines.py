@@ -177,7 +177,8 @@ class StudyLines:
         for step, value in change.get("intermediate_values", {}).items():
             if not step.isdecimal() or not (value is None or _is_number(value)):
                 raise InputError("intermediate_values is missing or of the wrong kind")
-        self._check_values(state, change.get("values"))
+        value = change.get("value")  # where there is one score alone
+        self._check_values(state, change.get("values") if value is None else [value])
         _check_constraints(change.get("system_attrs", {}))
         self.open.append(not state.is_finished())
         self.lines[trial, ""] = number

@@ -68,8 +68,8 @@ class Plan:
     guessing: float | None = None
 
     def __post_init__(self) -> None:
-        if self.trials is not None and self.trials < 1:
-            raise InputError(f"trials must be 1 or more; got {self.trials}")
+        if self.trials is not None and self.trials < 0:
+            raise InputError(f"trials must be 0 or more; got {self.trials}")
         if not (isfinite(self.budget) and self.budget > 0):
             raise InputError(f"budget must be above 0; got {self.budget}")
         if not self.objectives or len(set(self.objectives)) < len(self.objectives):

@@ -73,6 +73,7 @@ def confirm(
 def print_confirm(result: "ConfirmResult", storage: str) -> None:
     """The verdict with its comparisons, and what comes next."""
     from automl.config.settings import command
+    from automl.config.user_code import trust_option
 
     verdict = result.verdict
     which = f" (confirmation {result.number})" if result.number > 1 else ""
@@ -92,8 +93,10 @@ def print_confirm(result: "ConfirmResult", storage: str) -> None:
         print(f"resume    {go_on}  (errors are in {result.folder})")
     # Where nothing is better, it is the plain backbone that one deploys.
     what = "--best" if result.value["winner"] is not None else "--baseline"
-    out = f"exports/{result.search}"
-    export = command(f"export {what} --search", result.search, storage, "--out", out)
+    export = command(
+        f"export{trust_option(result.user_code)} {what} --search",
+        *(result.search, storage, "--out", f"exports/{result.search}"),
+    )
     print(f"next      {command('report --search', result.search, storage)}")
     print(f"          {export}")
 

@@ -52,11 +52,15 @@ def print_search(result: "SearchResult", storage: str) -> None:
 def _next(result: "SearchResult", storage: str) -> Iterator[str]:
     """The commands that follow a search, in their order, each with what it is for."""
     from automl.config.settings import command
+    from automl.config.user_code import trust_option
+    from search.config import TrialConfig
 
+    assert result.best is not None, "or nothing follows"
+    trust = trust_option(TrialConfig.from_json(result.best.config).user_code())
     commands = {
         "is the best one better than the baseline? New seeds, and the test split": "confirm --search",
         "one page of what was found": "report --search",
-        "a model to deploy: the confirmed winner, or else the best": "export --best --search",
+        "a model to deploy: the confirmed winner, or else the best": f"export{trust} --best --search",
     }
     for i, (why, words) in enumerate(commands.items()):
         out = ["--out", f"exports/{result.search}"] if words.startswith("export") else []

@@ -186,12 +186,15 @@ def train(
 
 
 def _print_result(result: "TrainResult") -> None:
+    from automl.config.user_code import trust_option
+
     print(f"checkpoint {result.checkpoint}")
     if result.run_id is None:
         print("warning    MLflow has not taken the run, which automl export --run would name")
     else:
+        export = f"automl export{trust_option(result.user_code)} --run".split()
         out = f"exports/{result.checkpoint.parent.name}"
-        print(f"next       {shell(['automl', 'export', '--run', result.run_id, '--out', out])}")
+        print(f"next       {shell([*export, result.run_id, '--out', out])}")
 
 
 def _chosen(weights: str) -> dict[str, str]:

@@ -30,6 +30,11 @@ def check_trusted(what: str, names: Iterable[str], *, trust: bool) -> None:
     announce(what, names)
 
 
+def trust_option(names: Iterable[str]) -> str:
+    """Return ` --trust` for the command that exports a model of the user's own code, and nothing for others."""
+    return " --trust" if any(True for _ in names) else ""
+
+
 def _listed(names: Iterable[str]) -> str:
     """Return each name once; quoted, since it may hold anything."""
     return ", ".join(repr(name) for name in dict.fromkeys(names))

@@ -38,7 +38,7 @@ class Sample:
 
     name: str
     config: TrialConfig
-    metric: Metric
+    metric: Metric | None
     scores: Mapping[str, Mapping[int, float]]
     resolution: float = 0.0
     digest: str | None = None
@@ -109,6 +109,7 @@ def run_compare(
 def _compare(samples: Sequence[Sample], split: str, margin: float | None) -> list[Compared]:
     first = samples[0]
     metric = first.metric
+    assert metric is not None, "_comparable refuses it"
     sign = metric.sign * metric.scale
     margin = metric.margin if margin is None else margin
     digits, gap = places(margin), signed(metric.gap_unit, metric.maximize)
@@ -163,7 +164,13 @@ def _comparable(one: Sample, other: Sample) -> None:
             f"{one.name} is of task {one.config.task}, {other.name} of {other.config.task}; their scores "
             f"are not comparable"
         )
-    metrics = [sample.metric.name for sample in (one, other)]
+    for sample in (one, other):
+        if sample.metric is None:
+            raise InputError(
+                f"the metric of the user-defined task {sample.config.task} is not logged with {sample.name}, "
+                f"and compare does not run its code; name the search and its arm"
+            )
+    metrics = [sample.metric.name for sample in (one, other) if sample.metric]
     if metrics[0] != metrics[1]:
         raise InputError(
             f"{one.name} goes by {metrics[0]}, {other.name} by {metrics[1]}; their scores are not comparable"
@@ -242,7 +249,8 @@ def _of_runs(name: str, storage: str) -> Sample:
             runs.append(find_scores(run_id.strip()))
         except InputError as error:
             raise InputError(f"{name!r} is neither a search in {storage} nor a run: {error}") from error
-    config, metric = runs[0].config, runs[0].primary.name
+    config, primary = runs[0].config, runs[0].primary
+    metric = "" if primary is None else primary.name
     scores: dict[str, dict[int, float]] = {}
     for run in runs:
         if run.config.change(seed=0) != config.change(seed=0):
@@ -256,7 +264,7 @@ def _of_runs(name: str, storage: str) -> Sample:
                     raise InputError(f"two runs of {name!r} have the seed {run.config.seed}")
                 scores[split][run.config.seed] = run.metrics[key]
     whole = {split: values for split, values in scores.items() if len(values) == len(runs)}
-    if not whole:
+    if not whole and primary is not None:
         raise InputError(f"not all runs of {name!r} have a score; have they completed?")
     digests = {run.data for run in runs if run.data is not None}
     if len(digests) > 1:
@@ -265,7 +273,7 @@ def _of_runs(name: str, storage: str) -> Sample:
     return Sample(
         name=name,
         config=config,
-        metric=runs[0].primary,
+        metric=primary,
         scores=whole,
         digest=digests.pop() if digests else None,
     )

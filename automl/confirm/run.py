@@ -7,7 +7,7 @@ the same time, as in the search, and is scored once, after its last epoch, on th
 
 import sys
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from functools import cache, partial
@@ -57,7 +57,7 @@ class ConfirmResult(Summary):
     """A confirmation as it stands.
 
     folder: with its study and checkpoints. value: what `verdict.json` holds.
-    untracked: trials that MLflow lacks.
+    untracked: trials that MLflow lacks. user_code: names of the user-defined code that exporting a model runs.
     """
 
     search: str
@@ -67,6 +67,7 @@ class ConfirmResult(Summary):
     value: dict[str, Any]
     storage: str = STORAGE
     untracked: int = 0
+    user_code: Sequence[str] = ()
 
     def lines(self) -> Iterator[tuple[str, str]]:
         number = f" (confirmation {self.number})" if self.number > 1 else ""
@@ -81,7 +82,8 @@ class ConfirmResult(Summary):
             yield "next", call("run_confirm", self.search, storage=storage)
         else:  # where nothing is better, it is the plain backbone that one deploys
             what = "baseline" if self.value["winner"] is None else "best"
-            options = {what: True, "search": self.search, "storage": storage}
+            trust = True if self.user_code else None
+            options = {what: True, "search": self.search, "storage": storage, "trust": trust}
             yield "next", call("run_export", f"exports/{self.search}", **options)
 
 
@@ -270,6 +272,7 @@ def _run(
         value=scheduler.value(),
         storage=settings.storage,
         untracked=missing,
+        user_code=[name for arm in confirmation.arm_set.arms for name in arm.config.user_code()],
     )
 
 

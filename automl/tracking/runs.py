@@ -67,11 +67,12 @@ def _find_run(client: Any, run_id: str) -> TrackedRun:
 class ScoredRun:
     """A training as MLflow has it.
 
-    primary: the metric that it goes by. metrics: its last ones. data: the digest of its search's data.
+    primary: the metric that it goes by; None where it is of a user-defined task and was not logged.
+    metrics: its last ones. data: the digest of its search's data.
     """
 
     config: TrialConfig
-    primary: Metric
+    primary: Metric | None
     metrics: Mapping[str, float]
     data: str | None = None
 
@@ -83,7 +84,7 @@ def find_scores(run_id: str) -> ScoredRun:
         run = client.get_run(run_id)
         config = TrialConfig.from_json(_artifact(run, "config.json"))
         own = loading.is_user_defined(config.task)
-        primary = _metric(run) if own else task_of(config).metric_of(config)
+        primary = _metric(client, run) if own else task_of(config).metric_of(config)
     except MlflowException as error:
         reason = public(str(error).splitlines()[0])[:200]
         raise InputError(f"MLflow has no training {run_id!r} ({reason}); `mlflow ui` shows them") from error
@@ -93,8 +94,10 @@ def find_scores(run_id: str) -> ScoredRun:
     return ScoredRun(config, primary, run.data.metrics, _digest(client, run))
 
 
-def _metric(run: Any) -> Metric:
+def _metric(client: Any, run: Any) -> Metric | None:
     """The metric that was logged with a training of a user-defined task, whose code is not run to read it."""
+    if all(file.path != METRIC_FILE for file in client.list_artifacts(run.info.run_id)):
+        return None
     return from_json(Metric, _artifact(run, METRIC_FILE), METRIC_FILE)
 
 

@@ -33,11 +33,15 @@ from search.record import CHECKPOINT_FILE, TRUNKS_FOLDER, Metrics
 
 @dataclass(frozen=True)
 class TrainResult:
-    """A finished training: its MLflow run, its checkpoint's file and the metrics of each epoch."""
+    """A finished training: its MLflow run, its checkpoint's file and the metrics of each epoch.
+
+    user_code: names of the user-defined code that exporting its model runs.
+    """
 
     run_id: str | None
     checkpoint: Path
     history: list[Metrics]
+    user_code: Sequence[str] = ()
 
 
 def default_site(config: TrialConfig) -> str:
@@ -161,7 +165,7 @@ def _train(
     finally:
         tracker.ended(trial)
         tracker.close()
-    return TrainResult(tracker.runs.get(0), folder / CHECKPOINT_FILE, trial.history)
+    return TrainResult(tracker.runs.get(0), folder / CHECKPOINT_FILE, trial.history, trial.config.user_code())
 
 
 def _ended(history: Sequence[Metrics], config: TrialConfig) -> bool:

@@ -130,4 +130,4 @@ def test_placements_on_a_trunk_that_was_trained(automl, folder):
     weights = found["best"]["config"]["model"]["weights"]
     assert weights.endswith(f"trunk/trials/{first['best']['number']:04d}/checkpoint.pt")
     automl("confirm", "--search", "placed", "--top", 1, "--seeds", 2)
-    automl("export", "--best", "--search", "placed", "--out", "out")
+    automl("export", "--best", "--search", "placed", "--out", "out", "--trust")

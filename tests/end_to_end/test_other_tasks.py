@@ -55,12 +55,12 @@ def test_a_table_is_searched_confirmed_reported_exported_and_predicted(automl, t
     for word in ("accuracy", "points", "images"):
         assert word not in page.lower(), word
 
-    automl("export", "--best", "--out", "out")
+    automl("export", "--best", "--out", "out", "--trust")
     card = (tmp_path / "out" / "MODEL_CARD.md").read_text()
     assert "rmse" in card
     assert "probabilit" not in card
     (tmp_path / "things.csv").write_text("1,1,1,0\n0,0,0,0\n")
-    predicted = last(automl("predict", "out", "things.csv", "--json"))
+    predicted = last(automl("predict", "out", "things.csv", "--json", "--trust"))
     assert predicted[0]["weight"][0] == pytest.approx(1 * 1 + 0.5 * 1, abs=0.5)
 
 
