@@ -31,7 +31,7 @@ def check_trusted(what: str, names: Iterable[str], *, trust: bool) -> None:
 
 
 def trust_option(names: Iterable[str]) -> str:
-    """Return ` --trust` for the command that exports a model of the user's own code, and nothing for others."""
+    """Return ` --trust` for the command that exports a user-defined model, and nothing for others."""
     return " --trust" if any(True for _ in names) else ""
 
 

@@ -57,7 +57,8 @@ class ConfirmResult(Summary):
     """A confirmation as it stands.
 
     folder: with its study and checkpoints. value: what `verdict.json` holds.
-    untracked: trials that MLflow lacks. user_code: names of the user-defined code that exporting a model runs.
+    untracked: trials that MLflow lacks.
+    user_code: names of the user-defined code that exporting a model runs.
     """
 
     search: str

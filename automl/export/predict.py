@@ -79,10 +79,15 @@ def run_predict(
     predictions = []
     used: Counter[str] = Counter()
     for names, inputs in _batches(_read(found, task, exported, unread)):
-        outputs = run(inputs)
-        for i, name in enumerate(names):
-            mine = {key: value[i] for key, value in outputs.items()}
-            text, values = task.describe(exported, mine)
+        try:
+            outputs = run(inputs)
+            answers = [{key: value[i] for key, value in outputs.items()} for i in range(len(names))]
+            described = [task.describe(exported, answer) for answer in answers]
+        except InputError:
+            raise
+        except Exception as error:  # whatever onnxruntime raises, or a task for answers that are not its own
+            raise InputError(f"the model in {folder} does not fit its {CONFIG} ({error})") from error
+        for name, mine, (text, values) in zip(names, answers, described, strict=True):
             written = [] if out is None else _write(task, exported, name, mine, Path(out), used)
             predictions.append(Prediction(input=name, text=text, values=values, files=written))
     if not predictions and unread:

@@ -11,11 +11,13 @@ from optuna.study import StudyDirection
 
 from attention import Spec
 from automl.config.settings import Settings
-from automl.confirm.arms import Arm
+from automl.confirm.arms import Arm, ArmSet
+from automl.confirm.protocol import CONFIRM_FILE, CONFIRM_FOLDER, FORMAT, Confirmation, Options
 from automl.confirm.question import Question
+from automl.confirm.run import open_scheduler
 from automl.confirm.scores import Scores, TrainingCost
 from automl.storage.answers import Answers
-from automl.storage.folder import new_folder
+from automl.storage.folder import new_folder, provenance, read_metadata
 from automl.storage.storage import Storage
 from automl.tasks import task_of
 from automl.tasks.same_data import keep_manifest
@@ -26,6 +28,7 @@ from search.config import ImageData, ImageTraining, Model, TrialConfig
 from search.fixed_scheduler import FixedScheduler
 from search.metric import ACCURACY, Chance
 from search.record import Report, Role, State, TrialRecord
+from search.serialise import write_json
 from search.spaces import fingerprint, load
 from search.study import create_study
 from search.trial_scheduler import Plan, TrialScheduler
@@ -163,6 +166,31 @@ def fake_search(
             else:
                 planned.end(added.number, report)
     return folder
+
+
+def fake_confirmation(folder: Path) -> Path:
+    """The folder of a confirmation of a search, in which `ssa` wins, without a training."""
+    metadata, place = read_metadata(folder, str(folder.parent)), folder / CONFIRM_FOLDER
+    place.mkdir()
+    confirmation = Confirmation(
+        number=1,
+        options=Options(top=2, seeds=7, sequential=False),
+        seeds=list(range(1, 8)),
+        arm_set=ArmSet(arms=ARMS, score=0.8, baseline_candidates=[], warnings=[]),
+        provenance=provenance(),
+        inputs=1000,
+        chance=None,
+    )
+    write_json(place / CONFIRM_FILE, confirmation, format=FORMAT)
+    scheduler = open_scheduler(place, metadata, confirmation)
+    planned = scheduler.planned
+    scheduler.look(False)
+    while (trial := planned.ask()) is not None:
+        score = 0.9 + 0.001 * (trial.config.seed % 3) + (0.05 if trial.arm == "ssa" else 0)
+        metrics = {"epoch": 1, "resource": 1, "accuracy": 0.5, "steps": 20, "seconds": 1}
+        planned.end(trial.number, Report(history=[{**metrics, "test_accuracy": score}], finished=True))
+        scheduler.look(False)
+    return place
 
 
 class FakeWorkers:

@@ -1,11 +1,17 @@
 """Files of somebody else's: what looks at them runs nothing of theirs and reads nothing beside them."""
 
 import json
+import shutil
+import sys
+from collections.abc import Callable, Mapping
 from pathlib import Path
+from typing import Any
 
 import onnx
 import pytest
-from confirm_cases import FOUND, fake_search
+import torch
+from confirm_cases import FOUND, fake_confirmation, fake_search
+from mlflow import MlflowClient
 from onnx import TensorProto, helper
 from PIL import Image
 
@@ -13,64 +19,171 @@ from attention import InputError
 from automl.cli.remove import find_removable
 from automl.cli.searches import list_searches
 from automl.cli.status import read_status
+from automl.cli.sync import run_sync
 from automl.confirm.compare import run_compare
-from automl.export.chosen import choose
+from automl.confirm.run import run_confirm
+from automl.export.code_search import run_code_search
 from automl.export.predict import run_predict
+from automl.export.run import run_export
 from automl.report import run_report
 from automl.search.run import resume_search
-from automl.storage.folder import SEARCH_FILE
+from automl.storage.folder import SEARCH_FILE, find_search
+from automl.trials.train import resume_train
+from search.config import TrialConfig
+from search.study import STUDY_FILE, learn, open_study
 
-HOSTILE = """
-from pathlib import Path
-Path(__file__).with_name("ran").touch()
-"""
+CLAIMS = (
+    "from pathlib import Path\nPath(__file__).with_name('ran').touch()\n"  # it leaves a mark when it is run
+)
+
+# What a configuration may name that is code.
+Change = Callable[[dict[str, Any], Path], None]
+KINDS: Mapping[str, Change] = {
+    "task, a file": lambda config, folder: config.update(task=f"{folder}/hostile.py:Task"),
+    "task, a module": lambda config, folder: config.update(task="hostile:Task"),
+    "backbone, a file": lambda config, folder: config["model"].update(backbone=f"{folder}/hostile.py:Net"),
+    "backbone, a module": lambda config, folder: config["model"].update(backbone="hostile:Net", code="0"),
+    "attention": lambda config, folder: config["model"]["placement"].update(stem=f"{folder}/hostile.py:Att"),
+}
+READ = list(KINDS)[:-1]  # an attention is of our table, and any other name is damage
 
 
 @pytest.fixture
-def search(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """The folder of a search whose space is a file that leaves a mark when it is run."""
-    monkeypatch.chdir(tmp_path)
-    monkeypatch.setenv("MLFLOW_TRACKING_URI", "http://127.0.0.1:1")  # nothing answers
-    folder = fake_search(tmp_path / "searches", FOUND)
-    (folder / "space.py").write_text(HOSTILE)
-    metadata = json.loads((folder / SEARCH_FILE).read_text())
-    metadata["settings"]["space"] = f"{folder / 'space.py'}:draw"
-    (folder / SEARCH_FILE).write_text(json.dumps(metadata))
+def place(store: MlflowClient, tmp_path: Path) -> Path:
+    """The current folder, with a module that leaves a mark when it is run."""
+    (tmp_path / "hostile.py").write_text(CLAIMS)
+    return tmp_path
+
+
+def has_run(place: Path) -> bool:
+    return (place / "ran").exists() or "hostile" in sys.modules
+
+
+def plant(value: Any, kinds: list[str], place: Path) -> Any:
+    """`value` with each configuration in it naming code, the kinds in turn."""
+    if isinstance(value, list):
+        return [plant(item, kinds, place) for item in value]
+    if not isinstance(value, dict):
+        return value
+    if "training" in value and "model" in value:
+        kinds.append(kinds.pop(0))
+        KINDS[kinds[-1]](value, place)
+        return value
+    return {key: plant(item, kinds, place) for key, item in value.items()}
+
+
+def plant_in(file: Path, kinds: list[str], place: Path) -> None:
+    lines = file.read_text().splitlines() if file.suffix == ".journal" else [file.read_text()]
+    file.write_text("".join(json.dumps(plant(json.loads(line), kinds, place)) + "\n" for line in lines))
+
+
+def plant_checkpoint(folder: Path, kind: str, place: Path) -> TrialConfig:
+    folder.mkdir(parents=True, exist_ok=True)
+    config = plant(FOUND[1].config.to_json(), [kind], place)
+    empty: dict[str, Any] = {
+        key: {} for key in ("profile", "model", "average", "optimizer", "scaler", "generators")
+    }
+    torch.save({"config": config, "history": [], "epoch": 1, **empty}, folder / "checkpoint.pt")
+    return FOUND[1].config
+
+
+@pytest.fixture(scope="module")
+def confirmed(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The folder of a confirmed search."""
+    folder = fake_search(tmp_path_factory.mktemp("confirmed"))
+    fake_confirmation(folder)
     return folder
 
 
-def test_to_look_at_a_search_runs_nothing_of_it(search: Path) -> None:
-    read_status()
-    list_searches()
-    run_report()
-    with pytest.raises(InputError, match="has a checkpoint"):
-        choose("mine", "searches")
-    with pytest.raises(InputError):  # there is nothing to compare, which it must have looked for
-        run_compare(["mine", "mine"])
+@pytest.fixture
+def search(confirmed: Path, place: Path) -> Path:
+    """A confirmed search, each file of which names the module wherever it can name code."""
+    folder = shutil.copytree(confirmed, place / "searches/mine")
+    metadata = json.loads((folder / SEARCH_FILE).read_text())
+    metadata["settings"] |= {
+        "space": f"{place}/hostile.py:draw",
+        "backbone": "hostile:Net",
+        "sampler": "hostile:Sampler",
+    }
+    (folder / SEARCH_FILE).write_text(json.dumps(metadata))
+    for file in (STUDY_FILE, f"confirm/{STUDY_FILE}", "confirm/confirm.json"):
+        plant_in(folder / file, list(READ), place)
+    plant_in(folder / "confirm/verdict.json", READ[:1], place)  # arms of several tasks are not compared
+    for trials in (folder / "trials", folder / "confirm/trials"):
+        for number in range(21):
+            plant_checkpoint(trials / f"{number:04}", "task, a file", place)
+    return folder
+
+
+def test_looking_at_a_search_runs_nothing_of_it(search: Path, place: Path) -> None:
+    assert read_status("mine").states["complete"] == 4
+    assert [one.state for one in list_searches()] == ["stopped"]
+    run_report("mine")
+    run_compare(["mine:baseline", "mine"])
     find_removable("mine")
-    assert not (search / "ran").exists()
+    assert run_sync("mine") > 14
+    with pytest.raises(InputError, match=r"would run '.*hostile.py:Task'.*--trust"):
+        run_export("out", best=True, search="mine")
+    with pytest.raises(InputError, match=r"has a checkpoint|would run"):
+        run_export("out", baseline=True, search="mine")
+    # Its runs are in MLflow by now: the artifacts there are as hostile.
+    runs = [run.info.run_id for run in MlflowClient().search_runs(["1"]) if "role" in run.data.tags]
+    for run in runs:
+        with pytest.raises(InputError):
+            run_compare([run, "mine"])
+    study = open_study(find_search("mine", "searches")[0], name="mine")
+    learn(open_study(search, name="mine"), study, name="other", comparable=False)  # as --warm-start does
+    assert not has_run(place)
 
 
-def test_to_go_on_with_a_search_runs_its_space(search: Path) -> None:
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_checkpoint_and_an_export_run_nothing_of_theirs(kind: str, place: Path) -> None:
+    plant_checkpoint(place / "searches/a", kind, place)
+    run = MlflowClient().create_run("0", tags={"automl.checkpoint": str(place / "searches/a")})
+    with pytest.raises(InputError, match="--trust" if kind in READ else "unknown attention"):
+        run_export("out", run=run.info.run_id)
+    model = exported_model(place / "model", config=plant(FOUND[1].config.to_json(), [kind], place))
+    Image.new("RGB", (8, 8)).save(place / "a.png")
+    for read in (
+        lambda: run_predict(model, [place / "a.png"]),
+        lambda: run_code_search(model, ["query"], corpus=place),
+    ):
+        with pytest.raises(InputError):
+            read()
+    assert not has_run(place)
+
+
+@pytest.mark.parametrize(
+    "go_on",
+    [
+        lambda: resume_search("mine"),
+        lambda: run_confirm("mine", again=True),
+        lambda: resume_train("a"),
+        lambda: run_export("out", best=True, search="mine", trust=True),
+    ],
+    ids=["resume", "confirm", "train", "export"],
+)
+def test_going_on_names_the_code_and_runs_it(
+    go_on: Callable[[], object], search: Path, place: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     """As docs/security.md says."""
+    plant_checkpoint(place / "searches/a", "task, a file", place)
     with pytest.raises(InputError):
-        resume_search("mine")
-    assert (search / "ran").exists()
+        go_on()
+    assert f"{place}/hostile.py:" in capsys.readouterr().err
+    assert has_run(place)
+    sys.modules.pop("hostile", None)
 
 
-@pytest.mark.parametrize("place", ["../secret", "{folder}/secret", "link"])
-def test_a_model_reads_no_file_outside_of_its_folder(place: str, tmp_path: Path) -> None:
-    (tmp_path / "secret").write_bytes(bytes(range(10)))
-    model = tmp_path / "model"
+def exported_model(
+    model: Path, *, config: Mapping[str, Any] | None = None, weights: onnx.TensorProto | None = None
+) -> Path:
+    """An exported model that returns its weights."""
     model.mkdir()
-    (model / "link").symlink_to(tmp_path / "secret")
-    weights = onnx.TensorProto(
-        name="w", data_type=TensorProto.UINT8, dims=[10], data_location=TensorProto.EXTERNAL
-    )
-    weights.external_data.add(key="location", value=place.format(folder=tmp_path))
     ends = (
         helper.make_tensor_value_info(name, TensorProto.UINT8, [10]) for name in ("images", "probabilities")
     )
+    weights = weights or helper.make_tensor("w", TensorProto.UINT8, [10], bytes(10), raw=True)
     graph = helper.make_graph(
         [helper.make_node("Identity", ["w"], ["probabilities"])], "g", [next(ends)], [next(ends)], [weights]
     )
@@ -78,10 +191,22 @@ def test_a_model_reads_no_file_outside_of_its_folder(place: str, tmp_path: Path)
     (model / "model.onnx").write_bytes(made.SerializeToString())
     metadata = {
         "labels": [str(i) for i in range(10)],
-        "config": {"data": {"size": 32}},
+        "config": config or {"data": {"size": 32}},
         "graphs": {"model": {"inputs": [], "outputs": [], "details": {}}},
     }
     (model / "config.json").write_text(json.dumps(metadata))
+    return model
+
+
+@pytest.mark.parametrize("place", ["../secret", "{folder}/secret", "link"])
+def test_a_model_reads_no_file_outside_of_its_folder(place: str, tmp_path: Path) -> None:
+    (tmp_path / "secret").write_bytes(bytes(range(10)))
+    weights = onnx.TensorProto(
+        name="w", data_type=TensorProto.UINT8, dims=[10], data_location=TensorProto.EXTERNAL
+    )
+    weights.external_data.add(key="location", value=place.format(folder=tmp_path))
+    model = exported_model(tmp_path / "model", weights=weights)
+    (model / "link").symlink_to(tmp_path / "secret")
     Image.new("RGB", (8, 8)).save(tmp_path / "a.png")
     with pytest.raises(InputError, match="External data path"):
         run_predict(model, [tmp_path / "a.png"])
