@@ -109,7 +109,9 @@ def read_file(file: Path) -> bytes:
 
 
 def write_json(file: Path, value: Any, *, format: int | None = None) -> None:
-    """Write a value as JSON, atomically."""
+    """Write a value as JSON, atomically. Raises InputError where a folder has the name of the file."""
+    if file.is_dir():
+        raise InputError(f"{file} is no file")
     content = to_json(value)
     if format is not None:
         content = {"format": format, **content}

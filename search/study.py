@@ -219,6 +219,9 @@ def read_record(trial: FrozenTrial) -> TrialRecord | None:
             raise _DamagedAttributeError(trial, attribute, "; ".join(problems))
         return value
 
+    for key in attributes:
+        if key.startswith(EPOCH) and key not in _epochs(attributes):
+            raise _DamagedAttributeError(trial, key, "it is not the epoch after the one before")
     record = TrialRecord(
         number=trial.number,
         config=read(CONFIG, TrialConfig),

@@ -4,14 +4,13 @@ import time
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 from automl.config.settings import command
 from automl.config.units import duration
 from automl.confirm.protocol import confirmations, latest_verdict
-from automl.storage.folder import SearchMetadata, find_search, is_running, named
-from search.record import TRIALS_FOLDER, State, TrialRecord
+from automl.storage.folder import find_search, is_lost, is_running, named
+from search.record import State, TrialRecord
 from search.serialise import fields_to_json
 from search.study import STUDY_FILE, read_decided, read_records
 from search.trial_scheduler import Plan, leaders
@@ -126,7 +125,7 @@ def read_status(name: str | None = None, storage: str = "searches") -> Status:
     open_trials = counts[State.RUNNING] > 0 or (len(records) < (plan.trials or 0) and not decided)
     resume = command("search --resume", metadata.name, storage)
     running = is_running(folder, metadata.location)
-    if not records and _is_lost(folder, metadata):
+    if not records and is_lost(folder, metadata):
         state = "lost"
         resume = f"delete the search: {command('remove', metadata.name, storage)}"
     elif running:
@@ -177,11 +176,3 @@ def _left(records: Sequence[TrialRecord], plan: Plan) -> float | None:
 def _seconds(record: TrialRecord) -> float:
     """Of training."""
     return sum(metrics.get("seconds", 0.0) for metrics in record.history)
-
-
-def _is_lost(folder: Path, metadata: SearchMetadata) -> bool:
-    """There were trials, but their study is missing."""
-    study = folder / STUDY_FILE
-    if study.exists() and b"\n" in study.read_bytes():
-        return False
-    return (folder / TRIALS_FOLDER).exists() or bool((metadata.location / TRIALS_FOLDER).files())

@@ -6,7 +6,7 @@ from attention import InputError
 from automl.confirm.protocol import Confirmation, confirmations
 from automl.confirm.run import conclude_in, open_scheduler
 from automl.confirm.run_spec import confirmation_run_spec
-from automl.storage.folder import old_folder
+from automl.storage.folder import check_not_lost, old_folder
 from automl.tracking.run_spec import search_run_spec
 from automl.tracking.tracker import Tracker
 from automl.tracking.writer import MlflowWriter
@@ -25,6 +25,7 @@ def run_sync(name: str, storage: str = "searches") -> int:
     with old_folder(name, storage) as (folder, metadata):
         plan = metadata.plan
         records = read_records(folder, metadata.name, plan.needed)
+        check_not_lost(folder, metadata)
         trials = len(records)
         tracker = Tracker(MlflowWriter(search_run_spec(metadata.location, metadata)))
         for record in records:

@@ -173,11 +173,16 @@ def study_in(
 ) -> optuna.Study:
     """Return the study of the confirmation in `folder`; create it where there is none yet.
 
-    needed: metrics that each completed trial must have. Raises InputError when the study is damaged.
+    needed: metrics that each completed trial must have. Raises InputError when the study is damaged or lost.
     """
     name = study_name(folder, metadata)
     if (folder / STUDY_FILE).exists():
         with suppress(KeyError):  # killed between the file and the study in it
             return resume_study(folder, name=name, needed=needed)
+    if (folder / VERDICT_FILE).exists() and read_verdict(folder).arms:
+        raise InputError(
+            f"{folder / STUDY_FILE} is missing or empty, but there is a verdict; restore it from a copy, or "
+            f"delete {folder}"
+        )
     direction = StudyDirection.MAXIMIZE if maximize else StudyDirection.MINIMIZE
     return create_study(folder, name=name, directions=[direction])

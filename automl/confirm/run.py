@@ -34,7 +34,7 @@ from automl.confirm.scheduler import ConfirmationScheduler
 from automl.confirm.verdict import Verdict
 from automl.data import shared
 from automl.listeners.retention import CheckpointRetention
-from automl.storage.folder import SearchMetadata, named, old_folder, provenance
+from automl.storage.folder import SearchMetadata, check_not_lost, named, old_folder, provenance
 from automl.storage.logs import capture_library_logs
 from automl.storage.storage import Storage
 from automl.storage.working_dir import check_not_temporary
@@ -127,6 +127,7 @@ def run_confirm(
     with old_folder(named(search, storage), storage) as (folder, metadata):
         shared.recall(folder, Storage(storage))
         records = read_records(folder, metadata.name, metadata.plan.needed)
+        check_not_lost(folder, metadata)
         announce(f"confirming {metadata.name!r}", user_code(metadata.settings, records))
         own = cache(partial(metadata.load_space, space))  # which only what is to be trained needs
         place, confirmation = _begin(folder, metadata, own, records, chosen, again=again)

@@ -12,11 +12,11 @@ from automl.config.settings import command
 from automl.confirm.protocol import Confirmation, best_of_arm, latest_verdict, study_name
 from automl.confirm.run_spec import confirmation_run_spec
 from automl.confirm.written import WrittenVerdict
-from automl.storage.folder import SearchMetadata, find_search
+from automl.storage.folder import SearchMetadata, check_not_lost, find_search
 from automl.storage.storage import Storage
 from automl.tracking.runs import find_run
 from search.record import CHECKPOINT_FILE, Role, State, TrialRecord
-from search.study import read_records
+from search.study import STUDY_FILE, read_records
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -73,6 +73,7 @@ def choose(search: str, storage: str, *, baseline: bool = False) -> Chosen:
         return _winner(metadata, *found)
     plan = metadata.plan
     records = read_records(folder, metadata.name, plan.needed)
+    check_not_lost(folder, metadata)
     done = [record for record in records if record.state is State.COMPLETE]
     if baseline:
         done = [record for record in done if record.role is Role.BASELINE]
@@ -123,8 +124,8 @@ def _winner(metadata: SearchMetadata, place: Path, verdict: WrittenVerdict) -> C
     best = best_of_arm(records, str(verdict.winner), confirmation.question(metric, metadata.settings.equal))
     if best is None:
         raise InputError(
-            f"{place} names the winner {verdict.winner!r}, and its study has no training of that; is "
-            f"one of its files damaged or lost?"
+            f"{place} names the winner {verdict.winner!r}, and {place / STUDY_FILE} has no training of that; "
+            f"is one of these damaged or lost?"
         )
     location = metadata.location / place.name
     return Chosen(

@@ -17,7 +17,7 @@ from optuna.distributions import BaseDistribution
 from attention import InputError
 from automl.config.settings import command
 from automl.report.confirmation import ReportedVerdict, read_verdicts
-from automl.storage.folder import SearchMetadata, find_search, named, read_metadata
+from automl.storage.folder import SearchMetadata, check_not_lost, find_search, named, read_metadata
 from search.halving import Rungs
 from search.record import State, TrialRecord, listed_options
 from search.study import read_trials
@@ -211,6 +211,7 @@ def read_search(name: str | None, storage: str) -> Search:
     folder, metadata = find_search(named(name, storage), storage)
     trials = _read_trials(folder, metadata)
     if not trials:
+        check_not_lost(folder, metadata)
         raise NoTrialsError(
             f"search {metadata.name!r} has no trials yet, so there is nothing to report; "
             f"wait for its first one, or resume it: {command('search --resume', metadata.name, storage)}"

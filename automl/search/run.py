@@ -29,6 +29,7 @@ from automl.storage.folder import (
     SPACE_FILE,
     SearchMetadata,
     check_new,
+    check_not_lost,
     exists,
     find_search,
     new_folder,
@@ -166,6 +167,8 @@ def resume_search(
                 f"{space!r}. Start another one with --warm-start {name}, or leave --space out."
             )
         records = read_records(folder, metadata.name, metadata.plan.needed)
+        if metadata.location.local is not None:  # a store gets checkpoints before it gets the study
+            check_not_lost(folder, metadata)
         announce(f"search {name!r}", user_code(settings, records))
         chosen = metadata.load_space(space)
         if space is not None:  # which is where it is now

@@ -30,7 +30,7 @@ from automl.storage.disk import STUDY_ROOM, disk_full, no_room
 from automl.storage.storage import Storage
 from search.atomic import is_temporary, remove
 from search.record import TRIALS_FOLDER
-from search.serialise import from_json, read_json, write_json
+from search.serialise import from_json, read_file, read_json, write_json
 from search.spaces import Space, SpaceFunction, fingerprint, space_name
 from search.study import STUDY_FILE
 from search.trial_scheduler import Plan
@@ -336,6 +336,23 @@ def is_running(folder: Path, location: Storage) -> bool:
         return True
     lock.release()
     return False
+
+
+def is_lost(folder: Path, metadata: SearchMetadata) -> bool:
+    """Return whether there were trials, but their study is missing or empty."""
+    study = folder / STUDY_FILE
+    if study.exists() and b"\n" in read_file(study):
+        return False
+    return (folder / TRIALS_FOLDER).exists() or bool((metadata.location / TRIALS_FOLDER).files())
+
+
+def check_not_lost(folder: Path, metadata: SearchMetadata) -> None:
+    """Raise InputError where there were trials, but their study is missing or empty."""
+    if is_lost(folder, metadata):
+        raise InputError(
+            f"{folder / STUDY_FILE} is missing or empty, but there were trials; restore it from a copy, or "
+            f"delete the search: {command('remove', metadata.name, metadata.settings.storage)}"
+        )
 
 
 @contextmanager

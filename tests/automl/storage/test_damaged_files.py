@@ -1,0 +1,275 @@
+"""Damaged files of a search: each command names the file, and none ends in a traceback or shows less."""
+
+import json
+import os
+import shutil
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+from confirm_cases import FOUND, SSA, fake_confirmation, fake_search, record
+
+from attention import InputError
+from automl.cli.searches import list_searches, searches_table
+from automl.cli.status import read_status
+from automl.confirm.compare import run_compare
+from automl.confirm.protocol import Confirmation
+from automl.confirm.run import open_scheduler
+from automl.export.chosen import choose
+from automl.report.read import read_search
+from automl.search.run import resume_search
+from automl.storage.folder import SEARCH_FILE, find_search
+from automl.tracking.run_spec import flat, search_run_spec
+from search.record import State
+from search.study import STUDY_FILE, read_records
+
+STUDY, CONFIRM, VERDICT = f"confirm/{STUDY_FILE}", "confirm/confirm.json", "confirm/verdict.json"
+FILES = (SEARCH_FILE, STUDY_FILE, STUDY, CONFIRM, VERDICT)
+
+
+def _synced() -> None:
+    """What `automl sync` reads."""
+    folder, metadata = find_search("mine", "searches")
+    search_run_spec(metadata.location, metadata)
+    for trial in read_records(folder, metadata.name, metadata.plan.needed):
+        flat(trial.config)
+    place = folder / "confirm"
+    open_scheduler(place, metadata, Confirmation.read(place), retry=False).look(False)
+
+
+READERS: Mapping[str, Callable[[], object]] = {
+    "status": lambda: read_status("mine").lines(),
+    "searches": lambda: _list("mine"),
+    "report": lambda: read_search("mine", "searches"),
+    "compare": lambda: run_compare(["mine:baseline", "mine"]),
+    "export": lambda: choose("mine", "searches"),
+    "baseline": lambda: choose("mine", "searches", baseline=True),
+    "sync": _synced,
+}
+
+
+def _list(name: str) -> None:
+    """Raise what the list has to say of a search; the other one is always listed."""
+    listed = {one.name: one for one in list_searches()}
+    searches_table(list(listed.values()))
+    assert listed["good"].state == "stopped"
+    if listed[name].state == "damaged":
+        raise InputError(str(listed[name].problem))
+
+
+@pytest.fixture(scope="module")
+def whole(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A storage with two searches, of which `mine` is confirmed."""
+    storage = tmp_path_factory.mktemp("whole") / "searches"
+    fake_search(storage, name="good")
+    folder = fake_search(storage, [*FOUND, record(4, 0.5, SSA, state=State.RUNNING)])
+    fake_confirmation(folder)
+    for trials in (folder / "trials", folder / "confirm/trials"):
+        for number in range(30):
+            (trials / f"{number:04}").mkdir(parents=True)
+            (trials / f"{number:04}/checkpoint.pt").touch()
+    return storage
+
+
+@pytest.fixture
+def mine(whole: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.chdir(tmp_path)
+    shutil.copytree(whole, "searches")
+    return tmp_path / "searches/mine"
+
+
+def readings(readers: Sequence[str] = tuple(READERS)) -> dict[str, str]:
+    """What these commands say of a damaged file; those that do not read it are left out."""
+    said = {}
+    for name in readers:
+        try:
+            READERS[name]()
+        except InputError as error:
+            said[name] = str(error)
+    return said
+
+
+def test_whole_files_are_read_by_all(mine: Path) -> None:
+    assert readings() == {}
+
+
+# Damage that any of the files may have, as the content that it then has.
+ANY: Mapping[str, bytes] = {
+    "empty": b"",
+    "cut short": b'{"format": 1, "ide',
+    "no UTF-8": b'{"format": 1, "\xff\xfe": 1}\n',
+    "zeros": b"\0" * 4096 + b"\n",
+    "a number": b"5\n",
+    "a list": b"[]\n",
+    "nothing": b"null\n",
+    "other keys": b'{"op_code": 99, "format": 7}\n',
+    "nested too deeply": b"[" * 100_000 + b"]" * 100_000 + b"\n",
+    "nested deeply": b'{"a":' * 90 + b"1" + b"}" * 90 + b"\n",
+    "a huge number": b"1" * 10_000 + b"\n",
+}
+
+
+@pytest.mark.parametrize("file", FILES)
+def test_whatever_is_in_a_file_it_is_named(file: str, mine: Path) -> None:
+    for damage, content in ANY.items():
+        (mine / file).write_bytes(content)
+        said = readings()
+        assert said or (damage, file) == ("empty", STUDY_FILE), damage  # which `status` calls lost
+        assert all(str(mine / file) in why for why in said.values()), (damage, said)
+    for make in (Path.mkdir, os.mkfifo):
+        (mine / file).unlink()
+        make(mine / file)
+        assert all(f"{mine / file} is no file" in why for why in readings().values())
+        shutil.rmtree(mine / file) if (mine / file).is_dir() else None
+        (mine / file).touch()
+
+
+Values = dict[str, Any]
+
+
+def lines(file: Path) -> list[Values]:
+    return [json.loads(line) for line in file.read_text().splitlines()]
+
+
+def write_lines(file: Path, changes: Sequence[Values]) -> None:
+    file.write_text("".join(f"{json.dumps(change, separators=(',', ':'))}\n" for change in changes))
+
+
+# A line of the study, by its number, as it is damaged; and what is said of it.
+LINES: Mapping[str, tuple[int, Callable[[Values], Any], str]] = {
+    "an unknown operation": (3, lambda line: line.update(op_code=99), "no search writes the operation 99"),
+    "a study is deleted": (3, lambda line: line.update(op_code=1), "no search writes the operation 1"),
+    "no operation": (3, lambda line: line.pop("op_code"), "no change of a study"),
+    "another study": (1, lambda line: line.update(study_name="x"), "of the study 'x', not of 'mine'"),
+    "another direction": (1, lambda line: line.update(directions=[[]]), "directions is missing or"),
+    "a trial of no study": (2, lambda line: line.update(study_id=7), "there is no study 7"),
+    "an unknown trial": (3, lambda line: line.update(trial_id=7), "trial 7, which no line before it creates"),
+    "a trial that has ended": (8, lambda line: line.update(trial_id=0), "changes trial 0, which has ended"),
+    "an unknown state": (6, lambda line: line.update(state=9), "state is missing or of the wrong kind"),
+    "no scores": (6, lambda line: line.update(values=None), "values must be 1 numbers; got null"),
+    "a score that is text": (6, lambda line: line.update(values=["x"]), "values is missing or of the wrong"),
+    "no date": (6, lambda line: line.update(datetime_complete="soon"), "datetime_complete is missing or"),
+    "a constraint that is text": (5, lambda line: line["system_attr"].update({"constraints:trainable": "x"}),
+                                  "constraints:trainable is of the wrong kind"),
+    "a parameter without a range": (2, lambda line: line["params"].update(x=1), "'x' has no distribution"),
+    "a range that is none": (2, lambda line: line.update(params={"x": 1}, distributions={"x": "{}"}),
+                             "parameter 'x' has a value or a distribution of the wrong kind"),
+    "an unknown role": (2, lambda line: line["user_attrs"].update(role="king"), "must be one of baseline"),
+    "no configuration": (2, lambda line: line["user_attrs"].pop("config"), "config of trial 0"),
+    "an unknown key": (2, lambda line: line["user_attrs"]["config"].update(zzz=1), "unknown key 'zzz'"),
+    "an unknown metric": (2, lambda line: line["user_attrs"]["config"].update(metric="x"), "metric 'x'"),
+    "an unknown attention": (
+        2, lambda line: line["user_attrs"]["config"]["model"]["placement"].update(stem="x"), "attention 'x'",
+    ),
+    "metrics that are text": (
+        3, lambda line: line.update(user_attr={"epoch:1": "x"}), "epoch:1 of trial 0",
+    ),
+    "a metric that is text": (3, lambda line: line["user_attr"]["epoch:1"].update(accuracy="x"), "float"),
+    "a metric that is gone": (
+        3, lambda line: line["user_attr"]["epoch:1"].pop("accuracy"), "accuracy is missing",
+    ),
+    "no resource": (3, lambda line: line["user_attr"]["epoch:1"].pop("resource"), "resource is missing"),
+    "an epoch without a number": (3, lambda line: line.update(user_attr={"epoch:x": {}}), "epoch:x of "),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("damage", LINES)
+def test_a_line_of_a_study_is_named(damage: str, mine: Path) -> None:
+    number, change, reason = LINES[damage]
+    changes = lines(mine / STUDY_FILE)
+    change(changes[number - 1])
+    write_lines(mine / STUDY_FILE, changes)
+    said = readings()
+    assert said.keys() == {"status", "searches", "report", "baseline", "sync"}
+    for why in said.values():
+        assert f"line {number} of {mine / STUDY_FILE} is damaged" in why
+        assert reason in why
+    with pytest.raises(InputError, match=f"line {number} of .* is damaged"):
+        resume_search("mine")
+
+
+def test_a_study_that_lost_a_line_is_not_shown_as_a_smaller_one(mine: Path) -> None:
+    """Each line counts that decides on which trials there are, and on their scores."""
+    changes = lines(mine / STUDY_FILE)
+    for number, change in enumerate(changes[:-1]):
+        write_lines(mine / STUDY_FILE, [*changes[:number], *changes[number + 1 :]])
+        if change["op_code"] in (6, 7, 9) or change.get("trial_id") == 4:
+            continue  # the end of a trial, which looks interrupted; numbers for the sampler; one that runs
+        with pytest.raises(InputError, match=r"line \d+ of .* is damaged"):
+            read_status("mine")
+    write_lines(mine / STUDY_FILE, [*changes, *changes])
+    with pytest.raises(InputError, match=f"line {len(changes) + 1} of .* a file has one study"):
+        read_status("mine")
+
+
+@pytest.mark.parametrize("rest", [b"", b"{", b'{"op_code":8,"worker_id":"a', b"\0" * 99, b'{"op_code":8\0\0'])
+def test_what_a_kill_leaves_is_forgiven(rest: bytes, mine: Path) -> None:
+    """A last line that was cut short; or nothing yet, where it was the first one."""
+    with open(mine / STUDY_FILE, "ab") as file:
+        file.write(rest)
+    assert readings() == {}
+    shutil.rmtree(mine / "confirm")
+    (mine / STUDY_FILE).write_bytes(rest)
+    assert read_status("mine").state == "lost", "there are checkpoints of its trials"
+    shutil.rmtree(mine / "trials")
+    status = read_status("mine")
+    assert (status.state, status.ended) == ("stopped", 0)
+
+
+@pytest.mark.parametrize("rest", [b"x", b"\xff\xfe", b'{"op_code":8\x01', b"[1", b'{"trial_id":'])
+def test_any_other_end_of_a_study_is_damage(rest: bytes, mine: Path) -> None:
+    with open(mine / STUDY_FILE, "ab") as file:
+        file.write(rest)
+    with pytest.raises(InputError, match=r"line \d+ of .* is damaged \(it is no change of a study\)"):
+        read_status("mine")
+
+
+# Values of the right JSON in the wrong place, by file and key.
+WRONG: Mapping[tuple[str, ...], Sequence[Any]] = {
+    (SEARCH_FILE, "plan", "budget"): [float("nan"), float("inf"), 0, "1", None],
+    (SEARCH_FILE, "plan", "metric", "name"): ["bogus", "", 3],
+    (SEARCH_FILE, "plan", "metric", "scale"): [float("nan"), 0],
+    (SEARCH_FILE, "plan", "objectives"): [[], ["bogus"], "accuracy", ["accuracy", "accuracy"], [3]],
+    (SEARCH_FILE, "plan", "trials"): [-1, "6", 1.5, 10**400],
+    (SEARCH_FILE, "plan", "baseline_share"): [float("nan"), 2],
+    (SEARCH_FILE, "settings", "name"): [None, "../x", "a\nb"],
+    (SEARCH_FILE, "settings", "seed"): [-1, "x"],
+    (SEARCH_FILE, "settings", "space"): ["", 3, None],
+    (SEARCH_FILE, "provenance", "command"): [3, [3], "x"],
+    (SEARCH_FILE, "provenance", "versions"): [3, {"torch": 3}],
+    (CONFIRM, "seeds"): [[], [1], [1, 1], ["1"], None],
+    (CONFIRM, "options", "margin"): [float("nan"), "x"],
+    (CONFIRM, "arm_set", "arms"): [[], None, [3]],
+    (CONFIRM, "chance"): [3, {"value": float("nan"), "error": 0, "step": 0}],
+    (VERDICT, "verdict"): ["king", 3],
+    (VERDICT, "arms"): [3, [3], [{"name": "x"}]],
+    (VERDICT, "comparisons"): [3, [3], [{"arm": 3}]],
+    (VERDICT, "sentence"): [None, 3],
+    (VERDICT, "winner"): [3, []],
+}  # fmt: skip
+
+
+# A command that reads all of the file.
+QUICKEST = {SEARCH_FILE: "status", CONFIRM: "sync", VERDICT: "report"}
+
+
+def wrong() -> Iterator[tuple[str, tuple[str, ...], Any]]:
+    for (file, *keys), values in WRONG.items():
+        for value in values:
+            yield file, tuple(keys), value
+
+
+def test_the_wrong_value_in_the_right_place_is_damage(mine: Path) -> None:
+    for file, keys, value in wrong():
+        good = (mine / file).read_text()
+        content = json.loads(good)
+        place = content
+        for key in keys[:-1]:
+            place = place[key]
+        place[keys[-1]] = value
+        (mine / file).write_text(json.dumps(content))
+        said = readings([QUICKEST[file]])
+        assert said, (file, keys, value)
+        assert all(str(mine / file) in why or "study.journal" in why for why in said.values()), said
+        (mine / file).write_text(good)
