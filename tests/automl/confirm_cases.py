@@ -176,7 +176,7 @@ def fake_confirmation(folder: Path) -> Path:
         number=1,
         options=Options(top=2, seeds=7, sequential=False),
         seeds=list(range(1, 8)),
-        arm_set=ArmSet(arms=ARMS, score=0.8, baseline_candidates=[], warnings=[]),
+        arm_set=ArmSet(arms=ARMS, baseline_candidates=[], warnings=[]),
         provenance=provenance(),
         inputs=1000,
         chance=None,
