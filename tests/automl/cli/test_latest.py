@@ -84,7 +84,7 @@ def test_all_act_on_the_one_that_was_worked_on_last(
     assert told(place) == "newer", "the verdict was asked for again"
 
 
-def fake_export(out: Any, chosen: Chosen, quantize: str | None) -> export.ExportResult:
+def fake_export(out: Any, chosen: Chosen, quantize: str | None, trust: bool) -> export.ExportResult:
     if not chosen.checkpoint.exists("checkpoint.pt"):
         raise InputError("there is no checkpoint")
     return export.ExportResult(

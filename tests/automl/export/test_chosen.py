@@ -137,7 +137,7 @@ def test_damage(search: Storage, confirm: Confirm) -> None:
     place = search.local / "mine" / "confirm"
     study = (place / "study.journal").read_bytes()
     (place / "study.journal").unlink()
-    with pytest.raises(InputError, match=r"and its study has no training of that"):
+    with pytest.raises(InputError, match=r"study.journal has no training of that"):
         choose("mine", str(search))
     (place / "study.journal").write_bytes(study)
     (place / "verdict.json").write_text("{}")
