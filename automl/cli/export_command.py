@@ -53,6 +53,8 @@ def export(
     )
     print(f"exported  {result.folder} from {result.chosen.origin}")
     print(f"chosen    {result.chosen.choice}")
+    if result.chosen.warning:
+        print(f"warning: {result.chosen.warning}", file=sys.stderr)
     print("test      " + ", ".join(f"{key} {value:.4f}" for key, value in result.test.items()))
     print("checked   " + ", ".join(f"{key} {value:.1e}" for key, value in result.differences.items()))
     for name, speed in result.speeds.items():

@@ -4,7 +4,7 @@ It is found in the search's storage; MLflow need not have it.
 """
 
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from attention import InputError
@@ -27,6 +27,7 @@ class Chosen:
     search: that it is of; None where a run of MLflow's was named.
     verdict: what the latest confirmation found, in a sentence; None before there is one.
     confirmed: it is the winner that the verdict speaks of.
+    warning: that the confirmation prefers the baseline; empty where it does not.
     identity, number: of what it is a trial of, and its number there, by which MLflow has it.
     run_id: of its run in MLflow; None where there is none, or it was not looked up.
     """
@@ -37,6 +38,7 @@ class Chosen:
     search: str | None = None
     verdict: str | None = None
     confirmed: bool = False
+    warning: str = ""
     identity: str = ""
     number: int = 0
     run_id: str | None = None
@@ -44,10 +46,9 @@ class Chosen:
     @property
     def choice(self) -> str:
         """Which trial it is, and why this one."""
-        if self.confirmed:
-            return f"{self.what}: {self.verdict}" if self.verdict else self.what
-        found = f"confirmation found no winner: {self.verdict}" if self.verdict else "not confirmed"
-        return f"{self.what}; {found}"
+        if self.verdict is None:
+            return self.what if self.confirmed else f"{self.what}; not confirmed"
+        return f"{self.what}{'; confirmation found no winner' if self.warning else ''}: {self.verdict}"
 
     @property
     def origin(self) -> str:
@@ -60,7 +61,7 @@ class Chosen:
 def choose(search: str, storage: str, *, baseline: bool = False) -> Chosen:
     """The confirmed winner of the search called `search`, or else its best trial that has a checkpoint.
 
-    baseline: the best trial without attention instead.
+    baseline: the tuned baseline of the confirmation instead, or else the best trial without attention.
 
     Reads alone, so that it can be asked while the search runs.
 
@@ -68,9 +69,19 @@ def choose(search: str, storage: str, *, baseline: bool = False) -> Chosen:
     """
     folder, metadata = find_search(search, storage)
     found = latest_verdict(folder)
-    won = found is not None and found[1].complete and found[1].winner is not None
-    if found is not None and won and not baseline:
-        return _winner(metadata, *found)
+    place, verdict = found if found is not None and found[1].complete else (None, None)
+    if place is not None and verdict is not None:
+        tuned = _trained(metadata, place, verdict.arms[0].name) if baseline else None
+        if tuned is not None and tuned.checkpoint.exists(CHECKPOINT_FILE):
+            return replace(tuned, what="the tuned baseline of the confirmation", verdict=verdict.sentence)
+        if verdict.winner is not None and not baseline:
+            won = _trained(metadata, place, verdict.winner)
+            if won is None:
+                raise InputError(
+                    f"{place} names the winner {verdict.winner!r}, and {place / STUDY_FILE} has no training "
+                    f"of that; is one of these damaged or lost?"
+                )
+            return replace(won, what="confirmed winner", verdict=verdict.sentence, confirmed=True)
     plan = metadata.plan
     records = read_records(folder, metadata.name, plan.needed)
     check_not_lost(folder, metadata)
@@ -97,7 +108,8 @@ def choose(search: str, storage: str, *, baseline: bool = False) -> Chosen:
         + (" without attention" if baseline else "")
         + ("" if best is done[0] else " that still has a checkpoint"),
         search=metadata.name,
-        verdict=found[1].sentence if found is not None and found[1].complete and not won else None,
+        verdict=verdict.sentence if verdict is not None and verdict.winner is None else None,
+        warning="" if verdict is None or baseline else _warning(verdict, metadata.name, storage),
         identity=metadata.identity,
         number=best.number,
     )
@@ -116,25 +128,29 @@ def choose_run(run_id: str) -> Chosen:
     )
 
 
-def _winner(metadata: SearchMetadata, place: Path, verdict: WrittenVerdict) -> Chosen:
-    """The training of the winning arm with the best validation, of the confirmation in `place`."""
+def _warning(verdict: WrittenVerdict, search: str, storage: str) -> str:
+    """Return what to do instead of exporting the best trial of a search whose confirmation has no winner."""
+    worse = ", and the best of them worse" if verdict.verdict == "worse" else ""
+    return (
+        f"export the baseline instead, with {command('export --baseline --search', search, storage)}: the "
+        f"confirmation found no finalist better{worse}"
+    )
+
+
+def _trained(metadata: SearchMetadata, place: Path, arm: str) -> Chosen | None:
+    """Return an arm's training with the best validation, of the confirmation in `place`; None without one."""
     confirmation = Confirmation.read(place)
     metric = metadata.plan.metric
     records = read_records(place, study_name(place, metadata), [metric.name])
-    best = best_of_arm(records, str(verdict.winner), confirmation.question(metric, metadata.settings.equal))
+    best = best_of_arm(records, arm, confirmation.question(metric, metadata.settings.equal))
     if best is None:
-        raise InputError(
-            f"{place} names the winner {verdict.winner!r}, and {place / STUDY_FILE} has no training of that; "
-            f"is one of these damaged or lost?"
-        )
+        return None
     location = metadata.location / place.name
     return Chosen(
         name=best.name,
         checkpoint=location / best.folder,
-        what="confirmed winner",
+        what="",
         search=metadata.name,
-        verdict=verdict.sentence,
-        confirmed=True,
         identity=confirmation_run_spec(location, metadata, confirmation).identity,
         number=best.number,
     )

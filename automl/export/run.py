@@ -88,6 +88,8 @@ class ExportResult(Summary):
     def lines(self) -> Iterator[tuple[str, str]]:
         yield "exported", f"{self.folder} from {self.chosen.origin}"
         yield "chosen", self.chosen.choice
+        if self.chosen.warning:
+            yield "warning", self.chosen.warning
         yield "test", ", ".join(f"{key} {value:.4f}" for key, value in self.test.items())
         yield "checked", ", ".join(f"{key} {value:.1e}" for key, value in self.differences.items())
         for name, speed in self.speeds.items():

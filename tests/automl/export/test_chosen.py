@@ -81,9 +81,26 @@ def test_the_best_without_attention(search: Storage, confirm: Confirm) -> None:
     found = choose("mine", str(search), baseline=True)
     assert (found.number, found.choice) == (0, "the search's best without attention; not confirmed")
     confirm(+2)
-    assert choose("mine", str(search), baseline=True).number == 0, "whatever has won"
+    found = choose("mine", str(search), baseline=True)
+    assert found.name.endswith("baseline (trial 0) seed 1"), "whatever has won"
+    assert found.checkpoint == search / "mine" / "confirm" / f"trials/{found.number:04d}"
+    assert found.checkpoint.exists("checkpoint.pt")
     confirm(0, again=True)
-    assert "found no winner" in choose("mine", str(search), baseline=True).choice
+    again = choose("mine", str(search), baseline=True)
+    assert again.checkpoint == search / "mine" / "confirm-2" / f"trials/{again.number:04d}"
+    assert again.warning == ""
+
+
+@pytest.mark.parametrize(
+    ("gain", "warned"), [(+2, ""), (0, "no finalist better"), (-3, "the best of them worse")]
+)
+def test_a_model_that_is_not_better_is_exported_with_a_warning(
+    search: Storage, confirm: Confirm, gain: float, warned: str
+) -> None:
+    confirm(gain)
+    found = choose("mine", str(search))
+    assert warned in found.warning
+    assert ("--baseline --search mine" in found.warning) == bool(warned)
 
 
 def test_no_winner(search: Storage, confirm: Confirm) -> None:
