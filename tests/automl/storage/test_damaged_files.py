@@ -180,7 +180,7 @@ def test_a_line_of_a_study_is_named(damage: str, mine: Path) -> None:
     change(changes[number - 1])
     write_lines(mine / STUDY_FILE, changes)
     said = readings()
-    assert said.keys() == {"status", "searches", "report", "baseline", "sync"}
+    assert said.keys() == {"status", "searches", "report", "sync"}
     for why in said.values():
         assert f"line {number} of {mine / STUDY_FILE} is damaged" in why
         assert reason in why
