@@ -1,6 +1,7 @@
 """Files that a dataset names, and their names as text."""
 
 import os
+import unicodedata
 from pathlib import Path, PurePath
 
 
@@ -18,3 +19,23 @@ def as_text(name: str | PurePath) -> str:
     Names from old archives and foreign disks often are not, and neither Arrow nor JSON in UTF-8 takes them.
     """
     return os.fsencode(name).decode("utf-8", "backslashreplace")
+
+
+def composed(text: str) -> str:
+    """Return text with each accented letter as one character (NFC), so that equal names compare equal.
+
+    Keyboards write `é` as one character; macOS writes file names with the letter and the accent apart (NFD).
+    """
+    return unicodedata.normalize("NFC", text)
+
+
+def on_disk(folder: Path, name: str | PurePath) -> Path:
+    """Return the path of `name` in `folder` as the disk has it: composed, decomposed or as given.
+
+    The path as given is returned where there is no such file.
+    """
+    path = folder / name
+    if is_file(path) or str(name).isascii():
+        return path
+    others = (folder / unicodedata.normalize(form, str(name)) for form in ("NFC", "NFD"))
+    return next(filter(is_file, others), path)

@@ -16,6 +16,7 @@ import numpy as np
 from attention.errors import InputError
 from automl.data.detection import masks
 from automl.data.detection.objects import Objects
+from automl.data.files import composed
 
 BEYOND = 1.0  # pixels that a box may reach over the edge by: annotators' tools round
 THINNEST = 0.01  # pixels of a side of a box; what is less is none in the 32 bits of a detector's boxes
@@ -159,7 +160,7 @@ def _categories(file: Path, listed: Sequence[Mapping[str, Any]]) -> dict[int, st
             raise InputError(
                 f"{file}: category {number} is listed twice: {categories[number]!r} and {name!r}"
             )
-        categories[number] = name
+        categories[number] = composed(name)
     return dict(sorted(categories.items()))
 
 

@@ -22,7 +22,7 @@ from automl.data.archive import extracted, is_archive
 from automl.data.detection.annotations import Annotations, check_names, read_annotations, read_content
 from automl.data.detection.objects import Photo
 from automl.data.digest import contents
-from automl.data.files import as_text, is_file
+from automl.data.files import as_text, composed, is_file, on_disk
 from automl.data.walk import is_clutter
 from automl.storage.cache import cache_root
 
@@ -159,7 +159,7 @@ def image_id(image: Path) -> int | None:
     """Return the id of an image file by the annotations beside or above it; None if none list it."""
     image = image.absolute()
     likely = [
-        (len(place.parts), file.path, image.relative_to(place).as_posix())
+        (len(place.parts), file.path, composed(image.relative_to(place).as_posix()))
         for root in list(image.parents)[:ABOVE]
         for file in annotation_files(root)
         for place in file.places
@@ -187,7 +187,7 @@ def _ids(stamp: Stamp) -> dict[str, int]:
     except InputError:
         return {}
     named = [(image.get("file_name"), image.get("id")) for image in images]
-    return {name.replace("\\", "/"): number for name, number in named if _is_entry(name, number)}  # type: ignore[union-attr, misc]
+    return {composed(name.replace("\\", "/")): number for name, number in named if _is_entry(name, number)}  # type: ignore[union-attr, misc]
 
 
 def _is_entry(name: object, number: object) -> bool:
@@ -228,8 +228,8 @@ def _photos(root: Path, file: AnnotationFile, read: Annotations) -> list[Photo]:
 
 def _below(place: Path, name: str) -> Path:
     """Return the file of a name, whose separators are backslashes where Windows wrote it."""
-    path = place / name
-    return path if "\\" not in name or is_file(path) else place / name.replace("\\", "/")
+    path = on_disk(place, name)
+    return path if "\\" not in name or is_file(path) else on_disk(place, name.replace("\\", "/"))
 
 
 def _content(pixels: bytes, annotations: object) -> bytes:

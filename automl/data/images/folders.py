@@ -1,5 +1,5 @@
 """Images in folders: one folder a class, beneath `train/` and `val/` or `test/` or without these; or a table
-of their labels, `labels.csv`.
+of their labels, `labels.csv`. Tiny ImageNet's layout is read, too.
 
 `val/` is the test split, as in ImageNet's archives, unless there is a `test/` too. Splits have other usual
 names: see SPLITS. A folder with such a name that has images in it, beside folders of other names, is a class.
@@ -15,10 +15,11 @@ import numpy as np
 
 from attention.errors import InputError
 from automl.data.digest import contents
-from automl.data.files import as_text
+from automl.data.files import as_text, composed
 from automl.data.images.doubles import without_contradictions
 from automl.data.images.formats import FORMATS, HEIF, HEIF_HINT, SUFFIXES, is_image, is_picture, suffix
 from automl.data.images.labels import LABELS, read_labels
+from automl.data.images.tiny_imagenet import has_annotations, is_unlabelled, read_annotations
 from automl.data.items import Item, Items
 from automl.data.splits import as_keys, carve
 from automl.data.tally import Tally, some
@@ -73,8 +74,15 @@ def _listed(root: Path) -> _Listing:
         return _listed_in_table(root, table)
     parts = _parts(root)
     walked = _Walked(root)
-    splits = {split: _by_class(folder, walked) for split, folder in parts.items()}
     own = {folder.name for folder in parts.values()}
+    if len(parts) == 3 and has_annotations(parts["validation"]) and is_unlabelled(parts["test"]):
+        unlabelled, _ = _images(parts["test"], root, walked)
+        walked.tally.leave_out("images of the test split, which have no labels", _names(root, unlabelled))
+        parts = {"train": parts["train"], "test": parts["validation"]}
+    splits = {
+        split: read_annotations(folder) if has_annotations(folder) else _by_class(folder, walked)
+        for split, folder in parts.items()
+    }
     for entry in sorted(os.scandir(root), key=lambda entry: entry.name):
         if parts["train"] != root and entry.is_dir() and not is_clutter(entry.name) and entry.name not in own:
             walked.tally.leave_out("folders that are of no split", [f"{as_text(entry.name)}/"])
@@ -182,7 +190,7 @@ def _by_class(folder: Path, walked: _Walked) -> dict[str, list[Path]]:
 
     Raises InputError for a folder of pictures none of which can be read: a class would be lost.
     """
-    classes = {}
+    classes: dict[str, list[Path]] = {}
     for entry in sorted(os.scandir(folder), key=lambda entry: entry.name):
         path = Path(entry.path)
         if is_clutter(entry.name):
@@ -198,7 +206,7 @@ def _by_class(folder: Path, walked: _Walked) -> dict[str, list[Path]]:
         else:
             images, others = _images(path, folder, walked)
             if images:
-                classes[entry.name] = images
+                classes.setdefault(composed(entry.name), []).extend(images)
             elif pictures := [file for file in others if is_picture(file)]:
                 raise InputError(_unread(path, pictures))
             else:

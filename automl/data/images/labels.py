@@ -4,7 +4,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from attention.errors import InputError
-from automl.data.files import is_file
+from automl.data.files import composed, is_file, on_disk
 from automl.data.table import read_table
 
 LABELS = "labels.csv"
@@ -35,8 +35,8 @@ def read_labels(root: Path, splits: Mapping[str, Sequence[str]]) -> dict[str, di
         )
     found: dict[str, dict[str, list[Path]]] = {}
     for line, row in content.rows:
-        name, label = Path(row[known["file"]]), row[known["label"]].strip()
-        image = root / name
+        name, label = Path(row[known["file"]]), composed(row[known["label"]].strip())
+        image = on_disk(root, name)
         if name.is_absolute() or ".." in name.parts:
             raise InputError(f"{table}, line {line}: {name} does not lie in the folder of the table")
         if not is_file(image):

@@ -20,6 +20,7 @@ from pathlib import Path
 import numpy as np
 
 from attention.errors import InputError
+from automl.data.files import composed
 from automl.data.sequences.recording import Part, Recording, in_order, recording
 from automl.data.sequences.splits import SPLITS
 from automl.data.sequences.text import shown
@@ -209,4 +210,4 @@ def _texts(file: Path, name: str, array: np.ndarray, count: int) -> list[str]:
         raise InputError(
             f"{file}: {name} must be integers or strings ({count},), not {array.dtype} {array.shape}"
         )
-    return [str(value) for value in array.tolist()]
+    return [composed(str(value)) for value in array.tolist()]

@@ -8,6 +8,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from attention.errors import InputError
+from automl.data.files import composed
 
 BLOCK = 1 << 25  # characters that are split at once: what they are split into takes several times as much
 NANS = ("NaN", "nan", "NAN")
@@ -27,9 +28,12 @@ def shown(field: str) -> str:
 
 
 def read_text(path: Path) -> str:
-    """A file's text, with what is no UTF-8 replaced. Raises InputError where there is none to be read."""
+    """Return a file's text, composed (NFC), with what is no UTF-8 replaced.
+
+    Raises InputError where there is none to be read.
+    """
     try:
-        text = path.read_bytes().decode("utf-8-sig", "replace")
+        text = composed(path.read_bytes().decode("utf-8-sig", "replace"))
     except OSError as error:
         raise InputError(f"{path} cannot be read ({error.strerror}); make it readable") from error
     if not text.strip():

@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from attention.errors import InputError
-from automl.data.files import as_text, is_file
+from automl.data.files import as_text, is_file, on_disk
 from automl.data.table import read_table
 from automl.data.walk import is_clutter, walk
 
@@ -164,7 +164,7 @@ def _of_csv(path: Path) -> Iterator[Pair]:
             raise InputError(f"{path}, line {line}: {', '.join(empty)} must not be empty")
         if split and split not in SPLITS:
             raise InputError(f"{path}, line {line}: split must be one of {', '.join(SPLITS)}; got {split!r}")
-        left, right, disparity = (path.parent / row[name].strip() for name in COLUMNS)
+        left, right, disparity = (on_disk(path.parent, row[name].strip()) for name in COLUMNS)
         yield Pair(name=row["left"].strip(), left=left, right=right, disparity=disparity, split=split)
     splits = {row.get("split", "").strip() for _, row in table.rows}
     if "" in splits and len(splits) > 1:

@@ -340,3 +340,43 @@ def test_tables_that_are_no_dataset(
 ) -> None:
     with pytest.raises(InputError, match=why):
         items("folder", labelled(tmp_path / "d", make_folder, rows), 32)
+
+
+TINY = "val_0.JPEG\ta\t0\t32\t44\t62\nval_1.JPEG\tb\t52\t55\t57\t59\n\nval_2.JPEG\tb\t4\t0\t60\t55\n"
+
+
+def tiny_imagenet(root: Path, make_folder: Callable[..., Path], annotations: str) -> str:
+    """As http://cs231n.stanford.edu/tiny-imagenet-200.zip is laid out."""
+    make_folder(root, {"train/a/images": 2, "train/b/images": 3, "val/images": 3, "test/images": 2})
+    for name in ("a", "b"):
+        (root / f"train/{name}/{name}_boxes.txt").write_text(f"{name}_0.JPEG\t0\t0\t62\t63\n")
+    for i, image in enumerate(sorted((root / "val/images").iterdir())):
+        image.rename(image.with_name(f"val_{i}.JPEG"))
+    (root / "val/val_annotations.txt").write_text(annotations)
+    (root / "wnids.txt").write_text("a\nb\n")
+    return str(root)
+
+
+def test_tiny_imagenet(tmp_path: Path, make_folder: Callable[..., Path]) -> None:
+    found = items("folder", tiny_imagenet(tmp_path / "d", make_folder, TINY), 32)
+    assert found.classes == ("a", "b")
+    assert counts(found) == {"train": 5, "test": 3}
+    assert [found.classes[item.label] for item in found.splits["test"]] == ["a", "b", "b"]
+    assert len(left_out(found)["images of the test split, which have no labels"]) == 2
+
+
+@pytest.mark.parametrize(
+    ("annotations", "why"),
+    [
+        ("val_0.JPEG\n", "val_annotations.txt, line 1: 'val_0.JPEG' has no class"),
+        ("\nval_9.JPEG\ta\n", "line 2: there is no file .*val_9.JPEG"),
+        ("../a.JPEG\ta\n", "line 1: '../a.JPEG' must be a file in .*images"),
+        ("val_0.JPEG\tc\n", "classes in .*val must be among those to train on; 'c'"),
+        ("", "val has no folders with images"),
+    ],
+)
+def test_tables_of_tiny_imagenet_that_are_wrong(
+    annotations: str, why: str, tmp_path: Path, make_folder: Callable[..., Path]
+) -> None:
+    with pytest.raises(InputError, match=why):
+        items("folder", tiny_imagenet(tmp_path / "d", make_folder, annotations), 32)

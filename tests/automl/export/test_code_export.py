@@ -262,7 +262,7 @@ def test_8_bits_are_for_labels(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) 
     monkeypatch.setattr(export, "open_task", lambda *_: task)
     chosen = export.Chosen(name="a", checkpoint=export.Storage(str(tmp_path)), what="one")
     with pytest.raises(InputError, match="--quantize states what it costs in accuracy, which the task"):
-        export._export(tmp_path / "out", chosen, "int8")
+        export._export(tmp_path / "out", chosen, "int8", trust=False)
 
 
 def test_files_are_not_predicted_with_it(folder: Path) -> None:

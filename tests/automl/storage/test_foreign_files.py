@@ -39,11 +39,11 @@ CLAIMS = (
 # What a configuration may name that is code.
 Change = Callable[[dict[str, Any], Path], None]
 KINDS: Mapping[str, Change] = {
-    "task, a file": lambda config, folder: config.update(task=f"{folder}/hostile.py:Task"),
-    "task, a module": lambda config, folder: config.update(task="hostile:Task"),
-    "backbone, a file": lambda config, folder: config["model"].update(backbone=f"{folder}/hostile.py:Net"),
-    "backbone, a module": lambda config, folder: config["model"].update(backbone="hostile:Net", code="0"),
-    "attention": lambda config, folder: config["model"]["placement"].update(stem=f"{folder}/hostile.py:Att"),
+    "task, a file": lambda config, folder: config.update(task=f"{folder}/planted.py:Task"),
+    "task, a module": lambda config, folder: config.update(task="planted:Task"),
+    "backbone, a file": lambda config, folder: config["model"].update(backbone=f"{folder}/planted.py:Net"),
+    "backbone, a module": lambda config, folder: config["model"].update(backbone="planted:Net", code="0"),
+    "attention": lambda config, folder: config["model"]["placement"].update(stem=f"{folder}/planted.py:Att"),
 }
 READ = list(KINDS)[:-1]  # an attention is of our table, and any other name is damage
 
@@ -51,12 +51,12 @@ READ = list(KINDS)[:-1]  # an attention is of our table, and any other name is d
 @pytest.fixture
 def place(store: MlflowClient, tmp_path: Path) -> Path:
     """The current folder, with a module that leaves a mark when it is run."""
-    (tmp_path / "hostile.py").write_text(CLAIMS)
+    (tmp_path / "planted.py").write_text(CLAIMS)
     return tmp_path
 
 
 def has_run(place: Path) -> bool:
-    return (place / "ran").exists() or "hostile" in sys.modules
+    return (place / "ran").exists() or "planted" in sys.modules
 
 
 def plant(value: Any, kinds: list[str], place: Path) -> Any:
@@ -101,9 +101,9 @@ def search(confirmed: Path, place: Path) -> Path:
     folder = shutil.copytree(confirmed, place / "searches/mine")
     metadata = json.loads((folder / SEARCH_FILE).read_text())
     metadata["settings"] |= {
-        "space": f"{place}/hostile.py:draw",
-        "backbone": "hostile:Net",
-        "sampler": "hostile:Sampler",
+        "space": f"{place}/planted.py:draw",
+        "backbone": "planted:Net",
+        "sampler": "planted:Sampler",
     }
     (folder / SEARCH_FILE).write_text(json.dumps(metadata))
     for file in (STUDY_FILE, f"confirm/{STUDY_FILE}", "confirm/confirm.json"):
@@ -122,7 +122,7 @@ def test_looking_at_a_search_runs_nothing_of_it(search: Path, place: Path) -> No
     run_compare(["mine:baseline", "mine"])
     find_removable("mine")
     assert run_sync("mine") > 14
-    with pytest.raises(InputError, match=r"would run '.*hostile.py:Task'.*--trust"):
+    with pytest.raises(InputError, match=r"would run '.*planted.py:Task'.*--trust"):
         run_export("out", best=True, search="mine")
     with pytest.raises(InputError, match=r"has a checkpoint|would run"):
         run_export("out", baseline=True, search="mine")
@@ -170,9 +170,9 @@ def test_going_on_names_the_code_and_runs_it(
     plant_checkpoint(place / "searches/a", "task, a file", place)
     with pytest.raises(InputError):
         go_on()
-    assert f"{place}/hostile.py:" in capsys.readouterr().err
+    assert f"{place}/planted.py:" in capsys.readouterr().err
     assert has_run(place)
-    sys.modules.pop("hostile", None)
+    sys.modules.pop("planted", None)
 
 
 def exported_model(

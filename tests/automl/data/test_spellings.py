@@ -1,0 +1,113 @@
+"""Names with accents, composed and decomposed: one name, in every reader that compares two of them."""
+
+import csv
+import json
+import unicodedata
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import pytest
+from PIL import Image
+
+from automl.data.detection.folder import image_id, read_folder
+from automl.data.images.sources import items
+from automl.data.sequences import long_csv, npz, ts
+from automl.data.stereo.pairs import find_pairs
+
+NAME = "Äpfel"
+ONE, OTHER = (unicodedata.normalize(form, NAME) for form in ("NFC", "NFD"))
+
+
+def picture(path: Path) -> None:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    noise = np.random.default_rng(abs(hash(str(path))))
+    Image.fromarray(noise.integers(0, 256, (12, 16, 3), np.uint8)).save(path)
+
+
+def table(path: Path, *rows: tuple[object, ...]) -> Path:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    with open(path, "w", encoding="utf-8", newline="") as file:
+        csv.writer(file).writerows(rows)
+    return path
+
+
+def folders(root: Path, one: str, other: str) -> set[str]:
+    """Train and test as copied from two machines."""
+    for folder in (f"train/{one}", "train/b", f"val/{other}"):
+        picture(root / folder / "0.png")
+    found = items("folder", str(root), 32)
+    assert [len(images) for images in found.splits.values()] == [2, 1]
+    return {found.classes[item.label] for item in found.splits["test"]}
+
+
+def labels(root: Path, one: str, other: str) -> set[str]:
+    rows = []
+    for i, (on_disk, name, label) in enumerate([(one, other, one), (other, one, other), ("b", "b", "b")] * 2):
+        picture(root / f"{on_disk}{i}.png")
+        rows.append((f"{name}{i}.png", label))
+    table(root / "labels.csv", ("file", "label"), *rows)
+    found = items("folder", str(root), 32)
+    assert sum(map(len, found.splits.values())) == 6
+    return {*found.classes} - {"b"}
+
+
+def boxes(root: Path, one: str, other: str) -> set[str]:
+    found = set()
+    for split, on_disk, name in (("train", one, other), ("val", other, one)):
+        image = root / split / f"{on_disk}.png"
+        picture(image)
+        content = {
+            "categories": [{"id": 1, "name": name}],
+            "images": [{"id": 7, "file_name": f"{name}.png", "width": 16, "height": 12}],
+            "annotations": [
+                {"id": 1, "image_id": 7, "category_id": 1, "bbox": [1, 1, 8, 8], "area": 64, "iscrowd": 0}
+            ],
+        }
+        (root / "annotations").mkdir(exist_ok=True)
+        (root / f"annotations/instances_{split}.json").write_text(json.dumps(content))
+    listing = read_folder(root)
+    for photos in listing.splits.values():
+        assert image_id(photos[0].image) == 7
+        found |= {*listing.categories.values()}
+    return found
+
+
+def series_csv(root: Path, one: str, other: str) -> set[str]:
+    rows = [
+        (f"{split}{label}", step, step, label, split)
+        for split, label in (("train", one), ("train", "b"), ("test", other))
+        for step in range(3)
+    ]
+    file = table(root / "a.csv", ("series", "time", "x", "label", "split"), *rows)
+    return {*long_csv.read([file]).parts["test"].labels}
+
+
+def series_ts(root: Path, one: str, other: str) -> set[str]:
+    files = []
+    for split, stated, label in (("TRAIN", one, other), ("TEST", other, one)):
+        files.append(root / f"A_{split}.ts")
+        head = f"@univariate true\n@classLabel true {stated} b\n@data\n"
+        files[-1].write_text(f"{head}1,2,3:{label}\n1,2,4:b\n", encoding="utf-8")
+    return {*ts.read(files).parts["test"].labels} - {"b"}
+
+
+def series_npz(root: Path, one: str, other: str) -> set[str]:
+    x = np.ones((2, 1, 8))
+    np.savez(root / "a.npz", x_train=x, y_train=np.array([one, "b"]), x_test=x, y_test=np.array([other, "b"]))
+    return {*npz.read([root / "a.npz"]).parts["test"].labels} - {"b"}
+
+
+def pairs(root: Path, one: str, other: str) -> set[str]:
+    picture(root / one / "left.png")
+    rows = [tuple(f"{other}/left.png" for _ in range(3))]
+    (pair,) = find_pairs(table(root / "a.csv", ("left", "right", "disparity"), *rows))
+    return {unicodedata.normalize("NFC", pair.left.parent.name)}
+
+
+@pytest.mark.parametrize(("one", "other"), [(ONE, OTHER), (OTHER, ONE)], ids=["composed", "decomposed"])
+@pytest.mark.parametrize("read", [folders, labels, boxes, series_csv, series_ts, series_npz, pairs])
+def test_a_name_is_the_same_in_both_spellings(
+    read: Callable[[Path, str, str], set[str]], one: str, other: str, tmp_path: Path
+) -> None:
+    assert read(tmp_path, one, other) == {ONE}
