@@ -61,9 +61,12 @@ def sweep(folder: Path, name: str | None = None) -> None:
 def locked(target: Path, timeout: float = -1) -> Iterator[None]:
     """Hold a lock beside `target`, `.NAME.lock`, which is deleted at the end of the block.
 
-    timeout: seconds to wait for it; -1 for as long as it takes. Raises filelock.Timeout.
+    timeout: seconds to wait for it; -1 for as long as it takes. Raises filelock.Timeout, and OSError where no
+    file can be written there.
     """
-    lock = FileLock(target.with_name(f".{target.name}.lock"))
+    place = target.with_name(f".{target.name}.lock")
+    place.touch()  # FileLock would wait for a place that cannot be written, too
+    lock = FileLock(place)
     lock.acquire(timeout=timeout)
     try:
         yield

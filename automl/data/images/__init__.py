@@ -3,6 +3,7 @@
 sources  The table of image sources, and the lists of their images
 folders  Datasets in folders: one folder per class
 labels   Images whose labels are in a table, `labels.csv`
+tiny_imagenet  Tiny ImageNet: a table of the validation images' classes
 doubles  Leaves out images with two labels, counts copies
 formats  Which files are images, by ending and content
 picture  Reads one image file: upright, RGB, 8 bits

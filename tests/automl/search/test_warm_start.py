@@ -12,7 +12,7 @@ from search.metric import ACCURACY
 from search.spaces import SPACES
 from search.trial_scheduler import Plan
 
-BASE = Settings(space="digits", trials=4, epochs=4)
+BASE = Settings(space="digits", trials=4, epochs=4, name="mine")
 # Another value of each setting that a comparison must see.
 OTHER: dict[str, Any] = {
     "epochs": 5, "size": 24, "subset": 0.5, "batch_size": 64, "mixup": 0.4, "flip": True, "augment": "strong",
