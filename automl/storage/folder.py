@@ -178,7 +178,7 @@ def new_folder(
 def check_new(settings: Settings) -> None:
     """Raises InputError where `new_folder` would: the search exists, or its storage cannot be written.
 
-    Writes a file or folder and removes it.
+    On a disk, creates a folder and removes it. An object store is only asked whether it has the bucket.
     """
     root = Storage(settings.storage)
     try:
@@ -187,9 +187,11 @@ def check_new(settings: Settings) -> None:
             if location.exists(SEARCH_FILE) or not (location.local is None or _may_begin(location.local)):
                 raise _name_taken(settings.name, settings.storage)
         if root.local is None:
-            probe = f".write-test-{uuid.uuid4().hex}"
-            root.write(probe, b"")
-            root.remove(probe)
+            # No file is written: pyarrow would leave a mark for the folder above it.
+            if not root.has_bucket():
+                raise InputError(
+                    f"--storage {settings.storage} names a bucket that does not exist; create it"
+                )
         else:
             above = next(path for path in (root.local, *root.local.parents) if path.exists())
             Path(tempfile.mkdtemp(dir=above)).rmdir()

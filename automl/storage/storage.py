@@ -132,6 +132,12 @@ class Storage:
         files, path = self._at(name)
         return bool(files.get_file_info(path).type == pyarrow.fs.FileType.File)
 
+    def has_bucket(self) -> bool:
+        """Return whether an object store has the bucket; True of paths that do not begin with one."""
+        files, path = self._at("")
+        bucket = path.partition("/")[0]
+        return not bucket or files.get_file_info(bucket).type != pyarrow.fs.FileType.NotFound
+
     def has(self, name: str) -> bool:
         """Return whether anything has that name: a file, a folder, or what is neither."""
         files, path = self._at(name)

@@ -445,10 +445,12 @@ def test_the_slurm_script_runs_a_search_on_two_rays_and_leaves_nothing(slurm, tm
 @pytest.mark.parametrize(
     ("end", "signal_", "status", "told"),
     [
-        ("0", None, 0, None),
+        pytest.param("0", None, 0, None, marks=pytest.mark.long),
         ("7", None, 7, None),
         ("never", signal.SIGUSR1, 143, "requeue"),  # out of time: goes on later
-        ("never", signal.SIGTERM, 143, None),  # a person's wish: stays stopped
+        pytest.param(
+            "never", signal.SIGTERM, 143, None, marks=pytest.mark.long
+        ),  # a person's wish: stays stopped
     ],
 )
 def test_the_slurm_script_ends_in_order_whatever_ends_it(slurm, tmp_path, end, signal_, status, told):

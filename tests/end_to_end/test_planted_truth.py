@@ -181,7 +181,7 @@ def test_a_planted_gain_is_found_with_its_type_and_place(confirmed):
     assert verdict["p"] == pytest.approx(2 / 2**6)
     assert verdict["seeds"] == 6
     roles = [arm["role"] for arm in verdict["arms"]]
-    assert sorted(roles) == ["ablation", "baseline", "control", "finalist", "random"]
+    assert sorted(roles) == ["ablation", "baseline", "control", "finalist", "plain", "random"]
     (ablation,) = (c for c in verdict["comparisons"] if c["role"] == "ablation")
     assert ablation["lead"]["interval"][0] > 10, "without its module the gain is gone"
 

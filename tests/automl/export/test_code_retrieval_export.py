@@ -35,6 +35,8 @@ CASES: dict[str, tuple[dict[str, Any], str]] = {
     "bow, one encoder": ({"backbone": "bow", "options": {"hidden": 16}, "shared": True}, "cosine"),
 }  # fmt: skip
 
+ALWAYS = ("selfattention, sinusoidal, one encoder", "cnn-selfattention")
+
 
 @pytest.fixture(scope="module")
 def corpus(tmp_path_factory: pytest.TempPathFactory) -> Path:
@@ -72,7 +74,10 @@ def written(task: CodeRetrieval, model: Any, folder: Path) -> Path:
     return folder
 
 
-@pytest.mark.parametrize("case", CASES)
+@pytest.mark.parametrize(
+    "case",
+    [pytest.param(case, marks=() if case in ALWAYS else pytest.mark.long) for case in CASES],
+)
 def test_each_encoder_at_every_length(case: str, corpus: Path, tmp_path: Path) -> None:
     """Alone and padded, as the trained model has it without padding."""
     task = opened(corpus, *CASES[case])
@@ -98,7 +103,10 @@ def test_each_encoder_at_every_length(case: str, corpus: Path, tmp_path: Path) -
                     np.testing.assert_allclose(found, expected.numpy(), atol=1e-4, rtol=1e-4)
 
 
-@pytest.mark.parametrize("attention", ["multihead", "ssa", "decomposed"])
+@pytest.mark.parametrize(
+    "attention",
+    ["ssa", *(pytest.param(name, marks=pytest.mark.long) for name in ("multihead", "decomposed"))],
+)
 def test_with_attention_at_a_site(attention: str, corpus: Path, tmp_path: Path) -> None:
     from backbones import sites
 

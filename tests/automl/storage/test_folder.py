@@ -13,12 +13,15 @@ from typing import Any
 import optuna
 import pytest
 from optuna.trial import FixedTrial
+from pyarrow.fs import FileSystem, FileType
+from services import ObjectStore
 
 from attention import InputError
 from automl.config.settings import Settings
 from automl.storage.folder import (
     SEARCH_FILE,
     SearchMetadata,
+    check_new,
     find_latest,
     find_search,
     named,
@@ -54,6 +57,21 @@ def test_what_was_asked_can_be_read_again(tmp_path: Path) -> None:
     assert metadata.provenance["versions"].keys() >= {"torch", "optuna", "ray"}
     with old_folder("mine", str(tmp_path)) as (place, again):
         assert (place, again) == (folder, metadata)
+
+
+def test_looking_whether_a_store_takes_a_search_leaves_nothing_there(
+    object_store: ObjectStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Not even a mark for a folder, which some stores take for a file."""
+    for name, value in object_store.environment.items():
+        monkeypatch.setenv(name, value)
+    address = object_store.address("fresh")
+    check_new(Settings(space="digits", trials=1, name="mine", storage=address))
+    files, path = FileSystem.from_uri(address)
+    assert files.get_file_info(path).type == FileType.NotFound
+    no_bucket = address.replace(f"/{object_store.bucket}/", "/nowhere/")
+    with pytest.raises(InputError, match="names a bucket that does not exist"):
+        check_new(Settings(space="digits", trials=1, name="mine", storage=no_bucket))
 
 
 def test_searches_of_one_name_are_told_apart(tmp_path: Path) -> None:

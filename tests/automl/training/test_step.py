@@ -97,6 +97,7 @@ def test_every_precision_learns(precision):
     assert all(parameter.dtype is torch.float32 for parameter in state.model.parameters())
 
 
+@pytest.mark.long  # compiling takes half a minute
 def test_inductor_computes_the_same():
     plain, compiled = (Regression(epochs=1, learning_rate=0.05) for _ in range(2))
     compiled.runtime = Runtime(device=CPU, precision="fp32", compile="inductor")

@@ -73,7 +73,13 @@ PARTS: dict[str, tuple[float, dict[str, Any]]] = {
 }
 
 
-@pytest.mark.parametrize(("time_ratio", "parts"), PARTS.values(), ids=PARTS)
+@pytest.mark.parametrize(
+    ("time_ratio", "parts"),
+    [
+        pytest.param(*parts, id=name, marks=() if name in ("every-attention", "mixup") else pytest.mark.long)
+        for name, parts in PARTS.items()
+    ],
+)
 def test_each_is_what_it_would_be_alone(time_ratio: float, parts: dict[str, Any]) -> None:
     tasks, alone = begun(**parts)
     expected = [timeless(fit(task, state, time_ratio)) for task, state in zip(tasks, alone, strict=True)]
