@@ -6,16 +6,24 @@ spectrally normalised, and no 1/sqrt(d) in the softmax.
 
 The softmax runs over the positions of f for each position of g, so g asks and f answers: it is
 `scaled_dot_product_attention` with query g, key f, value h and scale 1.
+
+Two forms compute the same. `fused` leaves the N x N weights to the kernel, which does not keep them on an
+accelerator, nor on a CPU from `FUSED_FROM` positions. `explicit` computes the weights as the equations are
+written and keeps them for the backward pass, so its memory is quadratic in N on every device.
 """
 
 from collections.abc import Sequence
+from typing import Literal, get_args
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 from torch.nn.utils.parametrizations import spectral_norm
 
+from attention.errors import InputError
 from attention.gated import Cost, Gated, project
+
+Form = Literal["fused", "explicit"]
 
 # Positions from which a CPU is spared the N x N weights. Below, they are small, and making them takes
 # up to a third less time than the wider products.
@@ -23,10 +31,17 @@ FUSED_FROM = 2048
 
 
 class SelfAttention(Gated):
-    """SAGAN self-attention over `channels` channels."""
+    """SAGAN self-attention over `channels` channels.
 
-    def __init__(self, channels: int) -> None:
+    form: `fused` calls torch's attention kernel. `explicit` computes and keeps the N x N matrix of weights,
+        as conventional attention was published.
+    """
+
+    def __init__(self, channels: int, *, form: Form = "fused") -> None:
         super().__init__(channels)
+        if form not in get_args(Form):
+            raise InputError(f"form must be one of {', '.join(get_args(Form))}; got {form!r}")
+        self.form = form
         self.f = nn.Linear(channels, inner_channels(channels), bias=False)
         self.g = nn.Linear(channels, inner_channels(channels), bias=False)
         self.h = nn.Linear(channels, channels, bias=False)
@@ -34,6 +49,12 @@ class SelfAttention(Gated):
             spectral_norm(layer)
 
     def attend(self, x: Tensor, mask: Tensor | None, spatial: Sequence[int]) -> Tensor:
+        if self.form == "explicit":
+            f, g, h = (project(layer, x) for layer in (self.f, self.g, self.h))  # (B, N, d)
+            scores = g @ f.mT  # (B, N, N)
+            if mask is not None:
+                scores = scores.masked_fill(~mask.unsqueeze(1), float("-inf"))
+            return scores.softmax(dim=-1) @ h  # (B, N, C)
         f, g, h = (project(layer, x).unsqueeze(1) for layer in (self.f, self.g, self.h))  # (B, 1, N, d)
         N = x.shape[1]  # a symbol in an export for any length
         if x.device.type == "cpu" and not isinstance(N, torch.SymInt) and N >= FUSED_FROM:
@@ -49,10 +70,11 @@ def inner_channels(channels: int) -> int:
     return max(1, channels // 8)
 
 
-def cost(channels: int, positions: int) -> Cost:
+def cost(channels: int, positions: int, *, form: Form = "fused") -> Cost:
     C, N, d = channels, positions, inner_channels(channels)
     return Cost(
         parameters=C * C + 2 * C * d + 1,
         macs=N * C * C + 2 * N * C * d + N * N * (C + d),
-        memory=2 * N * C + 2 * N * d + N,  # f, g, h, the update and a fused kernel's log-sum-exp
+        # f, g, h, the update, and a fused kernel's log-sum-exp or all weights
+        memory=2 * N * C + 2 * N * d + (N * N if form == "explicit" else N),
     )

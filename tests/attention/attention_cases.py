@@ -17,6 +17,7 @@ OPTIONS: dict[str, list[dict[str, int | str | None]]] = {
         {"ks": 3, "order": "conv-first"},
     ],
     "ssa-sym": [{"ks": 3}],
+    "sagan": [{"form": "explicit"}],
     "decomposed": [
         {"heads": 4},
         {"normalisation": "scaling", "key_channels": 4, "value_channels": 6, "heads": 2},

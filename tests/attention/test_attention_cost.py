@@ -32,7 +32,7 @@ def _padding(spec: Spec, channels: int, positions: int) -> tuple[int, int]:
 
     The formula counts the method itself, as it runs on an accelerator.
     """
-    if spec.type != "sagan":
+    if spec.type != "sagan" or spec.options.get("form") == "explicit":
         return 0, 0
     wider = channels - inner_channels(channels)
     return positions * positions * wider, 2 * positions * wider
@@ -102,8 +102,19 @@ def test_never_makes_weights_between_all_positions(spec: Spec) -> None:
     """256 positions of 16 channels: N x N is 65,536 values, the widest projection 12,288."""
     with _Largest() as largest:
         new(spec, 16, gate=1)(features(1, 16, 16, 16).requires_grad_()).sum().backward()
-    weighs_pairs = spec.options.get("order") == "conv-first" or spec.options.get("encoding") == "relative"
+    weighs_pairs = bool({"conv-first", "relative", "explicit"} & set(spec.options.values()))
     assert (largest.numel >= 256 * 256) == weighs_pairs
+
+
+@pytest.mark.parametrize("positions", [256, 512])
+def test_the_explicit_form_keeps_a_matrix_of_all_pairs(positions: int) -> None:
+    """Quadratic memory on a CPU as well, where the fused form stays linear."""
+    kept = {
+        form: _kept(new(Spec("sagan", {"form": form}), gate=1), features(1, 16, positions))
+        for form in ("fused", "explicit")
+    }
+    assert positions**2 < kept["explicit"] < positions**2 + 100 * positions
+    assert kept["fused"] < 200 * positions
 
 
 @pytest.mark.parametrize("name", ["ssa", "ssa-sym"])

@@ -2,6 +2,7 @@
 
 import itertools
 import math
+from contextlib import nullcontext
 
 import pytest
 import torch
@@ -10,6 +11,7 @@ from attention_cases import features, new
 from torch import Tensor, nn
 
 from attention import Gated, Spec
+from attention.padding import padding
 
 C = 16
 GATE = 0.75
@@ -44,15 +46,28 @@ def _gate(theirs: nn.Module) -> nn.Module:
     return theirs.eval()
 
 
+@pytest.mark.parametrize("form", ["fused", "explicit"])
 @shapes
-def test_sagan_is_fastais_self_attention(shape: tuple[int, ...]) -> None:
+def test_sagan_is_fastais_self_attention(shape: tuple[int, ...], form: str) -> None:
     from fastai.layers import SelfAttention
 
-    ours, theirs = _double(Spec("sagan")), SelfAttention(C).double()
+    ours, theirs = _double(Spec("sagan", {"form": form})), SelfAttention(C).double()
     for mine, layer in ((ours.f, theirs.query), (ours.g, theirs.key), (ours.h, theirs.value)):
         _copy_spectral(mine, layer[0])
     x = features(*shape, dtype=torch.float64)
     _close(ours(x), _gate(theirs)(x))
+
+
+@pytest.mark.parametrize("positions", [30, 2500])
+@pytest.mark.parametrize("masked", [False, True])
+def test_both_forms_of_sagan_are_one_function(positions: int, masked: bool) -> None:
+    """Within 1e-6 in float32, on both sides of the length from which a CPU fuses."""
+    fused, explicit = (new(Spec("sagan", {"form": form}), gate=1).eval() for form in ("fused", "explicit"))
+    x = features(2, C, positions)
+    lengths = torch.tensor([[positions], [positions // 2]])
+    with torch.no_grad(), padding(torch.arange(positions) < lengths) if masked else nullcontext():
+        update, expected = explicit(x) - x, fused(x) - x
+    assert (update - expected).abs().max() <= 1e-6 * max(1.0, float(expected.abs().max()))
 
 
 @pytest.mark.parametrize("order", ["xxt-first", "conv-first"])

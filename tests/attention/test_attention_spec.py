@@ -34,7 +34,7 @@ def test_a_cost_takes_the_options_of_its_module(name: str) -> None:
     [
         ("sagn", "unknown attention 'sagn'; choose from conv1x1, .*Did you mean 'sagan'"),
         ({"type": "ssa", "oder": "auto"}, "unknown option of attention 'ssa' 'oder'; .*Did you mean 'order'"),
-        ({"type": "sagan", "heads": 2}, "'sagan' takes no options; got 'heads'"),
+        ({"type": "conv1x1", "heads": 2}, "'conv1x1' takes no options; got 'heads'"),
         ({"ks": 3}, "an attention is a name or .*got {'ks': 3}"),
         (7, "an attention is a name or .*got 7"),
         (None, "an attention is a name or .*got None"),
@@ -60,6 +60,7 @@ def test_refuses_to_read(value: object, message: str) -> None:
         ("ssa", {"ks": -1}, "ks must be an odd number .*got -1"),
         ("ssa-sym", {"ks": 0}, "ks must be an odd number .*got 0"),
         ("ssa", {"order": "fastest"}, "order must be one of auto, xxt-first, conv-first; got 'fastest'"),
+        ("sagan", {"form": "flash"}, "form must be one of fused, explicit; got 'flash'"),
         ("multihead", {"heads": 3}, "heads must divide .*16 channels, 3 heads"),
         ("multihead", {"heads": 0}, "heads must divide .*0 heads"),
         (
@@ -81,7 +82,8 @@ def test_refuses_options_that_cannot_work(type: str, options: Mapping[str, objec
 
 def test_options_and_defaults_come_from_the_module() -> None:
     assert dict(ATTENTIONS["ssa"].options) == {"ks": 1, "order": "auto"}
-    assert dict(ATTENTIONS["sagan"].options) == {}
+    assert dict(ATTENTIONS["sagan"].options) == {"form": "fused"}
+    assert dict(ATTENTIONS["conv1x1"].options) == {}
     assert dict(ATTENTIONS["decomposed"].options) == {
         "normalisation": "softmax",
         "key_channels": None,
