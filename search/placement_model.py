@@ -59,7 +59,7 @@ LIMITS = (-9.0, 4.0)  # of a variance's logarithm
 CURVE = 3  # cosines that a curve over a number is made of
 OUTLIER = 4.0  # robust standard deviations below what is expected at which a score is cut off
 CUTS = 3  # fits at most, each after the first without what the one before found too low
-FEW = 8  # trials that are too few to tell what is too low
+FEW = 8  # trials that are too few to tell what is too low, or whether the model predicts anything
 
 
 class Module(NamedTuple):
@@ -186,18 +186,43 @@ class Model:
         self._solved = cho_solve(self._factor, self._y)
         self.mean = self._zv.T @ self._solved  # of each effect, in units of the scale
 
+    @property
+    def has_blocks(self) -> bool:
+        """Whether trials have blocks, whose scores cannot be compared as they are."""
+        return any(effect.term == BLOCK for effect in self.columns)
+
+    def predicts(self) -> bool:
+        """Return whether it predicts scores that were left out better than the mean of the others does.
+
+        Each trial is left out in turn, with the variances estimated from all. False for fewer than `FEW`
+        trials.
+        """
+        count = len(self._y)
+        if count < FEW:
+            return False
+        of_mean = (self._y - self._y.mean()) * count / (count - 1)
+        return bool(np.square(self._left_out()[0]).sum() < np.square(of_mean).sum())
+
+    def _left_out(self) -> tuple[Array, Array]:
+        """Return each score less what the others predict of it, and the variance of that.
+
+        Source: Rasmussen and Williams (2006), equation 5.12.
+        """
+        precision = np.diag(cho_solve(self._factor, np.eye(len(self._y))))
+        return self._solved / precision, 1 / precision
+
     def _too_low(self) -> Array:
         """By how much each trial is below `OUTLIER` deviations from what the others predict of it; 0 of most.
 
         A training that went wrong says that it is bad, not how bad: as it is, it would pass for the noise of
-        all. What the others predict is Rasmussen and Williams (2006), equation 5.12.
+        all.
         """
         if len(self._y) < FEW:
             return np.zeros_like(self._y)
-        precision = np.diag(cho_solve(self._factor, np.eye(len(self._y))))
-        off = self._solved / np.sqrt(precision)  # in standard deviations
+        errors, variances = self._left_out()
+        off = errors / np.sqrt(variances)  # in standard deviations
         usual = 1.4826 * np.median(np.abs(off))
-        found: Array = np.maximum(-OUTLIER * usual - off, 0) / np.sqrt(precision)
+        found: Array = np.maximum(-OUTLIER * usual - off, 0) * np.sqrt(variances)
         return found
 
     def variance(self, term: str) -> float:

@@ -124,21 +124,30 @@ class Posterior:
 
 
 def best_trial(study: Study) -> FrozenTrial:
-    """The completed trial of the highest posterior mean, of repetitions the first.
+    """Return the completed trial of the highest posterior mean, of repetitions the first.
+
+    The trial of the best score where the model predicts nothing.
 
     Raises InputError where no trial with a placement has completed, or for several objectives.
     """
     model, trials = _fitted(study)
     found = expected(study, model)
     sign = -1 if study.direction is StudyDirection.MINIMIZE else 1
-    return max((trial for trial, _ in trials), key=lambda trial: round(sign * found[trial.number], 12))
+    return max(
+        (trial for trial, _ in trials),
+        key=lambda trial: round(sign * found.get(trial.number, trial.values[0]), 12),
+    )
 
 
 def expected(study: Study, model: Model) -> dict[int, float]:
-    """The posterior mean of the score of each completed trial of a study with a placement, by its number.
+    """Return the posterior mean of the score of each completed trial with a placement, by its number.
 
-    In the block of the others, where trials have blocks: those of two can be compared.
+    Empty where the model does not predict the trials' scores better than their mean does: trials are then
+    ranked by their scores. Where trials have blocks, the scores of two blocks cannot be compared, so there
+    the means are always returned, as in a common block.
     """
+    if not (model.has_blocks or model.predicts()):
+        return {}
     sign = -1 if study.direction is StudyDirection.MINIMIZE else 1
     trials = _with_placement(study)
     mean, _ = model.predict([_without_block(found) for _, found in trials])

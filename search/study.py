@@ -286,7 +286,8 @@ def expect(
 ) -> None:
     """Put what a model of a study's placements expects of its trials into their records.
 
-    Only where the study is one whose trials are ranked so. model: which has seen some of them.
+    Only where the study is one whose trials are ranked so, and the model predicts their scores.
+    model: which has seen some of them.
     """
     if not study.user_attrs.get(EXPECTED):
         return
@@ -294,9 +295,9 @@ def expect(
     from search.placement_sampler import GrowingModel
 
     fitted = (model or GrowingModel())(study)
-    for number, value in expected(study, fitted).items() if fitted is not None else ():
-        if number in records:
-            records[number].expected = value
+    values = {} if fitted is None else expected(study, fitted)
+    for number, record in records.items():
+        record.expected = values.get(number)
 
 
 def score_noise(folder: Path, name: str) -> float | None:

@@ -1,7 +1,7 @@
 """What a study says of placements: planted truths are found, and where there is nothing it says so."""
 
 from collections import defaultdict
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 import numpy as np
 import optuna
@@ -9,9 +9,15 @@ import pytest
 from test_placement_sampler import Drawn, draw, search
 
 from attention import InputError
-from search.placement_model import CELL, SITE, TYPE, Module, Placement
-from search.placement_posterior import best_trial, posterior
-from search.placement_sampler import TRUNK, PlacementSampler, placement_of
+from search.config import TrialConfig
+from search.metric import ACCURACY
+from search.placement_model import CELL, SITE, TYPE, Model, Module, Placement
+from search.placement_posterior import best_trial, expected, posterior
+from search.placement_sampler import TRUNK, PlacementSampler, fit, placement_of, weights_of
+from search.record import Role, State, TrialRecord
+from search.spaces import SPACES, random_draws
+from search.study import EXPECTED, expect
+from search.trial_scheduler import Plan, leaders
 
 
 def of_type(kind: str, gain: float) -> Callable[[Drawn], float]:
@@ -188,3 +194,78 @@ def test_a_study_that_says_nothing() -> None:
 def test_a_study_of_several_objectives() -> None:
     with pytest.raises(InputError, match="one objective alone"):
         best_trial(optuna.create_study(directions=["maximize", "minimize"]))
+
+
+Drawing = tuple[optuna.Trial, TrialConfig]
+
+
+def finished(
+    draws: Sequence[Drawing], scores: Sequence[float]
+) -> tuple[optuna.Study, dict[int, TrialRecord]]:
+    """A study with a completed trial for each score, the baseline first; and its records."""
+    study = optuna.create_study(direction="maximize")
+    study.set_user_attr(EXPECTED, True)
+    records: dict[int, TrialRecord] = {}
+    for number, ((trial, config), score) in enumerate(zip(draws, scores, strict=False)):
+        study.add_trial(
+            optuna.trial.create_trial(value=score, params=trial.params, distributions=trial.distributions)
+        )
+        role = Role.CANDIDATE if number else Role.BASELINE
+        records[number] = TrialRecord(number, config, role, State.COMPLETE, [{"accuracy": score}])
+    return study, records
+
+
+@pytest.mark.parametrize("name", SPACES)
+def test_of_few_trials_the_best_score_is_the_best(name: str) -> None:
+    """As when an encoder that scores 0.274 stands beside a baseline of 0.379."""
+    plan = Plan(trials=3, budget=1, metric=ACCURACY, objectives=["accuracy"])
+    space = SPACES[name]
+    draws = [
+        (trial, config)
+        for trial, config in random_draws(space, 4, given=space.baseline)
+        if config is not None
+    ]
+    for scores in ([0.379, 0.274], [0.274, 0.379], [0.379, 0.274, 0.2], [0.2, 0.379, 0.38]):
+        study, records = finished(draws, scores)
+        assert len(records) == len(scores)
+        expect(study, records)
+        best, _ = leaders(records.values(), plan)
+        assert best is not None
+        assert scores[best.number] == max(scores)
+
+
+def test_what_a_model_expects_counts_once_it_predicts() -> None:
+    study = search(of_type("b", 3.0), 30, noise=0.5)
+    model = fit(study)
+    assert model is not None
+    assert model.predicts()
+    assert expected(study, model)
+    noise = np.random.default_rng(0)
+    luck = optuna.create_study(direction="maximize", sampler=optuna.samplers.RandomSampler(0))
+    for _ in range(7):
+        trial = luck.ask()
+        draw(trial)
+        luck.tell(trial, noise.standard_normal())
+    model = fit(luck)
+    assert model is not None
+    assert not model.predicts(), "too few"
+    assert expected(luck, model) == {}
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_errors_of_trials_left_out_are_those_of_models_without_them(seed: int) -> None:
+    study = search(of_type("b", 1.0), 12, seed=seed, noise=1.0)
+    trials = [(weights_of(trial), trial.values[0]) for trial in study.trials]
+    found = [one for one, _ in trials if one is not None]
+    scores = np.array([score for _, score in trials])
+    model = Model(found, scores)
+    errors = model.scale * model._left_out()[0]
+    for i in range(len(scores)):
+        rest = [j for j in range(len(scores)) if j != i]
+        # Scores less the centre of all, and variances of all, in the scale of the rest.
+        other = Model([found[j] for j in rest], scores[rest], model.logs, estimate=False)
+        scaled = 2 * np.log(model.scale / other.scale)
+        logs = {name: log + scaled for name, log in model.logs.items()}
+        other = Model([found[j] for j in rest], scores[rest], logs, estimate=False)
+        mean, _ = other.predict([found[i]])
+        assert scores[i] - other.centres.mean() - mean[0] == pytest.approx(errors[i], abs=0.15)
