@@ -69,7 +69,9 @@ def test_the_search_ends_with_its_result(searched):
     assert set(result["best"]) == {
         "number", "run_id", "metric", "value", "objectives", "profile", "config", "expected", "steps",
     }  # fmt: skip
-    assert result["best"]["expected"] >= result["baseline"]["expected"]
+    # Five trials are too few for a model of placements to predict anything.
+    assert result["best"]["expected"] is None
+    assert result["best"]["value"] >= result["baseline"]["value"]
     assert result["baseline"]["value"] > 0.5
     assert result["baseline"]["config"]["model"]["placement"] == {}
     assert "automl export --best" in run.stderr, "it names the next commands"
