@@ -6,8 +6,10 @@ N x N weights `rho_q(Q) rho_k(K)^T` are implied but never made.
 
 Normalisations: `softmax` takes the queries over their channels and the keys over the positions, so
 that the implied weights are non-negative and sum to one; `scaling` divides each of Q and K by sqrt(N),
-which makes it equal to dot-product attention divided by N; `none` leaves them as they are. Several
-heads split the channels of keys and values. The reprojection P returns to C channels.
+which makes it equal to dot-product attention divided by N, as in the paper; `scaling-keys` divides each by
+d_k^(1/4), which makes it dot-product attention divided by sqrt(d_k), as in the authors' blog; `none` leaves
+them as they are. The last two grow with N. Several heads split the channels of keys and values; d_k is the
+width of one head. The reprojection P returns to C channels.
 """
 
 from collections.abc import Sequence
@@ -18,12 +20,14 @@ from torch import Tensor, nn
 from attention.errors import InputError
 from attention.gated import Cost, Gated, project
 
-Normalisation = Literal["softmax", "scaling", "none"]
+Normalisation = Literal["softmax", "scaling", "scaling-keys", "none"]
 
 
 class DecomposedAttention(Gated):
     """Decomposed attention over `channels` channels.
 
+    normalisation: `softmax` over channels of queries and positions of keys; `scaling` by the number of
+        positions; `scaling-keys` by the square root of a head's key channels; `none`.
     key_channels, value_channels: widths of keys (and queries) and of values; half of `channels` where
     not given. `heads` must divide both.
     """
@@ -65,6 +69,9 @@ class DecomposedAttention(Gated):
             q, k = q.softmax(dim=-1), k.softmax(dim=-2)
         elif self.normalisation == "scaling":
             root = x.shape[1] ** 0.5 if mask is None else mask.sum(1).to(x.dtype).sqrt().view(-1, 1, 1, 1)
+            q, k = q / root, k / root
+        elif self.normalisation == "scaling-keys":
+            root = q.shape[-1] ** 0.25
             q, k = q / root, k / root
         update = q @ (k.mT @ v)  # (B, heads, N, d_v)
         return project(self.reprojection, update.transpose(1, 2).flatten(2))  # (B, N, C)

@@ -136,9 +136,7 @@ def attention(trial: optuna.Trial, i: int, channels: int, kinds: Sequence[str] |
     if kind == "ssa" or kind == "ssa-sym":
         options["ks"] = trial.suggest_categorical(f"ks{i}", [1, 3])
     elif kind == "decomposed":
-        options["normalisation"] = trial.suggest_categorical(
-            f"normalisation{i}", ["softmax", "scaling", "none"]
-        )
+        options["normalisation"] = trial.suggest_categorical(f"normalisation{i}", ["softmax", "scaling"])
         options["heads"] = trial.suggest_categorical(f"decomposed_heads{i}", [1, 2, 4])
         width = channels // trial.suggest_categorical(f"reduction{i}", [1, 2])
         options["key_channels"] = options["value_channels"] = width

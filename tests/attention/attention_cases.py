@@ -21,6 +21,7 @@ OPTIONS: dict[str, list[dict[str, int | str | None]]] = {
     "decomposed": [
         {"heads": 4},
         {"normalisation": "scaling", "key_channels": 4, "value_channels": 6, "heads": 2},
+        {"normalisation": "scaling-keys", "heads": 2},
         {"normalisation": "none"},
     ],
     "multihead": [{"heads": 1}, {"encoding": "absolute"}, {"encoding": "relative"}],

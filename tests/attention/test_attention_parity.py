@@ -116,12 +116,13 @@ def _decomposed(ours: Gated, x: Tensor, weights: list[Tensor]) -> Tensor:
 
 
 @pytest.mark.parametrize("heads", [1, 4])
-@pytest.mark.parametrize("normalisation", ["scaling", "none"])
+@pytest.mark.parametrize("normalisation", ["scaling", "scaling-keys", "none"])
 @shapes
 def test_decomposed_is_dot_product_attention(shape: tuple[int, ...], normalisation: str, heads: int) -> None:
     ours = _double(Spec("decomposed", {"normalisation": normalisation, "heads": heads}))
     x = features(*shape, dtype=torch.float64)
-    n = x[0, 0].numel() if normalisation == "scaling" else 1
+    divisors = {"scaling": x[0, 0].numel(), "scaling-keys": math.sqrt(C // 2 // heads), "none": 1}
+    n = divisors[normalisation]
     _close(ours(x), _decomposed(ours, x, [q @ k.mT / n for q, k, _ in _heads(ours, x)]))
 
 
