@@ -2,26 +2,45 @@
 
 Source: T. He et al., Bag of Tricks for Image Classification with CNNs (2018), arXiv 1812.01187, as in
 fastai. Zero-initialised last norms are what lets an SSA module converge.
+
+The widths of the stem's three convolutions differ between versions of fastai. Version 2 has 32, 32 and 64
+channels. The code of SimpleSelfAttention has 32, 64 and 64, which adds 27,712 parameters.
 """
 
 import sys
 from importlib import import_module
 from types import ModuleType
-from typing import Any
+from typing import Any, Literal
 
 from torch import nn
 
 from attention import InputError
 
+Stem = Literal["32-32-64", "32-64-64"]
 
-def build(name: str, *, classes: int, in_channels: int = 3, width: float = 1.0) -> nn.Module:
-    """The xresnet called `name`, with the stages' channels multiplied by `width`; for quick runs.
 
-    Raises InputError for a width that leaves no channels.
+def build(
+    name: str, *, classes: int, in_channels: int = 3, width: float = 1.0, stem: Stem = "32-32-64"
+) -> nn.Module:
+    """Build the xresnet called `name`.
+
+    Args:
+        name: `xresnet18` or another depth.
+        classes: Outputs of the head.
+        in_channels: Channels of the images.
+        width: Multiplies the channels of the stages, for quick runs.
+        stem: Channels of the stem's convolutions: `32-32-64` as in fastai 2, `32-64-64` as in the code of
+            SimpleSelfAttention.
+
+    Raises:
+        InputError: For a width that leaves no channels.
     """
     if not 1 / 16 <= width <= 16:
         raise InputError(f"a backbone's width must lie between 1/16 and 16; got {width}")
-    model: nn.Module = getattr(_fastais(), name)(n_out=classes, c_in=in_channels, widen=width)
+    channels = tuple(map(int, stem.split("-")))
+    model: nn.Module = getattr(_fastais(), name)(
+        n_out=classes, c_in=in_channels, widen=width, stem_szs=channels
+    )
     return model
 
 

@@ -114,6 +114,25 @@ def test_width_multiplies_the_channels() -> None:
     ]
 
 
+@pytest.mark.parametrize("name", ["xresnet18", "xresnet50"])
+def test_the_stem_of_simple_self_attention_has_27712_more_parameters(name: str) -> None:
+    fastais, authors = (build(name, classes=10, stem=stem) for stem in ("32-32-64", "32-64-64"))
+    counts = [sum(p.numel() for p in model.parameters()) for model in (fastais, authors)]
+    assert counts[1] - counts[0] == 27_712
+    convolutions = [m for m in authors.modules() if isinstance(m, torch.nn.Conv2d)][:3]
+    assert [(m.in_channels, m.out_channels, m.stride) for m in convolutions] == [
+        (3, 32, (2, 2)),
+        (32, 64, (1, 1)),
+        (64, 64, (1, 1)),
+    ]
+    assert sum(p.numel() for p in build(name, classes=10).parameters()) == counts[0]
+
+
+def test_refuses_another_stem() -> None:
+    with pytest.raises(InputError, match=r"stem of backbone 'xresnet18' '64-64-64'; choose from 32-32-64"):
+        build("xresnet18", classes=2, stem="64-64-64")
+
+
 @pytest.mark.parametrize("width", [0, -1.0, 1 / 17, 17, float("nan")])
 def test_refuses_a_width(width: float) -> None:
     with pytest.raises(InputError, match="width must lie between 1/16 and 16; got"):
