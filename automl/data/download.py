@@ -9,7 +9,7 @@ import os
 import shutil
 import sys
 import urllib.request
-from collections.abc import Callable
+from dataclasses import dataclass
 from http.client import HTTPException
 from pathlib import Path
 from urllib.parse import urlsplit
@@ -26,53 +26,68 @@ SILENCE = 60.0  # seconds without a byte, after which a server is given up
 REMEDY = "try again, or pass a copy with --data PATH, or set AUTOML_MIRROR to an address that has it"
 
 
-def downloaded(dataset: str, cache: Path) -> Path:
-    """The folder with the content of `dataset`, a name in fastai's `URLs` such as `IMAGEWOOF_160`.
+@dataclass(frozen=True, kw_only=True)
+class Checksum:
+    """The published hash of an archive, in hexadecimal.
 
-    Raises InputError when it cannot be fetched; nothing of it is left then.
+    sha256, md5: of the whole file. first_md5: of its first MiB, which is what fastai publishes.
+    size: in bytes.
     """
 
-    def address() -> str:
-        from fastai.data.external import URLs  # takes a second
-
-        found: str = getattr(URLs, dataset)
-        return found
-
-    return _downloaded(address, dataset, cache, None)
+    sha256: str | None = None
+    md5: str | None = None
+    first_md5: str | None = None
+    size: int | None = None
 
 
-def downloaded_from(address: str, name: str, cache: Path, sha256: str) -> Path:
-    """The folder with the content of the archive at `address`, kept under `name`.
+def downloaded(address: str, name: str, cache: Path, checksum: Checksum | None) -> Path:
+    """Return the folder with the content of the archive at `address`, kept under `name`.
 
-    Raises InputError when it cannot be fetched or has another hash than `sha256`, in hexadecimal; nothing of
-    it is left then.
+    Raises InputError when it cannot be fetched or has another checksum; nothing of it is left then.
     """
-    return _downloaded(lambda: address, name, cache, sha256)
 
-
-def _downloaded(original: Callable[[], str], name: str, cache: Path, sha256: str | None) -> Path:
     def fetch(temporary: Path) -> None:
-        address = _mirrored(original())
-        archive = temporary.with_name(f"{temporary.name}.{address.rpartition('/')[2]}")
-        _fetch(address, archive)
-        if sha256 is not None:
-            _check(archive, address, sha256)
+        source = _mirrored(address)
+        archive = temporary.with_name(f"{temporary.name}.{source.rpartition('/')[2]}")
+        _fetch(source, archive)
+        if checksum is not None:
+            _check(archive, source, checksum)
         try:  # an answer that was cut short shows here: the archive's checksum comes last
             unpack(archive, temporary)
         except InputError as error:
-            raise InputError(f"{address} was not received whole ({error}); {REMEDY}") from error
+            raise InputError(f"{source} was not received whole ({error}); {REMEDY}") from error
 
     return descend(once(cache / "downloads" / name, fetch))
 
 
-def _check(archive: Path, address: str, sha256: str) -> None:
-    with open(archive, "rb") as file:
-        came = hashlib.file_digest(file, "sha256").hexdigest()
-    if came != sha256:
+def downloaded_from(address: str, name: str, cache: Path, sha256: str) -> Path:
+    """Call `downloaded` with the SHA-256 of the archive."""
+    return downloaded(address, name, cache, Checksum(sha256=sha256))
+
+
+def _check(archive: Path, address: str, expected: Checksum) -> None:
+    size = archive.stat().st_size
+    if expected.size is not None and size != expected.size:
         raise InputError(
-            f"{address} is not the archive that is known: its {archive.stat().st_size} bytes have the "
-            f"SHA-256 {came}, not {sha256}; {REMEDY}"
+            f"{address} is not the archive that is known: it has {size} bytes, not {expected.size}; {REMEDY}"
         )
+    for what, digest, algorithm, length in (
+        ("SHA-256", expected.sha256, "sha256", -1),
+        ("MD5", expected.md5, "md5", -1),
+        ("MD5 of the first MiB", expected.first_md5, "md5", BLOCK),
+    ):
+        if digest is None:
+            continue
+        with open(archive, "rb") as file:
+            if length < 0:
+                received = hashlib.file_digest(file, algorithm).hexdigest()
+            else:
+                received = hashlib.new(algorithm, file.read(length), usedforsecurity=False).hexdigest()
+        if received != digest:
+            raise InputError(
+                f"{address} is not the archive that is known: its {size} bytes have the {what} {received}, "
+                f"not {digest}; {REMEDY}"
+            )
 
 
 def _mirrored(address: str) -> str:

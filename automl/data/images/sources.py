@@ -10,7 +10,7 @@ from attention.errors import InputError, unknown
 from automl.data.archive import SUFFIXES, extracted, is_archive
 from automl.data.digest import contents
 from automl.data.digits import read_digits
-from automl.data.download import downloaded
+from automl.data.download import Checksum, downloaded
 from automl.data.images.folders import read_folder, with_test
 from automl.data.items import Item, Items
 from automl.storage.cache import cache_root
@@ -41,6 +41,28 @@ WOOF = {
     "n02115641": "Dingo",
 }
 
+ADDRESS = "https://s3.amazonaws.com/fast-ai-imageclas/"  # the folder of fastai's archives
+
+# Of the second versions, MD5 as in torchvision, size and MD5 of the first MiB as in fastai. Of the first
+# Imagenette, SHA-256 and size as in TensorFlow Datasets. No hash of the first Imagewoof is published.
+CHECKSUMS: dict[str, Checksum] = {
+    "imagenette2.tgz": Checksum(size=1557161267, md5="fe2fc210e6bb7c5664d602c3cd71e612"),
+    "imagenette2-320.tgz": Checksum(size=341663724, md5="3df6f0d01a2c9592104656642f5e78a3"),
+    "imagenette2-160.tgz": Checksum(size=99003388, md5="e793b78cc4c9e9a4ccc0c1155377a412"),
+    "imagewoof2.tgz": Checksum(size=1343715595, first_md5="2cc1c1e36e20cb6fd24ffb978edcb487"),
+    "imagewoof2-320.tgz": Checksum(size=328387740, first_md5="7a1fd92672a559a85de76e4810a20c21"),
+    "imagewoof2-160.tgz": Checksum(size=92612825, first_md5="3559b194123981a540b87132dbda412f"),
+    "imagenette.tgz": Checksum(
+        size=1556495367, sha256="1bd650bc16884ca88e4f0f537ed8569b1f8d7ae865d37eba8ecdd87d9cd9dcfa"
+    ),
+    "imagenette-320.tgz": Checksum(
+        size=341289752, sha256="0e3ac85d7f3fd0a63d5e27d85c68511be9ac4dae260345b6f7434a0d4fa24b3f"
+    ),
+    "imagenette-160.tgz": Checksum(
+        size=98752094, sha256="4bacf19aa3f2454e330ac366c98ac1e470ccc6bebca8ff63ecc7f339cb2ead11"
+    ),
+}
+
 
 @dataclass(frozen=True, kw_only=True)
 class Source:
@@ -50,7 +72,7 @@ class Source:
     description: str
     flip: bool = True  # whether an image's mirror image still shows its class
     built_in: Callable[[], Items] | None = None  # comes with a library, without a path
-    archive: str | None = None  # its name in fastai's `URLs`, less the suffix for the size
+    archive: str | None = None  # its name at fastai's address, less the suffix for the size
     readable: Mapping[str, str] = field(default_factory=dict)  # class names for names of folders
 
 
@@ -78,13 +100,25 @@ SOURCES: dict[str, Source] = {
         Source(
             name="nette",
             description="Imagenette: 10 classes of ImageNet that are easy to distinguish",
-            archive="IMAGENETTE",
+            archive="imagenette2",
             readable=NETTE,
         ),
         Source(
             name="woof",
             description="Imagewoof: 10 breeds of dogs from ImageNet, hard to distinguish",
-            archive="IMAGEWOOF",
+            archive="imagewoof2",
+            readable=WOOF,
+        ),
+        Source(
+            name="nette1",
+            description="the first version of Imagenette, with 500 test images",
+            archive="imagenette",
+            readable=NETTE,
+        ),
+        Source(
+            name="woof1",
+            description="the first version of Imagewoof, with 500 test images",
+            archive="imagewoof",
             readable=WOOF,
         ),
         Source(
@@ -97,8 +131,9 @@ SOURCES: dict[str, Source] = {
 def items(source: str, path: str | Path | None, size: int) -> Items:
     """Lists the images of a source for training at `size` pixels, with their hashes; decodes none of them.
 
-    `path` is a folder (see `automl.data.images.folders`) or an archive of one. Without it, `nette` and `woof`
-    are downloaded: the archive of 160 pixels for a size to 128, of 320 to 224, and the full one above.
+    `path` is a folder (see `automl.data.images.folders`) or an archive of one. Without it, `nette`, `woof`,
+    `nette1` and `woof1` are downloaded: the archive of 160 pixels for a size to 128, of 320 to 224, and the
+    full one above.
 
     Raises InputError for an unknown source, a path that is missing or not wanted, a download that fails,
     a folder or archive that is not a dataset, and a file that cannot be read.
@@ -115,7 +150,9 @@ def items(source: str, path: str | Path | None, size: int) -> Items:
     archive = archive_of(source, path, size)
     if archive is None:
         raise InputError(f"{source} needs the path of a folder or archive; pass --data PATH")
-    return read_folder(downloaded(archive, cache_root()), known.readable, cache_root())
+    name = f"{archive}.tgz"
+    folder = downloaded(ADDRESS + name, archive, cache_root(), CHECKSUMS.get(name))
+    return read_folder(folder, known.readable, cache_root())
 
 
 def archive_of(source: str, path: str | Path | None, size: int) -> str | None:
@@ -126,7 +163,7 @@ def archive_of(source: str, path: str | Path | None, size: int) -> str | None:
     name = SOURCES[source].archive
     if path is not None or name is None:
         return None
-    return name + ("_160" if size <= 128 else "_320" if size <= 224 else "")
+    return name + ("-160" if size <= 128 else "-320" if size <= 224 else "")
 
 
 def _local(path: Path) -> Path:

@@ -25,9 +25,11 @@ def test_table() -> None:
         "digits": False,
         "nette": True,
         "woof": True,
+        "nette1": True,
+        "woof1": True,
         "folder": True,
     }
-    assert all(len(set(SOURCES[name].readable.values())) == 10 for name in ("nette", "woof"))
+    assert all(len(set(SOURCES[name].readable.values())) == 10 for name in ("nette", "woof", "woof1"))
 
 
 def test_the_digits_are_those_of_scikit_learn() -> None:
