@@ -1,7 +1,7 @@
-"""From the vectors of a text's tokens to one: weighted mean, mean, maximum, or that of the first token.
+"""From the vectors of a text's tokens to one: weighted mean, mean, maximum, first token, or BERT's pooling.
 
 Source: H. Husain et al., CodeSearchNet Challenge (2019), arXiv 1909.09436, section 4, and its code for the
-weights of the weighted mean.
+weights of the weighted mean, which have no bias. BERT's pooling is that of arXiv 1810.04805.
 """
 
 from typing import Literal, get_args
@@ -11,14 +11,14 @@ from torch import Tensor, nn
 
 from attention import InputError
 
-Pool = Literal["weighted_mean", "mean", "max", "first"]
+Pool = Literal["weighted_mean", "mean", "max", "first", "bert"]
 
 
 class Pooling(nn.Module):
     """`(B, T, D)` and mask, bool `(B, T)` -> `(B, D)`; zeros for a text without tokens.
 
     pool: `weighted_mean` weighs a token by the sigmoid of a learned map of its vector; the weights of a text
-        are then divided by their sum.
+        are then divided by their sum. `bert` maps the vector of the first token by a dense layer with tanh.
     """
 
     def __init__(self, channels: int, pool: Pool) -> None:
@@ -27,15 +27,20 @@ class Pooling(nn.Module):
             raise InputError(f"pooling must be one of {', '.join(get_args(Pool))}; got {pool!r}")
         self.pool = pool
         if pool == "weighted_mean":
-            self.weight = nn.Linear(channels, 1)
+            self.weight = nn.Linear(channels, 1, bias=False)
+        elif pool == "bert":
+            self.dense = nn.Linear(channels, channels)
 
     def forward(self, x: Tensor, mask: Tensor) -> Tensor:
         there = mask.unsqueeze(2)  # (B, T, 1)
         if self.pool == "max":
             most = x.masked_fill(~there, float("-inf")).amax(1)
             return most.masked_fill(~there.any(1), 0.0)
-        if self.pool == "first":
-            return x[:, 0].masked_fill(~there[:, 0], 0.0)
+        if self.pool in ("first", "bert"):
+            first = x[:, 0]
+            if self.pool == "bert":
+                first = self.dense(first).tanh()
+            return first.masked_fill(~there[:, 0], 0.0)
         weights = there.to(x.dtype)
         if self.pool == "weighted_mean":
             weights = weights * self.weight(x).sigmoid()

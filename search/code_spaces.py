@@ -17,12 +17,13 @@ if TYPE_CHECKING:
 TASK = "code-retrieval"
 BASELINE_ENCODER = "selfattention"
 ENCODERS = (BASELINE_ENCODER, "cnn-selfattention", "cnn", "bow")
-POOLING = ("weighted_mean", "mean", "max", "first")
+POOLING = ("weighted_mean", "mean", "max", "first", "bert")
 POSITIONS = ("learned", "sinusoidal")
 
-# As published but for three: the batch, since one of hundreds of pairs takes more functions than a folder of
-# one's own has, the learning rate that goes with it, and `shared`. Two encoders learn apart what each word
-# means, for which some thousand pairs are too few.
+# The encoders are as published: the defaults of their options are CodeSearchNet's. The training is not, as a
+# batch of 1,000 pairs takes more functions than a folder of one's own has. The learning rate goes with the
+# batch. `shared` differs, too: two encoders learn apart what each word means, for which some thousand pairs
+# are too few.
 PUBLISHED: Mapping[str, Any] = {
     "modules": 0,
     "pooling": "weighted_mean",
@@ -41,10 +42,14 @@ PLAIN: Mapping[str, Any] = {"encoder": BASELINE_ENCODER, "modules": 0}
 
 
 def published() -> Sequence[Mapping[str, Any]]:
-    """Two encoders of self-attention, as published, and the other kinds of arXiv 1909.09436, section 4."""
+    """Self-attention, and convolutions before it, with two encoders each, as published; then all kinds.
+
+    The kinds are those of arXiv 1909.09436, section 4, with one encoder for queries and code as the baseline.
+    """
+    apart = [{"encoder": encoder, **PUBLISHED, "shared": False} for encoder in ENCODERS[:2]]
     bow = {"encoder": "bow", **{name: value for name, value in PUBLISHED.items() if name != "positions"}}
     others = [{"encoder": encoder, **PUBLISHED} for encoder in ("cnn-selfattention", "cnn")]
-    return [{**BASELINE, "shared": False}, *others, bow]
+    return [*apart, *others, bow]
 
 
 def codesearch(trial: optuna.Trial) -> TrialConfig:

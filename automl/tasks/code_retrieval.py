@@ -26,6 +26,7 @@ from automl.tasks.deployment import Deployment, spread
 from automl.tasks.retrieval_evaluator import CODES, QUERIES, Asked, RetrievalEvaluator, unit
 from automl.tasks.retrieval_metrics import guessed
 from backbones import ENCODERS, call, insert
+from backbones.text import output_width
 from backbones.towers import Texts, TwoTowers
 from search.config import TASK_CONFIGS, CodeData, CodeModel, RetrievalTraining, TrialConfig
 from search.metric import MRR, Chance
@@ -211,11 +212,11 @@ class CodeRetrieval(Task):
         return chosen
 
     def usage(self) -> str:
-        hidden = {**ENCODERS[self.chosen.backbone].options, **self.chosen.options}["hidden"]
+        options = {**ENCODERS[self.chosen.backbone].options, **self.chosen.options}
         return code_usage(
             query_length=self.data.query_length,
             code_length=self.data.code_length,
-            channels=hidden,
+            channels=output_width(options),
             similarity=self.training.similarity,
         )
 

@@ -10,11 +10,11 @@ from attention import ATTENTIONS, InputError, Spec
 from attention.padding import padding
 from backbones import ENCODERS, check_encoder, insert, sites
 from backbones.pooling import Pooling
-from backbones.text import Encoder, Layer
+from backbones.text import EPSILON, Encoder, Layer
 from backbones.towers import TwoTowers
 
 VOCABULARY, LENGTH = 50, 12
-POOLS = ("weighted_mean", "mean", "max", "first")
+POOLS = ("weighted_mean", "mean", "max", "first", "bert")
 
 
 def build(name: str, **options: Any) -> Encoder:
@@ -34,7 +34,9 @@ def texts(*lengths: int) -> tuple[Tensor, Tensor]:
 
 def test_a_layer_is_that_of_torch() -> None:
     torch.manual_seed(0)
-    theirs = nn.TransformerEncoderLayer(16, 2, 32, dropout=0.0, activation="gelu", batch_first=True)
+    theirs = nn.TransformerEncoderLayer(
+        16, 2, 32, dropout=0.0, activation="gelu", batch_first=True, layer_norm_eps=EPSILON
+    )
     ours = Layer(16, 2, 32, dropout=0.0)
     names = {
         "self_attn.in_proj_": "mixer.in_proj.",
@@ -61,6 +63,23 @@ def test_a_layer_is_that_of_torch() -> None:
     torch.testing.assert_close(found[mask], expected[mask])
 
 
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"channels": "24-16", "kernels": "3-4", "residual": "none", "cnn_activation": "elu"},
+        {"residual": "after", "cnn_positions": "learned", "attention_activation": "relu"},
+    ],
+    ids=str,
+)
+def test_options_do_not_look_at_padding(options: dict[str, Any]) -> None:
+    encoder = build("cnn-selfattention", **options)
+    tokens, mask = texts(12, 5, 1)
+    together = encoder(tokens, mask)
+    for row, length in enumerate((12, 5, 1)):
+        alone = encoder(tokens[row : row + 1, :length], mask[row : row + 1, :length])
+        torch.testing.assert_close(alone[0], together[row], atol=1e-5, rtol=1e-4)
+
+
 @pytest.mark.parametrize("pooling", POOLS)
 @pytest.mark.parametrize("name", ENCODERS)
 def test_a_text_has_the_same_vector_whatever_it_is_padded_to(name: str, pooling: str) -> None:
@@ -68,7 +87,7 @@ def test_a_text_has_the_same_vector_whatever_it_is_padded_to(name: str, pooling:
     tokens, mask = texts(12, 5, 1, 0)
     together = encoder(tokens, mask)
     assert together.isfinite().all()
-    assert (together[3] == 0).all() or pooling == "first"
+    assert (together[3] == 0).all() or pooling in ("first", "bert")
     for row, length in enumerate((12, 5, 1)):
         alone = encoder(tokens[row : row + 1, :length], mask[row : row + 1, :length])
         torch.testing.assert_close(alone[0], together[row], atol=1e-5, rtol=1e-4)
@@ -84,7 +103,8 @@ def test_pooling_is_what_it_says() -> None:
     assert torch.allclose(Pooling(3, "max")(x, mask)[0], first.amax(0))
     assert torch.equal(Pooling(3, "first")(x, mask)[0], first[0])
     weighted = Pooling(3, "weighted_mean")
-    weights = (first @ weighted.weight.weight[0] + weighted.weight.bias).sigmoid()
+    weights = (first @ weighted.weight.weight[0]).sigmoid()
+    assert weighted.weight.bias is None
     assert torch.allclose(weighted(x, mask)[0], weights @ first / weights.sum(), atol=1e-6)
     with pytest.raises(InputError, match="pooling must be one of weighted_mean"):
         Pooling(3, "sum")  # type: ignore[arg-type]
@@ -100,8 +120,9 @@ def example(count: int = 3) -> dict[str, Any]:
 
 def test_attention_goes_over_the_convolutions_and_instead_of_mixers() -> None:
     found = {site.name: site for site in sites(towers("cnn-selfattention"), example())}
-    assert {"stage1.block1", "stage1.block2", "stage1.block3.mixer", "stage1.block4.mixer"} <= set(found)
-    assert found["stage1.block3.mixer"].replaces
+    assert {"stem", "stage1.block1", "stage1.block2.mixer", "stage1.block3.mixer"} <= set(found)
+    assert (found["stem"].path, found["stage1.block1"].path) == ("code.layers.0", "code.layers.1")
+    assert found["stage1.block2.mixer"].replaces
     assert all(site.path.startswith("code.") and site.channels == 16 for site in found.values())
     assert {site.name.partition(".")[0] for site in sites(towers("bow"), example())} == {"code"}
 
@@ -145,7 +166,19 @@ def test_parts_of_texts_are_those_of_all_at_once() -> None:
         ("selfattention", {"hidden": 4}, "hidden of a text encoder must lie between 8"),
         ("cnn", {"kernel": 0}, "kernel of a text encoder must lie between 1"),
         ("cnn", {"dropout": 1.0}, "dropout of a text encoder must be at least 0 and below 1"),
-        ("cnn", {"pooling": "sum"}, "choose from first, max, mean, weighted_mean"),
+        ("cnn", {"pooling": "sum"}, "choose from bert, first, max, mean, weighted_mean"),
+        ("cnn", {"residual": "sum"}, "choose from after, before, none"),
+        ("cnn", {"cnn_activation": "sine"}, "choose from elu, gelu, .*tanh"),
+        ("selfattention", {"attention_activation": "sine"}, "choose from elu, gelu"),
+        ("cnn", {"channels": "128"}, "channels .* one number for each of 3 convolutions; got '128'"),
+        ("cnn", {"channels": "128,128,128"}, "channels .* numbers such as 128-128; got"),
+        ("cnn", {"channels": "128-128-4"}, "channels .* between 8 and 4096 each; got"),
+        ("cnn", {"kernels": "8-8-100"}, "kernels .* between 1 and 99 each; got"),
+        ("cnn", {"kernels": "8--8"}, "kernels .* numbers such as"),
+        ("cnn", {"kernels": 8}, "must be str; got 8"),
+        ("cnn", {"channels": "64-64-128"}, "residual connections need one width .* residual=none"),
+        ("cnn-selfattention", {"channels": "64-64"}, "last width of channels must be hidden"),
+        ("cnn-selfattention", {"channels": "64-128"}, "residual connections need one width"),
         ("cnn", {"hidden": "big"}, "must be int"),
     ],
 )

@@ -31,11 +31,36 @@ CASES: dict[str, tuple[dict[str, Any], str]] = {
         {"options": {**SMALL, "positions": "sinusoidal", "pooling": "max"}, "shared": True}, "dot"
     ),
     "cnn-selfattention": ({"backbone": "cnn-selfattention", "options": SMALL}, "cosine"),
-    "cnn": ({"backbone": "cnn", "options": {"hidden": 16}}, "dot"),
+    "cnn": ({"backbone": "cnn", "options": {"hidden": 16, "kernel": 5}}, "dot"),
+    "cnn-selfattention, bert, other options": (
+        {
+            "backbone": "cnn-selfattention",
+            "options": {
+                **SMALL, "channels": "24-16", "kernels": "3-4", "residual": "none", "cnn_activation": "elu",
+                "cnn_positions": "learned", "attention_activation": "leaky_relu", "pooling": "bert",
+            },
+        },
+        "cosine",
+    ),
+    "cnn, one encoder, other options": (
+        {
+            "backbone": "cnn",
+            "options": {
+                "hidden": 16, "convolutions": 2, "channels": "24-8", "kernels": "2-5", "residual": "none",
+                "cnn_activation": "selu", "pooling": "bert",
+            },
+            "shared": True,
+        },
+        "cosine",
+    ),
+    "cnn-selfattention, residual after": (
+        {"backbone": "cnn-selfattention", "options": {**SMALL, "residual": "after", "pooling": "mean"}},
+        "dot",
+    ),
     "bow, one encoder": ({"backbone": "bow", "options": {"hidden": 16}, "shared": True}, "cosine"),
 }  # fmt: skip
 
-ALWAYS = ("selfattention, sinusoidal, one encoder", "cnn-selfattention")
+ALWAYS = ("selfattention, sinusoidal, one encoder", "cnn-selfattention, bert, other options")
 
 
 @pytest.fixture(scope="module")
