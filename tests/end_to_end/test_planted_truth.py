@@ -231,7 +231,11 @@ def test_mlflow_has_it_below_the_search(gain, confirmed):
 
 
 @pytest.mark.parametrize(
-    ("given", "began"), [(("--seeds", 30), "--seeds 6"), (("--no-sequential",), "--sequential")]
+    ("given", "began"),
+    [
+        (("--seeds", 30), "--seeds 6"),
+        pytest.param(("--no-sequential",), "--sequential", marks=pytest.mark.long),
+    ],
 )
 def test_other_options_are_refused_once_it_has_begun(gain, confirmed, given, began):
     process = gain.start("confirm", *given)

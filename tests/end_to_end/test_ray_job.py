@@ -247,9 +247,10 @@ def test_a_model_of_ones_own_goes_along(installed: Cluster, tmp_path: Path) -> N
     assert json.loads((shared / "own" / "result.json").read_text())["errors"] == 0
 
 
+@pytest.mark.long  # it starts a cluster for a message
 @pytest.mark.parametrize(
     "environment",
-    [{"RAY_AUTH_TOKEN": "ab" * 32}, pytest.param({"HOME": "/nowhere"}, marks=pytest.mark.long)],
+    [{"RAY_AUTH_TOKEN": "ab" * 32}, {"HOME": "/nowhere"}],
 )
 def test_who_has_no_token_is_told_so(bare: Cluster, environment: dict[str, str]) -> None:
     """By Ray's own command as it sees fit; by ours in one line, and at once."""
