@@ -187,12 +187,14 @@ def train(
 
 def _print_result(result: "TrainResult") -> None:
     from automl.config.user_code import trust_option
+    from automl.storage.trusted import is_remembered
 
     print(f"checkpoint {result.checkpoint}")
     if result.run_id is None:
         print("warning    MLflow has not taken the run, which automl export --run would name")
     else:
-        export = f"automl export{trust_option(result.user_code)} --run".split()
+        trust = "" if is_remembered(result.user_code) else trust_option(result.user_code)
+        export = f"automl export{trust} --run".split()
         out = f"exports/{result.checkpoint.parent.name}"
         print(f"next       {shell([*export, result.run_id, '--out', out])}")
 

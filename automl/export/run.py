@@ -43,6 +43,7 @@ from automl.storage.disk import disk_full
 from automl.storage.folder import named
 from automl.storage.logs import capture_library_logs
 from automl.storage.storage import Storage
+from automl.storage.trusted import is_remembered
 from automl.tasks import Task, open_task
 from automl.tasks.deployment import MODEL, TOKENIZER, Interface, as_arrays, batches, count
 from automl.tasks.same_data import check_source
@@ -188,7 +189,8 @@ def _export(out: Path, chosen: Chosen, quantize: str | None, trust: bool) -> Exp
     """Write the files of an export to `out`, all or none."""
     content = checkpoint.read(chosen.checkpoint, torch.device("cpu"))
     config = TrialConfig.from_json(content["config"])
-    check_trusted(f"exporting {chosen.name!r}", config.user_code(), trust=trust)
+    names = config.user_code()
+    check_trusted(f"exporting {chosen.name!r}", names, trust=trust or is_remembered(names))
     config = config.load()
     check_source(config, chosen.checkpoint)
     task = open_task(config, Runtime(device=torch.device("cpu"), precision="fp32"))

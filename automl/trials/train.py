@@ -18,6 +18,7 @@ from automl.config.settings import check_name
 from automl.config.user_code import announce
 from automl.storage.folder import provenance
 from automl.storage.storage import Storage
+from automl.storage.trusted import remember
 from automl.tasks import Task, open_task
 from automl.tracking.run_spec import RunSpec, source
 from automl.tracking.silence import MlflowSilent, SilentWriter
@@ -83,6 +84,7 @@ def run_train(
     Raises InputError for what cannot work, and for hyperparameters that make the loss diverge.
     """
     config = config.load()
+    remember(config.user_code())
     task = open_task(config, runtime or Runtime(device=find_device()))
     for note in task.notes():
         print(note, file=sys.stderr)

@@ -28,6 +28,7 @@ from automl.export.run import run_export
 from automl.report import run_report
 from automl.search.run import resume_search
 from automl.storage.folder import SEARCH_FILE, find_search
+from automl.storage.trusted import is_remembered, remember
 from automl.trials.train import resume_train
 from search.config import TrialConfig
 from search.study import STUDY_FILE, learn, open_study
@@ -173,6 +174,23 @@ def test_going_on_names_the_code_and_runs_it(
     assert f"{place}/planted.py:" in capsys.readouterr().err
     assert has_run(place)
     sys.modules.pop("planted", None)
+
+
+def test_a_file_that_was_run_here_is_remembered_until_it_changes(
+    place: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("AUTOML_CACHE", str(place / "cache"))
+    own, other = f"{place}/planted.py:Net", f"{place}/other.py:Net"
+    (place / "other.py").write_text(CLAIMS)
+    assert not is_remembered([own])
+    remember([own, "planted:Net"])
+    assert is_remembered([own])
+    assert not is_remembered([own, other]), "the same content elsewhere is another file"
+    assert not is_remembered(["planted:Net"]), "a module's name does not tell its file"
+    assert not is_remembered([])
+    (place / "planted.py").write_text(CLAIMS + "\n")
+    assert not is_remembered([own])
+    assert not has_run(place)
 
 
 def exported_model(
