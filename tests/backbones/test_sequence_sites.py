@@ -78,6 +78,6 @@ def test_a_norm_sees_the_real_positions_alone(training: bool) -> None:
 
 
 def test_options_are_those_of_the_builder() -> None:
-    assert BACKBONES["xresnet18"].options == {"width": 1.0}
+    assert BACKBONES["xresnet18"].options == {"width": 1.0, "stem": "32-32-64"}
     assert BACKBONES["resnet1d"].options == {"width": 1.0, "blocks": 2}
     assert BACKBONES["larnn"].options["mode"] == "residual"
