@@ -13,6 +13,7 @@ larnn       LARNN: an LSTM whose cell attends to its own latest states
 larnn_loop  The loop over time of a LARNN layer
 larnn_scan  The same loop as one operation, for export
 text        Encoders of text: self-attention, convolutions, a bag of words
+text_options  Which options the encoders of text may have
 pooling     From the vectors of a text's tokens to one
 towers      Two encoders whose vectors are compared
 siamese     One network for several inputs

@@ -10,7 +10,7 @@ from typing import Any, Literal, get_args, get_origin
 from torch import Tensor, nn
 
 from attention import InputError, unknown
-from backbones import larnn, lstm, psmnet, resnet1d, text, vit, xresnet
+from backbones import larnn, lstm, psmnet, resnet1d, text, text_options, vit, xresnet
 from backbones.normalisation import IMAGENET, Normalisation
 
 # To every backbone or encoder that takes them, beside its options.
@@ -107,7 +107,7 @@ STEREO = _table(Backbone(name="psmnet", build=psmnet.build, dimensions=2, source
 def check_encoder(name: str, options: Mapping[str, Any]) -> None:
     """Raises InputError for an unknown encoder of text, an option that it lacks, and an impossible value."""
     given = _with_defaults("text encoder", ENCODERS, name, options)
-    text.check(**{option: value for option, value in given.items() if option in text.LIMITED})
+    text_options.check(**{k: value for k, value in given.items() if k in text_options.LIMITED})
 
 
 def check_stereo(name: str, options: Mapping[str, Any]) -> None:

@@ -14,16 +14,16 @@ embeddings of token types, of which there would be one.
 
 from collections.abc import Callable, Mapping, Sequence
 from types import MappingProxyType
-from typing import Any, Literal
+from typing import Literal
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from attention import InputError
 from attention.padding import current_mask, padding
 from attention.position import sinusoids
 from backbones.pooling import Pool, Pooling
+from backbones.text_options import check, each
 
 Positions = Literal["learned", "sinusoidal", "none"]
 FirstPositions = Literal["none", "learned"]
@@ -263,12 +263,10 @@ def cnn(
         kernels=kernels,
         residual=residual,
     )
-    widths = _each(channels, hidden, convolutions)
+    widths = each(channels, hidden, convolutions)
     return Encoder(
         [],
-        _convolutions(
-            hidden, widths, _each(kernels, kernel, convolutions), cnn_activation, residual, dropout
-        ),
+        _convolutions(hidden, widths, each(kernels, kernel, convolutions), cnn_activation, residual, dropout),
         vocabulary=vocabulary,
         length=length,
         hidden=hidden,
@@ -363,11 +361,9 @@ def cnn_selfattention(
         heads=heads,
         intermediate=intermediate,
     )
-    widths = _each(channels, hidden, convolutions)
+    widths = each(channels, hidden, convolutions)
     return Encoder(
-        _convolutions(
-            hidden, widths, _each(kernels, kernel, convolutions), cnn_activation, residual, dropout
-        ),
+        _convolutions(hidden, widths, each(kernels, kernel, convolutions), cnn_activation, residual, dropout),
         [Layer(hidden, heads, intermediate, dropout, attention_activation) for _ in range(layers)],
         vocabulary=vocabulary,
         length=length,
@@ -403,16 +399,6 @@ def _convolutions(
     ]
 
 
-def output_width(options: Mapping[str, Any]) -> int:
-    """Return the width of an encoder's vectors, given all of its options."""
-    return _each(options.get("channels", ""), options["hidden"], 1)[-1]
-
-
-def _each(values: str, default: int, count: int) -> list[int]:
-    """Numbers such as `128-64`, or `count` times the default where none are given."""
-    return [int(value) for value in values.split("-")] if values else [default] * count
-
-
 # By the name that a configuration gives as its backbone. A new encoder is a function and its entry here.
 ENCODERS: Mapping[str, Callable[..., Encoder]] = MappingProxyType(
     {
@@ -422,63 +408,3 @@ ENCODERS: Mapping[str, Callable[..., Encoder]] = MappingProxyType(
         "bow": bow,
     }
 )
-
-LIMITS = {
-    "hidden": (8, 4096),
-    "layers": (0, 48),
-    "convolutions": (0, 48),
-    "heads": (1, 256),
-    "intermediate": (1, 16384),
-    "kernel": (1, 99),
-}
-LIMITED = (*LIMITS, "dropout", "channels", "kernels", "residual")
-
-
-def check(
-    *,
-    dropout: float = 0.0,
-    channels: str = "",
-    kernels: str = "",
-    residual: str = "none",
-    **sizes: int,
-) -> None:
-    """Raises InputError for options that an encoder cannot have, or not together."""
-    for name, size in sizes.items():
-        low, high = LIMITS[name]
-        if not low <= size <= high:
-            raise InputError(f"{name} of a text encoder must lie between {low} and {high}; got {size}")
-    if not 0 <= dropout < 1:
-        raise InputError(f"dropout of a text encoder must be at least 0 and below 1; got {dropout}")
-    if "heads" in sizes and sizes["hidden"] % sizes["heads"]:
-        hidden, heads = sizes["hidden"], sizes["heads"]
-        raise InputError(f"hidden must be a multiple of heads; got hidden={hidden}, heads={heads}")
-    for name, values, limit in (("channels", channels, "hidden"), ("kernels", kernels, "kernel")):
-        if values:
-            _check_each(name, values, sizes["convolutions"], *LIMITS[limit])
-    widths = [int(width) for width in channels.split("-")] if channels else []
-    if "heads" in sizes and widths and widths[-1] != sizes["hidden"]:
-        raise InputError(
-            f"the last width of channels must be hidden, where self-attention follows; got {channels!r} with "
-            f"hidden={sizes['hidden']}"
-        )
-    if residual != "none" and len(set(widths)) > 1:
-        raise InputError(
-            f"residual connections need one width in all convolutions; got channels={channels!r}. "
-            f"Pass residual=none"
-        )
-
-
-def _check_each(name: str, values: str, count: int, low: int, high: int) -> None:
-    """Raises InputError unless `values` are `count` numbers from `low` to `high`."""
-    numbers = values.split("-")
-    if not all(number.isascii() and number.isdecimal() for number in numbers):
-        raise InputError(f"{name} of a text encoder must be numbers such as 128-128; got {values!r}")
-    if len(numbers) != count:
-        raise InputError(
-            f"{name} of a text encoder must have one number for each of {count} convolutions; got {values!r}"
-        )
-    for number in numbers:
-        if not low <= int(number) <= high:
-            raise InputError(
-                f"{name} of a text encoder must lie between {low} and {high} each; got {values!r}"
-            )

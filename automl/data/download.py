@@ -60,11 +60,6 @@ def downloaded(address: str, name: str, cache: Path, checksum: Checksum | None) 
     return descend(once(cache / "downloads" / name, fetch))
 
 
-def downloaded_from(address: str, name: str, cache: Path, sha256: str) -> Path:
-    """Call `downloaded` with the SHA-256 of the archive."""
-    return downloaded(address, name, cache, Checksum(sha256=sha256))
-
-
 def _check(archive: Path, address: str, expected: Checksum) -> None:
     size = archive.stat().st_size
     if expected.size is not None and size != expected.size:

@@ -26,7 +26,7 @@ from automl.tasks.deployment import Deployment, spread
 from automl.tasks.retrieval_evaluator import CODES, QUERIES, Asked, RetrievalEvaluator, unit
 from automl.tasks.retrieval_metrics import guessed
 from backbones import ENCODERS, call, insert
-from backbones.text import output_width
+from backbones.text_options import output_width
 from backbones.towers import Texts, TwoTowers
 from search.config import TASK_CONFIGS, CodeData, CodeModel, RetrievalTraining, TrialConfig
 from search.metric import MRR, Chance

@@ -8,7 +8,7 @@ from typing import Any
 from attention.errors import InputError, unknown
 from automl.data import shared
 from automl.data.archive import extracted, is_archive
-from automl.data.download import downloaded_from
+from automl.data.download import Checksum, downloaded
 from automl.data.sequences import ucihar
 from automl.data.sequences.cache import Cache, cached
 from automl.data.sequences.formats import FORMATS, Format
@@ -62,7 +62,7 @@ def opened(source: str, path: str | Path | None) -> Cache:
     elif known.address is None or known.sha256 is None:
         raise InputError(f"{source} needs the path of your data; pass --data PATH: {_choices()}")
     else:
-        form, files = _located(downloaded_from(known.address, source, cache_root(), known.sha256))
+        form, files = _located(downloaded(known.address, source, cache_root(), Checksum(sha256=known.sha256)))
     return cached(form.name, files, form.read)
 
 

@@ -26,6 +26,7 @@ from automl.export import run as export
 from automl.export.chosen import Chosen
 from automl.export.onnx_session import open_onnx
 from automl.export.run import ExportResult, run_export
+from automl.storage import trusted
 from automl.storage.folder import read_metadata
 from automl.storage.storage import Storage
 from automl.tasks import open_task
@@ -37,7 +38,7 @@ from automl.tracking.tags import CONFIRMED, VERDICT
 from automl.tracking.tracker import Tracker
 from automl.tracking.writer import MlflowWriter
 from automl.training import checkpoint
-from automl.trials.train import TrainResult
+from automl.trials.train import TrainResult, run_train
 from search.atomic import temporary
 from search.config import TrialConfig
 from search.record import State, TrialRecord
@@ -313,6 +314,29 @@ def test_what_does_not_go_together(choice: dict[str, Any], message: str, tmp_pat
 def test_a_folder_that_cannot_be(out: str, trained: TrainResult) -> None:
     with pytest.raises(InputError, match=r"--out .* cannot be written"):
         run_export(out, run=trained.run_id)
+
+
+MINE = """
+from torch import nn
+class Net(nn.Sequential):
+    def __init__(self, classes):
+        super().__init__(nn.Conv2d(3, 4, 3, stride=2), nn.Flatten(), nn.LazyLinear(classes))
+"""
+
+
+@pytest.mark.usefixtures("store", "fast")
+def test_a_model_of_ones_own_is_exported_without_trust_where_it_was_trained(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "mine.py").write_text(MINE)
+    backbone = f"{tmp_path}/mine.py:Net"
+    config = tiny(model={"backbone": backbone, "options": {}}, training={"epochs": 1})
+    run = run_train(config, runtime=HERE, storage=tmp_path / "searches").run_id
+    assert run is not None
+    assert (run_export(tmp_path / "out", run=run).folder / "model.onnx").is_file()
+    monkeypatch.setattr(trusted, "FOLDER", "elsewhere")  # of somebody who has not trained it
+    with pytest.raises(InputError, match=r"would run '.*mine\.py:Net'.*--trust"):
+        run_export(tmp_path / "again", run=run)
 
 
 @pytest.fixture

@@ -185,6 +185,7 @@ def test_a_file_that_was_run_here_is_remembered_until_it_changes(
     assert not is_remembered([own])
     remember([own, "planted:Net"])
     assert is_remembered([own])
+    assert not is_remembered([f"{place}/planted.py:system"]), "another name in the file"
     assert not is_remembered([own, other]), "the same content elsewhere is another file"
     assert not is_remembered(["planted:Net"]), "a module's name does not tell its file"
     assert not is_remembered([])
