@@ -14,7 +14,7 @@ sensor_spaces        The built-in spaces of sensors
 code_spaces          The built-in space of code search
 stereo_spaces        The built-in spaces of stereo
 detection_spaces     The built-in spaces of detection
-study_spaces         Studies: grids that repeat tables of a paper
+study_spaces         The grids of studies: published tables, for `--sampler grid`
 choices              Building blocks of spaces: draws a placement, draws hyperparameters
 given                Checks the parameters that a space fixes: `baseline`, `published`, `plain`
 size                 How large a space is, estimated from draws
@@ -30,6 +30,8 @@ study_lines          Checks the lines of a study's file
 journal              Optuna's journal storage with a single writer
 trial_scheduler      Runs the trials of a study: their state, reports and ends
 search_scheduler     The scheduler of a search: what is tried next and what is pruned
-fixed_scheduler      The scheduler of a fixed list of trials, for confirmations
+fixed_scheduler      The scheduler of a fixed list of trials, for confirmations and grids
+grid                 The cells of a grid: every combination of a space's choices, in order
+grid_scheduler       The scheduler of a grid: each cell once for each seed
 tuner                Runs the scheduler on Ray Tune; restarts trials whose process died (RETRIES)
 """

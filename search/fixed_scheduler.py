@@ -1,9 +1,11 @@
-"""The scheduler of a fixed list of trials, for confirmations."""
+"""The scheduler of a fixed list of trials, for confirmations and grids."""
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
 
 import optuna
+from optuna.distributions import BaseDistribution
 
 from search.config import TrialConfig
 from search.record import Listener, Role, State, TrialRecord
@@ -14,11 +16,17 @@ from search.trunks import Trunks, is_trunk
 
 @dataclass(frozen=True, kw_only=True)
 class PlannedTrial:
-    """A trial to come. arm: what it is a repetition of; its configuration has another seed."""
+    """A trial to come.
+
+    arm: what it is a repetition of; its configuration has another seed. params, distributions: of a space,
+    where the configuration was drawn from one.
+    """
 
     arm: str
     role: Role
     config: TrialConfig
+    params: Mapping[str, Any] = field(default_factory=dict)
+    distributions: Mapping[str, BaseDistribution] = field(default_factory=dict)
 
     @property
     def key(self) -> tuple[str, int]:
@@ -78,7 +86,13 @@ class FixedScheduler(TrialScheduler):
         coming = {t.config.seed for t in left if is_trunk(t.config)} | self._trunks.coming
         ready = (t for t in left if is_trunk(t.config) or t.config.seed not in coming)
         if (chosen := next(ready, None)) is not None:
-            return self._add(chosen.role, chosen.config, arm=chosen.arm)
+            return self._add(
+                chosen.role,
+                chosen.config,
+                arm=chosen.arm,
+                params=chosen.params,
+                distributions=chosen.distributions,
+            )
         self.waiting = bool(left or self._open)  # more may be planned when one that runs has ended
         return None
 
@@ -95,7 +109,7 @@ class FixedScheduler(TrialScheduler):
         begun = {_key(record) for record in self.standing}
         return [planned_trial for planned_trial in self.planned_trials if planned_trial.key not in begun]
 
-    def _enter(self, record: TrialRecord) -> bool:
+    def _enter(self, record: TrialRecord) -> bool | None:
         return any(planned_trial.key == _key(record) for planned_trial in self.planned_trials)
 
 

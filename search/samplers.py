@@ -1,26 +1,16 @@
 """The samplers: Optuna's, or a user-defined `package.module:Sampler`."""
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 
 import optuna
 from optuna.samplers import BaseSampler
-from optuna.study import Study
-from optuna.trial import FrozenTrial, TrialState
 
 from attention import InputError, unknown
 from backbones.loading import load_module
 from search.choices import SITES
+from search.grid import GRID, grid_cells
 from search.placement_sampler import PlacementSampler
 from search.spaces import Space, random_draws
-
-
-class Grid(optuna.samplers.BruteForceSampler):
-    """Every combination once, and then any of them again."""
-
-    def after_trial(
-        self, study: Study, trial: FrozenTrial, state: TrialState, values: Sequence[float] | None
-    ) -> None:
-        pass  # Optuna's own stops the study after the last one, which only a loop of Optuna's own can be
 
 
 def _cmaes(seed: int) -> BaseSampler:
@@ -38,7 +28,6 @@ SAMPLERS: Mapping[str, Callable[[int], BaseSampler]] = {
     "gp": lambda seed: optuna.samplers.GPSampler(seed=seed),
     "nsga2": lambda seed: optuna.samplers.NSGAIISampler(seed=seed),
     "cmaes": _cmaes,
-    "grid": lambda seed: Grid(seed=seed),
 }
 
 
@@ -61,7 +50,9 @@ def load_sampler(name: str, *, seed: int, objectives: int = 1) -> BaseSampler:
         return SAMPLERS[name](seed)
     module, colon, attribute = name.partition(":")
     if not colon:
-        raise InputError(f"{unknown('sampler', name, SAMPLERS)} Or name your own as package.module:Sampler.")
+        raise InputError(
+            f"{unknown('sampler', name, [*SAMPLERS, GRID])} Or name your own as package.module:Sampler."
+        )
     try:
         made = getattr(load_module(module), attribute)
         try:
@@ -77,24 +68,27 @@ def load_sampler(name: str, *, seed: int, objectives: int = 1) -> BaseSampler:
 
 def check_sampler(name: str, space: Space) -> None:
     """Raises InputError where the sampler cannot draw from the space."""
-    if name not in ("grid", "cmaes", "placement"):
+    if name not in (GRID, "cmaes", "placement"):
         return
     if name == "placement":
         check_places("--sampler placement", space, "use tpe")
         return
     draws = [trial.distributions for trial, _ in random_draws(space, 20)]
-    if name == "grid":
+    if name == GRID:
         endless = {
             key
             for draw in draws
             for key, kind in draw.items()
-            if isinstance(kind, optuna.distributions.FloatDistribution) and kind.step is None
+            if isinstance(kind, optuna.distributions.FloatDistribution)
+            and kind.step is None
+            and not kind.single()
         }
         if endless:
             raise InputError(
                 f"--sampler grid needs a space of finitely many choices; {', '.join(sorted(endless))} have "
                 f"no step here. Use another sampler, or give them one."
             )
+        grid_cells(space)
         return
     common = set.intersection(*(set(draw) for draw in draws))
     numbers = [

@@ -16,7 +16,6 @@ from search.halving import Rungs
 from search.placement_posterior import posterior
 from search.placement_sampler import TRUNK, GrowingModel, PlacementSampler
 from search.record import Listener, Role, State, TrialRecord
-from search.samplers import Grid
 from search.spaces import Space
 from search.study import DECIDED, ENQUEUED, EXPECTED, WARM_START, drawing_study, expect, read_record
 from search.trial_scheduler import RESOURCE, Plan, TrialScheduler
@@ -153,8 +152,6 @@ class SearchScheduler(TrialScheduler):
             # What is given twice goes into a trunk once; from new weights it gets another seed.
             if (fixed is None or self.trunks) and attempt < REDRAWS and self._repeats(config):
                 self._drawn.tell(trial, state=TrialState.FAIL)  # nothing is to be learned from it
-                if isinstance(self._sampler, Grid):
-                    return None  # which repeats itself when there is nothing left
                 continue
             violations = self.forecast(config)
             # What is given is tried and measured, whatever the forecast; and so is what is drawn, in the end.

@@ -306,17 +306,20 @@ SPACES: Mapping[str, Space] = {
             summary="boxes and masks of digits in bundled scenes of 96 px; a narrow Mask R-CNN",
         ),
         _coco(),
-        *(
-            Space(
-                name=name,
-                draw=study_spaces.drawn(study),
-                baseline=study.plain,
-                plain=study.plain,
-                summary=study.summary,
-            )
-            for name, study in study_spaces.STUDIES.items()
-        ),
     )
+}
+
+# The grids of `automl studies`, which can be named as other spaces can.
+STUDY_SPACES: Mapping[str, Space] = {
+    name: Space(
+        name=name,
+        draw=grid.draw,
+        baseline=grid.reference,
+        plain=grid.reference,
+        as_baseline=grid.as_reference,
+        summary=grid.summary,
+    )
+    for name, grid in study_spaces.GRIDS.items()
 }
 
 
@@ -364,8 +367,8 @@ def load(given: "str | SpaceFunction | Space", backbone: str | None = None, size
             )
         return space.with_backbone(backbone, size)
     name = space_name(given)
-    if isinstance(given, str) and name in SPACES:
-        return SPACES[name]
+    if isinstance(given, str) and name in (named := {**SPACES, **STUDY_SPACES}):
+        return named[name]
     draw = load_object("space", "function", name, SPACES) if isinstance(given, str) else given
     if isinstance(draw, Space):
         return draw

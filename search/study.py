@@ -35,6 +35,7 @@ CONFIG, ROLE, PROFILE, DEVICE, REASON = "config", "role", "profile", "device", "
 EPOCH = "epoch:"  # and its number: the metrics of an epoch
 PRUNED, WARM_START, ARM = "pruned", "warm_start", "arm"
 DECIDED = "decided"  # of the study: how placements were told apart as far as matters, once they are
+CELLS = "cells"  # of the study of a grid: the parameters of its cells by label, in order
 EXPECTED = "expected"  # of the study: its trials are ranked by a model of placements
 PLACEMENT = "placement"  # in words, for those who read the study with Optuna's own tools
 
@@ -252,6 +253,14 @@ def read_decided(folder: Path, name: str) -> str:
         return str(open_study(folder, name=name).user_attrs.get(DECIDED, ""))
     except KeyError:  # killed between the file and the study in it
         return ""
+
+
+def read_cells(folder: Path, name: str) -> dict[str, dict[str, Any]]:
+    """Return the parameters of a grid's cells by label, in order; none of a study that is no grid."""
+    try:
+        return dict(open_study(folder, name=name).user_attrs.get(CELLS, {}))
+    except KeyError:  # killed between the file and the study in it
+        return {}
 
 
 def read_records(folder: Path, name: str, needed: Collection[str] = ()) -> list[TrialRecord]:

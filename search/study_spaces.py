@@ -1,101 +1,323 @@
-"""Studies: grids that repeat tables of a paper on one's own data, with `--sampler grid`.
+"""The grids of studies: spaces whose cells are the rows of published tables, for `--sampler grid`.
 
-Source: Z. Shen et al., Efficient Attention (2018), arXiv 1812.01243: the normalisation, heads, the number and
-kind of modules, and the backbone of a detector on COCO. Hyperparameters are those of the space `coco-da`.
+Each has a small form, whose name ends in `-small`, on data that come with the package. `automl studies` lists
+them, and `automl study` shows their results beside the published figures.
+
+Sources: SimpleSelfAttention, github.com/sdoria/SimpleSelfAttention; Z. Shen et al., Efficient Attention
+(2018), arXiv 1812.01243; H. Touvron et al. (2022), arXiv 2203.09795; H. Husain et al., CodeSearchNet (2019),
+arXiv 1909.09436.
 """
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
+from functools import partial
 from typing import Any
 
 import optuna
 
 from attention.spec import Option, Spec
-from search.config import DetectionData, DetectionModel, DetectionTraining, TrialConfig
-from search.detection_spaces import COCO, COCO_TRAINING, FULL, TASK, published_places
+from search import code_spaces, detection_spaces, stereo_spaces
+from search.config import (
+    CodeModel,
+    DetectionData,
+    DetectionModel,
+    DetectionTraining,
+    ImageData,
+    ImageTraining,
+    Model,
+    RetrievalTraining,
+    StereoModel,
+    StereoTraining,
+    TrialConfig,
+)
+from search.decomposed_spaces import stages
+from search.detection_spaces import published_places
+from search.vit_spaces import KINDS
 
-WITHOUT = "without attention"
-FIVE, SEVEN = 2, 3  # of `published_places`
+Draw = Callable[[optuna.Trial], TrialConfig]
+_Row = tuple[Callable[..., TrialConfig], Mapping[str, Any], str]  # a draw in any form, reference, summary
+
+SMALL = "-small"  # of names
+PHOTOS = "-photos"  # of small forms on photographs of one's own
+RATES = (1e-3, 3e-3, 5e-3, 8e-3, 1e-2, 12e-3, 14e-3)  # of the published sweep
+SSA_SITE = "stage1.block2.branch"
+PLAIN, SSA = "xresnet18", "xresnet18 + ssa"
 DECOMPOSED: Mapping[str, Option] = {"normalisation": "softmax", "heads": 1}
+# Keys and values of the small forms, which 32 heads must divide.
+NARROW: Mapping[str, Option] = {"key_channels": 32, "value_channels": 32}
+COUNTS = (1, 5, 7)
 BACKBONES = ("torchvision:resnet50", "torchvision:resnet101", "torchvision:resnext101_32x8d")
+SMALL_BACKBONES = ("xresnet18", "xresnet34", "xresnet50")
+# The kinds of blocks by the names of their code.
+BLOCKS: Mapping[str, str] = {
+    "Layer_scale_init_Block": KINDS[1],
+    "Block": KINDS[0],
+    "ParallelBlock": KINDS[2],
+    "ParallelLayerScaleInitBlock": KINDS[3],
+}
+ENCODERS: Mapping[str, str] = {"Self Attn": "selfattention", "CNN Self Attn": "cnn-selfattention"}
 
 
 @dataclass(frozen=True, kw_only=True)
-class Study:
-    """A grid.
+class Grid:
+    """A grid. reference: the parameters of the cell that the others are compared with."""
 
-    draw: the changed model of a trial. plain: parameters of a model without attention.
-    summary: one line for `automl spaces`.
-    """
-
-    draw: Callable[[optuna.Trial, DetectionModel], DetectionModel]
-    plain: Mapping[str, Any]
+    draw: Draw
+    reference: Mapping[str, Any]
     summary: str
 
+    def as_reference(self, config: TrialConfig) -> TrialConfig:
+        """Return a configuration with the reference's model and its own hyperparameters."""
+        model = self.draw(optuna.trial.FixedTrial(dict(self.reference))).model  # type: ignore[arg-type]
+        weights, digest = config.model.weights, config.model.weights_digest
+        return replace(config, model=replace(model, weights=weights, weights_digest=digest))
 
-def _with(model: DetectionModel, count: int, kind: str, options: Mapping[str, Option]) -> DetectionModel:
-    """The model with so many modules of one kind at the published places."""
-    if count == 0:
-        return model
-    chosen: Sequence[str] = {1: published_places(model)[0], 5: published_places(model)[FIVE]}.get(
-        count, published_places(model)[SEVEN]
+
+def _xresnet(data: ImageData, epochs: int, width: float, spec: str | None, rate: float) -> TrialConfig:
+    """An xresnet18 as SimpleSelfAttention was compared with it: batches of 64, no mixup."""
+    return TrialConfig(
+        data=data,
+        model=Model(
+            backbone="xresnet18",
+            options={} if width == 1 else {"width": width},
+            placement={} if spec is None else {SSA_SITE: Spec(spec)},
+        ),
+        training=ImageTraining(epochs=epochs, batch_size=64, learning_rate=rate),
     )
-    return replace(model, placement={place: Spec(kind, dict(options)) for place in chosen})
 
 
-def _normalisation(trial: optuna.Trial, model: DetectionModel) -> DetectionModel:
-    kind = trial.suggest_categorical("normalisation", [WITHOUT, "softmax", "scaling"])
-    return _with(model, 0 if kind == WITHOUT else 1, "decomposed", {**DECOMPOSED, "normalisation": kind})
+def _rates(trial: optuna.Trial, *, data: ImageData, epochs: int, width: float = 1) -> TrialConfig:
+    rate = trial.suggest_categorical("learning_rate", RATES)
+    return _xresnet(data, epochs, width, None, rate)
 
 
-def _heads(trial: optuna.Trial, model: DetectionModel) -> DetectionModel:
-    heads = trial.suggest_categorical("heads", [0, 1, 8, 32])
-    return _with(model, 1 if heads else 0, "decomposed", {**DECOMPOSED, "heads": heads})
+def _compared(
+    trial: optuna.Trial, *, data: ImageData, epochs: int, rate: float, width: float = 1
+) -> TrialConfig:
+    chosen = trial.suggest_categorical("model", [PLAIN, SSA])
+    return _xresnet(data, epochs, width, "ssa" if chosen == SSA else None, rate)
 
 
-def _modules(trial: optuna.Trial, model: DetectionModel) -> DetectionModel:
-    """sagan is the conventional one, with a matrix of all pairs of positions."""
-    kind = trial.suggest_categorical("attention", [WITHOUT, "decomposed", "sagan"])
-    if kind == WITHOUT:
-        return model
-    count = trial.suggest_categorical("count", [1, 5, 7])
-    return _with(model, count, kind, DECOMPOSED if kind == "decomposed" else {})
-
-
-def _backbones(trial: optuna.Trial, model: DetectionModel) -> DetectionModel:
-    model = replace(model, backbone=trial.suggest_categorical("backbone", BACKBONES))
-    return _with(model, trial.suggest_categorical("count", [0, 5]), "decomposed", DECOMPOSED)
-
-
-STUDIES: Mapping[str, Study] = {
-    "coco-normalisation": Study(
-        draw=_normalisation,
-        plain={"normalisation": WITHOUT},
-        summary="a grid: decomposed attention with softmax or scaling; --sampler grid",
-    ),
-    "coco-heads": Study(draw=_heads, plain={"heads": 0}, summary="a grid: 1, 8 and 32 heads; --sampler grid"),
-    "coco-modules": Study(
-        draw=_modules,
-        plain={"attention": WITHOUT},
-        summary="a grid: 1, 5 and 7 modules, decomposed or conventional; --sampler grid",
-    ),
-    "coco-backbones": Study(
-        draw=_backbones,
-        plain={"backbone": BACKBONES[0], "count": 0},
-        summary="a grid: ResNet-50, ResNet-101 and ResNeXt-101 with 0 and 5 modules; --sampler grid",
-    ),
+# What is trained in each form of the two: data, epochs and width.
+_SSA_FORMS: Mapping[str, Mapping[str, Any]] = {
+    "": {"data": ImageData(source="woof", size=128), "epochs": 50},
+    SMALL: {"data": ImageData(source="digits", size=32), "epochs": 4, "width": 0.25},
+    SMALL + PHOTOS: {"data": ImageData(source="folder", size=64), "epochs": 4, "width": 0.25},
 }
 
 
-def drawn(
-    study: Study,
-    data: DetectionData = COCO,
-    model: DetectionModel = FULL,
-    training: DetectionTraining = COCO_TRAINING,
-) -> Callable[[optuna.Trial], TrialConfig]:
-    """The function of a space: the study with these data, this model and this training."""
+def compared_at(rate: float, form: str) -> str:
+    """Return the name of the grid of `ssa-equal-time` at a learning rate, in a form."""
+    return f"ssa-equal-time-{rate:g}{form}"
 
-    def draw(trial: optuna.Trial) -> TrialConfig:
-        return TrialConfig(task=TASK, data=data, model=study.draw(trial, model), training=training)
 
-    return draw
+@dataclass(frozen=True, kw_only=True)
+class _Detector:
+    """What the grids of detection train. places: the sites of so many modules; more: options of a module."""
+
+    data: DetectionData = detection_spaces.COCO
+    model: DetectionModel = detection_spaces.FULL
+    training: DetectionTraining = detection_spaces.COCO_TRAINING
+    backbones: Sequence[str] = BACKBONES
+    more: Mapping[str, Option] = field(default_factory=dict)
+
+    @property
+    def is_small(self) -> bool:
+        return bool(self.more)
+
+    def places(self, model: DetectionModel, count: int) -> Sequence[str]:
+        """The sites of so many modules: none, one after res3, and five or seven in trunk and pyramid."""
+        res3, res4, five, seven = published_places(model)
+        if count <= 1:
+            return res3[:count]
+        if not self.is_small:
+            return five if count == 5 else seven
+        # The maps of the pyramid's upper levels have a few positions here, so these are finer ones.
+        fine = [*res3, "stage1.block1", "stage1.block2", "fpn.p2", "fpn.p3"]
+        return fine if count == 5 else [*fine, *res4, "fpn.p4"]
+
+    def config(
+        self, count: int, kind: str, options: Mapping[str, Option], backbone: str | None = None
+    ) -> TrialConfig:
+        model = self.model if backbone is None else replace(self.model, backbone=backbone)
+        if kind == "decomposed":
+            options = {**DECOMPOSED, **self.more, **options}
+        placement = {place: Spec(kind, dict(options)) for place in self.places(model, count)}
+        return TrialConfig(
+            task=detection_spaces.TASK,
+            data=self.data,
+            model=replace(model, placement=placement),
+            training=self.training,
+        )
+
+
+_FULL = _Detector()
+_SMALL = _Detector(
+    data=detection_spaces.SCENES,
+    model=detection_spaces.SMALL,
+    training=detection_spaces.SCENES_TRAINING,
+    backbones=SMALL_BACKBONES,
+    more=NARROW,
+)
+
+
+def _normalisation(trial: optuna.Trial, *, of: _Detector) -> TrialConfig:
+    kind = trial.suggest_categorical("normalisation", ["none", "scaling", "softmax"])
+    return of.config(1, "decomposed", {"normalisation": kind})
+
+
+def _heads(trial: optuna.Trial, *, of: _Detector) -> TrialConfig:
+    return of.config(1, "decomposed", {"heads": trial.suggest_categorical("heads", [1, 8, 32])})
+
+
+def _modules(trial: optuna.Trial, *, of: _Detector) -> TrialConfig:
+    return of.config(trial.suggest_categorical("modules", COUNTS), "decomposed", {})
+
+
+def _conventional(trial: optuna.Trial, *, of: _Detector) -> TrialConfig:
+    """Conventional attention is SAGAN's, which keeps the weights of all pairs of positions."""
+    kind = trial.suggest_categorical("attention", ["decomposed", "conventional"])
+    count = trial.suggest_categorical("modules", COUNTS)
+    if kind == "decomposed":
+        return of.config(count, kind, {})
+    return of.config(count, "sagan", {"form": "explicit"})
+
+
+def _backbones(trial: optuna.Trial, *, of: _Detector) -> TrialConfig:
+    backbone = trial.suggest_categorical("backbone", of.backbones)
+    return of.config(trial.suggest_categorical("modules", [0, 5]), "decomposed", {}, backbone)
+
+
+def _imagenet(trial: optuna.Trial, *, small: bool) -> TrialConfig:
+    """No module, one at the end of res4, and one at the ends of res3 and res4 each."""
+    count = trial.suggest_categorical("modules", [0, 1, 2])
+    if small:
+        chosen = ["stage2.block2", "stage3.block2"][2 - count :]
+        return TrialConfig(
+            data=ImageData(source="digits", size=32),
+            model=Model(backbone="xresnet18", options={"width": 0.25}, placement=_decomposed(chosen)),
+            training=ImageTraining(epochs=4),
+        )
+    names = [site.name for site in stages(BACKBONES[0])]
+    ends = [[name for name in names if name.startswith(stage)][-1] for stage in ("stage2.", "stage3.")]
+    return TrialConfig(
+        data=ImageData(source="folder", size=224),
+        model=Model(backbone=BACKBONES[0], placement=_decomposed(ends[2 - count :])),
+        training=ImageTraining(
+            epochs=90,
+            optimizer="sgd",
+            learning_rate=0.1,
+            weight_decay=1e-4,
+            batch_size=256,
+            schedule="warmup-cosine",
+            label_smoothing=0.0,
+        ),
+    )
+
+
+def _decomposed(chosen: Sequence[str]) -> dict[str, Spec]:
+    return {place: Spec("decomposed", dict(DECOMPOSED)) for place in chosen}
+
+
+def _stereo(trial: optuna.Trial, *, small: bool) -> TrialConfig:
+    """PSMNet, plain and with one module after its pyramid."""
+    chosen = trial.suggest_categorical("model", ["PSMNet", "DA-PSMNet"])
+    model: StereoModel = stereo_spaces.SMALL if small else stereo_spaces.FULL
+    placement = _decomposed(["trunk.pyramid"] if chosen == "DA-PSMNet" else [])
+    return TrialConfig(
+        task=stereo_spaces.TASK,
+        data=stereo_spaces.PLANES if small else stereo_spaces.SCENEFLOW,
+        model=replace(model, placement=placement),
+        training=StereoTraining(epochs=4, batch_size=4, learning_rate=4e-3, schedule="one-cycle")
+        if small
+        else StereoTraining(),
+    )
+
+
+def _blocks(trial: optuna.Trial, *, small: bool) -> TrialConfig:
+    """The kinds of blocks with the same hyperparameters, each of the published depth."""
+    kind = BLOCKS[trial.suggest_categorical("block", list(BLOCKS))]
+    options: dict[str, Any] = {"block": kind, "embed_dim": 192, "heads": 3, "depth": 12, "patch_size": 12}
+    if small:
+        options |= {"embed_dim": 48, "depth": 4, "patch_size": 4}
+    if kind.endswith("layer-scale"):
+        options["initial_scale"] = 1e-4
+    if kind.startswith("parallel"):
+        options["branches"] = 2
+    return TrialConfig(
+        data=ImageData(source="digits", size=32) if small else ImageData(source="folder", size=168),
+        model=Model(backbone="vit", options=options),
+        training=ImageTraining(
+            epochs=6 if small else 25,
+            learning_rate=1e-3 if small else 3e-4,
+            weight_decay=0.01,
+            schedule="warmup-cosine",
+            label_smoothing=0.0,
+        ),
+    )
+
+
+def _encoders(trial: optuna.Trial, *, small: bool) -> TrialConfig:
+    """The two encoders; in batches of 1,000 as published, or in small ones."""
+    backbone = ENCODERS[trial.suggest_categorical("encoder", list(ENCODERS))]
+    training = RetrievalTraining(epochs=4, batch_size=64, learning_rate=2e-3)
+    if not small:
+        training = replace(training, epochs=30, batch_size=1000, learning_rate=1e-3)
+    model = CodeModel(backbone=backbone, options={"pooling": "weighted_mean"}, shared=small)
+    return TrialConfig(task=code_spaces.TASK, model=model, training=training)
+
+
+def _grids() -> dict[str, Grid]:
+    found: dict[str, Grid] = {}
+    for form, given in _SSA_FORMS.items():
+        found[f"ssa-lr-sweep{form}"] = Grid(
+            draw=partial(_rates, **given),
+            reference={"learning_rate": RATES[3]},
+            summary="xresnet18 at seven learning rates",
+        )
+        for rate in RATES:
+            found[compared_at(rate, form)] = Grid(
+                draw=partial(_compared, **given, rate=rate),
+                reference={"model": PLAIN},
+                summary=f"xresnet18 with and without SimpleSelfAttention at learning rate {rate:g}",
+            )
+    of_others: Mapping[str, _Row] = {
+        "da-imagenet": (_imagenet, {"modules": 0}, "0, 1 and 2 decomposed attentions in a classifier"),
+        "da-stereo": (_stereo, {"model": "PSMNet"}, "PSMNet with and without decomposed attention"),
+        "vit-blocks": (_blocks, {"block": "Block"}, "four kinds of blocks of a vision transformer"),
+        "codesearch-encoders": (
+            _encoders,
+            {"encoder": "Self Attn"},
+            "encoders of self-attention, and of a CNN before it",
+        ),
+    }
+    of_detectors: Mapping[str, _Row] = {
+        "da-normalisation": (
+            _normalisation,
+            {"normalisation": "softmax"},
+            "decomposed attention: none, scaling, softmax",
+        ),
+        "da-heads": (_heads, {"heads": 1}, "decomposed attention with 1, 8 and 32 heads"),
+        "da-modules": (_modules, {"modules": 1}, "1, 5 and 7 decomposed attentions"),
+        "da-conventional": (
+            _conventional,
+            {"attention": "decomposed", "modules": 1},
+            "1, 5 and 7 decomposed or conventional attentions",
+        ),
+    }
+    for form, detector in (("", _FULL), (SMALL, _SMALL)):
+        for name, (draw, reference, summary) in of_detectors.items():
+            found[name + form] = Grid(draw=partial(draw, of=detector), reference=reference, summary=summary)
+        found[f"da-backbones{form}"] = Grid(
+            draw=partial(_backbones, of=detector),
+            reference={"backbone": detector.backbones[0], "modules": 0},
+            summary="three backbones with 0 and 5 decomposed attentions",
+        )
+        for name, (draw, reference, summary) in of_others.items():
+            found[name + form] = Grid(
+                draw=partial(draw, small=bool(form)), reference=reference, summary=summary
+            )
+    return found
+
+
+GRIDS: Mapping[str, Grid] = _grids()

@@ -20,6 +20,7 @@ DOCUMENTS = [
     "docs/code-search.md",
     "docs/detection.md",
     "docs/stereo.md",
+    "docs/studies.md",
 ]
 
 

@@ -62,7 +62,7 @@ class Preview:
     measuring: seconds at most that a trial's costs are measured. epoch: of a baseline's epoch where trials
         run, by the clock, with `timed` trainings at once; None where no step ended in time.
     resource: epochs that a trial takes on the average, as halving goes.
-    trunks: plain trainings that the others go on from.
+    trunks: plain trainings that the others go on from. prunes: whether weak trials are pruned.
     hours: of the whole search on this cluster with its slots; None where the time is limited, not the trials.
     disk: bytes of checkpoints at most.
     detectable: the least difference of the metric that `confirm` would detect with 10 seeds and 80 % power.
@@ -80,6 +80,7 @@ class Preview:
     epochs: float
     resource: float
     trunks: int
+    prunes: bool
     trials: int | None
     slots: int
     hours: float | None
@@ -100,7 +101,9 @@ class Preview:
         else:
             together = f"{self.timed} trainings at once" if self.timed > 1 else "one training"
             yield f"epoch       {self.epoch:.1f} s for the baseline, by the clock with {together}"
-        why = f"all but {self.trunks} go on from these" if self.trunks else "the weak ones are pruned"
+        why = "the weak ones are pruned" if self.prunes else "none is pruned"
+        if self.trunks:
+            why = f"all but {self.trunks} go on from these"
         yield (
             f"trial       {self.epochs:g} epochs of the baseline's time; {self.resource:.2g} on the average, "
             f"as {why}"
@@ -179,6 +182,8 @@ def preview(settings: Settings, tell: Callable[[str], None] = lambda text: None)
     resource = (
         grafted_resource(plan.budget, baseline.training.graft_at, trunks, plan.trials)
         if trunks
+        else plan.budget
+        if settings.is_grid
         else expected_resource(plan.budget)
     )
     epoch = measuring = hours = None
@@ -205,6 +210,7 @@ def preview(settings: Settings, tell: Callable[[str], None] = lambda text: None)
         epochs=plan.budget,
         resource=resource,
         trunks=trunks,
+        prunes=not settings.is_grid,
         trials=plan.trials,
         slots=at_once,
         hours=hours,

@@ -153,6 +153,15 @@ def search(
         ),
     ] = None,
     seed: Annotated[int, typer.Option(help="Of the sampler and of every trial.", rich_help_panel=LONG)] = 0,
+    test: Annotated[
+        bool,
+        typer.Option(
+            "--test",
+            help="With --sampler grid, score the test split, too.",
+            hidden=True,
+            rich_help_panel=LONG,
+        ),
+    ] = False,
     equal: Annotated[
         str,
         typer.Option(
@@ -286,7 +295,10 @@ def search(
     seeds: Annotated[
         int | None,
         typer.Option(
-            help="With --confirm, seeds of each arm.", show_default="10", hidden=True, rich_help_panel=LONG
+            help="Of each cell with --sampler grid; of each arm with --confirm.",
+            show_default="1; 10",
+            hidden=True,
+            rich_help_panel=LONG,
         ),
     ] = None,
     dry_run: Annotated[
@@ -299,11 +311,15 @@ def search(
         print("loading PyTorch and Ray ...", file=sys.stderr, flush=True)
     from automl.config.settings import SCHEDULING_OPTIONS, Settings
 
-    options: dict[str, Any] = {k: v for k, v in (("top", top), ("seeds", seeds)) if v is not None}
-    if options and not confirm:
+    if top is not None and not confirm:
+        raise InputError("--top is of a confirmation; add --confirm, or leave it out")
+    if confirm and sampler == "grid" and seeds is not None:
         raise InputError(
-            f"--{' and --'.join(options)} are of a confirmation; add --confirm, or leave them out"
+            "--seeds is of the grid's cells with --sampler grid and of a confirmation with --confirm; leave "
+            "--confirm out, and confirm afterwards with automl confirm --seeds N"
         )
+    options: dict[str, Any] = {k: v for k, v in (("top", top), ("seeds", seeds)) if v is not None}
+    grid_seeds = None if confirm else seeds
     if confirm:
         from automl.confirm.protocol import Options
 
@@ -323,6 +339,7 @@ def search(
             storage=storage,
             space=space,
             trials=trials,
+            seeds=grid_seeds,
             budget=budget,
             scheduling=scheduling,
         )
@@ -345,6 +362,7 @@ def search(
                 print(f"weights   {NEW_WEIGHTS}", file=sys.stderr)
         if init_from is not None:
             given["weights"] = _trunk(init_from, weights)
+        given["seeds"] = 1 if grid_seeds is None else grid_seeds
         settings = Settings(**given, trials=None if trials is None else int(trials))
         if dry_run:
             from automl.cli.preview import preview
@@ -371,7 +389,7 @@ def search(
         print_search(result, storage)
     if as_json:
         print_json({**to_json(result), **found})
-    if result.best is None:
+    if result.best is None or result.missing:
         sys.exit(1)
 
 

@@ -3,7 +3,10 @@
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
+from automl.config.escape import printable
+
 if TYPE_CHECKING:
+    from automl.report.plot import Table
     from automl.search.result import SearchResult
 
 
@@ -34,6 +37,13 @@ def print_search(result: "SearchResult", storage: str) -> None:
         print(f"{'places':9} {result.decided}")
     for warning in result.warnings:
         print(f"warning: {warning}")
+    if result.grid is not None:
+        _print_grid(result.grid, result.folder)
+    if result.missing:
+        from automl.search.result import missing_cells
+
+        print(f"error     {missing_cells(result.missing)}")
+        print(f"          train them: {command('search --resume', result.search, storage)}")
     if result.failure:
         print(f"error     {result.failure}; more in {result.folder}")
     if result.stopped:
@@ -47,6 +57,16 @@ def print_search(result: "SearchResult", storage: str) -> None:
     if result.best is not None:
         for line in _next(result, storage):
             print(line)
+
+
+def _print_grid(table: "Table", folder: str) -> None:
+    """The table of a grid, and the files that hold it."""
+    from automl.report.grid import FILES, merged, text_lines
+
+    print()
+    for line in text_lines(merged(table)):
+        print(printable(line))
+    print(f"\ntable     {' and '.join(f'{folder}/{name}' for name in FILES)}")
 
 
 def _next(result: "SearchResult", storage: str) -> Iterator[str]:

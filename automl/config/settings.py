@@ -19,6 +19,7 @@ from cluster.resources import TrialResources
 from search.choices import AUGMENT
 from search.config import ClassWeights, TrialConfig
 from search.given import check_given
+from search.grid import GRID
 from search.serialise import fields_to_json
 from search.spaces import SPACES, Space, SpaceFunction, load, random_draws, space_name
 
@@ -62,6 +63,8 @@ class Settings:
         `search.choices.AUGMENT`. Where `flip` is not given, photographs are mirrored and digits are not.
     name: of the search, unique in `storage`; made from the space and the time where not given.
     seed: of the sampler and of every trial.
+    seeds: with the sampler `grid`, how many times each cell is trained: with `seed` and the numbers after it,
+        which are the same for every cell. test: score its test split, too, after the last epoch.
     equal: the budget held equal across trials. `time`: a trial whose epochs take longer than the
         baseline's gets fewer of them; `epochs`: all get the same number.
     init: what each trial starts from. `scratch`: new weights, or `weights`. `trunk`: a plain training of
@@ -107,6 +110,8 @@ class Settings:
     augment: str | None = None
     class_weights: str | None = None
     seed: int = 0
+    seeds: int = 1
+    test: bool = False
     equal: str = "time"
     init: str = "scratch"
     trunks: int = 3
@@ -164,6 +169,7 @@ class Settings:
             raise InputError(
                 f"--init trunk compares trials by one objective; got --objective {self.objective}"
             )
+        self._check_grid()
         if self.augment is not None and self.augment not in AUGMENT:
             raise unknown("augmentation", self.augment, AUGMENT)
         if self.class_weights is not None and self.class_weights not in get_args(ClassWeights):
@@ -186,6 +192,26 @@ class Settings:
             self.runtime,
             TrialConfig(seed=self.seed),
         )
+
+    def _check_grid(self) -> None:
+        if self.seeds < 1:
+            raise InputError(f"--seeds must be 1 or more; got {self.seeds}")
+        if self.sampler != GRID:
+            if self.test:
+                raise InputError(
+                    "--test scores the test split of a grid, which chooses nothing; add --sampler grid. A "
+                    "search is tested by automl confirm"
+                )
+            if self.seeds > 1:
+                raise InputError(
+                    f"--seeds {self.seeds} repeats the cells of a grid; add --sampler grid, or --confirm to "
+                    f"train finalists with so many seeds"
+                )
+            return
+        if self.grafts:
+            raise InputError("--sampler grid trains each cell from its own start; leave --init trunk out")
+        if self.warm_start is not None:
+            raise InputError("--sampler grid trains all cells and learns nothing; leave --warm-start out")
 
     def _check_types(self) -> None:
         """Raises InputError for the first value that the command line could not have given."""
@@ -288,6 +314,16 @@ class Settings:
         return Runtime(device=torch.device("cpu"), precision=self.precision, compile=self.compile)  # type: ignore[arg-type]
 
     @property
+    def is_grid(self) -> bool:
+        """Whether all cells of a grid are trained."""
+        return self.sampler == GRID
+
+    @property
+    def grid_seeds(self) -> list[int]:
+        """The seeds of each cell of a grid."""
+        return [(self.seed + i) % 2**32 for i in range(self.seeds)]
+
+    @property
     def grafts(self) -> bool:
         """Whether placements go into trained trunks."""
         return self.init == "trunk"
@@ -322,14 +358,32 @@ class Settings:
         return on_trunk(config) if self.grafts else config
 
     def extended(
-        self, trials: str | None, budget: str | None, ended: int, scheduling: Mapping[str, Any]
+        self,
+        trials: str | None,
+        budget: str | None,
+        ended: int,
+        scheduling: Mapping[str, Any],
+        seeds: int | None = None,
     ) -> "Settings":
         """The settings of the same search with another end and scheduling, as `--resume` may give them.
 
         trials: `+20` for 20 more than have ended, or a number in all.
-        scheduling: values of the settings in `SCHEDULING_OPTIONS`.
+        scheduling: values of the settings in `SCHEDULING_OPTIONS`. seeds: of each cell of a grid.
         """
         new = replace(self, **scheduling)
+        if seeds is not None:
+            if not self.is_grid:
+                raise InputError("--seeds with --resume is for a grid, or with --confirm for a confirmation")
+            if seeds < self.seeds:
+                raise InputError(
+                    f"--seeds must be at least {self.seeds}, with which this grid began; got {seeds}"
+                )
+            new = replace(new, seeds=seeds)
+        if self.is_grid and trials is not None and trials.startswith("+"):
+            raise InputError(
+                f"--trials {trials} adds trials to a search; a grid has a fixed number of cells. Add seeds "
+                f"with --seeds N"
+            )
         if trials is not None:
             number = trials.removeprefix("+")
             if not number.isdecimal():

@@ -194,7 +194,7 @@ class Progress(Listener):
         self.live.update(Group(table, Text(printable(self._summary()))), refresh=True)
 
 
-def search_summary(plan: Plan, records: Mapping[int, TrialRecord], rungs: Rungs) -> str:
+def search_summary(plan: Plan, records: Mapping[int, TrialRecord], rungs: Rungs | None = None) -> str:
     """Of a search: the best so far against the baseline, and how many trials reached each rung."""
     parts = []
     best, baseline = leaders(records.values(), plan)
@@ -203,7 +203,7 @@ def search_summary(plan: Plan, records: Mapping[int, TrialRecord], rungs: Rungs)
         parts.append(f"best {best.value(first):.4f} ({best.name})")
         if baseline is not None and baseline is not best:
             parts.append(f"{best.value(first) - baseline.value(first):+.4f} vs the baseline")
-    occupied = rungs.occupancy()
+    occupied = rungs.occupancy() if rungs is not None else []
     if any(count for _, count in occupied):
         parts.append("rungs " + " ".join(f"{at:g}:{count}" for at, count in occupied))
     return ", ".join(parts)

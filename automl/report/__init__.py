@@ -45,7 +45,8 @@ from automl.report.curves import curves, fates
 from automl.report.figure import save
 from automl.report.forest import forest
 from automl.report.gates import gates
-from automl.report.grid import grid
+from automl.report.grid import FILES as GRID_FILES
+from automl.report.grid import grid, write_grid
 from automl.report.history import history
 from automl.report.importance import importance, importances
 from automl.report.page import Section, write_page
@@ -96,9 +97,14 @@ def run_report(
         made = Path(place)
         names = _make(found, made)
         _move(made, folder, names)
+    files = _files(names)
+    if found.metadata.settings.is_grid:
+        with _writing(folder):
+            write_grid(found, folder)
+        files += GRID_FILES
     if out is None:
-        _send(found, folder, names)
-    run_id = _track(found, folder, names)
+        _send(found, folder, files)
+    run_id = _track(found, folder, files)
     return ReportResult(
         search=found.metadata.name,
         folder=folder,
@@ -248,13 +254,13 @@ def _earlier(folder: Path) -> list[str]:
     return [name for name in names if name == Path(name).name]
 
 
-def _send(search: Search, folder: Path, names: Sequence[str]) -> None:
+def _send(search: Search, folder: Path, files: Sequence[str]) -> None:
     """Put the report beside its search, where that is kept in an object store."""
     location = search.metadata.location / REPORT_FOLDER
     if location.local is not None:
         return
     try:
-        for name in _files(names):
+        for name in files:
             location.send(folder / name, name)
     except OSError as error:
         print(f"warning: the report is not in {location}: {error}", file=sys.stderr)
@@ -270,12 +276,12 @@ def _links(search: Search) -> dict[int, str]:
         return {}
 
 
-def _track(search: Search, folder: Path, names: Sequence[str]) -> str | None:
+def _track(search: Search, folder: Path, files: Sequence[str]) -> str | None:
     """Log the report to MLflow; the report is whole without it."""
     from automl.tracking.runs import log_report  # takes seconds to import
 
     try:
-        return log_report(search.metadata, folder, _files(names))
+        return log_report(search.metadata, folder, files)
     except InputError as error:
         print(f"warning: the report is not in MLflow: {error}", file=sys.stderr)
         return None

@@ -12,6 +12,7 @@ from automl.storage.folder import SearchMetadata, find_search
 from automl.tasks import open_task
 from automl.tasks.initial import choose_weights
 from search.config import PUBLISHED, TrialConfig
+from search.grid import GRID, Cell, grid_cells
 from search.samplers import check_places, check_sampler, choose_sampler, load_sampler
 from search.spaces import Space, same_parameters
 
@@ -29,11 +30,25 @@ def with_sampler(settings: Settings, space: Space) -> Settings:
     """Put the sampler that `auto` stands for into the settings. Raises InputError if it does not fit."""
     objectives = (settings.objective or "").count(",") + 1
     sampler = choose_sampler(settings.sampler, space, objectives=objectives)
-    load_sampler(sampler, seed=settings.seed, objectives=objectives)
+    if sampler != GRID:
+        load_sampler(sampler, seed=settings.seed, objectives=objectives)
     check_sampler(sampler, space)
     if settings.grafts:
         check_places("--init trunk", space, "use --init scratch")
     return replace(settings, sampler=sampler)
+
+
+def cells_of(settings: Settings, space: Space) -> list[Cell]:
+    """Return the cells of a grid. Raises InputError where `--trials` are too few for all of them."""
+    cells = grid_cells(space, settings.adjust)
+    count = len(cells) * settings.seeds
+    if settings.trials is not None and settings.trials < count:
+        seeds = "" if settings.seeds == 1 else f" with {settings.seeds} seeds each"
+        raise InputError(
+            f"--trials must be at least {count} for this grid of {len(cells)} cells{seeds}; got "
+            f"{settings.trials}. Leave --trials out: a grid trains all its cells"
+        )
+    return cells
 
 
 def find_warm_start(settings: Settings, mark: str) -> tuple[Path, SearchMetadata]:

@@ -2,7 +2,7 @@
 
 import time
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, fields
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -12,6 +12,7 @@ from automl.config.settings import STORAGE, Settings
 from automl.config.summary import Summary, call
 from automl.listeners.retention import front
 from automl.tracking.run_spec import flat
+from search.grid_scheduler import GridScheduler
 from search.record import State, TrialRecord, listed_options, model_name, where
 from search.search_scheduler import SearchScheduler
 from search.serialise import to_json
@@ -21,7 +22,7 @@ if TYPE_CHECKING:
     import pandas
 
     from automl.report.figure import Figure
-    from automl.report.plot import Plot
+    from automl.report.plot import Plot, Table
     from automl.report.read import Search
 
 LEADING = 5
@@ -84,6 +85,8 @@ class SearchResult(Summary):
     untracked: trials that MLflow does not have in full. page: of their runs in MLflow.
     warnings: what is wrong with what was found. decided: how placements were told apart as far as matters,
         where the search ended by that.
+    missing: of a grid, the cells without a result and why; to diverge or to exceed a limit is a result.
+    grid: its table.
     objectives: their names. records, runs: of the trials, and of each its run in MLflow.
     """
 
@@ -109,6 +112,8 @@ class SearchResult(Summary):
     page: str
     warnings: list[str]
     decided: str = ""
+    missing: list[str] = field(default_factory=list)
+    grid: "Table | None" = None
     objectives: list[str] = field(default_factory=list)
     records: list[TrialRecord] = field(default_factory=list)
     runs: Mapping[int, str] = field(default_factory=dict)
@@ -142,7 +147,7 @@ class SearchResult(Summary):
 
     def to_json(self) -> dict[str, Any]:
         """What `--json` prints and `result.json` holds."""
-        left_out = ("records", "runs", "space", "storage")
+        left_out = ("records", "runs", "space", "storage", "grid")
         kept = {one.name: getattr(self, one.name) for one in fields(self) if one.name not in left_out}
         return {"trials" if name == "n_trials" else name: to_json(value) for name, value in kept.items()}
 
@@ -158,6 +163,8 @@ class SearchResult(Summary):
             yield "placements", self.decided
         for warning in self.warnings:
             yield "warning", warning
+        if self.missing:
+            yield "missing", missing_cells(self.missing)
         if self.failure:
             yield "error", self.failure
         yield "folder", self.folder
@@ -212,7 +219,7 @@ class SearchResult(Summary):
 def make_result(
     folder: Path,
     name: str,
-    scheduler: SearchScheduler,
+    scheduler: SearchScheduler | GridScheduler,
     *,
     settings: Settings,
     runs: Mapping[int, str],
@@ -267,11 +274,18 @@ def make_result(
         untracked=untracked,
         page=page,
         warnings=_warnings(records, plan),
-        decided=scheduler.decided,
+        decided=scheduler.decided if isinstance(scheduler, SearchScheduler) else "",
+        missing=list(map(str, scheduler.missing)) if isinstance(scheduler, GridScheduler) else [],
         objectives=list(plan.objectives),
         records=records,
         runs=dict(runs),
     )
+
+
+def missing_cells(cells: Sequence[str]) -> str:
+    """Return a sentence that names the cells of a grid without a result."""
+    count = f"{len(cells)} trainings" if len(cells) > 1 else "1 training"
+    return f"{count} of the grid without a result: {'; '.join(cells)}"
 
 
 def _warnings(records: list[TrialRecord], plan: Plan) -> list[str]:

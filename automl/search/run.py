@@ -21,7 +21,7 @@ from automl.costs.forecast import Forecast, check_limits
 from automl.data import shared
 from automl.data.balance import imbalance
 from automl.data.manifest import Manifest, differences
-from automl.search.checks import check_models, find_warm_start, with_sampler, with_weights
+from automl.search.checks import cells_of, check_models, find_warm_start, with_sampler, with_weights
 from automl.search.default_space import fit_epochs, may_fit_epochs
 from automl.search.result import SearchResult, make_result
 from automl.search.warm_start import incomparable
@@ -39,7 +39,7 @@ from automl.storage.folder import (
 from automl.storage.logs import capture_library_logs
 from automl.storage.storage import Storage
 from automl.storage.working_dir import check_not_temporary
-from automl.tasks import Task, open_task
+from automl.tasks import Split, Task, open_task
 from automl.tasks.same_data import check_same, keep_manifest, mend_manifest, read_manifest
 from automl.tracking.process import MlflowProcess, prepared
 from automl.tracking.run_spec import RunSpec, search_run_spec
@@ -47,6 +47,7 @@ from automl.tracking.silence import MlflowSilent
 from automl.tracking.tracker import Tracker
 from automl.trials.interrupt import Stopped
 from search.config import TrialConfig
+from search.grid_scheduler import GridScheduler
 from search.record import State
 from search.samplers import AUTO, load_sampler
 from search.search_scheduler import SearchScheduler
@@ -121,6 +122,8 @@ def prepare(settings: Settings) -> Prepared:
         baseline = draw_baseline(space, settings)
         task = open_task(baseline, settings.runtime)
     plan = make_plan(settings, baseline, task)
+    if settings.is_grid:
+        plan = replace(plan, trials=len(cells_of(settings, space)) * settings.seeds)
     draws = [settings.adjust(config) for _, config in random_draws(space, 100) if config]
     check_models([baseline, *draws], settings)
     check_limits([baseline, *draws], settings)
@@ -143,6 +146,7 @@ def resume_search(
     storage: str = "searches",
     space: str | SpaceFunction | Space | None = None,
     trials: str | int | None = None,
+    seeds: int | None = None,
     budget: str | None = None,
     scheduling: Mapping[str, Any] | None = None,
 ) -> SearchResult:
@@ -152,6 +156,7 @@ def resume_search(
 
     space: if given, must be the search's own. One that was a function of a notebook is needed in another
         process. trials: `+20` for 20 more than there are, or a number in all.
+    seeds: of a grid, how many each cell gets in all, as many as before or more.
     budget: time from now on. scheduling: values of the settings in `SCHEDULING_OPTIONS`, such as `label`.
 
     Raises InputError when there is no such search, when it is running, or when its space or its data have
@@ -174,8 +179,9 @@ def resume_search(
         if space is not None:  # which is where it is now
             settings = replace(settings, space=space).absolute()
         ended, more = len(records), None if trials is None else str(trials)
-        settings = settings.extended(more, budget, ended, scheduling or {})
-        metadata = replace(metadata, settings=settings, plan=replace(metadata.plan, trials=settings.most))
+        settings = settings.extended(more, budget, ended, scheduling or {}, seeds)
+        planned = len(cells_of(settings, chosen)) * settings.seeds if settings.is_grid else settings.most
+        metadata = replace(metadata, settings=settings, plan=replace(metadata.plan, trials=planned))
         baseline = draw_baseline(chosen, settings)
         shared.recall(folder, Storage(storage))
         mend_manifest(folder, metadata, baseline)
@@ -198,7 +204,9 @@ def start_or_resume(settings: Settings) -> SearchResult:
     name, settings = settings.name, with_weights(settings).absolute()
     made = find_search(name, settings.storage)[1].settings
     scheduling = {key: getattr(settings, key) for key in SCHEDULING_OPTIONS}
-    may_differ: dict[str, Any] = {key: getattr(settings, key) for key in ("trials", "budget", "storage")}
+    may_differ: dict[str, Any] = {
+        key: getattr(settings, key) for key in ("trials", "budget", "storage", "seeds")
+    }
     given = settings.space if settings.space_name == made.space_name else made.space
     if settings.sampler == AUTO:
         settings = replace(settings, sampler=made.sampler)
@@ -221,6 +229,7 @@ def start_or_resume(settings: Settings) -> SearchResult:
         storage=settings.storage,
         space=None if isinstance(settings.space, str) else settings.space,
         trials=settings.trials,
+        seeds=settings.seeds if settings.is_grid else None,
         budget=settings.budget,
         scheduling=scheduling,
     )
@@ -245,19 +254,8 @@ def _run(folder: Path, metadata: SearchMetadata, space: Space, task: Task, begun
         study = _open_study(folder, metadata, plan)
         if fresh and settings.warm_start is not None:
             _learn(study, folder, metadata)
-        # One that began with the same seed again would draw again what it has drawn.
-        seed = (settings.seed + len(study.get_trials(deepcopy=False))) % 2**32
-        sampler = load_sampler(settings.sampler, seed=seed, objectives=len(plan.objectives))
         forecast = Forecast(settings)
-        scheduler = SearchScheduler(
-            study,
-            space,
-            plan,
-            sampler,
-            adjust=settings.adjust,
-            forecast=forecast,
-            trunks=settings.trunks if settings.grafts else 0,
-        )
+        scheduler = _open_scheduler(study, space, plan, settings, forecast)
         known = list(scheduler.records.values())
         retention = CheckpointRetention(
             metadata.location, plan, known, keep=settings.keep, deleted=tracker.update
@@ -280,6 +278,8 @@ def _run(folder: Path, metadata: SearchMetadata, space: Space, task: Task, begun
             return False
 
         missing = 0
+        tested: Sequence[Split] = ["test"] if settings.test else []
+        rungs = None if isinstance(scheduler, GridScheduler) else scheduler.rungs
         try:
             run_scheduler(
                 scheduler,
@@ -288,12 +288,13 @@ def _run(folder: Path, metadata: SearchMetadata, space: Space, task: Task, begun
                 folder=folder,
                 location=metadata.location,
                 listeners=[forecast, retention, tracker],
-                summary=lambda: search_summary(plan, scheduler.records, scheduler.rungs),
+                summary=lambda: search_summary(plan, scheduler.records, rungs),
                 baseline=task.config,
                 plan=plan,
                 best=True,
                 limits=settings.limits,
-                data=share_data(task, folder, metadata, "train", "validation"),
+                test=settings.test,
+                data=share_data(task, folder, metadata, "train", "validation", *tested),
                 budget=settings.seconds,
                 stop=out_of_time,
             )
@@ -321,13 +322,37 @@ def _run(folder: Path, metadata: SearchMetadata, space: Space, task: Task, begun
         page=page,
         devices=workers.devices,
     )
-    if scheduler.all_infeasible:
+    if isinstance(scheduler, SearchScheduler) and scheduler.all_infeasible:
         raise InputError(f"{scheduler.all_infeasible}. Loosen the limits, or search another space")
     (folder / "result.json").write_text(json.dumps(to_json(result), indent=2))
+    if settings.is_grid and scheduler.records:
+        from automl.report.grid import write_grid  # and what draws, which takes seconds
+        from automl.report.read import read_folder
+
+        result = replace(result, grid=write_grid(read_folder(folder), folder))
     if workers.interrupt.signal is not None:
         print(advice, file=sys.stderr)
         raise Stopped(workers.interrupt.signal)
     return result
+
+
+def _open_scheduler(
+    study: optuna.Study, space: Space, plan: Plan, settings: Settings, forecast: Forecast
+) -> SearchScheduler | GridScheduler:
+    if settings.is_grid:
+        cells = cells_of(settings, space)
+        return GridScheduler(study, space, plan, cells, seeds=settings.grid_seeds)
+    # One that began with the same seed again would draw again what it has drawn.
+    seed = (settings.seed + len(study.get_trials(deepcopy=False))) % 2**32
+    return SearchScheduler(
+        study,
+        space,
+        plan,
+        load_sampler(settings.sampler, seed=seed, objectives=len(plan.objectives)),
+        adjust=settings.adjust,
+        forecast=forecast,
+        trunks=settings.trunks if settings.grafts else 0,
+    )
 
 
 @contextmanager

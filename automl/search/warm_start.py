@@ -22,6 +22,8 @@ NOT_COMPARED: Mapping[str, str] = {
     "budget": "how long the search goes on",
     "name": "how it is called",
     "seed": "scores vary with it, and mean the same",
+    "seeds": "how often a cell of a grid is trained",
+    "test": "the test split ranks nothing",
     "trunks": "trials are compared within a shared partial training, however many there are",
     "sampler": "what is tried",
     "baseline_share": "what is tried",

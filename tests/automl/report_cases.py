@@ -18,7 +18,7 @@ from search.metric import ACCURACY
 from search.record import State
 from search.serialise import to_json
 from search.spaces import SPACES, random_draws
-from search.study import CONFIG, EPOCH, PROFILE, REASON, ROLE, TRAINABLE, create_study
+from search.study import ARM, CONFIG, EPOCH, PROFILE, REASON, ROLE, TRAINABLE, create_study
 from search.trial_scheduler import Plan
 
 EPOCHS = 6
@@ -102,6 +102,7 @@ def frozen(
     history: Sequence[Mapping[str, float]] = (),
     profile: Mapping[str, float] | None = None,
     reason: str | None = None,
+    arm: str = "",
 ) -> FrozenTrial:
     """A trial as the scheduler leaves it in a study."""
     profile = profile or {}
@@ -110,6 +111,7 @@ def frozen(
         CONFIG: config.to_json(),
         **{f"{EPOCH}{i}": metrics for i, metrics in enumerate(history, 1)},
         PROFILE: dict(profile),
+        **({ARM: arm} if arm else {}),
     }
     if reason is not None:
         attributes[REASON] = reason

@@ -13,7 +13,7 @@ from search import choices
 from search.config import TrialConfig
 from search.record import State
 from search.samplers import SAMPLERS, check_sampler, choose_sampler, load_sampler
-from search.spaces import SPACES, Space
+from search.spaces import SPACES, Space, load
 
 
 def numbers(trial: optuna.Trial) -> TrialConfig:
@@ -177,10 +177,10 @@ def test_one_objective(name: str) -> None:
 
 @pytest.mark.parametrize(
     ("space", "objectives", "chosen"),
-    [("digits", 1, "placement"), ("digits", 2, "tpe"), ("ucihar", 1, "tpe"), ("coco-heads", 1, "tpe")],
+    [("digits", 1, "placement"), ("digits", 2, "tpe"), ("ucihar", 1, "tpe"), ("da-heads", 1, "tpe")],
 )
 def test_the_sampler_of_placements_is_chosen_where_there_are_some(
     space: str, objectives: int, chosen: str
 ) -> None:
-    assert choose_sampler("auto", SPACES[space], objectives=objectives) == chosen
-    assert choose_sampler("gp", SPACES[space], objectives=objectives) == "gp"
+    assert choose_sampler("auto", load(space), objectives=objectives) == chosen
+    assert choose_sampler("gp", load(space), objectives=objectives) == "gp"

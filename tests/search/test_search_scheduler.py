@@ -165,25 +165,6 @@ def test_no_more_trials_than_planned(trials: int, tmp_path: Path) -> None:
     assert scheduler.ask() is None
 
 
-def test_a_grid_ends_when_everything_was_tried(tmp_path: Path) -> None:
-    plan = make_plan(None, baseline_share=0.0)
-    records = everything(make_engine(make_study(tmp_path), SMALL, plan, load_sampler("grid", seed=0)))
-    assert len(records) == len({str(record.config) for record in records}) == 9
-    assert {record.config.seed for record in records} == {0}
-
-
-def test_a_grid_that_goes_on_tries_the_rest(tmp_path: Path) -> None:
-    plan = make_plan(None, baseline_share=0.0)
-    first = make_engine(make_study(tmp_path), SMALL, plan, load_sampler("grid", seed=0))
-    records = [asked(first) for _ in range(5)]
-    for record in records[:3]:
-        finish(first, record)
-    again = make_engine(open_study(tmp_path, name="s"), SMALL, plan, load_sampler("grid", seed=5))
-    rest = everything(again)
-    assert [record.number for record in rest] == list(range(3, 9))
-    assert len({str(record.config) for record in again.records.values()}) == 9
-
-
 def refusing(trial: optuna.Trial) -> TrialConfig:
     config = draw(trial)
     if trial.params.get("heads", 1) > 1 or trial.params.get("first") == "sagan":
@@ -191,14 +172,14 @@ def refusing(trial: optuna.Trial) -> TrialConfig:
     return config
 
 
-@pytest.mark.parametrize("sampler", ["tpe", "random", "grid"])
+@pytest.mark.parametrize("sampler", ["tpe", "random"])
 def test_what_a_space_refuses_is_no_trial(sampler: str, tmp_path: Path) -> None:
     space = Space(
         name="refusing", draw=refusing, baseline={"modules": 0}, published=lambda: PUBLISHED, summary=""
     )
     scheduler = make_engine(make_study(tmp_path), space, make_plan(20), load_sampler(sampler, seed=0))
     records = everything(scheduler)
-    assert len(records) == len(scheduler.study.get_trials(deepcopy=False)) == (3 if sampler == "grid" else 20)
+    assert len(records) == len(scheduler.study.get_trials(deepcopy=False)) == 20
     roles = [record.role for record in records]
     assert roles[1] is Role.PUBLISHED
     assert roles.count(Role.PUBLISHED) == 1, "the space refuses the other one, and no other takes its name"

@@ -267,6 +267,7 @@ NEEDED = {
     "compare": ["a", "b"],
     "sites": ["xresnet18"],
     "search": ["--space", "digits"],
+    "study": ["vit-blocks", "--small"],
 }
 
 

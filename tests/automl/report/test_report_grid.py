@@ -1,5 +1,6 @@
-"""A search over a grid is shown as its table, with a word where a model did not fit."""
+"""The table of a grid has every cell with its runs, mean and deviation, or the word for what happened."""
 
+import csv
 from pathlib import Path
 from typing import Any
 
@@ -7,63 +8,114 @@ import optuna
 import pytest
 from report_cases import frozen, plan_of, save_search
 
-from automl.report.grid import grid
+from automl.report.grid import FILES, grid, merged, outcome, read_grid, text_lines, write_grid
 from automl.report.page import write_page
-from automl.report.plot import Table
-from automl.report.read import read_search
+from automl.report.read import Search, read_search
+from search.config import TrialConfig
+from search.grid import grid_cells
 from search.metric import BOX_AP
-from search.record import State
-from search.spaces import SPACES
+from search.record import State, TrialRecord
+from search.spaces import load
+from search.study import CELLS, resume_study
 
 PLAN = plan_of(metric=BOX_AP, objectives=["box_ap"])
 OVER = "memory 5.1GB exceeds the limit of 4GB"
+NAN = "the training loss became nan in epoch 1, step 2"
 
 
-def saved(folder: Path, space: str, found: list[tuple[dict[str, Any], State, float, str | None]]) -> None:
+def saved(
+    folder: Path, space: str, found: list[tuple[dict[str, Any], int, State, list[float], str | None]]
+) -> Search:
+    """A grid's search with these trials: parameters, seed, state, box AP by epoch and reason."""
     trials = []
-    for params, state, score, reason in found:
+    for params, seed, state, scores, reason in found:
         trial = optuna.trial.FixedTrial(params)
-        config = SPACES[space].draw(trial)  # type: ignore[arg-type]
-        history = [{"epoch": 1.0, "resource": 1.0, "box_ap": score}] if reason is None else []
-        trials.append(
-            frozen(params, trial.distributions, config, PLAN, state, history, {"memory": 2e9}, reason)
-        )
-    save_search(folder, trials, plan=PLAN, space=space, sampler="grid")
+        config = load(space).draw(trial).change(seed=seed)  # type: ignore[arg-type]
+        history = [
+            {"epoch": i, "resource": i, "box_ap": score, "mask_ap": score / 2}
+            for i, score in enumerate(scores, start=1)
+        ]
+        label = ", ".join(f"{key}={value}" for key, value in params.items())
+        kinds = trial.distributions
+        trials.append(frozen(params, kinds, config, PLAN, state, history, {"memory": 2e9}, reason, arm=label))
+    place = save_search(folder, trials, plan=PLAN, space=space, sampler="grid")
+    cells = {cell.label: dict(cell.params) for cell in grid_cells(load(space))}
+    resume_study(place, name="made-up").set_user_attr(CELLS, cells)
+    return read_search("made-up", str(folder))
 
 
-def table_of(folder: Path) -> Table:
-    search = read_search("made-up", str(folder))
+def test_every_cell_has_its_row_in_the_order_of_the_space(tmp_path: Path) -> None:
+    complete = State.COMPLETE
+    search = saved(
+        tmp_path,
+        "da-conventional",
+        [
+            ({"attention": "decomposed", "modules": 7}, 0, complete, [0.2, 0.42, 0.40], None),
+            ({"attention": "decomposed", "modules": 7}, 1, complete, [0.2, 0.38, 0.44], None),
+            ({"attention": "decomposed", "modules": 1}, 0, complete, [0.41], None),
+            ({"attention": "decomposed", "modules": 1}, 1, State.INFEASIBLE, [], NAN),
+            ({"attention": "conventional", "modules": 5}, 0, State.INFEASIBLE, [], OVER),
+            ({"attention": "conventional", "modules": 7}, 0, State.ERROR, [], "RuntimeError: no"),
+        ],
+    )
     (section,) = grid(search)
     assert write_page(search, None, [section])
-    found = section.plots[0].table
-    assert found is not None
-    return found
-
-
-def test_two_choices_are_rows_and_columns(tmp_path: Path) -> None:
-    found = [
-        ({"attention": "without attention"}, State.COMPLETE, 0.402, None),
-        ({"attention": "decomposed", "count": 7}, State.COMPLETE, 0.412, None),
-        ({"attention": "decomposed", "count": 1}, State.COMPLETE, 0.404, None),
-        ({"attention": "decomposed", "count": 5}, State.PRUNED, 0.311, None),
-        ({"attention": "sagan", "count": 1}, State.COMPLETE, 0.406, None),
-        ({"attention": "sagan", "count": 5}, State.INFEASIBLE, 0, OVER),
-        ({"attention": "sagan", "count": 7}, State.ERROR, 0, "RuntimeError: no"),
+    table = section.plots[0].table
+    assert table is not None
+    assert list(table.columns) == [
+        "attention",
+        "modules",
+        "runs",
+        "result",
+        *(
+            f"{name} {which}"
+            for name in ("box_ap", "mask_ap")
+            for which in ("last", "last sd", "max", "max sd")
+        ),
+        "memory, MB",
     ]
-    saved(tmp_path, "coco-modules", found)
-    table = table_of(tmp_path)
-    assert table.columns == ["attention, then count", "1", "5", "7", "none"]
-    rows = {row[0]: list(row[1:]) for row in table.rows}
-    assert rows["decomposed"] == pytest.approx([40.4, "pruned at 31.1", 41.2, None])
-    assert rows["sagan"] == pytest.approx([40.6, "out of memory", "error", None])
-    assert rows["without attention"] == pytest.approx([None, None, None, 40.2])
+    rows = {(row[0], row[1]): list(row[2:]) for row in table.rows}
+    kinds = [*["decomposed"] * 3, *["conventional"] * 3]
+    assert [row[:2] for row in table.rows] == [
+        [kind, count] for kind, count in zip(kinds, ["1", "5", "7", "1", "5", "7"], strict=True)
+    ]
+    assert rows["decomposed", "7"][:2] == [2, "trained"]
+    assert rows["decomposed", "7"][2:6] == pytest.approx([42, 2.828427, 43, 1.414214])
+    assert rows["decomposed", "7"][6:8] == pytest.approx([21, 1.414214])
+    assert rows["decomposed", "1"][:2] == [1, "1 trained, 1 diverged"]
+    assert rows["decomposed", "1"][3] is None, "one run has no deviation"
+    assert rows["conventional", "5"][:3] == [0, "over a limit (memory)", "over a limit (memory)"]
+    assert rows["conventional", "7"][:3] == [0, "error", "error"]
+    assert [cell.outcome for cell in read_grid(search)].count("not started") == 2
+    assert "not started" in section.plots[0].says
 
 
-def test_one_choice_has_its_costs_beside_it(tmp_path: Path) -> None:
-    found = [({"heads": heads}, State.COMPLETE, 0.4 + heads / 1000, None) for heads in (8, 0, 32)]
-    saved(tmp_path, "coco-heads", found)
-    table = table_of(tmp_path)
-    assert table.columns == ["heads", "box_ap", "memory, MB"]
-    assert [row[0] for row in table.rows] == ["0", "8", "32"]
-    assert [row[1] for row in table.rows] == pytest.approx([40, 40.8, 43.2])
-    assert {row[2] for row in table.rows} == {2000.0}
+def test_it_is_written_as_csv_and_markdown(tmp_path: Path) -> None:
+    found = [({"heads": heads}, 0, State.COMPLETE, [0.4 + heads / 1000], None) for heads in (8, 32)]
+    search = saved(tmp_path, "da-heads", found)
+    table = write_grid(search, tmp_path)
+    rows = list(csv.reader((tmp_path / FILES[0]).read_text().splitlines()))
+    assert rows[0] == list(table.columns)
+    assert [row[0] for row in rows[1:]] == ["1", "8", "32"]
+    lines = (tmp_path / FILES[1]).read_text().splitlines()
+    assert len(lines) == 5
+    assert lines[2].startswith("| 1 | 0 | not started | not started |")
+    assert text_lines(merged(table))[-1].split()[:4] == ["32", "1", "trained", "43.2"]
+
+
+@pytest.mark.parametrize(
+    ("state", "reason", "word"),
+    [
+        (State.COMPLETE, None, "trained"),
+        (State.INFEASIBLE, NAN, "diverged"),
+        (State.INFEASIBLE, "the validation box_ap became inf in epoch 2", "diverged"),
+        (State.INFEASIBLE, "out of memory: OutOfMemoryError: CUDA out of memory.", "did not fit in memory"),
+        (State.ERROR, "its machine was low on memory, so Ray ended it", "did not fit in memory"),
+        (State.INFEASIBLE, f"params 5M exceeds the limit of 4M; {OVER}", "over a limit (params, memory)"),
+        (State.INFEASIBLE, "too slow for this budget: 3 of 10 steps", "too slow for the epochs"),
+        (State.ERROR, "RuntimeError: no", "error"),
+        (State.RUNNING, None, "not finished"),
+    ],
+)
+def test_what_happened_is_said_in_a_word(state: State, reason: str | None, word: str) -> None:
+    assert outcome(TrialRecord(0, TrialConfig(), state=state, reason=reason)) == word

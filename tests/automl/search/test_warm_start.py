@@ -25,7 +25,7 @@ SAME: dict[str, Any] = {
     "data": "elsewhere", "trials": 9, "budget": "1h", "name": "another", "seed": 7, "trunks": 5,
     "sampler": "random", "baseline_share": 0.5, "warm_start": "old", "keep": 1, "cpus_per_trial": 2,
     "gpus_per_trial": 1, "workers_per_trial": 2, "resource": ("A=1",), "label": ("a=b",), "concurrent": 1,
-    "compile": "off", "storage": "there",
+    "compile": "off", "storage": "there", "seeds": 3, "test": True,
 }  # fmt: skip
 
 
@@ -42,6 +42,8 @@ def test_each_setting_is_compared_or_has_no_influence_on_scores(field: str) -> N
         assert "fingerprint" in NOT_COMPARED[field]
         return
     base = BASE
+    if field in ("seeds", "test"):
+        base = replace(BASE, sampler="grid")
     if field == "weights_digest":
         base = replace(BASE, weights="trunk.pt", weights_digest="xyz")
     other = replace(base, **{field: {**OTHER, **SAME}[field]})

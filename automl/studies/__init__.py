@@ -1,0 +1,7 @@
+"""Studies: published experiments as grids, each shown beside the figures of its source.
+
+table    The studies: their grids, published figures and sources
+figures  Published figures beside those of a grid
+ssa      The comparison of SimpleSelfAttention at equal time, in two grids
+run      Runs a study
+"""

@@ -1,0 +1,109 @@
+"""Runs a study: its grid on Ray, with every trial in MLflow, and the published figures beside the results."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import automl
+from attention import InputError, unknown
+from automl.config.settings import STORAGE, Settings
+from automl.report.read import read_search
+from automl.search.result import SearchResult
+from automl.search.run import start_or_resume
+from automl.studies.figures import TitledTable, compare, write_tables
+from automl.studies.ssa import best_rate, comparison_tables, sweep_table
+from automl.studies.table import STUDIES, Study
+from search.grid import GRID
+from search.study_spaces import PHOTOS, SMALL, compared_at
+
+EQUAL_TIME, SWEEP = "ssa-equal-time", "ssa-lr-sweep"
+FILES = "study"  # the name of the files of tables, without their ending
+
+
+@dataclass(frozen=True, kw_only=True)
+class StudyResult:
+    """A study with its tables. results: of its searches. files: that hold the tables."""
+
+    study: Study
+    tables: Sequence[TitledTable]
+    results: Sequence[SearchResult]
+    files: Sequence[Path]
+
+    @property
+    def missing(self) -> list[str]:
+        """The cells without a result."""
+        return [cell for result in self.results for cell in result.missing]
+
+
+def run_study(
+    name: str,
+    *,
+    small: bool = False,
+    seeds: int = 1,
+    data: str | None = None,
+    storage: str = STORAGE,
+    **settings: Any,
+) -> StudyResult:
+    """Run a study, or resume it, and compare its results with the published ones.
+
+    small: the small form, on data that come with the package or on `data`. seeds: of each cell.
+    storage: folder of its searches, which are called after the study. settings: more fields of `Settings`.
+
+    Raises InputError for an unknown study, for missing data, and as `run_search` does.
+    """
+    if name not in STUDIES:
+        raise unknown("study", name, STUDIES)
+    study = STUDIES[name]
+    if data is None and study.data and not small:
+        raise InputError(f"study {name!r} needs {study.data}; or run its small form with --small")
+    if data is None and small and study.reads_code:
+        data = str(Path(automl.__file__).parent)
+    given = {
+        **study.settings,
+        **(study.small if small else {}),
+        **settings,
+        "seeds": seeds,
+        "data": data,
+        "storage": storage,
+    }
+    results, tables = (_equal_time if name == EQUAL_TIME else _grid)(study, small, given)
+    files = write_tables(tables, study.source, Path(results[-1].folder), FILES)
+    return StudyResult(study=study, tables=tables, results=results, files=files)
+
+
+def _form(study: Study, small: bool, given: Mapping[str, Any]) -> str:
+    """The end of the names of its grids."""
+    if not small:
+        return ""
+    return SMALL + PHOTOS if study.name in (SWEEP, EQUAL_TIME) and given["data"] is not None else SMALL
+
+
+def _called(study: Study, small: bool) -> str:
+    return f"{study.name}{SMALL if small else ''}"
+
+
+def _train(space: str, name: str, given: Mapping[str, Any]) -> SearchResult:
+    return start_or_resume(Settings(space=space, sampler=GRID, name=name, **given))
+
+
+def _grid(
+    study: Study, small: bool, given: Mapping[str, Any]
+) -> tuple[list[SearchResult], list[TitledTable]]:
+    result = _train(f"{study.name}{_form(study, small, given)}", _called(study, small), given)
+    return [result], [compare(study, read_search(result.search, given["storage"]))]
+
+
+def _equal_time(
+    study: Study, small: bool, given: Mapping[str, Any]
+) -> tuple[list[SearchResult], list[TitledTable]]:
+    """The sweep of learning rates, and then both models at the best one."""
+    form, called, storage = _form(study, small, given), _called(study, small), given["storage"]
+    sweep = _train(f"{SWEEP}{form}", f"{called}-sweep", {**given, "equal": "epochs"})
+    swept = read_search(sweep.search, storage)
+    if sweep.missing or not swept.done:
+        return [sweep], [sweep_table(swept)] if swept.done else []
+    rate = best_rate(swept)
+    compared = _train(compared_at(rate, form), f"{called}-{rate:g}", {**given, "equal": "time"})
+    search = read_search(compared.search, storage)
+    return [sweep, compared], [sweep_table(swept), *comparison_tables(search, rate)]

@@ -1,0 +1,134 @@
+"""The cells of a grid: every combination of a space's choices, in the order in which the space gives them."""
+
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import optuna
+from optuna.distributions import (
+    BaseDistribution,
+    CategoricalDistribution,
+    FloatDistribution,
+    IntDistribution,
+)
+from optuna.samplers import BaseSampler
+from optuna.study import Study
+from optuna.trial import FrozenTrial
+
+from attention import InputError
+from search.config import TrialConfig
+from search.spaces import Space
+
+GRID = "grid"  # the sampler's name: `search.grid_scheduler` takes the place of one
+MOST_CELLS = 10_000
+
+
+@dataclass(frozen=True, kw_only=True)
+class Cell:
+    """A combination of choices: its parameters, their distributions and the configuration they make.
+
+    label: the parameters in words, which no other cell has: `attention=decomposed, count=5`.
+    """
+
+    label: str
+    params: Mapping[str, Any]
+    distributions: Mapping[str, BaseDistribution]
+    config: TrialConfig
+
+
+def grid_cells(
+    space: Space, adjust: Callable[[TrialConfig], TrialConfig] = lambda config: config
+) -> list[Cell]:
+    """Enumerate the cells of a space, the last choice varying fastest.
+
+    The space is walked as a tree: a parameter may depend on the choices before it. Combinations that the
+    space refuses (TrialPruned) are no cells.
+
+    Raises InputError for a parameter with infinitely many values, for a space without a cell and for one
+    with more than MOST_CELLS.
+    """
+    walk = _Walk(space.name)
+    loud = optuna.logging.get_verbosity()
+    optuna.logging.set_verbosity(optuna.logging.WARNING)  # a study in memory is no news
+    try:
+        study = optuna.create_study(sampler=walk)
+    finally:
+        optuna.logging.set_verbosity(loud)
+    cells: list[Cell] = []
+    for _ in range(MOST_CELLS):
+        trial = study.ask()
+        try:
+            config = adjust(space(trial))
+        except optuna.TrialPruned:
+            pass
+        else:
+            params, kinds = dict(trial.params), dict(trial.distributions)
+            text = ", ".join(f"{name}={value}" for name, value in params.items()) or "the only cell"
+            cells.append(Cell(label=text, params=params, distributions=kinds, config=config))
+        if not walk.advance():
+            if not cells:
+                raise InputError(f"space {space.name!r} refuses all its combinations (TrialPruned)")
+            return _distinct(cells)
+    raise InputError(
+        f"space {space.name!r} has more than {MOST_CELLS:,} combinations, too many for --sampler grid; use "
+        f"another sampler"
+    )
+
+
+def _distinct(cells: list[Cell]) -> list[Cell]:
+    """Number the labels where two are alike, as those of 1 and "1" are."""
+    counts = Counter(cell.label for cell in cells)
+    if max(counts.values()) == 1:
+        return cells
+    return [replace(cell, label=f"{cell.label} #{number}") for number, cell in enumerate(cells, start=1)]
+
+
+class _Walk(BaseSampler):
+    """A depth-first walk through the tree of a space's choices."""
+
+    def __init__(self, space: str) -> None:
+        self.space = space
+        self.path: list[tuple[Sequence[Any], int]] = []  # the values of each choice, and which one is taken
+        self.depth = 0  # of the current combination
+
+    def advance(self) -> bool:
+        """Go to the next combination, and return whether there is one."""
+        del self.path[self.depth :]
+        self.depth = 0
+        while self.path:
+            values, index = self.path.pop()
+            if index + 1 < len(values):
+                self.path.append((values, index + 1))
+                return True
+        return False
+
+    def infer_relative_search_space(self, study: Study, trial: FrozenTrial) -> dict[str, BaseDistribution]:
+        return {}
+
+    def sample_relative(
+        self, study: Study, trial: FrozenTrial, search_space: dict[str, BaseDistribution]
+    ) -> dict[str, Any]:
+        return {}
+
+    def sample_independent(
+        self, study: Study, trial: FrozenTrial, param_name: str, param_distribution: BaseDistribution
+    ) -> Any:
+        if self.depth == len(self.path):
+            self.path.append((self._values(param_name, param_distribution), 0))
+        values, index = self.path[self.depth]
+        self.depth += 1
+        return values[index]
+
+    def _values(self, name: str, kind: BaseDistribution) -> Sequence[Any]:
+        if isinstance(kind, CategoricalDistribution):
+            return kind.choices
+        if isinstance(kind, IntDistribution):
+            return range(kind.low, kind.high + 1, kind.step)
+        if isinstance(kind, FloatDistribution) and kind.step is not None:
+            count = int((kind.high - kind.low) / kind.step + 1e-8) + 1
+            return [kind.low + i * kind.step for i in range(count)]
+        raise InputError(
+            f"--sampler grid needs a space of finitely many choices; {name} of space {self.space!r} has no "
+            f"step. Use another sampler, or give it one."
+        )

@@ -1,0 +1,88 @@
+"""The scheduler of a grid: each cell once for each seed, in order; nothing else, and nothing pruned."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import optuna
+
+from search.fixed_scheduler import FixedScheduler, PlannedTrial
+from search.grid import Cell
+from search.record import Listener, Role, State, TrialRecord
+from search.spaces import Space
+from search.study import CELLS
+from search.trial_scheduler import Plan
+
+
+@dataclass(frozen=True, kw_only=True)
+class MissingCell:
+    """A cell that was not trained with one of its seeds, and why."""
+
+    label: str
+    seed: int
+    reason: str
+
+    def __str__(self) -> str:
+        return f"{self.label} (seed {self.seed}): {self.reason}"
+
+
+class GridScheduler(FixedScheduler):
+    """Trains the cells of a grid, all with one seed before the next seed.
+
+    Trials are never pruned, and a cell that could not be trained (over a limit, diverged) keeps that as its
+    result. A trial that ended in an error is started again by the next run.
+
+    seeds: the same for every cell.
+    """
+
+    def __init__(
+        self,
+        study: optuna.Study,
+        space: Space,
+        plan: Plan,
+        cells: Sequence[Cell],
+        *,
+        seeds: Sequence[int],
+        listeners: Sequence[Listener] = (),
+    ) -> None:
+        self.cells, self.seeds = list(cells), list(seeds)
+        planned = [
+            PlannedTrial(
+                arm=cell.label,
+                role=Role.BASELINE if space.as_baseline(cell.config) == cell.config else Role.CANDIDATE,
+                config=cell.config.change(seed=seed),
+                params=cell.params,
+                distributions=cell.distributions,
+            )
+            for seed in self.seeds
+            for cell in self.cells
+        ]
+        super().__init__(study, plan, planned, listeners=listeners)
+        if CELLS not in study.user_attrs:
+            study.set_user_attr(CELLS, {cell.label: dict(cell.params) for cell in self.cells})
+
+    @property
+    def repeated_failure(self) -> bool:
+        """The last trials all failed for the same reason, and no trial has ended otherwise."""
+        ended = (record.state for record in self.records.values() if record.state is not State.RUNNING)
+        return super().repeated_failure and all(state is State.ERROR for state in ended)
+
+    @property
+    def missing(self) -> list[MissingCell]:
+        """The planned trials without a result: not started, not finished, or ended in an error."""
+        latest = {(record.arm, record.config.seed): record for record in self.records.values()}
+        found = []
+        for planned in self.planned_trials:
+            record = latest.get(planned.key)
+            reason = ""
+            if record is None:
+                reason = "not started"
+            elif record.state in (State.RUNNING, State.PRUNED):
+                reason = "not finished"
+            elif record.state is State.ERROR:
+                reason = record.reason or "error"
+            if reason:
+                found.append(MissingCell(label=planned.arm, seed=planned.config.seed, reason=reason))
+        return found
+
+    def _enter(self, record: TrialRecord) -> bool | None:
+        return None  # there are no rungs, and an end of time lets running trials finish

@@ -1,0 +1,153 @@
+"""A study is a grid with its published table: one row for each cell, and the figures beside ours."""
+
+import math
+from pathlib import Path
+from typing import Any
+
+import pytest
+from report_cases import frozen, plan_of, save_search
+from scipy import stats
+from typer.testing import CliRunner
+
+from attention import InputError
+from automl.cli.main import app
+from automl.report.read import Search, read_search
+from automl.studies.figures import compare, write_tables
+from automl.studies.run import run_study
+from automl.studies.ssa import best_rate, comparison_tables, sweep_table
+from automl.studies.table import STUDIES, SWEEP
+from search.grid import grid_cells
+from search.metric import ACCURACY, BOX_AP
+from search.record import State
+from search.spaces import load
+from search.study import CELLS, resume_study
+from search.study_spaces import RATES, SMALL
+
+NAN = "the training loss became nan in epoch 1, step 2"
+OVER = "memory 61MB exceeds the limit of 55MB"
+Runs = dict[tuple[int, int], list[dict[str, float]] | str]  # by cell and seed: epochs, or why there are none
+
+
+def saved(storage: Path, space: str, runs: Runs, metric: Any = BOX_AP) -> Search:
+    cells = grid_cells(load(space))
+    plan = plan_of(metric=metric, objectives=[metric.name])
+    trials = []
+    for (index, seed), found in runs.items():
+        cell, epochs = cells[index], [] if isinstance(found, str) else found
+        history = [{"epoch": i, "resource": i, "steps": 10 * i, **epoch} for i, epoch in enumerate(epochs, 1)]
+        state = State.INFEASIBLE if isinstance(found, str) else State.COMPLETE
+        reason = found if isinstance(found, str) else None
+        trials.append(
+            frozen(
+                cell.params,
+                cell.distributions,
+                cell.config.change(seed=seed),
+                plan,
+                state,
+                history,
+                {"memory": 5e7},
+                reason,
+                arm=cell.label,
+            )
+        )
+    folder = save_search(storage, trials, name=space, plan=plan, space=space, sampler="grid")
+    resume_study(folder, name=space).set_user_attr(CELLS, {c.label: dict(c.params) for c in cells})
+    return read_search(space, str(storage))
+
+
+@pytest.mark.parametrize("name", [name for name in STUDIES if name != "ssa-equal-time"])
+def test_a_published_row_for_each_cell(name: str) -> None:
+    for form in ("", SMALL):
+        assert len(grid_cells(load(f"{name}{form}"))) == len(STUDIES[name].rows)
+    known = {key.removesuffix(" max") for row in STUDIES[name].rows for key in row.figures}
+    assert known <= set(STUDIES[name].columns)
+
+
+def test_the_rates_of_the_sweep_are_those_of_the_grid() -> None:
+    assert tuple(SWEEP) == RATES
+
+
+def test_what_did_not_train_stands_beside_the_published_figure(tmp_path: Path) -> None:
+    def ap(box: float) -> list[dict[str, float]]:
+        return [{"box_ap": box + 0.01, "mask_ap": box / 2}, {"box_ap": box, "mask_ap": box / 2}]
+
+    search = saved(
+        tmp_path,
+        "da-conventional-small",
+        {(0, 0): ap(0.4), (0, 1): ap(0.42), (1, 0): ap(0.5), (2, 0): ap(0.5), (3, 0): ap(0.3)}
+        | {(4, 0): OVER, (5, 0): OVER},
+    )
+    found = compare(STUDIES["da-conventional"], search)
+    rows = {row[0]: dict(zip(found.table.columns, row, strict=True)) for row in found.table.rows}
+    assert rows["DA, 1"]["runs"] == 2
+    assert rows["DA, 1"]["box AP, published"] == "40.2"
+    assert rows["DA, 1"]["box AP, last"] == pytest.approx(41)
+    assert rows["DA, 1"]["box AP, last sd"] == pytest.approx(math.sqrt(2))
+    assert rows["DA, 1"]["box AP, max"] == pytest.approx(42)
+    assert rows["DA, 1"]["mask AP, last"] == pytest.approx(20.5)
+    for count in (5, 7):
+        row = rows[f"conventional, {count}"]
+        assert row["box AP, published"] == "OOM (did not fit in memory)"
+        assert row["result"] == row["box AP, last"] == row["mask AP, last"] == "over a limit (memory)"
+    assert any("41 ± 1.414" in line for line in found.lines())
+    paths = write_tables([found], "a source", tmp_path, "study")
+    assert [path.name for path in paths] == ["study.md", "study.csv"]
+    assert "a source" in paths[0].read_text()
+
+
+def test_no_normalisation_that_diverged_is_said_to_have_diverged(tmp_path: Path) -> None:
+    fine = [{"box_ap": 0.4, "mask_ap": 0.3}]
+    search = saved(tmp_path, "da-normalisation-small", {(0, 0): NAN, (1, 0): fine, (2, 0): fine})
+    rows = compare(STUDIES["da-normalisation"], search).table.rows
+    assert [row[0] for row in rows] == ["None", "Scaling", "Softmax"]
+    assert [row[3] for row in rows] == ["diverged", "trained", "trained"]
+    assert rows[0][4:6] == ["NaN (diverged)", "diverged"]
+
+
+def test_the_tables_of_equal_time_have_both_tests(tmp_path: Path) -> None:
+    def run(*scores: float) -> list[dict[str, float]]:
+        return [{"accuracy": score, "seconds": 30.0} for score in scores]
+
+    swept = saved(
+        tmp_path,
+        "ssa-lr-sweep-small",
+        {(i, 0): run(0.5, 0.5 + 0.01 * i, 0.4) for i in range(5)} | {(5, 0): run(0.5), (6, 0): NAN},
+        ACCURACY,
+    )
+    assert best_rate(swept) == RATES[4]
+    table = sweep_table(swept)
+    assert [row[2] for row in table.table.rows] == ["82.1", "84.5", "84.6", "85.0", "84.6", "84.4", "84.7"]
+    assert table.table.rows[6][4] == "diverged"
+    plain, ours = [0.80, 0.82, 0.81], [0.83, 0.84, 0.85]
+    runs: Runs = {(0, seed): run(score, score - 0.1) for seed, score in enumerate(plain)}
+    runs |= {(1, seed): run(score, score - 0.2) for seed, score in enumerate(ours)}
+    times, scores = comparison_tables(saved(tmp_path, "ssa-equal-time-0.01-small", runs, ACCURACY), 0.01)
+    assert [row[1] for row in times.table.rows] == ["50", "47"]
+    assert [row[3] for row in times.table.rows] == [2, 2]
+    assert scores.table.rows[1][7] == pytest.approx(84)
+    assert scores.notes[0].endswith("P = 0.0157")
+    expected = stats.ttest_ind(ours, plain)
+    assert f"difference +0.0300, 95% interval {expected.confidence_interval().low:.4f}" in scores.notes[1]
+    assert f"P = {expected.pvalue:.4f}" in scores.notes[1]
+    assert "paired by seed" in scores.notes[2]
+    assert any("last epoch: difference -0.0700" in note for note in scores.notes)
+
+
+def test_one_run_of_each_is_not_tested(tmp_path: Path) -> None:
+    run = [{"accuracy": 0.8, "seconds": 1.0}]
+    search = saved(tmp_path, "ssa-equal-time-0.008-small", {(0, 0): run, (1, 0): run}, ACCURACY)
+    assert comparison_tables(search, 0.008)[1].notes[1].endswith("give --seeds 2 or more")
+
+
+@pytest.mark.parametrize(
+    ("name", "message"),
+    [("da-head", "Did you mean 'da-heads'"), ("da-heads", "needs a folder of COCO's layout.*--small")],
+)
+def test_what_cannot_be_run_is_said(name: str, message: str) -> None:
+    with pytest.raises(InputError, match=message):
+        run_study(name)
+
+
+def test_studies_are_listed() -> None:
+    shown = CliRunner().invoke(app, ["studies"])
+    assert all(name in shown.output for name in STUDIES)

@@ -1,0 +1,84 @@
+"""The grids of studies: every row of the published tables is a cell, at the published places."""
+
+from itertools import product
+from typing import Any
+
+import optuna
+import pytest
+
+from search.detection_spaces import PYRAMID
+from search.given import check_given
+from search.grid import grid_cells
+from search.samplers import check_sampler
+from search.spaces import STUDY_SPACES, load
+from search.study_spaces import GRIDS, RATES, SMALL, compared_at
+
+CELLS = {
+    "ssa-lr-sweep": 7,
+    "ssa-equal-time-0.008": 2,
+    "da-normalisation": 3,
+    "da-heads": 3,
+    "da-modules": 3,
+    "da-conventional": 6,
+    "da-backbones": 6,
+    "da-imagenet": 3,
+    "da-stereo": 2,
+    "vit-blocks": 4,
+    "codesearch-encoders": 2,
+}
+
+
+def drawn(name: str, **params: Any) -> Any:
+    return load(name).draw(optuna.trial.FixedTrial(params))  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("name", [f"{name}{form}" for name in CELLS for form in ("", SMALL)])
+def test_every_row_is_a_cell(name: str) -> None:
+    space = load(name)
+    check_sampler("grid", space)
+    check_given(space)
+    cells = grid_cells(space)
+    assert len(cells) == CELLS[name.removesuffix(SMALL)]
+    configs = {repr(cell.config) for cell in cells}
+    assert len(configs) == len(cells), "no two cells are the same"
+    baselines = [cell for cell in cells if space.as_baseline(cell.config) == cell.config]
+    assert len(baselines) == (7 if "sweep" in name else 1)
+
+
+def test_all_grids_can_be_named() -> None:
+    assert set(GRIDS) == set(STUDY_SPACES)
+    assert {compared_at(rate, "") for rate in RATES} <= set(GRIDS)
+    assert drawn(compared_at(0.012, SMALL), model="xresnet18 + ssa").training.learning_rate == 0.012
+
+
+@pytest.mark.parametrize(
+    ("kind", "count", "form"), list(product(["decomposed", "conventional"], [1, 5, 7], ["", SMALL]))
+)
+def test_modules_are_at_the_published_places(kind: str, count: int, form: str) -> None:
+    placement = drawn(f"da-conventional{form}", attention=kind, modules=count).model.placement
+    assert {spec.type for spec in placement.values()} == {"decomposed" if kind == "decomposed" else "sagan"}
+    if kind == "conventional":
+        assert {spec.options["form"] for spec in placement.values()} == {"explicit"}
+    assert len(placement) == count
+    if not form:
+        assert sum(place in PYRAMID for place in placement) == {1: 0, 5: 3, 7: 4}[count]
+        assert "stage2.block4" in placement, "the end of res3 of ResNet-50"
+
+
+def test_heads_and_normalisation_are_those_of_the_cell() -> None:
+    (spec,) = drawn("da-heads", heads=32).model.placement.values()
+    assert spec.options["heads"] == 32
+    (spec,) = drawn("da-normalisation", normalisation="none").model.placement.values()
+    assert spec.options["normalisation"] == "none"
+
+
+def test_the_comparison_of_ssa_is_the_published_one() -> None:
+    config = drawn("ssa-equal-time-0.008", model="xresnet18 + ssa")
+    assert (config.data.source, config.data.size) == ("woof", 128)
+    assert (config.model.backbone, config.training.epochs, config.training.batch_size) == (
+        "xresnet18",
+        50,
+        64,
+    )
+    assert [*config.model.placement] == ["stage1.block2.branch"]
+    assert config.training.mixup == 0
