@@ -25,6 +25,14 @@ def run(x: Tensor, weights: Weights, kind: Kind) -> Tensor:
     # `scan` refuses tensors of which one is a view of another.
     inputs, inputs_bias = (w.clone() for w in weights.inputs.tensor_split([-1], 1))
     memory, memory_bias = (w.clone() for w in weights.memory.tensor_split([-1], 1))
+    scale = None if weights.query is None else weights.query.unsqueeze(1).clone()
+    output = None if weights.output is None else [w.clone() for w in weights.output.tensor_split([-1], 1)]
+    affine = (
+        None if weights.affine is None else [w.unsqueeze(1).clone() for w in weights.affine.flatten(0, 1)]
+    )
+
+    def normal(y: Tensor, which: int) -> Tensor:
+        return y if affine is None else y * affine[2 * which] + affine[2 * which + 1]
 
     def step(carry: Carry, x_t: Tensor) -> tuple[Carry, Tensor]:
         h, c, before, absent = carry
@@ -35,13 +43,17 @@ def run(x: Tensor, weights: Weights, kind: Kind) -> Tensor:
         if kind.activation:
             seen = F.elu(seen)
         gates, query = torch.addmm(inputs_bias, inputs, torch.cat([x_t, h])).split([4 * H, H])
+        if scale is not None:
+            query = F.elu(query) * scale
         keys, values = seen.view(window, 2, heads, H // heads, -1).unbind(1)
         scores = (keys * query.view(heads, H // heads, -1)).sum(2)  # (window, heads, B)
         p = (scores + absent).softmax(0)
         found = (values * p.unsqueeze(2)).sum(0).view(H, -1)
-        o, i, f, g = (gates + attention @ found).chunk(4)
-        c = f.sigmoid() * c + i.sigmoid() * g.tanh()
-        h = o.sigmoid() * (F.elu(c) if kind.elu else c.tanh())
+        if output is not None:
+            found = F.elu(torch.addmm(output[1], output[0], found))
+        o, i, f, g = (gates + attention @ normal(found, 0)).chunk(4)
+        c = normal(f.sigmoid() * c + i.sigmoid() * g.tanh(), 1)
+        h = normal(o.sigmoid() * (F.elu(c) if kind.elu else c.tanh()), 2)
         return (h, c, states, absent), h.clone()
 
     B = x.shape[0]

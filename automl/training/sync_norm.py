@@ -10,7 +10,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 from torch.nn.modules.batchnorm import _BatchNorm
 
-from backbones.larnn import WindowNorm
+from backbones.larnn import StepNorm, WindowNorm
 from backbones.larnn_loop import Result
 from backbones.norm import MaskedBatchNorm1d
 
@@ -65,16 +65,31 @@ class SyncMaskedBatchNorm1d(MaskedBatchNorm1d, SyncBatchNorm):
 
 
 class SyncWindowNorm(WindowNorm):
-    """LARNN's norm. Each worker trains with the statistics of its own part of the batch, as there are some at
-    every step of a sequence; what is kept for evaluation is their mean over the workers.
+    """LARNN's norm of keys and values.
+
+    Each worker trains with the statistics of its own part of the batch, as there are some at every step of a
+    sequence. The running statistics are the mean over the workers.
     """
 
-    @torch.no_grad()
     def track(self, result: Result, mask: Tensor | None) -> None:
         super().track(result, mask)
-        for kept in (self.running_mean, self.running_var):
-            dist.all_reduce(kept)
-            kept /= dist.get_world_size()
+        _average(self.running_mean, self.running_var)
+
+
+class SyncStepNorm(StepNorm):
+    """LARNN's norms of a step, synchronised as `SyncWindowNorm` is."""
+
+    def track(self, result: Result, mask: Tensor | None) -> None:
+        super().track(result, mask)
+        _average(self.running_mean, self.running_var)
+
+
+@torch.no_grad()
+def _average(*values: Tensor) -> None:
+    """Replace each by its mean over the workers."""
+    for value in values:
+        dist.all_reduce(value)
+        value /= dist.get_world_size()
 
 
 class _Total(torch.autograd.Function):
@@ -101,6 +116,8 @@ def synchronise(model: nn.Module) -> nn.Module:
     for module in model.modules():
         if isinstance(module, WindowNorm):
             module.__class__ = SyncWindowNorm
+        elif isinstance(module, StepNorm):
+            module.__class__ = SyncStepNorm
         elif isinstance(module, MaskedBatchNorm1d):
             module.__class__ = SyncMaskedBatchNorm1d
         elif isinstance(module, _BatchNorm):

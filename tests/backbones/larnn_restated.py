@@ -37,7 +37,7 @@ class Restated(nn.Module):
         states: deque[Tensor] = deque([c], maxlen=self.layer.kind.window)
         outputs = []
         for t in range(T):
-            h, c = self.step(x[:, :, t], h, c, states)
+            h, c = self.step(x[:, :, t], h, c, states)  # states: of the cells, as the code has them
             states.append(c)
             outputs.append(h)
         return torch.stack(outputs, 2)
@@ -49,22 +49,37 @@ class Restated(nn.Module):
         if self.places is not None:
             past = torch.cat([past, self.places[-n:].expand(B, -1, -1)], 2)
         keys, values = layer.keys(past), layer.values(past)
+        if layer.kind.activation:
+            keys, values = F.elu(keys), F.elu(values)
         if layer.norm is not None:
-            keys, values = (
-                self.normalise(F.elu(y), part) for y, part in ((keys, slice(0, H)), (values, slice(H, 2 * H)))
-            )
-        query = layer.query(torch.cat([x, h], 1)).view(B, 1, heads, -1)
+            keys, values = self.normalise(keys, slice(0, H)), self.normalise(values, slice(H, 2 * H))
+        query = layer.query(torch.cat([x, h], 1))
+        query = (F.elu(query) if layer.activated_query else query).view(B, 1, heads, -1)
         keys, values = (y.view(B, n, heads, -1) for y in (keys, values))
         query, keys, values = (y.transpose(1, 2) for y in (query, keys, values))
         scores = query @ keys.mT / math.sqrt(H // heads)
         a = (scores.softmax(-1) @ values).transpose(1, 2).reshape(B, H)
+        if layer.output is not None:
+            a = F.elu(layer.output(a))
+        a = self.normalise_step(a, 0)
         if layer.mode == "layer":
             gates = layer.from_all(torch.cat([x, h, a], 1))
         else:
             gates = layer.from_input(x) + layer.from_hidden(h) + layer.from_attention(a)
         o, i, f, g = gates.chunk(4, 1)
-        c = f.sigmoid() * c + i.sigmoid() * g.tanh()
-        return o.sigmoid() * (F.elu(c) if layer.kind.elu else c.tanh()), c
+        c = self.normalise_step(f.sigmoid() * c + i.sigmoid() * g.tanh(), 1)
+        return self.normalise_step(o.sigmoid() * (F.elu(c) if layer.kind.elu else c.tanh()), 2), c
+
+    def normalise_step(self, y: Tensor, which: int) -> Tensor:
+        """The code's `batch_norm_attention_result`, `batch_norm_cell` and `batch_norm_post_activation`."""
+        norm = self.layer.cell_norm
+        if norm is None:
+            return y
+        mean, variance = (
+            (None, None) if norm.training else (norm.running_mean[which], norm.running_var[which])
+        )
+        training = norm.training
+        return F.batch_norm(y, mean, variance, norm.weight[which], norm.bias[which], training, 0.0, norm.eps)
 
     def normalise(self, y: Tensor, part: slice) -> Tensor:
         norm, H = self.layer.norm, y.shape[-1]

@@ -21,6 +21,7 @@ from automl.config.runtime import Runtime
 from automl.tasks import open_task
 from automl.training.loop import fit, start
 from automl.training.sync_norm import SyncBatchNorm, synchronise
+from backbones import build
 from backbones.norm import MaskedBatchNorm1d
 from search.config import TrialConfig
 
@@ -181,6 +182,21 @@ def test_synchronised_norm_is_the_norm_of_the_whole_batch(kind: str, tmp_path: P
     torch.testing.assert_close(halves[0]["dw"] + halves[1]["dw"], whole.weight.grad, rtol=1e-4, atol=1e-4)
     for name, value in whole.state_dict().items():
         torch.testing.assert_close(halves[0]["state"][name], value, rtol=1e-4, atol=1e-4)
+
+
+def test_larnns_running_statistics_are_means_over_the_workers(monkeypatch: pytest.MonkeyPatch) -> None:
+    larnn = build("larnn", classes=2, in_channels=3, hidden=4, heads=2, layers=1, norm="all")
+    synchronise(larnn)
+    reduced: list[torch.Size] = []
+
+    def all_reduce(value: Tensor) -> None:  # as if the other worker had the same statistics
+        reduced.append(value.shape)
+        value *= 2
+
+    monkeypatch.setattr(dist, "all_reduce", all_reduce)
+    monkeypatch.setattr(dist, "get_world_size", lambda: 2)
+    larnn(torch.randn(4, 3, 5))
+    assert sorted(reduced) == [(3, 4), (3, 4), (8,), (8,)]
 
 
 def test_synchronising_keeps_names_children_and_hooks() -> None:
