@@ -139,6 +139,10 @@ def _with_modules(ours: Mapping[str, Any], theirs: Mapping[str, Any]) -> bool:
     return bare[0] == bare[1] and other.items() <= mine.items()
 
 
+# Fields of a training that change neither its size nor the time of an epoch.
+NO_COST = ("epochs", "schedule", "decay_every", "decay_factor", "beta1", "beta2", "eps")
+
+
 def _about(config: TrialConfig) -> dict[str, Any]:
     """What decides how large a model and how long an epoch of it is."""
     training = asdict(config.training)
@@ -148,7 +152,7 @@ def _about(config: TrialConfig) -> dict[str, Any]:
         "task": config.task,
         "data": config.to_json()["data"],
         "model": config.to_json()["model"],
-        "training": {key: value for key, value in decides.items() if key not in ("epochs", "schedule")},
+        "training": {key: value for key, value in decides.items() if key not in NO_COST},
     }
 
 

@@ -21,6 +21,7 @@ costs         The metric over time, latency, parameters and MACs, with Pareto fr
 importance    Hyperparameter importance: PED-ANOVA and fANOVA
 history       The score of each trial, and the best so far
 curves        Learning curves, and the trials by the rung they reached
+training_curves  Training loss and accuracy of the best trial and the best baseline
 audit         Rung audit: rank correlation of scores at the rungs with final scores
 slices        The metric over each hyperparameter, and over pairs of them
 correlations  Rank correlations of numerical hyperparameters
@@ -57,6 +58,7 @@ from automl.report.plot import Plot
 from automl.report.ranks import ranks
 from automl.report.read import Search, read_search
 from automl.report.slices import pairs, slices
+from automl.report.training_curves import training_curves
 from automl.storage.folder import REPORT_FOLDER
 from search.atomic import locked, replacing, sweep
 
@@ -172,7 +174,7 @@ def sections(search: Search) -> list[Section]:
             id="went",
             title="How the search went",
             lead="Weak trials are pruned at rungs; the audit shows whether early scores predict final ones.",
-            plots=[curves(search), fates(search), audit(search)],
+            plots=[curves(search), fates(search), audit(search), training_curves(search)],
         ),
         Section(
             id="choices",

@@ -48,6 +48,8 @@ class Task(ABC):
     suffixes: of the files that `read_inputs` takes, in lower case, by which they are found in a folder.
     tolerance: the most that an exported form may differ from the trained model by, as `compare` has it.
     shapes_vary: whether training batches differ in their shapes, so that a captured step cannot be replayed.
+    learned: names of what `learn` measures of each training batch beside the loss; their mean over an epoch
+        is the metric `train_NAME`.
     may_be_nan: other metrics that a model which learns well may not have, such as the precision of a class
         that no input is of.
     """
@@ -58,6 +60,7 @@ class Task(ABC):
     suffixes: Collection[str] = (".npz",)
     tolerance: float = 1e-4
     shapes_vary: bool = False
+    learned: Sequence[str] = ()
     may_be_nan: Collection[str] = ()
 
     def __init__(self, config: TrialConfig, runtime: Runtime) -> None:
@@ -111,6 +114,13 @@ class Task(ABC):
     @abstractmethod
     def loss(self, model: nn.Module, batch: Batch) -> Tensor:
         """The training loss of a batch, a scalar."""
+
+    def learn(self, model: nn.Module, batch: Batch) -> Tensor:
+        """Return the loss of a batch and what `learned` names, `(1 + len(learned),)`.
+
+        Only the loss has a gradient.
+        """
+        return self.loss(model, batch).unsqueeze(0)
 
     @abstractmethod
     def parts(self, split: Split) -> Iterator[Part]:

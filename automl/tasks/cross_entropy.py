@@ -23,6 +23,17 @@ def weights_of(kind: ClassWeights, counts: Sequence[int], device: torch.device) 
     return (n_c.sum() / (there.sum() * n_c)).where(there, 0.0).to(device)
 
 
+def accuracy(logits: Tensor, labels: Tensor, mixed: tuple[Tensor, Tensor] | None = None) -> Tensor:
+    """The part of inputs whose largest of the logits `(B, classes)` is that of the label, `(B,)`.
+
+    mixed: as in `cross_entropy`. The label of a mixed input is the one with the larger share.
+    """
+    if mixed is not None:
+        other, share = mixed
+        labels = labels.where(share >= 0.5, other)
+    return (logits.detach().argmax(1) == labels).to(logits.dtype).mean()
+
+
 def cross_entropy(
     logits: Tensor,
     labels: Tensor,

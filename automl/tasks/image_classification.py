@@ -31,7 +31,7 @@ from automl.data.manifest import Manifest
 from automl.storage.storage import Storage
 from automl.tasks.base import Part, Split, Task
 from automl.tasks.class_metrics import guessed
-from automl.tasks.cross_entropy import cross_entropy, weights_of
+from automl.tasks.cross_entropy import accuracy, cross_entropy, weights_of
 from automl.tasks.deployment import Deployment, spread
 from automl.tasks.evaluator import ClassificationEvaluator
 from automl.tasks.initial import initialise
@@ -122,6 +122,7 @@ class ImageClassification(Task):
     metric = ACCURACY
     noun = "images"
     suffixes = SUFFIXES
+    learned = ("accuracy",)
 
     def __init__(self, config: TrialConfig, runtime: Runtime) -> None:
         super().__init__(config, runtime)
@@ -259,15 +260,21 @@ class ImageClassification(Task):
         return x.to(memory_format=torch.channels_last)
 
     def loss(self, model: nn.Module, batch: tuple[Tensor, ...]) -> Tensor:
-        images, labels, *mixed = batch
-        return cross_entropy(
-            model(images).float(),
+        return self.learn(model, batch)[0]
+
+    def learn(self, model: nn.Module, batch: tuple[Tensor, ...]) -> Tensor:
+        images, labels, *others = batch
+        mixed = (others[0], others[1]) if others else None
+        logits = model(images).float()
+        loss = cross_entropy(
+            logits,
             labels,
             smoothing=self.training.label_smoothing,
             weights=self.class_weights,
             runtime=self.runtime,
-            mixed=(mixed[0], mixed[1]) if mixed else None,
+            mixed=mixed,
         )
+        return torch.stack([loss, accuracy(logits, labels, mixed)])
 
     def parts(self, split: Split) -> Iterator[Part]:
         data, runtime = images(self.data, split), self.runtime

@@ -30,7 +30,7 @@ from automl.data.sequences.unlabelled import read_unlabelled
 from automl.storage.storage import Storage
 from automl.tasks.base import Inputs, Part, Split, Task
 from automl.tasks.class_metrics import guessed
-from automl.tasks.cross_entropy import cross_entropy, weights_of
+from automl.tasks.cross_entropy import accuracy, cross_entropy, weights_of
 from automl.tasks.deployment import Deployment, spread
 from automl.tasks.evaluator import ClassificationEvaluator
 from automl.tasks.initial import initialise
@@ -96,6 +96,7 @@ class SequenceClassification(Task):
     configs = TASK_CONFIGS["sequence-classification"]
     metric = ACCURACY
     noun = "sequences"
+    learned = ("accuracy",)
     suffixes = tuple(form.suffix for form in FORMATS.values() if form.suffix)
 
     def __init__(self, config: TrialConfig, runtime: Runtime) -> None:
@@ -188,14 +189,19 @@ class SequenceClassification(Task):
         return self._inputs(count, self.runtime.device)
 
     def loss(self, model: nn.Module, batch: tuple[Inputs, Tensor]) -> Tensor:
+        return self.learn(model, batch)[0]
+
+    def learn(self, model: nn.Module, batch: tuple[Inputs, Tensor]) -> Tensor:
         inputs, labels = batch
-        return cross_entropy(
-            call(model, inputs).float(),
+        logits = call(model, inputs).float()
+        loss = cross_entropy(
+            logits,
             labels,
             smoothing=self.training.label_smoothing,
             weights=self.class_weights,
             runtime=self.runtime,
         )
+        return torch.stack([loss, accuracy(logits, labels)])
 
     def parts(self, split: Split) -> Iterator[Part]:
         values, mask, labels = gathered(self.data, split, self.runtime.device)

@@ -83,11 +83,11 @@ def fit(
     tell: called after each step with the epoch, the step in it and the epoch's steps, all from 1.
 
     Yields `epoch` (1 for the first), `resource` (baseline's epochs that this much time is worth; the
-    configuration's epochs at the end), `steps` so far, `train_loss`, the task's validation metrics as `NAME`,
-    the learned `gate.SITE` of each attention, the `learning_rate` of the epoch's last step, `seconds` of
-    wall time and, on a CPU, `processor_seconds`, which other load hardly changes. Raises
-    Diverged when the loss or a metric is not finite, after the epoch in which it happened. The device is
-    waited for once an epoch.
+    configuration's epochs at the end), `steps` so far, `train_loss` and the `train_NAME` of what the task's
+    `learned` names, as means over the epoch's steps, the task's validation metrics as `NAME`, the learned
+    `gate.SITE` of each attention, the `learning_rate` of the last step, `seconds` of wall time and, on
+    a CPU, `processor_seconds`, which other load hardly changes. Raises Diverged when the loss or a metric is
+    not finite, after the epoch in which it happened. The device is waited for once an epoch.
     """
     course = plan_course(task, time_ratio, validation)
     step = make_step(task, state.model, state.optimizer, state.scaler)
@@ -146,33 +146,35 @@ def train_epoch(
 ) -> Tensor:
     """The next epoch of a training, or what is left of it. tell: as in `fit`.
 
-    Returns the loss of each step, over all workers, as a tensor that is still on the device.
+    Returns what `Task.learn` does of each step, over all workers, `(steps, values)`, still on the device.
     """
     done = state.epoch * task.steps()
-    losses = torch.zeros(min(task.steps(), course.total - done), device=task.runtime.device)
+    steps = min(task.steps(), course.total - done)
+    values = torch.zeros(steps, 1 + len(task.learned), device=task.runtime.device)
     state.model.train()
-    for i, batch in enumerate(islice(task.batches(state.epoch), len(losses))):
-        losses[i] = step(batch, rate_at(task, done + i, course))
+    for i, batch in enumerate(islice(task.batches(state.epoch), steps)):
+        values[i] = step(batch, rate_at(task, done + i, course))
         if state.average is not None:
             state.average.update(state.model, done + i + 1)
-        tell(state.epoch + 1, i + 1, len(losses))
+        tell(state.epoch + 1, i + 1, steps)
     step.finish()
-    return task.runtime.total(losses) / task.runtime.workers
+    return task.runtime.total(values) / task.runtime.workers
 
 
-def conclude_epoch(task: Task, state: TrainingState, losses: Tensor, course: Course) -> Metrics:
+def conclude_epoch(task: Task, state: TrainingState, values: Tensor, course: Course) -> Metrics:
     """What `fit` yields of an epoch but its time, after validation; counts the epoch.
 
-    losses: of its steps, as `train_epoch` returns them. Raises Diverged.
+    values: of its steps, as `train_epoch` returns them. Raises Diverged.
     """
     state.validated = task.evaluator("validation")
     scores = evaluate(task, state.scored, evaluator=state.validated)
     learned = {f"gate.{site}": gate for site, gate in gates(state.scored).items()}
     # The one synchronisation of the epoch.
-    parts = [value.float().view(1) for value in (*scores.values(), *learned.values())]
-    numbers = torch.cat([losses, *parts]).tolist()
-    history = numbers[: len(losses)]
-    metrics = dict(zip((*scores, *learned), numbers[len(losses) :], strict=True))
+    means = {f"train_{name}": mean for name, mean in zip(task.learned, values[:, 1:].mean(0), strict=True)}
+    parts = [value.float().view(1) for value in (*means.values(), *scores.values(), *learned.values())]
+    numbers = torch.cat([values[:, 0], *parts]).tolist()
+    history = numbers[: len(values)]
+    metrics = dict(zip((*means, *scores, *learned), numbers[len(values) :], strict=True))
     for i, loss in enumerate(history, start=1):
         if not isfinite(loss):
             raise Diverged(f"the training loss became {loss} in epoch {state.epoch + 1}, step {i}")
@@ -194,7 +196,7 @@ def conclude_epoch(task: Task, state: TrainingState, losses: Tensor, course: Cou
 def rate_at(task: Task, step: int, course: Course) -> float:
     """The learning rate of a step, counted from the first of a training."""
     training = task.config.training
-    return training.learning_rate * learning_rate(training.schedule, course.part(step))
+    return training.learning_rate * learning_rate(training, course.part(step))
 
 
 @torch.inference_mode()

@@ -42,7 +42,7 @@ def find_learning_rate(
     average, least = 0.0, float("inf")
     for step in range(steps):
         rate = lowest * (highest / lowest) ** (step / (steps - 1))
-        average = 0.9 * average + 0.1 * step_at(next(batches), rate).item()
+        average = 0.9 * average + 0.1 * step_at(next(batches), rate)[0].item()
         smooth = average / (1 - 0.9 ** (step + 1))
         least = min(least, smooth)
         if not isfinite(smooth) or smooth > 4 * least:

@@ -8,36 +8,39 @@ import torch
 from torch import nn
 
 from attention import InputError
-from search.config import Schedule, Training
+from search.config import Training
 
 # Parameters that torchvision's transformers have beside weights and biases; timm's models name theirs.
 _EMBEDDINGS = ("pos_embedding", "class_token", "relative_position_bias_table")
 
 
 def build_optimizer(model: nn.Module, training: Training) -> torch.optim.Optimizer:
-    """AdamW with fastai's momenta, or SGD with Nesterov momentum.
+    """Build AdamW, Adam or SGD with Nesterov momentum.
 
     Weights of convolutions and linear layers decay; norms, biases, gates, embeddings of positions and what a
-    model's own `no_weight_decay` names do not. A group's `lr_scale` is its part of the learning rate.
+    model's own `no_weight_decay` names do not, unless `training.decayed` is `all`. A group's `lr_scale` is
+    its part of the learning rate.
     Raises InputError for a layer decay of a model whose layers are not known.
     """
     groups = _by_layer(model, training) if training.layer_decay < 1 else _by_kind(model, training)
     for group in groups:
         group["lr"] = training.learning_rate * group["lr_scale"]
-    if training.optimizer == "adamw":
-        return torch.optim.AdamW(groups, lr=training.learning_rate, betas=(0.9, 0.99), eps=1e-6, fused=True)
+    if training.optimizer != "sgd":
+        kind = torch.optim.AdamW if training.optimizer == "adamw" else torch.optim.Adam
+        betas = training.beta1, training.beta2
+        return kind(groups, lr=training.learning_rate, betas=betas, eps=training.eps, fused=True)
     return torch.optim.SGD(groups, lr=training.learning_rate, momentum=0.9, nesterov=True, fused=True)
 
 
 def _by_kind(model: nn.Module, training: Training) -> list[dict[str, Any]]:
     kept = _without_decay(model)
+    everything = training.decayed == "all"
     named = [(name, p) for name, p in model.named_parameters() if p.requires_grad]
-    decays = [p for name, p in named if p.ndim > 1 and name not in kept]
-    stays = [p for name, p in named if p.ndim <= 1 or name in kept]
-    return [
-        {"params": decays, "weight_decay": training.weight_decay, "lr_scale": 1.0},
-        {"params": stays, "weight_decay": 0.0, "lr_scale": 1.0},
-    ]
+    decays = [p for name, p in named if everything or (p.ndim > 1 and name not in kept)]
+    decaying = {id(p) for p in decays}
+    stays = [p for _, p in named if id(p) not in decaying]
+    groups = ((decays, training.weight_decay), (stays, 0.0))
+    return [{"params": parameters, "weight_decay": decay, "lr_scale": 1.0} for parameters, decay in groups]
 
 
 def _by_layer(model: nn.Module, training: Training) -> list[dict[str, Any]]:
@@ -68,7 +71,7 @@ def _without_decay(model: nn.Module) -> Collection[str]:
     }
 
 
-def learning_rate(schedule: Schedule, progress: float) -> float:
+def learning_rate(training: Training, progress: float) -> float:
     """The share of the peak learning rate at `progress`, from 0 at the first step to 1 at the end.
 
     one-cycle: a cosine from a tenth up to the peak at 30 %, then down to nothing, as SimpleSelfAttention
@@ -76,11 +79,15 @@ def learning_rate(schedule: Schedule, progress: float) -> float:
     flat-cosine: the peak until 72 %, then a cosine down to nothing, as fastai's Imagenette examples.
     warmup-cosine: a line from a hundredth up to the peak at 5 %, then a cosine down to a hundredth, as
         transformers are trained. Source: H. Touvron et al., DeiT (2021), arXiv 2012.12877.
-    step-N: three quarters of the rate after each N % of the training, as LARNN's training of 100 epochs has
-        it after each N epochs.
+    cosine: from the peak down to nothing, as `torch.optim.lr_scheduler.CosineAnnealingLR` with `T_max` of all
+        epochs, but at each step instead of once an epoch.
+    step: `decay_factor` of the rate after each `decay_every` of the configuration's epochs.
     """
-    if schedule.startswith("step-"):
-        return float(0.75 ** int(100 * progress / int(schedule.removeprefix("step-")) + 1e-9))
+    schedule = training.schedule
+    if schedule == "step":
+        return float(training.decay_factor ** int(progress * training.epochs / training.decay_every + 1e-9))
+    if schedule == "cosine":
+        return _cosine(1.0, 0.0, progress)
     if schedule == "flat-cosine":
         return _cosine(1.0, 0.0, max(0.0, progress - 0.72) / 0.28)
     if schedule == "warmup-cosine":

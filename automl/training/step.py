@@ -73,7 +73,7 @@ def make_step(
 
 
 class Step:
-    """Runs `task.loss`, its gradients and the optimiser on one batch.
+    """Runs `task.learn`, its gradients and the optimiser on one batch.
 
     forward: what computes the model's output, the model itself or a wrapper of it.
     waiting: batches whose gradients are there and have not been used.
@@ -90,7 +90,7 @@ class Step:
         self.waiting = 0
 
     def __call__(self, batch: Batch, rate: float) -> Tensor:
-        """Takes one step at the learning rate `rate` and returns the loss, still on the device.
+        """Takes one step at the learning rate `rate` and returns what `Task.learn` does, still on the device.
 
         Of batches whose gradients are accumulated the last one takes it, or `finish`.
         """
@@ -100,16 +100,16 @@ class Step:
 
     def _run(self, batch: Batch) -> Tensor:
         with self.task.runtime.autocast():
-            loss = self.loss(batch)
-        self.scaler.scale(loss.sum()).backward()
+            values = self.learn(batch)
+        self.scaler.scale(values[..., 0].sum()).backward()
         self.waiting += 1
         if self.waiting == self.task.config.training.accumulate:
             self.finish()
-        return loss.detach()
+        return values.detach()
 
-    def loss(self, batch: Batch) -> Tensor:
-        """A scalar, or a value for each of the trainings that take the step together."""
-        return self.task.loss(self.forward, batch)
+    def learn(self, batch: Batch) -> Tensor:
+        """What `Task.learn` returns, `(values,)`, or `(trainings, values)` of several that step together."""
+        return self.task.learn(self.forward, batch)
 
     def parameters(self) -> list[nn.Parameter]:
         return list(self.forward.parameters())
@@ -150,7 +150,7 @@ class GraphedStep(Step):
         self.replay: Run | None = None
         self.seen = 0
         self.begin: Snapshot | None = None  # before the steps that are to be repeated
-        self.done: list[tuple[Batch, float, Tensor]] = []  # these: batch, rate and loss
+        self.done: list[tuple[Batch, float, Tensor]] = []  # these: batch, rate and values
         for group in self.optimizer.param_groups:
             # A replay reads what lies in memory, so the rate must lie there too.
             group["lr"] = torch.tensor(float(group["lr"]), device=device)
@@ -172,20 +172,20 @@ class GraphedStep(Step):
         if self.seen == WARM_UP - CHECKED + 1:
             self.begin = self._snapshot()
         with self.graphs.aside():
-            loss = super().__call__(batch, rate)
+            values = super().__call__(batch, rate)
         if self.begin is not None:
-            self.done.append((tree_map(torch.clone, batch), rate, loss))
-        return loss
+            self.done.append((tree_map(torch.clone, batch), rate, values))
+        return values
 
     def _capture(self, batch: Batch) -> None:
         """Sets `replay` if that does what the last steps did; the training's state stays as it is."""
         assert self.begin is not None
         end = self._snapshot()
-        losses = [loss.item() for *_, loss in self.done]
+        losses = [values[0].item() for *_, values in self.done]
         try:
             self.replay = self.graphs.capture(super()._run, batch)
             self.begin.restore()
-            replayed = [Step.__call__(self, batch, rate).item() for batch, rate, _ in self.done]
+            replayed = [Step.__call__(self, batch, rate)[0].item() for batch, rate, _ in self.done]
             wrong = disagreement(self.begin, end, self._snapshot(), losses, replayed)
         except torch.OutOfMemoryError:
             raise

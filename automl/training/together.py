@@ -51,10 +51,10 @@ def fit_together(
     step = StepTogether(task, states)
     while states[0].epoch * task.steps() < course.total:
         begun = time.perf_counter()
-        losses = _train_epoch(tasks, states, step, course, tell)
+        values = _train_epoch(tasks, states, step, course, tell)
         found: list[Metrics] = []
         diverged: list[str] = []
-        for each, state, own in zip(tasks, states, losses.unbind(1), strict=True):
+        for each, state, own in zip(tasks, states, values.unbind(1), strict=True):
             try:
                 found.append(conclude_epoch(each, state, own, course))
             except Diverged as error:
@@ -73,28 +73,29 @@ def _train_epoch(
     course: Course,
     tell: Callable[[int, int, int], None],
 ) -> Tensor:
-    """The next epoch of all. Returns the loss of each step, `(steps, trainings)`."""
+    """The next epoch of all. Returns what `Task.learn` does of each step, `(steps, trainings, values)`."""
     task, epoch = tasks[0], states[0].epoch
     done = epoch * task.steps()
-    losses = torch.zeros(min(task.steps(), course.total - done), len(tasks), device=task.runtime.device)
+    steps = min(task.steps(), course.total - done)
+    values = torch.zeros(steps, len(tasks), 1 + len(task.learned), device=task.runtime.device)
     batches = zip(*(each.batches(epoch) for each in tasks), strict=True)
-    for i, drawn in enumerate(islice(batches, len(losses))):
+    for i, drawn in enumerate(islice(batches, steps)):
         batch = tree_map(lambda *parts: torch.stack(parts), *drawn)
-        losses[i] = step(batch, rate_at(task, done + i, course))
+        values[i] = step(batch, rate_at(task, done + i, course))
         if task.config.training.average:
             step.write_models()
             for state in states:
                 if state.average is not None:
                     state.average.update(state.model, done + i + 1)
-        tell(epoch + 1, i + 1, len(losses))
+        tell(epoch + 1, i + 1, steps)
     step.finish()
     step.write_models()
     step.write_moments()
-    return losses
+    return values
 
 
 class StepTogether(Step):
-    """A step of several trainings, whose losses it returns: `(trainings,)`.
+    """A step of several trainings. It returns what `Task.learn` does of each, `(trainings, values)`.
 
     weights, buffers: of all models by name, each `(trainings, ...)`. A batch is one of each, stacked alike.
     """
@@ -108,11 +109,11 @@ class StepTogether(Step):
                 module._power_method = MethodType(_power_method, module)  # type: ignore[method-assign]
         super().__init__(task, self.shape, self._optimizer(), states[0].scaler)
 
-    def loss(self, batch: Batch) -> Tensor:
+    def learn(self, batch: Batch) -> Tensor:
         def one(weights: dict[str, Tensor], buffers: dict[str, Tensor], batch: Batch) -> Tensor:
             named = {f"model.{name}": value for name, value in (weights | buffers).items()}
-            loss: Tensor = functional_call(self.shape, named, (batch,))
-            return loss
+            values: Tensor = functional_call(self.shape, named, (batch,))
+            return values
 
         try:
             return vmap(one, randomness="different")(self.weights, self.buffers, batch)
@@ -171,14 +172,14 @@ class StepTogether(Step):
 
 
 class _Loss(nn.Module):
-    """The loss of a batch as a module, which `functional_call` takes."""
+    """What `Task.learn` returns of a batch, as a module, which `functional_call` takes."""
 
     def __init__(self, task: Task, model: nn.Module) -> None:
         super().__init__()
         self.task, self.model = task, model
 
     def forward(self, batch: Batch) -> Tensor:
-        return self.task.loss(self.model, batch)
+        return self.task.learn(self.model, batch)
 
 
 def _power_method(norm: _SpectralNorm, weight: Tensor, iterations: int) -> None:

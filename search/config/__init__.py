@@ -21,7 +21,7 @@ from search.config.classification import (
     SequenceData,
 )
 from search.config.detection import DetectionData, DetectionModel, DetectionTraining
-from search.config.parts import PUBLISHED, Data, Model, Optimizer, Schedule, Training
+from search.config.parts import PUBLISHED, Data, Decayed, Model, Optimizer, Schedule, Training
 from search.config.retrieval import CodeData, CodeModel, RetrievalLoss, RetrievalTraining, Similarity
 from search.config.stereo import StereoData, StereoModel, StereoTraining
 from search.config.tasks import TASK_CONFIGS, TaskConfigs
@@ -35,6 +35,7 @@ __all__ = [
     "CodeData",
     "CodeModel",
     "Data",
+    "Decayed",
     "DetectionData",
     "DetectionModel",
     "DetectionTraining",

@@ -16,8 +16,9 @@ if TYPE_CHECKING:
 
 PUBLISHED = "default"  # weights
 
-Optimizer = Literal["adamw", "sgd"]
-Schedule = Literal["one-cycle", "flat-cosine", "warmup-cosine", "step-6", "step-12", "step-25", "step-50"]
+Optimizer = Literal["adamw", "adam", "sgd"]
+Schedule = Literal["one-cycle", "flat-cosine", "warmup-cosine", "cosine", "step"]
+Decayed = Literal["weights", "all"]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -122,6 +123,15 @@ class Model:
 class Training:
     """How it is learned, whatever the task. The defaults are the published ones of SimpleSelfAttention.
 
+    optimizer: `adamw` takes a part of the weights away at each step; `adam` adds the penalty to the gradient
+        (L2), as `torch.optim.Adam` does; `sgd` has Nesterov's momentum of 0.9 and adds it, too.
+    beta1, beta2, eps: of `adamw` and `adam`.
+    decayed: what `weight_decay` applies to. `weights` are those of linear layers and convolutions; `all` are
+        all parameters, as an optimiser of torch has it that is given `model.parameters()`.
+    schedule: of the learning rate, see `automl.training.optimiser.learning_rate`.
+    decay_every, decay_factor: of the schedule `step`, which multiplies the rate after each so many epochs.
+        They are the configuration's epochs: where a slower model gets fewer of its own for the same time,
+        the rate falls after the same parts of that time.
     layer_decay: the learning rate of a layer as a part of the next one's, of models that name their layers.
     clip: the largest norm of all gradients together; 0 is off.
     accumulate: batches whose gradients are averaged for one step of the optimiser, where a larger batch does
@@ -138,7 +148,13 @@ class Training:
     optimizer: Optimizer = "adamw"
     learning_rate: float = 3e-3
     weight_decay: float = 1e-2
+    decayed: Decayed = "weights"
+    beta1: float = 0.9
+    beta2: float = 0.99
+    eps: float = 1e-6
     schedule: Schedule = "one-cycle"
+    decay_every: int = 10
+    decay_factor: float = 0.75
     layer_decay: float = 1.0
     clip: float = 0.0
     accumulate: int = 1
@@ -155,6 +171,17 @@ class Training:
             yield f"training.learning_rate must be above 0; got {self.learning_rate}"
         if not (isfinite(self.weight_decay) and self.weight_decay >= 0):
             yield f"training.weight_decay must be 0 or more; got {self.weight_decay}"
+        for name in ("beta1", "beta2"):
+            if not 0 <= getattr(self, name) < 1:
+                yield f"training.{name} must be at least 0 and below 1; got {getattr(self, name)}"
+        if not 0 < self.eps <= 1:
+            yield f"training.eps must be above 0 and at most 1; got {self.eps}"
+        if self.decay_every < 1:
+            yield f"training.decay_every must be 1 epoch or more; got {self.decay_every}"
+        if not 0 < self.decay_factor <= 1:
+            yield f"training.decay_factor must be above 0 and at most 1; got {self.decay_factor}"
+        if self.decayed == "all" and self.layer_decay < 1:
+            yield "training.decayed 'all' does not go with training.layer_decay; leave one of them out"
         if not 0 < self.layer_decay <= 1:
             yield f"training.layer_decay must be above 0 and at most 1; got {self.layer_decay}"
         if not (isfinite(self.clip) and self.clip >= 0):

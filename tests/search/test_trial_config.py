@@ -40,7 +40,13 @@ LITERAL = """
     "optimizer": "sgd",
     "learning_rate": 0.1,
     "weight_decay": 0.0005,
+    "decayed": "weights",
+    "beta1": 0.9,
+    "beta2": 0.99,
+    "eps": 1e-06,
     "schedule": "flat-cosine",
+    "decay_every": 10,
+    "decay_factor": 0.75,
     "layer_decay": 1.0,
     "clip": 0.0,
     "accumulate": 1,
@@ -111,7 +117,8 @@ def test_what_is_left_out_takes_its_default() -> None:
             "optimizer": "adamw",
             "learning_rate": 0.003,
             "weight_decay": 0.01,
-            "schedule": "one-cycle",
+            **{"decayed": "weights", "beta1": 0.9, "beta2": 0.99, "eps": 1e-6},
+            **{"schedule": "one-cycle", "decay_every": 10, "decay_factor": 0.75},
             **{
                 "layer_decay": 1.0,
                 "clip": 0.0,
@@ -244,11 +251,11 @@ PROBLEMS: list[tuple[Any, str]] = [
     ),
     ({"training": {"epochs": 0}}, "training.epochs must be 1 or more; got 0"),
     ({"training": {"batch_size": 1}}, "training.batch_size must be 2 or more, for batch norm; got 1"),
-    ({"training": {"optimizer": "adam"}}, "training.optimizer must be one of adamw, sgd; got 'adam'"),
-    ({"training": {"optimizer": ["sgd"]}}, "training.optimizer must be one of adamw, sgd; got ['sgd']"),
+    ({"training": {"optimizer": "adan"}}, "training.optimizer must be one of adamw, adam, sgd; got 'adan'"),
+    ({"training": {"optimizer": ["sgd"]}}, "training.optimizer must be one of adamw, adam, sgd; got ['sgd']"),
     (
-        {"training": {"schedule": "cosine"}},
-        "training.schedule must be one of one-cycle, flat-cosine, warmup-cosine, step-6, ",
+        {"training": {"schedule": "linear"}},
+        "training.schedule must be one of one-cycle, flat-cosine, warmup-cosine, cosine, step; got",
     ),
     ({"training": {"learning_rate": 0}}, "training.learning_rate must be above 0; got 0.0"),
     ({"training": {"learning_rate": float("inf")}}, "training.learning_rate must be above 0; got inf"),
@@ -290,7 +297,7 @@ def test_reports_all_problems_at_once() -> None:
         "task": 3,
         "data": {"sise": 1, "size": 7, "subset": "all"},
         "model": {"backbone": "xresnet19", "placement": {"stem": "sagn", "stage1": 3}},
-        "training": {"optimizer": "adam", "epochs": 0, "mixup": -1},
+        "training": {"optimizer": "adan", "epochs": 0, "mixup": -1},
     }
     with pytest.raises(InputError) as error:
         TrialConfig.from_json(together)

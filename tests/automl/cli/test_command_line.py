@@ -158,7 +158,7 @@ FOLDER = ("train", "--dataset", "folder", "--data")
 
 BAD: list[tuple[tuple[str, ...], list[str]]] = [
     # what is searched
-    ((*SEARCH, "wof"), ["unknown space 'wof'", "sensors, ucihar, vit, woof", "Did you mean 'woof'?"]),
+    ((*SEARCH, "wof"), ["unknown space 'wof'", "ucihar, vit, vit-published, woof", "Did you mean 'woof'?"]),
     ((*SEARCH, "gone.py:draw"), ["no file gone.py"]),
     ((*SEARCH, "spaces.py:raise"), ["'raise'", "Did you mean 'raises'?"]),
     ((*SEARCH, "spaces.py:number"), ["unknown function", "raises"]),
@@ -257,8 +257,8 @@ BAD: list[tuple[tuple[str, ...], list[str]]] = [
     ((*DIGITS, "--where", "stage1.block2"), ["need an --attention"]),
     ((*DIGITS, "--device", "tpu"), ["device 'tpu' cannot be used", "auto, cpu or cuda"]),
     ((*DIGITS, "--device", "cuda:99"), ["device 'cuda:99' cannot be used"]),
-    ((*DIGITS, "--optimizer", "adm"), ["adamw, sgd", "'adm'"]),
-    ((*DIGITS, "--schedule", "cosine"), ["one-cycle, flat-cosine", "'cosine'"]),
+    ((*DIGITS, "--optimizer", "adm"), ["adamw, adam, sgd", "'adm'"]),
+    ((*DIGITS, "--schedule", "cosinus"), ["cosine, step", "'cosinus'"]),
     ((*DIGITS, "--learning-rate", "0", "--epochs", "0"), ["2 problems", "learning_rate", "epochs"]),
     (("train", "--dataset", "digts"), ["unknown data source 'digts'", "Did you mean 'digits'?"]),
     (("train", "--dataset", "folder"), ["folder needs the path", "--data PATH"]),

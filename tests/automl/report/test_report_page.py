@@ -38,6 +38,7 @@ PLOTS = {
     "curves",
     "fates",
     "audit",
+    "training",
     "slices-1",
     "correlations",
     "pairs",

@@ -77,6 +77,24 @@ def test_loss_of_mixed_images_is_that_of_mixed_labels() -> None:
     torch.testing.assert_close(loss, F.cross_entropy(LOGITS, target))
 
 
+def test_the_training_accuracy_is_that_of_the_steps_logits() -> None:
+    labels = LOGITS.argmax(1)
+    labels[:3] = (labels[:3] + 1) % 10
+    task, images = opened(), torch.zeros(8, 3, 1, 1)
+    values = task.learn(Fixed(LOGITS), (images, labels))
+    assert list(task.learned) == ["accuracy"]
+    assert values[0] == task.loss(Fixed(LOGITS), (images, labels))
+    assert values[1].item() == 5 / 8
+
+
+def test_the_training_accuracy_of_mixed_images_is_of_the_heavier_label() -> None:
+    right, wrong = LOGITS.argmax(1), (LOGITS.argmax(1) + 1) % 10
+    task, images = opened(training={"mixup": 0.4}), torch.zeros(8, 3, 1, 1)
+    share = torch.tensor([0.9] * 6 + [0.3] * 2)  # CutMix may leave less than half of an image
+    assert task.learn(Fixed(LOGITS), (images, right, wrong, share))[1].item() == 6 / 8
+    assert task.learn(Fixed(LOGITS), (images, wrong, right, share))[1].item() == 2 / 8
+
+
 def weighted(count: int = 10) -> Tensor:
     """What `opened` weighs the classes with, from the labels."""
     n_c = open_split("digits", "train", size=24, subset=0.2).labels.bincount(minlength=count)

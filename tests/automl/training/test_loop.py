@@ -52,13 +52,14 @@ def test_one_record_an_epoch(case: tuple[Task, Weights, list[Metrics]]) -> None:
     task, weights, history = case
     sites = list(task.config.model.placement)
     gates = {f"gate.{site}" for site in sites}
-    own = {"epoch", "resource", "steps", "train_loss", "loss", "learning_rate"}
+    own = {"epoch", "resource", "steps", "train_loss", "train_accuracy", "loss", "learning_rate"}
     own |= {metric.name for metric in CLASSIFICATION}
     assert [record["epoch"] for record in history] == [1, 2]
     for record in history:
         assert record.keys() == own | gates
         assert record["resource"] == record["epoch"]
         assert 0 <= record["accuracy"] <= 1
+        assert 0 <= record["train_accuracy"] <= 1
     learned = [weight.item() for name, weight in weights.items() if name.endswith("site_attention.gamma")]
     assert [history[-1][f"gate.{site}"] for site in sites] == pytest.approx(learned)
     assert all(learned), "a gate that has not moved tells nothing"

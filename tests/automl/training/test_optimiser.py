@@ -10,7 +10,7 @@ from attention import InputError, Spec
 from automl.tasks import open_task
 from automl.training.optimiser import build_optimizer, learning_rate
 from backbones import build, insert
-from search.config import Optimizer, Schedule
+from search.config import Optimizer, Schedule, Training
 
 every_schedule = pytest.mark.parametrize("schedule", get_args(Schedule))
 progress = st.floats(0, 1)
@@ -32,28 +32,56 @@ progress = st.floats(0, 1)
         ("warmup-cosine", 0.05, 1.0),
         ("warmup-cosine", 0.525, 0.505),
         ("warmup-cosine", 1.0, 0.01),
-        ("step-25", 0.2499, 1.0),
-        ("step-25", 0.25, 0.75),
-        ("step-6", 0.13, 0.75**2),
-        ("step-50", 1.0, 0.75**2),
+        ("cosine", 0.0, 1.0),
+        ("cosine", 0.25, 0.5 + 2**-1.5),
+        ("cosine", 0.5, 0.5),
+        ("cosine", 1.0, 0.0),
     ],
 )
 def test_schedule_by_hand(schedule: Schedule, at: float, share: float) -> None:
-    assert learning_rate(schedule, at) == pytest.approx(share, abs=1e-9)
+    assert learning_rate(Training(schedule=schedule), at) == pytest.approx(share, abs=1e-9)
+
+
+@pytest.mark.parametrize(("epochs", "every"), [(25, 3), (25, 10), (100, 26), (7, 30)])
+def test_steps_are_those_of_the_published_loop(epochs: int, every: int) -> None:
+    """LARNN's `adjust_lr`: 0.75 ** (epoch // decay_each_N_epoch), at the first and the last step of each."""
+    training = Training(schedule="step", epochs=epochs, decay_every=every)
+    for epoch in range(epochs):
+        for step in (0, 28):
+            at = (epoch * 29 + step) / (epochs * 29)
+            assert learning_rate(training, at) == 0.75 ** (epoch // every)
+
+
+def test_the_cosine_is_torchs() -> None:
+    optimizer = torch.optim.SGD([torch.zeros(1, requires_grad=True)], lr=3e-4)
+    scheduler = torch.optim.lr_scheduler.CosineAnnealingLR(optimizer, T_max=25)
+    training = Training(schedule="cosine", epochs=25, learning_rate=3e-4)
+    for epoch in range(25):
+        rate = training.learning_rate * learning_rate(training, epoch / 25)
+        assert rate == pytest.approx(optimizer.param_groups[0]["lr"], abs=1e-12)
+        optimizer.step()
+        scheduler.step()
+
+
+def test_other_steps_fall_by_the_factor_given() -> None:
+    training = Training(schedule="step", epochs=6, decay_every=2, decay_factor=0.1)
+    shares = [learning_rate(training, at) for at in (0.0, 0.33, 0.34, 0.67, 1.0)]
+    assert shares == pytest.approx([1, 1, 0.1, 0.01, 0.001])
 
 
 @every_schedule
 @given(at=progress)
 def test_schedule_is_a_share(schedule: Schedule, at: float) -> None:
-    share = learning_rate(schedule, at)
+    share = learning_rate(Training(schedule=schedule), at)
     assert 0 <= share <= 1
     assert share > 0 or at > 0.999
 
 
-@pytest.mark.parametrize("schedule", ["one-cycle", "flat-cosine", "warmup-cosine"])
+@pytest.mark.parametrize("schedule", ["one-cycle", "flat-cosine", "warmup-cosine", "cosine"])
 @given(at=progress, step=st.floats(0, 1e-3))
 def test_schedule_is_continuous(schedule: Schedule, at: float, step: float) -> None:
-    change = learning_rate(schedule, min(1.0, at + step)) - learning_rate(schedule, at)
+    training = Training(schedule=schedule)
+    change = learning_rate(training, min(1.0, at + step)) - learning_rate(training, at)
     assert abs(change) <= 20 * step + 1e-12  # the warm-up is the steepest, 0.99 / 0.05
 
 
@@ -73,8 +101,10 @@ def test_weights_decay_and_norms_biases_and_gates_do_not(optimizer: Optimizer) -
         parameter.grad = torch.zeros_like(parameter)
     build_optimizer(model, config.training).step()
     for name, parameter in parameters.items():
-        # With SGD the decay goes through Nesterov's momentum, which takes 1.9 times the first step.
-        left = 1 - 0.1 * 0.5 * (1 if optimizer == "adamw" else 1.9) if parameter.ndim > 1 else 1.0
+        # With SGD the decay goes through Nesterov's momentum, which takes 1.9 times the first step; Adam
+        # makes a step of the whole learning rate of any gradient.
+        taken = {"adamw": 0.1 * 0.5, "sgd": 0.1 * 0.5 * 1.9, "adam": 0.1}[optimizer]
+        left = 1 - taken if parameter.ndim > 1 else 1.0
         torch.testing.assert_close(parameter, before[name] * left, msg=lambda text, n=name: f"{n}: {text}")
     assert all(parameters[name].ndim <= 1 for name in gates)
 
@@ -124,3 +154,49 @@ def test_each_layer_has_a_part_of_the_next_ones_rate() -> None:
 def test_a_model_that_names_no_layers_has_no_layer_decay() -> None:
     with pytest.raises(InputError, match=r"training\.layer_decay needs a model that names its layers"):
         build_optimizer(open_task(tiny(), HERE).model(), tiny(training={"layer_decay": 0.5}).training)
+
+
+@pytest.mark.parametrize("optimizer", ["adam", "adamw"])
+def test_equals_torchs_optimiser_of_all_parameters(optimizer: Optimizer) -> None:
+    """As the published code of LARNN and of the vision transformers makes it: `model.parameters()`."""
+    training: dict[str, Any] = {
+        "optimizer": optimizer,
+        "learning_rate": 3e-4,
+        "weight_decay": 0.01,
+        "decayed": "all",
+        "beta2": 0.999,
+        "eps": 1e-8,
+    }
+    config = tiny(model={"placement": EVERY_ATTENTION}, training=training)
+    task = open_task(config, HERE)
+    ours, theirs = task.model(), task.model()
+    kind = torch.optim.Adam if optimizer == "adam" else torch.optim.AdamW
+    pairs = (
+        (ours, build_optimizer(ours, config.training)),
+        (
+            theirs,
+            kind(theirs.parameters(), lr=3e-4, betas=(0.9, 0.999), eps=1e-8, weight_decay=0.01, fused=True),
+        ),
+    )
+    for batch in (*task.batches(0), *task.batches(1)):
+        for model, steps in pairs:
+            steps.zero_grad()
+            task.loss(model.train(), batch).backward()
+            steps.step()
+    for a, b in zip(ours.parameters(), theirs.parameters(), strict=True):
+        torch.testing.assert_close(a, b, rtol=1e-6, atol=1e-8)
+
+
+@pytest.mark.parametrize(
+    ("training", "message"),
+    [
+        ({"beta2": 1.0}, "training.beta2 must be at least 0 and below 1; got 1.0"),
+        ({"eps": 0.0}, "training.eps must be above 0 and at most 1; got 0.0"),
+        ({"decay_every": 0}, "training.decay_every must be 1 epoch or more; got 0"),
+        ({"decay_factor": 0.0}, "training.decay_factor must be above 0 and at most 1; got 0.0"),
+        ({"decayed": "all", "layer_decay": 0.5}, "'all' does not go with training.layer_decay"),
+    ],
+)
+def test_refuses(training: dict[str, Any], message: str) -> None:
+    with pytest.raises(InputError, match=message):
+        tiny(training=training)

@@ -208,7 +208,7 @@ class StaleWeight(Replay):
 class NoStep(Replay):
     def replay(self, batch):
         with torch.no_grad():
-            return OPEN[2].loss(OPEN[1], batch)
+            return OPEN[2].learn(OPEN[1], batch)
 
 
 class OtherNumbers(Replay):
@@ -242,7 +242,7 @@ def trained(capture, steps=20, **training):
     else:
         run = step.GraphedStep(*parts, graphs=capture)
     batches = [batch for epoch in range(2) for batch in task.batches(epoch)]
-    losses = [run(batch, 0.05 - 0.002 * i).item() for i, batch in enumerate(batches[:steps])]
+    losses = [run(batch, 0.05 - 0.002 * i)[0].item() for i, batch in enumerate(batches[:steps])]
     return losses, state, run
 
 

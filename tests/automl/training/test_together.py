@@ -134,6 +134,6 @@ def test_trainings_that_cannot_run_together() -> None:
 
 def test_a_model_that_vmap_cannot_take(monkeypatch: pytest.MonkeyPatch) -> None:
     tasks, states = begun(training=TWO)
-    monkeypatch.setattr(tasks[0], "loss", lambda model, batch: model(batch[0]).sum().item())
+    monkeypatch.setattr(tasks[0], "learn", lambda model, batch: model(batch[0]).sum().item())
     with pytest.raises(InputError, match="trainings of xresnet18 cannot run together"):
         next(fit_together(tasks, states))
