@@ -56,7 +56,7 @@ def build(
     depth: int = 12,
     heads: int = 3,
     mlp_ratio: float = 4.0,
-    patch_size: int = 16,
+    patch_size: int = 0,
     pool: Literal["token", "mean"] = "token",
     block: BlockKind = "block",
     branches: int = 2,
@@ -66,13 +66,17 @@ def build(
 ) -> nn.Module:
     """A new network for images of `size` pixels, 224 where it is not given. The defaults are DeiT-Ti's.
 
+    patch_size: side of a patch in pixels. 0 takes 16, or if that does not divide `size` the nearest multiple
+        of 4 from 8 to 32 that does: 12 for 168 pixels.
     pool: what the head sees, the class token or, without one, the mean of all tokens.
-    branches: of the parallel blocks. initial_scale: of the layer-scaled ones.
+    depth: blocks in a row. branches: of each parallel block, so that there are `depth * branches` layers of
+        attention. initial_scale: of the layer-scaled ones.
     drop_path: rate of the last block's stochastic depth; it grows from 0 at the first one.
     stem: one linear map of each patch, or three convolutions with batch norms.
     Raises InputError for sizes that cannot be built.
     """
     size = 224 if size is None else size
+    patch_size = patch_size or choose_patch(size)
     check_patches("vit", size, patch_size)
     if not 1 <= heads <= embed_dim or embed_dim % heads:
         raise InputError(f"embed_dim must be a multiple of heads; got embed_dim={embed_dim}, heads={heads}")
@@ -109,3 +113,12 @@ def build(
         embed_layer=HMLPStem if stem == "hmlp" else timm.PatchEmbed,
     )
     return model
+
+
+def choose_patch(size: int) -> int:
+    """Return the side of patches for images of `size` pixels.
+
+    It is 16, or if that does not divide `size` the nearest multiple of 4 that does, from 8 to 32.
+    """
+    fits = [patch for patch in range(8, 33, 4) if size % patch == 0]
+    return 16 if size % 16 == 0 or not fits else min(fits, key=lambda patch: abs(patch - 16))

@@ -239,20 +239,49 @@ SPACES: Mapping[str, Space] = {
             summary="as vit with patches of 12 pixels; --data FACES, one folder per person, at 168 px",
         ),
         Space(
+            name="vit-published",
+            draw=vit_spaces.published,
+            baseline=vit_spaces.BLOCKS_BASELINE,
+            published=vit_spaces.published_blocks,
+            plain={"block": "block"},
+            as_baseline=vit_spaces.as_plain_block,
+            summary="kinds of transformer blocks as published, 25 epochs; --data FACES, 168 px",
+        ),
+        Space(
             name="deit",
             draw=vit_spaces.deit,
             baseline=vit_spaces.DEIT_BASELINE,
             published=vit_spaces.deit_papers,
             summary="attention in DeiT-Ti, with its training; --data PHOTOS, 224 px",
         ),
-        Space(
-            name="ucihar",
-            draw=sensor_spaces.ucihar,
-            baseline=sensor_spaces.LSTM,
-            published=lambda: [sensor_spaces.LARNN],
-            plain={"backbone": "bilstm"},
-            as_baseline=sensor_spaces.as_lstm,
-            summary="LARNN and its published ranges against a bidirectional LSTM; UCI HAR or --data",
+        *(
+            Space(
+                name=name,
+                draw=draw,
+                baseline=lstm,
+                published=lambda best=best: [best],  # type: ignore[misc]
+                plain={"backbone": "bilstm"},
+                as_baseline=sensor_spaces.as_lstm,
+                summary=f"LARNN's {which} published search, {epochs} epochs; UCI HAR or --data",
+            )
+            for name, draw, lstm, best, which, epochs in (
+                (
+                    "larnn",
+                    sensor_spaces.larnn,
+                    sensor_spaces.FIRST_LSTM,
+                    sensor_spaces.FIRST_BEST,
+                    "first",
+                    sensor_spaces.FIRST.epochs,
+                ),
+                (
+                    "ucihar",
+                    sensor_spaces.ucihar,
+                    sensor_spaces.SECOND_LSTM,
+                    sensor_spaces.SECOND_BEST,
+                    "second",
+                    sensor_spaces.SECOND.epochs,
+                ),
+            )
         ),
         Space(
             name="sensors",

@@ -16,7 +16,7 @@ from typing import Any
 import optuna
 
 from attention.spec import Option, Spec
-from search import code_spaces, detection_spaces, stereo_spaces
+from search import code_spaces, detection_spaces, stereo_spaces, vit_spaces
 from search.config import (
     CodeModel,
     DetectionData,
@@ -32,7 +32,6 @@ from search.config import (
 )
 from search.decomposed_spaces import stages
 from search.detection_spaces import published_places
-from search.vit_spaces import KINDS
 
 Draw = Callable[[optuna.Trial], TrialConfig]
 _Row = tuple[Callable[..., TrialConfig], Mapping[str, Any], str]  # a draw in any form, reference, summary
@@ -50,10 +49,10 @@ BACKBONES = ("torchvision:resnet50", "torchvision:resnet101", "torchvision:resne
 SMALL_BACKBONES = ("xresnet18", "xresnet34", "xresnet50")
 # The kinds of blocks by the names of their code.
 BLOCKS: Mapping[str, str] = {
-    "Layer_scale_init_Block": KINDS[1],
-    "Block": KINDS[0],
-    "ParallelBlock": KINDS[2],
-    "ParallelLayerScaleInitBlock": KINDS[3],
+    "Layer_scale_init_Block": vit_spaces.KINDS[1],
+    "Block": vit_spaces.KINDS[0],
+    "ParallelBlock": vit_spaces.KINDS[2],
+    "ParallelLayerScaleInitBlock": vit_spaces.KINDS[3],
 }
 ENCODERS: Mapping[str, str] = {"Self Attn": "selfattention", "CNN Self Attn": "cnn-selfattention"}
 
@@ -247,13 +246,9 @@ def _blocks(trial: optuna.Trial, *, small: bool) -> TrialConfig:
     return TrialConfig(
         data=ImageData(source="digits", size=32) if small else ImageData(source="folder", size=168),
         model=Model(backbone="vit", options=options),
-        training=ImageTraining(
-            epochs=6 if small else 25,
-            learning_rate=1e-3 if small else 3e-4,
-            weight_decay=0.01,
-            schedule="warmup-cosine",
-            label_smoothing=0.0,
-        ),
+        training=replace(vit_spaces.BLOCKS_TRAINING, epochs=6, batch_size=64, learning_rate=1e-3)
+        if small
+        else vit_spaces.BLOCKS_TRAINING,
     )
 
 

@@ -3,10 +3,11 @@
 Source: H. Touvron et al., Training data-efficient image transformers (2021), arXiv 2012.12877, table 9, for
 the training of `deit`; H. Touvron et al., Three things everyone should know about Vision Transformers (2022),
 arXiv 2203.09795, for parallel blocks, layer scale and the stem of convolutions. Attention goes after a block,
-or takes the place of what mixes its tokens.
+or takes the place of what mixes its tokens. `published` is a comparison of the blocks alone, on faces.
 """
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 import optuna
@@ -41,6 +42,21 @@ _SHAPE: Mapping[str, Any] = {"block": "block", "stem": "patch", "pool": "token",
 DEIT_BASELINE = {**_PUBLISHED, "learning_rate": 5e-4 * 64 / 512}  # for its batch, as DeiT has it
 VIT_BASELINE = {**_SHAPE, **_PUBLISHED, **_PLAIN}
 FACES_BASELINE = {**VIT_BASELINE, "batch_size": 32}
+BLOCKS_BASELINE: Mapping[str, Any] = {"block": "block", "optimizer": "adam"}
+BLOCKS_TRAINING = ImageTraining(
+    epochs=25,
+    batch_size=32,
+    optimizer="adam",
+    learning_rate=3e-4,
+    weight_decay=0.01,
+    decayed="all",
+    beta1=0.9,
+    beta2=0.999,
+    eps=1e-8,
+    schedule="cosine",
+    label_smoothing=0.0,
+)
+MOST_BRANCHES = 4  # of parallel blocks
 
 
 def deit(trial: optuna.Trial) -> TrialConfig:
@@ -78,14 +94,51 @@ def _free(trial: optuna.Trial, *, size: int, patch: int, batches: Sequence[int])
     if options["block"].endswith("layer-scale"):
         options["initial_scale"] = trial.suggest_float("initial_scale", 1e-6, 1e-1, log=True)
     if options["block"].startswith("parallel"):
-        options["branches"] = 2
-        options["depth"] //= 2  # as many layers of attention as in a row
+        options["branches"] = trial.suggest_int("branches", 1, MOST_BRANCHES)
+        if not trial.suggest_categorical("keep_depth", [False, True]):  # as many layers as in a row
+            options["depth"] = max(2, options["depth"] // options["branches"])
     placement = _placement(trial, options, prefix=f"{len(after_blocks(options))}blocks.")
     return TrialConfig(
         data=ImageData(source="folder", size=size),
         model=Model(backbone="vit", options=options, placement=placement),
         training=_training(trial, batches),
     )
+
+
+def published(trial: optuna.Trial) -> TrialConfig:
+    """Compare the kinds of blocks with the same hyperparameters, on faces of 168 pixels.
+
+    Everything that the published experiment prints is fixed: width 192, depth 12, 3 heads, an MLP of 4 times
+    the width, biases of queries, keys and values, layer norms with 1e-6, layer scale from 1e-4, 25 epochs, a
+    cosine from 3e-4, weight decay 0.01 of all parameters, betas 0.9 and 0.999. Chosen are the kind of block,
+    the branches of parallel ones, whose depth stays 12, and Adam or AdamW. It prints neither the batch size
+    nor the side of the patches; here they are 32 and 12 pixels, the multiple of 4 nearest to DeiT's 16 that
+    divides 168. The learning rate falls at each step, there after each epoch.
+    """
+    block = trial.suggest_categorical("block", KINDS)
+    options: dict[str, Any] = {**DEIT, "heads": 3, "mlp_ratio": 4.0, "patch_size": 12, "block": block}
+    if block.endswith("layer-scale"):
+        options["initial_scale"] = 1e-4
+    if block.startswith("parallel"):
+        options["branches"] = trial.suggest_int("branches", 1, MOST_BRANCHES)
+    optimizer = trial.suggest_categorical("optimizer", ["adam", "adamw"])
+    return TrialConfig(
+        data=ImageData(source="folder", size=168),
+        model=Model(backbone="vit", options=options),
+        training=replace(BLOCKS_TRAINING, optimizer=optimizer),  # type: ignore[arg-type]
+    )
+
+
+def published_blocks() -> list[dict[str, Any]]:
+    """The other kinds, with two branches as published by default."""
+    kinds = [{**BLOCKS_BASELINE, "block": kind} for kind in KINDS[1:]]
+    return [{**kind, "branches": 2} if kind["block"].startswith("parallel") else kind for kind in kinds]
+
+
+def as_plain_block(config: TrialConfig) -> TrialConfig:
+    """Return the configuration with plain blocks in a row."""
+    kept = {k: v for k, v in config.model.options.items() if k not in ("initial_scale", "branches")}
+    return config.change(model={"options": {**kept, "block": "block"}, "placement": {}})
 
 
 def after_blocks(options: Mapping[str, Any]) -> list[str]:
@@ -135,6 +188,10 @@ def papers(baseline: Mapping[str, Any]) -> list[dict[str, Any]]:
     """The kinds of blocks, and the stem of convolutions, without attention of ours."""
     kinds = [{**baseline, "block": kind} for kind in KINDS[1:]]
     scaled = [{**kind, "initial_scale": 1e-4} if kind["block"].endswith("scale") else kind for kind in kinds]
+    scaled = [
+        {**kind, "branches": 2, "keep_depth": False} if kind["block"].startswith("parallel") else kind
+        for kind in scaled
+    ]
     return [*scaled, {**baseline, "stem": "hmlp"}]
 
 

@@ -222,3 +222,29 @@ def test_a_mixer_is_replaced_where_one_can_be(kind: str) -> None:
             InputError, match=r"no module can take the place of the one at 'stage1\.block1\.mixer'"
         ):
             insert(model, {"stage1.block1.mixer": Spec("ssa")}, example)
+
+
+@pytest.mark.parametrize(
+    ("size", "patch"), [(224, 16), (32, 16), (168, 12), (60, 12), (100, 20), (24, 12), (56, 8)]
+)
+def test_patches_that_divide_the_images_are_chosen(size: int, patch: int) -> None:
+    options = {key: value for key, value in SMALL.items() if key != "patch_size"}
+    for stem in ("patch", "hmlp"):
+        model = build("vit", classes=4, size=size, stem=stem, **{**options, "depth": 1}).eval()
+        assert model.patch_embed.patch_size == (patch, patch)
+        assert model(torch.zeros(1, 3, size, size)).shape == (1, 4)
+
+
+def test_a_size_that_no_patches_divide_is_refused() -> None:
+    with pytest.raises(
+        InputError, match=r"multiple of its patches of 16 pixels; got 90\. Take --size 80 or 96"
+    ):
+        build("vit", classes=4, size=90)
+
+
+@pytest.mark.parametrize("kind", ["parallel", "parallel-layer-scale"])
+@pytest.mark.parametrize("branches", [1, 4])
+def test_branches_are_layers_beside_each_other(kind: str, branches: int) -> None:
+    model = build("vit", classes=4, size=16, block=kind, branches=branches, **SMALL)
+    assert len(model.blocks) == SMALL["depth"]
+    assert {len(block.attns) for block in model.blocks} == {branches}

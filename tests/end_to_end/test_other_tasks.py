@@ -65,7 +65,7 @@ def test_a_table_is_searched_confirmed_reported_exported_and_predicted(automl, t
 
 
 @pytest.mark.long  # a table is no image either
-@pytest.mark.parametrize("space", ["sensors", "ucihar"])
+@pytest.mark.parametrize("space", ["sensors", "larnn", "ucihar"])
 def test_sequences_of_unequal_lengths(automl, tmp_path, space):
     draw = np.random.default_rng(0)
     arrays = {}
