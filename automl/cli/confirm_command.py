@@ -1,6 +1,7 @@
 """`automl confirm` and `automl compare`."""
 
 import sys
+from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -9,6 +10,7 @@ from automl.cli.json_output import print_json
 from automl.cli.options import Json, StorageOption
 
 if TYPE_CHECKING:
+    from automl.confirm.compare import ArmScores
     from automl.confirm.run import ConfirmResult
 
 
@@ -120,7 +122,31 @@ def compare(
     from automl.confirm.compare import run_compare
 
     found = run_compare(names, margin=margin, storage=storage)
+    arms = [found[0].reference, *(one.arm for one in found)]
+    for line in arms_table(arms):
+        print(line)
     for one in found:
         print(one.sentence)
     if as_json:
-        print_json({"reference": names[0], "comparisons": [one.to_json() for one in found]})
+        print_json(
+            {
+                "reference": found[0].reference.name,
+                "arms": [vars(arm) for arm in arms],
+                "comparisons": [one.to_json() for one in found],
+            }
+        )
+
+
+def arms_table(arms: Sequence["ArmScores"]) -> Iterator[str]:
+    """Lines: each arm with the number of its seeds, the mean and the standard deviation of its scores."""
+    width = max(len("arm"), *(len(arm.label) for arm in arms))
+    with_best = any(arm.best_mean is not None for arm in arms)
+    best = f"{'best epoch':>12}{'sd':>10}" if with_best else ""
+    yield f"{'arm':{width}}{'seeds':>7}{'mean':>10}{'sd':>10}{best}"
+    for arm in arms:
+        best = f"{_number(arm.best_mean):>12}{_number(arm.best_sd):>10}" if with_best else ""
+        yield f"{arm.label:{width}}{arm.count:>7}{_number(arm.mean):>10}{_number(arm.sd):>10}{best}"
+
+
+def _number(value: float | None) -> str:
+    return "-" if value is None else f"{value:.4f}"

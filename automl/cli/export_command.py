@@ -13,7 +13,6 @@ from automl.config.escape import printable, shell
 
 
 def export(
-    out: Annotated[str, typer.Option(help="Folder for the exported model, or its address in a store.")],
     best: Annotated[
         bool, typer.Option("--best", help="The confirmed winner of a search, or else its best trial.")
     ] = False,
@@ -24,6 +23,13 @@ def export(
         str | None, typer.Option(help="Name of the search; the latest one if not given.")
     ] = None,
     run: Annotated[str | None, typer.Option(help="An MLflow run's id instead.")] = None,
+    out: Annotated[
+        str | None,
+        typer.Option(
+            help="Folder for the exported model, or its address in a store.",
+            show_default="exports/NAME, of the search or run",
+        ),
+    ] = None,
     storage: StorageOption = "searches",
     quantize: Annotated[
         str | None, typer.Option(help="int8: a quantised ONNX model too, with what it costs in accuracy.")
@@ -69,6 +75,7 @@ def export(
         print(f"registry  {result.registered.uri} is version {result.registered.version}")
     if isinstance(result.folder, Path):
         asked = '"QUERY" --corpus FOLDER' if result.searches else "FILE..."
+        out = out or str(result.folder.relative_to(Path.cwd().resolve()))
         print(f"next      {shell(['automl', 'predict', out])} {asked}")
         served = shell(["mlflow", "models", "serve", "-m", f"{out}/mlflow-model", "--env-manager", "local"])
         print(f"or serve  {served}")

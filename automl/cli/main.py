@@ -10,7 +10,7 @@ import warnings
 from collections.abc import Sequence
 from contextlib import suppress
 from importlib.metadata import version
-from typing import Annotated, NoReturn
+from typing import Annotated, Any, NoReturn
 
 import typer
 
@@ -27,12 +27,13 @@ from automl.cli.train_command import train
 from automl.config.escape import printable
 from automl.storage.addresses import public
 
-app = typer.Typer(
-    name="automl",
-    no_args_is_help=True,
-    pretty_exceptions_enable=False,
-    context_settings={"help_option_names": ["-h", "--help"]},
-)
+COMMON: dict[str, Any] = {
+    "pretty_exceptions_enable": False,
+    "context_settings": {"help_option_names": ["-h", "--help"]},
+}
+app = typer.Typer(name="automl", no_args_is_help=True, **COMMON)
+search_alone = typer.Typer(add_completion=False, **COMMON)  # `python -m automl.search`
+search_alone.command()(as_command(search))
 
 
 def _version(asked: bool) -> None:
@@ -73,15 +74,18 @@ for command in (
     app.command()(as_command(command))
 
 
-def main(arguments: Sequence[str] | None = None) -> None:
-    """Run a command. Mistakes in the input end with one message and exit code 2."""
+def main(arguments: Sequence[str] | None = None, program: typer.Typer = app, name: str | None = None) -> None:
+    """Run a command. Mistakes in the input end with one message and exit code 2.
+
+    name: that `program` calls itself by; that of the process where not given.
+    """
     if isinstance(sys.stdout, io.TextIOWrapper):  # names of files may hold bytes that are not UTF-8
         sys.stdout.reconfigure(errors="backslashreplace")
     # What libraries deprecate is no news for who runs a search. A search's log has it all the same.
     for category in (DeprecationWarning, FutureWarning, UserWarning):
         warnings.filterwarnings("ignore", category=category)
     try:
-        app(arguments)
+        program(arguments, prog_name=name)
     except InputError as error:
         print(f"error: {_plain(str(error))}", file=sys.stderr)
         sys.exit(2)
@@ -108,14 +112,16 @@ def _plain(text: str) -> str:
     return printable(public(text), keep="\n\t")
 
 
-def run(arguments: Sequence[str] | None = None) -> NoReturn:
+def run(
+    arguments: Sequence[str] | None = None, program: typer.Typer = app, name: str | None = None
+) -> NoReturn:
     """`main`, and the end of the process.
 
     Python would take all that torch and Ray have made apart first, which takes two seconds.
     """
     status: object = 0
     try:
-        main(arguments)
+        main(arguments, program, name)
     except SystemExit as ended:
         status = ended.code
     atexit._run_exitfuncs()

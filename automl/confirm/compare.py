@@ -2,10 +2,11 @@
 
 import json
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from functools import partial
 from math import inf
 from pathlib import Path
+from statistics import fmean, stdev
 from typing import Any
 
 from attention import InputError, unknown
@@ -20,9 +21,27 @@ from automl.storage.folder import SearchMetadata, exists, find_search, named
 from automl.tasks.same_data import check_alike, read_manifest
 from search.config import TrialConfig
 from search.metric import Metric, signed
-from search.record import Role
+from search.record import Role, listed_options, model_name, where
 
 SPLITS = ("test", "validation")
+
+
+@dataclass(frozen=True, kw_only=True)
+class ArmScores:
+    """The scores of one thing that is compared, on the split of the comparison.
+
+    name: as it was given. label: a short name. count: of seeds.
+    mean, sd: of the last epochs; `sd` is None of one seed.
+    best_mean, best_sd: of the best of each training's epochs; None where these are not known.
+    """
+
+    name: str
+    label: str
+    count: int
+    mean: float
+    sd: float | None
+    best_mean: float | None = None
+    best_sd: float | None = None
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -30,7 +49,8 @@ class Sample:
     """One thing that is compared, trained with several seeds.
 
     name: as it was given. config: of its trainings, but for the seed. metric: that they go by.
-    scores: of each split at each seed.
+    scores: of each split at each seed. best: of each split at each seed, the best epoch's.
+    label: what was trained, in short; the name where not given.
     resolution: what one test input is worth in the metric's unit, 0 where that is not known.
     digest: of the images of its search, the first 16 characters; None where there is no search. images: their
         list, where the search's folder was named.
@@ -40,9 +60,24 @@ class Sample:
     config: TrialConfig
     metric: Metric | None
     scores: Mapping[str, Mapping[int, float]]
+    label: str = ""
+    best: Mapping[str, Mapping[int, float]] = field(default_factory=dict)
     resolution: float = 0.0
     digest: str | None = None
     images: Manifest | None = None
+
+    def arm(self, split: str, label: str) -> ArmScores:
+        """Return the scores of a split in short."""
+        scores, best = self.scores[split].values(), self.best.get(split, {}).values()
+        return ArmScores(
+            name=self.name,
+            label=label,
+            count=len(scores),
+            mean=fmean(scores),
+            sd=stdev(scores) if len(scores) > 1 else None,
+            best_mean=fmean(best) if best else None,
+            best_sd=stdev(best) if len(best) > 1 else None,
+        )
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -50,6 +85,8 @@ class Compared:
     """A sample against the first one. paired: at the same seeds. p_holm: over all comparisons."""
 
     name: str
+    arm: ArmScores
+    reference: ArmScores
     word: Word
     paired: bool
     difference: Difference
@@ -59,7 +96,7 @@ class Compared:
     def to_json(self) -> dict[str, Any]:
         d = self.difference
         return {
-            **{key: value for key, value in vars(self).items() if key != "difference"},
+            **{key: getattr(self, key) for key in ("name", "word", "paired", "p_holm", "sentence")},
             "difference": d.mean,
             "interval": [d.low, d.high] if d.bounded else None,
             "p": d.p,
@@ -134,8 +171,10 @@ def _compare(samples: Sequence[Sample], split: str, margin: float | None) -> lis
     rejected = step_down(ps, lambda alpha: alpha)
     family = f", adjusted for {len(ps)} comparisons" if len(ps) > 1 else ""
     made = []
-    for sample, (test, is_paired), claimed, factor in zip(
-        samples[1:], tests, rejected, holm_factors(ps), strict=True
+    labels = _labels(samples)
+    reference = first.arm(split, labels[0])
+    for sample, label, (test, is_paired), claimed, factor in zip(
+        samples[1:], labels[1:], tests, rejected, holm_factors(ps), strict=True
     ):
         d = test(alpha=ALPHA / factor)
         p = min(1.0, factor * d.p)
@@ -149,13 +188,49 @@ def _compare(samples: Sequence[Sample], split: str, margin: float | None) -> lis
             word = "cannot tell"  # no spread is known, or less than one image is asked for
         seeds = f"{d.count} paired seeds" if is_paired else f"{d.count} or more seeds each, not paired"
         sentence = (
-            f"{sample.name} against {first.name}: {word}, {d.mean:+.{digits}f} {gap} "
+            f"{label} against {labels[0]}: {word}, {d.mean:+.{digits}f} {gap} "
             f"({confidence_interval(d, digits)}, p = {p:.2g}{family}, {seeds}, {split} split)"
         )
         made.append(
-            Compared(name=sample.name, word=word, paired=is_paired, difference=d, p_holm=p, sentence=sentence)
+            Compared(
+                name=sample.name,
+                arm=sample.arm(split, label),
+                reference=reference,
+                word=word,
+                paired=is_paired,
+                difference=d,
+                p_holm=p,
+                sentence=sentence,
+            )
         )
     return made
+
+
+def _labels(samples: Sequence[Sample]) -> list[str]:
+    """Return a short name for each sample, none of them twice.
+
+    Runs of equal models are told apart by the settings in which they differ, or else by the first id.
+    """
+    labels = [sample.label or sample.name for sample in samples]
+    flat = [_settings(sample.config) for sample in samples]
+    unique = []
+    for i, label in enumerate(labels):
+        same = [other for other, one in enumerate(labels) if one == label]
+        if len(same) > 1 and samples[i].label:
+            keys = [key for key in flat[i] if any(flat[o].get(key) != flat[i][key] for o in same)]
+            differing = listed_options({key: flat[i][key] for key in keys})
+            label = f"{label}, {differing or samples[i].name.partition(',')[0][:8]}"
+        unique.append(label)
+    return unique
+
+
+def _settings(config: TrialConfig) -> dict[str, Any]:
+    """Return the settings of a training in one level: those of `training`, and the backbone's options."""
+    return {
+        **config.to_json()["training"],
+        **config.model.options,
+        "size": getattr(config.data, "size", None),
+    }
 
 
 def _comparable(one: Sample, other: Sample) -> None:
@@ -252,6 +327,7 @@ def _of_runs(name: str, storage: str) -> Sample:
     config, primary = runs[0].config, runs[0].primary
     metric = "" if primary is None else primary.name
     scores: dict[str, dict[int, float]] = {}
+    best: dict[str, dict[int, float]] = {"validation": {}}
     for run in runs:
         if run.config.change(seed=0) != config.change(seed=0):
             raise InputError(
@@ -263,6 +339,8 @@ def _of_runs(name: str, storage: str) -> Sample:
                 if run.config.seed in scores.setdefault(split, {}):
                     raise InputError(f"two runs of {name!r} have the seed {run.config.seed}")
                 scores[split][run.config.seed] = run.metrics[key]
+        if run.best is not None:
+            best["validation"][run.config.seed] = run.best
     whole = {split: values for split, values in scores.items() if len(values) == len(runs)}
     if not whole and primary is not None:
         raise InputError(f"not all runs of {name!r} have a score; have they completed?")
@@ -275,5 +353,7 @@ def _of_runs(name: str, storage: str) -> Sample:
         config=config,
         metric=primary,
         scores=whole,
+        label=f"{model_name(config.model.backbone, config.model.options)} {where(config)}",
+        best=best,
         digest=digests.pop() if digests else None,
     )

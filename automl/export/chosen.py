@@ -9,13 +9,13 @@ from pathlib import Path
 
 from attention import InputError
 from automl.config.settings import command
-from automl.confirm.protocol import Confirmation, best_of_arm, latest_verdict, study_name
+from automl.confirm.protocol import CONFIRM_FOLDER, Confirmation, best_of_arm, latest_verdict, study_name
 from automl.confirm.run_spec import confirmation_run_spec
 from automl.confirm.written import WrittenVerdict
 from automl.storage.folder import SearchMetadata, check_not_lost, find_search
 from automl.storage.storage import Storage
 from automl.tracking.runs import find_run
-from search.record import CHECKPOINT_FILE, Role, State, TrialRecord
+from search.record import CHECKPOINT_FILE, TRIALS_FOLDER, Role, State, TrialRecord
 from search.study import STUDY_FILE, read_records
 
 
@@ -49,6 +49,16 @@ class Chosen:
         if self.verdict is None:
             return self.what if self.confirmed else f"{self.what}; not confirmed"
         return f"{self.what}{'; confirmation found no winner' if self.warning else ''}: {self.verdict}"
+
+    @property
+    def short_name(self) -> str:
+        """The search's name, or that of the training's folder; `mine-0003` for a trial of a search."""
+        if self.search is not None:
+            return self.search
+        *above, owner, trials, number = ["", "", *str(self.checkpoint).rstrip("/").split("/")]
+        if trials != TRIALS_FOLDER:
+            return number
+        return f"{above[-1]}-{owner}-{number}" if owner.startswith(CONFIRM_FOLDER) else f"{owner}-{number}"
 
     @property
     def origin(self) -> str:

@@ -58,6 +58,7 @@ from search.score_card import ScoreCard
 INPUTS = 100  # test inputs that the exported forms are compared on
 COPIES = 5  # of the weights that are written: four forms, and what MLflow copies
 ALIAS = "champion"
+EXPORTS = "exports"  # the folder of exports that are given no other
 
 
 @dataclass(frozen=True, kw_only=True, repr=False)
@@ -110,7 +111,7 @@ class ExportResult(Summary):
 
 
 def run_export(
-    out: str | Path,
+    out: str | Path | None = None,
     *,
     best: bool = False,
     baseline: bool = False,
@@ -124,7 +125,8 @@ def run_export(
 ) -> ExportResult:
     """Export a search's confirmed winner or else its best trial, its best baseline, or one MLflow run.
 
-    out: the folder that it becomes, or its address in an object store.
+    out: the folder that it becomes, or its address in an object store; `exports/NAME` where not given,
+        with the name of the search or of the training.
     best: of `search`, or of the latest search in `storage`. MLflow need not answer: its run is looked up for
         the model card alone.
     baseline: the best trial without attention instead.
@@ -148,13 +150,16 @@ def run_export(
     if alias is not None and register_as is None:
         raise InputError(f"--alias {alias} needs --register NAME, the model that it is an alias of")
     alias = ALIAS if alias is None else alias
-    place = destination(out)
+    place = None if out is None else destination(out)
     if register_as is not None:
         check_registry(register_as, alias)
     if run is not None:
         chosen = choose_run(run)
     else:
         chosen = _of_search(search, storage, baseline=baseline, needed=register_as is not None)
+    if place is None:
+        name = f"{chosen.short_name}-baseline" if baseline else chosen.short_name
+        place = destination(Path(EXPORTS) / name)
     if isinstance(place, Path):
         result = _export(place, chosen, quantize, trust)
         return result if register_as is None else _register(result, place, register_as, alias)

@@ -1,7 +1,5 @@
 """`python -m automl.search ...` is `automl search ...`."""
 
-import sys
+from automl.cli.main import run, search_alone
 
-from automl.cli.main import run
-
-run(["search", *sys.argv[1:]])
+run(program=search_alone, name="python -m automl.search")

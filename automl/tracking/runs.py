@@ -68,13 +68,15 @@ class ScoredRun:
     """A training as MLflow has it.
 
     primary: the metric that it goes by; None where it is of a user-defined task and was not logged.
-    metrics: its last ones. data: the digest of its search's data.
+    metrics: its last ones. best: of the primary metric, over the epochs.
+    data: the digest of its search's data.
     """
 
     config: TrialConfig
     primary: Metric | None
     metrics: Mapping[str, float]
     data: str | None = None
+    best: float | None = None
 
 
 def find_scores(run_id: str) -> ScoredRun:
@@ -91,7 +93,17 @@ def find_scores(run_id: str) -> ScoredRun:
     state = run.data.tags.get("state")
     if state != State.COMPLETE:
         raise InputError(f"run {run_id!r} has not completed; its state is {state}")
-    return ScoredRun(config, primary, run.data.metrics, _digest(client, run))
+    return ScoredRun(
+        config, primary, run.data.metrics, _digest(client, run), _best_epoch(client, run_id, primary)
+    )
+
+
+def _best_epoch(client: Any, run_id: str, metric: Metric | None) -> float | None:
+    """Return the best value of a metric over the epochs of a run; None where it has none."""
+    if metric is None:
+        return None
+    values = [point.value for point in client.get_metric_history(run_id, metric.name)]
+    return (max if metric.maximize else min)(values, default=None)
 
 
 def _metric(client: Any, run: Any) -> Metric | None:

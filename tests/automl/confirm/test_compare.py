@@ -33,14 +33,21 @@ class Detection(ImageClassification):
     """Another task, of which the configuration has the same types."""
 
 
-def training(place: TrialConfig, scores: dict[int, float], metric: str = "accuracy") -> str:
-    """Runs in MLflow of one configuration with these scores, as `automl train` makes them: their ids."""
+def training(
+    place: TrialConfig, scores: dict[int, float], metric: str = "accuracy", last: float | None = None
+) -> str:
+    """Runs in MLflow of one configuration with these scores, as `automl train` makes them: their ids.
+
+    last: what a further epoch adds to each score.
+    """
     made = []
     for seed, score in scores.items():
         tracker = Tracker(
             MlflowWriter(RunSpec(experiment="train", checkpoint=lambda record: Storage("nowhere")))
         )
         history = [{"epoch": 1, "resource": 1, "accuracy": score, metric: score}]
+        if last is not None:
+            history.append({"epoch": 2, "resource": 2, "accuracy": score + last})
         trial = TrialRecord(0, place.change(seed=seed), state=State.COMPLETE, history=history)
         tracker.ended(trial)
         tracker.close()
@@ -66,6 +73,24 @@ def test_runs_of_the_same_seeds_are_compared_pair_by_pair(store: MlflowClient) -
     (back,) = run_compare([training(OTHER, ours), training(PLAIN, theirs)])
     assert back.word == "worse"
     assert back.difference.mean == pytest.approx(-found.difference.mean)
+
+
+def test_arms_have_a_short_name_a_count_a_mean_and_a_deviation(store: MlflowClient) -> None:
+    theirs, ours = values(0.8, range(8), 1), values(0.82, range(8), 2)
+    runs = training(PLAIN, theirs, last=-0.1), training(OTHER, ours)
+    (found,) = run_compare(runs)
+    assert found.reference.label == "xresnet18(width=0.25) plain"
+    assert found.arm.label == "xresnet18(width=0.25) ssa@stage1.block2.branch"
+    assert (found.arm.name, found.arm.count) == (runs[1], 8)
+    assert found.arm.mean == pytest.approx(np.mean(list(ours.values())))
+    assert found.arm.sd == pytest.approx(np.std(list(ours.values()), ddof=1))
+    assert found.reference.mean == pytest.approx(np.mean(list(theirs.values())) - 0.1)
+    assert found.reference.best_mean == pytest.approx(np.mean(list(theirs.values())))
+    faster = PLAIN.change(training={"learning_rate": 0.008})
+    (found,) = run_compare([runs[0], training(faster, ours)])
+    assert found.arm.label == "xresnet18(width=0.25) plain, learning_rate=0.008"
+    (found,) = run_compare([runs[0], training(PLAIN, ours)])
+    assert found.reference.label == f"xresnet18(width=0.25) plain, {runs[0][:8]}"
 
 
 def test_runs_of_other_seeds_are_compared_as_they_are(store: MlflowClient) -> None:
@@ -115,10 +140,15 @@ def test_a_search_stands_for_its_winner_and_has_other_arms(confirmed, cli) -> No
     value, lines = json.loads(out), err.splitlines()
     assert value["reference"] == "mine:baseline"
     assert [one["word"] for one in value["comparisons"]] == ["better", "equivalent"]
-    assert lines[0].startswith("mine against mine:baseline: better, +")
+    assert lines[4].startswith("mine against mine:baseline: better, +")
     verdict = json.loads((confirmed / "confirm" / "verdict.json").read_text())
+    scores = list(verdict["arms"][0]["scores"].values())
+    arm = value["arms"][0]
+    assert (arm["name"], arm["count"], arm["best_mean"]) == ("mine:baseline", len(scores), None)
+    assert (arm["mean"], arm["sd"]) == pytest.approx((np.mean(scores), np.std(scores, ddof=1)))
+    assert lines[1].split() == ["mine:baseline", str(len(scores)), f"{arm['mean']:.4f}", f"{arm['sd']:.4f}"]
     assert value["comparisons"][0]["interval"] == pytest.approx(verdict["interval"])
-    assert "test split" in lines[0]
+    assert "test split" in lines[4]
 
 
 def test_a_margin_below_one_test_image_is_not_seen(confirmed, cli) -> None:
@@ -140,7 +170,7 @@ def test_one_name_alone_is_what_the_latest_search_is_compared_with(confirmed, st
     code, out, err = cli("compare", runs)
     assert code == 0
     assert "the latest search in searches is mine\n" in err
-    assert out.startswith(f"mine against {runs}: better, +")
+    assert "mine against xresnet18(width=0.25) plain: better, +" in out
     assert run_compare(["mine:baseline"])[0].name == "mine"
 
 

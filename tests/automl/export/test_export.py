@@ -23,7 +23,7 @@ from services import ObjectStore
 from attention import InputError
 from automl.export import parity
 from automl.export import run as export
-from automl.export.chosen import Chosen
+from automl.export.chosen import Chosen, choose_run
 from automl.export.onnx_session import open_onnx
 from automl.export.run import ExportResult, run_export
 from automl.storage import trusted
@@ -371,6 +371,25 @@ def test_the_best_of_a_search(search: Path, tmp_path: Path, cli: Callable[..., t
     code, out, err = cli("export", "--best", "--storage", str(away), "--out", str(tmp_path / "out"))
     assert (code, err.splitlines()[-1]) == (0, f"the latest search in {away} is mine")
     assert f"from MLflow run {runs[1]}\nchosen    the search's best; not confirmed\n" in out
+
+
+@pytest.mark.usefixtures("fast")
+def test_the_folder_of_an_export_has_a_default(
+    search: Path, cli: Callable[..., tuple[int, str, str]]
+) -> None:
+    runs = writer(search)
+    code, out, _ = cli("export", "--best")
+    assert code == 0
+    assert "next      automl predict exports/mine FILE..." in out
+    assert f"exported  {Path('exports/mine').resolve()} from" in out
+    folders = {
+        "mine": Chosen(name="", checkpoint=Storage("s/mine"), what="", search="mine"),
+        "mine-0003": Chosen(name="", checkpoint=Storage("s/mine/trials/0003"), what=""),
+        "mine-confirm-2-0001": Chosen(name="", checkpoint=Storage("s/mine/confirm-2/trials/0001"), what=""),
+        "train-1": Chosen(name="", checkpoint=Storage("s/train-1"), what=""),
+    }
+    assert {name: chosen.short_name for name, chosen in folders.items()} == {name: name for name in folders}
+    assert choose_run(runs[1]).short_name == "mine-0001"
 
 
 @pytest.mark.usefixtures("fast")
