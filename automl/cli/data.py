@@ -3,7 +3,6 @@
 from pathlib import Path
 
 from attention import InputError, unknown
-from automl.config.escape import shell
 from automl.config.settings import Settings
 from automl.data.code import is_code
 from automl.data.code.overview import CodeOverview, look_over_code
@@ -13,30 +12,31 @@ from automl.data.images import open_split
 from automl.data.images.overview import Overview, look_over
 from automl.data.images.sheet import save_sheet
 from automl.data.sequences import are_sequences
+from automl.data.sequences.overview import SequencesOverview, look_over_sequences
 from automl.data.stereo import is_stereo
 from automl.data.stereo.overview import StereoOverview, look_over_stereo
 from automl.tasks.image_classification import LEAST_CROP
 from search.choices import AUGMENT
 
+Other = StereoOverview | CodeOverview | DetectionOverview | SequencesOverview
 
-def look_over_others(path: str) -> StereoOverview | CodeOverview | DetectionOverview | None:
+
+def look_over_others(path: str) -> Other | None:
     """What there is beside images of classes. Raises InputError for what cannot be read."""
     if is_stereo(path):
         return look_over_stereo(path)
     if is_code(path):
         return look_over_code(path)
-    return look_over_detection(path) if is_coco(path) else None
+    if is_coco(path):
+        return look_over_detection(path)
+    there = Path(path).expanduser().exists()
+    return look_over_sequences(path) if there and are_sequences(path) else None
 
 
 def overview(path: str, size: int) -> Overview:
-    """Raises InputError for sequences, for a size out of range, and for what is no dataset of images."""
+    """Raises InputError for a size out of range, and for what is no dataset of images."""
     if not 24 <= size <= 1024:
         raise InputError(f"--size must lie between 24 and 1024 pixels; got {size}")
-    if Path(path).expanduser().exists() and are_sequences(path):
-        raise InputError(
-            f"{path} holds sequences; automl data looks at images. Search it with "
-            f"{shell(['automl', 'search', '--data', path])}"
-        )
     return look_over("folder", path, size)
 
 

@@ -5,6 +5,7 @@ from typing import Annotated
 
 import typer
 
+from attention import InputError
 from automl.cli.json_output import print_json
 from automl.cli.options import Json
 from automl.config.escape import printable, shell
@@ -12,14 +13,28 @@ from automl.config.escape import printable, shell
 
 def data(
     path: Annotated[
-        str, typer.Argument(help="Images, one folder per class or in COCO's layout, code, or stereo pairs.")
-    ],
+        str | None,
+        typer.Argument(
+            help="Images, one folder per class or in COCO's layout, code, stereo pairs, or sequences."
+        ),
+    ] = None,
+    download: Annotated[
+        str | None, typer.Option(help="Download the published dataset of this name, once; see --list.")
+    ] = None,
+    show: Annotated[
+        bool, typer.Option("--list", help="List the published datasets: size, license, source.")
+    ] = False,
     size: Annotated[int, typer.Option(help="Side of the images in pixels.")] = 128,
     flip: Annotated[bool, typer.Option("--flip/--no-flip", help="Mirror images on the sheet.")] = True,
     augment: Annotated[str, typer.Option(help="On the sheet: light, standard or strong.")] = "light",
     as_json: Json = False,
 ) -> None:
-    """Show what a dataset holds; of images of classes, write a sheet of augmented samples, too."""
+    """Show what a dataset holds, with a sheet of samples of images; or download a published dataset."""
+    if (path is not None) + (download is not None) + show != 1:
+        raise InputError("say what to look at: PATH, or --download NAME, or --list")
+    if path is None:
+        _print_published(download, as_json)
+        return
     from automl.cli.data import look_over_others
 
     if (other := look_over_others(path)) is not None:
@@ -38,6 +53,25 @@ def data(
     print(f"next      {shell(['automl', 'search', '--data', path])}")
     if as_json:
         print_json(asdict(found))
+
+
+def _print_published(name: str | None, as_json: bool) -> None:
+    """Download the dataset of this name, or list all."""
+    from automl.data.published import PUBLISHED, download, published_table
+
+    if name is None:
+        for line in published_table():
+            print(line)
+        if as_json:
+            print_json([{**asdict(one), "size": one.size} for one in PUBLISHED.values()])
+        return
+    published, folder = download(name)
+    given = [] if published.finds else ["--data", str(folder)]
+    print(f"downloaded {printable(str(folder))}")
+    print(f"license    {published.license}; source: {published.source}")
+    print(f"next       {shell(['automl', 'search', '--space', published.space, *given])}")
+    if as_json:
+        print_json({"name": name, "folder": str(folder), "space": published.space})
 
 
 def spaces() -> None:

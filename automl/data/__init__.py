@@ -5,7 +5,8 @@ sequences  Sequences of sensor readings: file formats, splits, the cache, batche
 detection  Images with objects in them, in COCO's layout: checks, masks, splits, the cache
 code       Functions of source code: reading, cleaning, splits without near duplicates, sub-tokens
 stereo     Pairs of rectified images with disparities: readers, the bundled planes, splits, the cache, crops
-download   Downloads an archive once
+download   Downloads the files of a dataset once, and goes on after an interruption
+published  The published datasets that can be downloaded by name
 archive    Extracts archives that are not trusted
 walk       Walks the folders of a dataset: each once, without files of the operating system
 tally      Counts what was left out, turned, rescaled or is double

@@ -13,6 +13,7 @@ impute      Fills missing values by linear interpolation
 splits      Held-out validation and test splits: whole subjects, or by content
 normalise   Normalisation of each channel by the statistics of the training data
 cache       A dataset, as an Arrow file that every process maps into memory
+overview    What `automl data` says of sequences
 dataset     A split as the training loop reads it; splits, subsets and manifests
 """
 

@@ -1,37 +1,59 @@
 import ast
 import hashlib
+import io
+import re
 import tarfile
+import zipfile
 from collections.abc import Callable, Iterator
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from threading import Thread
+from typing import ClassVar
 
 import pytest
 from torchvision.datasets import Imagenette
 
+import automl.data.published
 from attention.errors import InputError
 from automl.data import download
-from automl.data.download import Checksum
+from automl.data.download import Checksum, Remote
 from automl.data.images import sources
-from automl.data.images.sources import ADDRESS, CHECKSUMS, items
+from automl.data.images.sources import ADDRESS, CHECKSUMS, archive_of, items
+from automl.data.published import PUBLISHED, Published
+from search.spaces import SPACES
+
+WOOF = "imagewoof2-160.tgz"
 
 
 class Mirror(BaseHTTPRequestHandler):
-    """Serves one archive, of which it may send a part only."""
+    """Serves files, of which it may send a part only.
 
-    content = b""
+    files: by name. version: of all of them. sent: bytes of each answer.
+    """
+
+    files: ClassVar[dict[str, bytes]] = {}
     share = 1.0
-    asked: list[str]
+    version: str | None = '"1"'
+    asked: ClassVar[list[str]] = []
+    sent: ClassVar[list[int]] = []
 
     def do_GET(self) -> None:
-        type(self).asked.append(self.path)
-        if self.path not in ("/mirror/imagewoof2-160.tgz", "/mirror/imagewoof-160.tgz"):
+        self.asked.append(self.path)
+        content = self.files.get(self.path.removeprefix("/mirror/"))
+        if content is None:
             self.send_error(404)
             return
-        self.send_response(200)
-        self.send_header("Content-Length", str(len(self.content)))
+        begun = 0
+        if "Range" in self.headers and self.headers["If-Range"] == self.version:
+            begun = int(self.headers["Range"].removeprefix("bytes=").removesuffix("-"))
+        self.send_response(206 if begun else 200)
+        self.send_header("Content-Length", str(len(content) - begun))
+        if self.version is not None:
+            self.send_header("ETag", self.version)
         self.end_headers()
-        self.wfile.write(self.content[: int(len(self.content) * self.share)])
+        answer = content[begun : int(len(content) * self.share)]
+        self.sent.append(len(answer))
+        self.wfile.write(answer)
 
     def log_message(self, *_: object) -> None:
         pass
@@ -44,11 +66,10 @@ def mirror(
     root = make_folder(tmp_path / "d", {"train/n02086240": 2, "train/n02111889": 2, "val/n02111889": 1})
     with tarfile.open(tmp_path / "w.tgz", "w:gz") as file:
         file.add(root, "imagewoof2-160")
-    Mirror.content, Mirror.share, Mirror.asked = (
-        (tmp_path / "w.tgz").read_bytes(),
-        1.0,
-        [],
-    )
+    content = (tmp_path / "w.tgz").read_bytes()
+    Mirror.files = {WOOF: content, "imagewoof-160.tgz": content}
+    Mirror.share, Mirror.version = 1.0, '"1"'
+    Mirror.asked, Mirror.sent = [], []
     monkeypatch.setattr(sources, "CHECKSUMS", {})  # of the published archives
     server = ThreadingHTTPServer(("127.0.0.1", 0), Mirror)
     Thread(target=server.serve_forever, daemon=True).start()
@@ -79,19 +100,18 @@ def test_a_published_checksum_is_compared(
     kind: str, mirror: type[Mirror], cache: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     values: dict[str, int | str] = {
-        "size": len(mirror.content),
-        "sha256": hashlib.sha256(mirror.content).hexdigest(),
-        "md5": hashlib.md5(mirror.content).hexdigest(),
-        "first_md5": hashlib.md5(mirror.content[: 1 << 20]).hexdigest(),
+        "size": len(whole := mirror.files[WOOF]),
+        "sha256": hashlib.sha256(whole).hexdigest(),
+        "md5": hashlib.md5(whole).hexdigest(),
+        "first_md5": hashlib.md5(whole[: 1 << 20]).hexdigest(),
     }
-    published = {"imagewoof2-160.tgz": Checksum(**{kind: values[kind]})}  # type: ignore[arg-type]
+    published = {WOOF: Checksum(**{kind: values[kind]})}  # type: ignore[arg-type]
     monkeypatch.setattr(sources, "CHECKSUMS", published)
-    whole = mirror.content
-    mirror.content = whole[:-1] if kind == "size" else whole[:-1] + bytes([whole[-1] ^ 1])
+    mirror.files[WOOF] = whole[:-1] if kind == "size" else whole[:-1] + bytes([whole[-1] ^ 1])
     with pytest.raises(InputError, match=r"imagewoof2-160.tgz is not the archive that is known.*--data PATH"):
         items("woof", None, 128)
     assert [path.name for path in (cache / "downloads").iterdir()] == ["imagewoof2-160.lock"]
-    mirror.content = whole
+    mirror.files[WOOF] = whole
     assert len(items("woof", None, 128).splits["train"]) == 4
 
 
@@ -113,13 +133,47 @@ def test_addresses_and_checksums_are_fastais() -> None:
 
 
 @pytest.mark.parametrize("share", [0.0, 0.5, 0.99])
-def test_interrupted_download_leaves_nothing(mirror: type[Mirror], share: float, cache: Path) -> None:
+@pytest.mark.parametrize("change", ["nothing", "version", "no version"])
+def test_an_interrupted_download_goes_on(
+    mirror: type[Mirror], share: float, change: str, cache: Path
+) -> None:
+    """Where the server still has the same file; else it begins anew."""
+    mirror.version = None if change == "no version" else '"1"'
     mirror.share = share
-    with pytest.raises(InputError, match=r"not received whole.*--data PATH"):
+    for _ in range(2):
+        with pytest.raises(InputError, match=r"not received whole.*--data PATH"):
+            items("woof", None, 128)
+    mirror.share = 1.0
+    if change == "version":
+        mirror.version = '"2"'
+    assert len(items("woof", None, 128).splits["train"]) == 4
+    whole = len(mirror.files[WOOF])
+    assert mirror.sent[-1] == (whole - int(whole * share) if change == "nothing" else whole)
+    left = {path.name for path in (cache / "downloads").iterdir()}
+    assert left == {"imagewoof2-160.lock", "imagewoof2-160"}
+
+
+def test_what_was_received_whole_is_not_received_again(
+    mirror: type[Mirror], cache: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As when the process is killed while it unpacks."""
+
+    def killed(*_: object) -> None:
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patch:
+        patch.setattr(download, "unpack", killed)
+        with pytest.raises(KeyboardInterrupt):
+            items("woof", None, 128)
+    assert len(items("woof", None, 128).splits["train"]) == 4
+    assert len(mirror.asked) == 1
+
+
+def test_a_damaged_archive_does_not_stay(mirror: type[Mirror], cache: Path) -> None:
+    mirror.files[WOOF] = mirror.files[WOOF][:-100] + bytes(100)
+    with pytest.raises(InputError, match=r"not received whole.*is damaged"):
         items("woof", None, 128)
     assert [path.name for path in (cache / "downloads").iterdir()] == ["imagewoof2-160.lock"]
-    mirror.share = 1.0
-    assert len(items("woof", None, 128).splits["train"]) == 4
 
 
 def test_more_than_there_is_room_for(
@@ -162,3 +216,82 @@ def test_no_server(address: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("AUTOML_MIRROR", address)
     with pytest.raises(InputError, match="--data PATH"):
         items("nette", None, 128)
+
+
+@pytest.fixture
+def published(mirror: type[Mirror], monkeypatch: pytest.MonkeyPatch) -> dict[str, Published]:
+    """Datasets of small files: one archive with a hash, several archives, and files that are no archives."""
+    for name, members in {"a.zip": ["train2017/1.jpg"], "b.zip": ["annotations/x.json"]}.items():
+        buffer = io.BytesIO()
+        with zipfile.ZipFile(buffer, "w") as archive:
+            for member in members:
+                archive.writestr(member, member)
+        mirror.files[name] = buffer.getvalue()
+    mirror.files["c.txt"], mirror.files["d.json"] = b"c", b"d"
+    checksum = Checksum(md5=hashlib.md5(mirror.files["a.zip"]).hexdigest())
+
+    def one(name: str, *files: Remote) -> Published:
+        about = {"about": "", "space": "folder", "license": "MIT", "source": "here"}
+        return Published(name=name, files=files, key=name, **about)
+
+    at = "http://127.0.0.1:9"
+    made = [
+        one("checked", Remote(address=f"{at}/a.zip", checksum=checksum)),
+        one("wrong", Remote(address=f"{at}/b.zip", checksum=checksum)),
+        one("several", Remote(address=f"{at}/a.zip", checksum=checksum), Remote(address=f"{at}/b.zip")),
+        one("plain", Remote(address=f"{at}/c.txt"), Remote(address=f"{at}/d.json")),
+    ]
+    table = {one.name: one for one in made}
+    monkeypatch.setattr(automl.data.published, "PUBLISHED", table)
+    return table
+
+
+@pytest.mark.usefixtures("published")
+def test_published_datasets_are_downloaded_by_name(
+    cache: Path, cli: Callable[..., tuple[int, str, str]]
+) -> None:
+    for name, files in {
+        "checked": {"1.jpg"},  # the one folder that is in the archive
+        "several": {"train2017/1.jpg", "annotations/x.json"},
+        "plain": {"c.txt", "d.json"},
+    }.items():
+        code, out, err = cli("data", "--download", name)
+        assert code == 0, err
+        folder = Path(out.splitlines()[0].removeprefix("downloaded "))
+        found = {path.relative_to(folder).as_posix() for path in folder.rglob("*") if path.is_file()}
+        assert found == files
+        assert f"next       automl search --space folder --data {folder}" in out
+    left = {path.name for path in (cache / "downloads").iterdir() if path.suffix != ".lock"}
+    assert left == {"checked", "several", "plain"}
+
+
+@pytest.mark.usefixtures("published")
+def test_another_hash_is_refused(cache: Path, cli: Callable[..., tuple[int, str, str]]) -> None:
+    code, _, err = cli("data", "--download", "wrong")
+    assert code == 2
+    assert "is not the archive that is known" in err
+    assert [path.name for path in (cache / "downloads").iterdir()] == ["wrong.lock"]
+    code, _, err = cli("data", "--download", "chekced")
+    assert code == 2
+    assert "unknown published dataset 'chekced'; choose from checked, plain" in err
+
+
+def test_published_datasets_are_listed(cli: Callable[..., tuple[int, str, str]]) -> None:
+    code, out, _ = cli("data", "--list")
+    assert code == 0
+    assert {line.split()[0] for line in out.splitlines() if line[:1] != " "} == set(PUBLISHED)
+    assert re.search(r"^ucihar +0.06 GB .*\n +CC BY 4.0; archive.ics.uci.edu", out, re.MULTILINE)
+    for arguments in ((), ("photos", "--list")):
+        code, _, err = cli("data", *arguments)
+        assert (code, "say what to look at: PATH, or --download NAME" in err) == (2, True)
+
+
+@pytest.mark.parametrize("name", PUBLISHED)
+def test_what_is_published_can_be_used(name: str) -> None:
+    one = PUBLISHED[name]
+    assert one.space in SPACES
+    assert all(file.address.startswith("http") for file in one.files)
+    assert len({file.name for file in one.files}) == len(one.files)
+    if one.finds and one.space in ("nette", "woof"):
+        sizes = {archive_of(one.space, None, size) for size in (128, 224, 256)}
+        assert one.key in sizes, "a search finds it without --data"

@@ -74,7 +74,7 @@ def test_the_command(photos: Path, cli: Cli, monkeypatch: pytest.MonkeyPatch) ->
     [
         (("missing",), "there is no file or folder missing"),
         ((".", "--size", "8"), "--size must lie between 24 and 1024 pixels; got 8"),
-        (("series.csv",), "series.csv holds sequences"),
+        (("series.csv",), "series.csv"),
         (("My photos", "--augment", "loud"), "unknown augmentation 'loud'"),
     ],
 )
@@ -109,3 +109,21 @@ def test_sheets_have_a_column_of_names(name: str) -> None:
     assert column.height == 2 * 68 - 4
     assert column.width <= WIDEST + 8
     assert (np.asarray(column)[:64] < 128).any()
+
+
+def test_sequences(tmp_path: Path, cli: Cli) -> None:
+    draw = np.random.default_rng(0)
+    x = draw.normal(3.0, 2.0, (60, 2, 12)).astype(np.float32)
+    np.savez(tmp_path / "mine.npz", x_train=x, y_train=np.array(["run", "walk", "walk"] * 20))
+    code, out, err = cli("data", str(tmp_path / "mine.npz"), "--json")
+    assert code == 0, err
+    found = json.loads(out)
+    assert sum(found["sequences"].values()) == 60
+    assert sum(found["classes"]["walk"].values()) == 40
+    assert found["steps"] == [12, 12, 12]
+    assert next(iter(found["channels"].values())) == pytest.approx([3, 2], abs=0.3)
+    assert found["subjects"] == {}
+    rows = {line.split()[0]: line.split()[1:] for line in err.splitlines()}
+    assert rows["walk"] == [str(count) for count in found["classes"]["walk"].values()]
+    assert rows["steps"] == ["12"]
+    assert "automl search --data" in err
