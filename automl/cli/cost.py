@@ -9,11 +9,10 @@ from attention import InputError, Spec
 from automl.config.runtime import Runtime, find_device
 from automl.config.units import short
 from automl.costs.model import ModelCost, costs_of
-from automl.tasks.model_check import check_model
-from backbones import BACKBONES, build, insert
+from automl.costs.subject import CLASSES, Subject
+from automl.tasks.model_check import ModelCheck, check_model
+from backbones import BACKBONES, insert
 from backbones.memory_format import set_format
-
-CLASSES = 1000
 
 
 def read_places(texts: Sequence[str]) -> dict[str, Spec]:
@@ -37,36 +36,39 @@ def _option(part: str, text: str) -> tuple[str, int | str]:
     return name, int(value) if value.lstrip("-").isdecimal() else value
 
 
-def costs(backbone: str, size: int, placement: Mapping[str, Spec], batch: int) -> dict[str, ModelCost]:
+def costs(subject: Subject, placement: Mapping[str, Spec], batch: int | None = None) -> dict[str, ModelCost]:
     """Of the plain model and, where there is a placement, of the model with it.
 
-    Raises InputError for a size or batch that is out of range, and for whatever `build` and `insert` refuse.
+    Raises InputError for a batch that is out of range, and for whatever building and `insert` refuse.
     """
-    if not 1 <= size <= 4096:
-        raise InputError(f"--size must lie between 1 and 4096 pixels; got {size}")
+    batch = subject.batch if batch is None else batch
     if not 2 <= batch <= 4096:
         raise InputError(f"--batch must lie between 2, for batch norm, and 4096; got {batch}")
     runtime = Runtime(device=find_device())
-    images = torch.zeros(batch, 3, size, size).to(memory_format=torch.channels_last)
-    check = check_model(
-        backbone,
-        lambda: build(backbone, classes=CLASSES, size=size).to(runtime.device),
-        lambda count: torch.rand(count, 3, size, size, device=runtime.device),
-        runtime,
-        images=True,
-        classes=CLASSES,
-        run=backbone not in BACKBONES,
-    )
-    models = {"plain": build(backbone, classes=CLASSES, size=size)}
+    check = ModelCheck()
+    if subject.images:
+        check = check_model(
+            subject.name,
+            lambda: subject.build().to(runtime.device),
+            lambda count: torch.rand_like(subject.example(count), device=runtime.device),  # type: ignore[arg-type]
+            runtime,
+            images=True,
+            classes=CLASSES,
+            run=subject.name not in BACKBONES,
+        )
+    models = {"plain": subject.build()}
     if placement:
-        models["placement"] = insert(build(backbone, classes=CLASSES, size=size), placement, images)
+        models["placement"] = insert(subject.build(), placement, subject.example(2))
     for model in models.values():
         set_format(model, check.memory_format)
-    return costs_of(models, images, runtime)
+    return costs_of(models, subject, batch, runtime)
 
 
-def lines(found: Mapping[str, ModelCost]) -> Iterator[str]:
-    """A table of the costs, with the placement's as multiples of the plain model's."""
+def lines(found: Mapping[str, ModelCost], one: str) -> Iterator[str]:
+    """A table of the costs, with the placement's as multiples of the plain model's.
+
+    one: an input in words.
+    """
     yield f"{'':10}{'parameters':>16}{'MACs':>16}{'activations':>16}{'step':>16}"
     plain = asdict(found["plain"])
     for name, cost in found.items():
@@ -77,4 +79,4 @@ def lines(found: Mapping[str, ModelCost]) -> Iterator[str]:
             "" if name == "plain" or not plain[key] else f" {values[key] / plain[key]:.3f}x" for key in values
         ]
         yield f"{name:10}" + "".join(f"{a + b:>16}" for a, b in zip(shown, ratios, strict=True))
-    yield f"all but parameters for one image; a head of {CLASSES} labels; steps timed in turn on this machine"
+    yield f"all but parameters for {one}; steps timed in turn on this machine"

@@ -2,23 +2,18 @@
 
 from collections.abc import Iterator, Sequence
 from functools import cache
-from typing import Any
 
 import torch
 
 from attention import ATTENTIONS, InputError, Spec
 from automl.config.units import short
-from backbones import Site, build, sites
+from automl.costs.subject import Subject
+from backbones import Site, sites
 
 
-def list_sites(backbone: str, *, size: int = 128, width: float | None = None) -> list[Site]:
-    """The sites of `backbone` for square images of `size` pixels. Raises InputError for bad arguments."""
-    if not 1 <= size <= 4096:
-        raise InputError(f"--size must lie between 1 and 4096 pixels; got {size}")
-    if width is not None and not 1 / 16 <= width <= 16:
-        raise InputError(f"--width must lie between 1/16 and 16; got {width:g}")
-    options: dict[str, Any] = {} if width is None else {"width": width}
-    return sites(build(backbone, classes=2, size=size, **options), torch.empty(2, 3, size, size))
+def list_sites(subject: Subject) -> list[Site]:
+    """The sites of a model. Raises InputError for what it refuses."""
+    return sites(subject.build(), subject.example(2))
 
 
 def sites_table(found: Sequence[Site]) -> Iterator[str]:
@@ -30,7 +25,7 @@ def sites_table(found: Sequence[Site]) -> Iterator[str]:
         resolution = "x".join(map(str, site.resolution))
         line = f"{site.name:{name}}{site.path:{path}}{site.channels:>9}{site.stride:>7}{resolution:>9}"
         yield line + "".join(f"{_cost(attention, site):>15}" for attention in ATTENTIONS)
-    yield "each attention: parameters / multiply-accumulates for one image, with its default options"
+    yield "each attention: parameters / multiply-accumulates for one input, with its default options"
     if any(not _fits(attention, site.channels) for attention in ATTENTIONS for site in found):
         yield "-: its default options do not fit the channels there"
 

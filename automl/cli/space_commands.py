@@ -1,7 +1,7 @@
 """`automl data`, `spaces`, `sites` and `cost`: what can be searched, and what it costs."""
 
 from dataclasses import asdict
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -9,6 +9,9 @@ from attention import InputError
 from automl.cli.json_output import print_json
 from automl.cli.options import Json
 from automl.config.escape import printable, shell
+
+if TYPE_CHECKING:
+    from automl.costs.subject import Subject
 
 
 def data(
@@ -83,42 +86,75 @@ def spaces() -> None:
     print("\nA space of your own: --space file.py:function or --space package.module:function")
 
 
+ModelArgument = Annotated[
+    str,
+    typer.Argument(
+        help="xresnet18, larnn, selfattention, psmnet, torchvision:NAME, timm:NAME, file.py:Net, module:Net."
+    ),
+]
+SizeOption = Annotated[
+    int | None,
+    typer.Option(
+        help="Side of images in pixels, height of stereo pairs, steps of sequences, or tokens of texts.",
+        show_default="128; stereo and detection 256, text 200",
+    ),
+]
+ModelOptions = Annotated[
+    list[str] | None,
+    typer.Option("--option", help="Of the model, as NAME=VALUE: depth=12, hidden=96; may be repeated."),
+]
+TaskOption = Annotated[
+    str | None,
+    typer.Option(help="detection: Mask R-CNN over the backbone.", show_default="what the model is for"),
+]
+
+
 def sites(
-    backbone: Annotated[
-        str, typer.Argument(help="xresnet18, torchvision:NAME, timm:NAME, file.py:Net or module:Net.")
-    ],
-    size: Annotated[int, typer.Option(help="Side of the images in pixels.")] = 128,
-    width: Annotated[
-        float | None,
-        typer.Option(
-            help="Multiplies the channels of the stages, of backbones that take it.", show_default=False
-        ),
-    ] = None,
+    backbone: ModelArgument,
+    size: SizeOption = None,
+    option: ModelOptions = None,
+    task: TaskOption = None,
 ) -> None:
-    """List a backbone's sites, with parameters and MACs of each attention at each site."""
+    """List a model's sites, with parameters and MACs of each attention at each site."""
     from automl.cli.sites import list_sites, sites_table
 
-    for line in sites_table(list_sites(backbone, size=size, width=width)):
+    for line in sites_table(list_sites(_subject(backbone, size, option, task))):
         print(printable(line))
 
 
 def cost(
-    backbone: Annotated[
-        str, typer.Argument(help="xresnet18, torchvision:NAME, timm:NAME, file.py:Net or module:Net.")
-    ],
-    size: Annotated[int, typer.Option(help="Side of the images in pixels.")] = 128,
+    backbone: ModelArgument,
+    size: SizeOption = None,
+    option: ModelOptions = None,
+    task: TaskOption = None,
     place: Annotated[
         list[str] | None,
         typer.Option(help="SITE=TYPE or SITE=TYPE:option=value,option=value; may be repeated."),
     ] = None,
-    batch: Annotated[int, typer.Option(help="Images of a training step.")] = 8,
+    batch: Annotated[
+        int | None, typer.Option(help="Inputs of a training step.", show_default="8; stereo and detection 2")
+    ] = None,
     as_json: Json = False,
 ) -> None:
-    """Print parameters, MACs, activations and step time of a backbone, plain and with a placement."""
+    """Print parameters, MACs, activations and step time of a model, plain and with a placement."""
     from automl.cli.cost import costs, lines, read_places
 
-    found = costs(backbone, size, read_places(place or []), batch)
-    for line in lines(found):
+    chosen = _subject(backbone, size, option, task)
+    found = costs(chosen, read_places(place or []), batch)
+    for line in lines(found, chosen.one):
         print(printable(line))
     if as_json:
         print_json({name: asdict(value) for name, value in found.items()})
+
+
+def _subject(backbone: str, size: int | None, texts: list[str] | None, task: str | None) -> "Subject":
+    from automl.costs.subject import subject
+    from automl.search.configuration import read_option
+
+    options = {}
+    for text in texts or []:
+        name, equals, value = text.partition("=")
+        if not equals:
+            raise InputError(f"--option takes NAME=VALUE; got {text!r}")
+        options[name] = read_option(backbone, name, value)
+    return subject(backbone, size=size, options=options, task=task)

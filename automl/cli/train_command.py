@@ -1,5 +1,6 @@
 """`automl train`."""
 
+import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -11,40 +12,62 @@ from automl.config.escape import shell
 
 FITS = "what fits"
 # The groups of the options in `automl train --help`.
-WHAT, MODEL, HOW, KEPT = "Data", "Model", "Training", "What is kept"
+WHAT, MODEL, HOW, KEPT = "What is trained", "Model", "Training", "What is kept"
 # Of each dataset: side of the images, options of xresnet18, epochs; as its search space has them.
 DEFAULTS: dict[str, tuple[int, dict[str, float], int]] = {"digits": (32, {"width": 0.25}, 6)}
 OTHERS: tuple[int, dict[str, float], int] = (128, {}, 5)
+TRAINING = ("batch_size", "learning_rate", "weight_decay", "optimizer", "schedule")
+# Options that set a key of any task's configuration, where they are given.
+KEYS: dict[str, str] = {
+    "data": "data.path",
+    "size": "data.size",
+    "subset": "data.subset",
+    "backbone": "model.backbone",
+    "width": "model.options.width",
+    **{name: f"training.{name}" for name in ("epochs", *TRAINING)},
+    **{name: f"training.{name}" for name in ("mixup", "label_smoothing", "class_weights")},
+    "metric": "metric",
+    "seed": "seed",
+}
+# Of an epoch's metrics, those that are no scores.
+COURSE = ("epoch", "resource", "steps", "train_loss", "learning_rate", "seconds", "processor_seconds")
 
 if TYPE_CHECKING:
     from automl.tasks import Task
     from automl.trials.train import TrainResult
+    from search.config import TrialConfig
     from search.record import Metrics
 
 
 def train(
     context: typer.Context,
+    space: Annotated[
+        str | None,
+        typer.Option(help="The baseline of a search space, of any task.", rich_help_panel=WHAT),
+    ] = None,
+    like: Annotated[
+        str | None,
+        typer.Option(help="A search's best, or its SEARCH:TRIAL.", rich_help_panel=WHAT),
+    ] = None,
+    assigned: Annotated[
+        list[str] | None,
+        typer.Option("--set", help="KEY=VALUE of it: heads=8, training.clip=1.", rich_help_panel=WHAT),
+    ] = None,
     dataset: Annotated[
         str | None,
         typer.Option(help="digits, nette, woof or folder.", show_default="woof", rich_help_panel=WHAT),
     ] = None,
-    data: Annotated[
-        str | None, typer.Option(help="Folder or archive of images.", rich_help_panel=WHAT)
-    ] = None,
+    data: Annotated[str | None, typer.Option(help="Folder or archive.", rich_help_panel=WHAT)] = None,
     size: Annotated[
         int | None,
-        typer.Option(help="Side of the images in pixels.", show_default=FITS, rich_help_panel=WHAT),
+        typer.Option(help="Of images, in pixels.", show_default=FITS, rich_help_panel=WHAT),
     ] = None,
     subset: Annotated[
-        float, typer.Option(help="Stratified fraction of the images.", hidden=True, rich_help_panel=WHAT)
+        float, typer.Option(help="Stratified fraction of the inputs.", hidden=True, rich_help_panel=WHAT)
     ] = 1.0,
     backbone: Annotated[
         str | None,
-        typer.Option(
-            help="xresnet34, torchvision:NAME, timm:NAME, file.py:Net.",
-            show_default="xresnet18",
-            rich_help_panel=MODEL,
-        ),
+        typer.Option(help="Such as timm:NAME.", show_default="xresnet18", rich_help_panel=MODEL),
     ] = None,
     width: Annotated[
         float | None,
@@ -57,21 +80,17 @@ def train(
     ] = None,
     weights: Annotated[
         str,
-        typer.Option(
-            help="To start from: default (published), or a file.", show_default="new", rich_help_panel=MODEL
-        ),
+        typer.Option(help="default, or a file.", show_default="new", rich_help_panel=MODEL),
     ] = "",
     attention: Annotated[
         str | None, typer.Option(help="Its type, such as ssa or decomposed.", rich_help_panel=MODEL)
     ] = None,
     symmetric: Annotated[
-        bool, typer.Option("--symmetric", help="ssa-sym instead of ssa.", hidden=True, rich_help_panel=MODEL)
+        bool, typer.Option("--symmetric", help="ssa-sym instead of ssa.", rich_help_panel=MODEL)
     ] = False,
     where: Annotated[
         str | None,
-        typer.Option(
-            help="Its site; see automl sites.", show_default="end of stage 1", rich_help_panel=MODEL
-        ),
+        typer.Option(help="Its site.", show_default="end of stage 1", rich_help_panel=MODEL),
     ] = None,
     option: Annotated[
         list[str] | None, typer.Option(help="Of the attention, as NAME=VALUE.", rich_help_panel=MODEL)
@@ -80,13 +99,11 @@ def train(
     batch_size: Annotated[int, typer.Option(rich_help_panel=HOW)] = 64,
     learning_rate: Annotated[float, typer.Option("--learning-rate", "--lr", rich_help_panel=HOW)] = 3e-3,
     weight_decay: Annotated[float, typer.Option(hidden=True, rich_help_panel=HOW)] = 1e-2,
-    optimizer: Annotated[str, typer.Option(help="adamw or sgd.", rich_help_panel=HOW)] = "adamw",
+    optimizer: Annotated[str, typer.Option(help="Such as adamw or sgd.", rich_help_panel=HOW)] = "adamw",
     schedule: Annotated[
-        str, typer.Option(help="one-cycle, flat-cosine or warmup-cosine.", hidden=True, rich_help_panel=HOW)
+        str, typer.Option(help="Such as one-cycle or flat-cosine.", hidden=True, rich_help_panel=HOW)
     ] = "one-cycle",
-    mixup: Annotated[
-        float, typer.Option(help="Alpha of mixup; 0 is off.", hidden=True, rich_help_panel=HOW)
-    ] = 0.0,
+    mixup: Annotated[float, typer.Option(help="Its alpha; 0 is off.", rich_help_panel=HOW)] = 0.0,
     label_smoothing: Annotated[float, typer.Option(hidden=True, rich_help_panel=HOW)] = 0.1,
     class_weights: Annotated[
         str, typer.Option(help="Of the loss: none or balanced.", hidden=True, rich_help_panel=HOW)
@@ -101,6 +118,8 @@ def train(
         ),
     ] = "",
     seed: Annotated[int, typer.Option(rich_help_panel=HOW)] = 0,
+    workers: Annotated[int, typer.Option(help="That share each batch.", rich_help_panel=HOW)] = 1,
+    gpu: Annotated[int | None, typer.Option(help="The GPU of this number.", rich_help_panel=HOW)] = None,
     device: Annotated[
         str, typer.Option(help="auto, cpu, cuda or cuda:N.", hidden=True, rich_help_panel=HOW)
     ] = "auto",
@@ -118,58 +137,34 @@ def train(
     resume: Annotated[
         str | None, typer.Option(help="Continue the training of this name.", rich_help_panel=KEPT)
     ] = None,
-    storage: Annotated[
-        str, typer.Option(help="Folder for the checkpoint's folder.", rich_help_panel=KEPT)
-    ] = "searches",
+    storage: Annotated[str, typer.Option(help="Folder of its folder.", rich_help_panel=KEPT)] = "searches",
 ) -> None:
-    """Train one configuration without a search."""
+    """Train one configuration, of any task, without a search."""
     from attention import Spec
     from automl.config.runtime import Runtime, find_device
     from automl.tasks import open_task
     from automl.training.lr_find import find_learning_rate, plot
     from automl.trials.train import place, resume_train, run_train
-    from backbones import loading
-    from search.config import TrialConfig
 
+    if gpu is not None:
+        if device != "auto":
+            raise InputError(f"--gpu {gpu} and --device {device} both name a device; give one of them")
+        device = f"cuda:{gpu}"
     runtime = Runtime(device=find_device(device), precision=precision, compile=compile)  # type: ignore[arg-type]
     if resume is not None:
-        only(context, "resume", "log", "storage", "device", "precision", "compile")
-        _print_result(resume_train(resume, runtime=runtime, log=log, storage=storage, tell=_print_epoch))
+        only(context, "resume", "log", "storage", "workers", "gpu", "device", "precision", "compile")
+        result = resume_train(
+            resume, runtime=runtime, log=log, storage=storage, tell=_print_epoch, workers=workers
+        )
+        _print_result(result)
         return
-    dataset = dataset or ("folder" if data else "woof")
-    fit_size, fit_options, fit_epochs = DEFAULTS.get(dataset, OTHERS)
-    config = TrialConfig.from_json(
-        {
-            "data": {
-                "source": dataset,
-                "path": data and str(Path(data).expanduser().resolve()),
-                "size": fit_size if size is None else size,
-                "subset": subset,
-            },
-            "model": {
-                "backbone": loading.absolute(backbone or "xresnet18"),
-                "options": ({} if backbone else fit_options) if width is None else {"width": width},
-                **_chosen(weights),
-            },
-            "training": {
-                "epochs": fit_epochs if epochs is None else epochs,
-                "batch_size": batch_size,
-                "learning_rate": learning_rate,
-                "weight_decay": weight_decay,
-                "optimizer": optimizer,
-                "schedule": schedule,
-                "mixup": mixup,
-                "label_smoothing": label_smoothing,
-                "class_weights": class_weights,
-            },
-            "metric": metric,
-            "seed": seed,
-        }
-    )
     if symmetric and attention != "ssa":
         raise InputError("--symmetric goes with --attention ssa alone")
     if attention is None and (where or option):
         raise InputError("--where and --option need an --attention")
+    if (space is not None) + (like is not None) + (dataset is not None) > 1:
+        raise InputError("--space, --like and --dataset each name what is trained; give one of them")
+    config = _of_images(context) if space is None and like is None else _of_any_task(context)
     if attention is not None:
         spec = Spec("ssa-sym" if symmetric else attention, dict(_option(text) for text in option or []))
         config = place(config, spec, where)
@@ -181,14 +176,99 @@ def train(
         print(f"suggested learning rate {test.suggestion:g}; the plot is lr_find.png")
     else:
         _print_result(
-            run_train(config, runtime=runtime, log=log, storage=storage, name=name, tell=_print_epoch)
+            run_train(
+                config,
+                runtime=runtime,
+                log=log,
+                storage=storage,
+                name=name,
+                tell=_print_epoch,
+                workers=workers,
+            )
         )
+
+
+def _of_images(context: typer.Context) -> "TrialConfig":
+    """Return the configuration of a classifier of images, with all options and then what --set names."""
+    from automl.data.images import SOURCES
+    from automl.search.configuration import read_settings, set_values
+    from backbones import loading
+    from search.config import TrialConfig
+    from search.spaces import SPACES
+
+    given = context.params
+    data, width = given["data"], given["width"]
+    dataset = given["dataset"] or ("folder" if data else "woof")
+    if dataset in SPACES and dataset not in SOURCES:
+        raise InputError(f"unknown data source {dataset!r} of images; train it with --space {dataset}")
+    size, options, epochs = DEFAULTS.get(dataset, OTHERS)
+    training = (*TRAINING, "mixup", "label_smoothing", "class_weights")
+    config = TrialConfig.from_json(
+        {
+            "data": {
+                "source": dataset,
+                "path": data and str(Path(data).expanduser().resolve()),
+                "size": size if given["size"] is None else given["size"],
+                "subset": given["subset"],
+            },
+            "model": {
+                "backbone": loading.absolute(given["backbone"] or "xresnet18"),
+                "options": ({} if given["backbone"] else options) if width is None else {"width": width},
+                **_chosen(given["weights"]),
+            },
+            "training": {
+                **{name: given[name] for name in training},
+                "epochs": epochs if given["epochs"] is None else given["epochs"],
+            },
+            "metric": given["metric"],
+            "seed": given["seed"],
+        }
+    )
+    return set_values(config, read_settings(given["assigned"] or []))
+
+
+def _of_any_task(context: typer.Context) -> "TrialConfig":
+    """Return the configuration of a space or of a search, with what the command line names."""
+    from automl.config.user_code import announce
+    from automl.search.configuration import is_dotted, like, of_space, read_settings, set_values
+    from backbones import loading
+    from search.spaces import load
+
+    given = context.params
+    values = read_settings(given["assigned"] or [])
+    dotted = {key: value for key, value in values.items() if is_dotted(key)}
+    parameters = {key: value for key, value in values.items() if not is_dotted(key)}
+    explicit = {
+        key: str(given[option])
+        for option, key in KEYS.items()
+        if (source := context.get_parameter_source(option)) and source.name in ("COMMANDLINE", "DEFAULT_MAP")
+    }
+    if given["like"] is not None:
+        config = like(given["like"], given["storage"])
+        announce(f"--like {given['like']}", config.user_code())
+        explicit |= parameters  # which set_values refuses
+    else:
+        chosen = load(given["space"])
+        if given["backbone"] is not None and chosen.with_backbone is not None:
+            chosen = load(given["space"], loading.absolute(given["backbone"]), given["size"])
+            explicit.pop("model.backbone")
+        config, drawn = of_space(chosen, parameters)
+        for key, value in drawn.items():
+            print(f"drawn       {key}={value}; --set chooses it", file=sys.stderr)
+    for key in explicit.keys() & dotted.keys():
+        raise InputError(f"--set {key} and an option of the command both set it; give one of them")
+    if given["weights"]:
+        config = config.change(model=_chosen(given["weights"]))
+    return set_values(config, {**explicit, **dotted})
 
 
 def _print_result(result: "TrainResult") -> None:
     from automl.config.user_code import trust_option
     from automl.storage.trusted import is_remembered
 
+    last = result.history[-1]
+    scores = [f"{key} {last[key]:.4f}" for key in last if key not in COURSE and not key.startswith("gate.")]
+    print(f"result     {', '.join(scores)}")
     print(f"checkpoint {result.checkpoint}")
     if result.run_id is None:
         print("warning    MLflow has not taken the run, which automl export --run would name")

@@ -8,4 +8,5 @@ pace          Times trainings by the clock as trials run, for a forecast
 interrupt     Ctrl-C and SIGTERM: the first stops a search gracefully, the second at once
 failure       Classifies the error that ends a trial: the trial's or the node's
 train         Trains one configuration without a search
+train_workers  Trains one configuration with several workers, without Tune
 """

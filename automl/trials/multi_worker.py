@@ -4,7 +4,7 @@ Every worker trains its part of each global batch; batch norm, gradients and met
 them, so that the trial is the same as with one worker. The Tune function only waits, and takes no slot.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import ray.train
@@ -22,36 +22,25 @@ from cluster.resources import TrialResources
 from search.record import Report
 from search.tuner import LABELS, NODE, REPORT, RETRIES
 
+CHANNEL = "channel"  # of a training without Tune: a queue that the first worker puts its reports into
+
 
 def multi_worker_trial(shape: TrialResources, location: Storage) -> Callable[[dict[str, Any]], None]:
     """The Tune function of trials of `shape`; what Ray Train writes for itself goes to `location`."""
 
     def trial(config: dict[str, Any]) -> None:
-        files, path = location.filesystem
-        trainer = ray.train.torch.TorchTrainer(
-            worker,
-            train_loop_config={**config, "cpus": shape.cpus, "gpus": shape.gpus},
-            scaling_config=ray.train.ScalingConfig(
-                num_workers=shape.workers,
-                use_gpu=shape.gpus > 0,
-                resources_per_worker=shape.bundle,
-                label_selector=config[LABELS],
-                placement_strategy="PACK",
-            ),
-            run_config=ray.train.RunConfig(
-                name=f"{config['number']:04d}",
-                storage_path=path,
-                storage_filesystem=files if location.local is None else None,
-                callbacks=[TuneReportCallback()],
-                failure_config=ray.train.FailureConfig(max_failures=RETRIES),
-            ),
+        trainer = make_trainer(
+            config,
+            shape,
+            location,
+            name=f"{config['number']:04d}",
+            labels=config[LABELS],
+            callbacks=[TuneReportCallback()],
         )
         try:
             trainer.fit()
         except ray.train.TrainingFailedError as error:
-            # Of each worker that failed; Train wraps what a worker raised.
-            failures = getattr(error, "worker_failures", {}).values()
-            causes = [getattr(one, "_base_exc", one) for one in failures]
+            causes = causes_of(error)
             for cause in causes:
                 if isinstance(cause, NodeFault):
                     tune.report({REPORT: Report(fault=cause.fault), NODE: cause.node})
@@ -62,6 +51,46 @@ def multi_worker_trial(shape: TrialResources, location: Storage) -> Callable[[di
             tune.report({REPORT: Report(error=reason, traceback=str(error))})
 
     return trial
+
+
+def make_trainer(
+    config: dict[str, Any],
+    shape: TrialResources,
+    location: Storage,
+    *,
+    name: str,
+    labels: Any = None,
+    callbacks: Sequence[Any] = (),
+) -> ray.train.torch.TorchTrainer:
+    """Return the trainer of what `assignment` made, on workers of `shape`.
+
+    location, name: where Ray Train writes for itself. labels: of the nodes that workers may run on.
+    """
+    files, path = location.filesystem
+    return ray.train.torch.TorchTrainer(
+        worker,
+        train_loop_config={**config, "cpus": shape.cpus, "gpus": shape.gpus},
+        scaling_config=ray.train.ScalingConfig(
+            num_workers=shape.workers,
+            use_gpu=shape.gpus > 0,
+            resources_per_worker=shape.bundle,
+            label_selector=labels,
+            placement_strategy="PACK",
+        ),
+        run_config=ray.train.RunConfig(
+            name=name,
+            storage_path=path,
+            storage_filesystem=files if location.local is None else None,
+            callbacks=list(callbacks),
+            failure_config=ray.train.FailureConfig(max_failures=RETRIES),
+        ),
+    )
+
+
+def causes_of(error: ray.train.TrainingFailedError) -> list[Exception]:
+    """Return the error of each worker that failed; Train wraps what a worker raised."""
+    failures = getattr(error, "worker_failures", {}).values()
+    return [getattr(one, "_base_exc", one) for one in failures]
 
 
 def worker(config: dict[str, Any]) -> None:
@@ -78,6 +107,8 @@ def worker(config: dict[str, Any]) -> None:
     )
     try:
         for report in reports(config, runtime):
+            if runtime.rank == 0 and CHANNEL in config:
+                config[CHANNEL].put(report)
             ray.train.report({REPORT: report})
     except Exception as error:
         said = failure(error, Storage(config["folder"]))

@@ -5,7 +5,7 @@ import sys
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import count
 from pathlib import Path
 
@@ -26,6 +26,7 @@ from automl.tracking.tracker import Tracker, Writes
 from automl.tracking.writer import MlflowWriter
 from automl.training import checkpoint, trunk
 from automl.training.loop import Diverged, TrainingState, fit, start
+from automl.trials.train_workers import train_on_workers
 from backbones import sites
 from search import record
 from search.config import TrialConfig
@@ -72,6 +73,7 @@ def run_train(
     storage: str | Path = "searches",
     name: str | None = None,
     tell: Callable[[Task, Metrics], None] = lambda task, metrics: None,
+    workers: int = 1,
 ) -> TrainResult:
     """Train one configuration; track it in MLflow's experiment `train`, keep its checkpoint.
 
@@ -80,19 +82,26 @@ def run_train(
     storage: folder that gets a folder with the checkpoint, written after each epoch.
     name: of that folder and of the run in MLflow; made of the time where not given.
     tell: called after each epoch.
+    workers: processes of Ray that share each batch, each with a device of its own: a GPU where there are any
+        and `runtime` is not of the CPU.
 
     Raises InputError for what cannot work, and for hyperparameters that make the loss diverge.
     """
     config = config.load()
     remember(config.user_code())
-    task = open_task(config, runtime or Runtime(device=find_device()))
+    runtime = runtime or Runtime(device=find_device())
+    task = _open(config, runtime, workers)
     for note in task.notes():
         print(note, file=sys.stderr)
     with new_folder(Path(storage).resolve(), name) as folder:
-        state = trunk.begin(task, Storage(str(folder / TRUNKS_FOLDER)))
+        trial = record.TrialRecord(0, config)
+        if workers > 1:
+            epochs = train_on_workers(config, folder, workers, runtime)
+        else:
+            epochs = _epochs(task, trunk.begin(task, Storage(str(folder / TRUNKS_FOLDER))), trial, folder)
         if log:
             _empty(Path(log))
-        return _train(task, state, record.TrialRecord(0, config), folder, log, tell)
+        return _train(task, epochs, trial, folder, log, tell)
 
 
 def resume_train(
@@ -102,6 +111,7 @@ def resume_train(
     log: str | Path | None = None,
     storage: str | Path = "searches",
     tell: Callable[[Task, Metrics], None] = lambda task, metrics: None,
+    workers: int = 1,
 ) -> TrainResult:
     """Continue the training called `name` after its last epoch, with its configuration and its run in MLflow.
 
@@ -117,16 +127,42 @@ def resume_train(
         raise InputError(
             f"training {name!r} has ended after {content['epoch']} epochs; there is nothing to resume"
         )
-    task = open_task(config, runtime)
-    state = start(task, task.model())
-    checkpoint.restore(state, content)
+    task = _open(config, runtime, workers)
     trial = record.TrialRecord(0, config, history=content["history"])
-    return _train(task, state, trial, folder, log, tell)
+    if workers > 1:
+        epochs = train_on_workers(config, folder, workers, runtime, epoch=content["epoch"])
+    else:
+        state = start(task, task.model())
+        checkpoint.restore(state, content)
+        epochs = _epochs(task, state, trial, folder)
+    return _train(task, epochs, trial, folder, log, tell)
+
+
+def _open(config: TrialConfig, runtime: Runtime, workers: int) -> Task:
+    """Return the task in this process. Raises InputError where so many workers cannot share its batches."""
+    if workers < 1:
+        raise InputError(f"--workers must be 1 or more; got {workers}")
+    if workers > 1:
+        if runtime.device.index:
+            raise InputError(
+                f"--device {runtime.device} names one device; with --workers {workers} give cpu, cuda or auto"
+            )
+        open_task(config, replace(runtime, workers=workers))
+    return open_task(config, runtime)
+
+
+def _epochs(task: Task, state: TrainingState, trial: record.TrialRecord, folder: Path) -> Iterator[Metrics]:
+    """Train in this process; each epoch's metrics come when its checkpoint is there."""
+    for metrics in fit(task, state):
+        history = [*trial.history, metrics]
+        ended = _ended(history, trial.config)
+        checkpoint.save(Storage(str(folder)), trial.config, state, history, finished=ended)
+        yield metrics
 
 
 def _train(
     task: Task,
-    state: TrainingState,
+    epochs: Iterator[Metrics],
     trial: record.TrialRecord,
     folder: Path,
     log: str | Path | None,
@@ -149,11 +185,9 @@ def _train(
     tracker = Tracker(writer)
     tracker.started(trial)
     try:
-        for metrics in fit(task, state):
+        for metrics in epochs:
             trial.history.append(metrics)
             tracker.reported(trial)
-            ended = _ended(trial.history, trial.config)
-            checkpoint.save(location, trial.config, state, trial.history, finished=ended)
             if log:
                 append_line(Path(log), metrics)
             tell(task, metrics)

@@ -49,6 +49,7 @@ def assignment(
     compile: str,
     test: bool = False,
     data: Mapping[str, Any] | None = None,
+    profile: bool = True,
 ) -> dict[str, Any]:
     """What a trial's process is sent.
 
@@ -56,6 +57,7 @@ def assignment(
     baseline: the configuration whose epochs are the unit of time. equal: `time`, or `epochs` for raw epochs.
     test: score the test split after the last epoch, as `test_NAME` for each of the task's metrics.
     data: what `Task.share_data` returned, where the data come from the storage.
+    profile: measure the costs before training; needed for limits and for `equal` time.
     """
     return {
         "code": {**config.code(), **baseline.code()},
@@ -68,6 +70,7 @@ def assignment(
         "runtime": {"precision": precision, "compile": compile},
         "test": test,
         "data": data,
+        "profile": profile,
     }
 
 
@@ -120,7 +123,7 @@ def reports(config: Mapping[str, Any], runtime: Runtime) -> Iterator[Report]:
             )
         if content is not None:
             history, profile = content["history"], content["profile"]
-        else:
+        elif config["profile"]:
             baseline = TrialConfig.from_json(config["baseline"])
             profile = to_json(measure(trial, baseline, runtime))
             if runtime.workers > 1:  # each has measured; they must agree on when the training ends

@@ -69,6 +69,12 @@ def test_the_script_is_installed(automl: Script) -> None:
     assert (done.returncode, done.stderr) == (0, "")
 
 
+def test_the_module_of_a_search_calls_itself_by_its_name() -> None:
+    done = subprocess.run([sys.executable, "-m", "automl.search", "--help"], capture_output=True, text=True)
+    assert (done.returncode, done.stderr) == (0, "")
+    assert "Usage: python -m automl.search [OPTIONS]" in done.stdout
+
+
 def test_help_and_version_import_no_torch() -> None:
     """Which takes seconds; and `python -m automl` is `automl`."""
     last = "atexit.register(lambda: print('torch' in sys.modules))"
@@ -261,6 +267,7 @@ BAD: list[tuple[tuple[str, ...], list[str]]] = [
     ((*DIGITS, "--schedule", "cosinus"), ["cosine, step", "'cosinus'"]),
     ((*DIGITS, "--learning-rate", "0", "--epochs", "0"), ["2 problems", "learning_rate", "epochs"]),
     (("train", "--dataset", "digts"), ["unknown data source 'digts'", "Did you mean 'digits'?"]),
+    (("train", "--dataset", "ucihar"), ["unknown data source 'ucihar'", "train it with --space ucihar"]),
     (("train", "--dataset", "folder"), ["folder needs the path", "--data PATH"]),
     ((*FOLDER, "gone"), ["no file or folder", "gone"]),
     ((*FOLDER, "empty"), ["empty has no folders with images"]),
@@ -269,6 +276,7 @@ BAD: list[tuple[tuple[str, ...], list[str]]] = [
     ((*DIGITS, "--log", "/proc/x/y"), ["/proc/x/y cannot be written"]),
     ((*DIGITS, "--learning-rate", "1e30"), ["became nan", "lower the learning rate"]),
     # the rest
+    (("export",), ["--best", "--run"]),
     (("export", "--out", "out"), ["--best", "--run"]),
     (("export", "--out", "out", "--best", "--run", "a"), ["--best", "--run"]),
     (("export", "--out", "out", "--best"), ["no search in searches", "automl search"]),
@@ -292,7 +300,7 @@ BAD: list[tuple[tuple[str, ...], list[str]]] = [
     (("predict", "empty", "one/cats/0.png"), ["empty holds no exported model", "automl export"]),
     (("sites", "xresnet"), ["unknown backbone 'xresnet'", "Did you mean 'xresnet"]),
     (("sites", "xresnet18", "--size", "0"), ["--size", "got 0"]),
-    (("sites", "xresnet18", "--width", "0"), ["width", "got 0"]),
+    (("sites", "xresnet18", "--option", "width=0"), ["width", "got 0"]),
 ]  # fmt: skip
 
 
@@ -343,7 +351,7 @@ def test_what_reads_runs_makes_no_database(
 
 @pytest.mark.parametrize(
     "arguments",
-    [("serch",), ("sync",), ("train", "--epochs", "many"), ("train", "--colour", "red"), ("export",)],
+    [("serch",), ("sync",), ("train", "--epochs", "many"), ("train", "--colour", "red")],
     ids=" ".join,
 )
 def test_usage(arguments: tuple[str, ...], cli: Cli) -> None:

@@ -5,6 +5,7 @@ from collections.abc import Callable
 
 import pytest
 
+import automl.costs.model
 from attention import InputError, Spec
 from automl.cli.cost import read_places
 
@@ -65,6 +66,10 @@ def test_mistakes_are_told(text: str, message: str) -> None:
     [
         (("--place", "stage9=ssa"), "unknown site of ResNet 'stage9'"),
         (("--size", "0"), "--size must lie between 1 and 4096"),
+        (("--option", "width"), "--option takes NAME=VALUE; got 'width'"),
+        (("--task", "stereo"), "is a model of the task image-classification; got --task stereo"),
+        (("--task", "detektion"), "unknown task 'detektion'; choose from code-retrieval, detection"),
+        (("--task", "detection", "--size", "100"), "--size must be a multiple of 32 for a detector; got 100"),
         (("--batch", "1"), "--batch must lie between 2"),
     ],
 )
@@ -72,3 +77,61 @@ def test_the_command_tells_mistakes(arguments: tuple[str, ...], message: str, cl
     code, _, err = cli(*MODEL, *arguments)
     assert code == 2
     assert message in err
+
+
+MODELS = {
+    "larnn": ("larnn", "--option", "hidden=24", "--option", "heads=4", "--size", "6"),
+    "selfattention": ("selfattention", "--size", "16"),
+    "psmnet": (
+        "psmnet",
+        "--size",
+        "96",
+        "--option",
+        "width=0.25",
+        "--option",
+        "pool=8",
+        "--option",
+        "blocks=1",
+    ),
+    "detector": ("torchvision:resnet18", "--task", "detection", "--size", "64"),
+}
+TEXT = (
+    "a text of 16 tokens from a vocabulary of 10,000",
+    "a sequence of 6 steps with 9 channels",
+    "a pair of images of 96x192 pixels",
+    "Mask R-CNN with 90 kinds of objects",
+)
+
+
+@pytest.mark.parametrize("model", MODELS)
+def test_models_of_every_task_have_costs_and_sites(
+    model: str, cli: Cli, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(automl.costs.model, "SLOW", 0.0)  # a single step is timed
+    code, out, err = cli("sites", *MODELS[model])
+    assert code == 0, err
+    names = [
+        line.split()[0] for line in out.splitlines()[1:] if "/" in line and "x" not in line.split()[0][:1]
+    ]
+    assert names
+    code, out, err = cli("cost", *MODELS[model], "--place", f"{names[0]}=conv1x1", "--batch", "2", "--json")
+    assert code == 0, err
+    found = json.loads(out)
+    assert found["placement"]["parameters"] > found["plain"]["parameters"]
+    assert min(value for cost in found.values() for value in cost.values()) > 0
+    assert any(text in err for text in TEXT)
+
+
+def test_published_shapes_are_costed(cli: Cli) -> None:
+    """ViT-Ti at 168 pixels with patches of 12, as its parameters are known: 5.5 million."""
+    code, out, _ = cli("cost", "vit", "--size", "168", "--option", "patch_size=12", "--batch", "2", "--json")
+    assert code == 0
+    assert 5e6 < json.loads(out)["plain"]["parameters"] < 6e6
+    code, _, err = cli("cost", "vit", "--option", "patch=12")
+    assert code == 2
+    assert "unknown option of backbone 'vit' 'patch'" in err
+
+
+def test_stereo_pairs_have_room_for_the_disparities(cli: Cli) -> None:
+    code, _, err = cli("cost", "psmnet", "--size", "32", "--option", "pool=8")
+    assert (code, "--size must be a multiple of 16 from 96 for psmnet; got 32" in err) == (2, True)

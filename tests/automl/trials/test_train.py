@@ -1,20 +1,28 @@
 import csv
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import nullcontext
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
 from automl_cases import CPU, HERE, timeless, tiny
+from confirm_cases import FOUND, fake_search
 from mlflow import MlflowClient
 
 from attention import InputError, Spec
 from automl.cli.train_command import DEFAULTS, OTHERS
 from automl.storage.storage import Storage
 from automl.training import checkpoint
+from automl.trials import train_workers
 from automl.trials.train import default_site, place, run_train
+from cluster.connect import Node
+from cluster.resources import TrialResources
 from search.config import ImageData, Model, TrialConfig
+from search.record import Metrics, Report
 from search.spaces import SPACES, random_draws
 
 Cli = Callable[..., tuple[int, str, str]]
@@ -211,3 +219,126 @@ def test_defaults_fit_the_dataset(dataset: str) -> None:
     found = (config.data.size, dict(config.model.options), config.training.epochs)
     assert found == DEFAULTS.get(dataset, OTHERS)
     assert config.model.backbone == "xresnet18"
+
+
+def test_a_space_of_another_task_is_trained(store: MlflowClient, cli: Cli) -> None:
+    """LARNN on sequences: its options are those of the space or of the configuration."""
+    draw = np.random.default_rng(0)
+    x = draw.normal(size=(60, 3, 4)).astype(np.float32)
+    np.savez("mine.npz", x_train=x, y_train=np.array(["run", "walk"] * 30))
+    arguments = ("--space", "ucihar", "--data", "mine.npz", "--set", "backbone=larnn", "--set", "window=30",
+                 "--set", "model.options.hidden=8", "--set", "model.options.heads=2")  # fmt: skip
+    code, out, err = cli("train", *arguments, "--dump")
+    assert code == 0, err
+    assert "Linear(in_features=" in out
+    code, out, err = cli("train", *arguments, "--epochs", "1", "--batch-size", "16", "--device", "cpu",
+                         "--name", "larnn", "--log", "larnn.csv")  # fmt: skip
+    assert code == 0, err
+    assert re.search(r"^result +accuracy 0\.\d+, loss \d\S+, balanced_accuracy 0\.", out, re.MULTILINE)
+    run = only_run(store)
+    assert run.data.params.items() >= {"backbone": "larnn", "options.window": "30", "epochs": "1"}.items()
+    assert len(Path("larnn.csv").read_text().splitlines()) == 2
+    content = checkpoint.read(Storage("searches/larnn"), CPU)
+    assert content["config"]["model"]["options"].items() >= {"hidden": 8, "heads": 2, "window": 30}.items()
+    code, out, err = cli("export", "--run", run.info.run_id)
+    assert code == 0, err
+    assert Path("exports/larnn/model.onnx").exists()
+
+
+@pytest.mark.parametrize(
+    ("arguments", "model"),
+    [
+        pytest.param(("--space", "planes"), "PSMNet", marks=pytest.mark.long),
+        (("--space", "scenes", "--set", "modules=1"), "MaskRCNN"),
+        (("--backbone", "vit", "--dataset", "digits", "--size", "24", "--set", "model.options.patch_size=12",
+          "--set", "model.options.depth=2"), "depth"),
+    ],
+)  # fmt: skip
+def test_models_of_every_task_are_printed(arguments: tuple[str, ...], model: str, cli: Cli) -> None:
+    code, out, err = cli("train", *arguments, "--dump")
+    assert code == 0, err
+    assert len(out.splitlines()) > 10
+    if model != "depth":
+        assert out.startswith(model)
+
+
+def test_the_configuration_of_a_search_is_trained_again(
+    store: MlflowClient, cli: Cli, tmp_path: Path
+) -> None:
+    fake_search(tmp_path / "searches")
+    code, _, err = cli("train", "--like", "mine:1", "--subset", "0.2", "--epochs", "1", "--seed", "5",
+                         "--device", "cpu", "--name", "again")  # fmt: skip
+    assert code == 0, err
+    content = checkpoint.read(Storage("searches/again"), CPU)
+    config = TrialConfig.from_json(content["config"])
+    change = {"data": {"subset": 0.2}, "training": {"epochs": 1}, "seed": 5}
+    assert config == FOUND[1].config.change(**change)
+    for arguments, message in {
+        ("--like", "mine", "--space", "digits"): "--space, --like and --dataset each name what is trained",
+        ("--like", "mine", "--set", "heads=8"): "--set heads: a parameter needs the space",
+        ("--like", "mine", "--epochs", "3", "--set", "training.epochs=4"): "both set it",
+        ("--like", "mine", "--gpu", "0", "--device", "cpu"): "--gpu 0 and --device cpu both name a device",
+        ("--like", "mine", "--workers", "0"): "--workers must be 1 or more; got 0",
+        ("--like", "mine", "--workers", "7"): "must be a multiple of the workers that share it",
+    }.items():
+        code, _, err = cli("train", *arguments)
+        assert (code, message in err) == (2, True), err
+
+
+def test_several_workers_are_started_and_followed(
+    store: MlflowClient, cli: Cli, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What the first worker reports becomes the training's metrics; without Ray."""
+    started: list[tuple[TrialConfig, Path, int]] = []
+
+    def reports(config: TrialConfig, folder: Path, shape: TrialResources, runtime: Any) -> Iterator[Report]:
+        started.append((config, folder, shape.workers))
+        history: list[Metrics] = []
+        for epoch in (1, 2):
+            record = {"epoch": epoch, "resource": epoch, "train_loss": 1.0, "accuracy": 0.1 * epoch}
+            history = [*history, {**record, "seconds": 1.0, "time": 0.0}]
+            (folder / "checkpoint.pt").touch()
+            yield Report(history=history, finished=epoch == 2)
+
+    monkeypatch.setattr(train_workers, "_reports", reports)
+    monkeypatch.setattr(train_workers, "connect", lambda **_: nullcontext())
+    monkeypatch.setattr(train_workers, "wait_for_capacity", lambda *_: None)
+    monkeypatch.setattr(train_workers, "nodes", lambda: {"here": Node("here", {"CPU": 64.0})})
+    code, out, err = cli(*TRAIN, "--epochs", "2", "--workers", "2", "--device", "cpu", "--log", "two.csv")
+    assert code == 0, err
+    ((config, folder, workers),) = started
+    assert (config.training.epochs, workers) == (2, 2)
+    run = only_run(store)
+    assert run.data.tags["state"] == "complete"
+    assert [m.step for m in store.get_metric_history(run.info.run_id, "accuracy")] == [1, 2]
+    lines = csv.DictReader(Path("two.csv").read_text().splitlines())
+    assert [line["accuracy"] for line in lines] == ["0.1", "0.2"]
+    assert [path.name for path in folder.iterdir()] == ["checkpoint.pt"]
+    assert "result     accuracy 0.2000" in out
+
+
+def test_a_worker_has_a_gpu_or_its_share_of_the_cores(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("os.cpu_count", lambda: 8)
+    monkeypatch.delenv("RAY_ADDRESS", raising=False)
+    monkeypatch.setattr(train_workers, "nodes", lambda: {"here": Node("here", {"CPU": 8.0, "GPU": 4.0})})
+    assert train_workers.worker_shape(2, HERE) == TrialResources(cpus=4, gpus=0, workers=2)
+    cuda = replace(HERE)
+    object.__setattr__(cuda, "device", torch.device("cuda"))
+    assert train_workers.worker_shape(4, cuda) == TrialResources(cpus=1, gpus=1, workers=4)
+    with pytest.raises(InputError, match="a trial asks for 5 workers of 1 CPUs and 1 GPUs each"):
+        train_workers.worker_shape(5, cuda)
+
+
+@pytest.mark.long
+def test_two_workers_train_what_one_does(store: MlflowClient, cli: Cli) -> None:
+    for name, workers in (("one", 1), ("two", 2)):
+        code, _, err = cli(*TRAIN, "--epochs", "2", "--workers", str(workers), "--device", "cpu",
+                           "--precision", "fp32", "--name", name)  # fmt: skip
+        assert code == 0, err
+    one, two = (checkpoint.read(Storage(f"searches/{name}"), CPU) for name in ("one", "two"))
+    assert [m["steps"] for m in one["history"]] == [m["steps"] for m in two["history"]]
+    for ours, theirs in zip(one["history"], two["history"], strict=True):
+        assert ours["train_loss"] == pytest.approx(theirs["train_loss"], rel=1e-3)
+        assert ours["loss"] == pytest.approx(theirs["loss"], rel=1e-2)
+    code, _, err = cli("train", "--resume", "two", "--workers", "2")
+    assert "has ended after 2 epochs" in err

@@ -1,0 +1,185 @@
+"""The models of all tasks without a dataset: how each is built, what it takes, and a loss of its training."""
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.utils._pytree import tree_leaves
+
+import backbones
+from attention import InputError, unknown
+from backbones import ENCODERS, STEREO, Example, call, find
+from backbones.detector import STRIDES, build_detector
+from backbones.psmnet import MULTIPLE, STEP
+
+CLASSES = 1000  # of images; of detectors COCO's
+OBJECTS = 90
+CHANNELS = 9  # of sequences, as UCI HAR has them
+VOCABULARY = 10_000  # of encoders of text
+MAX_DISPARITY = 192  # of stereo models
+DETECTION = "detection"
+TASKS = ("image-classification", "sequence-classification", "code-retrieval", "stereo", DETECTION)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Subject:
+    """A model that is looked at without a dataset.
+
+    name: of its backbone. build: makes it, on the CPU.
+    example: a batch of so many of its inputs, on the CPU. one: its input in words.
+    loss: of the model in training mode, for a batch that `example` made. batch: inputs of a step by default.
+    images: its input is one tensor of images.
+    """
+
+    name: str
+    build: Callable[[], nn.Module]
+    example: Callable[[int], Example]
+    loss: Callable[[nn.Module, Example], Tensor]
+    one: str
+    batch: int = 8
+    images: bool = False
+
+
+def subject(
+    backbone: str,
+    *,
+    size: int | None = None,
+    options: Mapping[str, Any] | None = None,
+    task: str | None = None,
+) -> Subject:
+    """Return the model of a backbone, an encoder of text, a stereo model, or a detector over a backbone.
+
+    size: side of images in pixels, steps of sequences, tokens of texts, or height of stereo pairs, which are
+        twice as wide; as published where not given. options: of the backbone.
+    task: `detection` for a detector; otherwise what the backbone is for.
+
+    Raises InputError for an unknown backbone, a size out of range, and for what the backbone refuses.
+    """
+    options = options or {}
+    if task is not None and task not in TASKS:
+        raise unknown("task", task, TASKS)
+    if backbone in STEREO or backbone in ENCODERS:
+        fits = "stereo" if backbone in STEREO else "code-retrieval"
+    else:
+        fits = "sequence-classification" if find(backbone).dimensions == 1 else "image-classification"
+    if task not in (None, fits) and not (task == DETECTION and fits == "image-classification"):
+        raise InputError(f"{backbone} is a model of the task {fits}; got --task {task}")
+    if size is not None and not 1 <= size <= 4096:
+        raise InputError(f"--size must lie between 1 and 4096; got {size}")
+    width = options.get("width")
+    if isinstance(width, int | float) and not 1 / 16 <= width <= 16:
+        raise InputError(f"width must lie between 1/16 and 16; got {width}")
+    makers = {
+        "stereo": (_stereo, 256),
+        "code-retrieval": (_encoder, 200),
+        "sequence-classification": (_sequences, 128),
+        "image-classification": (_images, 128),
+        DETECTION: (_detector, 256),
+    }
+    make, default = makers[task or fits]
+    return make(backbone, default if size is None else size, options)
+
+
+def _images(backbone: str, size: int, options: Mapping[str, Any]) -> Subject:
+    return Subject(
+        name=backbone,
+        build=lambda: backbones.build(backbone, classes=CLASSES, size=size, **options),
+        example=lambda count: torch.zeros(count, 3, size, size).to(memory_format=torch.channels_last),
+        one=f"an image of {size}x{size} pixels, with a head of {CLASSES} labels",
+        loss=_sum,
+        images=True,
+    )
+
+
+def _sequences(backbone: str, size: int, options: Mapping[str, Any]) -> Subject:
+    return Subject(
+        name=backbone,
+        build=lambda: backbones.build(backbone, classes=6, in_channels=CHANNELS, **options),
+        example=lambda count: torch.zeros(count, CHANNELS, size),
+        one=f"a sequence of {size} steps with {CHANNELS} channels, with a head of 6 labels",
+        loss=_sum,
+    )
+
+
+def _encoder(backbone: str, size: int, options: Mapping[str, Any]) -> Subject:
+    backbones.check_encoder(backbone, options)
+
+    def example(count: int) -> Example:
+        return torch.zeros(count, size, dtype=torch.int64), torch.ones(count, size, dtype=torch.bool)
+
+    return Subject(
+        name=backbone,
+        build=lambda: ENCODERS[backbone].build(vocabulary=VOCABULARY, length=size, **options),
+        example=example,
+        one=f"a text of {size} tokens from a vocabulary of {VOCABULARY:,}",
+        loss=_sum,
+    )
+
+
+def _stereo(backbone: str, size: int, options: Mapping[str, Any]) -> Subject:
+    backbones.check_stereo(backbone, options)
+    # A window of the pyramid must fit into the images, and the largest disparity into their width.
+    least = max(STEP * {**STEREO[backbone].options, **options}["pool"], MAX_DISPARITY // 2)
+    if size < least or size % MULTIPLE:
+        raise InputError(f"--size must be a multiple of {MULTIPLE} from {least} for {backbone}; got {size}")
+
+    def example(count: int) -> Example:
+        image = torch.zeros(count, 3, size, 2 * size)
+        return image, image.clone()
+
+    return Subject(
+        name=backbone,
+        build=lambda: STEREO[backbone].build(max_disparity=MAX_DISPARITY, **options),
+        example=example,
+        one=f"a pair of images of {size}x{2 * size} pixels with disparities below {MAX_DISPARITY}",
+        batch=2,
+        loss=_sum,
+    )
+
+
+def _detector(backbone: str, size: int, options: Mapping[str, Any]) -> Subject:
+    if size % STRIDES[-1]:
+        raise InputError(f"--size must be a multiple of {STRIDES[-1]} for a detector; got {size}")
+
+    def build() -> nn.Module:
+        body = backbones.build(backbone, classes=2, size=size, **options)
+        return build_detector(body, classes=OBJECTS, canvas=size, normalisation=find(backbone).normalisation)
+
+    def example(count: int) -> Example:  # with something in it, so that there is something to find
+        return list(torch.rand(count, 3, size, size, generator=torch.Generator().manual_seed(0)))
+
+    return Subject(
+        name=backbone,
+        build=build,
+        example=example,
+        one=f"an image of {size}x{size} pixels: Mask R-CNN with {OBJECTS} kinds of objects",
+        batch=2,
+        loss=_detection_loss,
+    )
+
+
+def _sum(model: nn.Module, example: Example) -> Tensor:
+    """Return the sum of all outputs, which takes as long to differentiate as a loss."""
+    outputs = [leaf for leaf in tree_leaves(call(model, example)) if isinstance(leaf, Tensor)]
+    return torch.stack([output.float().sum() for output in outputs]).sum()
+
+
+def _detection_loss(model: nn.Module, example: Example) -> Tensor:
+    """Return the losses of images with one object each."""
+    images = [image for image in example if isinstance(image, Tensor)]
+    targets = [_target(image) for image in images]
+    losses: dict[str, Tensor] = model(images, targets)
+    return torch.stack([loss.float() for loss in losses.values()]).sum()
+
+
+def _target(image: Tensor) -> dict[str, Tensor]:
+    side = image.shape[-1] // 2
+    mask = torch.zeros(1, *image.shape[1:], dtype=torch.uint8, device=image.device)
+    mask[:, :side, :side] = 1
+    return {
+        "boxes": torch.tensor([[0.0, 0.0, side, side]], device=image.device),
+        "labels": torch.ones(1, dtype=torch.int64, device=image.device),
+        "masks": mask,
+    }

@@ -1,0 +1,243 @@
+"""Makes one configuration: of a space, or of a trial of a search, with values that are set.
+
+A value is set by a parameter of the space, such as `heads`, or by a key of the configuration with dots, such
+as `training.epochs`, `model.options.depth` or `model.placement.stage1.block2`.
+"""
+
+import json
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from types import UnionType
+from typing import Any, Literal, Union, get_args, get_origin, get_type_hints
+
+import optuna
+from optuna.distributions import BaseDistribution, CategoricalDistribution
+
+from attention import InputError, Spec, unknown
+from automl.confirm.protocol import latest_verdict
+from automl.storage.folder import find_search
+from backbones import BACKBONES, ENCODERS, STEREO, find, loading
+from search.config import TrialConfig
+from search.record import State
+from search.serialise import to_json
+from search.spaces import Space
+from search.study import read_records
+
+PARTS = ("data", "model", "training")  # of a configuration, whose keys have a dot
+ALONE = ("metric", "seed")  # keys of a configuration without one
+NONE = ("none", "null")
+
+
+def read_settings(texts: Sequence[str]) -> dict[str, str]:
+    """Read `key=value` texts. Raises InputError for one that is no such text, and for a key given twice."""
+    values: dict[str, str] = {}
+    for text in texts:
+        key, equals, value = text.partition("=")
+        if not equals or not key:
+            raise InputError(f"--set takes KEY=VALUE, such as training.epochs=25; got {text!r}")
+        if key in values:
+            raise InputError(f"--set names {key!r} twice")
+        values[key] = value
+    return values
+
+
+def is_dotted(key: str) -> bool:
+    """Return whether a key is one of the configuration, not a parameter of a space."""
+    return key in ALONE or key.partition(".")[0] in PARTS
+
+
+def of_space(space: Space, parameters: Mapping[str, str]) -> tuple[TrialConfig, dict[str, Any]]:
+    """Return the space's baseline with some parameters set, and what had to be drawn.
+
+    A parameter that the baseline lacks is that of a published configuration, the one that agrees most with
+    the parameters that are set. Where none has it, it is drawn, always the same.
+
+    Raises InputError for a parameter that the space does not ask for, and for a value out of its range.
+    """
+    loud = optuna.logging.get_verbosity()
+    optuna.logging.set_verbosity(optuna.logging.WARNING)  # a study in memory is no news
+    sampler = _Given(space, parameters)
+    study = optuna.create_study(sampler=sampler)
+    optuna.logging.set_verbosity(loud)
+    trial = study.ask()
+    try:
+        config = space(trial)
+    except optuna.TrialPruned:
+        raise InputError(f"space {space.name!r} refuses these parameters: {dict(parameters)}") from None
+    asked = trial.distributions
+    for key, text in parameters.items():
+        if key not in asked:
+            there = "; ".join(f"{name} {_range(kind)}" for name, kind in asked.items())
+            raise InputError(
+                f"space {space.name!r} does not ask for {key!r} beside its other values; it asks for "
+                f"{there}. Keys of the configuration have a dot: model.options.NAME, training.NAME, data.NAME"
+            )
+        _parameter(space, key, text, asked[key])  # of a range with a single value, which is not drawn
+    return config, sampler.drawn
+
+
+def like(name: str, storage: str) -> TrialConfig:
+    """Return the configuration of a search's confirmed winner or best trial, or of the trial `SEARCH:NUMBER`.
+
+    Raises InputError where there is no such search or trial.
+    """
+    search, colon, number = name.partition(":")
+    folder, metadata = find_search(search, storage)
+    records = read_records(folder, metadata.name, metadata.plan.needed)
+    if colon:
+        chosen = next((record for record in records if str(record.number) == number), None)
+        if chosen is None:
+            numbers = ", ".join(str(record.number) for record in records) or "none yet"
+            raise InputError(f"search {search!r} has no trial {number!r}; its trials are {numbers}")
+        return chosen.config
+    latest = latest_verdict(folder)
+    if latest is not None and latest[1].complete and latest[1].winner is not None:
+        return next(arm.config for arm in latest[1].arms if arm.name == latest[1].winner)
+    complete = [record for record in records if record.state is State.COMPLETE]
+    if not complete:
+        raise InputError(f"search {search!r} has no completed trial; name one of its trials, {search}:NUMBER")
+    return max(complete, key=metadata.plan.worth).config  # of equals the first
+
+
+def set_values(config: TrialConfig, values: Mapping[str, str]) -> TrialConfig:
+    """Return `config` with values at dotted keys, read from text as the types of the keys have it.
+
+    Another backbone has its own default options and no placement. Raises InputError for an unknown key, and
+    for a value that cannot be.
+    """
+    whole = config.to_json()
+    for key in sorted(values, key=lambda key: key != "model.backbone"):
+        if not is_dotted(key):
+            raise InputError(
+                f"--set {key}: a parameter needs the space that it is of, by --space; keys of the "
+                f"configuration begin with {', '.join(f'{part}.' for part in PARTS)} or are "
+                f"{' or '.join(ALONE)}"
+            )
+        _put(whole, config, key, values[key])
+    return TrialConfig.from_json(whole).load()
+
+
+def _put(whole: dict[str, Any], config: TrialConfig, key: str, text: str) -> None:
+    part, _, name = key.partition(".")
+    if part in ALONE:
+        whole[part] = text if part == "metric" else _scalar(text)
+        return
+    hints = get_type_hints(type(getattr(config, part)))
+    field, _, rest = name.partition(".")
+    if field not in hints:
+        raise unknown(f"key of the {part} of task {config.task}", field, hints)
+    if rest and not (part == "model" and field in ("options", "placement")):
+        raise InputError(f"--set {key}: {part}.{field} has no further keys; give {part}.{field}=VALUE")
+    if field == "placement" and rest:
+        whole[part][field] = {**whole[part][field], rest: to_json(read_spec(key, text))}
+    elif field == "options" and rest:
+        whole[part][field] = {**whole[part][field], rest: read_option(whole[part]["backbone"], rest, text)}
+    elif field == "backbone":
+        name = loading.absolute(text)
+        if name != whole[part]["backbone"]:
+            whole[part] |= {"backbone": name, "code": None, "options": {}, "placement": {}}
+    elif part == "data" and field == "path":
+        whole[part][field] = str(Path(text).expanduser().resolve())
+    else:
+        whole[part][field] = _typed(hints[field], text)
+
+
+def read_spec(key: str, text: str) -> Spec:
+    """Read an attention from a text such as `decomposed:heads=8,normalisation=scaling`."""
+    kind, _, options = text.partition(":")
+    given = {}
+    for part in filter(None, options.split(",")):
+        name, equals, value = part.partition("=")
+        if not equals:
+            raise InputError(f"--set {key} takes TYPE or TYPE:option=value,option=value; got {text!r}")
+        given[name] = _scalar(value)
+    return Spec(kind, given)
+
+
+def read_option(backbone: str, name: str, text: str) -> Any:
+    """Read the value of a backbone's option. Raises InputError for an unknown backbone."""
+    tables = (BACKBONES, ENCODERS, STEREO)
+    record = next((table[backbone] for table in tables if backbone in table), None) or find(backbone)
+    return _typed(record.hints.get(name), text)
+
+
+def _typed(hint: Any, text: str) -> Any:
+    """Return the value of a text; whether it fits the type is checked later."""
+    kinds = get_args(hint) if get_origin(hint) in (Union, UnionType) else (hint,)
+    if type(None) in kinds and text.lower() in NONE:
+        return None
+    if str in kinds or any(get_origin(kind) is Literal and text in get_args(kind) for kind in kinds):
+        return text
+    return _scalar(text)
+
+
+def _scalar(text: str) -> Any:
+    """Return the number, truth value, list or object that a text stands for, or the text."""
+    if text in ("True", "False", "None"):
+        return {"True": True, "False": False, "None": None}[text]
+    try:
+        return json.loads(text)
+    except ValueError:
+        pass
+    try:
+        return float(text)  # `.5` and `1e-3` are no JSON in all spellings
+    except ValueError:
+        return text
+
+
+class _Given(optuna.samplers.RandomSampler):
+    """Chooses the parameters that are set, else the baseline's, else those of a published configuration."""
+
+    def __init__(self, space: Space, parameters: Mapping[str, str]) -> None:
+        super().__init__(seed=0)
+        self.space, self.parameters = space, parameters
+        self.drawn: dict[str, Any] = {}
+
+        def agreeing(params: Mapping[str, Any]) -> int:
+            return sum(str(params.get(key)) == text for key, text in parameters.items())
+
+        published = sorted(space.published(), key=agreeing, reverse=True)
+        self.defaults = [space.baseline, *published]
+        if published and agreeing(published[0]) > agreeing(space.baseline):
+            self.defaults = [*published[:1], space.baseline, *published[1:]]
+
+    def sample_independent(
+        self, study: Any, trial: Any, param_name: str, param_distribution: BaseDistribution
+    ) -> Any:
+        if param_name in self.parameters:
+            return _parameter(self.space, param_name, self.parameters[param_name], param_distribution)
+        for params in self.defaults:
+            if param_name in params and _fits(params[param_name], param_distribution):
+                return params[param_name]
+        value = super().sample_independent(study, trial, param_name, param_distribution)
+        self.drawn[param_name] = value
+        return value
+
+
+def _parameter(space: Space, name: str, text: str, kind: BaseDistribution) -> Any:
+    """Return the value of a parameter that is set. Raises InputError for one out of its range."""
+    if isinstance(kind, CategoricalDistribution):
+        for choice in kind.choices:
+            if text == str(choice) or (not isinstance(choice, str) and _scalar(text) == choice):
+                return choice
+    else:
+        value = _scalar(text)
+        if _fits(value, kind):
+            return value
+    raise InputError(
+        f"--set {name}: space {space.name!r} takes {_range(kind)}; got {text!r}. Any other value is set by a "
+        f"key of the configuration, which has a dot: training.NAME, model.options.NAME"
+    )
+
+
+def _fits(value: Any, kind: BaseDistribution) -> bool:
+    try:
+        return kind._contains(kind.to_internal_repr(value))
+    except (ValueError, TypeError):  # of another type, or not among the choices
+        return False
+
+
+def _range(kind: Any) -> str:
+    if isinstance(kind, CategoricalDistribution):
+        return f"one of {', '.join(map(str, kind.choices))}"
+    return f"{kind.low:g} to {kind.high:g}"

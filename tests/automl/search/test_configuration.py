@@ -1,0 +1,140 @@
+"""One configuration: of a space, of a search, and with values that are set."""
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+from confirm_cases import FOUND, fake_search
+
+from attention import InputError, Spec
+from automl.search.configuration import like, of_space, read_settings, set_values
+from search.config import TASK_CONFIGS, TrialConfig
+from search.spaces import SPACES, random_draws
+
+
+@pytest.mark.parametrize("name", [name for name in SPACES if name not in ("sceneflow",)])
+def test_without_settings_it_is_the_baseline_of_the_space(name: str) -> None:
+    space = SPACES[name]
+    config, drawn = of_space(space, {})
+    _, baseline = next(random_draws(space, 1, given=space.baseline))
+    assert baseline is not None
+    assert (config, drawn) == (baseline, {})
+
+
+def test_parameters_of_a_space_are_set() -> None:
+    config, drawn = of_space(SPACES["ucihar"], {"backbone": "larnn", "heads": "24", "learning_rate": "0.005"})
+    assert config.model.backbone == "larnn"
+    assert config.model.options["heads"] == 24
+    assert config.training.learning_rate == 0.005
+    assert config.model.options["window"] > 0, "what the baseline lacks is the published one's"
+    assert drawn == {}
+    config, _ = of_space(SPACES["codesearch"], {"shared": "False", "encoder": "cnn"})
+    assert (config.model.shared, config.model.backbone) == (False, "cnn")  # type: ignore[attr-defined]
+    config, _ = of_space(SPACES["digits"], {"modules": "1", "type1": "decomposed"})
+    (spec,) = config.model.placement.values()
+    assert spec.type == "decomposed"
+
+
+def test_what_is_given_nowhere_is_drawn_and_told() -> None:
+    found = [of_space(SPACES["digits"], {"modules": "3"}) for _ in range(2)]
+    assert found[0] == found[1]
+    config, drawn = found[0]
+    assert len(config.model.placement) == 3
+    assert {"site2", "type3"} <= drawn.keys()
+
+
+@pytest.mark.parametrize(
+    ("space", "parameters", "message"),
+    [
+        ("ucihar", {"heads": "8"}, "does not ask for 'heads' .*; it asks for backbone one of larnn, bilstm"),
+        ("ucihar", {"learning_rate": "1"}, r"--set learning_rate: space 'ucihar' takes \S+ to \S+; got '1'"),
+        ("ucihar", {"learning_rate": "fast"}, r"takes \S+ to \S+; got 'fast'"),
+        ("ucihar", {"backbone": "lstm"}, "takes one of larnn, bilstm; got 'lstm'"),
+        ("planes", {"batch_size": "3"}, "takes one of 2, 4, 8; got '3'.*training.NAME"),
+    ],
+)
+def test_parameters_that_cannot_be(space: str, parameters: dict[str, str], message: str) -> None:
+    with pytest.raises(InputError, match=message):
+        of_space(SPACES[space], parameters)
+
+
+def test_keys_of_the_configuration_are_set() -> None:
+    config = set_values(
+        TrialConfig(),
+        {
+            "model.options.depth": "2",
+            "model.backbone": "vit",
+            "model.placement.stage1.block1": "decomposed:heads=2,normalisation=scaling",
+            "training.learning_rate": "1e-3",
+            "training.epochs": "25",
+            "training.flip": "none",
+            "training.policy": "trivial",
+            "data.size": "48",
+            "seed": "3",
+            "metric": "auc",
+        },
+    )
+    assert (config.model.backbone, dict(config.model.options)) == ("vit", {"depth": 2})
+    spec = Spec("decomposed", {"heads": 2, "normalisation": "scaling"})
+    assert config.model.placement == {"stage1.block1": spec}
+    assert (config.training.learning_rate, config.training.epochs) == (0.001, 25)
+    assert (config.data.size, config.seed, config.metric) == (48, 3, "auc")  # type: ignore[attr-defined]
+    assert TrialConfig.from_json(config.to_json()) == config
+
+
+MODELS = {"sequence-classification": {"backbone": "larnn"}}  # of tasks that images' default does not fit
+
+
+@pytest.mark.parametrize("task", TASK_CONFIGS)
+def test_each_key_of_each_task_can_be_set(task: str) -> None:
+    config = TrialConfig.from_json({"task": task, "model": MODELS.get(task, {})})
+    values = {
+        f"{part}.{key}": str(value)
+        for part in ("data", "training")
+        for key, value in config.to_json()[part].items()
+        if key != "path"
+    }
+    assert set_values(config, values) == config
+
+
+@pytest.mark.parametrize(
+    ("values", "message"),
+    [
+        ({"heads": "8"}, "--set heads: a parameter needs the space"),
+        (
+            {"training.epoch": "8"},
+            "unknown key of the training .* 'epoch'; choose from .*Did you mean 'epochs'",
+        ),
+        ({"training.epochs": "many"}, "training.epochs must be int; got 'many'"),
+        ({"training.epochs": "0"}, "training.epochs must be 1 or more; got 0"),
+        ({"training.schedule": "cosin"}, "training.schedule must be one of one-cycle"),
+        ({"training.epochs.first": "1"}, "training.epochs has no further keys"),
+        ({"model.options.widht": "1"}, "unknown option of backbone 'xresnet18' 'widht'.*'width'"),
+        ({"model.options.width": "wide"}, "'width' of backbone 'xresnet18' must be float; got 'wide'"),
+        ({"model.placement.stage1": "sagn"}, "unknown attention 'sagn'.*'sagan'"),
+        ({"model.placement.stage1": "ssa:ks"}, "takes TYPE or TYPE:option=value"),
+        ({"model.backbone": "xresnet19"}, "unknown backbone 'xresnet19'"),
+        ({"seed": "x"}, "seed must be int; got 'x'"),
+    ],
+)
+def test_keys_that_cannot_be_set(values: dict[str, Any], message: str) -> None:
+    with pytest.raises(InputError, match=message):
+        set_values(TrialConfig(), values)
+
+
+def test_settings_are_read() -> None:
+    assert read_settings(["a=1", "b=c=d"]) == {"a": "1", "b": "c=d"}
+    for texts, message in ((["a"], "takes KEY=VALUE"), (["a=1", "a=2"], "names 'a' twice")):
+        with pytest.raises(InputError, match=message):
+            read_settings(texts)
+
+
+@pytest.mark.usefixtures("store")
+def test_the_configuration_of_a_search(tmp_path: Path) -> None:
+    fake_search(tmp_path / "searches")
+    assert like("mine", "searches") == FOUND[1].config, "the best"
+    assert like("mine:0", "searches") == FOUND[0].config
+    with pytest.raises(InputError, match="has no trial '99'; its trials are 0, 1"):
+        like("mine:99", "searches")
+    with pytest.raises(InputError, match="no search called 'yours'"):
+        like("yours", "searches")
