@@ -1,11 +1,11 @@
 """The record of a trial, its reports, and the callbacks on trial events (`Listener`)."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 from enum import StrEnum
 from typing import Any
 
-from search.config import TrialConfig
+from search.config import Model, TrialConfig
 
 TRIALS_FOLDER = "trials"  # the folder of the trials' folders, in the search's folder
 TRUNKS_FOLDER = "trunks"  # and of what trials share that go on from a plain training
@@ -105,8 +105,7 @@ class TrialRecord:
         """Short and readable: its number, backbone with options and what sits where; or its arm and seed."""
         if self.arm:
             return f"{self.number:03d} {self.arm} seed {self.config.seed}"
-        model = self.config.model
-        return f"{self.number:03d} {model_name(model.backbone, model.options)} {where(self.config)}"
+        return f"{self.number:03d} {model_name(self.config)} {placement_name(self.config)}"
 
     @property
     def epoch(self) -> int:
@@ -137,9 +136,44 @@ def where(config: TrialConfig) -> str:
     return " + ".join(f"{spec.type}@{site}" for site, spec in config.model.placement.items()) or "plain"
 
 
-def model_name(backbone: str, options: Mapping[str, Any]) -> str:
+def placement_name(config: TrialConfig, at: str = "@", between: str = " + ") -> str:
+    """Return what sits where, with its options: `decomposed(heads=8)@stage1.block2`, or `plain`."""
+    placement = config.model.placement
+    return between.join(f"{spec}{at}{site}" for site, spec in placement.items()) or "plain"
+
+
+def model_name(config: TrialConfig) -> str:
     """Return a backbone with its options: `xresnet18(width=0.25)`, or `xresnet18` without any."""
-    return f"{backbone}({listed_options(options)})" if options else backbone
+    options = listed_options(model_options(config))
+    return f"{config.model.backbone}({options})" if options else config.model.backbone
+
+
+def model_options(config: TrialConfig) -> dict[str, Any]:
+    """Return the options of the backbone, and what the task's model has otherwise than by default."""
+    model = config.model
+    common = {field.name for field in fields(Model)}
+    own = {f.name: getattr(model, f.name) for f in fields(model) if f.name not in common}
+    defaults = {f.name: f.default for f in fields(model)}
+    return {**{key: value for key, value in own.items() if value != defaults[key]}, **model.options}
+
+
+def attention_options(config: TrialConfig) -> dict[str, Any]:
+    """Return the options of the attentions: one value where all have it, else `8 + -` in the sites' order."""
+    specs = list(config.model.placement.values())
+    found = {}
+    for key in dict.fromkeys(key for spec in specs for key in spec.options):
+        values = [spec.options.get(key, "-") for spec in specs]
+        same = all(value == values[0] for value in values)
+        found[key] = values[0] if same else " + ".join(map(str, values))
+    return found
+
+
+def chosen_options(config: TrialConfig) -> dict[str, Any]:
+    """Return all options of a model by name: `options.depth`, `attention.heads`."""
+    return {
+        **{f"options.{key}": value for key, value in model_options(config).items()},
+        **{f"attention.{key}": value for key, value in attention_options(config).items()},
+    }
 
 
 def listed_options(options: Mapping[str, Any]) -> str:

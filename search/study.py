@@ -37,7 +37,7 @@ PRUNED, WARM_START, ARM = "pruned", "warm_start", "arm"
 DECIDED = "decided"  # of the study: how placements were told apart as far as matters, once they are
 CELLS = "cells"  # of the study of a grid: the parameters of its cells by label, in order
 EXPECTED = "expected"  # of the study: its trials are ranked by a model of placements
-PLACEMENT = "placement"  # in words, for those who read the study with Optuna's own tools
+PLACEMENT, MODEL = "placement", "model"  # in words, for those who read the study with Optuna's own tools
 
 # Nothing is drawn on the study itself.
 _NOBODY = optuna.samplers.RandomSampler()

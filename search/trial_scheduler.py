@@ -24,12 +24,22 @@ from search.config import TrialConfig
 from search.halving import Score
 from search.journal import at_once
 from search.metric import Metric
-from search.record import Listener, Report, Role, State, TrialRecord, where
+from search.record import (
+    Listener,
+    Report,
+    Role,
+    State,
+    TrialRecord,
+    chosen_options,
+    model_name,
+    placement_name,
+)
 from search.study import (
     ARM,
     CONFIG,
     DEVICE,
     EPOCH,
+    MODEL,
     PLACEMENT,
     PROFILE,
     PRUNED,
@@ -184,7 +194,9 @@ class TrialScheduler(ABC):
         attributes = {
             **(attributes or {}),
             ROLE: str(role),
-            PLACEMENT: where(config),
+            PLACEMENT: placement_name(config),
+            MODEL: model_name(config),
+            **chosen_options(config),
             CONFIG: config.to_json(),
             **({ARM: arm} if arm else {}),
         }

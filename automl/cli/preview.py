@@ -23,7 +23,7 @@ from cluster.connect import connect, joins, nodes
 from cluster.resources import TrialResources, slots
 from search.config import TrialConfig
 from search.halving import REDUCTION, Rungs
-from search.record import model_name
+from search.record import model_name, placement_name
 from search.size import Size, measure_size
 
 LIMIT = 15.0  # seconds that a forecast takes, with the checks; the command takes 20 with its imports
@@ -278,7 +278,5 @@ def detectable(inputs: int, seeds: int, accuracy: float = 0.9) -> float:
 
 def _model(config: TrialConfig, settings: Settings) -> ExampleModel:
     expected = model_cost(config, settings.runtime)
-    placement = config.model.placement
-    name = model_name(config.model.backbone, config.model.options)
-    where = " + ".join(f"{spec} at {site}" for site, spec in placement.items()) or "no attention"
-    return ExampleModel(what=f"{name}, {where}", params=expected.params, macs=expected.macs)
+    where = placement_name(config, " at ") if config.model.placement else "no attention"
+    return ExampleModel(what=f"{model_name(config)}, {where}", params=expected.params, macs=expected.macs)

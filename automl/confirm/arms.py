@@ -223,8 +223,7 @@ def _of(record: TrialRecord) -> dict[str, Any]:
 
 
 def _name(config: TrialConfig) -> str:
-    model = config.model
-    return where(config) if model.placement else model_name(model.backbone, model.options)
+    return where(config) if config.model.placement else model_name(config)
 
 
 def _types(config: TrialConfig) -> set[str]:

@@ -21,7 +21,7 @@ from automl.storage.folder import SearchMetadata, exists, find_search, named
 from automl.tasks.same_data import check_alike, read_manifest
 from search.config import TrialConfig
 from search.metric import Metric, signed
-from search.record import Role, listed_options, model_name, where
+from search.record import Role, listed_options, model_name, placement_name
 
 SPLITS = ("test", "validation")
 
@@ -353,7 +353,7 @@ def _of_runs(name: str, storage: str) -> Sample:
         config=config,
         metric=primary,
         scores=whole,
-        label=f"{model_name(config.model.backbone, config.model.options)} {where(config)}",
+        label=f"{model_name(config)} {placement_name(config)}",
         best=best,
         digest=digests.pop() if digests else None,
     )

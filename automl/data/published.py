@@ -209,7 +209,7 @@ def published_table() -> Iterator[str]:
     for one in PUBLISHED.values():
         size = f"{one.size / 1e9:.2f} GB" if one.size else "-"
         yield f"{one.name:24}{size:>10}  {one.about}"
-        yield f"{'':36}{one.license}; {one.source}{'' if _checked(one) else '; no hash of the whole is published'}"
+        yield f"{'':36}{one.license}; {one.source}{'' if _checked(one) else '; no hash of it all'}"
 
 
 def _checked(one: Published) -> bool:

@@ -19,7 +19,7 @@ from automl.config.settings import command
 from automl.report.confirmation import ReportedVerdict, read_verdicts
 from automl.storage.folder import SearchMetadata, check_not_lost, find_search, named, read_metadata
 from search.halving import Rungs
-from search.record import State, TrialRecord, listed_options
+from search.record import State, TrialRecord, listed_options, model_options, placement_name
 from search.study import read_trials
 from search.trial_scheduler import RESOURCE, Plan, leaders
 
@@ -59,8 +59,8 @@ class Trial:
     @property
     def where(self) -> str:
         """What sits where, in words, and the options that other trials have otherwise."""
-        placement = self.record.config.model.placement
-        sites = ", ".join(f"{spec.type} at {site}" for site, spec in placement.items()) or "no attention"
+        config = self.record.config
+        sites = placement_name(config, " at ", ", ") if config.model.placement else "no attention"
         return f"{sites}, {listed_options(self.varied)}" if self.varied else sites
 
     @property
@@ -238,7 +238,7 @@ def _read_trials(folder: Path, metadata: SearchMetadata) -> list[Trial]:
             record=record,
             params=dict(trial.params),
             distributions=dict(trial.distributions),
-            varied={key: value for key, value in record.config.model.options.items() if key in varied},
+            varied={key: value for key, value in model_options(record.config).items() if key in varied},
         )
         for trial, record in pairs
     ]
@@ -246,10 +246,10 @@ def _read_trials(folder: Path, metadata: SearchMetadata) -> list[Trial]:
 
 def _varied(records: Sequence[TrialRecord]) -> set[str]:
     """The options of backbones that are not the same in all trials of one backbone."""
-    models = [record.config.model for record in records]
-    options = {(model.backbone, key) for model in models for key in model.options}
+    models = [(record.config.model.backbone, model_options(record.config)) for record in records]
+    options = {(backbone, key) for backbone, found in models for key in found}
     return {
         key
         for backbone, key in options
-        if len({repr(model.options.get(key)) for model in models if model.backbone == backbone}) > 1
+        if len({repr(found.get(key)) for other, found in models if other == backbone}) > 1
     }

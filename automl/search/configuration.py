@@ -18,10 +18,10 @@ from automl.confirm.protocol import latest_verdict
 from automl.storage.folder import find_search
 from backbones import BACKBONES, ENCODERS, STEREO, find, loading
 from search.config import TrialConfig
-from search.record import State
 from search.serialise import to_json
 from search.spaces import Space
 from search.study import read_records
+from search.trial_scheduler import ranked
 
 PARTS = ("data", "model", "training")  # of a configuration, whose keys have a dot
 ALONE = ("metric", "seed")  # keys of a configuration without one
@@ -93,10 +93,10 @@ def like(name: str, storage: str) -> TrialConfig:
     latest = latest_verdict(folder)
     if latest is not None and latest[1].complete and latest[1].winner is not None:
         return next(arm.config for arm in latest[1].arms if arm.name == latest[1].winner)
-    complete = [record for record in records if record.state is State.COMPLETE]
+    complete = ranked(records, metadata.plan)
     if not complete:
         raise InputError(f"search {search!r} has no completed trial; name one of its trials, {search}:NUMBER")
-    return max(complete, key=metadata.plan.worth).config  # of equals the first
+    return complete[0].config
 
 
 def set_values(config: TrialConfig, values: Mapping[str, str]) -> TrialConfig:

@@ -12,8 +12,9 @@ from automl.config.settings import STORAGE, Settings
 from automl.config.summary import Summary, call
 from automl.listeners.retention import front
 from automl.tracking.run_spec import flat
+from search.config import TrialConfig
 from search.grid_scheduler import GridScheduler
-from search.record import State, TrialRecord, listed_options, model_name, where
+from search.record import State, TrialRecord, listed_options, model_name, model_options, placement_name
 from search.search_scheduler import SearchScheduler
 from search.serialise import to_json
 from search.trial_scheduler import Plan, leaders, ranked
@@ -47,20 +48,19 @@ class TrialResult:
     steps: int | None = None
 
     def __str__(self) -> str:
-        options = listed_options(self.config["model"]["options"])
+        options = listed_options(model_options(TrialConfig.from_json(self.config)))
         more = f", {options}" if options else ""
         return f"{self.metric} {self.said}, trial {self.number}: {self._attention}{more}"
 
     @property
     def about(self) -> str:
         """Its backbone with options, and what sits where, in words."""
-        model = self.config["model"]
-        return f"{model_name(model['backbone'], model['options'])}, {self._attention}"
+        return f"{model_name(TrialConfig.from_json(self.config))}, {self._attention}"
 
     @property
     def _attention(self) -> str:
-        placement = self.config["model"]["placement"]
-        return ", ".join(f"{spec['type']} at {site}" for site, spec in placement.items()) or "no attention"
+        config = TrialConfig.from_json(self.config)
+        return placement_name(config, " at ", ", ") if config.model.placement else "no attention"
 
     @property
     def said(self) -> str:
@@ -136,7 +136,7 @@ class SearchResult(Summary):
             "number": record.number,
             "state": str(record.state),
             "role": str(record.role),
-            "placement": where(record.config),
+            "placement": placement_name(record.config),
             **flat(record.config),
             **{name: record.value(name) if record.has(name) else None for name in self.objectives},
             "epochs_done": len(record.history),

@@ -12,7 +12,13 @@ from automl.storage.storage import Storage
 from automl.tracking.tags import COMMIT, SEARCH, SOURCE, SOURCE_TYPE
 from search.config import TrialConfig
 from search.metric import Metric
-from search.record import TrialRecord, listed_options
+from search.record import (
+    TrialRecord,
+    attention_options,
+    chosen_options,
+    listed_options,
+    model_options,
+)
 from search.serialise import to_json
 
 METRIC_FILE = "metric.json"  # the metric of a user-defined task, whose code readers do not run
@@ -89,11 +95,12 @@ def flat(config: TrialConfig) -> dict[str, Any]:
     model, training = config.model, config.training
     return {
         "backbone": model.backbone,
-        "options": listed_options(model.options) or "none",
-        **{f"options.{key}": value for key, value in model.options.items()},
+        "options": listed_options(model_options(config)) or "none",
         "modules": len(model.placement),
         "types": " + ".join(spec.type for spec in model.placement.values()) or "none",
         "sites": " + ".join(model.placement) or "none",
+        "attention_options": listed_options(attention_options(config)) or "none",
+        **chosen_options(config),
         **asdict(training),
         **{key: value for key, value in asdict(config.data).items() if key not in ("path", "subset")},
         "seed": config.seed,

@@ -41,14 +41,30 @@ from automl.tracking.tags import (
 )
 from backbones import loading
 from search.config import TrialConfig
-from search.record import CHECKPOINT_FILE, State, TrialRecord, listed_options, model_name, where
+from search.record import (
+    CHECKPOINT_FILE,
+    State,
+    TrialRecord,
+    listed_options,
+    model_name,
+    model_options,
+    placement_name,
+)
 from search.serialise import to_json
 
 NONE: Mapping[str, str] = {}
 DIGEST = 36  # characters that MLflow takes of one
 PARAGRAPH = "\n\n"
 RANKED = 100  # trials that get a rank, each by a request
-COLUMNS = ("types", "sites", "learning_rate", "backbone", "options", "epochs")  # of parameters, in the table
+COLUMNS = (  # of parameters, in the table
+    "types",
+    "sites",
+    "attention_options",
+    "learning_rate",
+    "backbone",
+    "options",
+    "epochs",
+)
 EPOCHS = 50  # that are written at once; MLflow takes no more than 1000 numbers
 
 _ENDS = {
@@ -64,11 +80,7 @@ def run_name(trial: TrialRecord) -> str:
     """What sits where comes first, since MLflow cuts names in its tables and plots."""
     if trial.arm:
         return f"{trial.arm} seed {trial.config.seed}"
-    return f"{where(trial.config)} {trial.number:03d} {_model(trial.config)}"
-
-
-def _model(config: TrialConfig) -> str:
-    return model_name(config.model.backbone, config.model.options)
+    return f"{placement_name(trial.config)} {trial.number:03d} {model_name(trial.config)}"
 
 
 def _params(values: Mapping[str, Any]) -> list[Param]:
@@ -228,7 +240,9 @@ class MlflowWriter:
         """
         run = self._runs.get(trial.number)
         if run is None:
-            name = f"{where(trial.config)} {self.run_spec.alone}" if self.run_spec.alone else run_name(trial)
+            name = run_name(trial)
+            if self.run_spec.alone:
+                name = f"{placement_name(trial.config)} {self.run_spec.alone} {model_name(trial.config)}"
             run = self._runs[trial.number] = _Run(self._create(name, self._tags(trial)))
         params = []
         if not run.state:
@@ -323,8 +337,8 @@ class MlflowWriter:
         if best is not None and best.number in self._runs:
             self.client.set_tag(self.parent, BEST, self._runs[best.number].run_id)
         if best is not None and metric is not None and not self._is_confirmed():
-            options = listed_options(best.config.model.options)
-            what = markdown(where(best.config) + (f", {options}" if options else ""))
+            options = listed_options(model_options(best.config))
+            what = markdown(placement_name(best.config) + (f", {options}" if options else ""))
             found = f"{markdown(metric)} **{best.value(metric):.4f}** on the validation split, {what}"
             self._describe(self.parent, f"Best trial {best.number}: {found}. Not confirmed on fresh seeds.")
         end = State.ERROR if best is None else State.COMPLETE
