@@ -103,7 +103,7 @@ def test_a_training_is_resumed_after_its_last_epoch(store: MlflowClient, cli: Cl
     code, out, _ = cli("train", "--resume", "mine", "--device", "cpu", "--log", "rest.csv")
     assert (code, out.count("epoch ")) == (0, 1)
     runs = store.search_runs([store.get_experiment_by_name("train").experiment_id])
-    run = next(run for run in runs if run.info.run_name == "plain mine")
+    run = next(run for run in runs if run.info.run_name.startswith("plain mine "))
     assert len(runs) == 2
     assert (run.info.status, run.data.tags["state"]) == ("FINISHED", "complete")
     assert [m.step for m in store.get_metric_history(run.info.run_id, "accuracy")] == [1, 2]
