@@ -232,6 +232,7 @@ def _of_any_task(context: typer.Context) -> "TrialConfig":
     from automl.config.user_code import announce
     from automl.search.configuration import is_dotted, like, of_space, read_settings, set_values
     from backbones import loading
+    from search.record import placement_name
     from search.spaces import load
 
     given = context.params
@@ -255,6 +256,8 @@ def _of_any_task(context: typer.Context) -> "TrialConfig":
         config, drawn = of_space(chosen, parameters)
         for key, value in drawn.items():
             print(f"drawn       {key}={value}; --set chooses it", file=sys.stderr)
+        if drawn:
+            print(f"placement   {placement_name(config)}", file=sys.stderr)
     for key in explicit.keys() & dotted.keys():
         raise InputError(f"--set {key} and an option of the command both set it; give one of them")
     if given["weights"]:

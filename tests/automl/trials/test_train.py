@@ -231,6 +231,9 @@ def test_a_space_of_another_task_is_trained(store: MlflowClient, cli: Cli) -> No
     code, out, err = cli("train", *arguments, "--dump")
     assert code == 0, err
     assert "Linear(in_features=" in out
+    code, out, err = cli("train", *arguments, "--batch-size", "16", "--device", "cpu", "--lr-find")
+    assert code == 0, err
+    assert out.startswith("suggested learning rate ")
     code, out, err = cli("train", *arguments, "--epochs", "1", "--batch-size", "16", "--device", "cpu",
                          "--name", "larnn", "--log", "larnn.csv")  # fmt: skip
     assert code == 0, err
