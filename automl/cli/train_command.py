@@ -55,7 +55,7 @@ def train(
     ] = None,
     dataset: Annotated[
         str | None,
-        typer.Option(help="digits, nette, woof or folder.", show_default="woof", rich_help_panel=WHAT),
+        typer.Option(help="digits, nette, woof, woof1 or folder.", show_default="woof", rich_help_panel=WHAT),
     ] = None,
     data: Annotated[str | None, typer.Option(help="Folder or archive.", rich_help_panel=WHAT)] = None,
     size: Annotated[
