@@ -12,12 +12,13 @@ from automl.report.read import read_search
 from automl.search.result import SearchResult
 from automl.search.run import start_or_resume
 from automl.studies.figures import TitledTable, compare, write_tables
+from automl.studies.larnn import ROUNDS, SMALL_TRIALS, TRIALS, rounds_table, write_sequences
 from automl.studies.ssa import best_rate, comparison_tables, sweep_table
 from automl.studies.table import STUDIES, Study
 from search.grid import GRID
 from search.study_spaces import PHOTOS, SMALL, compared_at
 
-EQUAL_TIME, SWEEP = "ssa-equal-time", "ssa-lr-sweep"
+EQUAL_TIME, SWEEP, LARNN = "ssa-equal-time", "ssa-lr-sweep", "larnn-rounds"
 FILES = "study"  # the name of the files of tables, without their ending
 
 
@@ -67,7 +68,7 @@ def run_study(
         "data": data,
         "storage": storage,
     }
-    results, tables = (_equal_time if name == EQUAL_TIME else _grid)(study, small, given)
+    results, tables = {EQUAL_TIME: _equal_time, LARNN: _rounds}.get(name, _grid)(study, small, given)
     files = write_tables(tables, study.source, Path(results[-1].folder), FILES)
     return StudyResult(study=study, tables=tables, results=results, files=files)
 
@@ -107,3 +108,21 @@ def _equal_time(
     compared = _train(compared_at(rate, form), f"{called}-{rate:g}", {**given, "equal": "time"})
     search = read_search(compared.search, storage)
     return [sweep, compared], [sweep_table(swept), *comparison_tables(search, rate)]
+
+
+def _rounds(
+    study: Study, small: bool, given: Mapping[str, Any]
+) -> tuple[list[SearchResult], list[TitledTable]]:
+    """Search the space of each round, as the source did: these are no grids."""
+    if given["seeds"] > 1:
+        raise InputError(f"study {study.name!r} is two searches, without cells to repeat; leave --seeds out")
+    called, storage = _called(study, small), given["storage"]
+    if small and given["data"] is None:
+        given = {**given, "data": str(write_sequences(Path(storage)))}
+    results = []
+    for space in ROUNDS:
+        trials = SMALL_TRIALS if small else TRIALS
+        settings = Settings(space=space, sampler="tpe", name=f"{called}-{space}", trials=trials, **given)
+        results.append(start_or_resume(settings))
+    found = [read_search(result.search, storage) for result in results]
+    return results, [rounds_table(dict(zip(ROUNDS, found, strict=True)))]

@@ -27,7 +27,8 @@ class Row:
 class Study:
     """A published experiment.
 
-    Its grid is the space of its name, of `search.study_spaces`. columns: the metrics of the table, with
+    Its grid is the space of its name, of `search.study_spaces`; the runs of `ssa-equal-time` and
+    `larnn-rounds` are in the modules of these. columns: the metrics of the table, with
     their titles. data: what `--data` must be; nothing where data are downloaded. settings: of the search;
     small: of its small form, beside these. reads_code: the small form reads the source code of this package.
     """
@@ -200,6 +201,15 @@ STUDIES: Mapping[str, Study] = {
             data="CodeSearchNet's Python files, or a folder of code: --data FOLDER",
             settings={"equal": "epochs", "test": True},
             reads_code=True,
+        ),
+        Study(
+            name="larnn-rounds",
+            summary="both searches for the hyperparameters of a LARNN on UCI HAR",
+            source="G. Chevalier, LARNN, arXiv 1808.05578, README and results of both rounds",
+            columns={"accuracy": "accuracy, %"},
+            rows=[],
+            settings={"equal": "epochs"},
+            small={"epochs": 2, "concurrent": 1},
         ),
     )
 }

@@ -1,0 +1,69 @@
+"""docs/reproduce.md has a row for each item of the sources, and each row's command is one that is understood."""
+
+import re
+import shlex
+from pathlib import Path
+
+import click
+import pytest
+import typer.main
+
+from automl.cli.main import app
+from automl.cli.train_command import read_config
+from automl.data.published import PUBLISHED
+from automl.studies.table import STUDIES
+from search.spaces import SPACES
+
+PAGE = (Path(__file__).parents[1] / "docs" / "reproduce.md").read_text()
+STATES = ("exact", "smaller by default:", "not reproducible:")
+
+
+def read_rows() -> list[tuple[str, str, str]]:
+    """Return item, command and state of each row."""
+    rows = []
+    for line in PAGE.splitlines():
+        if line.startswith("| ") and not line.startswith("| item "):
+            item, command, state = line.strip("| ").split(" | ")
+            rows.append((item, command, state))
+    return rows
+
+
+ROWS = read_rows()
+COMMANDS = sorted({command.strip("`") for _, command, _ in ROWS} - {"mlflow ui"})
+
+
+def parse(line: str) -> click.Context:
+    """Parse a command line as the installed script does."""
+    words = shlex.split(line)
+    if "automl.search" in words:
+        words = ["automl", "search", *words[words.index("automl.search") + 1 :]]
+    assert words[0] == "automl"
+    return typer.main.get_command(app).commands[words[1]].make_context(words[1], words[2:])  # type: ignore[attr-defined]
+
+
+def test_every_item_has_a_command_and_a_state():
+    assert len(ROWS) >= 100
+    items = [item for item, _, _ in ROWS]
+    assert len(set(items)) == len(items)
+    for item, command, state in ROWS:
+        assert re.fullmatch(r"`[^`]+`", command), item
+        assert state.startswith(STATES), item
+
+
+@pytest.mark.parametrize("line", COMMANDS)
+def test_every_command_is_understood(line):
+    context = parse(line)
+    given = context.params
+    if given.get("space") is not None:
+        assert given["space"] in SPACES
+    if context.info_name == "study":
+        assert given["name"] in STUDIES
+    if context.info_name == "data" and given["download"] is not None:
+        assert given["download"] in PUBLISHED
+    if context.info_name == "train" and given["like"] is None:
+        read_config(context)
+
+
+def test_every_study_and_published_space_is_named():
+    for name in STUDIES:
+        assert f"automl study {name}" in PAGE
