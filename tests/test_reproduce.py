@@ -8,10 +8,12 @@ import click
 import pytest
 import typer.main
 
+from attention import Spec
 from automl.cli.main import app
 from automl.cli.train_command import read_config
 from automl.data.published import PUBLISHED
 from automl.studies.table import STUDIES
+from search.config import TrialConfig
 from search.spaces import SPACES
 
 PAGE = (Path(__file__).parents[1] / "docs" / "reproduce.md").read_text()
@@ -41,6 +43,11 @@ def parse(line: str) -> click.Context:
     return typer.main.get_command(app).commands[words[1]].make_context(words[1], words[2:])  # type: ignore[attr-defined]
 
 
+def place(config: TrialConfig, spec: Spec, where: str | None) -> TrialConfig:
+    spec.build(64)
+    return config.change(model={"placement": {where or "stage1.block2.branch": spec}})
+
+
 def test_every_item_has_a_command_and_a_state():
     assert len(ROWS) >= 100
     items = [item for item, _, _ in ROWS]
@@ -51,7 +58,9 @@ def test_every_item_has_a_command_and_a_state():
 
 
 @pytest.mark.parametrize("line", COMMANDS)
-def test_every_command_is_understood(line):
+def test_every_command_is_understood(line, monkeypatch):
+    """Up to the configuration, which is checked; no data are opened, so that attention has a fixed place."""
+    monkeypatch.setattr("automl.trials.train.place", place)
     context = parse(line)
     given = context.params
     if given.get("space") is not None:
