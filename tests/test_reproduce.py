@@ -1,4 +1,4 @@
-"""docs/reproduce.md has a row for each item of the sources, and each row's command is one that is understood."""
+"""docs/reproduce.md has a row for each item of the sources, and a command that is understood for each."""
 
 import re
 import shlex

@@ -140,11 +140,10 @@ def train(
     storage: Annotated[str, typer.Option(help="Folder of its folder.", rich_help_panel=KEPT)] = "searches",
 ) -> None:
     """Train one configuration, of any task, without a search."""
-    from attention import Spec
     from automl.config.runtime import Runtime, find_device
     from automl.tasks import open_task
     from automl.training.lr_find import find_learning_rate, plot
-    from automl.trials.train import place, resume_train, run_train
+    from automl.trials.train import resume_train, run_train
 
     if gpu is not None:
         if device != "auto":
@@ -164,10 +163,7 @@ def train(
         raise InputError("--where and --option need an --attention")
     if (space is not None) + (like is not None) + (dataset is not None) > 1:
         raise InputError("--space, --like and --dataset each name what is trained; give one of them")
-    config = _of_images(context) if space is None and like is None else _of_any_task(context)
-    if attention is not None:
-        spec = Spec("ssa-sym" if symmetric else attention, dict(_option(text) for text in option or []))
-        config = place(config, spec, where)
+    config = read_config(context)
     if dump:
         print(open_task(config, runtime).model())
     elif lr_find:
@@ -186,6 +182,22 @@ def train(
                 workers=workers,
             )
         )
+
+
+def read_config(context: typer.Context) -> "TrialConfig":
+    """Return the configuration that the options of a command line describe."""
+    from attention import Spec
+    from automl.trials.train import place
+
+    given = context.params
+    if given["space"] is None and given["like"] is None:
+        config = _of_images(context)
+    else:
+        config = _of_any_task(context)
+    if given["attention"] is None:
+        return config
+    name = "ssa-sym" if given["symmetric"] else given["attention"]
+    return place(config, Spec(name, dict(_option(text) for text in given["option"] or [])), given["where"])
 
 
 def _of_images(context: typer.Context) -> "TrialConfig":

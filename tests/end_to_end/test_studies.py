@@ -1,4 +1,4 @@
-"""The small form of each study runs to its table: three always and shortened, the others in the long tests."""
+"""The small form of each study runs to its table: three always and shortened, the others are long."""
 
 import csv
 
