@@ -76,5 +76,5 @@ bench-time-ratio: setup
 # `bench` on a machine with a GPU and no installation of ours: torch, torchvision, pyarrow and fastai, and
 # timm where it is there. Also writes the line of this GPU in automl/training/graphs_measured.json.
 bench-gpu:
-	@for name in attention resolution step data packing together; do \
+	@for name in attention resolution step data packing; do \
 		echo "benchmarks/bench_$$name.py"; PYTHONPATH=. $(PYTHON) benchmarks/bench_$$name.py || exit 1; done

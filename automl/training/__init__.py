@@ -6,7 +6,6 @@ optimiser   Optimisers and learning-rate schedules, as functions of the training
 checkpoint  Checkpoints: configuration, weights and optimiser state in one file, loaded without executing code
 graft       A training that goes on from a plain trunk's, with attention in it
 trunk       The trunk that trainings share whose placement goes in later
-together    Several trainings of one architecture, a seed each, in one vectorised step
 average     A running average of a model's weights
 graphs      Steps as CUDA graphs
 clock       Timers that are robust to other load: processor time on a CPU, events on a GPU
