@@ -1,0 +1,155 @@
+"""Search where attention goes in a neural network, and test whether it helps.
+
+    import automl
+
+    result = automl.run_search(space="digits", trials=8)
+    confirmed = automl.run_confirm(result)
+    exported = automl.run_export(best=True, search=result)
+    automl.run_predict(exported, ["seven.png"])
+
+Run:      run_search, resume_search, run_confirm, run_compare, run_report, run_export, run_predict,
+          run_code_search
+Read:     read_search, Search
+Results:  SearchResult, TrialResult, ConfirmResult, Verdict, Compared, ReportResult, ExportResult,
+          Predictions, Prediction, CodeSearch
+Spaces:   Settings, Space, TrialConfig
+Models:   Attention, Spec, Site, sites, insert
+Tasks:    Task, Metric
+Errors:   InputError
+
+`help(automl.run_search)` explains one of them. docs/api.md has all of them on one page.
+"""
+
+import sys
+from importlib import import_module
+from importlib.util import find_spec
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from attention import Attention, InputError, Spec
+    from automl.config.settings import Settings
+    from automl.confirm.compare import Compared, run_compare
+    from automl.confirm.run import ConfirmResult, run_confirm
+    from automl.confirm.verdict import Verdict
+    from automl.export.code_search import CodeSearch, run_code_search
+    from automl.export.predict import Prediction, Predictions, run_predict
+    from automl.export.run import ExportResult, run_export
+    from automl.report import ReportResult, run_report
+    from automl.report.read import Search, read_search
+    from automl.search.result import SearchResult, TrialResult
+    from automl.search.run import resume_search, run_search
+    from automl.tasks import Task
+    from backbones import Site, insert, sites
+    from search.config import TrialConfig
+    from search.metric import Metric
+    from search.spaces import Space
+
+__all__ = [
+    "Attention",
+    "CodeSearch",
+    "Compared",
+    "ConfirmResult",
+    "ExportResult",
+    "InputError",
+    "Metric",
+    "Prediction",
+    "Predictions",
+    "ReportResult",
+    "Search",
+    "SearchResult",
+    "Settings",
+    "Site",
+    "Space",
+    "Spec",
+    "Task",
+    "TrialConfig",
+    "TrialResult",
+    "Verdict",
+    "insert",
+    "read_search",
+    "resume_search",
+    "run_code_search",
+    "run_compare",
+    "run_confirm",
+    "run_export",
+    "run_predict",
+    "run_report",
+    "run_search",
+    "sites",
+]
+
+# The module of each name. It is imported when the name is first used, since PyTorch and Ray take seconds.
+_MODULES = {
+    "Attention": "attention",
+    "CodeSearch": "automl.export.code_search",
+    "Compared": "automl.confirm.compare",
+    "ConfirmResult": "automl.confirm.run",
+    "ExportResult": "automl.export.run",
+    "InputError": "attention",
+    "Metric": "search.metric",
+    "Prediction": "automl.export.predict",
+    "Predictions": "automl.export.predict",
+    "ReportResult": "automl.report",
+    "Search": "automl.report.read",
+    "SearchResult": "automl.search.result",
+    "Settings": "automl.config.settings",
+    "Site": "backbones",
+    "Space": "search.spaces",
+    "Spec": "attention",
+    "Task": "automl.tasks",
+    "TrialConfig": "search.config",
+    "TrialResult": "automl.search.result",
+    "Verdict": "automl.confirm.verdict",
+    "insert": "backbones",
+    "read_search": "automl.report.read",
+    "resume_search": "automl.search.run",
+    "run_code_search": "automl.export.code_search",
+    "run_compare": "automl.confirm.compare",
+    "run_confirm": "automl.confirm.run",
+    "run_export": "automl.export.run",
+    "run_predict": "automl.export.predict",
+    "run_report": "automl.report",
+    "run_search": "automl.search.run",
+    "sites": "backbones",
+}
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _MODULES:
+        raise AttributeError(f"module 'automl' has no attribute {name!r}")
+    value = getattr(import_module(_MODULES[name]), name)
+    globals()[name] = value
+    return value
+
+
+def __dir__() -> list[str]:
+    # `help(automl)` would import every name and print its documentation, thousands of lines in all.
+    frame = sys._getframe()
+    for _ in range(4):
+        if frame.f_globals.get("__name__") == "pydoc":
+            return []
+        if frame.f_back is None:
+            break
+        frame = frame.f_back
+    return list(__all__)
+
+
+def _check_packages() -> None:
+    """Raise ImportError if a package with the name of one of ours hides it.
+
+    The packages beside `automl` have common names, which other distributions and scripts have, too.
+    """
+    here = Path(__file__).resolve().parents[1]
+    for name in ("attention", "backbones", "cluster", "search"):
+        spec = find_spec(name)
+        if spec is None or spec.origin is None:
+            raise ImportError(f"attention-automl is incomplete: its package {name!r} is missing in {here}")
+        if Path(spec.origin).resolve().parents[1] != here:
+            raise ImportError(
+                f"automl needs its own package {name!r} in {here}, but Python finds {spec.origin} first. "
+                f"Rename or move that file, or uninstall the package that it is of (pip uninstall)"
+            )
+
+
+_check_packages()

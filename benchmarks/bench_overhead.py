@@ -18,9 +18,8 @@ import optuna
 import torch
 from harness import Row, show, write
 
+import automl
 from automl.config.runtime import Runtime
-from automl.config.settings import Settings
-from automl.search.run import run_search
 from automl.tasks import open_task
 from automl.training.loop import fit, start
 from search.config import ImageData, ImageTraining, Model, TrialConfig
@@ -57,8 +56,7 @@ def plain_loop() -> float:
 
 def our_search() -> float:
     """Overhead of a trial over the last 90 of 100, so that start-up is excluded."""
-    settings = Settings(space=f"{__file__}:trivial", trials=TRIALS, subset=0.05, name="overhead")
-    result = run_search(settings)
+    result = automl.run_search(space=f"{__file__}:trivial", trials=TRIALS, subset=0.05, name="overhead")
     assert (result.completed, result.errors, result.untracked) == (TRIALS, 0, 0), result
     study = open_study(Path("searches/overhead"), name="overhead")
     ends = [(trial.datetime_complete, trial) for trial in study.trials if trial.datetime_complete]

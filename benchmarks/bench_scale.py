@@ -18,8 +18,7 @@ import optuna
 import psutil
 from harness import Row, show, write
 
-from automl.config.settings import Settings
-from automl.search.run import run_search
+import automl
 from search import choices
 from search.config import ImageData, Model, TrialConfig
 from search.study import open_study
@@ -54,7 +53,7 @@ def main() -> None:
         os.chdir(scratch)
         os.environ["AUTOML_CACHE"] = str(Path(scratch) / "cache")
         threading.Thread(target=watch, daemon=True).start()
-        result = run_search(Settings(space=f"{__file__}:trivial", trials=trials, subset=0.12, name="scale"))
+        result = automl.run_search(space=f"{__file__}:trivial", trials=trials, subset=0.12, name="scale")
         assert (result.n_trials, result.errors, result.untracked) == (trials, 0, 0), result
         study = open_study(Path("searches/scale"), name="scale")
         ends = sorted(t.datetime_complete.timestamp() for t in study.trials if t.datetime_complete)

@@ -33,7 +33,7 @@ def test_its_cells_use_what_there_is(notebook):
     code = "\n".join(cell.source for cell in notebook.cells if cell.cell_type == "code")
     compile(code, "tour", "exec")
     imports = [node for node in ast.walk(ast.parse(code)) if isinstance(node, ast.ImportFrom)]
-    assert len(imports) > 6
+    assert len(imports) > 4
     for node in imports:
         module = importlib.import_module(node.module)
         for alias in node.names:

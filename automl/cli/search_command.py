@@ -373,9 +373,9 @@ def search(
             if as_json:
                 print_json(to_json(forecast))
             return
-        from automl.search.run import run_search, start_or_resume
+        from automl.search.run import start_or_resume, start_search
 
-        begin = partial(start_or_resume if auto else run_search, settings)
+        begin = partial(start_or_resume if auto else start_search, settings)
     if confirm:
         from automl.tracking.process import prepared
         from cluster.connect import kept

@@ -9,7 +9,7 @@ from typing import Any
 from automl.config.settings import command
 from automl.config.units import duration
 from automl.confirm.protocol import confirmations, latest_verdict
-from automl.storage.folder import find_search, is_lost, is_running, named
+from automl.storage.folder import find_search, is_lost, is_running, resolve_search
 from search.record import State, TrialRecord
 from search.serialise import fields_to_json
 from search.study import STUDY_FILE, read_decided, read_records
@@ -99,7 +99,7 @@ def read_status(name: str | None = None, storage: str = "searches") -> Status:
 
     Raises InputError when there is none, or when one of its files is damaged.
     """
-    folder, metadata = find_search(named(name, storage), storage)
+    folder, metadata = find_search(*resolve_search(name, storage))
     plan = metadata.plan
     records = read_records(folder, metadata.name, plan.needed)
     counts = Counter(str(record.state) for record in records)

@@ -139,7 +139,7 @@ class Settings:
         """Refuses what is no setting, as the command line refuses what is no option."""
         if more:
             raise InputError(
-                f"settings have names, as in Settings(space='digits'); got {more[0]!r} without one"
+                f"settings have names, as in run_search(space='digits'); got {more[0]!r} without one"
             )
         for key in given:
             if key not in cls.__dataclass_fields__:

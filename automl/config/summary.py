@@ -34,7 +34,7 @@ def html(lines: Iterable[tuple[str, str]]) -> str:
 
 
 def call(function: str, *arguments: object, **options: object) -> str:
-    """A call in Python as the next step, such as `run_confirm('digits-1')`."""
+    """A call in Python as the next step, such as `automl.run_confirm('digits-1')`."""
     given = [repr(argument) for argument in arguments]
     given += [f"{key}={value!r}" for key, value in options.items() if value is not None]
-    return f"{function}({', '.join(given)})"
+    return f"automl.{function}({', '.join(given)})"

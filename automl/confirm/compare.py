@@ -17,7 +17,7 @@ from automl.confirm.statistics import ALPHA, Difference, Word, holm_factors, pai
 from automl.confirm.wording import confidence_interval
 from automl.confirm.written import VERDICT_FILE, read_verdict
 from automl.data.manifest import Manifest
-from automl.storage.folder import SearchMetadata, exists, find_search, named
+from automl.storage.folder import NamedSearch, SearchMetadata, exists, find_search, resolve_search
 from automl.tasks.same_data import check_alike, read_manifest
 from search.config import TrialConfig
 from search.metric import Metric, signed
@@ -105,13 +105,13 @@ class Compared:
 
 
 def run_compare(
-    names: Sequence[str], *, margin: float | None = None, storage: str = "searches"
+    searches: Sequence[str | NamedSearch], *, margin: float | None = None, storage: str | None = None
 ) -> list[Compared]:
     """Compare the second and further ones with the first.
 
-    names: two or more, or one, with which the latest search is compared. Each is a search with a confirmation
-        (its winner, or leading finalist), `SEARCH:ARM` for another arm of it by a part of its name, or ids of
-        MLflow runs of one configuration, with commas between.
+    searches: two or more, or one, with which the latest search is compared. Each is a search with a
+        confirmation, by its name or its result (its winner, or leading finalist), `SEARCH:ARM` for another
+        arm of it by a part of its name, or ids of MLflow runs of one configuration, with commas between.
     margin: the least difference that matters, in the unit of the metric's differences; the metric's own where
         not given.
 
@@ -123,16 +123,17 @@ def run_compare(
 
     Raises InputError for what is not there, or cannot be compared: another task, other data, a single seed.
     """
-    if not names:
-        raise InputError("say what to compare: a search, SEARCH:ARM or MLflow run ids with commas")
-    if len(names) == 1:
-        latest = named(None, storage)
-        if names[0] == latest:
-            raise InputError(f"{latest!r} is the latest search itself; name two or more to compare")
-        names = [*names, latest]
+    if not searches or isinstance(searches, str):
+        raise InputError("say what to compare, in a list: searches, SEARCH:ARM or MLflow run ids with commas")
+    named = [resolve_search(search, storage) for search in searches]
+    if len(named) == 1:
+        latest = resolve_search(None, storage or named[0][1])
+        if named[0] == latest:
+            raise InputError(f"{latest[0]!r} is the latest search itself; name two or more to compare")
+        named = [*named, latest]
     if margin is not None and not 0 <= margin < inf:
         raise InputError(f"--margin must be 0 or more; got {margin:g}")
-    samples = [_find(name, storage) for name in names]
+    samples = [_find(name, place) for name, place in named]
     first = samples[0]
     for other in samples[1:]:
         _comparable(first, other)

@@ -34,7 +34,14 @@ from automl.confirm.scheduler import ConfirmationScheduler
 from automl.confirm.verdict import Verdict
 from automl.data import shared
 from automl.listeners.retention import CheckpointRetention
-from automl.storage.folder import SearchMetadata, check_not_lost, named, old_folder, provenance
+from automl.storage.folder import (
+    NamedSearch,
+    SearchMetadata,
+    check_not_lost,
+    old_folder,
+    provenance,
+    resolve_search,
+)
 from automl.storage.logs import capture_library_logs
 from automl.storage.storage import Storage
 from automl.storage.working_dir import check_not_temporary
@@ -89,7 +96,7 @@ class ConfirmResult(Summary):
 
 
 def run_confirm(
-    search: str | None = None,
+    search: str | NamedSearch | None = None,
     *,
     top: int | None = None,
     seeds: int | None = None,
@@ -99,13 +106,13 @@ def run_confirm(
     controls: bool = False,
     ablate: bool = False,
     again: bool = False,
-    storage: str = "searches",
+    storage: str | None = None,
     space: str | SpaceFunction | Space | None = None,
 ) -> ConfirmResult:
     """Confirm a search's finalists against its best baseline, or resume a confirmation that was stopped.
 
-    search: its name; the latest one where not given. The options are those of `Options`, with its defaults; a
-        confirmation that has begun keeps its own.
+    search: its name, or its result; the latest one where not given. The options are those of `Options`, with
+        its defaults; a confirmation that has begun keeps its own.
     controls: train the controls even where no finalist is better, which has no gain for them to explain.
     ablate: afterwards, train the winner, or the leading finalist where there is none, without each of its
         modules.
@@ -123,8 +130,9 @@ def run_confirm(
     }
     chosen = {key: value for key, value in given.items() if value is not None}
     Options(**chosen)  # a mistake shows before anything is read
+    name, storage = resolve_search(search, storage)
     check_not_temporary(storage)
-    with old_folder(named(search, storage), storage) as (folder, metadata):
+    with old_folder(name, storage) as (folder, metadata):
         shared.recall(folder, Storage(storage))
         records = read_records(folder, metadata.name, metadata.plan.needed)
         check_not_lost(folder, metadata)

@@ -8,7 +8,7 @@ from typing import Any
 from attention import InputError
 from automl.config.summary import Summary
 from automl.export.code_index import open_index
-from automl.export.predict import no_export, read_exported
+from automl.export.predict import Exported, exported_folder, no_export, read_exported
 from automl.export.text_encoder import TextEncoder
 from automl.tasks.code_deployment import CODE, QUERY
 
@@ -67,12 +67,12 @@ class CodeSearch(Summary):
 
 
 def run_code_search(
-    folder: str | Path, queries: Sequence[str], *, corpus: str | Path, top: int = TOP
+    exported: str | Path | Exported, queries: Sequence[str], *, corpus: str | Path, top: int = TOP
 ) -> CodeSearch:
     """The functions of the Python files in and below `corpus` that answer each query best.
 
-    folder: that `automl export` left of a code search. The vectors of the functions are kept in the cache
-    folder, and brought up to date where files have changed.
+    exported: the folder of an exported code search, or the result of `run_export`. The vectors of functions
+    are kept in the cache folder, and brought up to date where files have changed.
 
     Raises InputError when the folder holds no such export, when the model knows no word of a query, and where
     `corpus` is no folder with functions.
@@ -81,7 +81,7 @@ def run_code_search(
         raise InputError(f"--top must be 1 or more; got {top}")
     if not queries:
         raise InputError('name at least one query, such as "read a csv file"')
-    encoders = _open(Path(folder))
+    encoders = _open(exported_folder(exported))
     for query in queries:
         encoders[QUERY].tokenizer.check_known(query)
     index = open_index(corpus, encoders[CODE])

@@ -6,7 +6,7 @@ from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
 import numpy as np
 
@@ -51,14 +51,35 @@ class Predictions:
     unread: dict[str, str]
 
 
+class Exported(Protocol):
+    """The result of an export."""
+
+    @property
+    def folder(self) -> object:
+        """Where the files are: a path, or a place in an object store."""
+
+
+def exported_folder(exported: str | Path | Exported) -> Path:
+    """Return the folder of an exported model, given by its path or by the result of `run_export`.
+
+    Raises InputError for a model that is in an object store.
+    """
+    folder = exported if isinstance(exported, str | Path) else exported.folder
+    if not isinstance(folder, str | Path):
+        raise InputError(f"the model is in {folder}; copy that folder to this machine and name the copy")
+    return Path(folder)
+
+
 def run_predict(
-    folder: str | Path,
+    exported: str | Path | Exported,
     files: Sequence[str | Path],
     *,
     out: str | Path | None = None,
     trust: bool = False,
 ) -> Predictions:
-    """What the model that `automl export` left in `folder` says of the inputs in `files`.
+    """Run an exported model on the inputs in `files`.
+
+    exported: the folder that `automl export` wrote, or the result of `run_export`.
 
     A folder among these stands for the files in it and below that the model's task reads.
     out: a folder that the answers are written into, for tasks whose answers are files, such as pictures. They
@@ -69,7 +90,8 @@ def run_predict(
     Raises InputError when the folder holds no export, when there is no file, when none can be read, and when
     the answers cannot be written.
     """
-    exported, task, run = _open(Path(folder), trust)
+    folder = exported_folder(exported)
+    config, task, run = _open(folder, trust)
     found = [one for file in files for one in _files(Path(file), task)]
     if not found:
         raise InputError(
@@ -78,17 +100,17 @@ def run_predict(
     unread: dict[str, str] = {}
     predictions = []
     used: Counter[str] = Counter()
-    for names, inputs in _batches(_read(found, task, exported, unread)):
+    for names, inputs in _batches(_read(found, task, config, unread)):
         try:
             outputs = run(inputs)
             answers = [{key: value[i] for key, value in outputs.items()} for i in range(len(names))]
-            described = [task.describe(exported, answer) for answer in answers]
+            described = [task.describe(config, answer) for answer in answers]
         except InputError:
             raise
         except Exception as error:  # whatever onnxruntime raises, or a task for answers that are not its own
             raise InputError(f"the model in {folder} does not fit its {CONFIG} ({error})") from error
         for name, mine, (text, values) in zip(names, answers, described, strict=True):
-            written = [] if out is None else _write(task, exported, name, mine, Path(out), used)
+            written = [] if out is None else _write(task, config, name, mine, Path(out), used)
             predictions.append(Prediction(input=name, text=text, values=values, files=written))
     if not predictions and unread:
         raise InputError(next(iter(unread.values())))

@@ -40,7 +40,7 @@ from automl.export.quantize import CALIBRATION_INPUTS, KINDS, Quantized, quantiz
 from automl.export.score_card import Answers, answers
 from automl.export.speed import BATCH, Speed, machine, measure_speed
 from automl.storage.disk import disk_full
-from automl.storage.folder import named
+from automl.storage.folder import NamedSearch, resolve_search
 from automl.storage.logs import capture_library_logs
 from automl.storage.storage import Storage
 from automl.storage.trusted import is_remembered
@@ -115,9 +115,9 @@ def run_export(
     *,
     best: bool = False,
     baseline: bool = False,
-    search: str | None = None,
+    search: str | NamedSearch | None = None,
     run: str | None = None,
-    storage: str = "searches",
+    storage: str | None = None,
     quantize: str | None = None,
     register_as: str | None = None,
     alias: str | None = None,
@@ -144,7 +144,10 @@ def run_export(
     if best + baseline + (run is not None) != 1:
         raise InputError("say what to export: --best or --baseline, each with [--search NAME], or --run ID")
     if search is not None and run is not None:
-        raise InputError(f"--search {search} goes with --best or --baseline; --run names a run by itself")
+        raise InputError(
+            f"--search {resolve_search(search)[0]} goes with --best or --baseline; "
+            f"--run names a run by itself"
+        )
     if quantize is not None and quantize not in KINDS:
         raise unknown("quantisation", quantize, KINDS)
     if alias is not None and register_as is None:
@@ -170,9 +173,11 @@ def run_export(
         return result if register_as is None else _register(result, folder, register_as, alias)
 
 
-def _of_search(search: str | None, storage: str, *, baseline: bool, needed: bool) -> Chosen:
+def _of_search(
+    search: str | NamedSearch | None, storage: str | None, *, baseline: bool, needed: bool
+) -> Chosen:
     """What is chosen of a search, with its run in MLflow. needed: raise InputError where there is none."""
-    name = named(search, storage)
+    name, storage = resolve_search(search, storage)
     chosen = choose(name, storage, baseline=baseline)
     try:
         return replace(chosen, run_id=find_trial_run(chosen.identity, chosen.number))

@@ -59,7 +59,7 @@ from automl.report.ranks import ranks
 from automl.report.read import Search, read_search
 from automl.report.slices import pairs, slices
 from automl.report.training_curves import training_curves
-from automl.storage.folder import REPORT_FOLDER
+from automl.storage.folder import REPORT_FOLDER, NamedSearch
 from search.atomic import locked, replacing, sweep
 
 PAGE, PLOTS, CONTENTS = "index.html", "plots", "report.json"
@@ -79,11 +79,14 @@ class ReportResult:
 
 
 def run_report(
-    search: str | None = None, *, out: str | None = None, storage: str = "searches"
+    search: str | NamedSearch | None = None,
+    *,
+    out: str | Path | None = None,
+    storage: str | None = None,
 ) -> ReportResult:
     """Report on a search as it stands: running, finished, confirmed or not.
 
-    search: its name; the latest one in `storage` if not given.
+    search: its name, or its result; the latest one in `storage` if not given.
     out: a folder for `index.html` and `plots/`; `report` in the search's folder if not given.
 
     The report goes to the search's run in MLflow, too; where that does not answer, standard error says so.

@@ -17,7 +17,14 @@ from optuna.distributions import BaseDistribution
 from attention import InputError
 from automl.config.settings import command
 from automl.report.confirmation import ReportedVerdict, read_verdicts
-from automl.storage.folder import SearchMetadata, check_not_lost, find_search, named, read_metadata
+from automl.storage.folder import (
+    NamedSearch,
+    SearchMetadata,
+    check_not_lost,
+    find_search,
+    read_metadata,
+    resolve_search,
+)
 from search.halving import Rungs
 from search.record import State, TrialRecord, listed_options, model_options, placement_name
 from search.study import read_trials
@@ -203,12 +210,13 @@ class NoTrialsError(InputError):
     """A search that has no trials yet."""
 
 
-def read_search(name: str | None, storage: str) -> Search:
-    """The search called `name`, or the latest one in `storage`.
+def read_search(search: str | NamedSearch | None = None, storage: str | None = None) -> Search:
+    """The search with this name or result, or the latest one in `storage`.
 
     Raises InputError when there is none, when it has no trials yet, or when one of its files is damaged.
     """
-    folder, metadata = find_search(named(name, storage), storage)
+    name, storage = resolve_search(search, storage)
+    folder, metadata = find_search(name, storage)
     trials = _read_trials(folder, metadata)
     if not trials:
         check_not_lost(folder, metadata)

@@ -7,7 +7,7 @@ from pathlib import Path
 from attention import InputError
 from automl.report import ReportResult, prepare, run_report, write_page_alone
 from automl.report.read import NoTrialsError, read_search
-from automl.storage.folder import REPORT_FOLDER, find_search, is_running, named
+from automl.storage.folder import REPORT_FOLDER, find_search, is_running, resolve_search
 
 EVERY, LONGEST = 15.0, 86400.0  # seconds
 
@@ -36,7 +36,7 @@ def watch_report(
     Raises InputError as `run_report` does, and where `every` is below one second or above a day.
     """
     check_every(every)
-    name = named(search, storage)
+    name, storage = resolve_search(search, storage)
     first = True
     folder, metadata = find_search(name, storage)
     place = Path(out).expanduser() if out is not None else folder / REPORT_FOLDER

@@ -14,6 +14,7 @@ import optuna
 from optuna.study import StudyDirection
 
 from attention import InputError
+from automl.config.keywords import with_keywords_of
 from automl.config.settings import SCHEDULING_OPTIONS, Settings, command, draw_baseline
 from automl.config.user_code import announce, user_code
 from automl.confirm.chance import bound
@@ -27,6 +28,7 @@ from automl.search.result import SearchResult, make_result
 from automl.search.warm_start import incomparable
 from automl.storage.folder import (
     SPACE_FILE,
+    NamedSearch,
     SearchMetadata,
     check_new,
     check_not_lost,
@@ -34,6 +36,7 @@ from automl.storage.folder import (
     find_search,
     new_folder,
     old_folder,
+    resolve_search,
     write_metadata,
 )
 from automl.storage.logs import capture_library_logs
@@ -57,15 +60,29 @@ from search.study import STUDY_FILE, create_study, learn, open_study, read_recor
 from search.trial_scheduler import Plan, ranked
 
 
-@prepared()
-def run_search(settings: Settings) -> SearchResult:
-    """Search a space on Ray, with every trial in MLflow, and return what was found.
+@with_keywords_of(Settings)
+def run_search(*positional: Any, **settings: Any) -> SearchResult:
+    """Search a space on Ray and log every trial to MLflow.
 
-    The first trial is the plain backbone with published defaults, the next ones are the papers'
-    placements, and a fixed share tunes the plain backbone. Ctrl-C and SIGTERM stop it gracefully.
+    The first trial is the plain backbone with published defaults. The next ones are the papers'
+    placements, and a fixed share of the trials tunes the plain backbone. Ctrl-C and SIGTERM stop the
+    search gracefully.
 
-    Raises InputError, before anything is trained, for everything of the settings that cannot work.
+    Args:
+        **settings: The fields of `Settings`: `space`, `data`, `trials`, `epochs` and so on.
+
+    Returns:
+        The best trials, the baseline and the counts of trials. `trials` of it is a table.
+
+    Raises:
+        InputError: A setting cannot work. This is checked before anything is trained.
     """
+    return start_search(Settings(*positional, **settings))
+
+
+@prepared()
+def start_search(settings: Settings) -> SearchResult:
+    """Run a new search with these settings, as `run_search` does."""
     begun = time.monotonic()
     ready = prepare(settings)
     settings, space = ready.settings, ready.space
@@ -141,9 +158,9 @@ def prepare(settings: Settings) -> Prepared:
 
 @prepared()
 def resume_search(
-    name: str,
+    search: str | NamedSearch,
     *,
-    storage: str = "searches",
+    storage: str | None = None,
     space: str | SpaceFunction | Space | None = None,
     trials: str | int | None = None,
     seeds: int | None = None,
@@ -154,6 +171,7 @@ def resume_search(
 
     Finished trials are kept, those that were running resume from their last epoch.
 
+    search: its name, or its result.
     space: if given, must be the search's own. One that was a function of a notebook is needed in another
         process. trials: `+20` for 20 more than there are, or a number in all.
     seeds: of a grid, how many each cell gets in all, as many as before or more.
@@ -163,6 +181,7 @@ def resume_search(
     changed.
     """
     begun = time.monotonic()
+    name, storage = resolve_search(search, storage)
     check_not_temporary(storage)
     with old_folder(name, storage) as (folder, metadata):
         settings = metadata.settings
@@ -200,7 +219,7 @@ def start_or_resume(settings: Settings) -> SearchResult:
     if settings.name is None:
         raise InputError("--resume auto needs the --name of the search to resume")
     if not exists(settings.name, settings.storage):
-        return run_search(settings)
+        return start_search(settings)
     name, settings = settings.name, with_weights(settings).absolute()
     made = find_search(name, settings.storage)[1].settings
     scheduling = {key: getattr(settings, key) for key in SCHEDULING_OPTIONS}

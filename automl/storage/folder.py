@@ -17,13 +17,14 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field, replace
 from functools import partial
 from importlib.metadata import PackageNotFoundError, version
+from os import PathLike, fspath
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
 from filelock import FileLock, Timeout
 
 from attention import InputError
-from automl.config.settings import Settings, command
+from automl.config.settings import STORAGE, Settings, command
 from automl.storage import working_copy
 from automl.storage.addresses import public
 from automl.storage.disk import STUDY_ROOM, disk_full, no_room
@@ -265,13 +266,40 @@ def exists(name: str, storage: str) -> bool:
         return (root / name).has(SEARCH_FILE)
 
 
-def named(name: str | None, storage: str) -> str:
-    """`name`, or else the latest search's, which is then named on standard error."""
-    if name is not None:
-        return name
-    latest = find_latest(storage)
-    print(f"the latest search in {storage} is {latest}", file=sys.stderr)
-    return latest
+class NamedSearch(Protocol):
+    """A result or report that knows which search it is of."""
+
+    @property
+    def search(self) -> str:
+        """The name of the search."""
+
+    @property
+    def storage(self) -> str:
+        """The folder or object store that the search is in."""
+
+
+def resolve_search(
+    search: str | NamedSearch | None, storage: str | PathLike[str] | None = None
+) -> tuple[str, str]:
+    """Return the name and the storage of a search that is given by its name or by a result.
+
+    None stands for the latest search in `storage`, which standard error then names. Without `storage`, a
+    result is looked up where it is, and a name in `searches`.
+
+    Raises InputError for what is neither a name nor a result, and when there is no latest search.
+    """
+    if search is None:
+        storage = fspath(storage or STORAGE)
+        latest = find_latest(storage)
+        print(f"the latest search in {storage} is {latest}", file=sys.stderr)
+        return latest, storage
+    if isinstance(search, str):
+        return search, fspath(storage or STORAGE)
+    if not (hasattr(search, "search") and hasattr(search, "storage")):
+        raise InputError(
+            f"a search is given by its name or by a result, such as that of run_search; got {search!r}"
+        )
+    return search.search, fspath(storage or search.storage)
 
 
 def find_latest(storage: str) -> str:

@@ -117,7 +117,7 @@ def test_a_search_reads_no_test_split_and_its_study_is_everybodys(place, unreada
     """Optuna alone reads it, its plots and importances work on it, and optuna-dashboard serves it."""
     # Which trials are weak is up to the machine; that every third one is pruned is not.
     monkeypatch.setattr(Rungs, "enter", lambda self, number, *more: number % 3 != 2)
-    result = run_search(Settings(space=drawn, data=unreadable_tests, trials=4, concurrent=1, name="plots"))
+    result = run_search(space=drawn, data=unreadable_tests, trials=4, concurrent=1, name="plots")
     assert Path("searches/plots/space.py").read_text().startswith("def drawn(trial):")
     assert (result.n_trials, result.errors) == (4, 0)
     assert result.best is not None
@@ -235,9 +235,7 @@ def test_the_sampler_learns_a_limit(place):
         if config is not None and config.model.placement
     )
     limit = needed[len(needed) // 2]
-    result = run_search(
-        Settings(space="small.py:draw", trials=40, subset=0.2, name="limited", max_memory=str(limit))
-    )
+    result = run_search(space="small.py:draw", trials=40, subset=0.2, name="limited", max_memory=str(limit))
     assert (result.n_trials, result.errors) == (40, 0)
     study = open_study(Path("searches/limited"), name="limited")
     late = [trial for trial in study.trials if any(v > 0 for v in trial.constraints.values())]
@@ -256,16 +254,14 @@ def test_the_same_seed_gives_the_same_search(place):
     histories = []
     for name in ("one", "two"):
         run_search(
-            Settings(
-                space="small.py:draw",
-                trials=6,
-                epochs=2,
-                subset=0.2,
-                seed=5,
-                name=name,
-                equal="epochs",  # a time ratio that is not precise is measured anew
-                cpus_per_trial=os.cpu_count() or 1,
-            )
+            space="small.py:draw",
+            trials=6,
+            epochs=2,
+            subset=0.2,
+            seed=5,
+            name=name,
+            equal="epochs",  # a time ratio that is not precise is measured anew
+            cpus_per_trial=os.cpu_count() or 1,
         )
         study = open_study(Path(f"searches/{name}"), name=name)
         histories.append(
@@ -372,7 +368,7 @@ def check_mirror(uri):
 @pytest.mark.long
 def test_several_objectives_give_a_front(place):
     result = run_search(
-        Settings(space="small.py:draw", trials=12, subset=0.2, objective="accuracy,params", name="front")
+        space="small.py:draw", trials=12, subset=0.2, objective="accuracy,params", name="front"
     )
     assert (result.n_trials, result.errors) == (12, 0)
     study = open_study(Path("searches/front"), name="front")
@@ -383,7 +379,7 @@ def test_several_objectives_give_a_front(place):
 
 @pytest.mark.long
 def test_a_time_limit_ends_the_search(place):
-    result = run_search(Settings(space="small.py:draw", budget="20s", subset=0.2, name="brief"))
+    result = run_search(space="small.py:draw", budget="20s", subset=0.2, name="brief")
     assert not result.stopped
     assert result.n_trials == result.completed + result.pruned
     assert result.errors == 0
@@ -391,19 +387,19 @@ def test_a_time_limit_ends_the_search(place):
 
 @pytest.mark.long  # the lock is tested in tests/automl/storage
 def test_a_search_that_is_running_cannot_be_resumed(place):
-    run_search(Settings(space="small.py:draw", trials=1, subset=0.2, name="busy"))
+    run_search(space="small.py:draw", trials=1, subset=0.2, name="busy")
     with old_folder("busy", "searches"), pytest.raises(InputError, match="in another process"):
         resume_search("busy")
 
 
 @pytest.mark.long
 def test_an_old_search_is_known_to_a_new_one(place):
-    run_search(Settings(space="small.py:draw", trials=6, subset=0.2, name="old"))
-    result = run_search(Settings(space="small.py:draw", trials=3, subset=0.2, name="new", warm_start="old"))
+    run_search(space="small.py:draw", trials=6, subset=0.2, name="old")
+    result = run_search(space="small.py:draw", trials=3, subset=0.2, name="new", warm_start="old")
     assert result.n_trials == 3, "what is known already does not count"
     study = open_study(Path("searches/new"), name="new")
     assert len(study.trials) == 9
-    other = run_search(Settings(space="small.py:draw", trials=3, subset=0.25, name="other", warm_start="old"))
+    other = run_search(space="small.py:draw", trials=3, subset=0.25, name="other", warm_start="old")
     assert other.n_trials == 3
     study = open_study(Path("searches/other"), name="other")
     assert len(study.trials) == 3, "scores on other data are no knowledge; the best are tried first"

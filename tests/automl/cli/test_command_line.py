@@ -451,7 +451,7 @@ def test_a_repeated_job_begins_or_goes_on(
     def resume(name: str, *, trials: str | int | None, scheduling: dict[str, Any], **more: Any) -> None:
         stop("resume", name, trials, scheduling)
 
-    monkeypatch.setattr(search, "run_search", lambda settings: stop("run", settings.name))
+    monkeypatch.setattr(search, "start_search", lambda settings: stop("run", settings.name))
     monkeypatch.setattr(search, "resume_search", resume)
     cli("search", "--space", "digits", "--resume", *more)
     assert calls == [called]

@@ -130,7 +130,8 @@ def confirmed(store: MlflowClient, tmp_path: Path, monkeypatch: pytest.MonkeyPat
     monkeypatch.setattr(automl.trials.session, "open_workers", FakeWorkers(score).open)
     monkeypatch.setattr(automl.confirm.run, "MlflowProcess", nullcontext)
     monkeypatch.setattr(automl.confirm.run, "Tracker", NoTracker)
-    run_confirm("mine", top=2, seeds=8, sequential=False)
+    result = run_confirm("mine", top=2, seeds=8, sequential=False)
+    assert run_compare(["mine:baseline", result])[0].word == "better", "a result stands for its search"
     return folder
 
 

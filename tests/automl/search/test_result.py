@@ -85,11 +85,11 @@ def test_a_result_shows_itself_in_a_few_lines() -> None:
         "best      accuracy 0.9000 after 84 steps, trial 1: no attention",
         "baseline  accuracy 0.9000 after 84 steps, trial 1: no attention",
         "folder    folder",
-        "next      run_confirm('mine')",
+        "next      automl.run_confirm('mine')",
     ]
     html = found._repr_html_()
     assert html.count("<tr>") == 7
-    assert ">run_confirm(&#x27;mine&#x27;)<" in html
+    assert ">automl.run_confirm(&#x27;mine&#x27;)<" in html
     assert "none has completed" in repr(result([0.8], None, State.PRUNED))
 
 

@@ -24,10 +24,10 @@ from automl.storage.folder import (
     check_new,
     find_latest,
     find_search,
-    named,
     new_folder,
     old_folder,
     read_metadata,
+    resolve_search,
     write_metadata,
 )
 from automl.storage.storage import Storage
@@ -142,7 +142,7 @@ def test_the_latest_is_the_one_that_was_worked_on_last(
         find_search(name, address)
     assert find_latest(address) == "a", "who reads does not work on it"
     capsys.readouterr()
-    assert (named(None, address), named("c", address)) == ("a", "c")
+    assert [resolve_search(None, address)[0], resolve_search("c", address)[0]] == ["a", "c"]
     assert capsys.readouterr().err == f"the latest search in {address} is a\n"
 
 
