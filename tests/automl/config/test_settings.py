@@ -73,7 +73,7 @@ def test_what_cannot_work_is_told(values: dict[str, Any], message: str) -> None:
 
 
 def test_settings_have_names() -> None:
-    with pytest.raises(InputError, match=r"as in Settings\(space='digits'\); got 'woof' without one"):
+    with pytest.raises(InputError, match=r"as in run_search\(space='digits'\); got 'woof' without one"):
         Settings("woof")  # type: ignore[misc]
 
 
