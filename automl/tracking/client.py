@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import mlflow
+from mlflow.environment_variables import MLFLOW_ENABLE_ARTIFACTS_PROGRESS_BAR as BAR
 from mlflow.environment_variables import MLFLOW_HTTP_REQUEST_MAX_RETRIES as RETRIES
 from mlflow.environment_variables import MLFLOW_HTTP_REQUEST_TIMEOUT as TIMEOUT
 from mlflow.environment_variables import MLFLOW_SUPPRESS_PRINTING_URL_TO_STDOUT as QUIET
@@ -46,6 +47,7 @@ def open_client(*, create: bool = False) -> Any:
             f"MLFLOW_TRACKING_URI"
         )
     QUIET.set(True)  # standard output is ours
+    BAR.set(False)  # what is read of a run is a few lines
     logging.getLogger("mlflow.store.db.utils").setLevel(logging.WARNING)  # that a database is made is no news
     if RETRIES.get_raw() is None:
         RETRIES.set(1)  # a server that is not there shall be missed in seconds, not minutes; we try again
