@@ -41,6 +41,7 @@ OPTIONS = [
 ]  # fmt: skip
 
 
+@pytest.mark.long  # test_multi_worker.py always searches into a trunk
 def test_a_killed_search_into_trunks_is_confirmed(
     automl: Callable[..., str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
