@@ -11,15 +11,16 @@ from typing import Any
 
 import torch
 import torch.nn.functional as F
-from harness import Row, compare, find_device, milliseconds, peak_memory, seconds, show, write
+from harness import Row, compare, milliseconds, peak_memory, seconds, show, write
 from torch import Tensor, nn
 
 from attention import ATTENTIONS, Gated
 from attention.ssa import resolve
+from automl.config.device import find_device, is_gpu
 
 DEVICE = find_device()
 BATCH = 4
-ON_GPU = DEVICE.type == "cuda"
+ON_GPU = is_gpu(DEVICE)
 SIDES = (16, 32, 64, 128) if ON_GPU else (16, 32, 64)
 CHANNELS = (64, 128, 256, 512)
 ROUNDS = 7 if ON_GPU else 3

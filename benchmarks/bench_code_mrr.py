@@ -13,9 +13,10 @@ from typing import Any
 
 import torch
 from bm25 import measure
-from harness import find_device, write_values
+from harness import write_values
 from optuna.trial import FixedTrial
 
+from automl.config.device import find_device
 from automl.config.runtime import Runtime
 from automl.tasks import open_task
 from automl.tasks.base import Split

@@ -15,9 +15,10 @@ from typing import Any
 import numpy as np
 import torch
 import torch.nn.functional as F
-from harness import Row, compare, find_device, seconds, write
+from harness import Row, compare, seconds, write
 from torch import Tensor, nn
 
+from automl.config.device import find_device
 from automl.config.runtime import Runtime
 from automl.tasks import open_task
 from automl.tasks.code_retrieval import CodeRetrieval

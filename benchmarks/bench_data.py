@@ -10,18 +10,19 @@ from collections.abc import Callable
 from pathlib import Path
 
 import torch
-from harness import Row, compare, find_device, seconds, write
+from harness import Row, compare, seconds, write
 from pictures import make_pictures
 from torch.utils.data import DataLoader
 from torchvision import datasets, transforms
 
+from automl.config.device import find_device, is_gpu
 from automl.config.runtime import Runtime
 from automl.tasks import Task, open_task
 from backbones import IMAGENET
 from search.config import ImageData, ImageTraining, TrialConfig
 
 DEVICE = find_device()
-ON_GPU = DEVICE.type == "cuda"
+ON_GPU = is_gpu(DEVICE)
 BATCH = 64
 IMAGES = 8192 if ON_GPU else 2048
 

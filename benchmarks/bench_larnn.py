@@ -10,9 +10,10 @@ from functools import partial
 from pathlib import Path
 
 import torch
-from harness import Row, compare, find_device, milliseconds, write
+from harness import Row, compare, milliseconds, write
 from torch import Tensor, nn
 
+from automl.config.device import find_device
 from backbones.larnn import Layer
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "tests" / "backbones"))

@@ -18,6 +18,7 @@ from harness import Row, show, write
 from pictures import make_pictures
 
 from attention import Spec
+from automl.config.device import find_device, is_gpu
 from automl.config.runtime import Runtime
 from automl.tasks import open_task
 from automl.training.loop import fit, start
@@ -66,15 +67,16 @@ def an_hour(folder: str, device: str, epochs: int, at_once: int) -> float:
 
 
 def main() -> None:
-    if not torch.cuda.is_available():
+    device = find_device()
+    if not is_gpu(device):
         sys.exit("packing is measured on a GPU; this machine has none")
     with tempfile.TemporaryDirectory() as scratch:
         os.environ["AUTOML_CACHE"] = f"{scratch}/cache"
         folder = str(make_pictures(Path(scratch) / "pictures", train=IMAGES * 5 // 4, test=40))
-        alone = [an_hour(folder, "cuda", 5, 1) for _ in range(2)]
+        alone = [an_hour(folder, str(device), 5, 1) for _ in range(2)]
         rows = []
         for at_once in (1, 2, 4, 8):
-            packed = [an_hour(folder, "cuda", 5, at_once) for _ in range(2)]
+            packed = [an_hour(folder, str(device), 5, at_once) for _ in range(2)]
             one, many = sum(alone) / 2, sum(packed) / 2
             rows.append(
                 Row(

@@ -15,10 +15,11 @@ import warnings
 from pathlib import Path
 
 import torch
-from harness import Row, find_device, show, write
+from harness import Row, show, write
 from torch import nn
 
 from attention import Spec
+from automl.config.device import find_device, is_gpu
 from automl.config.runtime import Runtime
 from automl.data.archive import extracted
 from automl.storage.cache import cache_root
@@ -84,7 +85,7 @@ def train_with_fastai(task: Task, model: nn.Module) -> None:
         opt_func=lambda params, lr, **kw: Adam(params, lr, mom=0.9, sqr_mom=0.99, eps=1e-6, wd=1e-2),
         wd_bn_bias=False,
     )
-    if DEVICE.type == "cuda":
+    if is_gpu(DEVICE):
         learner.to_fp16()
     with learner.no_bar(), learner.no_logging():
         learner.fit_one_cycle(

@@ -19,11 +19,12 @@ from collections.abc import Callable
 from pathlib import Path
 
 import torch
-from harness import Row, compare, find_device, seconds, synchronise, write
+from harness import Row, compare, seconds, write
 from pictures import make_pictures
 from torch import nn
 
 from attention import Spec
+from automl.config.device import device_name, find_device, is_gpu, synchronise
 from automl.config.runtime import Compile, Runtime
 from automl.tasks import open_task
 from automl.training.graphs import record
@@ -32,7 +33,7 @@ from automl.training.step import GraphedStep, Step, make_step
 from search.config import ImageData, ImageTraining, Model, TrialConfig
 
 DEVICE = find_device()
-ON_GPU = DEVICE.type == "cuda"
+ON_GPU = is_gpu(DEVICE)
 BATCH = 64
 ROUNDS = 5 if ON_GPU else 3
 CASES = [
@@ -182,7 +183,7 @@ def check(config: TrialConfig, model: nn.Module) -> None:
 
 def share_of_peak(config: TrialConfig, rate: float) -> str:
     """The share of the GPU's peak that `rate` images a second are: three forward passes make a step."""
-    name = torch.cuda.get_device_name()
+    name = device_name(DEVICE)
     peak = next((value for key, value in PEAK.items() if key in name), None)
     if peak is None:
         return ""
@@ -233,7 +234,7 @@ def main() -> None:
                 rows.append(row)
     if captures:
         ratio = statistics.median(row.ratio for row, _ in captures)
-        record(torch.cuda.get_device_name(), ratio, all(agreed for _, agreed in captures))
+        record(device_name(DEVICE), ratio, all(agreed for _, agreed in captures))
     write("step", [*rows, *(row for row, _ in captures)])
 
 

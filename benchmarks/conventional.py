@@ -8,10 +8,11 @@ from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Any
 
-from harness import Row, compare, find_device, peak_memory, seconds, show
+from harness import Row, compare, peak_memory, seconds, show
 from torch import Tensor, nn
 
 from attention.decomposed import DecomposedAttention
+from automl.config.device import find_device
 
 DEVICE = find_device()
 GRAIN = 32  # pixels

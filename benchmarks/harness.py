@@ -16,6 +16,9 @@ from typing import Any
 
 import torch
 
+from automl.config import device as device_module
+from automl.config.device import find_device, is_gpu, synchronise
+
 RESULTS = Path(__file__).parent / "results"
 PACKAGES = ("torch", "torchvision", "fastai", "timm", "ray", "pyarrow")
 
@@ -94,13 +97,12 @@ def milliseconds(call: Callable[[], object], device: torch.device, repeat: int =
 def peak_memory(call: Callable[[], object], device: torch.device) -> float:
     """MiB that a call takes at its peak beyond what was taken. On a CPU: resident memory, Linux only."""
     gc.collect()
-    if device.type == "cuda":
-        torch.cuda.synchronize(device)
-        torch.cuda.reset_peak_memory_stats(device)
-        before = torch.cuda.memory_allocated(device)
+    if device_module.measures_peak_memory(device):
+        synchronise(device)
+        before = device_module.start_peak_memory(device)
         call()
-        torch.cuda.synchronize(device)
-        return (torch.cuda.max_memory_allocated(device) - before) / 2**20
+        synchronise(device)
+        return (device_module.peak_memory(device) - before) / 2**20
     ctypes.CDLL(None).malloc_trim(0)  # what was freed before shall not serve this call
     Path("/proc/self/clear_refs").write_text("5")  # sets the peak back to the present
     resident = _resident("VmRSS")
@@ -114,20 +116,10 @@ def _resident(field: str) -> float:
     return float(found[1])
 
 
-def synchronise(device: torch.device) -> None:
-    if device.type == "cuda":
-        torch.cuda.synchronize(device)
-
-
-def find_device() -> torch.device:
-    return torch.device("cuda" if torch.cuda.is_available() else "cpu")
-
-
 def device_name() -> str:
-    if torch.cuda.is_available():
-        return torch.cuda.get_device_name()
-    model = re.search(r"model name\s+: (.+)", Path("/proc/cpuinfo").read_text())
-    return f"{model[1] if model else platform.processor()}, {torch.get_num_threads()} threads"
+    device = find_device()
+    name = device_module.device_name(device)
+    return name if is_gpu(device) else f"{name}, {torch.get_num_threads()} threads"
 
 
 def versions() -> dict[str, str]:
@@ -147,7 +139,7 @@ def write(name: str, rows: list[Row]) -> None:
 
 def write_values(name: str, values: dict[str, Any]) -> None:
     """The same, of what is no comparison of two measurements. values: of JSON's types."""
-    slug = re.sub(r"\W+", "-", device_name().lower()) if torch.cuda.is_available() else "cpu"
+    slug = re.sub(r"\W+", "-", device_name().lower()) if is_gpu(find_device()) else "cpu"
     file = RESULTS / f"{name}-{slug}.json"
     content = {
         "name": name,

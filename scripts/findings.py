@@ -15,8 +15,8 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+from automl.config.device import processor
 from automl.confirm.protocol import confirmations, study_name
-from automl.costs.profile import processor
 from automl.report.parts import parts
 from automl.report.read import read_search
 from automl.storage.folder import find_search

@@ -6,7 +6,8 @@ from dataclasses import asdict
 import torch
 
 from attention import InputError, Spec
-from automl.config.runtime import Runtime, find_device
+from automl.config.device import find_device
+from automl.config.runtime import Runtime
 from automl.config.units import short
 from automl.costs.model import ModelCost, costs_of
 from automl.costs.subject import CLASSES, Subject

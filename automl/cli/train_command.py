@@ -121,7 +121,7 @@ def train(
     workers: Annotated[int, typer.Option(help="That share each batch.", rich_help_panel=HOW)] = 1,
     gpu: Annotated[int | None, typer.Option(help="The GPU of this number.", rich_help_panel=HOW)] = None,
     device: Annotated[
-        str, typer.Option(help="auto, cpu, cuda or cuda:N.", hidden=True, rich_help_panel=HOW)
+        str, typer.Option(help="As PyTorch names it, or auto.", hidden=True, rich_help_panel=HOW)
     ] = "auto",
     precision: PrecisionOption = "auto",
     compile: CompileOption = "auto",
@@ -140,7 +140,8 @@ def train(
     storage: Annotated[str, typer.Option(help="Folder of its folder.", rich_help_panel=KEPT)] = "searches",
 ) -> None:
     """Train one configuration, of any task, without a search."""
-    from automl.config.runtime import Runtime, find_device
+    from automl.config.device import find_device, gpu_with_number
+    from automl.config.runtime import Runtime
     from automl.tasks import open_task
     from automl.training.lr_find import find_learning_rate, plot
     from automl.trials.train import resume_train, run_train
@@ -148,7 +149,7 @@ def train(
     if gpu is not None:
         if device != "auto":
             raise InputError(f"--gpu {gpu} and --device {device} both name a device; give one of them")
-        device = f"cuda:{gpu}"
+        device = gpu_with_number(gpu)
     runtime = Runtime(device=find_device(device), precision=precision, compile=compile)  # type: ignore[arg-type]
     if resume is not None:
         only(context, "resume", "log", "storage", "workers", "gpu", "device", "precision", "compile")

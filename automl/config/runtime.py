@@ -14,7 +14,8 @@ import torch
 import torch.distributed as dist
 from torch import Tensor
 
-from attention import InputError, unknown
+from attention import unknown
+from automl.config.device import autocast, configure, fast_dtype, is_gpu
 
 T = TypeVar("T")
 Precision = Literal["auto", "bf16", "fp16", "fp32"]
@@ -50,29 +51,18 @@ class Runtime:
         ):
             if value not in choices:
                 raise unknown(kind, value, choices)
-        if self.device.type == "cuda":
-            torch.backends.cuda.matmul.allow_tf32 = True
-            torch.backends.cudnn.allow_tf32 = True
-            if self.memory_fraction < 1:
-                # A trial that uses more than its share runs out of memory alone.
-                torch.cuda.set_per_process_memory_fraction(self.memory_fraction, self.device)
+        if is_gpu(self.device):
+            configure(self.device, self.memory_fraction)
         else:
             keep_freed_memory()
 
     @property
     def dtype(self) -> torch.dtype:
         """Of the forward pass."""
-        if self.precision != "auto":
-            return DTYPES[self.precision]
-        if self.device.type == "cuda":
-            fast = torch.cuda.is_bf16_supported(including_emulation=False)
-            return torch.bfloat16 if fast else torch.float16
-        if self.device.type == "cpu" and torch.cpu._is_avx512_bf16_supported():
-            return torch.bfloat16
-        return torch.float32
+        return fast_dtype(self.device) if self.precision == "auto" else DTYPES[self.precision]
 
     def autocast(self) -> AbstractContextManager[None]:
-        return torch.autocast(self.device.type, self.dtype, enabled=self.dtype != torch.float32)
+        return autocast(self.device, self.dtype)
 
     def shard(self, indices: Tensor) -> Tensor:
         """This worker's part of `indices`."""
@@ -107,16 +97,3 @@ def keep_freed_memory() -> None:
     m_trim_threshold, m_mmap_threshold = -1, -3  # of malloc.h
     mallopt(m_mmap_threshold, 2**30)
     mallopt(m_trim_threshold, 2**31 - 1)
-
-
-def find_device(name: str = "auto") -> torch.device:
-    """The device called `name`; `auto` is a GPU where there is one. Raises InputError if it is not there."""
-    if name == "auto":
-        return torch.device("cuda" if torch.cuda.is_available() else "cpu")
-    try:
-        device = torch.device(name)
-        torch.empty(0, device=device)
-    except (RuntimeError, AssertionError) as error:
-        reason = str(error).splitlines()[0]
-        raise InputError(f"device {name!r} cannot be used; try auto, cpu or cuda. ({reason})") from error
-    return device

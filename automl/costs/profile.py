@@ -19,6 +19,14 @@ from torch import Tensor, nn
 from torch.utils._pytree import tree_leaves
 
 import attention
+from automl.config.device import (
+    device_name,
+    empty_cache,
+    is_gpu,
+    measures_peak_memory,
+    peak_memory,
+    start_peak_memory,
+)
 from automl.config.runtime import Runtime
 from automl.costs.time_ratio import Timings, measure_time_ratio, own_time_ratio
 from automl.storage.cache import cache_root, once
@@ -159,8 +167,7 @@ def _about(config: TrialConfig) -> dict[str, Any]:
 def _key(*parts: Any) -> str:
     """A name for what is measured here, with this code. The last of `about` is the runtime."""
     *what, runtime = parts
-    cuda = runtime.device.type == "cuda"
-    name = torch.cuda.get_device_name(runtime.device) if cuda else processor()
+    name = device_name(runtime.device)
     ways = [str(runtime.dtype), choose(runtime, 10**9), runtime.memory_fraction]
     libraries = [version(library) for library in ("torch", "torchvision", "timm")]
     here = [name, torch.get_num_threads(), *libraries, code_digest()]
@@ -192,15 +199,6 @@ def _latency(task: Task, model: nn.Module, one: Inputs) -> float:
     return float(json.loads(once(file, make).read_text())["ms"])
 
 
-def processor() -> str:
-    """The name of the CPU, as far as it is known."""
-    try:
-        with open("/proc/cpuinfo") as file:
-            return next(line.split(":")[1].strip() for line in file if line.startswith("model name"))
-    except (OSError, StopIteration):
-        return "cpu"
-
-
 def measure_latency(model: nn.Module, one: Inputs, runtime: Runtime) -> float:
     """The latency in ms: the lower quartile of several forward passes."""
 
@@ -220,13 +218,12 @@ def step_memory(task: Task, model: nn.Module | None = None) -> int:
     model: the task's, where it has been made.
     """
     runtime = task.runtime
-    cuda = runtime.device.type == "cuda"
+    measured = measures_peak_memory(runtime.device)
     batch = next(iter(task.batches(0)))
-    if cuda:
+    if measured:
         _release(runtime)
-        torch.cuda.reset_peak_memory_stats(runtime.device)
         held = [] if model is None else [*model.parameters(), *model.buffers()]
-        before = torch.cuda.memory_allocated(runtime.device) - sum(tensor.nbytes for tensor in held)
+        before = start_peak_memory(runtime.device) - sum(tensor.nbytes for tensor in held)
     state = start(task, model)
     for group in state.optimizer.param_groups:
         group["lr"] = 0.0  # the model is wanted as it is
@@ -242,10 +239,10 @@ def step_memory(task: Task, model: nn.Module | None = None) -> int:
     state.scaler.scale(loss).backward()
     state.scaler.step(state.optimizer)
     state.optimizer.zero_grad(set_to_none=True)
-    if cuda:
+    if measured:
         with torch.inference_mode(), runtime.autocast():
             call(state.model.eval(), task.example(2 * task.config.training.batch_size))
-        peak = torch.cuda.max_memory_allocated(runtime.device) - before
+        peak = peak_memory(runtime.device) - before
         del state, loss, losses
         _release(runtime)
         return peak
@@ -278,6 +275,6 @@ def kept_for_backward(model: nn.Module, forward: Callable[[], object]) -> int:
 
 def _release(runtime: Runtime) -> None:
     """Of a GPU's memory what nothing needs any more. On a CPU, looking for it takes as long as steps."""
-    if runtime.device.type == "cuda":
+    if is_gpu(runtime.device):
         gc.collect()
-        torch.cuda.empty_cache()
+        empty_cache(runtime.device)

@@ -25,6 +25,7 @@ import torch
 from scipy.special import bdtr  # scipy.stats takes each process of a trial more than a second to import
 from torch import nn
 
+from automl.config.device import is_gpu
 from automl.costs.work import Work, count_work, prices
 from automl.tasks import Batch, Task
 from automl.training.clock import elapsed, seconds
@@ -80,11 +81,11 @@ class Epoch:
         self.repeats = 1
         if not warm_up:
             return
-        cuda = self.runtime.device.type == "cuda"
-        for _ in range(WARM_UP + 1 if cuda else 2):  # on a GPU the last one may capture
+        gpu = is_gpu(self.runtime.device)
+        for _ in range(WARM_UP + 1 if gpu else 2):  # on a GPU the last one may capture
             self.step()
         self.validate()
-        self.repeats = max(1, round(BLOCK / seconds(self.step, self.runtime))) if cuda else 1
+        self.repeats = max(1, round(BLOCK / seconds(self.step, self.runtime))) if gpu else 1
 
     def step(self) -> None:
         """A training step, with the making of its batch."""

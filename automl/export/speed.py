@@ -9,7 +9,7 @@ from importlib.metadata import version
 
 import torch
 
-from automl.costs.profile import processor
+from automl.config.device import processor
 from automl.tasks.deployment import Arrays, Run, batches, count
 
 BATCH = 32  # inputs at once when throughput is measured

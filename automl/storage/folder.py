@@ -443,16 +443,15 @@ def reached(location: Storage) -> Iterator[None]:
 
 def provenance() -> dict[str, Any]:
     """The command, machine, code and versions."""
-    import torch
+    from automl.config.device import gpu_names  # it imports torch
 
-    gpus = [torch.cuda.get_device_name(i) for i in range(torch.cuda.device_count())]
     return {
         "command": _command(),
         "started": time.strftime("%Y-%m-%dT%H:%M:%S%z"),
         "python": platform.python_version(),
         "system": platform.platform(),
         "cores": os.cpu_count(),
-        "gpus": gpus,
+        "gpus": gpu_names(),
         "commit": _commit(),
         "versions": {name: found for name in PACKAGES if (found := _version(name))},
     }

@@ -16,6 +16,7 @@ from torch import Tensor, nn
 from torch.utils._pytree import tree_leaves, tree_map_only
 
 from attention import InputError
+from automl.config.device import forked_generators, is_out_of_memory
 from automl.config.runtime import Runtime
 from backbones import Example, call
 from backbones.memory_format import narrow_strided, set_format
@@ -53,8 +54,7 @@ def check_model(
     Raises InputError for a model that cannot be trained, with the line where it fails, and for outputs of
     another shape; torch.OutOfMemoryError. Leaves the random generators as they were.
     """
-    devices = [runtime.device] if runtime.device.type == "cuda" else []
-    with torch.random.fork_rng(devices=devices):
+    with forked_generators(runtime.device):
         model, notes = build(), []
         formats = [torch.channels_last, torch.contiguous_format] if images else [torch.contiguous_format]
         if images and runtime.device.type == "cpu" and (path := narrow_strided(model)):
@@ -70,9 +70,11 @@ def check_model(
             try:
                 given = partial(_batch, example, images)
                 notes += _run(name, set_format(model, memory_format), given, runtime, classes)
-            except (InputError, torch.OutOfMemoryError):
+            except InputError:
                 raise
             except Exception as error:  # whatever the model raises
+                if is_out_of_memory(error):
+                    raise
                 if not formats:
                     inputs = tree_map_only(Tensor, lambda tensor: tuple(tensor.shape), example(TRAINED))
                     raise InputError(

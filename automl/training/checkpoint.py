@@ -7,6 +7,7 @@ import torch
 from torch import Tensor
 
 from attention import InputError
+from automl.config.device import generator_states, is_out_of_memory, restore_generator_states
 from automl.storage.cache import cache_root
 from automl.storage.disk import room_for
 from automl.storage.storage import Storage
@@ -53,7 +54,7 @@ def save(
         "average": {} if state.average is None or finished else state.average.model.state_dict(),
         "optimizer": {} if finished else state.optimizer.state_dict(),
         "scaler": {} if finished else state.scaler.state_dict(),
-        "generators": {} if finished else _generators(),
+        "generators": {} if finished else generator_states(),
     }
     where = folder.local or cache_root()
     with room_for(where, _size(content)), folder.writing(CHECKPOINT_FILE) as file:
@@ -76,9 +77,9 @@ def read(folder: Storage, device: torch.device) -> dict[str, Any]:
         raise InputError(
             f"there is no checkpoint {path}; was it deleted, or written on another machine?"
         ) from None
-    except torch.OutOfMemoryError:
-        raise
     except Exception as error:  # a damaged file makes unpickling raise errors of every kind
+        if is_out_of_memory(error):
+            raise
         reason = str(error).strip().splitlines()[0] if str(error).strip() else type(error).__name__
         raise InputError(
             f"checkpoint {path} is corrupt or in an unsupported format; train the trial again. ({reason})"
@@ -93,16 +94,9 @@ def restore(state: TrainingState, content: dict[str, Any]) -> None:
         state.average.model.load_state_dict(content["average"])
     state.optimizer.load_state_dict(content["optimizer"])
     state.scaler.load_state_dict(content["scaler"])
-    restore_generators(content)
-    state.epoch = content["epoch"]
-
-
-def restore_generators(content: Mapping[str, Any]) -> None:
-    """Let what is drawn next be what was to be drawn after `content` was saved."""
     # Data and augmentation depend on the seed and the epoch alone; dropout and its like draw from these.
-    torch.set_rng_state(content["generators"]["cpu"].cpu())
-    if "cuda" in content["generators"] and torch.cuda.is_available():
-        torch.cuda.set_rng_state(content["generators"]["cuda"].cpu())
+    restore_generator_states(content["generators"])
+    state.epoch = content["epoch"]
 
 
 def trained(content: Mapping[str, Any]) -> Mapping[str, Tensor]:
@@ -118,10 +112,3 @@ def _size(content: object) -> int:
     if isinstance(content, Mapping):
         return sum(map(_size, content.values()))
     return sum(map(_size, content)) if isinstance(content, list | tuple) else 0
-
-
-def _generators() -> dict[str, Tensor]:
-    states = {"cpu": torch.get_rng_state()}
-    if torch.cuda.is_initialized():
-        states["cuda"] = torch.cuda.get_rng_state()
-    return states

@@ -11,6 +11,7 @@ from collections.abc import Callable, Sequence
 
 import torch
 
+from automl.config.device import event_seconds, is_gpu
 from automl.config.runtime import Runtime
 
 
@@ -30,14 +31,8 @@ def elapsed(runtime: Runtime) -> float:
 
 def seconds(run: Callable[[], object], runtime: Runtime) -> float:
     """How long `run` takes: processor time on a CPU, the time between two events on a GPU."""
-    if runtime.device.type == "cuda":
-        with torch.cuda.device(runtime.device):
-            begun, ended = (torch.cuda.Event(enable_timing=True) for _ in range(2))
-            begun.record()
-            run()
-            ended.record()
-            ended.synchronize()
-        return float(begun.elapsed_time(ended)) / 1e3
+    if is_gpu(runtime.device):
+        return event_seconds(run, runtime.device)
     start = processor_time()
     run()
     return processor_time() - start

@@ -10,8 +10,8 @@ capture is believed only when its replays do to the weights what the same steps 
 """
 
 import json
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import AbstractContextManager, contextmanager
+from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager
 from datetime import date
 from math import isclose, sqrt
 from pathlib import Path
@@ -19,8 +19,8 @@ from typing import Protocol
 
 import torch
 from torch import Tensor, nn
-from torch.utils._pytree import tree_leaves, tree_map
 
+from automl.config.device import device_name, generator_states, restore_generator_states
 from automl.tasks import Batch
 
 MEASURED = Path(__file__).with_name("graphs_measured.json")
@@ -41,38 +41,6 @@ class Capture(Protocol):
         """What does the same as `run` on any batch shaped like `batch`. Nothing is computed yet."""
 
 
-class CudaGraphs:
-    """Captures on a separate stream, with static buffers for the batch.
-
-    Source: PyTorch's notes on CUDA graphs, "whole-network capture".
-    """
-
-    def __init__(self, device: torch.device) -> None:
-        self.stream = torch.cuda.Stream(device)
-
-    @contextmanager
-    def aside(self) -> Iterator[None]:
-        """Off the default stream, as a capture demands of everything that it will reuse."""
-        self.stream.wait_stream(torch.cuda.current_stream())
-        with torch.cuda.stream(self.stream):
-            yield
-        torch.cuda.current_stream().wait_stream(self.stream)
-
-    def capture(self, run: Run, batch: Batch) -> Run:
-        inputs = tree_map(torch.clone, batch)
-        graph = torch.cuda.CUDAGraph()
-        with torch.cuda.graph(graph, stream=self.stream):
-            loss = run(inputs)
-
-        def replay(batch: Batch) -> Tensor:
-            for buffer, tensor in zip(tree_leaves(inputs), tree_leaves(batch), strict=True):
-                buffer.copy_(tensor, non_blocking=True)
-            graph.replay()
-            return loss
-
-        return replay
-
-
 class Snapshot:
     """A copy of all that a step changes, on the CPU: weights, buffers, optimiser's state, generators."""
 
@@ -80,7 +48,7 @@ class Snapshot:
         self.model, self.optimizer, self.device = model, optimizer, device
         self.learned = [_host(tensor) for tensor in _learned(model)]
         self.states = [_host(tensor) for tensor in _states(optimizer)]
-        self.generators = torch.get_rng_state(), *_cuda(device)
+        self.generators = generator_states(device)
 
     @torch.no_grad()
     def restore(self) -> None:
@@ -88,9 +56,7 @@ class Snapshot:
         now = [*_learned(self.model), *_states(self.optimizer)]
         for tensor, before in zip(now, [*self.learned, *self.states], strict=True):
             tensor.copy_(before)
-        torch.set_rng_state(self.generators[0])
-        for state in self.generators[1:]:
-            torch.cuda.set_rng_state(state, self.device)
+        restore_generator_states(self.generators, self.device)
 
 
 def disagreement(
@@ -129,7 +95,7 @@ def _apart(moves: Sequence[tuple[Tensor, Tensor, Tensor]], rounded: torch.dtype)
 
 def pays(device: torch.device) -> bool:
     """Whether graphs were measured to be right and faster on such a GPU."""
-    measured = json.loads(MEASURED.read_text()).get(torch.cuda.get_device_name(device))
+    measured = json.loads(MEASURED.read_text()).get(device_name(device))
     return measured is not None and measured["agreed"] and measured["ratio"] > 1
 
 
@@ -157,10 +123,6 @@ def _states(optimizer: torch.optim.Optimizer) -> list[Tensor]:
 
 def _host(tensor: Tensor) -> Tensor:
     return tensor.detach().to("cpu", copy=True)
-
-
-def _cuda(device: torch.device) -> list[Tensor]:
-    return [torch.cuda.get_rng_state(device)] if device.type == "cuda" else []
 
 
 def _rms(tensors: Sequence[Tensor]) -> float:

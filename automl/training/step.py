@@ -20,9 +20,10 @@ import torch
 from torch import Tensor, nn
 from torch.utils._pytree import tree_map
 
+from automl.config.device import CudaGraphs, has_graphs, is_gpu, is_out_of_memory
 from automl.config.runtime import Runtime, log
 from automl.tasks.base import Batch, Task
-from automl.training.graphs import Capture, CudaGraphs, Run, Snapshot, disagreement, pays
+from automl.training.graphs import Capture, Run, Snapshot, disagreement, pays
 
 Way = Literal["off", "graphs", "inductor"]
 
@@ -36,7 +37,7 @@ def choose(runtime: Runtime, steps: int, *, shapes_vary: bool = False, accumulat
 
     shapes_vary: as a task has it. accumulate: as the configuration has it.
     """
-    possible = runtime.device.type == "cuda" and runtime.dtype != torch.float16 and runtime.workers == 1
+    possible = has_graphs(runtime.device) and runtime.dtype != torch.float16 and runtime.workers == 1
     possible = possible and not shapes_vary and accumulate == 1
     if runtime.compile == "auto":
         return "graphs" if possible and steps >= PAYS and pays(runtime.device) else "off"
@@ -64,7 +65,7 @@ def make_step(
         # Buffers need no broadcast: synchronised norms compute the same on every worker.
         model = nn.parallel.DistributedDataParallel(
             model,
-            device_ids=[runtime.device] if runtime.device.type == "cuda" else None,
+            device_ids=[runtime.device] if is_gpu(runtime.device) else None,
             broadcast_buffers=False,
         )
     if way == "inductor":
@@ -187,9 +188,9 @@ class GraphedStep(Step):
             self.begin.restore()
             replayed = [Step.__call__(self, batch, rate)[0].item() for batch, rate, _ in self.done]
             wrong = disagreement(self.begin, end, self._snapshot(), losses, replayed)
-        except torch.OutOfMemoryError:
-            raise
         except (RuntimeError, ValueError) as error:  # a step that cannot be captured or set back
+            if is_out_of_memory(error):
+                raise
             wrong = f"{type(error).__name__}: {error}".splitlines()[0]
         if wrong:
             log.warning("the captured step is not trusted, so training runs step by step: %s", wrong)

@@ -14,6 +14,7 @@ from itertools import islice
 from typing import Any
 
 from attention import InputError
+from automl.config.device import restore_generator_states
 from automl.storage.storage import Storage
 from automl.tasks import Task, open_task
 from automl.training import checkpoint
@@ -54,7 +55,7 @@ def begin(task: Task, trunks: Storage) -> TrainingState:
         stem = start(stem_task, stem_task.model())
         checkpoint.restore(stem, content)
         state = make(stem)
-        checkpoint.restore_generators(content)
+        restore_generator_states(content["generators"])
         return state
     log.warning("there is no trunk %s; it is trained", there)
     stem = start(stem_task)

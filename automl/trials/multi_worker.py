@@ -14,10 +14,11 @@ from ray import tune
 from ray.exceptions import RayActorError
 from ray.tune.integration.ray_train import TuneReportCallback
 
+from automl.config.device import device_for, is_gpu
 from automl.config.runtime import Runtime
 from automl.storage.storage import Storage
 from automl.trials.failure import failure
-from automl.trials.trial import granted, reports
+from automl.trials.trial import reports
 from cluster.resources import TrialResources
 from search.record import Report
 from search.tuner import LABELS, NODE, REPORT, RETRIES
@@ -97,9 +98,9 @@ def worker(config: dict[str, Any]) -> None:
     """What each worker runs. It resumes from the last checkpoint when it replaces one that died."""
     torch.set_num_threads(max(1, int(config["cpus"])))
     context = ray.train.get_context()
-    device = granted(config["gpus"])
+    device = device_for(config["gpus"])
     runtime = Runtime(
-        device=ray.train.torch.get_device() if device.type == "cuda" else device,
+        device=ray.train.torch.get_device() if is_gpu(device) else device,
         memory_fraction=min(1, config["gpus"]) or 1,
         rank=context.get_world_rank(),
         workers=context.get_world_size(),

@@ -17,12 +17,12 @@ from typing import Any
 
 import torch
 
+from automl.config.device import device_for, synchronise
 from automl.config.runtime import Runtime
 from automl.costs.time_ratio import Epoch
 from automl.storage.storage import Storage
 from automl.tasks import open_task
 from automl.training import checkpoint
-from automl.trials.trial import granted
 from backbones.loading import Code, receive
 from search.config import TrialConfig
 
@@ -75,7 +75,7 @@ class PaceWorker:
     ) -> None:
         receive(code)
         torch.set_num_threads(max(1, int(cpus)))
-        self.runtime = Runtime(device=granted(gpus), memory_fraction=min(1, gpus) or 1, **runtime)
+        self.runtime = Runtime(device=device_for(gpus), memory_fraction=min(1, gpus) or 1, **runtime)
         self.task = open_task(config, self.runtime)
 
     def ready(self) -> None:
@@ -114,8 +114,7 @@ class PaceWorker:
     def _time(self, run: Callable[[], object]) -> float:
         begun = perf_counter()
         run()
-        if self.runtime.device.type == "cuda":
-            torch.cuda.synchronize(self.runtime.device)
+        synchronise(self.runtime.device)
         return perf_counter() - begun
 
 

@@ -12,8 +12,9 @@ from pathlib import Path
 import torch
 
 from attention import InputError, Spec
+from automl.config.device import SHARING, can_share_batches, find_device
 from automl.config.escape import shell
-from automl.config.runtime import Runtime, find_device
+from automl.config.runtime import Runtime
 from automl.config.settings import check_name
 from automl.config.user_code import announce
 from automl.storage.folder import provenance
@@ -143,9 +144,9 @@ def _open(config: TrialConfig, runtime: Runtime, workers: int) -> Task:
     if workers < 1:
         raise InputError(f"--workers must be 1 or more; got {workers}")
     if workers > 1:
-        if runtime.device.index:
+        if runtime.device.index or not can_share_batches(runtime.device):
             raise InputError(
-                f"--device {runtime.device} names one device; with --workers {workers} give cpu, cuda or auto"
+                f"--device {runtime.device} trains in one process; with --workers {workers} give {SHARING}"
             )
         open_task(config, replace(runtime, workers=workers))
     return open_task(config, runtime)

@@ -11,6 +11,7 @@ import ray
 import ray.train
 
 from attention import InputError
+from automl.config.device import is_gpu
 from automl.config.limits import Limits
 from automl.config.runtime import Runtime
 from automl.storage.logs import capture_library_logs
@@ -59,7 +60,7 @@ def worker_shape(workers: int, runtime: Runtime) -> TrialResources:
     Raises InputError where that does not fit.
     """
     there = [node.resources for node in nodes().values() if not node.draining]
-    gpus = runtime.device.type == "cuda" or (joins() and any(node.get("GPU") for node in there))
+    gpus = is_gpu(runtime.device) or (joins() and any(node.get("GPU") for node in there))
     cpus = 1 if joins() or gpus else max(1, (os.cpu_count() or 1) // workers)
     shape = TrialResources(cpus=cpus, gpus=int(gpus), workers=workers)
     slots(shape, there)

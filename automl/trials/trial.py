@@ -14,9 +14,10 @@ import ray
 import torch
 from ray import tune
 
+from automl.config.device import device_for, device_name, empty_cache, is_out_of_memory
 from automl.config.limits import Limits
-from automl.config.runtime import Runtime, find_device
-from automl.costs.profile import measure, processor
+from automl.config.runtime import Runtime
+from automl.costs.profile import measure
 from automl.data import shared
 from automl.storage.epoch_progress import EpochProgress
 from automl.storage.storage import Storage
@@ -92,7 +93,7 @@ class TrialActor(tune.Trainable):
         torch.set_num_threads(max(1, int(resources.get("CPU", 1))))
         gpus = resources.get("GPU", 0)
         try:
-            runtime = Runtime(device=granted(gpus), memory_fraction=min(1, gpus) or 1, **config["runtime"])
+            runtime = Runtime(device=device_for(gpus), memory_fraction=min(1, gpus) or 1, **config["runtime"])
             yield from reports(config, runtime)
         except Exception as error:
             yield failure(error, Storage(config["folder"]))
@@ -179,14 +180,15 @@ def reports(config: Mapping[str, Any], runtime: Runtime) -> Iterator[Report]:
                     violations=violations,
                     finished=_spent(history, trial),
                 )
-    except torch.OutOfMemoryError as error:
+    except RuntimeError as error:
+        if not is_out_of_memory(error):
+            raise
         reason = f"out of memory: {_line(error)}"
     except Diverged as error:
         reason = str(error)
     else:
         return
-    if runtime.device.type == "cuda":
-        torch.cuda.empty_cache()
+    empty_cache(runtime.device)
     yield Report(history=history, profile=profile, device=device, violations=violations, infeasible=reason)
 
 
@@ -205,21 +207,3 @@ def _too_slow(course: Course, time_ratio: float) -> str:
 def _line(error: BaseException) -> str:
     text = str(error).strip().splitlines()
     return f"{type(error).__name__}: {text[0]}" if text else type(error).__name__
-
-
-def device_name(device: torch.device) -> str:
-    """Of the GPU or the processor: two of unlike names are not equally fast."""
-    return torch.cuda.get_device_name(device) if device.type == "cuda" else processor()
-
-
-def granted(gpus: float) -> torch.device:
-    """The device of a trial that was given `gpus` GPUs.
-
-    Raises RuntimeError for a GPU that cannot be used: that is an error, not a slow trial.
-    """
-    if gpus and not torch.cuda.is_available():
-        raise RuntimeError(
-            f"the trial was given {gpus:g} GPUs, but torch {torch.__version__} can use none on this node; "
-            "is it a build without CUDA, or the driver too old?"
-        )
-    return find_device("cuda" if gpus else "cpu")

@@ -7,6 +7,7 @@ from collections.abc import Iterator, Sequence
 import torch
 from torch import Tensor
 
+from automl.config.device import free_memory, is_gpu, pins_memory
 from automl.data.images.dataset import Images
 
 # Part of the free memory of a trial's share that its images may take; the rest is the model's.
@@ -25,11 +26,9 @@ class Feed:
     def __init__(self, images: Images, device: torch.device, memory_fraction: float = 1.0) -> None:
         self.images, self.device = images, device
         self.rows: Tensor | None = None
-        if device.type == "cuda":
-            torch.cuda.empty_cache()  # what torch keeps of images that were freed is not free to the driver
-            free, _ = torch.cuda.mem_get_info(device)
-            if len(images) * images.side**2 * 3 <= RESIDENT * memory_fraction * free:
-                self.rows = resident(images, device)
+        size = len(images) * images.side**2 * 3
+        if is_gpu(device) and size <= RESIDENT * memory_fraction * free_memory(device):
+            self.rows = resident(images, device)
 
     def __call__(self, order: Sequence[Tensor]) -> Iterator[Tensor]:
         """One batch for each tensor of indices in `order`."""
@@ -37,7 +36,7 @@ class Feed:
             sizes = [len(index) for index in order]
             for index in torch.cat(list(order)).to(self.device).split(sizes):  # one copy, not one a batch
                 yield self.rows[index]
-        elif self.device.type == "cuda":
+        elif is_gpu(self.device):
             yield from prefetched(self.images, order, self.device)
         else:
             for index in order:
@@ -59,7 +58,7 @@ def prefetched(images: Images, order: Sequence[Tensor], device: torch.device) ->
     """
     ready: queue.Queue[Tensor | BaseException | None] = queue.Queue(AHEAD)
     stopped = threading.Event()
-    pin = device.type == "cuda"
+    pin = pins_memory(device)
 
     def put(item: Tensor | BaseException | None) -> None:
         while not stopped.is_set():

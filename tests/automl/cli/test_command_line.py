@@ -261,7 +261,7 @@ BAD: list[tuple[tuple[str, ...], list[str]]] = [
     ((*DIGITS, "--symmetric"), ["--symmetric goes with --attention ssa"]),
     ((*DIGITS, "--symmetric", "--attention", "sagan"), ["--symmetric goes with --attention ssa"]),
     ((*DIGITS, "--where", "stage1.block2"), ["need an --attention"]),
-    ((*DIGITS, "--device", "tpu"), ["device 'tpu' cannot be used", "auto, cpu or cuda"]),
+    ((*DIGITS, "--device", "tpu"), ["device 'tpu' cannot be used", "auto, cpu, cuda, cuda:N or mps"]),
     ((*DIGITS, "--device", "cuda:99"), ["device 'cuda:99' cannot be used"]),
     ((*DIGITS, "--optimizer", "adm"), ["adamw, adam, sgd", "'adm'"]),
     ((*DIGITS, "--schedule", "cosinus"), ["cosine, step", "'cosinus'"]),

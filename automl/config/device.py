@@ -1,0 +1,270 @@
+"""The device that a model runs on: the only module that names CUDA's devices or Apple's (`mps`).
+
+It lies beside `Runtime`, and not in `automl/training`, because data and storage use it too and may not import
+training. MPS is tested on a fake device alone, so `auto` never chooses it.
+"""
+
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import AbstractContextManager, contextmanager, nullcontext
+from typing import TypeVar
+
+import torch
+from torch import Tensor
+from torch.utils._pytree import tree_leaves, tree_map
+
+from attention import InputError
+
+T = TypeVar("T")
+
+CHOICES = "auto, cpu, cuda, cuda:N or mps"
+SHARING = "auto, cpu or cuda"  # of these, what several workers of a training can run on
+
+
+def find_device(name: str = "auto") -> torch.device:
+    """Return the device called `name`; `auto` is a CUDA GPU where there is one, and otherwise the CPU.
+
+    Raises InputError if this machine has no such device.
+    """
+    if name == "auto":
+        return torch.device("cuda" if torch.cuda.is_available() else "cpu")
+    try:
+        device = torch.device(name)
+        torch.empty(0, device=device)
+    except (RuntimeError, AssertionError) as error:
+        reason = str(error).splitlines()[0]
+        raise InputError(f"device {name!r} cannot be used; try {CHOICES}. ({reason})") from error
+    return device
+
+
+def gpu_with_number(number: int) -> str:
+    """Return the name of the GPU of this number, for `find_device`."""
+    return f"cuda:{number}"
+
+
+def device_for(gpus: float) -> torch.device:
+    """Return the device of a trial that was given `gpus` GPUs by Ray.
+
+    Raises RuntimeError if the GPU cannot be used: that is an error, not a slow trial.
+    """
+    if not gpus:
+        return find_device("cpu")
+    if torch.cuda.is_available():
+        return find_device("cuda")
+    if torch.backends.mps.is_available():
+        return find_device("mps")
+    raise RuntimeError(
+        f"the trial was given {gpus:g} GPUs, but torch {torch.__version__} can use none on this node; "
+        "is it a build without CUDA, or the driver too old?"
+    )
+
+
+def is_gpu(device: torch.device) -> bool:
+    return device.type in ("cuda", "mps")
+
+
+def can_share_batches(device: torch.device) -> bool:
+    """Return whether several processes can train one model together on such devices."""
+    return device.type in ("cpu", "cuda")
+
+
+def device_name(device: torch.device) -> str:
+    """Return the name of the GPU or the processor. Devices of different names differ in speed."""
+    if device.type == "mps":
+        return "Apple GPU"
+    return torch.cuda.get_device_name(device) if device.type == "cuda" else processor()
+
+
+def gpu_names() -> list[str]:
+    """Return the name of each GPU of this machine."""
+    if torch.backends.mps.is_available():
+        return [device_name(torch.device("mps"))]
+    return [torch.cuda.get_device_name(i) for i in range(torch.cuda.device_count())]
+
+
+def processor() -> str:
+    """Return the name of the CPU, as far as it is known."""
+    try:
+        with open("/proc/cpuinfo") as file:
+            return next(line.split(":")[1].strip() for line in file if line.startswith("model name"))
+    except (OSError, StopIteration):
+        return "cpu"
+
+
+# Precision
+
+
+def configure(device: torch.device, memory_fraction: float) -> None:
+    """Allow fast matrix products on a GPU, and limit this process to a part of its memory.
+
+    A trial that uses more than its share then runs out of memory alone.
+    """
+    if device.type == "cuda":
+        torch.backends.cuda.matmul.allow_tf32 = True
+        torch.backends.cudnn.allow_tf32 = True
+        if memory_fraction < 1:
+            torch.cuda.set_per_process_memory_fraction(memory_fraction, device)
+    elif device.type == "mps" and memory_fraction < 1:
+        torch.mps.set_per_process_memory_fraction(memory_fraction)
+
+
+def fast_dtype(device: torch.device) -> torch.dtype:
+    """Return the dtype that `--precision auto` takes: the fastest one that trains well on the device."""
+    if device.type == "cuda":
+        fast = torch.cuda.is_bf16_supported(including_emulation=False)
+        return torch.bfloat16 if fast else torch.float16
+    if device.type == "cpu" and torch.cpu._is_avx512_bf16_supported():
+        return torch.bfloat16
+    return torch.float32
+
+
+def autocast(device: torch.device, dtype: torch.dtype) -> AbstractContextManager[None]:
+    """Run the operations in the block in `dtype` where that is safe; float32 changes nothing."""
+    return torch.autocast(device.type, dtype, enabled=dtype != torch.float32)
+
+
+# Memory
+
+
+def empty_cache(device: torch.device) -> None:
+    """Give freed memory that torch keeps back to the GPU's driver."""
+    if device.type == "cuda":
+        torch.cuda.empty_cache()
+    elif device.type == "mps":
+        torch.mps.empty_cache()
+
+
+def free_memory(device: torch.device) -> int:
+    """Return the bytes of a GPU that are free to allocate."""
+    empty_cache(device)  # what torch keeps of freed tensors is not free to the driver
+    if device.type == "mps":
+        return max(0, torch.mps.recommended_max_memory() - torch.mps.driver_allocated_memory())
+    free, _ = torch.cuda.mem_get_info(device)
+    return free
+
+
+def measures_peak_memory(device: torch.device) -> bool:
+    """Return whether the device records the peak of what was allocated. MPS and CPUs do not."""
+    return device.type == "cuda"
+
+
+def start_peak_memory(device: torch.device) -> int:
+    """Restart the record of the peak, and return the bytes allocated now."""
+    torch.cuda.reset_peak_memory_stats(device)
+    return torch.cuda.memory_allocated(device)
+
+
+def peak_memory(device: torch.device) -> int:
+    """Return the most bytes that were allocated at once since `start_peak_memory`."""
+    return torch.cuda.max_memory_allocated(device)
+
+
+def is_out_of_memory(error: BaseException) -> bool:
+    """Return whether the device ran out of memory. MPS raises a plain RuntimeError for it."""
+    return isinstance(error, torch.OutOfMemoryError) or (
+        isinstance(error, RuntimeError) and str(error).startswith("MPS backend out of memory")
+    )
+
+
+def pins_memory(device: torch.device) -> bool:
+    """Return whether copies from pinned memory overlap with computation. MPS shares the CPU's memory."""
+    return device.type == "cuda"
+
+
+# Time
+
+
+def synchronise(device: torch.device) -> None:
+    """Wait until the device has done all its work."""
+    if device.type == "cuda":
+        torch.cuda.synchronize(device)
+    elif device.type == "mps":
+        torch.mps.synchronize()
+
+
+def event_seconds(run: Callable[[], object], device: torch.device) -> float:
+    """Return the time [s] between two events of a GPU, before and after `run`."""
+    module = torch.get_device_module(device)
+    with module.device(device) if device.type == "cuda" else nullcontext():
+        begun, ended = (module.Event(enable_timing=True) for _ in range(2))
+        begun.record()
+        run()
+        ended.record()
+        ended.synchronize()
+    return float(begun.elapsed_time(ended)) / 1e3
+
+
+# Random numbers
+
+
+def generator_states(device: torch.device | None = None) -> dict[str, Tensor]:
+    """Return the states of torch's default generators, by the type of their device.
+
+    device: the CUDA GPU whose generator is meant; the current one by default.
+    """
+    states = {"cpu": torch.get_rng_state()}
+    if torch.cuda.is_initialized():
+        states["cuda"] = torch.cuda.get_rng_state(_cuda(device))
+    if torch.backends.mps.is_available():
+        states["mps"] = torch.mps.get_rng_state()
+    return states
+
+
+def restore_generator_states(states: Mapping[str, Tensor], device: torch.device | None = None) -> None:
+    """Set the generators to what `generator_states` returned, as far as this machine has such devices."""
+    torch.set_rng_state(states["cpu"].cpu())
+    if "cuda" in states and torch.cuda.is_available():
+        torch.cuda.set_rng_state(states["cuda"].cpu(), _cuda(device))
+    if "mps" in states and torch.backends.mps.is_available():
+        torch.mps.set_rng_state(states["mps"].cpu())
+
+
+def _cuda(device: torch.device | None) -> torch.device:
+    return device if device is not None and device.type == "cuda" else torch.device("cuda")
+
+
+def forked_generators(device: torch.device) -> AbstractContextManager[None]:
+    """Leave the generators of the CPU and of `device` after the block as they were before it."""
+    if is_gpu(device):
+        return torch.random.fork_rng(devices=[device], device_type=device.type)
+    return torch.random.fork_rng(devices=[])
+
+
+# Graphs
+
+
+def has_graphs(device: torch.device) -> bool:
+    """Return whether steps can be captured on the device and replayed."""
+    return device.type == "cuda"
+
+
+class CudaGraphs:
+    """Captures on a separate stream, with static buffers for the batch.
+
+    Source: PyTorch's notes on CUDA graphs, "whole-network capture".
+    """
+
+    def __init__(self, device: torch.device) -> None:
+        self.stream = torch.cuda.Stream(device)
+
+    @contextmanager
+    def aside(self) -> Iterator[None]:
+        """Run the block off the default stream, as a capture demands of everything that it will reuse."""
+        self.stream.wait_stream(torch.cuda.current_stream())
+        with torch.cuda.stream(self.stream):
+            yield
+        torch.cuda.current_stream().wait_stream(self.stream)
+
+    def capture(self, run: Callable[[T], Tensor], batch: T) -> Callable[[T], Tensor]:
+        """Return what does the same as `run` on any batch shaped like `batch`. Nothing is computed yet."""
+        inputs = tree_map(torch.clone, batch)
+        graph = torch.cuda.CUDAGraph()
+        with torch.cuda.graph(graph, stream=self.stream):
+            loss = run(inputs)
+
+        def replay(batch: T) -> Tensor:
+            for buffer, tensor in zip(tree_leaves(inputs), tree_leaves(batch), strict=True):
+                buffer.copy_(tensor, non_blocking=True)
+            graph.replay()
+            return loss
+
+        return replay
