@@ -4,7 +4,7 @@
 """
 
 import hashlib
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, TypeVar
@@ -33,7 +33,7 @@ class SharedSplit:
 
 @dataclass(frozen=True, kw_only=True)
 class SharedSet:
-    """A dataset. own: the splits that it has of its own. files: of those that are there."""
+    """A dataset. own: the splits that it has of its own. files: for each split that is there its file."""
 
     own: Sequence[str]
     files: Mapping[str, SharedSplit]
@@ -43,8 +43,7 @@ class SharedSet:
 class Shared:
     """What is in a storage.
 
-    address: of the folder. sets: for each dataset, by a name for it at this size, the splits that it has of
-        its own, and the files of those that are there: name, size in bytes and SHA-256.
+    address: of the folder. sets: by the name of each dataset, which tells the size of its images, too.
     """
 
     address: str
@@ -82,17 +81,18 @@ def _read(folder: Path) -> dict[str, Any]:
     return sets
 
 
-def find(kind: type[File], name: str, split: str) -> tuple[list[str], Callable[[], File]] | None:
-    """The splits that a dataset has of its own, and how to get the one that `split` comes from, if known.
-
-    A split that is none of its own comes from "train".
-    """
+def is_shared(name: str, splits: Iterable[str]) -> bool:
+    """Return whether these splits of a dataset come from a search's storage, where they cannot change."""
     known = _told.sets.get(_key(name)) if _told is not None else None
-    if _told is None or known is None:
+    return known is not None and all(split in known.files for split in splits)
+
+
+def find(kind: type[File], name: str, split: str = "train") -> tuple[Sequence[str], File] | None:
+    """Return the splits that a dataset has of its own, and the file that has `split`, if it is shared."""
+    if _told is None or not is_shared(name, [split]):
         return None
-    address, own = _told.address, list(known.own)
-    file = known.files.get(split if split in own else "train")
-    return None if file is None else (own, lambda: fetched(kind, Storage(address), **vars(file)))
+    known = _told.sets[_key(name)]
+    return known.own, fetched(kind, Storage(_told.address), **vars(known.files[split]))
 
 
 def fetched(kind: type[File], storage: Storage, *, name: str, size: int, sha256: str) -> File:
@@ -124,6 +124,7 @@ def publish(
 ) -> dict[str, Any]:
     """Put the cache files of a dataset's splits into the storage, and what is there into the search's folder.
 
+    own: the splits that the dataset has of its own. files: of each split; one file may have several.
     Returns what `use` takes. Raises InputError when the storage does not take them.
     """
     there = storage / SHARED_FOLDER

@@ -20,6 +20,7 @@ import numpy as np
 
 from attention.errors import InputError
 
+SPLITS = ("train", "validation", "test")
 TEST, VALIDATION, SUBSET = range(3)  # the 64 bits of a key that decide on it
 RULE = 2  # number of this rule; raise it whenever the same inputs would be split differently
 

@@ -13,7 +13,7 @@ from automl.export.formats import onnx_file, pt2_file
 from automl.export.quantize import Quantized
 from automl.export.speed import Speed
 from automl.tasks import Task
-from automl.tasks.base import Split
+from automl.tasks.base import SPLITS
 from automl.tasks.deployment import Interface
 from search.metric import Metric
 from search.score_card import ScoreCard
@@ -22,7 +22,6 @@ ELSEWHERE = ("source", "path", "subset")  # of the data, given elsewhere or priv
 MOST_LABELS = 20  # of the confusion matrix on the page; of more labels, as many lines of confusions
 WORST = 10  # labels of a table that has no room for all
 CONFUSION = "confusion.csv"  # has the matrix where the page has not
-SPLITS: tuple[Split, ...] = ("train", "validation", "test")
 
 _CARD = """# {name}
 

@@ -12,6 +12,7 @@ from torch import Tensor, nn
 from attention import InputError
 from automl.config.escape import printable
 from automl.config.runtime import Runtime
+from automl.data import shared
 from automl.data.manifest import Manifest
 from automl.storage.storage import Storage
 from automl.tasks.deployment import MODEL, Arrays, Deployment, read_arrays
@@ -23,6 +24,7 @@ from search.metric import Chance, Metric
 Inputs = Any  # of a model: a tensor, a tuple of positional or a dictionary of keyword arguments
 Batch = Any  # a pytree of tensors: whatever the task's own `loss` takes
 Split = Literal["train", "validation", "test"]
+SPLITS: tuple[Split, ...] = ("train", "validation", "test")
 SHOWN = 10  # names of classes
 
 
@@ -163,9 +165,22 @@ class Task(ABC):
         """Which inputs are in which split, with a hash of each, as they are now."""
 
     @classmethod
+    def shared_name(cls, config: TrialConfig) -> str | None:
+        """Return the name of the dataset in a storage; None if each machine gets the data by itself."""
+        return None
+
+    def stored_files(self, splits: Sequence[Split]) -> tuple[Collection[str], Mapping[str, Path]]:
+        """Return the splits that the dataset has of its own, and the cache file that has each of `splits`.
+
+        A task that has a `shared_name` has this, too. Files of further splits may be among them.
+        """
+        raise NotImplementedError(f"{type(self).__name__} has a `shared_name` and needs `stored_files`")
+
+    @classmethod
     def is_shared(cls, config: TrialConfig, splits: Sequence[Split]) -> bool:
-        """Whether these splits come from a search's storage, where they cannot change."""
-        return False
+        """Return whether these splits come from a search's storage, where they cannot change."""
+        name = cls.shared_name(config)
+        return name is not None and shared.is_shared(name, splits)
 
     @property
     def digest(self) -> str:
@@ -251,7 +266,8 @@ class Task(ABC):
         folder: of the search, which remembers it. Returns what `automl.data.shared.use` takes there; None
         where each machine gets the data by itself. Raises InputError when the storage does not take it.
         """
-        return None
+        name = self.shared_name(self.config)
+        return None if name is None else shared.publish(storage, name, *self.stored_files(splits), folder)
 
     # What a model card tells beyond the metrics. A task may leave each of these out.
 

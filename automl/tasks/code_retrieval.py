@@ -3,7 +3,7 @@
 Source: H. Husain et al., CodeSearchNet Challenge (2019), arXiv 1909.09436, section 4.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -15,12 +15,11 @@ from torch import Tensor, nn
 
 from attention import InputError
 from automl.config.runtime import Runtime
-from automl.data.code import CodeTexts, is_shared, open_texts, share
+from automl.data.code import CodeTexts, open_texts, shared_name
 from automl.data.code.ragged import Ragged
 from automl.data.code.tokenizer import UNKNOWN
 from automl.data.manifest import Manifest
-from automl.storage.storage import Storage
-from automl.tasks.base import Inputs, Part, Split, Task
+from automl.tasks.base import SPLITS, Inputs, Part, Split, Task
 from automl.tasks.code_deployment import CODE, INPUT, QUERY, REQUEST, code_deployments, code_usage
 from automl.tasks.deployment import Deployment, spread
 from automl.tasks.retrieval_evaluator import CODES, QUERIES, Asked, RetrievalEvaluator, unit
@@ -70,13 +69,11 @@ class CodeRetrieval(Task):
         return _texts(_typed(config)[0]).manifest()
 
     @classmethod
-    def is_shared(cls, config: TrialConfig, splits: Sequence[Split]) -> bool:
-        path = config.data.path
-        return path is not None and is_shared(path)
+    def shared_name(cls, config: TrialConfig) -> str:
+        return shared_name(config.data.path)
 
-    def share_data(self, storage: Storage, folder: Path, splits: Sequence[Split]) -> dict[str, Any]:
-        assert self.data.path is not None, "the texts have been opened"
-        return share(storage, folder, self.data.path)
+    def stored_files(self, splits: Sequence[Split]) -> tuple[Collection[str], Mapping[str, Path]]:
+        return (), dict.fromkeys(SPLITS, self.texts.file.path)  # one file has all splits
 
     def model(self) -> nn.Module:
         torch.manual_seed(self.config.seed)

@@ -20,16 +20,15 @@ from automl.config.runtime import Runtime
 from automl.data.detection import (
     DetectionImages,
     describe_splits,
-    is_shared,
     make_manifest,
     open_split,
-    share_splits,
+    shared_name,
+    stored_files,
 )
 from automl.data.detection.augment import augment, draw
 from automl.data.detection.masks import decode
 from automl.data.images.formats import SUFFIXES, is_picture
 from automl.data.manifest import Manifest
-from automl.storage.storage import Storage
 from automl.tasks.base import Part, Split, Task
 from automl.tasks.deployment import Arrays, Deployment, spread
 from automl.tasks.detection_deployment import (
@@ -114,13 +113,13 @@ class Detection(Task):
         return make_manifest(data.source, path=data.path, subset=data.subset)
 
     @classmethod
-    def is_shared(cls, config: TrialConfig, splits: Sequence[Split]) -> bool:
+    def shared_name(cls, config: TrialConfig) -> str:
         data = _typed(config)[0]
-        return is_shared(splits, source=data.source, path=data.path, size=data.size)
+        return shared_name(data.source, data.path, data.size)
 
-    def share_data(self, storage: Storage, folder: Path, splits: Sequence[Split]) -> dict[str, Any]:
+    def stored_files(self, splits: Sequence[Split]) -> tuple[Collection[str], Mapping[str, Path]]:
         data = self.data
-        return share_splits(storage, splits, folder, source=data.source, path=data.path, size=data.size)
+        return stored_files(data.source, splits, path=data.path, size=data.size)
 
     @property
     def canvas(self) -> int:

@@ -1,7 +1,7 @@
 """Image classification: cross-entropy with label smoothing, class weights, mixup and CutMix."""
 
 import json
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import lru_cache
 from pathlib import Path
@@ -17,10 +17,10 @@ from automl.data.images import (
     SOURCES,
     Images,
     describe_splits,
-    is_shared,
     make_manifest,
     open_split,
-    share_splits,
+    shared_name,
+    stored_files,
 )
 from automl.data.images.augment import centre_crop, cut, draw_boxes, normalise
 from automl.data.images.decode import cache_side, decode
@@ -28,7 +28,6 @@ from automl.data.images.feed import Feed
 from automl.data.images.formats import SUFFIXES, is_picture
 from automl.data.images.policy import colours_and_shapes, cutmix, erasing
 from automl.data.manifest import Manifest
-from automl.storage.storage import Storage
 from automl.tasks.base import Part, Split, Task
 from automl.tasks.class_metrics import guessed
 from automl.tasks.cross_entropy import accuracy, cross_entropy, weights_of
@@ -154,9 +153,9 @@ class ImageClassification(Task):
         return make_manifest(data.source, path=data.path, size=data.size, subset=data.subset)
 
     @classmethod
-    def is_shared(cls, config: TrialConfig, splits: Sequence[Split]) -> bool:
+    def shared_name(cls, config: TrialConfig) -> str:
         data = image_data(config)
-        return is_shared(splits, source=data.source, path=data.path, size=data.size)
+        return shared_name(data.source, data.path, data.size)
 
     @property
     def labels(self) -> list[str]:
@@ -331,9 +330,9 @@ class ImageClassification(Task):
         for path in paths:
             yield str(path), {"images": read_image(path, size)}
 
-    def share_data(self, storage: Storage, folder: Path, splits: Sequence[Split]) -> dict[str, Any]:
+    def stored_files(self, splits: Sequence[Split]) -> tuple[Collection[str], Mapping[str, Path]]:
         data = self.data
-        return share_splits(storage, splits, folder, source=data.source, path=data.path, size=data.size)
+        return stored_files(data.source, splits, path=data.path, size=data.size)
 
     def describe_changes(self) -> str:
         return str(self.train.tally_with(images(self.data, "validation")))

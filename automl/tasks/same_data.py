@@ -13,9 +13,8 @@ from automl.data.manifest import MANIFEST_FILE, Manifest, differences
 from automl.storage.folder import SEARCH_FILE, SearchMetadata
 from automl.storage.storage import Storage
 from automl.tasks import Split, task_of
+from automl.tasks.base import SPLITS
 from search.config import TrialConfig
-
-SPLITS: tuple[Split, ...] = ("train", "validation", "test")
 
 
 def keep_manifest(folder: Path, manifest: Manifest) -> None:

@@ -1,7 +1,7 @@
 """Classification of sequences of sensor readings: cross-entropy with label smoothing and class weights."""
 
 import json
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import lru_cache
 from pathlib import Path
@@ -18,17 +18,15 @@ from automl.data.sequences import (
     Sequences,
     describe_splits,
     imputed,
-    is_shared,
     make_manifest,
     normalise,
     open_sequences,
     padding_mask,
-    share,
+    shared_name,
 )
 from automl.data.sequences.formats import FORMATS
 from automl.data.sequences.unlabelled import read_unlabelled
-from automl.storage.storage import Storage
-from automl.tasks.base import Inputs, Part, Split, Task
+from automl.tasks.base import SPLITS, Inputs, Part, Split, Task
 from automl.tasks.class_metrics import guessed
 from automl.tasks.cross_entropy import accuracy, cross_entropy, weights_of
 from automl.tasks.deployment import Deployment, spread
@@ -41,7 +39,6 @@ from search.config import TASK_CONFIGS, ClassificationTraining, SequenceData, Tr
 from search.metric import ACCURACY, Chance
 from search.serialise import to_json
 
-SPLITS: Sequence[Split] = ("train", "validation", "test")
 LABELLED = 64  # raw sequences in a batch of `labelled_inputs`
 
 # Backbones whose exported graph holds for every T; those with a loop over time are written out step by step.
@@ -125,9 +122,8 @@ class SequenceClassification(Task):
         return make_manifest(data.source, path=data.path, subset=data.subset)
 
     @classmethod
-    def is_shared(cls, config: TrialConfig, splits: Sequence[Split]) -> bool:
-        data, _ = _typed(config)
-        return is_shared(data.source, data.path)
+    def shared_name(cls, config: TrialConfig) -> str:
+        return shared_name(config.data.source, config.data.path)
 
     @property
     def labels(self) -> list[str]:
@@ -291,8 +287,8 @@ class SequenceClassification(Task):
         found = {"values": values, "lengths": mask.sum(1)} if self.padded else {"values": values}
         return {name: value.to(self.runtime.device) for name, value in found.items()}
 
-    def share_data(self, storage: Storage, folder: Path, splits: Sequence[Split]) -> dict[str, Any]:
-        return share(storage, folder, source=self.data.source, path=self.data.path)
+    def stored_files(self, splits: Sequence[Split]) -> tuple[Collection[str], Mapping[str, Path]]:
+        return (), dict.fromkeys(SPLITS, self.train.file.path)  # one file has all splits
 
     def describe_splits(self) -> dict[str, str]:
         return describe_splits(self.data.source, path=self.data.path, subset=self.data.subset)

@@ -4,7 +4,7 @@ Source: J.-R. Chang, Y.-S. Chen, Pyramid Stereo Matching Network (2018), arXiv 1
 """
 
 import json
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import replace
 from itertools import groupby
 from pathlib import Path
@@ -19,9 +19,8 @@ from attention import InputError
 from automl.config.runtime import Runtime
 from automl.data.images.augment import normalise
 from automl.data.manifest import Manifest
-from automl.data.stereo import StereoPairs, is_shared, open_pairs, share
-from automl.storage.storage import Storage
-from automl.tasks.base import Part, Split, Task
+from automl.data.stereo import StereoPairs, open_pairs, shared_name
+from automl.tasks.base import SPLITS, Part, Split, Task
 from automl.tasks.deployment import Arrays, Deployment, spread
 from automl.tasks.stereo_deployment import (
     LEFT,
@@ -87,11 +86,11 @@ class Stereo(Task):
         return _pairs(_typed(config)[0]).manifest()
 
     @classmethod
-    def is_shared(cls, config: TrialConfig, splits: Sequence[Split]) -> bool:
-        return is_shared(config.data.source, config.data.path)
+    def shared_name(cls, config: TrialConfig) -> str | None:
+        return shared_name(config.data.source, config.data.path)
 
-    def share_data(self, storage: Storage, folder: Path, splits: Sequence[Split]) -> dict[str, Any] | None:
-        return None if self.data.path is None else share(storage, folder, self.data.path)
+    def stored_files(self, splits: Sequence[Split]) -> tuple[Collection[str], Mapping[str, Path]]:
+        return (), dict.fromkeys(SPLITS, self.pairs.file.path)  # one file has all splits
 
     def model(self) -> nn.Module:
         torch.manual_seed(self.config.seed)

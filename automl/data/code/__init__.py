@@ -19,8 +19,8 @@ dataset        A corpus as the training loop reads it; splits, subsets and manif
 overview       What `automl data` says of a folder of code
 """
 
-from automl.data.code.cache import is_shared, share
+from automl.data.code.cache import shared_name
 from automl.data.code.corpus import Corpus, is_code, open_corpus
 from automl.data.code.dataset import CodeTexts, open_texts
 
-__all__ = ["CodeTexts", "Corpus", "is_code", "is_shared", "open_corpus", "open_texts", "share"]
+__all__ = ["CodeTexts", "Corpus", "is_code", "open_corpus", "open_texts", "shared_name"]

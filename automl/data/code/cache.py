@@ -10,7 +10,6 @@ import os
 from collections.abc import Mapping, Sequence
 from functools import cached_property
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -22,7 +21,6 @@ from automl.data.code.cosqa import RealQuery
 from automl.data.code.function import Function
 from automl.data.digest import SIZE, contents
 from automl.storage.cache import cache_root
-from automl.storage.storage import Storage
 
 FORMAT = 2  # of the file and of what the readers make: raise it with any of them
 TEXTS = ("name", "file", "code", "docstring")
@@ -67,8 +65,8 @@ class CorpusFile(ArrowFile):
 
 def cached_corpus(path: str | Path) -> CorpusFile:
     """That of `open_corpus`, from the cache where it is there. Raises InputError like it."""
-    if (told := shared.find(CorpusFile, _name(path), "train")) is not None:
-        return told[1]()
+    if (shared_set := shared.find(CorpusFile, shared_name(path))) is not None:
+        return shared_set[1]
     files = files_of(path)
     key = f"code {FORMAT}".encode() + b"".join(contents(files, cache_root()))
     key += b"\0".join(os.fsencode(file.relative_to(place_of(path))) for file in files)
@@ -82,22 +80,8 @@ def cached_corpus(path: str | Path) -> CorpusFile:
     return CorpusFile.cached(key, write, needed=sum(file.stat().st_size for file in files))
 
 
-def is_shared(path: str | Path) -> bool:
-    """Whether the corpus comes from a search's storage, where it cannot change."""
-    return shared.find(CorpusFile, _name(path), "train") is not None
-
-
-def share(storage: Storage, folder: Path, path: str | Path) -> dict[str, Any]:
-    """Put the corpus into the storage, for every node that trains, and return what `shared.use` takes.
-
-    folder: of the search, which remembers it. Raises InputError like `open_corpus`, and for a storage that
-    does not take it.
-    """
-    files = {"train": cached_corpus(path).path}  # all splits are in one file
-    return shared.publish(storage, _name(path), (), files, folder)
-
-
-def _name(path: str | Path) -> str:
+def shared_name(path: str | Path | None) -> str:
+    """Return the name of the corpus in a search's storage."""
     return f"code {path}"
 
 

@@ -21,8 +21,8 @@ from automl.data.code.folder import Found
 from automl.data.code.function import Function
 from automl.data.code.other_languages import LANGUAGES, functions_of
 from automl.data.code.python import python_functions
-from automl.data.code.splits import SPLITS
 from automl.data.files import as_text
+from automl.data.splits import SPLITS
 from automl.data.walk import is_clutter
 
 FOLDERS = {"train": "train", "valid": "validation", "validation": "validation", "test": "test"}

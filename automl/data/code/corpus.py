@@ -12,8 +12,9 @@ from automl.data.code.codesearchnet import codesearchnet_files, is_codesearchnet
 from automl.data.code.cosqa import CORPUS, QUERIES, RealQuery, is_cosqa, read_cosqa
 from automl.data.code.folder import functions_in, some, source_files
 from automl.data.code.function import Function
-from automl.data.code.splits import SPLITS, split_of
+from automl.data.code.splits import split_of
 from automl.data.images.formats import SUFFIXES as IMAGES
+from automl.data.splits import SPLITS
 from automl.data.walk import is_clutter
 from automl.storage.cache import cache_root
 

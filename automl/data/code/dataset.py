@@ -13,11 +13,11 @@ from automl.data.code.corpus import FEWEST
 from automl.data.code.cosqa import RealQuery
 from automl.data.code.function import Function
 from automl.data.code.ragged import Ragged
-from automl.data.code.splits import HOW, SPLITS
+from automl.data.code.splits import HOW
 from automl.data.code.tokenizer import Tokenizer
 from automl.data.code.tokens import MOST, cached_tokens
 from automl.data.manifest import Manifest
-from automl.data.splits import SUBSET, numbers
+from automl.data.splits import SPLITS, SUBSET, numbers
 
 
 class CodeTexts:

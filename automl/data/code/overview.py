@@ -6,7 +6,8 @@ from pathlib import Path
 
 from automl.data.code.corpus import Corpus, open_corpus
 from automl.data.code.leaks import find_leaks
-from automl.data.code.splits import HOW, SPLITS
+from automl.data.code.splits import HOW
+from automl.data.splits import SPLITS
 
 EXAMPLES = 3
 

@@ -7,11 +7,10 @@ Where real queries are known, their functions are in the split of the query, wit
 
 import numpy as np
 
-from automl.data.splits import TEST, VALIDATION, as_keys, numbers
+from automl.data.splits import SPLITS, TEST, VALIDATION, as_keys, numbers
 
 SHARE = 0.15  # of all functions, for each of test and validation
 HOW = "by a hash of the code up to names, so that near duplicates are in one split"
-SPLITS = ("train", "validation", "test")
 
 
 def split_of(keys: list[bytes], answers: dict[str, list[int]]) -> np.ndarray:

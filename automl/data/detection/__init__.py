@@ -15,10 +15,10 @@ dataset      A split as the training loop reads it; splits, subsets and manifest
 from automl.data.detection.dataset import (
     DetectionImages,
     describe_splits,
-    is_shared,
     make_manifest,
     open_split,
-    share_splits,
+    shared_name,
+    stored_files,
 )
 from automl.data.detection.folder import is_coco
 from automl.data.detection.objects import Objects
@@ -28,8 +28,8 @@ __all__ = [
     "Objects",
     "describe_splits",
     "is_coco",
-    "is_shared",
     "make_manifest",
     "open_split",
-    "share_splits",
+    "shared_name",
+    "stored_files",
 ]

@@ -1,8 +1,7 @@
 """A split as the training loop reads it: images from a memory map, and their objects; splits, manifests."""
 
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Collection, Sequence
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 
@@ -13,12 +12,10 @@ from automl.data.detection.folder import Listing, read_folder
 from automl.data.detection.objects import Objects, Photo
 from automl.data.detection.scenes import read_scenes
 from automl.data.manifest import Manifest
-from automl.data.splits import as_keys, carve, one_class, thinned
+from automl.data.splits import SPLITS, as_keys, carve, one_class, thinned
 from automl.data.tally import Tally
-from automl.storage.storage import Storage
 
 SOURCES = ("scenes", "coco")
-SPLITS = ("train", "validation", "test")
 COPY = "copies of another image of their file of annotations"
 SHARE = 0.2  # of the training images, for each of validation and test, where there is none
 HALF = 0.5  # of the images for validation, for test, where there is none
@@ -109,8 +106,8 @@ def open_split(
 
 def _stored(source: str, split: str, path: str | None, size: int) -> tuple[Collection[str], Cache]:
     """The splits that the dataset has of its own, and the one of them that `split` comes from."""
-    if (told := _find_shared(split, _shared_name(source, path, size))) is not None:
-        return told[0], told[1]()
+    if (known := shared.find(Cache, shared_name(source, path, size), split)) is not None:
+        return known
     listing = read_listing(source, path)
     stored = _from(split, listing.splits)
     cache = cached(
@@ -190,35 +187,15 @@ def describe_splits(source: str, *, path: str | None = None, subset: float = 1.0
     return {split: text if split == "test" else part + text for split, text in said.items()}
 
 
-def _shared_name(source: str, path: str | None, size: int) -> str:
+def shared_name(source: str, path: str | None, size: int) -> str:
+    """Return the name of the dataset, decoded at `size` pixels, in a search's storage."""
     return f"detection {source} {path or ''} {size}"
 
 
-def is_shared(splits: Sequence[str], *, source: str, path: str | None, size: int) -> bool:
-    """Whether these splits come from a search's storage, where they cannot change."""
-    name = _shared_name(source, path, size)
-    return all(_find_shared(split, name) is not None for split in splits)
-
-
-def _find_shared(split: str, name: str) -> tuple[list[str], Callable[[], Cache]] | None:
-    """The dataset's own splits and how to get the one that `split` comes from, where that is in a storage."""
-    for any_split in SPLITS:  # one that is there tells which splits are the dataset's own
-        if (told := shared.find(Cache, name, any_split)) is not None:
-            return shared.find(Cache, name, _from(split, told[0]))
-    return None
-
-
-def share_splits(
-    storage: Storage, splits: Sequence[str], folder: Path, *, source: str, path: str | None, size: int
-) -> dict[str, Any]:
-    """Put decoded splits into the storage, for every node that trains, and return what `shared.use` takes.
-
-    folder: of the search, which remembers it. Raises InputError like `open_split`, and for a storage that
-    does not take them.
-    """
-    own: Collection[str] = ()
-    files = {}
-    for split in splits:
-        own, cache = _stored(source, split, path, size)
-        files[_from(split, own)] = cache.path
-    return shared.publish(storage, _shared_name(source, path, size), own, files, folder)
+def stored_files(
+    source: str, splits: Sequence[str], *, path: str | None, size: int
+) -> tuple[Collection[str], dict[str, Path]]:
+    """Return the dataset's own splits, and the cache file of each of `splits`; raises like `open_split`."""
+    stored = {split: _stored(source, split, path, size) for split in splits}
+    own = {each for found, _ in stored.values() for each in found}
+    return own, {split: cache.path for split, (_, cache) in stored.items()}

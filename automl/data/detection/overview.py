@@ -5,9 +5,10 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from automl.data.detection.dataset import COPY, SPLITS, describe_splits, read_listing, rows_of
+from automl.data.detection.dataset import COPY, describe_splits, read_listing, rows_of
 from automl.data.detection.objects import Photo
 from automl.data.detection.sizes import check_sizes
+from automl.data.splits import SPLITS
 from automl.data.tally import Tally
 
 EXAMPLES = 3

@@ -20,10 +20,10 @@ policy   torchvision's policies, erasing and CutMix on whole batches, on the dev
 from automl.data.images.dataset import (
     Images,
     describe_splits,
-    is_shared,
     make_manifest,
     open_split,
-    share_splits,
+    shared_name,
+    stored_files,
 )
 from automl.data.images.decode import cache_side, decode
 from automl.data.images.sources import SOURCES, Source
@@ -37,8 +37,8 @@ __all__ = [
     "cache_side",
     "decode",
     "describe_splits",
-    "is_shared",
     "make_manifest",
     "open_split",
-    "share_splits",
+    "shared_name",
+    "stored_files",
 ]

@@ -2,7 +2,6 @@
 
 from collections.abc import Collection, Sequence
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import torch
@@ -15,11 +14,9 @@ from automl.data.images.decode import cache_side
 from automl.data.images.folders import TEST_SHARE
 from automl.data.images.sources import archive_of, items
 from automl.data.manifest import Manifest
-from automl.data.splits import as_keys, carve, keys_of, thinned
+from automl.data.splits import SPLITS, as_keys, carve, keys_of, thinned
 from automl.data.tally import Tally
-from automl.storage.storage import Storage
 
-SPLITS = ("train", "validation", "test")
 VALIDATION_SHARE = 0.2  # of the training images, where the dataset has no validation split
 
 
@@ -163,47 +160,27 @@ def _stored(
     source: str, split: str, path: str | Path | None, size: int, side: int
 ) -> tuple[Collection[str], Cache, Tally]:
     """The dataset's own splits, the one of them that `split` comes from, and the tally of its listing."""
-    known = shared.find(Cache, _shared_name(source, path, size, side), split)
+    known = shared.find(Cache, shared_name(source, path, size, side), split)
     if known is not None:
-        own, fetch = known
-        return own, fetch(), Tally()
+        return *known, Tally()
     everything = items(source, path, size)
     stored = split if split in everything.splits else "train"
     cache = cached(everything.splits[stored], everything.classes, side, f"{source} {stored}")
     return everything.splits.keys(), cache, everything.tally
 
 
-def _shared_name(source: str, path: str | Path | None, size: int, side: int) -> str:
-    return f"{source} {path or ''} {size} {side}"
+def shared_name(source: str, path: str | Path | None, size: int, side: int | None = None) -> str:
+    """Return the name of the dataset, decoded for training at `size` pixels, in a search's storage."""
+    return f"{source} {path or ''} {size} {side or cache_side(size)}"
 
 
-def is_shared(splits: Sequence[str], *, source: str, path: str | Path | None, size: int) -> bool:
-    """Whether these splits come from a search's storage, where they cannot change."""
-    name = _shared_name(source, path, size, cache_side(size))
-    return all(shared.find(Cache, name, split) is not None for split in splits)
-
-
-def share_splits(
-    storage: Storage,
-    splits: Sequence[str],
-    folder: Path,
-    *,
-    source: str,
-    path: str | Path | None,
-    size: int,
-) -> dict[str, Any]:
-    """Put decoded splits into the storage, for every node that trains, and return what `shared.use` takes.
-
-    folder: of the search, which remembers it. Raises InputError like `open_split`, and for a storage that
-    does not take them.
-    """
-    side = cache_side(size)
-    own: Collection[str] = ()
-    files = {}
-    for split in splits:
-        own, cache, _ = _stored(source, split, path, size, side)
-        files[split if split in own else "train"] = cache.path
-    return shared.publish(storage, _shared_name(source, path, size, side), own, files, folder)
+def stored_files(
+    source: str, splits: Sequence[str], *, path: str | Path | None, size: int
+) -> tuple[Collection[str], dict[str, Path]]:
+    """Return the dataset's own splits, and the cache file of each of `splits`; raises like `open_split`."""
+    stored = {split: _stored(source, split, path, size, cache_side(size)) for split in splits}
+    own = {each for found, _, _ in stored.values() for each in found}
+    return own, {split: cache.path for split, (_, cache, _) in stored.items()}
 
 
 def describe_splits(

@@ -10,10 +10,11 @@ import torch
 import torch.nn.functional as F
 
 from automl.data.balance import imbalance
-from automl.data.images.dataset import SPLITS, Images, describe_splits, open_split
+from automl.data.images.dataset import Images, describe_splits, open_split
 from automl.data.images.picture import read_size
 from automl.data.images.sources import items
 from automl.data.progress import progress
+from automl.data.splits import SPLITS
 from automl.data.tally import Tally, some
 
 APART = 3  # bits of 64 in which images that look alike may differ

@@ -20,8 +20,8 @@ dataset     A split as the training loop reads it; splits, subsets and manifests
 from automl.data.sequences.dataset import Sequences, describe_splits, make_manifest, open_sequences
 from automl.data.sequences.impute import imputed
 from automl.data.sequences.normalise import normalise, padding_mask
-from automl.data.sequences.sources import SOURCES, Source, are_sequences, is_shared, share
-from automl.data.sequences.splits import SPLITS
+from automl.data.sequences.sources import SOURCES, Source, are_sequences, shared_name
+from automl.data.splits import SPLITS
 
 __all__ = [
     "SOURCES",
@@ -31,10 +31,9 @@ __all__ = [
     "are_sequences",
     "describe_splits",
     "imputed",
-    "is_shared",
     "make_manifest",
     "normalise",
     "open_sequences",
     "padding_mask",
-    "share",
+    "shared_name",
 ]

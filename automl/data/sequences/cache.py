@@ -24,7 +24,7 @@ from automl.data.arrow import METADATA, ArrowFile
 from automl.data.digest import SIZE, contents
 from automl.data.sequences.impute import imputed
 from automl.data.sequences.recording import MIN_STEPS, Part, Recording
-from automl.data.sequences.splits import SPLITS
+from automl.data.splits import SPLITS
 from automl.storage.cache import cache_root
 
 FORMAT = 2  # of the file, of what the readers make and of `imputed`: raise it with any of them

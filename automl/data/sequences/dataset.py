@@ -12,8 +12,8 @@ from automl.data.manifest import Manifest
 from automl.data.sequences.cache import Cache
 from automl.data.sequences.normalise import normalise_in_place, padding_mask, statistics
 from automl.data.sequences.sources import opened
-from automl.data.sequences.splits import SHARE, SPLITS, hold_out
-from automl.data.splits import thinned
+from automl.data.sequences.splits import SHARE, hold_out
+from automl.data.splits import SPLITS, thinned
 
 
 class Sequences:
@@ -29,7 +29,7 @@ class Sequences:
     """
 
     def __init__(self, cache: Cache, rows: np.ndarray, mean: Tensor, std: Tensor) -> None:
-        self._cache, self._rows = cache, rows
+        self.file, self._rows = cache, rows
         self.labels: Tensor = torch.from_numpy(cache.labels[rows].astype(np.int64))
         self.lengths: Tensor = torch.from_numpy(cache.lengths[rows])
         self.classes, self.channels, self.steps = cache.classes, cache.channels, cache.steps
@@ -46,13 +46,13 @@ class Sequences:
 
     @property
     def subjects(self) -> list[str] | None:
-        found = [self._cache.subjects[row] for row in self._rows]
+        found = [self.file.subjects[row] for row in self._rows]
         known = [subject for subject in found if subject is not None]
         return known if len(known) == len(found) else None
 
     def names(self) -> list[str]:
         """The N sequences' names: those of the data, or `train/0`, their place in the file from 0."""
-        names = self._cache.names
+        names = self.file.names
         return [names[row] for row in self._rows]
 
     def values(self, index: int) -> np.ndarray:
@@ -60,13 +60,13 @@ class Sequences:
 
         Not normalised; a channel without any value is NaN.
         """
-        return self._cache.values(int(self._rows[index]))
+        return self.file.values(int(self._rows[index]))
 
     def raw(self, indices: Tensor) -> tuple[Tensor, Tensor]:
         """`gather` before normalisation: what a deployed model takes. A channel without any value is NaN."""
         rows = self._rows[indices.cpu().numpy()]
-        x = torch.from_numpy(self._cache.padded(rows))  # (B, C, T)
-        return x, padding_mask(torch.from_numpy(self._cache.lengths[rows]), self.steps)
+        x = torch.from_numpy(self.file.padded(rows))  # (B, C, T)
+        return x, padding_mask(torch.from_numpy(self.file.lengths[rows]), self.steps)
 
     def gather(self, indices: Tensor) -> tuple[Tensor, Tensor]:
         """The sequences at `indices` (B,) on the CPU, copied: x float32 (B, C, T) and mask bool (B, T).
@@ -81,7 +81,7 @@ class Sequences:
     def subset(self, indices: Tensor | np.ndarray | Sequence[int]) -> "Sequences":
         """A view of the sequences at `indices`, normalised alike; no values are copied."""
         rows = self._rows[np.asarray(indices, dtype=np.int64)]
-        return Sequences(self._cache, rows, self.mean, self.std)
+        return Sequences(self.file, rows, self.mean, self.std)
 
 
 def open_sequences(

@@ -23,8 +23,8 @@ import pyarrow.csv
 
 from attention.errors import InputError
 from automl.data.sequences.recording import Part, Recording, in_order, recording
-from automl.data.sequences.splits import SPLITS
 from automl.data.sequences.text import NANS, NotANumber, converted, first_bad, read_text, shown
+from automl.data.splits import SPLITS
 from automl.data.table import numbered_rows
 
 SUFFIX = ".csv"

@@ -9,7 +9,7 @@ import torch
 
 from automl.data.balance import imbalance
 from automl.data.sequences.dataset import describe_splits, open_sequences
-from automl.data.sequences.splits import SPLITS
+from automl.data.splits import SPLITS
 
 SHOWN = 20  # classes, and channels
 

@@ -1,9 +1,7 @@
 """Where sequences come from: the table of sources, and of which format a path is."""
 
-from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 from attention.errors import InputError, unknown
 from automl.data import shared
@@ -13,7 +11,6 @@ from automl.data.sequences import ucihar
 from automl.data.sequences.cache import Cache, cached
 from automl.data.sequences.formats import FORMATS, Format
 from automl.storage.cache import cache_root
-from automl.storage.storage import Storage
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -53,9 +50,8 @@ def opened(source: str, path: str | Path | None) -> Cache:
     """
     if source not in SOURCES:
         raise unknown("data source", source, SOURCES)
-    told = _shared(source, path)
-    if told is not None:
-        return told[1]()
+    if (shared_set := shared.find(Cache, shared_name(source, path))) is not None:
+        return shared_set[1]
     known = SOURCES[source]
     if path is not None:
         form, files = _located(Path(path))
@@ -66,26 +62,8 @@ def opened(source: str, path: str | Path | None) -> Cache:
     return cached(form.name, files, form.read)
 
 
-def is_shared(source: str, path: str | Path | None) -> bool:
-    """Whether the dataset comes from a search's storage, where it cannot change."""
-    return _shared(source, path) is not None
-
-
-def share(storage: Storage, folder: Path, *, source: str, path: str | Path | None) -> dict[str, Any]:
-    """Put a dataset into the storage, for every node that trains, and return what `shared.use` takes.
-
-    folder: of the search, which remembers it. Raises InputError like `opened`, and for a storage that does
-    not take it.
-    """
-    files = {"train": opened(source, path).path}  # all splits are in one file
-    return shared.publish(storage, _shared_name(source, path), (), files, folder)
-
-
-def _shared(source: str, path: str | Path | None) -> tuple[list[str], Callable[[], Cache]] | None:
-    return shared.find(Cache, _shared_name(source, path), "train")
-
-
-def _shared_name(source: str, path: str | Path | None) -> str:
+def shared_name(source: str, path: str | Path | None) -> str:
+    """Return the name of the dataset in a search's storage."""
     return f"sequences {source if path is None else path}"
 
 

@@ -9,8 +9,8 @@ dataset    The pairs as the training loop reads them; splits, subsets and manife
 overview   What `automl data` says of stereo pairs
 """
 
-from automl.data.stereo.cache import is_shared, share
+from automl.data.stereo.cache import shared_name
 from automl.data.stereo.dataset import StereoPairs, open_pairs
 from automl.data.stereo.pairs import is_stereo
 
-__all__ = ["StereoPairs", "is_shared", "is_stereo", "open_pairs", "share"]
+__all__ = ["StereoPairs", "is_stereo", "open_pairs", "shared_name"]

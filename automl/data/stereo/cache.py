@@ -23,12 +23,12 @@ from automl.data import shared
 from automl.data.arrow import METADATA, ArrowFile
 from automl.data.digest import SIZE, contents, cores
 from automl.data.progress import progress
+from automl.data.splits import SPLITS
 from automl.data.stereo import planes
 from automl.data.stereo.files import read_disparity, read_views
-from automl.data.stereo.pairs import SPLITS, Pair, find_pairs
+from automl.data.stereo.pairs import Pair, find_pairs
 from automl.data.tally import Tally
 from automl.storage.cache import cache_root
-from automl.storage.storage import Storage
 
 FORMAT = 2  # of the file and of what the readers and `planes` make: raise it with any of them
 SOURCES = ("planes", "pairs")
@@ -108,8 +108,8 @@ def cached_pairs(source: str, path: str | Path | None) -> PairsFile:
             "pairs need the path of a folder as of Scene Flow, KITTI or Middlebury, or of a CSV of left, "
             "right, disparity; pass --data PATH"
         )
-    if (told := shared.find(PairsFile, _name(path), "train")) is not None:
-        return told[1]()
+    if (shared_set := shared.find(PairsFile, f"stereo {path}")) is not None:
+        return shared_set[1]
     pairs = find_pairs(path)
     hashes = contents([file for pair in pairs for file in pair.files], cache_root())
     of_pairs = [hashlib.sha256(b"".join(hashes[i : i + 3])).digest() for i in range(0, len(hashes), 3)]
@@ -118,23 +118,9 @@ def cached_pairs(source: str, path: str | Path | None) -> PairsFile:
     return _cached(key, len(pairs), lambda: _read(pairs, of_pairs), read_pair(pairs[0])[2].size)
 
 
-def is_shared(source: str, path: str | Path | None) -> bool:
-    """Whether the pairs come from a search's storage, where they cannot change."""
-    return source == "pairs" and path is not None and shared.find(PairsFile, _name(path), "train") is not None
-
-
-def share(storage: Storage, folder: Path, path: str | Path) -> dict[str, Any]:
-    """Put the pairs at `path` into the storage, for every node that trains, and return what `use` takes.
-
-    folder: of the search, which remembers it. Raises InputError like `cached_pairs`, and for a storage that
-    does not take it.
-    """
-    files = {"train": cached_pairs("pairs", path).path}  # all splits are in one file
-    return shared.publish(storage, _name(path), (), files, folder)
-
-
-def _name(path: str | Path) -> str:
-    return f"stereo {path}"
+def shared_name(source: str, path: str | Path | None) -> str | None:
+    """Return the name of the pairs in a search's storage; None for bundled ones, which every node makes."""
+    return f"stereo {path}" if source == "pairs" else None
 
 
 def _cached(key: bytes, count: int, rows: Callable[[], Iterator[Row]], pixels: int) -> PairsFile:

@@ -8,9 +8,8 @@ import numpy as np
 
 from attention.errors import InputError
 from automl.data.manifest import Manifest
-from automl.data.splits import carve, keys_of, one_class, thinned
+from automl.data.splits import SPLITS, carve, keys_of, one_class, thinned
 from automl.data.stereo.cache import PairsFile, cached_pairs
-from automl.data.stereo.pairs import SPLITS
 
 SHARE = 0.2  # of what a test or validation split is carved from
 

@@ -6,8 +6,8 @@ from pathlib import Path
 
 import numpy as np
 
+from automl.data.splits import SPLITS
 from automl.data.stereo.dataset import open_pairs
-from automl.data.stereo.pairs import SPLITS
 from automl.data.tally import Tally
 
 READ = 50  # pairs at most whose disparities are read, evenly spread

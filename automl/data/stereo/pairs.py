@@ -17,10 +17,10 @@ from pathlib import Path
 
 from attention.errors import InputError
 from automl.data.files import as_text, is_file, on_disk
+from automl.data.splits import SPLITS
 from automl.data.table import read_table
 from automl.data.walk import is_clutter, walk
 
-SPLITS = ("train", "validation", "test")
 COLUMNS = ("left", "right", "disparity")
 FRAMES = ("frames_cleanpass", "frames_finalpass")  # the first that there is; PSMNet takes the clean ones
 IMAGES = (".png", ".webp", ".jpg", ".jpeg")  # of the views; in capitals, too

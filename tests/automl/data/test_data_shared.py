@@ -3,6 +3,7 @@
 import json
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -10,8 +11,10 @@ import torch
 
 from attention import InputError
 from automl.data import shared
-from automl.data.images import cache, open_split, share_splits
-from automl.data.sequences import is_shared, open_sequences, share
+from automl.data.images import cache, open_split, shared_name, stored_files
+from automl.data.sequences import open_sequences
+from automl.data.sequences import shared_name as name_of_sequences
+from automl.data.splits import SPLITS
 from automl.storage.storage import Storage
 
 
@@ -41,6 +44,13 @@ def node(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return tmp_path / name
 
 
+def share(
+    storage: Storage, splits: tuple[str, ...], folder: Path, source: str, path: Path | None
+) -> dict[str, Any]:
+    files = stored_files(source, splits, path=path, size=32)
+    return shared.publish(storage, shared_name(source, path, 32), *files, folder)
+
+
 def pictures(folder: Path) -> Path:
     from PIL import Image
 
@@ -58,9 +68,7 @@ def test_one_decodes_and_the_others_fetch(
 ) -> None:
     path = pictures(tmp_path / "pictures")
     node("head", tmp_path, monkeypatch)
-    told = share_splits(
-        storage, ("train", "validation", "test"), tmp_path, source="folder", path=path, size=32
-    )
+    told = share(storage, ("train", "validation", "test"), tmp_path, "folder", path)
     assert decoded == ["folder train", "folder test"]
     here = {
         split: open_split("folder", split, path=path, size=32) for split in ("train", "validation", "test")
@@ -92,7 +100,7 @@ def test_what_was_not_shared_is_decoded_on_the_node(
     path = pictures(tmp_path / "pictures")
     storage = Storage(str(tmp_path / "searches"))
     node("head", tmp_path, monkeypatch)
-    shared.use(share_splits(storage, ("train",), tmp_path, source="folder", path=path, size=32))
+    shared.use(share(storage, ("train",), tmp_path, "folder", path))
     node("other", tmp_path, monkeypatch)
     for size, split in ((32, "train"), (24, "train"), (24, "validation"), (32, "test"), (32, "test")):
         open_split("folder", split, path=path, size=size)
@@ -112,7 +120,7 @@ def test_a_second_search_sends_nothing_twice(
     monkeypatch.setattr(Storage, "send", count)
     for name in ("one", "two"):
         (tmp_path / name).mkdir()
-        share_splits(storage, ("train", "validation"), tmp_path / name, source="digits", path=None, size=32)
+        share(storage, ("train", "validation"), tmp_path / name, "digits", None)
     assert len(sent) == 1
     assert (tmp_path / "one" / shared.SHARED_FILE).read_text() == (
         tmp_path / "two" / shared.SHARED_FILE
@@ -123,7 +131,7 @@ def test_a_second_search_sends_nothing_twice(
 def test_what_comes_damaged_is_told(damage: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     storage = Storage(str(tmp_path / "searches"))
     node("head", tmp_path, monkeypatch)
-    shared.use(share_splits(storage, ("train",), tmp_path, source="digits", path=None, size=32))
+    shared.use(share(storage, ("train",), tmp_path, "digits", None))
     (file,) = (tmp_path / "searches" / shared.SHARED_FOLDER).iterdir()
     content = file.read_bytes()
     if damage == "gone":
@@ -145,11 +153,13 @@ def test_sequences_are_fetched_where_their_files_are_not(
     x = np.random.default_rng(0).normal(size=(20, 3, 8)).astype(np.float32)
     np.savez(path, x_train=x, y_train=np.arange(20) % 2, x_test=x[:4], y_test=np.arange(4) % 2)
     node("head", tmp_path, monkeypatch)
-    assert not is_shared("series", path)
-    told = share(storage, tmp_path, source="series", path=path)
+    name = name_of_sequences("series", path)
+    assert not shared.is_shared(name, SPLITS)
+    file = open_sequences("series", "test", path=path).file.path
+    told = shared.publish(storage, name, (), dict.fromkeys(SPLITS, file), tmp_path)
     path.unlink()
     node("worker", tmp_path, monkeypatch)
     shared.use(json.loads(json.dumps(told)))
-    assert is_shared("series", path)
+    assert shared.is_shared(name, SPLITS)
     test = open_sequences("series", "test", path=path)
     assert (test.values(3) == x[3]).all()

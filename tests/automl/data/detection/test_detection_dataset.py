@@ -13,7 +13,7 @@ from PIL import ExifTags, Image
 
 from attention import InputError
 from automl.data import shared
-from automl.data.detection import describe_splits, is_shared, make_manifest, masks, open_split, share_splits
+from automl.data.detection import describe_splits, make_manifest, masks, open_split, shared_name, stored_files
 from automl.data.detection.overview import look_over_detection
 from automl.data.detection.scenes import SEEN, read_scenes, write_scenes
 from automl.storage.storage import Storage
@@ -122,12 +122,13 @@ def test_other_nodes_read_what_one_has_decoded(
     expected = {split: open_split("coco", split, path=path, size=64) for split in SPLITS}
     (tmp_path / "search").mkdir()
     storage = Storage(str(tmp_path / "kept"))
-    given = share_splits(storage, SPLITS, tmp_path / "search", source="coco", path=path, size=64)
+    files = stored_files("coco", SPLITS, path=path, size=64)
+    given = shared.publish(storage, shared_name("coco", path, 64), *files, tmp_path / "search")
     Path(path).rename(tmp_path / "elsewhere")
     monkeypatch.setenv("AUTOML_CACHE", str(tmp_path / "node"))
     shared.use(given)
-    assert is_shared(SPLITS, source="coco", path=path, size=64)
-    assert not is_shared(SPLITS, source="coco", path=path, size=96)
+    assert shared.is_shared(shared_name("coco", path, 64), SPLITS)
+    assert not shared.is_shared(shared_name("coco", path, 96), SPLITS)
     for split, images in expected.items():
         again = open_split("coco", split, path=path, size=64)
         assert again.names() == images.names()
