@@ -1,31 +1,53 @@
-"""Files of the cache in Arrow's format: written once, mapped by every process that reads."""
+"""Files of the cache in Arrow's format: written once, mapped by every process that reads.
+
+The last batch of a file is empty. Its metadata hold the number of rows and what is known at the end alone.
+"""
 
 import hashlib
+import json
+import math
 import sys
 import time
-from collections.abc import Callable
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
 from functools import cached_property
 from pathlib import Path
-from typing import Any, Self
+from typing import Any, Self, TypeVar
 
+import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 
+from automl.data.digest import SIZE, cores
+from automl.data.progress import progress
+from automl.data.tally import Tally
 from automl.storage.cache import cache_root, once
 
-METADATA = b"automl"  # the key of what a schema says beyond its columns, as JSON
+METADATA = b"automl"  # the key of what is said of a file beyond its columns, as JSON
+BATCH_BYTES = 64 << 20
+AHEAD = 4  # inputs for each core that are prepared before they are written
+
+Item = TypeVar("Item")
+Result = TypeVar("Result")
 
 
 class ArrowFile:
     """An opened file, whose columns stay on the disk until they are asked for. One of them is `name`.
 
-    A subclass takes its columns in `__init__`, and raises ValueError, KeyError, IndexError or ArrowException
-    for a file that is not whole: pages that a crash has left unwritten are zero.
+    `about` has what was written beyond the columns. A subclass takes its columns in `__init__`, and raises
+    ValueError, KeyError, IndexError or ArrowException for a file that is not whole: pages that a crash has
+    left unwritten are zero.
     """
 
     def __init__(self, path: Path) -> None:
         self.path = path
-        self.reader = pa.ipc.open_file(pa.memory_map(str(path)))
-        self.table = self.reader.read_all()  # maps the columns, copies none
+        reader = pa.ipc.open_file(pa.memory_map(str(path)))
+        self.table = reader.read_all()  # maps the columns, copies none
+        _, end = reader.get_batch_with_custom_metadata(reader.num_record_batches - 1)
+        self.about: dict[str, Any] = json.loads((end or {})[METADATA])
+        if len(self.table) != self.about["rows"]:
+            raise ValueError("rows are missing")
 
     def __reduce__(self) -> tuple[Any, ...]:
         return type(self), (self.path,)  # another process maps the file, it does not receive its content
@@ -34,6 +56,32 @@ class ArrowFile:
     def names(self) -> list[str]:
         names: list[str] = self.table["name"].to_pylist()
         return names
+
+    def blocks_of(self, column: str, *shape: int) -> list[np.ndarray]:
+        """Return each chunk of a column of fixed-size binary, uint8 `(rows, *shape)`, not copied."""
+        width = math.prod(shape)
+        return [
+            np.frombuffer(chunk.buffers()[1], np.uint8, len(chunk) * width, chunk.offset * width).reshape(
+                len(chunk), *shape
+            )
+            for chunk in self.table[column].chunks
+            if len(chunk)
+        ]
+
+    def hashes(self, column: str) -> np.ndarray:
+        """Return a column of SHA-256, uint8 `(N, 32)`. Raises ValueError where one is missing."""
+        found = np.concatenate([np.empty((0, SIZE), np.uint8), *self.blocks_of(column, SIZE)])
+        if not found.any(axis=1).all():
+            raise ValueError("a hash is missing")
+        return found
+
+    def changes(self) -> Tally:
+        """Count what was done to the inputs, by the column `changes`: for each input a list of texts."""
+        tally, column = Tally(), self.table["changes"]
+        rows = pc.list_parent_indices(column.combine_chunks()).to_pylist()
+        for row, change in zip(rows, pc.list_flatten(column).to_pylist(), strict=True):
+            tally.keep(change, [self.names[row]])
+        return tally
 
     @classmethod
     def is_sound(cls, path: Path) -> bool:
@@ -66,3 +114,53 @@ class ArrowFile:
     def copied(cls, name: str, fetch: Callable[[Path], None], *, needed: float) -> Self:
         """The file `name` of the cache, which `fetch` brings where it is not yet there."""
         return cls(once(cache_root() / name, fetch, cls.is_sound, needed=needed))
+
+
+def write_batches(
+    path: Path, schema: pa.Schema, batches: Iterable[pa.RecordBatch], about: Mapping[str, Any]
+) -> None:
+    """Write an `ArrowFile`. about: for JSON; it is read after the last batch, which may still add to it."""
+    rows = 0
+    with open(path, "wb") as sink, pa.ipc.new_file(sink, schema) as writer:
+        for batch in batches:
+            writer.write_batch(batch)
+            rows += len(batch)
+        end = {METADATA: json.dumps({**about, "rows": rows})}
+        writer.write_batch(pa.RecordBatch.from_pylist([], schema=schema), custom_metadata=end)
+
+
+def write_columns(path: Path, columns: Mapping[str, pa.Array], about: Mapping[str, Any]) -> None:
+    """Write an `ArrowFile` of one batch, so that each column is one piece of memory."""
+    batch = pa.record_batch(dict(columns))
+    write_batches(path, batch.schema, [batch], about)
+
+
+def write_rows(
+    path: Path, schema: pa.Schema, rows: Iterable[Mapping[str, Any]], about: Mapping[str, Any]
+) -> None:
+    """Write an `ArrowFile` of rows, which need not fit into memory together. about: as of `write_batches`."""
+
+    def batches() -> Iterator[pa.RecordBatch]:
+        some: list[Mapping[str, Any]] = []
+        held = 0
+        for row in rows:
+            some.append(row)
+            held += sum(len(value) for value in row.values() if isinstance(value, bytes))
+            if held >= BATCH_BYTES:
+                yield pa.RecordBatch.from_pylist(some, schema=schema)
+                some, held = [], 0
+        yield pa.RecordBatch.from_pylist(some, schema=schema)
+
+    write_batches(path, schema, batches(), about)
+
+
+def prepared(what: str, items: Sequence[Item], prepare: Callable[[Item], Result]) -> Iterator[Result]:
+    """Yield `prepare` of each item in their order, from threads, and show the progress of `what`."""
+    pending: deque[Future[Result]] = deque()
+    with ThreadPoolExecutor(cores()) as pool, progress(what, len(items)) as advance:
+        for i in range(len(items) + AHEAD * cores()):
+            if i < len(items):
+                pending.append(pool.submit(prepare, items[i]))
+            if i >= AHEAD * cores() and pending:
+                yield pending.popleft().result()
+                advance(1)

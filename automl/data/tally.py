@@ -49,18 +49,6 @@ class Tally:
         used = f"; used: {kept}" if kept else ""
         return f"{'left out':11} {'; '.join(_text(self.left_out))}{used}"
 
-    def to_json(self) -> dict[str, dict[str, tuple[int, list[str]]]]:
-        """Return what `from_json` takes."""
-        return {"left_out": self.left_out, "kept": self.kept}
-
-    @classmethod
-    def from_json(cls, values: Mapping[str, Mapping[str, Sequence[object]]]) -> "Tally":
-        """Return the tally that `to_json` was called on."""
-        tally = cls()
-        for into, kinds in ((tally.left_out, values["left_out"]), (tally.kept, values["kept"])):
-            into |= {kind: (int(str(count)), list(names)) for kind, (count, names) in kinds.items()}  # type: ignore[call-overload]
-        return tally
-
 
 def some(names: Sequence[str]) -> str:
     """Return the first few names, and dots where there are more."""

@@ -9,7 +9,6 @@ open and check the file (benchmarks/bench_code_index.py). So no approximate sear
 """
 
 import hashlib
-import json
 import os
 import sys
 import time
@@ -22,7 +21,7 @@ from pathlib import Path
 import numpy as np
 import pyarrow as pa
 
-from automl.data.arrow import METADATA, ArrowFile
+from automl.data.arrow import ArrowFile, write_columns
 from automl.data.code.folder import code_folder, no_functions, read_functions, source_files
 from automl.data.code.function import Function
 from automl.data.files import as_text
@@ -30,7 +29,7 @@ from automl.data.progress import progress
 from automl.export.text_encoder import TextEncoder
 from automl.storage.cache import cache_root, once
 
-FORMAT = 1  # of the file, and of what the reader of code makes: raise it with either
+FORMAT = 2  # of the file, and of what the reader of code makes: raise it with either
 KEY = 32  # bytes of a SHA-256
 
 Stamp = tuple[int, int]  # size and time of change of a file
@@ -43,17 +42,16 @@ class CodeIndex(ArrowFile):
 
     def __init__(self, path: Path) -> None:
         super().__init__(path)
-        about = json.loads((self.table.schema.metadata or {})[METADATA])
         self.table.validate(full=True)
         self.files: dict[str, tuple[Stamp, str | None]] = {
-            file: ((size, changed), why) for file, (size, changed, why) in about["files"].items()
+            file: ((size, changed), why) for file, (size, changed, why) in self.about["files"].items()
         }
         column = self.table["vector"].chunk(0)
         self.vectors: np.ndarray = column.values.to_numpy().reshape(len(column), -1)
         # Pages that a crash has left unwritten are zero. A vector is not: each function has some token.
         lengths = np.einsum("nd,nd->n", self.vectors, self.vectors)
-        if len(column) != about["rows"] or not (np.isfinite(lengths) & (lengths > 0)).all():
-            raise ValueError("rows are missing")
+        if not (np.isfinite(lengths) & (lengths > 0)).all():
+            raise ValueError("a vector is missing")
 
     def __len__(self) -> int:
         return len(self.vectors)
@@ -146,13 +144,8 @@ def write_index(
         "code": pa.array([one.code for one in functions], pa.binary(KEY)),
         "vector": pa.FixedSizeListArray.from_arrays(pa.array(vectors.ravel()), vectors.shape[1]),
     }
-    about = {
-        "rows": len(functions),
-        "files": {file: (*stamp, why) for file, (stamp, why) in files.items()},
-    }
-    batch = pa.record_batch(columns).replace_schema_metadata({METADATA: json.dumps(about)})
-    with open(path, "wb") as sink, pa.ipc.new_file(sink, batch.schema) as writer:
-        writer.write_batch(batch)  # one, so that the vectors are one piece of memory
+    about = {"files": {file: (*stamp, why) for file, (stamp, why) in files.items()}}
+    write_columns(path, columns, about)
 
 
 def _write(

@@ -5,7 +5,6 @@ The file's name is a hash of the content of the files that it was made of. Colum
 out.
 """
 
-import json
 import os
 from collections.abc import Mapping, Sequence
 from functools import cached_property
@@ -15,14 +14,14 @@ import numpy as np
 import pyarrow as pa
 
 from automl.data import shared
-from automl.data.arrow import METADATA, ArrowFile
+from automl.data.arrow import ArrowFile, write_columns
 from automl.data.code.corpus import Corpus, files_of, open_corpus, place_of
 from automl.data.code.cosqa import RealQuery
 from automl.data.code.function import Function
 from automl.data.digest import SIZE, contents
 from automl.storage.cache import cache_root
 
-FORMAT = 2  # of the file and of what the readers make: raise it with any of them
+FORMAT = 3  # of the file and of what the readers make: raise it with any of them
 TEXTS = ("name", "file", "code", "docstring")
 
 
@@ -31,18 +30,13 @@ class CorpusFile(ArrowFile):
 
     def __init__(self, path: Path) -> None:
         super().__init__(path)
-        about = json.loads(self.table.schema.metadata[METADATA])
-        self.skipped: Mapping[str, str] = about["skipped"]
+        self.skipped: Mapping[str, str] = self.about["skipped"]
         self.queries = {
             split: [RealQuery(text=text, answer=answer) for text, answer in asked]
-            for split, asked in about["queries"].items()
+            for split, asked in self.about["queries"].items()
         }
         self.split: np.ndarray = self.table["split"].to_numpy()
-        count = len(self.split)
-        self.keys = np.frombuffer(self.table["key"].chunk(0).buffers()[1], np.uint8, count * SIZE)
-        self.keys = self.keys.reshape(count, SIZE)
-        if count != about["rows"] or not self.keys.any(axis=1).all():  # pages that a crash left unwritten
-            raise ValueError("rows are missing")
+        self.keys = self.hashes("key")
 
     @cached_property
     def functions(self) -> list[Function]:
@@ -72,10 +66,9 @@ def cached_corpus(path: str | Path) -> CorpusFile:
     key += b"\0".join(os.fsencode(file.relative_to(place_of(path))) for file in files)
 
     def write(target: Path) -> str:
-        batch = _batch(open_corpus(path))
-        with open(target, "wb") as sink, pa.ipc.new_file(sink, batch.schema) as writer:
-            writer.write_batch(batch)
-        return f"read {len(batch)} functions"
+        corpus = open_corpus(path)
+        _write(target, corpus)
+        return f"read {len(corpus.functions)} functions"
 
     return CorpusFile.cached(key, write, needed=sum(file.stat().st_size for file in files))
 
@@ -85,17 +78,17 @@ def shared_name(path: str | Path | None) -> str:
     return f"code {path}"
 
 
-def _batch(corpus: Corpus) -> pa.RecordBatch:
+def _write(path: Path, corpus: Corpus) -> None:
     functions = corpus.functions
     queries = {split: [(q.text, q.answer) for q in asked] for split, asked in corpus.queries.items()}
-    about = {"rows": len(functions), "queries": queries, "skipped": dict(corpus.skipped)}
+    about = {"queries": queries, "skipped": dict(corpus.skipped)}
     columns: dict[str, pa.Array] = {
         **{name: _column([getattr(function, name) for function in functions]) for name in TEXTS},
         "line": pa.array([function.line for function in functions], pa.int64()),
         "key": pa.array([function.key for function in functions], pa.binary(SIZE)),
         "split": pa.array(corpus.split, pa.int8()),
     }
-    return pa.record_batch(columns).replace_schema_metadata({METADATA: json.dumps(about)})
+    write_columns(path, columns, about)
 
 
 def _column(texts: Sequence[str]) -> pa.Array:

@@ -8,21 +8,20 @@ Columns: a ragged one (int32) for each kind of text.
     unnamed      the code with `f` for that name, which is searched by names
 """
 
-import json
 import re
 from collections.abc import Iterator
 from pathlib import Path
 
 import pyarrow as pa
 
-from automl.data.arrow import METADATA, ArrowFile
+from automl.data.arrow import ArrowFile, write_columns
 from automl.data.code.cache import CorpusFile
 from automl.data.code.corpus import Corpus
 from automl.data.code.function import Function
 from automl.data.code.ragged import Ragged
 from automl.data.code.tokenizer import Tokenizer, train_tokenizer
 
-FORMAT = 1  # of the file, of the tokenizer and of what is made of a function
+FORMAT = 2  # of the file, of the tokenizer and of what is made of a function
 KINDS = ("docstring", "code", "name", "unnamed")
 MOST = 1024  # sub-tokens that are kept of a text
 
@@ -32,10 +31,9 @@ class TokenFile(ArrowFile):
 
     def __init__(self, path: Path) -> None:
         super().__init__(path)
-        about = json.loads(self.table.schema.metadata[METADATA])
-        self.tokenizer = Tokenizer(about["tokenizer"])
+        self.tokenizer = Tokenizer(self.about["tokenizer"])
         self.texts = {kind: _ragged(self.table[kind].chunk(0)) for kind in KINDS}
-        if about["tokens"] != [int(text.values.sum()) for text in self.texts.values()]:
+        if self.about["tokens"] != [int(text.values.sum()) for text in self.texts.values()]:
             raise ValueError("tokens are missing")  # pages that a crash left unwritten
 
 
@@ -53,9 +51,7 @@ def cached_tokens(file: CorpusFile, vocabulary: int) -> TokenFile:
             "tokens": [int(sum(map(sum, rows))) for rows in found.values()],
         }
         columns = {kind: pa.array(rows, pa.large_list(pa.int32())) for kind, rows in found.items()}
-        batch = pa.record_batch(columns).replace_schema_metadata({METADATA: json.dumps(about)})
-        with open(path, "wb") as sink, pa.ipc.new_file(sink, batch.schema) as writer:
-            writer.write_batch(batch)
+        write_columns(path, columns, about)
         return f"made {len(tokenizer)} sub-tokens for {len(corpus.functions)} functions"
 
     key = f"tokens {FORMAT} {vocabulary} {file.path.name}".encode()

@@ -1,16 +1,15 @@
 """A split of images and their objects, decoded once into an Arrow file that every process maps into memory.
 
 An image is as large as in its file, or scaled down so that its longer side has `size` pixels. The file's name
-is a hash of all that is in it. Columns: name, key and content (SHA-256 of the image, and of it with its
-annotations), width and height of the original, rows and columns of what is stored, image (rows x columns x 3
-bytes); and of its objects, as many in each: boxes (4 x float64, in pixels of the original), labels, crowd,
-areas and masks (run lengths at the stored size).
+is a hash of all that is in it. Columns: name, key (SHA-256 of the image), width and height of the original,
+rows and columns of what is stored, image (rows x columns x 3 bytes), changes (strings, what was done to it);
+and of its objects, as many in each: boxes (4 x float64, in pixels of the original), labels, crowd, areas and
+masks (run lengths at the stored size).
 """
 
 import hashlib
 import json
 from collections.abc import Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -19,26 +18,23 @@ import pyarrow as pa
 from PIL import Image
 
 from attention.errors import InputError
-from automl.data.arrow import METADATA, ArrowFile
+from automl.data.arrow import ArrowFile, prepared, write_rows
 from automl.data.detection import masks
 from automl.data.detection.annotations import objects_of
 from automl.data.detection.objects import Objects, Photo
 from automl.data.detection.sizes import check_sizes, other_size, undecodable
-from automl.data.digest import SIZE, cores
+from automl.data.digest import SIZE
 from automl.data.images.picture import read_picture
-from automl.data.progress import progress
-from automl.data.tally import Tally
 
-FORMAT = 4  # of the file and of what is decoded: raise it with either
-BATCH = 64  # images of a batch of Arrow
+FORMAT = 5  # of the file and of what is decoded: raise it with either
 
 SCHEMA = pa.schema(
     {
         "name": pa.string(),
         "key": pa.binary(SIZE),
-        "content": pa.binary(SIZE),
         **{side: pa.int32() for side in ("width", "height", "rows", "columns")},
         "image": pa.large_binary(),
+        "changes": pa.list_(pa.string()),
         "boxes": pa.list_(pa.float64()),
         "labels": pa.list_(pa.int64()),
         "crowd": pa.list_(pa.bool_()),
@@ -57,20 +53,15 @@ class Cache(ArrowFile):
 
     def __init__(self, path: Path) -> None:
         super().__init__(path)
-        table, last = self.table, self.reader.num_record_batches - 1
-        _, end = self.reader.get_batch_with_custom_metadata(last)
-        metadata = json.loads(table.schema.metadata[METADATA]) | json.loads(end[METADATA])
-        self.classes: tuple[str, ...] = tuple(metadata["classes"])
-        self.categories: tuple[int, ...] = tuple(metadata["categories"])
-        self.has_masks: bool = metadata["has_masks"]
-        self.tally = Tally.from_json(metadata["tally"])
+        self.classes: tuple[str, ...] = tuple(self.about["classes"])
+        self.categories: tuple[int, ...] = tuple(self.about["categories"])
+        self.has_masks: bool = self.about["has_masks"]
         self.width, self.height, self.rows, self.columns = (
-            table[name].to_numpy() for name in ("width", "height", "rows", "columns")
+            self.table[name].to_numpy() for name in ("width", "height", "rows", "columns")
         )
-        self.keys = np.frombuffer(b"".join(table["key"].to_pylist()), np.uint8).reshape(-1, SIZE)
-        whole = len(table) == metadata["rows"] and bool((self.rows > 0).all() and (self.columns > 0).all())
-        if not whole:  # pages that a crash has left unwritten are zero
-            raise ValueError("rows are missing")
+        self.keys = self.hashes("key")
+        if not ((self.rows > 0) & (self.columns > 0)).all():
+            raise ValueError("a side is out of range")
 
     def __len__(self) -> int:
         return len(self.width)
@@ -110,54 +101,33 @@ def cached(
 
     def write(path: Path) -> str:
         check_sizes(photos)  # before hours of decoding
-        tally = Tally()
-        schema = SCHEMA.with_metadata({METADATA: json.dumps(about)})
-        with (
-            open(path, "wb") as sink,
-            pa.ipc.new_file(sink, schema) as writer,
-            ThreadPoolExecutor(cores()) as pool,
-            progress(f"decoding {what} images", len(photos)) as advance,
-        ):
-            for start in range(0, len(photos), BATCH):
-                some = photos[start : start + BATCH]
-                rows = []
-                for row, changes in pool.map(lambda photo: _row(photo, labels, size, has_masks), some):
-                    rows.append(row)
-                    for change in changes:
-                        tally.keep(change, [row["name"]])
-                writer.write_batch(pa.RecordBatch.from_pylist(rows, schema=schema))
-                advance(len(some))
-            end = {METADATA: json.dumps({"rows": len(photos), "tally": tally.to_json()})}
-            writer.write_batch(pa.RecordBatch.from_pylist([], schema=schema), custom_metadata=end)
+        rows = prepared(f"decoding {what} images", photos, lambda photo: _row(photo, labels, size, has_masks))
+        write_rows(path, SCHEMA, rows, about)
         return f"decoded {len(photos)} {what} images"
 
     needed = sum(3 * size * size * min(1.0, p.width * p.height / size**2) for p in photos)
     return Cache.cached(key.digest(), write, needed=needed)
 
 
-def _row(
-    photo: Photo, labels: Mapping[int, int], size: int, has_masks: bool
-) -> tuple[dict[str, Any], Sequence[str]]:
-    """A row, and what was done to the image."""
+def _row(photo: Photo, labels: Mapping[int, int], size: int, has_masks: bool) -> dict[str, Any]:
     pixels, changes = decode(photo.image, photo.width, photo.height, size)
     full, stored = (photo.height, photo.width), (pixels.shape[0], pixels.shape[1])
     found = objects_of(photo.annotations, labels, full, masked=has_masks)
-    row = {
+    return {
         "name": photo.name,
         "key": photo.key,
-        "content": photo.content,
         "width": photo.width,
         "height": photo.height,
         "rows": stored[0],
         "columns": stored[1],
         "image": pixels.tobytes(),
+        "changes": changes,
         "boxes": found.boxes.ravel().tolist(),
         "labels": found.labels.tolist(),
         "crowd": found.crowd.tolist(),
         "areas": found.areas.tolist(),
         "masks": masks.resized(found.masks, full, stored) if found.masks is not None else [],
     }
-    return row, changes
 
 
 def decode(image: Path | np.ndarray, width: int, height: int, size: int) -> tuple[np.ndarray, Sequence[str]]:

@@ -56,7 +56,7 @@ class DetectionImages:
     def tally_with(self, *others: "DetectionImages") -> Tally:
         """Return what was turned, rescaled or is double in these splits."""
         caches = {images._cache.path: images._cache for images in (self, *others)}  # splits may share one
-        tally = sum((cache.tally for cache in caches.values()), Tally())
+        tally = sum((cache.changes() for cache in caches.values()), Tally())
         for cache in caches.values():
             tally.keep_copies(COPY, zip(cache.names, map(bytes, cache.keys), strict=True))
         return tally

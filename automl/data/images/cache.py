@@ -3,16 +3,12 @@
 The file's name is a hash of the images' names, content, labels, classes and side, so a changed dataset
 gets a file of its own and several trials, processes and users share one. Columns: image (fixed-size
 binary, side x side x 3 bytes), label (int32), aspect (float32), name (string), content (the SHA-256 of
-the file that it was made of, 32 bytes). The schema's metadata holds the classes, the side and the digest.
-What is known at the end alone, the number of rows, the skipped images and the tally of what was done to the
-others, is in the metadata of the last batch, which is empty.
+the file that it was made of, 32 bytes) and changes (strings, what was done to the image). Beyond them it has
+the classes, the side, the digest and why images were skipped.
 """
 
-import json
-import math
 import sys
-from collections.abc import Sequence
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -20,16 +16,13 @@ import numpy as np
 import pyarrow as pa
 
 from attention.errors import InputError
-from automl.data.arrow import METADATA, ArrowFile
-from automl.data.digest import SIZE, cores, items_digest
+from automl.data.arrow import ArrowFile, prepared, write_rows
+from automl.data.digest import SIZE, items_digest
 from automl.data.images.decode import decode
 from automl.data.items import Item
-from automl.data.progress import progress
 from automl.data.tally import Tally
 
-FORMAT = 3  # of the file and of what `decode` makes: raise it with either
-BATCH_ROWS = 512
-BATCH_BYTES = 64 << 20
+FORMAT = 4  # of the file and of what `decode` makes: raise it with either
 MAX_SKIPPED = 0.01  # of the images
 FEW = 5  # may be damaged in any case, if that is no more than a fifth
 EXAMPLES = 5
@@ -45,38 +38,24 @@ class Cache(ArrowFile):
 
     def __init__(self, path: Path) -> None:
         super().__init__(path)
-        table, last = self.table, self.reader.num_record_batches - 1
-        _, end = self.reader.get_batch_with_custom_metadata(last)
-        metadata = json.loads(table.schema.metadata[METADATA]) | json.loads(end[METADATA])
-        self.classes: tuple[str, ...] = tuple(metadata["classes"])
-        self.side: int = metadata["side"]
-        self.digest: str = metadata["digest"]
-        self.skipped: tuple[str, ...] = tuple(metadata["skipped"])
-        self.tally = Tally.from_json(metadata["tally"])
-        self.labels: np.ndarray = table["label"].to_numpy()
-        self.aspect: np.ndarray = table["aspect"].to_numpy()
-        self.blocks = self._bytes(table["image"], self.side, self.side, 3)
-        self.contents = np.concatenate([np.empty((0, SIZE), np.uint8), *self._bytes(table["content"], SIZE)])
+        self.classes: tuple[str, ...] = tuple(self.about["classes"])
+        self.side: int = self.about["side"]
+        self.digest: str = self.about["digest"]
+        self.skipped: tuple[str, ...] = tuple(self.about["skipped"])
+        self.labels: np.ndarray = self.table["label"].to_numpy()
+        self.aspect: np.ndarray = self.table["aspect"].to_numpy()
+        self.blocks = self.blocks_of("image", self.side, self.side, 3)
+        self.contents = self.hashes("content")
         self.starts = np.cumsum([0, *(len(block) for block in self.blocks)])
-        self._check(metadata["rows"])
-
-    def _bytes(self, column: pa.ChunkedArray, *shape: int) -> list[np.ndarray]:
-        """Each chunk of a column of fixed-size binary, (rows, *shape)."""
-        width = math.prod(shape)
-        return [
-            np.frombuffer(chunk.buffers()[1], np.uint8, len(chunk) * width, chunk.offset * width).reshape(
-                len(chunk), *shape
-            )
-            for chunk in column.chunks
-            if len(chunk)
-        ]
-
-    def _check(self, rows: int) -> None:
-        """Pages that a crash has left unwritten are zero, and so would be the aspects in them."""
-        if not len(self.labels) == len(self.aspect) == self.starts[-1] == rows:
-            raise ValueError("rows are missing")
         if not ((self.labels >= 0) & (self.labels < len(self.classes)) & (self.aspect > 0)).all():
             raise ValueError("a label or an aspect is out of range")
+
+    @property
+    def tally(self) -> Tally:
+        """What was done to the images, and which were left out."""
+        tally = self.changes()
+        tally.leave_out(UNDECODED, self.skipped)
+        return tally
 
 
 def cached(items: Sequence[Item], classes: Sequence[str], side: int, what: str) -> Cache:
@@ -87,16 +66,8 @@ def cached(items: Sequence[Item], classes: Sequence[str], side: int, what: str) 
     folder is full or not writable.
     """
     digest = items_digest(items, classes)
-
-    def write(path: Path) -> str:
-        _write(path, items, {"classes": list(classes), "side": side, "digest": digest}, what)
-        return f"decoded {len(items)} {what} images"
-
-    return Cache.cached(f"{digest} {side} {FORMAT}".encode(), write, needed=len(items) * side * side * 3)
-
-
-def _write(path: Path, items: Sequence[Item], metadata: dict[str, Any], what: str) -> None:
-    side: int = metadata["side"]
+    skipped: dict[str, str] = {}
+    about = {"classes": list(classes), "side": side, "digest": digest, "skipped": skipped}
     schema = pa.schema(
         {
             "image": pa.binary(side * side * 3),
@@ -104,37 +75,40 @@ def _write(path: Path, items: Sequence[Item], metadata: dict[str, Any], what: st
             "aspect": pa.float32(),
             "name": pa.string(),
             "content": pa.binary(SIZE),
-        },
-        metadata={METADATA: json.dumps(metadata)},
+            "changes": pa.list_(pa.string()),
+        }
     )
-    rows = max(1, min(BATCH_ROWS, BATCH_BYTES // (side * side * 3)))
-    skipped: dict[str, str] = {}
-    tally = Tally()
+
+    def write(path: Path) -> str:
+        write_rows(path, schema, _rows(items, side, what, skipped), about)
+        if skipped:
+            print(f"warning: left out {_listed(skipped)}", file=sys.stderr, flush=True)
+        return f"decoded {len(items)} {what} images"
+
+    return Cache.cached(f"{digest} {side} {FORMAT}".encode(), write, needed=len(items) * side * side * 3)
+
+
+def _rows(
+    items: Sequence[Item], side: int, what: str, skipped: dict[str, str]
+) -> Iterator[Mapping[str, Any]]:
+    """Decode the images, and put those that cannot be decoded into `skipped`."""
     allowed = int(max(MAX_SKIPPED * len(items), min(FEW, len(items) / 5)))
-    with (
-        open(path, "wb") as sink,
-        pa.ipc.new_file(sink, schema) as writer,
-        ThreadPoolExecutor(cores()) as pool,
-        progress(f"decoding {what} images", len(items)) as advance,
-    ):
-        for start in range(0, len(items), rows):
-            some = items[start : start + rows]
-            decoded = list(pool.map(lambda item: _attempt(item, side), some))
-            skipped |= {
-                item.name: out for item, out in zip(some, decoded, strict=True) if isinstance(out, str)
-            }
-            for item, out in zip(some, decoded, strict=True):
-                for change in () if isinstance(out, str) else out[2]:
-                    tally.keep(change, [item.name])
+    decoded = prepared(f"decoding {what} images", items, lambda item: _attempt(item, side))
+    for number, (item, out) in enumerate(zip(items, decoded, strict=True), start=1):
+        if isinstance(out, str):
+            skipped[item.name] = out
             if len(skipped) > allowed:
-                raise InputError(_too_many(skipped, start + len(some), allowed, what))
-            writer.write_batch(_batch(some, decoded, schema))
-            advance(len(some))
-        tally.leave_out(UNDECODED, skipped)
-        end = {"rows": len(items) - len(skipped), "skipped": list(skipped), "tally": tally.to_json()}
-        writer.write_batch(_batch([], [], schema), custom_metadata={METADATA: json.dumps(end)})
-    if skipped:
-        print(f"warning: left out {_listed(skipped)}", file=sys.stderr, flush=True)
+                raise InputError(_too_many(skipped, number, allowed, what))
+            continue
+        pixels, aspect, changes = out
+        yield {
+            "image": pixels.tobytes(),
+            "label": item.label,
+            "aspect": aspect,
+            "name": item.name,
+            "content": item.content,
+            "changes": changes,
+        }
 
 
 def _attempt(item: Item, side: int) -> tuple[np.ndarray, float, list[str]] | str:
@@ -146,23 +120,6 @@ def _attempt(item: Item, side: int) -> tuple[np.ndarray, float, list[str]] | str
         raise
     except Exception as error:  # Pillow raises nearly anything for a damaged file
         return f"{type(error).__name__}: {error}"
-
-
-def _batch(
-    items: Sequence[Item], decoded: Sequence[tuple[np.ndarray, float, list[str]] | str], schema: Any
-) -> Any:
-    good = [(item, *out[:2]) for item, out in zip(items, decoded, strict=True) if not isinstance(out, str)]
-    pixels = b"".join(image.tobytes() for _, image, _ in good)
-    columns = [
-        pa.FixedSizeBinaryArray.from_buffers(
-            schema.field("image").type, len(good), [None, pa.py_buffer(pixels)]
-        ),
-        pa.array([item.label for item, _, _ in good], pa.int32()),
-        pa.array([aspect for _, _, aspect in good], pa.float32()),
-        pa.array([item.name for item, _, _ in good], pa.string()),
-        pa.array([item.content for item, _, _ in good], pa.binary(SIZE)),
-    ]
-    return pa.record_batch(columns, schema=schema)
 
 
 def _listed(skipped: dict[str, str]) -> str:

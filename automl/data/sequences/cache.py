@@ -12,7 +12,6 @@ classes and channels.
 """
 
 import hashlib
-import json
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
@@ -20,14 +19,14 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from automl.data.arrow import METADATA, ArrowFile
+from automl.data.arrow import ArrowFile, write_columns
 from automl.data.digest import SIZE, contents
 from automl.data.sequences.impute import imputed
 from automl.data.sequences.recording import MIN_STEPS, Part, Recording
 from automl.data.splits import SPLITS
 from automl.storage.cache import cache_root
 
-FORMAT = 2  # of the file, of what the readers make and of `imputed`: raise it with any of them
+FORMAT = 3  # of the file, of what the readers make and of `imputed`: raise it with any of them
 
 
 class Cache(ArrowFile):
@@ -39,16 +38,14 @@ class Cache(ArrowFile):
 
     def __init__(self, path: Path) -> None:
         super().__init__(path)
-        table = self.table
-        about = json.loads(table.schema.metadata[METADATA])
+        table, about = self.table, self.about
         self.classes: tuple[str, ...] = tuple(about["classes"])
         self.channels: tuple[str, ...] = tuple(about["channels"])
         self.labels: np.ndarray = table["label"].to_numpy()
         self.parts: np.ndarray = table["part"].to_numpy()
         self.subjects: list[str | None] = table["subject"].to_pylist()
         count, channels = len(self.labels), len(self.channels)
-        self.contents = np.frombuffer(table["content"].chunk(0).buffers()[1], np.uint8, count * SIZE)
-        self.contents = self.contents.reshape(count, SIZE)
+        self.contents = self.hashes("content")
         self.means, self.variances = (
             table[name].chunk(0).flatten().to_numpy().reshape(count, channels)
             for name in ("mean", "variance")
@@ -58,7 +55,10 @@ class Cache(ArrowFile):
         self._values = np.frombuffer(values, np.float32, self._starts[-1])
         self.lengths: np.ndarray = np.diff(self._starts) // channels
         self.steps = int(self.lengths.max())
-        self._check(about["rows"])
+        if not (self.lengths >= MIN_STEPS).all():  # zero where pages are missing
+            raise ValueError("a length is out of range")
+        if not ((self.labels >= 0) & (self.labels < len(self.classes))).all():
+            raise ValueError("a label is out of range")
 
     def values(self, row: int) -> np.ndarray:
         """One sequence, float32 (C, T), not copied and not writable."""
@@ -75,13 +75,6 @@ class Cache(ArrowFile):
             to[:, : self.lengths[row]] = self.values(row)
         return out
 
-    def _check(self, rows: int) -> None:
-        """Pages that a crash has left unwritten are zero, and so would be lengths and content in them."""
-        if not len(self.labels) == rows or not (self.lengths >= MIN_STEPS).all():
-            raise ValueError("rows are missing")
-        if not ((self.labels >= 0) & (self.labels < len(self.classes)) & self.contents.any(axis=1)).all():
-            raise ValueError("a label or a hash is out of range")
-
 
 def cached(kind: str, files: Sequence[Path], read: Callable[[Sequence[Path]], Recording]) -> Cache:
     """The cache of the dataset in `files`, which are of a `kind`.
@@ -91,22 +84,21 @@ def cached(kind: str, files: Sequence[Path], read: Callable[[Sequence[Path]], Re
     """
 
     def write(path: Path) -> str:
-        batch = _batch(read(files))
-        with open(path, "wb") as sink, pa.ipc.new_file(sink, batch.schema) as writer:
-            writer.write_batch(batch)
-        return f"read {len(batch)} sequences"
+        columns, about = _columns(read(files))
+        write_columns(path, columns, about)
+        return f"read {len(columns['name'])} sequences"
 
     key = f"sequences {kind} {FORMAT}".encode() + b"".join(contents(files, cache_root()))
     # Text takes twice the bytes of the numbers in it, and compressed numbers half of theirs.
     return Cache.cached(key, write, needed=sum(file.stat().st_size for file in files))
 
 
-def _batch(recording: Recording) -> pa.RecordBatch:
+def _columns(recording: Recording) -> tuple[dict[str, pa.Array], dict[str, Any]]:
     number = {name: i for i, name in enumerate(recording.classes)}
     parts = [(SPLITS.index(split), part) for split, part in recording.parts.items()]
     raw = [values for _, part in parts for values in part.values]
     filled = [imputed(values) for values in raw]
-    about = {"rows": len(raw), "classes": recording.classes, "channels": recording.channels}
+    about = {"classes": recording.classes, "channels": recording.channels}
     columns: dict[str, pa.Array] = {
         "values": _ragged(filled),
         "label": pa.array([number[label] for _, part in parts for label in part.labels], pa.int32()),
@@ -117,7 +109,7 @@ def _batch(recording: Recording) -> pa.RecordBatch:
         "mean": _of_channels([values.mean(axis=1, dtype=np.float64) for values in filled]),
         "variance": _of_channels([values.var(axis=1, dtype=np.float64) for values in filled]),
     }
-    return pa.record_batch(columns).replace_schema_metadata({METADATA: json.dumps(about)})
+    return columns, about
 
 
 def _subjects(part: Part) -> Sequence[str | None]:

@@ -3,14 +3,12 @@
 The file's name is a hash of the content of the files that it was made of. Columns: left, right (RGB bytes
 of H x W x 3), disparity (float32 of H x W, infinite where it is not known), height, width (int32), name,
 group (strings), split (int8, an index of SPLITS, -1 where the source gives none), changes (strings, what was
-done to the images) and content (a SHA-256 of the pair's three files, 32 bytes). The schema's metadata holds
-the number of rows.
+done to the images) and content (a SHA-256 of the pair's three files, 32 bytes).
 """
 
 import hashlib
 import json
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import Callable, Mapping, Sequence
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -20,9 +18,8 @@ import pyarrow as pa
 
 from attention.errors import InputError, unknown
 from automl.data import shared
-from automl.data.arrow import METADATA, ArrowFile
-from automl.data.digest import SIZE, contents, cores
-from automl.data.progress import progress
+from automl.data.arrow import ArrowFile, prepared, write_rows
+from automl.data.digest import SIZE, contents
 from automl.data.splits import SPLITS
 from automl.data.stereo import planes
 from automl.data.stereo.files import read_disparity, read_views
@@ -30,9 +27,8 @@ from automl.data.stereo.pairs import Pair, find_pairs
 from automl.data.tally import Tally
 from automl.storage.cache import cache_root
 
-FORMAT = 2  # of the file and of what the readers and `planes` make: raise it with any of them
+FORMAT = 3  # of the file and of what the readers and `planes` make: raise it with any of them
 SOURCES = ("planes", "pairs")
-BATCH_BYTES = 64 << 20
 
 SCHEMA = pa.schema(
     {
@@ -60,21 +56,16 @@ class PairsFile(ArrowFile):
         sides = [self.table[name].to_numpy().astype(np.int64) for name in ("height", "width")]
         self.shapes: np.ndarray = np.stack(sides, axis=1)
         self.groups: list[str] = self.table["group"].to_pylist()
-        self.contents: list[bytes] = self.table["content"].to_pylist()
-        self.keys: np.ndarray = np.frombuffer(b"".join(self.contents), np.uint8).reshape(-1, SIZE)
-        rows = json.loads(self.table.schema.metadata[METADATA])["rows"]
-        if len(self.split) != rows or not ((self.shapes > 0).all() and self.keys.any(axis=1).all()):
-            raise ValueError("rows are missing")  # pages that a crash left unwritten are zero
+        self.keys = self.hashes("content")
+        if not (self.shapes > 0).all():
+            raise ValueError("a side is out of range")
 
     @cached_property
     def tally(self) -> Tally:
         """Pairs whose images were turned or rescaled, or that are double."""
         tally = Tally()
-        tally.keep_copies("copies of another pair", zip(self.names, self.contents, strict=True))
-        for name, changes in zip(self.names, self.table["changes"].to_pylist(), strict=True):
-            for change in changes:
-                tally.keep(change, [name])
-        return tally
+        tally.keep_copies("copies of another pair", zip(self.names, map(bytes, self.keys), strict=True))
+        return tally + self.changes()
 
     def images(self, row: int) -> tuple[np.ndarray, np.ndarray]:
         """Left and right, uint8 `(H, W, 3)`, not copied and not writable."""
@@ -102,7 +93,8 @@ def cached_pairs(source: str, path: str | Path | None) -> PairsFile:
         if path is not None:
             raise InputError(f"planes is bundled and takes no path, not {path}; drop --data")
         key = f"planes {FORMAT} {json.dumps(dict(planes.COUNTS))}".encode()
-        return _cached(key, sum(planes.COUNTS.values()), _of_planes, planes.HEIGHT * planes.WIDTH)
+        made = [(split, i) for split in SPLITS for i in range(planes.COUNTS[split])]
+        return _cached(key, made, lambda each: _of_planes(*each), planes.HEIGHT * planes.WIDTH)
     if path is None:
         raise InputError(
             "pairs need the path of a folder as of Scene Flow, KITTI or Middlebury, or of a CSV of left, "
@@ -115,7 +107,8 @@ def cached_pairs(source: str, path: str | Path | None) -> PairsFile:
     of_pairs = [hashlib.sha256(b"".join(hashes[i : i + 3])).digest() for i in range(0, len(hashes), 3)]
     named = json.dumps([(pair.name, pair.group, pair.split) for pair in pairs])
     key = f"stereo {FORMAT} {named}".encode() + b"".join(hashes)
-    return _cached(key, len(pairs), lambda: _read(pairs, of_pairs), read_pair(pairs[0])[2].size)
+    each = list(zip(pairs, of_pairs, strict=True))
+    return _cached(key, each, lambda one: _read(*one), read_pair(pairs[0])[2].size)
 
 
 def shared_name(source: str, path: str | Path | None) -> str | None:
@@ -123,48 +116,27 @@ def shared_name(source: str, path: str | Path | None) -> str | None:
     return f"stereo {path}" if source == "pairs" else None
 
 
-def _cached(key: bytes, count: int, rows: Callable[[], Iterator[Row]], pixels: int) -> PairsFile:
-    """pixels: of the first pair, for a guess at the file's size."""
+def _cached(key: bytes, pairs: Sequence[Any], row: Callable[[Any], Row], pixels: int) -> PairsFile:
+    """row: of one of `pairs`. pixels: of the first one, for a guess at the file's size."""
 
     def write(target: Path) -> str:
-        schema = SCHEMA.with_metadata({METADATA: json.dumps({"rows": count})})
-        with (
-            open(target, "wb") as sink,
-            pa.ipc.new_file(sink, schema) as writer,
-            progress("reading stereo pairs", count) as advance,
-        ):
-            some: list[Row] = []
-            held = 0
-            for row in rows():
-                some.append(row)
-                held += sum(len(row[name]) for name in ("left", "right", "disparity"))
-                advance(1)
-                if held >= BATCH_BYTES:
-                    writer.write_batch(pa.RecordBatch.from_pylist(some, schema=schema))
-                    some, held = [], 0
-            writer.write_batch(pa.RecordBatch.from_pylist(some, schema=schema))
-        return f"read {count} stereo pairs"
+        write_rows(target, SCHEMA, prepared("reading stereo pairs", pairs, row), {})
+        return f"read {len(pairs)} stereo pairs"
 
-    return PairsFile.cached(key, write, needed=count * pixels * 10)
+    return PairsFile.cached(key, write, needed=len(pairs) * pixels * 10)
 
 
-def _of_planes() -> Iterator[Row]:
-    for number, split in enumerate(SPLITS):
-        for i, (left, right, disparity) in enumerate(planes.pairs(split)):
-            content = hashlib.sha256(left.tobytes() + right.tobytes() + disparity.tobytes()).digest()
-            yield _row(f"{split}{i}", "", number, content, left, right, disparity)
+def _of_planes(split: str, i: int) -> Row:
+    arrays = planes.pair(split, i)
+    content = hashlib.sha256(b"".join(array.tobytes() for array in arrays)).digest()
+    return _row(f"{split}{i}", "", SPLITS.index(split), content, *arrays)
 
 
-def _read(pairs: Sequence[Pair], hashes: Sequence[bytes]) -> Iterator[Row]:
-    with ThreadPoolExecutor(cores()) as pool:
-        for start in range(0, len(pairs), 4 * cores()):  # few at once: a pair is some megabytes
-            some = slice(start, start + 4 * cores())
-            changes: list[list[str]] = [[] for _ in pairs[some]]
-            for pair, content, done, arrays in zip(
-                pairs[some], hashes[some], changes, pool.map(read_pair, pairs[some], changes), strict=True
-            ):
-                split = SPLITS.index(pair.split) if pair.split else -1
-                yield _row(pair.name, pair.group, split, content, *arrays, done)
+def _read(pair: Pair, content: bytes) -> Row:
+    changes: list[str] = []
+    arrays = read_pair(pair, changes)
+    split = SPLITS.index(pair.split) if pair.split else -1
+    return _row(pair.name, pair.group, split, content, *arrays, changes)
 
 
 def read_pair(pair: Pair, changes: list[str] | None = None) -> tuple[np.ndarray, np.ndarray, np.ndarray]:

@@ -95,10 +95,10 @@ class StereoPairs:
 
     def manifest(self) -> Manifest:
         """Which pairs are in which split, with a hash of each one's three files."""
-        names, contents = self.file.names, self.file.contents
+        names, contents = self.file.names, self.file.keys
         return Manifest.of(
             {
-                split: [(names[row], "", contents[row]) for row in rows.tolist()]
+                split: [(names[row], "", contents[row].tobytes()) for row in rows.tolist()]
                 for split, rows in self._rows.items()
             }
         )

@@ -7,7 +7,7 @@ truth are exact. Of several surfaces the nearest one is seen, which has the larg
 left image that is hidden in the right one, or outside of it, has no known disparity.
 """
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
 
@@ -166,9 +166,7 @@ def scene(draw: np.random.Generator, height: int = HEIGHT, width: int = WIDTH) -
     return found
 
 
-def pairs(split: str) -> Iterator[tuple[np.ndarray, np.ndarray, np.ndarray]]:
-    """All pairs of a split, as `render` returns them, always the same."""
-    first = [*COUNTS].index(split)
-    for i in range(COUNTS[split]):
-        draw = np.random.default_rng([17, first, i])
-        yield render(scene(draw), HEIGHT, WIDTH)
+def pair(split: str, i: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Return a pair of a split, always the same one, as `render` does."""
+    draw = np.random.default_rng([17, [*COUNTS].index(split), i])
+    return render(scene(draw), HEIGHT, WIDTH)

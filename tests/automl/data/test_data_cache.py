@@ -12,6 +12,7 @@ from filelock import FileLock
 from PIL import Image
 
 from attention.errors import InputError
+from automl.data import arrow
 from automl.data import digest as digests
 from automl.data.images import cache as caches
 from automl.data.images.cache import Cache, cached
@@ -20,6 +21,7 @@ from automl.storage.cache import once
 
 OPEN = """
 import sys, time
+from automl.data import arrow
 from automl.data.images import cache
 from automl.data.images.sources import items
 {before}
@@ -53,7 +55,7 @@ def root(tmp_path: Path, make_folder: Callable[..., Path]) -> Path:
 
 
 def test_columns(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(caches, "BATCH_ROWS", 64)
+    monkeypatch.setattr(arrow, "BATCH_BYTES", 64 * (8 * 8 * 3 + 32))
     opened = train(root)
     assert [len(block) for block in opened.blocks] == [64, 64, 64, 58]
     assert opened.labels.tolist() == [0] * 100 + [1] * 150
@@ -141,7 +143,7 @@ def test_two_processes_build_one_file(root: Path, cache: Path) -> None:
 
 
 def test_killed_half_way(root: Path, cache: Path) -> None:
-    process = opener(root, "cache.BATCH_ROWS = 8\n" + SLOW)
+    process = opener(root, "arrow.BATCH_BYTES = 2000\n" + SLOW)
     while not any(path.stat().st_size > 2000 for path in cache.glob("*.tmp")):
         time.sleep(0.01)
     process.send_signal(signal.SIGKILL)

@@ -84,7 +84,7 @@ def test_training_does_not_look_at_the_test_split(
 
 
 def test_gather_and_views(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("automl.data.images.cache.BATCH_ROWS", 7)
+    monkeypatch.setattr("automl.data.arrow.BATCH_BYTES", 1500)
     images = open_split("folder", "train", path=root, size=8, side=12)
     order = torch.tensor([len(images) - 1, 0, 9, 9, -1])
     rows = images.gather(order)

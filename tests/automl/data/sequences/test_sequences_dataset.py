@@ -238,7 +238,7 @@ def kept(cache: Path) -> list[Path]:
 def test_content_decides_the_file(path: Path, cache: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     opened(path)
     (first,) = kept(cache)
-    monkeypatch.setattr(caches, "_batch", None)  # nothing is read again
+    monkeypatch.setattr(caches, "_columns", None)  # nothing is read again
     opened(path.rename(path.with_name("moved.npz")))
     make_manifest("series", path=path.with_name("moved.npz"))
     assert kept(cache) == [first]

@@ -11,8 +11,10 @@ TEXT = (Path(__file__).parents[4] / "docs" / "sequences.md").read_text()
 
 
 def example(kind: str) -> str:
-    (code,) = re.findall(rf"```{kind}\n(.*?)```", TEXT, re.S)
-    return str(code)
+    """Return the first example of this kind."""
+    found = re.search(rf"```{kind}\n(.*?)```", TEXT, re.S)
+    assert found
+    return found[1]
 
 
 @pytest.mark.parametrize(
