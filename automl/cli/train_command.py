@@ -30,7 +30,18 @@ KEYS: dict[str, str] = {
     "seed": "seed",
 }
 # Of an epoch's metrics, those that are no scores.
-COURSE = ("epoch", "resource", "steps", "train_loss", "learning_rate", "seconds", "processor_seconds")
+COURSE = frozenset(
+    {
+        "epoch",
+        "resource",
+        "steps",
+        "train_loss",
+        "train_accuracy",
+        "learning_rate",
+        "seconds",
+        "processor_seconds",
+    }
+)
 
 if TYPE_CHECKING:
     from automl.tasks import Task

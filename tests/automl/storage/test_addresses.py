@@ -83,7 +83,7 @@ def test_a_mistake(cli: Callable[..., tuple[int, str, str]]) -> None:
 
 def test_a_defect_keeps_its_traceback() -> None:
     """In a process of its own, as Python prints an uncaught error."""
-    program = f"import automl.cli.main as c; c.app = lambda *_: open({ADDRESS!r}); c.main()"
+    program = f"import automl.cli.main as c; c.main(program=lambda *_, **options: open({ADDRESS!r}))"
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=60)
     assert done.returncode == 1
     assert done.stderr.startswith("Traceback")

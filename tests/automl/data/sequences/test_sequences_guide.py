@@ -33,3 +33,7 @@ def test_arrays(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     exec(example("python"), {})
     cache = sources.opened("series", "data.npz")
     assert (cache.channels, len(cache.labels), cache.steps) == (("x", "y", "z"), 100, 50)
+
+
+def test_the_cell_in_a_loop() -> None:
+    exec(re.findall(r"```python\n(.*?)```", TEXT, re.S)[1], {})
