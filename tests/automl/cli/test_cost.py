@@ -103,7 +103,10 @@ TEXT = (
 )
 
 
-@pytest.mark.parametrize("model", MODELS)
+@pytest.mark.parametrize(
+    "model",
+    ["larnn", "selfattention", *(pytest.param(m, marks=pytest.mark.long) for m in ("psmnet", "detector"))],
+)
 def test_models_of_every_task_have_costs_and_sites(
     model: str, cli: Cli, monkeypatch: pytest.MonkeyPatch
 ) -> None:
