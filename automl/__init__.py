@@ -15,6 +15,7 @@ Results:  SearchResult, TrialResult, ConfirmResult, Verdict, Compared, ReportRes
 Spaces:   Settings, Space, TrialConfig
 Models:   Attention, Spec, Site, sites, insert
 Tasks:    Task, Metric
+Events:   Callback, SearchRecord, TrialRecord
 Errors:   InputError
 
 `help(automl.run_search)` explains one of them. docs/api.md has all of them on one page.
@@ -41,12 +42,15 @@ if TYPE_CHECKING:
     from automl.search.run import resume_search, run_search
     from automl.tasks import Task
     from backbones import Site, insert, sites
+    from search.callback import Callback, SearchRecord
     from search.config import TrialConfig
     from search.metric import Metric
+    from search.record import TrialRecord
     from search.spaces import Space
 
 __all__ = [
     "Attention",
+    "Callback",
     "CodeSearch",
     "Compared",
     "ConfirmResult",
@@ -57,6 +61,7 @@ __all__ = [
     "Predictions",
     "ReportResult",
     "Search",
+    "SearchRecord",
     "SearchResult",
     "Settings",
     "Site",
@@ -64,6 +69,7 @@ __all__ = [
     "Spec",
     "Task",
     "TrialConfig",
+    "TrialRecord",
     "TrialResult",
     "Verdict",
     "insert",
@@ -82,6 +88,7 @@ __all__ = [
 # The module of each name. It is imported when the name is first used, since PyTorch and Ray take seconds.
 _MODULES = {
     "Attention": "attention",
+    "Callback": "search.callback",
     "CodeSearch": "automl.export.code_search",
     "Compared": "automl.confirm.compare",
     "ConfirmResult": "automl.confirm.run",
@@ -92,6 +99,7 @@ _MODULES = {
     "Predictions": "automl.export.predict",
     "ReportResult": "automl.report",
     "Search": "automl.report.read",
+    "SearchRecord": "search.callback",
     "SearchResult": "automl.search.result",
     "Settings": "automl.config.settings",
     "Site": "backbones",
@@ -99,6 +107,7 @@ _MODULES = {
     "Spec": "attention",
     "Task": "automl.tasks",
     "TrialConfig": "search.config",
+    "TrialRecord": "search.record",
     "TrialResult": "automl.search.result",
     "Verdict": "automl.confirm.verdict",
     "insert": "backbones",

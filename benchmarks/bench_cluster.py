@@ -1,6 +1,6 @@
 """Does one driver keep 512 slots busy? A search of trials of 20 s on 64 nodes with 8 slots each.
 
-The search's own engine, study on disk, rungs, listeners and MLflow, under Ray Tune on a Ray of 64 node
+The search's own engine, study on disk, rungs, callbacks and MLflow, under Ray Tune on a Ray of 64 node
 managers, all on this machine. Only the trainings are played: a trial sleeps through four epochs of 5 s and
 reports what an epoch reports. 512 processes of their own would take 30 GB, so a few actors play the slots:
 each slot is a `tune.Trainable` of its own in one of them, to which the driver speaks as to an actor. What the
@@ -32,8 +32,8 @@ from ray import tune
 from ray.cluster_utils import Cluster
 from ray.tune.execution import tune_controller
 
-from automl.listeners.progress import Progress, search_summary
-from automl.listeners.retention import CheckpointRetention
+from automl.callbacks.progress import Progress, search_summary
+from automl.callbacks.retention import CheckpointRetention
 from automl.storage.logs import capture_library_logs
 from automl.storage.storage import Storage
 from automl.tracking.process import MlflowProcess
@@ -209,7 +209,7 @@ def main() -> None:
                 trials=lambda: scheduler.trials,
                 summary=lambda: search_summary(plan, scheduler.records, scheduler.rungs),
             )
-            scheduler.listeners = [
+            scheduler.callbacks = [
                 CheckpointRetention(Storage(str(folder)), plan, [], keep=3, deleted=tracker.update),
                 tracker,
                 progress,

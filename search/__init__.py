@@ -5,7 +5,8 @@ serialise            Dataclasses as JSON, and back
 atomic               Temporary names of files that are being written, and what killed processes left of them
 metric               Metrics: direction, unit, how they are displayed, and what guessing comes to
 score_card           Recall, precision and F1 of each class, from counts of answers
-record               The record of a trial, its reports, and the callbacks on trial events (`Listener`)
+record               The record of a trial, and its reports
+callback             Callbacks on the events of a search, a confirmation and their trials
 spaces               Search spaces: their table, and loading user-defined ones
 image_spaces         The built-in spaces of images
 decomposed_spaces    The built-in spaces of decomposed attention in ResNet-50 and ResNeXt-101

@@ -7,8 +7,9 @@ from typing import Any
 import optuna
 from optuna.distributions import BaseDistribution
 
+from search.callback import Callback
 from search.config import TrialConfig
-from search.record import Listener, Role, State, TrialRecord
+from search.record import Role, State, TrialRecord
 from search.study import own_trials, read_record
 from search.trial_scheduler import Plan, TrialScheduler
 from search.trunks import Trunks, is_trunk
@@ -48,11 +49,11 @@ class FixedScheduler(TrialScheduler):
         plan: Plan,
         planned_trials: Sequence[PlannedTrial],
         *,
-        listeners: Sequence[Listener] = (),
+        callbacks: Sequence[Callback] = (),
         retry: bool = True,
     ) -> None:
         """retry: begin anew what ended in an error."""
-        super().__init__(study, plan, listeners)
+        super().__init__(study, plan, callbacks)
         self._trunks = Trunks(0, self.records)
         self.planned_trials = list(planned_trials)
         for trial in own_trials(study):

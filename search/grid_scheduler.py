@@ -5,9 +5,10 @@ from dataclasses import dataclass
 
 import optuna
 
+from search.callback import Callback
 from search.fixed_scheduler import FixedScheduler, PlannedTrial
 from search.grid import Cell
-from search.record import Listener, Role, State, TrialRecord
+from search.record import Role, State, TrialRecord
 from search.spaces import Space
 from search.study import CELLS
 from search.trial_scheduler import Plan
@@ -42,7 +43,7 @@ class GridScheduler(FixedScheduler):
         cells: Sequence[Cell],
         *,
         seeds: Sequence[int],
-        listeners: Sequence[Listener] = (),
+        callbacks: Sequence[Callback] = (),
     ) -> None:
         self.cells, self.seeds = list(cells), list(seeds)
         planned = [
@@ -56,7 +57,7 @@ class GridScheduler(FixedScheduler):
             for seed in self.seeds
             for cell in self.cells
         ]
-        super().__init__(study, plan, planned, listeners=listeners)
+        super().__init__(study, plan, planned, callbacks=callbacks)
         if CELLS not in study.user_attrs:
             study.set_user_attr(CELLS, {cell.label: dict(cell.params) for cell in self.cells})
 

@@ -1,8 +1,9 @@
-"""The record of a trial, its reports, and the callbacks on trial events (`Listener`)."""
+"""The record of a trial, and its reports."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, fields
 from enum import StrEnum
+from types import MappingProxyType
 from typing import Any
 
 from search.config import Model, TrialConfig
@@ -122,6 +123,16 @@ class TrialRecord:
         """The folder of its checkpoint, below the search's."""
         return f"{TRIALS_FOLDER}/{self.number:04d}"
 
+    def frozen(self) -> "TrialRecord":
+        """Return a copy that cannot be changed, and that does not change with the trial."""
+        copy = object.__new__(_FrozenRecord)
+        copy.__dict__.update(
+            vars(self),
+            history=tuple(MappingProxyType(dict(metrics)) for metrics in self.history),
+            profile=MappingProxyType(dict(self.profile)),
+        )
+        return copy
+
     def has(self, name: str) -> bool:
         """Whether there is such a metric of the last epoch, or such a fact."""
         return bool(self.history and name in self.history[-1]) or name in self.profile
@@ -129,6 +140,13 @@ class TrialRecord:
     def value(self, name: str) -> float:
         """A metric of the last epoch, or a fact."""
         return self.history[-1][name] if self.history and name in self.history[-1] else self.profile[name]
+
+
+class _FrozenRecord(TrialRecord):
+    """A record that refuses every change."""
+
+    def __setattr__(self, name: str, value: object) -> None:
+        raise AttributeError(f"a callback cannot change the record of a trial; it sets {name!r}")
 
 
 def where(config: TrialConfig) -> str:
@@ -182,16 +200,3 @@ def listed_options(options: Mapping[str, Any]) -> str:
         key: f"{value:.4g}" if isinstance(value, float) else str(value) for key, value in options.items()
     }
     return ", ".join(f"{key}={value}" for key, value in shown.items())
-
-
-class Listener:
-    """Callbacks on trial events, in the process that drives the search. The defaults do nothing."""
-
-    def started(self, trial: TrialRecord) -> None:
-        """The trial runs. Called again when it restarts after its process died."""
-
-    def reported(self, trial: TrialRecord) -> None:
-        """The last record of `trial.history` is new."""
-
-    def ended(self, trial: TrialRecord) -> None:
-        """`trial.state` is final, and the study has it."""

@@ -10,12 +10,13 @@ from optuna.samplers import BaseSampler, RandomSampler
 from optuna.trial import FrozenTrial, TrialState
 
 from attention import InputError
+from search.callback import Callback
 from search.choices import part_of
 from search.config import TrialConfig
 from search.halving import Rungs
 from search.placement_posterior import posterior
 from search.placement_sampler import TRUNK, GrowingModel, PlacementSampler
-from search.record import Listener, Role, State, TrialRecord
+from search.record import Role, State, TrialRecord
 from search.spaces import Space
 from search.study import DECIDED, ENQUEUED, EXPECTED, WARM_START, drawing_study, expect, read_record
 from search.trial_scheduler import RESOURCE, Plan, TrialScheduler
@@ -58,9 +59,9 @@ class SearchScheduler(TrialScheduler):
         adjust: Callable[[TrialConfig], TrialConfig] = lambda config: config,
         forecast: Callable[[TrialConfig], Mapping[str, float]] = lambda config: {},
         trunks: int = 0,
-        listeners: Sequence[Listener] = (),
+        callbacks: Sequence[Callback] = (),
     ) -> None:
-        super().__init__(study, plan, listeners)
+        super().__init__(study, plan, callbacks)
         self.space, self.adjust, self.forecast = space, adjust, forecast
         self.trunks = Trunks(trunks, self.records)
         self._shared: dict[str, Any] = {}  # the hyperparameters of trial 0, which those of one trunk share

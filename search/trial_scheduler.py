@@ -20,12 +20,12 @@ from optuna.distributions import BaseDistribution
 from optuna.trial import FrozenTrial, TrialState, create_trial
 
 from attention import InputError
+from search.callback import Callback
 from search.config import TrialConfig
 from search.halving import Score
 from search.journal import at_once
 from search.metric import Metric
 from search.record import (
-    Listener,
     Report,
     Role,
     State,
@@ -124,9 +124,9 @@ class TrialScheduler(ABC):
     waiting: `ask` had nothing that can begin before a running trial reports or ends.
     """
 
-    def __init__(self, study: optuna.Study, plan: Plan, listeners: Sequence[Listener] = ()) -> None:
+    def __init__(self, study: optuna.Study, plan: Plan, callbacks: Sequence[Callback] = ()) -> None:
         self.study, self.plan = study, plan
-        self.listeners = list(listeners)
+        self.callbacks = list(callbacks)
         self.closing = self.waiting = False
         self.records: dict[int, TrialRecord] = {}
         # The open trials, each in the study and in the sampler's study.
@@ -143,7 +143,7 @@ class TrialScheduler(ABC):
         return True
 
     def _look_again(self) -> None:  # noqa: B027 (most have nothing to change)
-        """Change what a trial's end changes of the others' records, before the listeners hear of it."""
+        """Change what a trial's end changes of the others' records, before the callbacks hear of it."""
 
     @property
     def trials(self) -> int | None:
@@ -213,8 +213,8 @@ class TrialScheduler(ABC):
 
     def started(self, number: int) -> None:
         """The trial's process runs."""
-        for listener in self.listeners:
-            listener.started(self.records[number])
+        for callback in self.callbacks:
+            callback.on_trial_start(self.records[number])
 
     def report(self, number: int, report: Report) -> bool:
         """Record what is new in a report, and return whether the trial continues."""
@@ -239,8 +239,8 @@ class TrialScheduler(ABC):
                 if goes_on and (decision is False or (decision is not None and self.closing)):
                     goes_on = False
                     mine.set_user_attr(PRUNED, True)
-            for listener in self.listeners:
-                listener.reported(record)
+            for callback in self.callbacks:
+                callback.on_epoch_end(record)
         while pending:  # of one that has learned nothing
             mine.set_user_attr(*pending.popitem())
         return goes_on
@@ -284,8 +284,8 @@ class TrialScheduler(ABC):
         self._look_again()
         record.traceback = report.traceback if report is not None else None
         self._recent.append(record.reason if state is State.ERROR else None)
-        for listener in self.listeners:
-            listener.ended(record)
+        for callback in self.callbacks:
+            callback.on_trial_end(record)
 
 
 _STATES = {

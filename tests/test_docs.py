@@ -2,14 +2,19 @@
 
 import re
 import shlex
+import sys
 from pathlib import Path
+from unittest.mock import MagicMock
 
 import optuna
 import pytest
 import typer.main
 
+from automl.callbacks.user import UserCallbacks
 from automl.cli.main import app
+from search.callback import SearchRecord
 from search.config import TrialConfig
+from search.record import State, TrialRecord
 from search.spaces import load, random_draws
 
 ROOT = Path(__file__).parents[1]
@@ -68,6 +73,27 @@ def test_the_backbone_of_the_guide_works(tmp_path):
     drawn = [config for _, config in random_draws(space, 10)]
     assert {config.data.source for config in drawn} == {"folder"}
     assert any(config.model.placement for config in drawn)
+
+
+def test_the_callback_of_the_guide_works(tmp_path, monkeypatch):
+    (code,) = re.findall(r"```python\n(# wandb_runs.py\n.*?)```", (ROOT / "docs/guide.md").read_text(), re.S)
+    (tmp_path / "wandb_runs.py").write_text(code)
+    wandb = MagicMock()
+    monkeypatch.setitem(sys.modules, "wandb", wandb)
+    called = UserCallbacks([f"{tmp_path}/wandb_runs.py:WandbRuns"])
+    called.on_search_start(
+        SearchRecord(name="mine", folder=tmp_path, storage="s", metric="loss", maximize=False, trials=1)
+    )
+    trial = TrialRecord(3, TrialConfig())
+    called.on_trial_start(trial)
+    trial.history.append({"epoch": 1, "loss": 0.5})
+    called.on_epoch_end(trial)
+    trial.state = State.COMPLETE
+    called.on_trial_end(trial)
+    run = wandb.init.return_value
+    assert wandb.init.call_args.kwargs["group"] == "mine"
+    run.log.assert_called_once_with({"epoch": 1, "loss": 0.5}, step=1)
+    run.finish.assert_called_once_with(exit_code=0)
 
 
 def test_the_insertion_of_the_readme_works():

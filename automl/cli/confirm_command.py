@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from automl.cli.json_output import print_json
-from automl.cli.options import Json, StorageOption
+from automl.cli.options import CallbackOption, Json, StorageOption
 
 if TYPE_CHECKING:
     from automl.confirm.compare import ArmScores
@@ -47,6 +47,7 @@ def confirm(
         str | None, typer.Option(help="The search's own, where it was a notebook's or its file has moved.")
     ] = None,
     storage: StorageOption = "searches",
+    callback: CallbackOption = None,
     as_json: Json = False,
 ) -> None:
     """Train finalists and the tuned baseline with fresh seeds, and test whether they are better."""
@@ -64,6 +65,7 @@ def confirm(
         again=again,
         storage=storage,
         space=space,
+        callbacks=callback,
     )
     print_confirm(result, storage)
     if as_json:

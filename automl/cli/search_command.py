@@ -2,7 +2,7 @@
 
 import re
 import sys
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -10,7 +10,7 @@ import typer
 
 from attention import InputError
 from automl.cli.json_output import print_json
-from automl.cli.options import CompileOption, Json, PrecisionOption, StorageOption, only
+from automl.cli.options import CallbackOption, CompileOption, Json, PrecisionOption, StorageOption, only
 from automl.cli.search_words import print_search
 from automl.config.escape import printable
 from search.serialise import to_json
@@ -26,6 +26,7 @@ NEW_WEIGHTS = (
 # Options that are no fields of Settings.
 NOT_SETTINGS = {
     "trials", "resume", "init_from", "dry_run", "as_json", "save_config", "confirm", "top", "seeds",
+    "callback",
 }  # fmt: skip
 
 if TYPE_CHECKING:
@@ -277,6 +278,7 @@ def search(
     precision: PrecisionOption = "auto",
     compile: CompileOption = "auto",
     storage: StorageOption = "searches",
+    callback: CallbackOption = None,
     confirm: Annotated[
         bool,
         typer.Option(
@@ -326,12 +328,15 @@ def search(
         Options(**options)  # a mistake shows before the search, and not after it
     auto = resume == "auto"
     if resume is not None and not auto:
+        may_change = {"callback" if key == "callbacks" else key: key for key in SCHEDULING_OPTIONS}
         allowed = ("resume", "space", "trials", "budget", "storage", "as_json", "confirm", "top", "seeds")
-        only(context, *allowed, *SCHEDULING_OPTIONS)
+        only(context, *allowed, *may_change)
         from automl.search.run import resume_search
 
         scheduling = {
-            key: value for key in SCHEDULING_OPTIONS if (value := context.params[key]) not in (None, ())
+            key: value
+            for name, key in may_change.items()
+            if (value := context.params[name]) not in (None, ())
         }
         begin = partial(
             resume_search,
@@ -362,6 +367,7 @@ def search(
                 print(f"weights   {NEW_WEIGHTS}", file=sys.stderr)
         if init_from is not None:
             given["weights"] = _trunk(init_from, weights)
+        given["callbacks"] = callback
         given["seeds"] = 1 if grid_seeds is None else grid_seeds
         settings = Settings(**given, trials=None if trials is None else int(trials))
         if dry_run:
@@ -383,7 +389,7 @@ def search(
         with kept(), prepared():
             result = begin()
             print_search(result, storage)
-            found = {} if result.best is None else _confirm(result, space, storage, options)
+            found = {} if result.best is None else _confirm(result, space, storage, callback, options)
     else:
         result, found = begin(), {}
         print_search(result, storage)
@@ -394,13 +400,17 @@ def search(
 
 
 def _confirm(
-    result: "SearchResult", space: str | None, storage: str, options: Mapping[str, Any]
+    result: "SearchResult",
+    space: str | None,
+    storage: str,
+    callback: Sequence[str] | None,
+    options: Mapping[str, Any],
 ) -> dict[str, Any]:
     """Confirm a search as `automl confirm` does, and return the verdict for `--json`."""
     from automl.cli.confirm_command import print_confirm
     from automl.confirm.run import run_confirm
 
-    confirmed = run_confirm(result.search, storage=storage, space=space, **options)
+    confirmed = run_confirm(result.search, storage=storage, space=space, callbacks=callback, **options)
     print_confirm(confirmed, storage)
     return {"confirmation": confirmed.value}
 

@@ -16,6 +16,7 @@ from automl.config.limits import Limits
 from automl.config.units import amounts, count, labels, seconds, size
 from backbones import loading
 from cluster.resources import TrialResources
+from search.callback import Callback
 from search.choices import AUGMENT
 from search.config import ClassWeights, TrialConfig
 from search.given import check_given
@@ -40,6 +41,7 @@ SCHEDULING_OPTIONS = (
     "resource",
     "label",
     "concurrent",
+    "callbacks",
 )  # where and when trials run, which does not change what is searched
 
 
@@ -91,6 +93,8 @@ class Settings:
     precision: auto, bf16, fp16 or fp32. compile: how steps are run, auto, off, graphs or inductor.
     storage: folder, or its address in an object store, that gets a folder called `name` with the study, the
         checkpoints and the log.
+    callbacks: objects of `automl.Callback`, or names of such classes: `file.py:Name`, `package.module:Name`
+        or `tensorboard`. `search.json` has those that are given by name.
     """
 
     space: str | SpaceFunction | Space = ""
@@ -134,6 +138,7 @@ class Settings:
     precision: str = "auto"
     compile: str = "auto"
     storage: str = STORAGE
+    callbacks: Sequence[str | Callback] = ()
 
     def __new__(cls, *more: object, **given: object) -> "Settings":
         """Refuses what is no setting, as the command line refuses what is no option."""
@@ -147,9 +152,9 @@ class Settings:
         return super().__new__(cls)
 
     def __post_init__(self) -> None:
-        for key in ("resource", "label"):  # JSON and the command line have lists
+        for key in ("resource", "label", "callbacks"):  # JSON and the command line have lists
             given = getattr(self, key) or ()
-            object.__setattr__(self, key, (given,) if isinstance(given, str) else tuple(given))
+            object.__setattr__(self, key, tuple(given) if isinstance(given, list | tuple) else (given,))
         for key in ("data", "weights", "storage", "max_params", "max_macs", "max_memory"):
             given = getattr(self, key)  # what Python has better types for than text
             if isinstance(given, PathLike):
@@ -229,11 +234,13 @@ class Settings:
                 check_utf8(option(field.name), value)
             if field.name != "space" and said and not fits:
                 raise InputError(f"{option(field.name)} must be {said[0]}; got {value!r}")
-            if isinstance(value, tuple) and not all(isinstance(part, str) for part in value):
+            listed = isinstance(value, tuple) and field.name != "callbacks"
+            if listed and not all(isinstance(part, str) for part in value):
                 raise InputError(f"{option(field.name)} must be a list of text; got {value!r}")
 
     def to_json(self) -> dict[str, Any]:
-        return {**fields_to_json(self), "space": self.space_name}
+        named = [one for one in self.callbacks if isinstance(one, str)]
+        return {**fields_to_json(replace(self, callbacks=named)), "space": self.space_name}
 
     @property
     def space_name(self) -> str:
@@ -257,6 +264,7 @@ class Settings:
             backbone=None if self.backbone is None else loading.absolute(self.backbone),
             data=None if self.data is None else str(Path(self.data).expanduser().resolve()),
             sampler=loading.absolute(self.sampler),
+            callbacks=[loading.absolute(one) if isinstance(one, str) else one for one in self.callbacks],
         )
 
     def load_space(self) -> Space:
@@ -268,7 +276,8 @@ class Settings:
 
     def user_code(self) -> list[str]:
         """Return the names of the user-defined code that a search with these settings runs."""
-        names = [name for name in (self.space, self.backbone, self.sampler) if isinstance(name, str)]
+        given = (self.space, self.backbone, self.sampler, *self.callbacks)
+        names = [name for name in given if isinstance(name, str)]
         return [name for name in names if loading.is_user_defined(name)]
 
     @property

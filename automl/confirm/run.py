@@ -9,12 +9,14 @@ import sys
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cache, partial
 from pathlib import Path
 from typing import Any
 
 from attention import InputError
+from automl.callbacks.retention import CheckpointRetention
+from automl.callbacks.user import UserCallbacks
 from automl.config.settings import STORAGE, command, draw_baseline, given_as
 from automl.config.summary import Summary, call
 from automl.config.user_code import announce, user_code
@@ -33,7 +35,6 @@ from automl.confirm.run_spec import confirmation_run_spec
 from automl.confirm.scheduler import ConfirmationScheduler
 from automl.confirm.verdict import Verdict
 from automl.data import shared
-from automl.listeners.retention import CheckpointRetention
 from automl.storage.folder import (
     NamedSearch,
     SearchMetadata,
@@ -50,6 +51,7 @@ from automl.tasks.same_data import check_same
 from automl.tracking.process import MlflowProcess
 from automl.tracking.tracker import PATIENCE, Tracker
 from automl.trials.interrupt import Stopped
+from search.callback import Callback
 from search.config import TrialConfig
 from search.fixed_scheduler import FixedScheduler
 from search.record import CHECKPOINT_FILE, State, TrialRecord
@@ -108,6 +110,7 @@ def run_confirm(
     again: bool = False,
     storage: str | None = None,
     space: str | SpaceFunction | Space | None = None,
+    callbacks: Sequence[str | Callback] | None = None,
 ) -> ConfirmResult:
     """Confirm a search's finalists against its best baseline, or resume a confirmation that was stopped.
 
@@ -118,6 +121,8 @@ def run_confirm(
         modules.
     again: a new confirmation with further fresh seeds, beside those there are.
     space: the search's own, where its name is not enough, as in `resume_search`.
+    callbacks: objects of `automl.Callback` or names of such classes; those that the search was given by name
+        where not given.
 
     Raises InputError when there is nothing to confirm, or options contradict those that it began with.
     """
@@ -136,11 +141,14 @@ def run_confirm(
         shared.recall(folder, Storage(storage))
         records = read_records(folder, metadata.name, metadata.plan.needed)
         check_not_lost(folder, metadata)
+        if callbacks is not None:
+            metadata = replace(metadata, settings=replace(metadata.settings, callbacks=callbacks))
         announce(f"confirming {metadata.name!r}", user_code(metadata.settings, records))
+        called = UserCallbacks(metadata.settings.callbacks)
         own = cache(partial(metadata.load_space, space))  # which only what is to be trained needs
         place, confirmation = _begin(folder, metadata, own, records, chosen, again=again)
         with capture_library_logs(place / "log.txt"):
-            return _run(place, metadata, own, confirmation, controls=controls, ablate=ablate)
+            return _run(place, metadata, own, confirmation, called, controls=controls, ablate=ablate)
 
 
 def _begin(
@@ -198,6 +206,7 @@ def _run(
     metadata: SearchMetadata,
     space: Callable[[], Space],
     confirmation: Confirmation,
+    callbacks: UserCallbacks,
     *,
     controls: bool,
     ablate: bool,
@@ -222,6 +231,7 @@ def _run(
         space()  # or it is missing, which shows before anything is begun
     signal = None
     location = metadata.location / place.name
+    callbacks.on_confirmation_start(metadata.record(place))
     with MlflowProcess(confirmation_run_spec(location, metadata, confirmation)) as writer:
         tracker = Tracker(writer)
         try:
@@ -248,7 +258,7 @@ def _run(
                             name=f"{metadata.name}/{place.name}",
                             folder=place,
                             location=location,
-                            listeners=[retention, tracker, scheduler],
+                            callbacks=[retention, tracker, scheduler, callbacks],
                             summary=scheduler.summary,
                             # Whose epoch is the unit of time: in one block, the plain training's.
                             baseline=(
@@ -271,10 +281,7 @@ def _run(
         finally:
             missing = conclude_in(tracker, metadata, scheduler)
             delete_tune_files(place)
-    if signal is not None:
-        print(advice, file=sys.stderr)
-        raise Stopped(signal)
-    return ConfirmResult(
+    result = ConfirmResult(
         search=metadata.name,
         number=confirmation.number,
         folder=place,
@@ -284,6 +291,11 @@ def _run(
         untracked=missing,
         user_code=[name for arm in confirmation.arm_set.arms for name in arm.config.user_code()],
     )
+    callbacks.on_confirmation_end(result)
+    if signal is not None:
+        print(advice, file=sys.stderr)
+        raise Stopped(signal)
+    return result
 
 
 def open_scheduler(

@@ -17,14 +17,15 @@ from automl.confirm.wording import confidence_interval
 from automl.confirm.written import VERDICT_FILE
 from automl.storage.answers import read_answers
 from automl.storage.storage import Storage
+from search.callback import Callback
 from search.fixed_scheduler import FixedScheduler, PlannedTrial
-from search.record import Listener, Role, State, TrialRecord
+from search.record import Role, State, TrialRecord
 from search.serialise import write_json
 from search.trunks import is_trunk
 
 
-class ConfirmationScheduler(Listener):
-    """A listener that judges as the scores arrive, and decides what is still to be trained.
+class ConfirmationScheduler(Callback):
+    """A callback that judges as the scores arrive, and decides what is still to be trained.
 
     First come the candidates for the tuned baseline with the first seeds, and beside them the finalists,
     which do not depend on who the baseline will be; then the best candidate with all seeds, too. Where a
@@ -55,7 +56,7 @@ class ConfirmationScheduler(Listener):
         # The tuned baseline, which does not change any more, whatever is tried again.
         self._chosen = chosen_baseline(place, confirmation.arm_set)
 
-    def ended(self, trial: TrialRecord) -> None:
+    def on_trial_end(self, trial: TrialRecord) -> None:
         self.look(False)
 
     def look(self, ablate: bool) -> None:

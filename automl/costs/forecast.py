@@ -18,8 +18,9 @@ from automl.tasks import open_task
 from backbones import Site, sites
 from backbones.macs import count_macs
 from backbones.unknown_site import unknown_site
+from search.callback import Callback
 from search.config import TrialConfig
-from search.record import Listener, TrialRecord
+from search.record import TrialRecord
 
 LEARNED = 4  # trials from which a line is drawn
 MARGIN = (
@@ -73,8 +74,8 @@ def _counted(text: str, runtime: Runtime) -> tuple[int, int, dict[str, Site]]:
     return sum(p.numel() for p in model.parameters()), count_macs(model, one), places
 
 
-class Forecast(Listener):
-    """Predicts violations of a search's limits; a listener that is fitted to measurements."""
+class Forecast(Callback):
+    """Predicts violations of a search's limits; a callback that is fitted to measurements."""
 
     def __init__(self, settings: Settings) -> None:
         self.limits, self.runtime = settings.limits, settings.runtime
@@ -118,10 +119,10 @@ class Forecast(Listener):
         batch = config.training.batch_size
         return [1.0, float(expected.params), float(batch), float(batch * expected.saved)]
 
-    def reported(self, trial: TrialRecord) -> None:
-        self.ended(trial)
+    def on_epoch_end(self, trial: TrialRecord) -> None:
+        self.on_trial_end(trial)
 
-    def ended(self, trial: TrialRecord) -> None:
+    def on_trial_end(self, trial: TrialRecord) -> None:
         if trial.profile and not self.limits.nothing:
             self._measured.setdefault(trial.number, (trial.config, trial.profile))
 

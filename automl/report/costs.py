@@ -4,8 +4,8 @@ from typing import Any
 
 import altair as alt
 
+from automl.callbacks.retention import NOISE, front
 from automl.config.units import short
-from automl.listeners.retention import NOISE, front
 from automl.report import style
 from automl.report.figure import Chart, Figure
 from automl.report.history import ZOOM

@@ -8,9 +8,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from attention import InputError
+from automl.callbacks.retention import front
 from automl.config.settings import STORAGE, Settings
 from automl.config.summary import Summary, call
-from automl.listeners.retention import front
 from automl.tracking.run_spec import flat
 from search.config import TrialConfig
 from search.grid_scheduler import GridScheduler

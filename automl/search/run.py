@@ -14,6 +14,7 @@ import optuna
 from optuna.study import StudyDirection
 
 from attention import InputError
+from automl.callbacks.user import UserCallbacks, check_callbacks
 from automl.config.keywords import with_keywords_of
 from automl.config.settings import SCHEDULING_OPTIONS, Settings, command, draw_baseline
 from automl.config.user_code import announce, user_code
@@ -49,6 +50,7 @@ from automl.tracking.run_spec import RunSpec, search_run_spec
 from automl.tracking.silence import MlflowSilent
 from automl.tracking.tracker import Tracker
 from automl.trials.interrupt import Stopped
+from search.callback import Callback
 from search.config import TrialConfig
 from search.grid_scheduler import GridScheduler
 from search.record import State
@@ -124,6 +126,7 @@ def prepare(settings: Settings) -> Prepared:
     """
     check_not_temporary(settings.storage)
     check_new(settings)
+    check_callbacks(settings.callbacks)
     settings = with_weights(settings)
     space = settings.load_space()
     settings = with_sampler(settings, space)
@@ -165,6 +168,7 @@ def resume_search(
     trials: str | int | None = None,
     seeds: int | None = None,
     budget: str | None = None,
+    callbacks: Sequence[str | Callback] | None = None,
     scheduling: Mapping[str, Any] | None = None,
 ) -> SearchResult:
     """Resume a search after whatever has ended it, or extend a finished one.
@@ -175,7 +179,8 @@ def resume_search(
     space: if given, must be the search's own. One that was a function of a notebook is needed in another
         process. trials: `+20` for 20 more than there are, or a number in all.
     seeds: of a grid, how many each cell gets in all, as many as before or more.
-    budget: time from now on. scheduling: values of the settings in `SCHEDULING_OPTIONS`, such as `label`.
+    budget: time from now on. callbacks: instead of those that the search was given by name.
+    scheduling: values of the settings in `SCHEDULING_OPTIONS`, such as `label`.
 
     Raises InputError when there is no such search, when it is running, or when its space or its data have
     changed.
@@ -198,7 +203,11 @@ def resume_search(
         if space is not None:  # which is where it is now
             settings = replace(settings, space=space).absolute()
         ended, more = len(records), None if trials is None else str(trials)
-        settings = settings.extended(more, budget, ended, scheduling or {}, seeds)
+        changed = dict(scheduling or {})
+        if callbacks is not None:
+            changed["callbacks"] = callbacks
+        settings = settings.extended(more, budget, ended, changed, seeds).absolute()
+        check_callbacks(settings.callbacks)
         planned = len(cells_of(settings, chosen)) * settings.seeds if settings.is_grid else settings.most
         metadata = replace(metadata, settings=settings, plan=replace(metadata.plan, trials=planned))
         baseline = draw_baseline(chosen, settings)
@@ -256,12 +265,13 @@ def start_or_resume(settings: Settings) -> SearchResult:
 
 def _run(folder: Path, metadata: SearchMetadata, space: Space, task: Task, begun: float) -> SearchResult:
     # Ray takes seconds to import; a mistake in the arguments is reported before that.
-    from automl.listeners.progress import search_summary
-    from automl.listeners.retention import CheckpointRetention
+    from automl.callbacks.progress import search_summary
+    from automl.callbacks.retention import CheckpointRetention
     from automl.trials.run import run_scheduler, share_data
     from automl.trials.session import delete_tune_files, open_workers
 
     settings, plan = metadata.settings, metadata.plan
+    callbacks = UserCallbacks(settings.callbacks)
     advice = f"resume with: {command('search --resume', metadata.name, settings.storage)}"
     with (
         _tracking(search_run_spec(metadata.location, metadata), folder / "log.txt") as writer,
@@ -296,6 +306,7 @@ def _run(folder: Path, metadata: SearchMetadata, space: Space, task: Task, begun
                 scheduler.closing = True
             return False
 
+        callbacks.on_search_start(metadata.record(folder))
         missing = 0
         tested: Sequence[Split] = ["test"] if settings.test else []
         rungs = None if isinstance(scheduler, GridScheduler) else scheduler.rungs
@@ -306,7 +317,7 @@ def _run(folder: Path, metadata: SearchMetadata, space: Space, task: Task, begun
                 name=metadata.name,
                 folder=folder,
                 location=metadata.location,
-                listeners=[forecast, retention, tracker],
+                callbacks=[forecast, retention, tracker, callbacks],
                 summary=lambda: search_summary(plan, scheduler.records, rungs),
                 baseline=task.config,
                 plan=plan,
@@ -342,6 +353,7 @@ def _run(folder: Path, metadata: SearchMetadata, space: Space, task: Task, begun
         devices=workers.devices,
     )
     if isinstance(scheduler, SearchScheduler) and scheduler.all_infeasible:
+        callbacks.on_search_end(result)
         raise InputError(f"{scheduler.all_infeasible}. Loosen the limits, or search another space")
     (folder / "result.json").write_text(json.dumps(to_json(result), indent=2))
     if settings.is_grid and scheduler.records:
@@ -349,6 +361,7 @@ def _run(folder: Path, metadata: SearchMetadata, space: Space, task: Task, begun
         from automl.report.read import read_folder
 
         result = replace(result, grid=write_grid(read_folder(folder), folder))
+    callbacks.on_search_end(result)
     if workers.interrupt.signal is not None:
         print(advice, file=sys.stderr)
         raise Stopped(workers.interrupt.signal)

@@ -37,6 +37,7 @@ NOT_COMPARED: Mapping[str, str] = {
     "concurrent": "how many trials run at once",
     "compile": "how a step is run; it computes the same",
     "storage": "where the search is kept",
+    "callbacks": "they change nothing",
 }
 
 

@@ -19,6 +19,7 @@ from functools import partial
 from importlib.metadata import PackageNotFoundError, version
 from os import PathLike, fspath
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any, Protocol
 
 from filelock import FileLock, Timeout
@@ -30,6 +31,7 @@ from automl.storage.addresses import public
 from automl.storage.disk import STUDY_ROOM, disk_full, no_room
 from automl.storage.storage import Storage
 from search.atomic import is_temporary, remove
+from search.callback import SearchRecord
 from search.record import TRIALS_FOLDER
 from search.serialise import from_json, read_file, read_json, write_json
 from search.spaces import Space, SpaceFunction, fingerprint, space_name
@@ -101,6 +103,19 @@ class SearchMetadata:
     def location(self) -> Storage:
         """Where the search is kept, with its trials' checkpoints."""
         return Storage(self.settings.storage) / self.name
+
+    def record(self, folder: Path) -> SearchRecord:
+        """Return what callbacks get of the search. folder: of the search or the confirmation."""
+        metric = self.plan.metric
+        return SearchRecord(
+            name=self.name,
+            folder=folder,
+            storage=self.settings.storage,
+            metric=metric.name,
+            maximize=metric.maximize,
+            trials=self.plan.trials,
+            settings=MappingProxyType(self.settings.to_json()),
+        )
 
     def load_space(self, given: str | SpaceFunction | Space | None = None) -> Space:
         """The search's space. Raises InputError where it cannot be loaded, or is not what it was.

@@ -1,6 +1,6 @@
 """MLflow: one experiment a space, a parent run a search, a child run a trial. Written by the driver alone.
 
-tracker   A listener that mirrors trials as MLflow runs, without blocking training
+tracker   A callback that mirrors trials as MLflow runs, without blocking training
 process   Runs the writer in a separate process
 writer    Writes runs, metrics and artifacts to MLflow
 runs      Reads runs from MLflow

@@ -1,4 +1,4 @@
-"""A listener that mirrors trials as MLflow runs, without blocking training.
+"""A callback that mirrors trials as MLflow runs, without blocking training.
 
 MLflow has a copy of the search's study, never the other way round. A thread updates each run, so training
 never waits for MLflow; what fails is retried, and what is missing in the end can be written from the study at
@@ -14,7 +14,8 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Protocol
 
 from automl.tracking.silence import MlflowSilent
-from search.record import Listener, State, TrialRecord
+from search.callback import Callback
+from search.record import State, TrialRecord
 
 log = logging.getLogger("mlflow")
 
@@ -39,7 +40,7 @@ class Writes(Protocol):
     def conclude(self, identity: str, verdict: Mapping[str, Any], winner: str | None) -> None: ...
 
 
-class Tracker(Listener):
+class Tracker(Callback):
     """Mirrors each trial as a run.
 
     runs: the run of each trial that MLflow has. silent: MLflow did not answer the last call in time.
@@ -70,15 +71,15 @@ class Tracker(Listener):
         self._thread = threading.Thread(target=self._work, name="mlflow", daemon=True)
         self._thread.start()
 
-    # The listener: notes what has changed, and returns.
+    # The callback: notes what has changed, and returns.
 
-    def started(self, trial: TrialRecord) -> None:
+    def on_trial_start(self, trial: TrialRecord) -> None:
         self.update(trial)
 
-    def reported(self, trial: TrialRecord) -> None:
+    def on_epoch_end(self, trial: TrialRecord) -> None:
         self.update(trial)
 
-    def ended(self, trial: TrialRecord) -> None:
+    def on_trial_end(self, trial: TrialRecord) -> None:
         self.update(trial)
 
     def update(self, trial: TrialRecord) -> None:

@@ -4,18 +4,18 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from automl.callbacks.error_traces import ErrorTraces
+from automl.callbacks.progress import Progress
+from automl.callbacks.prometheus import PrometheusGauges
 from automl.config.limits import Limits
-from automl.listeners.error_traces import ErrorTraces
-from automl.listeners.progress import Progress
-from automl.listeners.prometheus import PrometheusGauges
 from automl.storage.epoch_progress import read_part
 from automl.storage.folder import SearchMetadata
 from automl.storage.storage import Storage
 from automl.tasks import Split, Task
 from automl.trials.session import Workers
 from cluster.connect import joins
+from search.callback import Callback
 from search.config import TrialConfig
-from search.record import Listener
 from search.trial_scheduler import Plan, TrialScheduler
 
 
@@ -26,7 +26,7 @@ def run_scheduler(
     name: str,
     folder: Path,
     location: Storage,
-    listeners: Sequence[Listener],
+    callbacks: Sequence[Callback],
     summary: Callable[[], str],
     baseline: TrialConfig,
     plan: Plan,
@@ -40,7 +40,7 @@ def run_scheduler(
     """Run the trials of `scheduler` on `workers` until there are no more, or a signal comes.
 
     name: by which Prometheus knows them. folder, location: theirs on this machine, and where checkpoints go.
-    listeners: called for each trial first, before the progress display, the gauges and the error traces.
+    callbacks: called for each trial first, before the progress display, the gauges and the error traces.
     summary: the end of the progress line. plan: of the trials. best: whether the best trial gets a gauge.
     baseline, limits, test, data: as in `automl.trials.trial.assignment`. budget: seconds, for the time left.
     Raises InputError as `Workers.run` does.
@@ -68,7 +68,7 @@ def run_scheduler(
         devices=workers.devices,
         device=workers.device,
     )
-    scheduler.listeners = [*listeners, progress, gauges, ErrorTraces(folder)]
+    scheduler.callbacks = [*callbacks, progress, gauges, ErrorTraces(folder)]
     with progress:
         workers.run(
             scheduler,

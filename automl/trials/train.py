@@ -184,11 +184,11 @@ def _train(
     except MlflowSilent as error:
         writer = SilentWriter(error)
     tracker = Tracker(writer)
-    tracker.started(trial)
+    tracker.on_trial_start(trial)
     try:
         for metrics in epochs:
             trial.history.append(metrics)
-            tracker.reported(trial)
+            tracker.on_epoch_end(trial)
             if log:
                 append_line(Path(log), metrics)
             tell(task, metrics)
@@ -200,7 +200,7 @@ def _train(
         trial.state, trial.reason = record.State.ERROR, repr(error)
         raise
     finally:
-        tracker.ended(trial)
+        tracker.on_trial_end(trial)
         tracker.close()
     return TrainResult(tracker.runs.get(0), folder / CHECKPOINT_FILE, trial.history, trial.config.user_code())
 

@@ -268,10 +268,10 @@ class NoTracker:
     def __init__(self, writer: object) -> None:
         pass
 
-    def started(self, trial: TrialRecord) -> None:
+    def on_trial_start(self, trial: TrialRecord) -> None:
         pass
 
-    reported = ended = update = started
+    on_epoch_end = on_trial_end = update = on_trial_start
 
     def finish(self, **what: Any) -> int:
         return 0

@@ -84,18 +84,18 @@ def report(*scores: float, finished: bool = False, **more: Any) -> Report:
 
 
 class Heard:
-    """A listener that notes everything."""
+    """A callback that notes everything."""
 
     def __init__(self) -> None:
         self.events: list[tuple[Any, ...]] = []
 
-    def started(self, trial: TrialRecord) -> None:
+    def on_trial_start(self, trial: TrialRecord) -> None:
         self.events.append(("started", trial.number))
 
-    def reported(self, trial: TrialRecord) -> None:
+    def on_epoch_end(self, trial: TrialRecord) -> None:
         self.events.append(("reported", trial.number, trial.history[-1]["epoch"]))
 
-    def ended(self, trial: TrialRecord) -> None:
+    def on_trial_end(self, trial: TrialRecord) -> None:
         self.events.append(("ended", trial.number, str(trial.state)))
 
     def of(self, number: int) -> list[tuple[Any, ...]]:

@@ -352,7 +352,7 @@ def test_several_objectives_are_told_in_order(tmp_path: Path) -> None:
 
 def test_reports_are_cumulative_and_counted_once(scheduler: SearchScheduler) -> None:
     heard = Heard()
-    scheduler.listeners = [heard]
+    scheduler.callbacks = [heard]
     number = asked(scheduler).number
     scheduler.started(number)
     for said in (report(0.1), report(0.1), report(0.1, 0.2, 0.3), report(0.1, 0.2)):

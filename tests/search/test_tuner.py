@@ -141,7 +141,7 @@ def run(
     folder: Path, study: optuna.Study, trainable: Any, trials: int, **more: Any
 ) -> tuple[SearchScheduler, Heard]:
     heard = Heard()
-    scheduler = make_engine(study, SPACES["digits"], make_plan(trials), listeners=[heard])
+    scheduler = make_engine(study, SPACES["digits"], make_plan(trials), callbacks=[heard])
     stop = more.pop("stop", lambda scheduler: False)
     capacity = more.pop("capacity", Slots(2))
     run_trials(

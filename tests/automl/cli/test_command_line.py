@@ -418,7 +418,7 @@ def test_a_mistake_about_an_earlier_search(
     assert sorted(place.glob("searches/**/*")) == before
 
 
-NOWHERE: dict[str, Any] = {"resource": (), "label": (), "concurrent": None}  # of its own
+NOWHERE: dict[str, Any] = {"resource": (), "label": (), "concurrent": None, "callbacks": ()}  # of its own
 ELSEWHERE = ("--label", "zone=b", "--concurrent", "2")
 ON_TWO_IN_B = {**NOWHERE, "label": ("zone=b",), "concurrent": 2}
 

@@ -12,13 +12,13 @@ import automl.confirm.run
 import automl.report
 import automl.trials.session
 from attention import InputError
+from automl.callbacks.retention import CheckpointRetention
 from automl.cli.searches import list_searches
 from automl.cli.status import read_status
 from automl.confirm import compare
 from automl.confirm.run import run_confirm
 from automl.export import run as export
 from automl.export.chosen import Chosen
-from automl.listeners.retention import CheckpointRetention
 from automl.report.read import read_search
 from automl.storage.folder import old_folder, write_metadata
 from automl.storage.storage import Storage
@@ -58,7 +58,7 @@ def test_all_act_on_the_one_that_was_worked_on_last(
     monkeypatch.setattr(automl.confirm.run, "MlflowProcess", nullcontext)
     monkeypatch.setattr(automl.confirm.run, "Tracker", NoTracker)
     monkeypatch.setattr(
-        CheckpointRetention, "ended", lambda self, trial: None
+        CheckpointRetention, "on_trial_end", lambda self, trial: None
     )  # that server is slow to delete
     workers = FakeWorkers(lambda arm, seed: 0.9 + 0.001 * (seed % 3) + 0.02 * arm.startswith("ssa"))
     monkeypatch.setattr(automl.trials.session, "open_workers", workers.open)

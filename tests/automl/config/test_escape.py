@@ -19,6 +19,7 @@ from ray.util.metrics import Gauge
 from rich.console import Console
 from rich.live import Live
 
+from automl.callbacks.progress import Progress
 from automl.cli.main import app
 from automl.config.escape import (
     markdown,
@@ -32,7 +33,6 @@ from automl.config.escape import (
 from automl.config.settings import command
 from automl.config.summary import html
 from automl.config.terminal import EscapedStream, escaped_output
-from automl.listeners.progress import Progress
 from automl.report.figure import Figure, inline
 from automl.storage.storage import Storage
 from automl.tracking.client import find_runs
@@ -196,7 +196,7 @@ def test_names_in_the_table_of_a_running_search() -> None:
         progress.live = Live(console=progress.console, auto_refresh=False) if terminal else None
         progress.logs = not terminal
         with progress:
-            progress.ended(trial)
+            progress.on_trial_end(trial)
         text = re.sub(r"\x1b\[(\?25[lh]|[12][AK])", "", screen.getvalue())  # what Live draws with
         assert all(printable(name) in text for name in HOSTILE)
         assert is_visible(text, keep="\n\r")

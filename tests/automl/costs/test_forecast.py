@@ -71,8 +71,8 @@ def test_what_is_measured_is_foretold_once_some_were_measured() -> None:
 
     for number, config in enumerate(configs):
         assert (forecast(config) == {}) is (number < LEARNED)
-        forecast.reported(measured(number, config, latency(config), memory(config)))
-        forecast.ended(measured(number, config, 1e9, 1e9))  # no trial counts twice
+        forecast.on_epoch_end(measured(number, config, latency(config), memory(config)))
+        forecast.on_trial_end(measured(number, config, 1e9, 1e9))  # no trial counts twice
     more = tiny(
         model={"placement": {site: Spec("multihead") for site in SITES[:6]}}, training={"batch_size": 256}
     )

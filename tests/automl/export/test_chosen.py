@@ -10,9 +10,9 @@ from confirm_cases import FOUND, SSA, FakeWorkers, NoTracker, fake_search, recor
 import automl.confirm.run
 import automl.trials.session
 from attention import InputError
+from automl.callbacks.retention import CheckpointRetention
 from automl.confirm.run import run_confirm
 from automl.export.chosen import choose
-from automl.listeners.retention import CheckpointRetention
 from automl.storage.storage import Storage
 from automl.trials.interrupt import Stopped
 from search.record import State
@@ -36,7 +36,7 @@ def confirm(search: Storage, monkeypatch: pytest.MonkeyPatch) -> Confirm:
     monkeypatch.setattr(automl.confirm.run, "MlflowProcess", nullcontext)
     monkeypatch.setattr(automl.confirm.run, "Tracker", NoTracker)
     monkeypatch.setattr(
-        CheckpointRetention, "ended", lambda self, trial: None
+        CheckpointRetention, "on_trial_end", lambda self, trial: None
     )  # that server is slow to delete
 
     def run(gain: float, *, most: int = 10**9, again: bool = False) -> None:

@@ -355,7 +355,7 @@ def writer(folder: Path) -> dict[int, str]:
     metadata = read_metadata(folder, str(folder.parent))
     tracker = Tracker(MlflowWriter(search_run_spec(metadata.location, metadata)))
     for one in read_records(folder, metadata.name):
-        tracker.ended(one)
+        tracker.on_trial_end(one)
     tracker.finish(best=None, metric="accuracy", counts={})
     return tracker.runs
 
@@ -424,7 +424,7 @@ def test_the_winner_by_its_runs_id(trained: TrainResult, store: MlflowClient, tm
     for number in (0, 1):
         trial = TrialRecord(number, tiny(), state=State.COMPLETE)
         trial.history.append({"epoch": 1, "accuracy": 0.5})
-        tracker.ended(trial)
+        tracker.on_trial_end(trial)
     tracker.finish(best=None, metric="accuracy", counts={})
     for tag, value in ((VERDICT, "it is better"), (CONFIRMED, tracker.runs[1])):
         store.set_tag(tracker.writer.parent, tag, value)

@@ -46,7 +46,7 @@ def test_what_is_written_there_is_in_mlflow(store: MlflowClient, tmp_path: Path)
         tracker = Tracker(writer)
         trials = [trained(number, tmp_path) for number in range(3)]
         for trial in trials:
-            tracker.ended(trial)
+            tracker.on_trial_end(trial)
         assert tracker.finish(best=trials[1], metric="accuracy", counts={State.COMPLETE: 3}) == 0
         assert tracker.conclude("it", {"sentence": "it is better"}, tracker.runs[1]) == 0
     (parent,) = store.search_runs(
@@ -67,7 +67,7 @@ def test_a_process_that_was_killed_is_replaced(
     with MlflowProcess(run_spec(tmp_path)) as writer:
         tracker = Tracker(writer)
         for number in range(3):
-            tracker.ended(trained(number, tmp_path))
+            tracker.on_trial_end(trained(number, tmp_path))
             if number % 2:
                 writer.process.kill()  # in the middle of a write, or of its own start
             else:
@@ -144,7 +144,7 @@ def test_what_goes_wrong_there_is_told_here(
         tracker = Tracker(writer)
         wrong = trained(0, tmp_path)
         wrong.history[0]["loss"] = "no number"  # type: ignore[assignment]
-        tracker.ended(wrong)
+        tracker.on_trial_end(wrong)
         assert tracker.drain(1) == 1
         tracker.close(0)
     (said,) = [record for record in caplog.records if "which is tried again" in record.message]

@@ -62,10 +62,10 @@ def live(
     tracker: Tracker, record: TrialRecord, state: State, values: list[float], reason: str | None = None
 ) -> None:
     """A trial from its start to its end, with a metric an epoch and a checkpoint if it learned at all."""
-    tracker.started(record)
+    tracker.on_trial_start(record)
     learn(tracker, record, values)
     record.state, record.reason = state, reason
-    tracker.ended(record)
+    tracker.on_trial_end(record)
 
 
 def learn(tracker: Tracker, record: TrialRecord, values: list[float]) -> None:
@@ -73,7 +73,7 @@ def learn(tracker: Tracker, record: TrialRecord, values: list[float]) -> None:
         step = len(record.history) + 1
         record.history.append({"epoch": step, "accuracy": value, "loss": 1 - value, "time": 1e9 + step})
         tracker.writer.run_spec.checkpoint(record).write(CHECKPOINT_FILE, b"")
-        tracker.reported(record)
+        tracker.on_epoch_end(record)
 
 
 def searched(name: str, values: list[float], store: MlflowClient) -> Tracker:
@@ -173,12 +173,12 @@ def test_what_a_trials_run_holds(store: MlflowClient, tmp_path: Path) -> None:
 def test_how_a_trial_ended(state: State, status: str, reason: str | None, store: MlflowClient) -> None:
     tracker = make()
     record = trial()
-    tracker.started(record)
+    tracker.on_trial_start(record)
     assert tracker.drain() == 0
     assert run_of(tracker, 0, store).data.tags["state"] == "running"
     record.state, record.reason = state, reason
     record.profile = {"params": 4.0}
-    tracker.ended(record)
+    tracker.on_trial_end(record)
     assert tracker.drain() == 0
     run = run_of(tracker, 0, store)
     assert (run.info.status, run.data.tags["state"]) == (status, state)
@@ -194,7 +194,7 @@ def test_every_state_has_an_end() -> None:
 def test_finish_ends_what_is_still_running(store: MlflowClient) -> None:
     tracker = make()
     live(tracker, trial(0), State.PRUNED, [0.5])
-    tracker.started(trial(1))
+    tracker.on_trial_start(trial(1))
     tracker.finish(best=None, metric="accuracy", counts={State.PRUNED: 1})
     running, parent = run_of(tracker, 1, store), store.get_run(tracker.writer.parent)
     assert (running.info.status, running.data.tags["state"]) == ("KILLED", "stopped")
@@ -208,7 +208,7 @@ def test_what_is_to_go_on_is_stopped_not_failed(store: MlflowClient) -> None:
     tracker = make()
     done = trial(0)
     live(tracker, done, State.COMPLETE, [0.5])
-    tracker.started(trial(1))
+    tracker.on_trial_start(trial(1))
     tracker.finish(best=done, metric="accuracy", counts={State.COMPLETE: 1}, stopped=True)
     for run in (run_of(tracker, 1, store), store.get_run(tracker.writer.parent)):
         assert (run.info.status, run.data.tags["state"]) == ("KILLED", "stopped")
@@ -299,7 +299,7 @@ def test_a_second_tracker_continues_the_runs_of_the_first(store: MlflowClient) -
     first = make(identity="it", params={"seed": 0})
     done, open_, unseen = trial(0), trial(1), trial(2)
     live(first, done, State.COMPLETE, [0.5])
-    first.started(open_)
+    first.on_trial_start(open_)
     learn(first, open_, [0.25])
     first.finish(best=done, metric="accuracy", counts={State.COMPLETE: 1}, stopped=True)
     learn(first, open_, [0.375])  # nothing listens any more
@@ -314,7 +314,7 @@ def test_a_second_tracker_continues_the_runs_of_the_first(store: MlflowClient) -
     live(second, unseen, State.PRUNED, [0.125])
     learn(second, open_, [0.75])
     open_.state = State.COMPLETE
-    second.ended(open_)
+    second.on_trial_end(open_)
     assert second.finish(best=open_, metric="accuracy", counts={State.COMPLETE: 2, State.PRUNED: 1}) == 0
 
     assert len(children(store, second)) == 3
@@ -535,7 +535,7 @@ def test_the_end_does_not_wait_for_a_pause_between_two_tries(
         raise OSError("no route")
 
     monkeypatch.setattr(tracker.writer, "write", fail_once)
-    tracker.ended(trial())
+    tracker.on_trial_end(trial())
     assert failed.wait(30)
     assert tracker.drain(50) == 0
     tracker.close()

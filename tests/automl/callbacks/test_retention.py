@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from automl.listeners.retention import CheckpointRetention, front
+from automl.callbacks.retention import CheckpointRetention, front
 from automl.storage.storage import Storage
 from search.config import TrialConfig
 from search.metric import ACCURACY
@@ -60,7 +60,7 @@ def test_the_best_few_and_the_best_baseline_stay(
     gone_at_once: set[int] = set()
     for number, value in enumerate([0.5, 0.7, 0.95, 0.9, 0.1, 0.6, 0.99]):
         state = State.PRUNED if number in pruned else State.COMPLETE
-        retention.ended(trial(tmp_path, number, value, state))
+        retention.on_trial_end(trial(tmp_path, number, value, state))
         if number not in checkpoints(tmp_path):
             gone_at_once.add(number)
     assert checkpoints(tmp_path) == stay
@@ -73,16 +73,16 @@ def test_the_best_few_and_the_best_baseline_stay(
 @pytest.mark.parametrize("state", [State.PRUNED, State.INFEASIBLE, State.ERROR])
 def test_of_what_was_not_trained_to_its_end_nothing_stays(state: State, tmp_path: Path) -> None:
     retention = CheckpointRetention(Storage(tmp_path), plan(), [], keep=3)
-    retention.ended(trial(tmp_path, 1, 0.9, state))
+    retention.on_trial_end(trial(tmp_path, 1, 0.9, state))
     assert checkpoints(tmp_path) == []
 
 
 def test_a_running_trials_checkpoint_is_left_alone(tmp_path: Path) -> None:
     running = trial(tmp_path, 1, 0.1, State.RUNNING)
     retention = CheckpointRetention(Storage(tmp_path), plan(), [running, trial(tmp_path, 2, 0.5)], keep=1)
-    retention.started(running)
-    retention.reported(running)
-    retention.ended(trial(tmp_path, 3, 0.9))
+    retention.on_trial_start(running)
+    retention.on_epoch_end(running)
+    retention.on_trial_end(trial(tmp_path, 3, 0.9))
     assert checkpoints(tmp_path) == [1, 3]
 
 
@@ -90,7 +90,7 @@ def test_trials_of_an_earlier_run_count(tmp_path: Path) -> None:
     retention = CheckpointRetention(
         Storage(tmp_path), plan(), [trial(tmp_path, i, value) for i, value in ((1, 0.9), (2, 0.8))], keep=1
     )
-    retention.ended(trial(tmp_path, 3, 0.5))
+    retention.on_trial_end(trial(tmp_path, 3, 0.5))
     assert checkpoints(tmp_path) == [1]
 
 
@@ -105,7 +105,7 @@ def test_a_checkpoint_that_cannot_be_deleted_ends_no_search(
     retention = CheckpointRetention(Storage(tmp_path), plan(), [], keep=1, deleted=deleted.append)
     monkeypatch.setattr(Storage, "remove", refuse)
     for number, value in ((1, 0.5), (2, 0.9)):
-        retention.ended(trial(tmp_path, number, value))
+        retention.on_trial_end(trial(tmp_path, number, value))
     assert checkpoints(tmp_path) == [1, 2]
     assert deleted == [], "MLflow still names it"
     assert f"trials/0001 cannot be deleted: [Errno {code}]" in caplog.text
@@ -114,7 +114,7 @@ def test_a_checkpoint_that_cannot_be_deleted_ends_no_search(
 def test_what_else_lies_beside_a_checkpoint_stays(tmp_path: Path) -> None:
     record = trial(tmp_path, 1, 0.5, State.ERROR)
     (tmp_path / record.folder / "error.txt").write_text("why")
-    CheckpointRetention(Storage(tmp_path), plan(), [], keep=1).ended(record)
+    CheckpointRetention(Storage(tmp_path), plan(), [], keep=1).on_trial_end(record)
     assert [file.name for file in (tmp_path / record.folder).iterdir()] == ["error.txt"]
 
 
@@ -126,7 +126,7 @@ def test_with_several_objectives_the_front_stays(tmp_path: Path) -> None:
     retention = CheckpointRetention(Storage(tmp_path), both, [], keep=1)
     records = [trial(tmp_path, i, value, macs=macs) for i, (value, macs) in enumerate(POINTS)]
     for record in records:
-        retention.ended(record)
+        retention.on_trial_end(record)
     assert [record.number for record in front(reversed(records), both)] == [0, 1, 3, 4, 5]
     assert checkpoints(tmp_path) == [0, 1, 3, 4, 5]
     records[3].state = State.PRUNED
@@ -162,5 +162,5 @@ def test_what_guesses_is_on_no_front_and_leads_nothing() -> None:
 def test_where_all_guess_the_one_that_is_named_stays(tmp_path: Path) -> None:
     retention = CheckpointRetention(Storage(tmp_path), plan("accuracy", "macs", guessing=0.15), [], keep=3)
     for number, value in ((1, 0.1), (2, 0.12), (3, 0.11)):
-        retention.ended(trial(tmp_path, number, value))
+        retention.on_trial_end(trial(tmp_path, number, value))
     assert checkpoints(tmp_path) == [2]

@@ -2,16 +2,17 @@
 
 from pathlib import Path
 
-from search.record import Listener, TrialRecord
+from search.callback import Callback
+from search.record import TrialRecord
 
 
-class ErrorTraces(Listener):
+class ErrorTraces(Callback):
     """Keeps the traceback of a trial that failed beside its checkpoint, in `error.txt`."""
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
 
-    def ended(self, trial: TrialRecord) -> None:
+    def on_trial_end(self, trial: TrialRecord) -> None:
         if trial.traceback:
             place = self.folder / trial.folder
             place.mkdir(parents=True, exist_ok=True)

@@ -5,8 +5,9 @@ from collections.abc import Callable, Iterable
 from concurrent.futures import ThreadPoolExecutor
 
 from automl.storage.storage import Storage
+from search.callback import Callback
 from search.halving import dominates
-from search.record import CHECKPOINT_FILE, Listener, State, TrialRecord
+from search.record import CHECKPOINT_FILE, State, TrialRecord
 from search.trial_scheduler import Plan, leaders
 
 log = logging.getLogger("automl")
@@ -16,8 +17,8 @@ log = logging.getLogger("automl")
 NOISE = {"latency": 0.02, "time_ratio": 0.02}
 
 
-class CheckpointRetention(Listener):
-    """A listener that deletes the checkpoints of ended trials that are not among the best.
+class CheckpointRetention(Callback):
+    """A callback that deletes the checkpoints of ended trials that are not among the best.
 
     keep: how many of the best are kept. With several objectives, the whole Pareto front is.
     deleted: called with each trial whose checkpoint was deleted.
@@ -38,7 +39,7 @@ class CheckpointRetention(Listener):
         # The ended trials that may have a checkpoint: what once went is never wanted again.
         self.held = {record.number: record for record in records if record.state is not State.RUNNING}
 
-    def ended(self, trial: TrialRecord) -> None:
+    def on_trial_end(self, trial: TrialRecord) -> None:
         self.held[trial.number] = trial
         stay = {record.number for record in self.staying()}
         for number in self.held.keys() - stay:

@@ -10,12 +10,13 @@ from collections.abc import Callable, Mapping
 from ray.util.metrics import Gauge
 
 from automl.config.escape import prometheus_label
-from search.record import Listener, State, TrialRecord
+from search.callback import Callback
+from search.record import State, TrialRecord
 from search.trial_scheduler import Plan, leaders
 
 
-class PrometheusGauges(Listener):
-    """A listener that keeps Ray's gauges of a search, in a process that is connected to Ray.
+class PrometheusGauges(Callback):
+    """A callback that keeps Ray's gauges of a search, in a process that is connected to Ray.
 
     name: of the search, the tag `search` of each gauge, escaped where it is not ASCII.
     records: the scheduler's own, which it keeps up to date.
@@ -45,15 +46,15 @@ class PrometheusGauges(Listener):
         self.busy = self._gauge("slots_busy", "Trials that run.")
         self._tell()
 
-    def started(self, trial: TrialRecord) -> None:
+    def on_trial_start(self, trial: TrialRecord) -> None:
         self.running.add(trial.number)
         self._tell()
 
-    def reported(self, trial: TrialRecord) -> None:
+    def on_epoch_end(self, trial: TrialRecord) -> None:
         self.seconds += trial.history[-1]["seconds"]
         self._tell_hours()
 
-    def ended(self, trial: TrialRecord) -> None:
+    def on_trial_end(self, trial: TrialRecord) -> None:
         self.running.discard(trial.number)
         self._tell()
 

@@ -1,6 +1,6 @@
 """Gauges of a search without a collector. tests/end_to_end/test_ray_job.py reads their values."""
 
-from automl.listeners.prometheus import PrometheusGauges
+from automl.callbacks.prometheus import PrometheusGauges
 from cluster.capacity import ClusterCapacity
 from cluster.resources import TrialResources
 from search.config import TrialConfig
@@ -24,12 +24,12 @@ def test_without_an_agent_a_search_counts_on() -> None:
         "mine", records, PLAN, slots=capacity.slots, devices=shape.workers, device="core"
     )
     assert gauges.running == set(), "the other one ran in an earlier process"
-    gauges.started(records[1])
-    gauges.started(records[1])  # its process died
+    gauges.on_trial_start(records[1])
+    gauges.on_trial_start(records[1])  # its process died
     assert gauges.running == {1}
     records[1].history.append({**records[1].history[0], "epoch": 2.0})
-    gauges.reported(records[1])
+    gauges.on_epoch_end(records[1])
     assert gauges.seconds == 3 * 1800
     records[1].state = State.ERROR
-    gauges.ended(records[1])
+    gauges.on_trial_end(records[1])
     assert gauges.running == set()

@@ -9,10 +9,10 @@ from typing import Any
 
 import pytest
 
-import automl.listeners.progress
+import automl.callbacks.progress
 from attention import Spec
-from automl.listeners.notebook import notebook_output
-from automl.listeners.progress import Progress, search_summary
+from automl.callbacks.notebook import notebook_output
+from automl.callbacks.progress import Progress, search_summary
 from search.config import Model, TrialConfig
 from search.halving import Rungs
 from search.metric import ACCURACY, Metric
@@ -22,7 +22,7 @@ from search.trial_scheduler import Plan
 
 @pytest.fixture(autouse=True)
 def every_line_says_how_it_stands(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(automl.listeners.progress, "SUMMED", 0.0)
+    monkeypatch.setattr(automl.callbacks.progress, "SUMMED", 0.0)
 
 
 class Shown(Progress):
@@ -56,7 +56,7 @@ def tell(
     placement = {"stage1.block2.branch": Spec("ssa")} if number else {}
     trial = TrialRecord(number, TrialConfig(model=Model(placement=placement)), profile=profile or {})
     progress.records[number] = trial  # type: ignore[index]
-    progress.started(trial)
+    progress.on_trial_start(trial)
     if value is not None:
         metrics = {
             "epoch": 3,
@@ -67,9 +67,9 @@ def tell(
         }
         trial.history.append(metrics)
         progress.rungs.enter(number, "all", 2.5, [value])
-        progress.reported(trial)
+        progress.on_epoch_end(trial)
     trial.state, trial.reason = state, reason
-    progress.ended(trial)
+    progress.on_trial_end(trial)
 
 
 def lines(capsys: pytest.CaptureFixture[str]) -> list[str]:
@@ -88,7 +88,7 @@ def test_a_log_has_one_line_for_each_ended_trial(capsys: pytest.CaptureFixture[s
         tell(progress, 1, State.PRUNED, 0.95)
         tell(progress, 2, State.INFEASIBLE, None, "out of memory: [tried 3 GiB]")
         tell(progress, 3, State.COMPLETE, 0.8)
-        progress.started(TrialRecord(4, TrialConfig()))
+        progress.on_trial_start(TrialRecord(4, TrialConfig()))
     told = lines(capsys)
     best = r"best 0\.9000 \(000 xresnet18 plain\)"
     ssa = r"xresnet18 ssa@stage1\.block2\.branch"
@@ -110,7 +110,7 @@ def test_a_log_has_one_line_for_each_ended_trial(capsys: pytest.CaptureFixture[s
 def test_of_many_at_once_few_lines_say_how_it_stands(
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(automl.listeners.progress, "SUMMED", 60.0)
+    monkeypatch.setattr(automl.callbacks.progress, "SUMMED", 60.0)
     progress = make(5)
     for number in range(4):
         if number == 2:
@@ -138,18 +138,18 @@ def test_a_long_epoch_is_told_of_before_its_end(
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     for interval in ("QUIET", "LOOK"):
-        monkeypatch.setattr(automl.listeners.progress, interval, 0.0)
+        monkeypatch.setattr(automl.callbacks.progress, interval, 0.0)
     with make(trials=4, part=lambda trial: 0.4 if trial.number else None) as progress:
         for number in (0, 1):
             trial = TrialRecord(number, TrialConfig())
             progress.records[number] = trial  # type: ignore[index]
-            progress.started(trial)
+            progress.on_trial_start(trial)
         progress.look()
         (line,) = capsys.readouterr().err.splitlines()
         assert ": running, 40% of epoch 1 | 0/4 trials, 2 running" in line
         assert progress._epochs(trial) == "0/9 +40%"
         trial.history.append({"epoch": 1, "resource": 1.5, "accuracy": 0.5, "seconds": 90.0})
-        progress.reported(trial)
+        progress.on_epoch_end(trial)
         assert progress._epochs(trial) == "1.5/9"
 
 
@@ -234,7 +234,7 @@ def test_a_notebook_has_one_output(
 ) -> None:
     shown: list[tuple[str, str]] = []
     output = SimpleNamespace(show=lambda html, text: shown.append((html, text)))
-    monkeypatch.setattr(automl.listeners.progress, "notebook_output", lambda: output)
+    monkeypatch.setattr(automl.callbacks.progress, "notebook_output", lambda: output)
     with make(5) as progress:
         progress.drawn = time.monotonic() + 60  # of many reports at once one is shown
         tell(progress, 0, State.COMPLETE, 0.9)

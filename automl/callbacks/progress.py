@@ -10,13 +10,14 @@ from rich.live import Live
 from rich.table import Table
 from rich.text import Text
 
+from automl.callbacks.notebook import notebook_output
 from automl.config.escape import printable
 from automl.config.summary import html
 from automl.config.terminal import plain
 from automl.config.units import duration
-from automl.listeners.notebook import notebook_output
+from search.callback import Callback
 from search.halving import Rungs
-from search.record import Listener, State, TrialRecord
+from search.record import State, TrialRecord
 from search.trial_scheduler import Plan, leaders
 
 ROWS = 15
@@ -26,8 +27,8 @@ LOOK = 5.0  # seconds between two looks at how far running trials are within the
 REDRAW = 0.25  # seconds between two drawings of the table, however many trials report meanwhile
 
 
-class Progress(Listener):
-    """A listener that shows the trials, their scores, time left and cost. Use as a context manager.
+class Progress(Callback):
+    """A callback that shows the trials, their scores, time left and cost. Use as a context manager.
 
     records: the scheduler's own, which it keeps up to date. trials: how many there will be, as far
     as is known. summary: of what they have come to.
@@ -73,17 +74,17 @@ class Progress(Listener):
         if self.live:
             self.live.stop()
 
-    def started(self, trial: TrialRecord) -> None:
+    def on_trial_start(self, trial: TrialRecord) -> None:
         self._show()
 
-    def reported(self, trial: TrialRecord) -> None:
+    def on_epoch_end(self, trial: TrialRecord) -> None:
         self.parts.pop(trial.number, None)
         self.seconds += trial.history[-1]["seconds"]
         if self.logs and time.monotonic() - self.said >= QUIET:
             self._say(trial)
         self._show()
 
-    def ended(self, trial: TrialRecord) -> None:
+    def on_trial_end(self, trial: TrialRecord) -> None:
         if self.logs:
             self._say(trial)
         self.last = self._event(trial)

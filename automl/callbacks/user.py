@@ -1,0 +1,84 @@
+"""Loads the callbacks of the user, and keeps their errors from the search."""
+
+import logging
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any
+
+from attention import InputError
+from backbones import loading
+from search.callback import Callback, SearchRecord
+from search.record import TrialRecord
+
+log = logging.getLogger("automl")
+
+# The callbacks that `--callback NAME` knows.
+CALLBACKS = {"tensorboard": "automl.callbacks.tensorboard:TensorBoard"}
+
+
+def check_callbacks(callbacks: Iterable[object]) -> None:
+    """Load the classes of callbacks that are given by name.
+
+    Raises InputError for what is neither a callback nor the name of one.
+    """
+    for callback in callbacks:
+        if isinstance(callback, str):
+            _load(callback)
+        elif isinstance(callback, type) or not isinstance(callback, Callback):
+            raise InputError(
+                f"callbacks must be instances of automl.Callback, or names such as file.py:Name; "
+                f"got {callback!r}"
+            )
+
+
+def _load(name: str) -> type[Callback]:
+    known = CALLBACKS.get(name, name)
+    found = loading.load_object("callback", "class", known, CALLBACKS)
+    if not (isinstance(found, type) and issubclass(found, Callback)):
+        raise InputError(f"callback {name!r} must be a subclass of automl.Callback; got {found!r}")
+    return found
+
+
+class UserCallbacks(Callback):
+    """Call several callbacks, each with records of its own that cannot be changed.
+
+    Log the first error of each method of a callback with its traceback, and continue.
+    """
+
+    def __init__(self, callbacks: Sequence[str | Callback]) -> None:
+        check_callbacks(callbacks)
+        self.callbacks = [_load(one)() if isinstance(one, str) else one for one in callbacks]
+        self._failed: set[tuple[int, str]] = set()
+
+    def on_search_start(self, search: SearchRecord) -> None:
+        self._call("on_search_start", lambda: search)
+
+    def on_trial_start(self, trial: TrialRecord) -> None:
+        self._call("on_trial_start", trial.frozen)
+
+    def on_epoch_end(self, trial: TrialRecord) -> None:
+        self._call("on_epoch_end", trial.frozen)
+
+    def on_trial_end(self, trial: TrialRecord) -> None:
+        self._call("on_trial_end", trial.frozen)
+
+    def on_search_end(self, result: Any) -> None:
+        self._call("on_search_end", lambda: result)
+
+    def on_confirmation_start(self, search: SearchRecord) -> None:
+        self._call("on_confirmation_start", lambda: search)
+
+    def on_confirmation_end(self, result: Any) -> None:
+        self._call("on_confirmation_end", lambda: result)
+
+    def _call(self, event: str, record: Callable[[], object]) -> None:
+        for i, callback in enumerate(self.callbacks):
+            try:
+                getattr(callback, event)(record())
+            except Exception:
+                if (i, event) not in self._failed:
+                    self._failed.add((i, event))
+                    log.exception(
+                        "%s.%s failed; the search goes on, and further errors of it are not shown",
+                        type(callback).__name__,
+                        event,
+                    )

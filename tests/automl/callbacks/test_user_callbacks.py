@@ -1,0 +1,241 @@
+"""Callbacks of the user: what they are told, that they change nothing, and how they are named."""
+
+import json
+import logging
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, nullcontext
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any, ClassVar
+
+import pytest
+from automl_cases import tiny
+from confirm_cases import FakeWorkers, NoTracker, fake_search
+from mlflow import MlflowClient
+
+import automl
+import automl.confirm.run
+import automl.search.run
+import automl.tracking.process
+import automl.trials.session
+from attention import InputError
+from automl.callbacks.tensorboard import TensorBoard
+from automl.callbacks.user import UserCallbacks, check_callbacks
+from search.callback import Callback, SearchRecord
+from search.record import Report, State, TrialRecord
+
+EVENTS = [name for name in vars(Callback) if name.startswith("on_")]
+
+
+class Heard(Callback):
+    """Notes every event."""
+
+    def __init__(self) -> None:
+        self.events: list[tuple[str, Any]] = []
+
+    def __getattribute__(self, name: str) -> Any:
+        if not name.startswith("on_"):
+            return super().__getattribute__(name)
+        return lambda record: self.events.append((name, record))
+
+    def names(self) -> list[str]:
+        return [name for name, _ in self.events]
+
+
+class Failing(Callback):
+    """Fails in every method."""
+
+    def __getattribute__(self, name: str) -> Any:
+        if not name.startswith("on_"):
+            return super().__getattribute__(name)
+
+        def fail(record: object) -> None:
+            raise ValueError(f"no {name}")
+
+        return fail
+
+
+class SearchWorkers(FakeWorkers):
+    """Trains nothing: each trial of a search has two epochs."""
+
+    @contextmanager
+    def open(self, settings: Any, log: Path, advice: str) -> Iterator[Any]:
+        yield self
+
+    def run(self, scheduler: Any, folder: Path, location: Any, **how: Any) -> None:
+        while (trial := scheduler.ask()) is not None:
+            scheduler.started(trial.number)
+            metrics = {"resource": 1, "accuracy": 0.5, "steps": 20, "seconds": 1.0}
+            history = [{"epoch": i, **metrics, "resource": i} for i in (1, 2)]
+            scheduler.report(trial.number, Report(history=history[:1]))
+            scheduler.end(trial.number, Report(history=history, finished=True))
+
+
+@pytest.fixture
+def played(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Searches and confirmations without Ray and MLflow, in an empty folder."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(automl.tracking.process, "_SPARE", [None])  # no process imports MLflow
+    monkeypatch.setattr(automl.search.run, "_tracking", lambda *place: nullcontext())
+    for module in (automl.search.run, automl.confirm.run):
+        monkeypatch.setattr(module, "Tracker", type("Silent", (NoTracker,), {"silent": True}))
+    monkeypatch.setattr(automl.confirm.run, "MlflowProcess", nullcontext)
+
+
+def test_a_callback_sees_every_event_of_a_search(played, monkeypatch, caplog) -> None:
+    monkeypatch.setattr(automl.trials.session, "open_workers", SearchWorkers(lambda arm, seed: 0.5).open)
+    heard = Heard()
+    with caplog.at_level(logging.ERROR, "automl"):
+        result = automl.run_search(
+            space="digits", trials=2, subset=0.2, epochs=2, name="played", callbacks=[Failing(), heard]
+        )
+    trial = ["on_trial_start", "on_epoch_end", "on_epoch_end", "on_trial_end"]
+    assert heard.names() == ["on_search_start", *trial, *trial, "on_search_end"]
+    begun, records, ended = heard.events[0][1], [r for _, r in heard.events[1:-1]], heard.events[-1][1]
+    assert (begun.name, begun.metric, begun.trials) == ("played", "accuracy", 2)
+    assert begun.settings["space"] == "digits"
+    assert [record.number for record in records] == [0, 0, 0, 0, 1, 1, 1, 1]
+    assert [len(record.history) for record in records[:4]] == [0, 1, 2, 2], "a record does not grow later"
+    assert [str(record.state) for record in records[:4]] == ["running", "running", "running", "complete"]
+    assert ended is result
+    assert result.completed == 2
+    failed = [record for record in caplog.records if record.name == "automl"]
+    assert [record.args[1] for record in failed] == list(dict.fromkeys(heard.names())), "each once"
+    assert all("ValueError: no on_" in record.exc_text for record in failed)
+    assert json.loads(Path("searches/played/search.json").read_text())["settings"]["callbacks"] == []
+
+
+def test_a_callback_sees_every_event_of_a_confirmation(played, tmp_path, monkeypatch) -> None:
+    monkeypatch.setattr(automl.trials.session, "open_workers", FakeWorkers(lambda arm, seed: 0.5).open)
+    fake_search(tmp_path / "searches")
+    heard = Heard()
+    result = automl.run_confirm("mine", top=1, seeds=6, callbacks=[heard])
+    assert heard.names()[0] == "on_confirmation_start"
+    assert heard.events[0][1].folder.name == "confirm"
+    assert set(heard.names()[1:-1]) == {"on_epoch_end", "on_trial_end"}
+    assert all(record.arm for _, record in heard.events[1:-1])
+    assert heard.events[-1] == ("on_confirmation_end", result)
+
+
+def test_a_record_cannot_be_changed() -> None:
+    trial = TrialRecord(3, tiny(), history=[{"epoch": 1, "accuracy": 0.5}], profile={"params": 3.0})
+    heard = Heard()
+    UserCallbacks([heard]).on_epoch_end(trial)
+    ((_, record),) = heard.events
+    assert (record.number, record.epoch, record.value("accuracy"), record.name) == (3, 1, 0.5, trial.name)
+    with pytest.raises(AttributeError, match="a callback cannot change the record of a trial"):
+        record.state = State.ERROR
+    for change in (
+        lambda: record.history.append({}),
+        lambda: record.history[0].update(accuracy=1),
+        lambda: record.profile.clear(),
+    ):
+        with pytest.raises(AttributeError):
+            change()
+    assert isinstance(record, TrialRecord)
+
+
+def test_every_event_reaches_the_users_callbacks() -> None:
+    assert {name for name in vars(UserCallbacks) if name.startswith("on_")} == set(EVENTS)
+
+
+@pytest.mark.parametrize(
+    ("callback", "message"),
+    [
+        ("mine.py:Nothing", "unknown class in mine.py 'Nothing'"),
+        (
+            "mine.py:function",
+            "callback 'mine.py:function' must be a subclass of automl.Callback; got <function",
+        ),
+        ("tensorbord", "unknown callback 'tensorbord'; choose from tensorboard. Did you mean 'tensorboard'?"),
+        ("missing.py:Name", "there is no file missing.py"),
+        (Heard, "callbacks must be instances of automl.Callback, or names such as file.py:Name; got <class"),
+        (print, "callbacks must be instances of automl.Callback"),
+    ],
+)
+def test_what_is_no_callback_is_told(callback: Any, message: str, tmp_path, monkeypatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    Path("mine.py").write_text("def function():\n    pass\n")
+    with pytest.raises(InputError) as error:
+        check_callbacks([callback])
+    assert message in str(error.value)
+
+
+def test_settings_keep_callbacks_by_name_alone() -> None:
+    settings = automl.Settings(space="digits", callbacks=["mine.py:Name", Heard()])
+    assert settings.to_json()["callbacks"] == ["mine.py:Name"]
+    assert settings.absolute().to_json()["callbacks"] == [f"{Path.cwd()}/mine.py:Name"]
+    assert settings.user_code() == ["mine.py:Name"], "which resuming the search names"
+    one = Heard()
+    assert automl.Settings(space="digits", callbacks=one).callbacks == (one,)  # type: ignore[arg-type]
+
+
+class FakeWriter:
+    """In the place of torch's `SummaryWriter`."""
+
+    made: ClassVar[dict[str, list[Any]]] = {}
+
+    def __init__(self, folder: str, purge_step: int) -> None:
+        self.calls = self.made.setdefault(folder, [])
+        self.calls.append(("open", purge_step))
+
+    def add_scalar(self, *what: Any) -> None:
+        self.calls.append(what)
+
+    def add_text(self, *what: Any) -> None:
+        self.calls.append(what[0])
+
+    def close(self) -> None:
+        self.calls.append("close")
+
+
+def test_tensorboard_has_a_run_for_each_trial(tmp_path, monkeypatch) -> None:
+    FakeWriter.made = {}
+    fake = SimpleNamespace(SummaryWriter=FakeWriter)
+    monkeypatch.setitem(sys.modules, "torch.utils.tensorboard", fake)  # type: ignore[arg-type]
+    board = TensorBoard()
+    search = SearchRecord(
+        name="mine", folder=tmp_path, storage="s", metric="accuracy", maximize=True, trials=1
+    )
+    board.on_search_start(search)
+    trial = TrialRecord(3, tiny())
+    board.on_trial_start(trial)
+    trial.history.append({"epoch": 1, "accuracy": 0.5})
+    board.on_epoch_end(trial)
+    board.on_trial_end(trial)
+    ((folder, calls),) = FakeWriter.made.items()
+    assert Path(folder).parent == tmp_path / "tensorboard"
+    assert Path(folder).name.startswith("003 xresnet18")
+    assert calls == [
+        ("open", 1), ("epoch", 1, 1), ("accuracy", 0.5, 1), "state", "configuration", "close",
+    ]  # fmt: skip
+
+
+def test_a_missing_tensorboard_is_told(monkeypatch) -> None:
+    monkeypatch.setitem(sys.modules, "torch.utils.tensorboard", None)
+    with pytest.raises(InputError, match="--callback tensorboard needs TensorBoard: pip install tensorboard"):
+        UserCallbacks(["tensorboard"])
+
+
+MINE = """
+from automl import Callback
+
+class Write(Callback):
+    def on_trial_end(self, trial):
+        with open("heard.txt", "a") as file:
+            file.write(f"{trial.number} {trial.state}\\n")
+"""
+
+
+@pytest.mark.long  # a search on Ray; that events reach callbacks is tested above
+def test_a_callback_of_the_command_line(store: MlflowClient, cli: Callable[..., Any]) -> None:
+    Path("mine.py").write_text(MINE)
+    options = ["--space", "digits", "--trials", "1", "--epochs", "1", "--subset", "0.2", "--name", "called"]
+    code, _, err = cli("search", *options, "--callback", "mine.py:Write")
+    assert code == 0, err
+    assert Path("heard.txt").read_text() == "0 complete\n"
+    code, _, err = cli("search", "--resume", "called", "--trials", "+1")
+    assert code == 0, err
+    assert f"search 'called' runs '{Path.cwd()}/mine.py:Write'" in err
+    assert len(Path("heard.txt").read_text().splitlines()) == 2
