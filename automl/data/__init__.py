@@ -13,8 +13,8 @@ tally      Counts what was left out, turned, rescaled or is double
 items      Lists of inputs with their labels
 table      Tables in CSV files, whose rows know their lines
 files      Files that a dataset names, and their names as text
-splits     The content-hash rule shared by images and sequences; shares are set in images/dataset.py,
-           images/folders.py and sequences/splits.py
+splits     Which inputs are held out, by a hash of their content or group, and how a split is described
+records    The inputs of a dataset that are all in one file: cache, splits, manifest
 digest     SHA-256 of files, cached
 balance    Whether classes are imbalanced, and what to do then
 manifest   The list of a search's inputs with their hashes, and differences between two lists

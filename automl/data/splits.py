@@ -14,7 +14,7 @@ or not (`numbers`): moving a group would move many inputs at once.
 """
 
 import hashlib
-from collections.abc import Iterable, Sized
+from collections.abc import Iterable, Mapping, Sized
 
 import numpy as np
 
@@ -22,6 +22,8 @@ from attention.errors import InputError
 
 SPLITS = ("train", "validation", "test")
 TEST, VALIDATION, SUBSET = range(3)  # the 64 bits of a key that decide on it
+SHARE = 0.2  # of what a test or validation split is carved from
+OWN = "the dataset's own"  # split
 RULE = 2  # number of this rule; raise it whenever the same inputs would be split differently
 
 
@@ -64,6 +66,20 @@ def thinned(labels: np.ndarray, keys: np.ndarray, fraction: float, *, least: int
     A larger fraction has the same inputs and more.
     """
     return np.flatnonzero(_first(labels, keys, fraction, SUBSET, least=least))
+
+
+def describe(words: Mapping[str, str], noun: str, subset: float, each: str = "") -> dict[str, str]:
+    """Describe how each split came about. words: for splits that are not the dataset's own."""
+    train = f"the training {noun}, less those for validation" if "validation" in words else OWN
+    words = {"train": train, "validation": OWN, "test": OWN, **words}
+    part = "" if subset == 1 else f"about {subset:.3g} of {each}"
+    return {split: text if split == "test" else part + text for split, text in words.items()}
+
+
+def carved_words(split: str, noun: str, by: str, *, each: str = "") -> str:
+    """Describe a split of about a SHARE that was carved. by: what inputs are chosen by."""
+    of = "all" if split == "test" else "the training"
+    return f"about {SHARE:.0%} of {of} {noun},{each} chosen by their {by}"
 
 
 def one_class(inputs: Sized) -> np.ndarray:

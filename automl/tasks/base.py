@@ -14,6 +14,7 @@ from automl.config.escape import printable
 from automl.config.runtime import Runtime
 from automl.data import shared
 from automl.data.manifest import Manifest
+from automl.data.records import Records
 from automl.storage.storage import Storage
 from automl.tasks.deployment import MODEL, Arrays, Deployment, read_arrays
 from automl.tasks.evaluator import Evaluator
@@ -308,3 +309,22 @@ class Task(ABC):
     def request(self) -> str:
         """Lines of Python that make `inputs`, what a request to the served model holds, from a file."""
         return 'inputs = {name: value.tolist() for name, value in np.load("inputs.npz").items()}'
+
+
+class RecordTask(Task):
+    """A task whose inputs of all splits are in one file."""
+
+    @classmethod
+    @abstractmethod
+    def records(cls, config: TrialConfig) -> Records[Any]:
+        """Return the inputs of a configuration, as they are now."""
+
+    @classmethod
+    def manifest(cls, config: TrialConfig) -> Manifest:
+        return cls.records(config).manifest()
+
+    def stored_files(self, splits: Sequence[Split]) -> tuple[Collection[str], Mapping[str, Path]]:
+        return (), dict.fromkeys(SPLITS, self.records(self.config).file.path)
+
+    def describe_splits(self) -> dict[str, str]:
+        return self.records(self.config).describe_splits()

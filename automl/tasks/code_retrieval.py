@@ -3,8 +3,7 @@
 Source: H. Husain et al., CodeSearchNet Challenge (2019), arXiv 1909.09436, section 4.
 """
 
-from collections.abc import Collection, Iterator, Mapping, Sequence
-from pathlib import Path
+from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
@@ -18,8 +17,7 @@ from automl.config.runtime import Runtime
 from automl.data.code import CodeTexts, open_texts, shared_name
 from automl.data.code.ragged import Ragged
 from automl.data.code.tokenizer import UNKNOWN
-from automl.data.manifest import Manifest
-from automl.tasks.base import SPLITS, Inputs, Part, Split, Task
+from automl.tasks.base import Inputs, Part, RecordTask, Split
 from automl.tasks.code_deployment import CODE, INPUT, QUERY, REQUEST, code_deployments, code_usage
 from automl.tasks.deployment import Deployment, spread
 from automl.tasks.retrieval_evaluator import CODES, QUERIES, Asked, RetrievalEvaluator, unit
@@ -36,7 +34,7 @@ EVALUATED = 256  # texts that are encoded at once
 NAMES = ("name", "unnamed")  # kinds of texts that the last word on a model is about, too
 
 
-class CodeRetrieval(Task):
+class CodeRetrieval(RecordTask):
     """Functions by their docstrings. Its metrics are those of `RetrievalEvaluator`, the primary one `mrr`.
 
     In validation the whole corpus is that of the functions of the split, and names are no queries, so that an
@@ -65,15 +63,12 @@ class CodeRetrieval(Task):
         return len(self.texts.documented(split))
 
     @classmethod
-    def manifest(cls, config: TrialConfig) -> Manifest:
-        return _texts(_typed(config)[0]).manifest()
+    def records(cls, config: TrialConfig) -> CodeTexts:
+        return _texts(_typed(config)[0])
 
     @classmethod
     def shared_name(cls, config: TrialConfig) -> str:
         return shared_name(config.data.path)
-
-    def stored_files(self, splits: Sequence[Split]) -> tuple[Collection[str], Mapping[str, Path]]:
-        return (), dict.fromkeys(SPLITS, self.texts.file.path)  # one file has all splits
 
     def model(self) -> nn.Module:
         torch.manual_seed(self.config.seed)
@@ -167,9 +162,6 @@ class CodeRetrieval(Task):
         tokens, mask = source.padded(rows, length)
         device = self.runtime.device
         return torch.from_numpy(tokens).to(device), torch.from_numpy(mask).to(device)
-
-    def describe_splits(self) -> dict[str, str]:
-        return self.texts.describe_splits()
 
     def deployments(self, model: nn.Module) -> dict[str, Deployment]:
         """The graphs `query` and `code`, each from tokens `(N, T)` to vectors `(N, D)`."""

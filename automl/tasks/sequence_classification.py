@@ -1,7 +1,7 @@
 """Classification of sequences of sensor readings: cross-entropy with label smoothing and class weights."""
 
 import json
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import lru_cache
 from pathlib import Path
@@ -13,20 +13,19 @@ from torch import Tensor, nn
 
 from attention import InputError
 from automl.config.runtime import Runtime
-from automl.data.manifest import Manifest
 from automl.data.sequences import (
+    SequenceRecords,
     Sequences,
-    describe_splits,
     imputed,
-    make_manifest,
     normalise,
+    open_records,
     open_sequences,
     padding_mask,
     shared_name,
 )
 from automl.data.sequences.formats import FORMATS
 from automl.data.sequences.unlabelled import read_unlabelled
-from automl.tasks.base import SPLITS, Inputs, Part, Split, Task
+from automl.tasks.base import SPLITS, Inputs, Part, RecordTask, Split
 from automl.tasks.class_metrics import guessed
 from automl.tasks.cross_entropy import accuracy, cross_entropy, weights_of
 from automl.tasks.deployment import Deployment, spread
@@ -83,7 +82,7 @@ def gathered(data: SequenceData, split: Split, device: torch.device) -> tuple[Te
     return values.to(device), mask.to(device), found.labels.to(device)
 
 
-class SequenceClassification(Task):
+class SequenceClassification(RecordTask):
     """Classes of sequences. Its metrics are those of `ClassificationEvaluator`, by default by accuracy.
 
     A model takes the normalised values, float32 `(B, C, T)`, and where sequences differ in length a mask,
@@ -117,9 +116,9 @@ class SequenceClassification(Task):
         return len(sequences(self.data, split))
 
     @classmethod
-    def manifest(cls, config: TrialConfig) -> Manifest:
-        data, _ = _typed(config)
-        return make_manifest(data.source, path=data.path, subset=data.subset)
+    def records(cls, config: TrialConfig) -> SequenceRecords:
+        data = _typed(config)[0]
+        return open_records(data.source, path=data.path, subset=data.subset)
 
     @classmethod
     def shared_name(cls, config: TrialConfig) -> str:
@@ -286,12 +285,6 @@ class SequenceClassification(Task):
         values, mask = sequences(self.data, split).raw(index)
         found = {"values": values, "lengths": mask.sum(1)} if self.padded else {"values": values}
         return {name: value.to(self.runtime.device) for name, value in found.items()}
-
-    def stored_files(self, splits: Sequence[Split]) -> tuple[Collection[str], Mapping[str, Path]]:
-        return (), dict.fromkeys(SPLITS, self.train.file.path)  # one file has all splits
-
-    def describe_splits(self) -> dict[str, str]:
-        return describe_splits(self.data.source, path=self.data.path, subset=self.data.subset)
 
     def _with_mask(self, values: Tensor, mask: Tensor) -> Inputs:
         return (values, mask) if self.padded else values

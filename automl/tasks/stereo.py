@@ -4,7 +4,7 @@ Source: J.-R. Chang, Y.-S. Chen, Pyramid Stereo Matching Network (2018), arXiv 1
 """
 
 import json
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from itertools import groupby
 from pathlib import Path
@@ -18,9 +18,8 @@ from torch import Tensor, nn
 from attention import InputError
 from automl.config.runtime import Runtime
 from automl.data.images.augment import normalise
-from automl.data.manifest import Manifest
 from automl.data.stereo import StereoPairs, open_pairs, shared_name
-from automl.tasks.base import SPLITS, Part, Split, Task
+from automl.tasks.base import Part, RecordTask, Split
 from automl.tasks.deployment import Arrays, Deployment, spread
 from automl.tasks.stereo_deployment import (
     LEFT,
@@ -44,7 +43,7 @@ from search.serialise import to_json
 _SITES: dict[str, Sequence[Site]] = {}
 
 
-class Stereo(Task):
+class Stereo(RecordTask):
     """Disparities. Its metrics are those of `StereoEvaluator`, the primary one `epe`: less is better.
 
     Training sees random crops, the same of both images; validation and test see whole pairs, padded at the
@@ -82,15 +81,12 @@ class Stereo(Task):
         return len(self.pairs.rows(split))
 
     @classmethod
-    def manifest(cls, config: TrialConfig) -> Manifest:
-        return _pairs(_typed(config)[0]).manifest()
+    def records(cls, config: TrialConfig) -> StereoPairs:
+        return _pairs(_typed(config)[0])
 
     @classmethod
     def shared_name(cls, config: TrialConfig) -> str | None:
         return shared_name(config.data.source, config.data.path)
-
-    def stored_files(self, splits: Sequence[Split]) -> tuple[Collection[str], Mapping[str, Path]]:
-        return (), dict.fromkeys(SPLITS, self.pairs.file.path)  # one file has all splits
 
     def model(self) -> nn.Module:
         torch.manual_seed(self.config.seed)
@@ -181,9 +177,6 @@ class Stereo(Task):
 
     def describe_changes(self) -> str:
         return str(self.pairs.file.tally)
-
-    def describe_splits(self) -> dict[str, str]:
-        return self.pairs.describe_splits()
 
     def _deployed(self) -> tuple[int, int]:
         """Height and width of what is deployed, for which all training pairs are small enough."""

@@ -14,29 +14,28 @@ import numpy as np
 import pyarrow as pa
 
 from automl.data import shared
-from automl.data.arrow import ArrowFile, write_columns
+from automl.data.arrow import write_columns
 from automl.data.code.corpus import Corpus, files_of, open_corpus, place_of
 from automl.data.code.cosqa import RealQuery
 from automl.data.code.function import Function
 from automl.data.digest import SIZE, contents
+from automl.data.records import RecordFile
 from automl.storage.cache import cache_root
 
 FORMAT = 3  # of the file and of what the readers make: raise it with any of them
 TEXTS = ("name", "file", "code", "docstring")
 
 
-class CorpusFile(ArrowFile):
-    """An opened corpus of N functions. `split` int8 (N,), `keys` uint8 (N, 32)."""
+class CorpusFile(RecordFile):
+    """An opened corpus of N functions. `keys` are alike for near duplicates."""
 
     def __init__(self, path: Path) -> None:
-        super().__init__(path)
+        super().__init__(path, key="key")
         self.skipped: Mapping[str, str] = self.about["skipped"]
         self.queries = {
             split: [RealQuery(text=text, answer=answer) for text, answer in asked]
             for split, asked in self.about["queries"].items()
         }
-        self.split: np.ndarray = self.table["split"].to_numpy()
-        self.keys = self.hashes("key")
 
     @cached_property
     def functions(self) -> list[Function]:

@@ -2,7 +2,7 @@
 
 import hashlib
 from collections.abc import Mapping, Sequence
-from functools import cached_property, lru_cache
+from functools import lru_cache
 from pathlib import Path
 
 import numpy as np
@@ -17,10 +17,11 @@ from automl.data.code.splits import HOW
 from automl.data.code.tokenizer import Tokenizer
 from automl.data.code.tokens import MOST, cached_tokens
 from automl.data.manifest import Manifest
+from automl.data.records import Records
 from automl.data.splits import SPLITS, SUBSET, numbers
 
 
-class CodeTexts:
+class CodeTexts(Records[CorpusFile]):
     """The texts of a corpus of N functions, by the functions' numbers.
 
     tokenizer: made of training functions. texts: a Ragged of N rows for each kind, one of `tokens.KINDS`.
@@ -30,7 +31,7 @@ class CodeTexts:
     """
 
     def __init__(self, file: CorpusFile, vocabulary: int, subset: float) -> None:
-        self.file, self.subset = file, subset
+        super().__init__(file, subset)
         tokens = cached_tokens(file, vocabulary)
         self.tokenizer: Tokenizer = tokens.tokenizer
         self.texts: Mapping[str, Ragged] = tokens.texts
@@ -44,15 +45,8 @@ class CodeTexts:
     def functions(self) -> Sequence[Function]:
         return self.file.functions
 
-    @cached_property
-    def _rows(self) -> Mapping[str, np.ndarray]:
-        used = numbers(self.file.keys, SUBSET) < self.subset
-        used |= self.file.split == SPLITS.index("test")
-        return {split: np.flatnonzero(used & (self.file.split == i)) for i, split in enumerate(SPLITS)}
-
-    def rows(self, split: str) -> np.ndarray:
-        """The numbers of the functions of a split, int64, ascending."""
-        return self._rows[split]
+    def thin(self, rows: np.ndarray) -> np.ndarray:
+        return np.flatnonzero(numbers(self.file.keys[rows], SUBSET) < self.subset)
 
     def documented(self, split: str) -> np.ndarray:
         """Of those the ones with a docstring of at least one word."""
@@ -71,12 +65,10 @@ class CodeTexts:
         return Ragged.of(rows)
 
     def describe_splits(self) -> dict[str, str]:
-        """How each split came about, in words."""
         part = "" if self.subset == 1 else f"about {self.subset:.3g} of its functions; "
         return {split: HOW if split == "test" else f"{part}{HOW}" for split in SPLITS}
 
     def manifest(self) -> Manifest:
-        """Which functions are in which split, with a hash of each one's code and docstring."""
         functions = self.functions
         splits = {
             split: [

@@ -12,12 +12,11 @@ from automl.data.detection.folder import Listing, read_folder
 from automl.data.detection.objects import Objects, Photo
 from automl.data.detection.scenes import read_scenes
 from automl.data.manifest import Manifest
-from automl.data.splits import SPLITS, as_keys, carve, one_class, thinned
+from automl.data.splits import OWN, SHARE, SPLITS, as_keys, carve, carved_words, describe, one_class, thinned
 from automl.data.tally import Tally
 
 SOURCES = ("scenes", "coco")
 COPY = "copies of another image of their file of annotations"
-SHARE = 0.2  # of the training images, for each of validation and test, where there is none
 HALF = 0.5  # of the images for validation, for test, where there is none
 
 
@@ -172,19 +171,11 @@ def make_manifest(source: str, *, path: str | None = None, subset: float = 1.0) 
 def describe_splits(source: str, *, path: str | None = None, subset: float = 1.0) -> dict[str, str]:
     """How each split came about, in words."""
     own = read_listing(source, path).splits
-    part = "" if subset == 1 else f"about {subset:.3g} of "
-    said = dict.fromkeys(SPLITS, "the dataset's own")
-    fixed = ", chosen by their content"
-    if "validation" not in own:
-        said["validation"] = f"about {SHARE:.0%} of the training images{fixed}"
-        said["train"] = "the training images that are not for validation"
-    if "test" not in own and "validation" in own:
-        said["test"] = f"about half of the images for validation{fixed}"
-        said["validation"] = "the others of the dataset's own"
-    elif "test" not in own:
-        said["test"] = f"about {SHARE:.0%} of the training images{fixed}"
-        said["train"] += " or test"
-    return {split: text if split == "test" else part + text for split, text in said.items()}
+    words = {split: carved_words(split, "images", "content") for split in SPLITS if split not in own}
+    if "test" in words and "validation" in own:
+        half = "about half of the images for validation, chosen by their content"
+        words = {"train": OWN, "validation": "the others of the dataset's own", "test": half}
+    return describe(words, "images", subset)
 
 
 def shared_name(source: str, path: str | None, size: int) -> str:

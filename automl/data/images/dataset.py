@@ -11,13 +11,10 @@ from attention.errors import InputError, unknown
 from automl.data import shared
 from automl.data.images.cache import Cache, cached
 from automl.data.images.decode import cache_side
-from automl.data.images.folders import TEST_SHARE
 from automl.data.images.sources import archive_of, items
 from automl.data.manifest import Manifest
-from automl.data.splits import SPLITS, as_keys, carve, keys_of, thinned
+from automl.data.splits import SHARE, SPLITS, as_keys, carve, carved_words, describe, keys_of, thinned
 from automl.data.tally import Tally
-
-VALIDATION_SHARE = 0.2  # of the training images, where the dataset has no validation split
 
 
 class Images:
@@ -84,7 +81,7 @@ def open_split(
     size: int,
     side: int | None = None,
     subset: float = 1.0,
-    validation: float = VALIDATION_SHARE,
+    validation: float = SHARE,
 ) -> Images:
     """Opens one split of a source for training at `size` pixels, decoding it to its cache if need be.
 
@@ -114,7 +111,7 @@ def make_manifest(
     path: str | Path | None = None,
     size: int,
     subset: float = 1.0,
-    validation: float = VALIDATION_SHARE,
+    validation: float = SHARE,
 ) -> Manifest:
     """Which images are in which split as `open_split` makes them, none of which is decoded.
 
@@ -191,14 +188,8 @@ def describe_splits(
     Raises InputError for what `automl.data.images.sources.items` refuses.
     """
     everything = items(source, path, size)
-    own, fixed = "the dataset's own", "of each class, chosen by their content"
-    if archive_of(source, path, size) is not None:
-        fixed = "of each class, chosen by their names"
-    part = "" if subset == 1 else f"about {subset:.3g} of each class of "
-    if "validation" in everything.splits:
-        train, validation = f"{part}{own}", f"{part}{own}"
-    else:
-        train = f"{part}the training images, less those for validation"
-        validation = f"{part}about {VALIDATION_SHARE:.0%} of the training images, {fixed}"
-    test = f"about {TEST_SHARE:.0%} of all images, {fixed}" if everything.carved else own
-    return {"train": train, "validation": validation, "test": test}
+    by = "content" if archive_of(source, path, size) is None else "names"
+    carved = [] if "validation" in everything.splits else ["validation"]
+    carved += ["test"] if everything.carved else []
+    words = {split: carved_words(split, "images", by, each=" of each class,") for split in carved}
+    return describe(words, "images", subset, "each class of ")

@@ -21,11 +21,9 @@ from automl.data.images.formats import FORMATS, HEIF, HEIF_HINT, SUFFIXES, is_im
 from automl.data.images.labels import LABELS, read_labels
 from automl.data.images.tiny_imagenet import has_annotations, is_unlabelled, read_annotations
 from automl.data.items import Item, Items
-from automl.data.splits import as_keys, carve
+from automl.data.splits import SHARE, as_keys, carve
 from automl.data.tally import Tally, some
 from automl.data.walk import is_clutter, leads_back, walk
-
-TEST_SHARE = 0.2  # of a folder that has no test split
 
 SPLITS = {
     "train": ("train", "training"),
@@ -120,7 +118,7 @@ def with_test(everything: Sequence[Item]) -> dict[str, list[Item]]:
     """Images without a test split, less those that become one."""
     labels = np.array([item.label for item in everything])
     keys = as_keys(item.content for item in everything)
-    held, kept = carve(labels, keys, TEST_SHARE, "test")
+    held, kept = carve(labels, keys, SHARE, "test")
     return {"train": [everything[i] for i in kept], "test": [everything[i] for i in held]}
 
 

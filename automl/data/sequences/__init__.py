@@ -17,7 +17,7 @@ overview    What `automl data` says of sequences
 dataset     A split as the training loop reads it; splits, subsets and manifests
 """
 
-from automl.data.sequences.dataset import Sequences, describe_splits, make_manifest, open_sequences
+from automl.data.sequences.dataset import SequenceRecords, Sequences, open_records, open_sequences
 from automl.data.sequences.impute import imputed
 from automl.data.sequences.normalise import normalise, padding_mask
 from automl.data.sequences.sources import SOURCES, Source, are_sequences, shared_name
@@ -26,13 +26,13 @@ from automl.data.splits import SPLITS
 __all__ = [
     "SOURCES",
     "SPLITS",
+    "SequenceRecords",
     "Sequences",
     "Source",
     "are_sequences",
-    "describe_splits",
     "imputed",
-    "make_manifest",
     "normalise",
+    "open_records",
     "open_sequences",
     "padding_mask",
     "shared_name",

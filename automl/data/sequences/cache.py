@@ -5,10 +5,9 @@ their own. All splits are in one file: they come out of the same text, whose rea
 are kept ragged, without padding, since one long one would blow up all others; gaps are filled (`impute`), and
 nothing is normalised, since that depends on which sequences are trained on.
 
-Columns: values (binary: float32 (C, T) with a T of its own), label (int32), part (the dataset's own split, an
-index of SPLITS), subject (string or null), name (string), content (the SHA-256 of the values before gaps were
-filled), mean and variance of each channel (float64 (C,), NaN without values). The schema's metadata holds
-classes and channels.
+Columns beside those of a `RecordFile`, whose groups are subjects and whose content is that before gaps were
+filled: values (binary: float32 (C, T) with a T of its own), label (int32), mean and variance of each channel
+(float64 (C,), NaN without values).
 """
 
 import hashlib
@@ -19,8 +18,9 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from automl.data.arrow import ArrowFile, write_columns
+from automl.data.arrow import write_columns
 from automl.data.digest import SIZE, contents
+from automl.data.records import RecordFile
 from automl.data.sequences.impute import imputed
 from automl.data.sequences.recording import MIN_STEPS, Part, Recording
 from automl.data.splits import SPLITS
@@ -29,11 +29,11 @@ from automl.storage.cache import cache_root
 FORMAT = 3  # of the file, of what the readers make and of `imputed`: raise it with any of them
 
 
-class Cache(ArrowFile):
+class Cache(RecordFile):
     """An opened cache file of N sequences of C channels. Values stay on the disk until they are asked for.
 
-    `labels` int32 (N,), `parts` int8 (N,), `lengths` int64 (N,), `subjects` (N,) str or None, `contents`
-    uint8 (N, 32), `means` and `variances` float64 (N, C), `steps` the length of the longest sequence.
+    `labels` int32 (N,), `lengths` int64 (N,), `means` and `variances` float64 (N, C), `steps` the length of
+    the longest sequence.
     """
 
     def __init__(self, path: Path) -> None:
@@ -42,10 +42,7 @@ class Cache(ArrowFile):
         self.classes: tuple[str, ...] = tuple(about["classes"])
         self.channels: tuple[str, ...] = tuple(about["channels"])
         self.labels: np.ndarray = table["label"].to_numpy()
-        self.parts: np.ndarray = table["part"].to_numpy()
-        self.subjects: list[str | None] = table["subject"].to_pylist()
         count, channels = len(self.labels), len(self.channels)
-        self.contents = self.hashes("content")
         self.means, self.variances = (
             table[name].chunk(0).flatten().to_numpy().reshape(count, channels)
             for name in ("mean", "variance")
@@ -102,8 +99,8 @@ def _columns(recording: Recording) -> tuple[dict[str, pa.Array], dict[str, Any]]
     columns: dict[str, pa.Array] = {
         "values": _ragged(filled),
         "label": pa.array([number[label] for _, part in parts for label in part.labels], pa.int32()),
-        "part": pa.array([i for i, part in parts for _ in part.labels], pa.int8()),
-        "subject": pa.array([subject for _, part in parts for subject in _subjects(part)], pa.string()),
+        "split": pa.array([i for i, part in parts for _ in part.labels], pa.int8()),
+        "group": pa.array([subject for _, part in parts for subject in _subjects(part)], pa.string()),
         "name": pa.array([name for _, part in parts for name in part.names], pa.string()),
         "content": pa.array([_content(values) for values in raw], pa.binary(SIZE)),
         "mean": _of_channels([values.mean(axis=1, dtype=np.float64) for values in filled]),

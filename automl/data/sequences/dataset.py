@@ -1,6 +1,6 @@
 """A split of sequences as the training loop reads it: labels in memory, values gathered from a memory map."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 
 import numpy as np
@@ -8,12 +8,12 @@ import torch
 from torch import Tensor
 
 from attention.errors import InputError, unknown
-from automl.data.manifest import Manifest
+from automl.data.records import Records
 from automl.data.sequences.cache import Cache
 from automl.data.sequences.normalise import normalise_in_place, padding_mask, statistics
 from automl.data.sequences.sources import opened
-from automl.data.sequences.splits import SHARE, hold_out
-from automl.data.splits import SPLITS, thinned
+from automl.data.sequences.splits import hold_out
+from automl.data.splits import SHARE, SPLITS, carved_words
 
 
 class Sequences:
@@ -46,7 +46,7 @@ class Sequences:
 
     @property
     def subjects(self) -> list[str] | None:
-        found = [self.file.subjects[row] for row in self._rows]
+        found = [self.file.groups[row] for row in self._rows]
         known = [subject for subject in found if subject is not None]
         return known if len(known) == len(found) else None
 
@@ -84,6 +84,35 @@ class Sequences:
         return Sequences(self.file, rows, self.mean, self.std)
 
 
+class SequenceRecords(Records[Cache]):
+    """All sequences of a source: of each class a split has its share, or it has whole subjects."""
+
+    noun = "sequences"
+    each = "each class of "
+
+    def labels(self, rows: np.ndarray) -> np.ndarray:
+        labels: np.ndarray = self.file.labels[rows]
+        return labels
+
+    def kind(self, row: int) -> str:
+        return self.file.classes[int(self.file.labels[row])]
+
+    def carve(self, rows: np.ndarray, split: str) -> tuple[np.ndarray, np.ndarray]:
+        subjects = [self.file.groups[row] for row in rows]
+        share = SHARE if split == "test" else self.validation
+        return hold_out(self.labels(rows), self.file.classes, self.file.keys[rows], subjects, share, split)
+
+    def carved_words(self, split: str) -> str:
+        later = self.carved[self.carved.index(split) :]  # what it was carved from
+        rows = np.concatenate([self.whole[each] for each in ("train", *later)])
+        subjects = {self.file.groups[row] for row in rows}
+        if None in subjects:
+            return carved_words(split, self.noun, "content", each=" of each class,")
+        out = {self.file.groups[row] for row in self.whole[split]}
+        number = f"{len(subjects)} {'' if split == 'test' else 'training '}subjects"
+        return f"the sequences of {len(out)} of the {number}, chosen by their names"
+
+
 def open_sequences(
     source: str, split: str, *, path: str | Path | None = None, subset: float = 1.0, validation: float = SHARE
 ) -> Sequences:
@@ -99,82 +128,18 @@ def open_sequences(
     """
     if split not in SPLITS:
         raise unknown("split", split, SPLITS)
-    cache = opened(source, path)
-    rows = _splits(cache, subset, validation)
-    train = rows["train"]
-    mean, std = statistics(cache.lengths[train], cache.means[train], cache.variances[train])
-    return Sequences(cache, rows[split], mean, std)
+    records = open_records(source, path=path, subset=subset, validation=validation)
+    file, train = records.file, records.rows("train")
+    mean, std = statistics(file.lengths[train], file.means[train], file.variances[train])
+    return Sequences(file, records.rows(split), mean, std)
 
 
-def make_manifest(
+def open_records(
     source: str, *, path: str | Path | None = None, subset: float = 1.0, validation: float = SHARE
-) -> Manifest:
-    """Which sequences are in which split as `open_sequences` makes them, with a hash of each one's values.
-
-    Raises InputError like `open_sequences`.
-    """
-    cache = opened(source, path)
-    names, kinds = cache.names, cache.classes
-    return Manifest.of(
-        {
-            split: [
-                (names[row], kinds[cache.labels[row]], cache.contents[row].tobytes()) for row in rows.tolist()
-            ]
-            for split, rows in _splits(cache, subset, validation).items()
-        }
-    )
-
-
-def describe_splits(source: str, *, path: str | Path | None = None, subset: float = 1.0) -> dict[str, str]:
-    """How `open_sequences` comes to each split with these arguments, in words. Raises InputError like it."""
-    cache = opened(source, path)
-    own = _own(cache)
-    held = _splits(cache, 1.0, SHARE)
-    part = "" if subset == 1 else f"about {subset:.3g} of each class of "
-    told = dict.fromkeys(SPLITS, "the dataset's own")
-    if "test" not in own:
-        told["test"] = _carved(cache, held["test"], own["train"], "all", "the {}")
-    if "validation" not in own:
-        train = np.union1d(held["train"], held["validation"])
-        told["train"] = "the training sequences, less those for validation"
-        told["validation"] = _carved(cache, held["validation"], train, "the training", "the {} training")
-    return {split: words if split == "test" else f"{part}{words}" for split, words in told.items()}
-
-
-def _carved(cache: Cache, held: np.ndarray, of: np.ndarray, all_of: str, number_of: str) -> str:
-    subjects = {cache.subjects[row] for row in of}
-    if None in subjects:
-        return f"about {SHARE:.0%} of {all_of} sequences, of each class, chosen by their content"
-    out = {cache.subjects[row] for row in held}
-    return f"the sequences of {len(out)} of {number_of.format(len(subjects))} subjects, chosen by their names"
-
-
-def _own(cache: Cache) -> dict[str, np.ndarray]:
-    """The rows of the splits that the dataset brings."""
-    found = {split: np.flatnonzero(cache.parts == i) for i, split in enumerate(SPLITS)}
-    return {split: rows for split, rows in found.items() if len(rows)}
-
-
-def _splits(cache: Cache, subset: float, validation: float) -> Mapping[str, np.ndarray]:
-    """The rows of each split."""
+) -> SequenceRecords:
+    """Open a whole source. Raises InputError like `open_sequences`."""
     if not 0 < subset <= 1:
         raise InputError(f"subset must be above 0 and at most 1, not {subset}; 1 takes every sequence")
     if not 0 < validation < 1:
         raise InputError(f"validation must lie between 0 and 1, not {validation}; 0.2 is usual")
-    found = _own(cache)
-    for split, share in (("test", SHARE), ("validation", validation)):
-        if split not in found:
-            rows = found["train"]
-            held, kept = hold_out(
-                cache.labels[rows],
-                cache.classes,
-                cache.contents[rows],
-                [cache.subjects[row] for row in rows],
-                share,
-                split,
-            )
-            found |= {split: rows[held], "train": rows[kept]}
-    for split in ("train", "validation"):
-        rows = found[split]
-        found[split] = rows[thinned(cache.labels[rows], cache.contents[rows], subset)]
-    return {split: found[split] for split in SPLITS}
+    return SequenceRecords(opened(source, path), subset, validation)

@@ -8,7 +8,7 @@ import numpy as np
 import torch
 
 from automl.data.balance import imbalance
-from automl.data.sequences.dataset import describe_splits, open_sequences
+from automl.data.sequences.dataset import open_records, open_sequences
 from automl.data.splits import SPLITS
 
 SHOWN = 20  # classes, and channels
@@ -65,7 +65,7 @@ def look_over_sequences(path: str | Path) -> SequencesOverview:
         classes={
             name: {split: int(counts[split][i]) for split in SPLITS} for i, name in enumerate(train.classes)
         },
-        how=describe_splits("series", path=path),
+        how=open_records("series", path=path).describe_splits(),
         steps=(int(lengths.min()), int(np.median(lengths)), int(lengths.max())),
         channels={
             name: (float(mean), float(sd))

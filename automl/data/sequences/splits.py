@@ -16,8 +16,6 @@ import numpy as np
 from attention.errors import InputError
 from automl.data.splits import TEST, VALIDATION, carve, keys_of, numbers
 
-SHARE = 0.2  # of what a test or validation split is carved from
-
 
 def hold_out(
     labels: np.ndarray,

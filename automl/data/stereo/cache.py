@@ -1,9 +1,8 @@
 """All pairs of a source, read once into an Arrow file that every process maps into its memory.
 
-The file's name is a hash of the content of the files that it was made of. Columns: left, right (RGB bytes
-of H x W x 3), disparity (float32 of H x W, infinite where it is not known), height, width (int32), name,
-group (strings), split (int8, an index of SPLITS, -1 where the source gives none), changes (strings, what was
-done to the images) and content (a SHA-256 of the pair's three files, 32 bytes).
+The file's name is a hash of the content of the files that it was made of. Columns beside those of a
+`RecordFile`: left, right (RGB bytes of H x W x 3), disparity (float32 of H x W, infinite where it is not
+known), height, width (int32) and changes (strings, what was done to the images).
 """
 
 import hashlib
@@ -18,8 +17,9 @@ import pyarrow as pa
 
 from attention.errors import InputError, unknown
 from automl.data import shared
-from automl.data.arrow import ArrowFile, prepared, write_rows
+from automl.data.arrow import prepared, write_rows
 from automl.data.digest import SIZE, contents
+from automl.data.records import RecordFile
 from automl.data.splits import SPLITS
 from automl.data.stereo import planes
 from automl.data.stereo.files import read_disparity, read_views
@@ -47,16 +47,13 @@ SCHEMA = pa.schema(
 Row = Mapping[str, Any]  # a value for each column
 
 
-class PairsFile(ArrowFile):
-    """An opened file of N pairs. `split` int8 (N,), `shapes` int64 (N, 2), `keys` uint8 (N, 32)."""
+class PairsFile(RecordFile):
+    """An opened file of N pairs. `shapes` int64 (N, 2)."""
 
     def __init__(self, path: Path) -> None:
         super().__init__(path)
-        self.split: np.ndarray = self.table["split"].to_numpy()
         sides = [self.table[name].to_numpy().astype(np.int64) for name in ("height", "width")]
         self.shapes: np.ndarray = np.stack(sides, axis=1)
-        self.groups: list[str] = self.table["group"].to_pylist()
-        self.keys = self.hashes("content")
         if not (self.shapes > 0).all():
             raise ValueError("a side is out of range")
 
@@ -129,14 +126,14 @@ def _cached(key: bytes, pairs: Sequence[Any], row: Callable[[Any], Row], pixels:
 def _of_planes(split: str, i: int) -> Row:
     arrays = planes.pair(split, i)
     content = hashlib.sha256(b"".join(array.tobytes() for array in arrays)).digest()
-    return _row(f"{split}{i}", "", SPLITS.index(split), content, *arrays)
+    return _row(f"{split}{i}", None, SPLITS.index(split), content, *arrays)
 
 
 def _read(pair: Pair, content: bytes) -> Row:
     changes: list[str] = []
     arrays = read_pair(pair, changes)
     split = SPLITS.index(pair.split) if pair.split else -1
-    return _row(pair.name, pair.group, split, content, *arrays, changes)
+    return _row(pair.name, pair.group or None, split, content, *arrays, changes)
 
 
 def read_pair(pair: Pair, changes: list[str] | None = None) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
@@ -160,7 +157,7 @@ def read_pair(pair: Pair, changes: list[str] | None = None) -> tuple[np.ndarray,
 
 def _row(
     name: str,
-    group: str,
+    group: str | None,
     split: int,
     content: bytes,
     left: np.ndarray,

@@ -4,7 +4,7 @@ from pathlib import Path
 import pytest
 
 from attention import InputError
-from automl.data.sequences import describe_splits, open_sequences
+from automl.data.sequences import open_records, open_sequences
 
 HEAD = "series,time,x,y,label,subject,split\n"
 
@@ -81,7 +81,7 @@ def test_without_subject_and_split(write: Callable[..., Path]) -> None:
     train = open_sequences("series", "train", path=path)
     assert (train.classes, train.channels, train.subjects) == (("9", "10"), ("temperature",), None)
     assert (train.values(0)[0, 1] - train.values(0)[0, 0]).item() == 1
-    assert "about 20% of all sequences" in describe_splits("series", path=path)["test"]
+    assert "about 20% of all sequences" in open_records("series", path=path).describe_splits()["test"]
 
 
 def test_the_test_split_is_of_whole_subjects_too(write: Callable[..., Path]) -> None:
@@ -92,8 +92,11 @@ def test_the_test_split_is_of_whole_subjects_too(write: Callable[..., Path]) -> 
     splits = [open_sequences("series", split, path=path) for split in ("train", "validation", "test")]
     people = [set(one.subjects or []) for one in splits]
     assert sum(map(len, people)) == len(set.union(*people)) == 15
-    assert describe_splits("series", path=path)["test"] == (
-        f"the sequences of {len(people[2])} of the 15 subjects, chosen by their names"
+    words = open_records("series", path=path).describe_splits()
+    held, left = len(people[2]), 15 - len(people[2])
+    assert words["test"] == f"the sequences of {held} of the 15 subjects, chosen by their names"
+    assert words["validation"] == (
+        f"the sequences of {len(people[1])} of the {left} training subjects, chosen by their names"
     )
 
 
@@ -101,7 +104,7 @@ def test_a_validation_split_of_its_own(write: Callable[..., Path]) -> None:
     path = write("d.csv", dataset(rows("v1", split="validation") + rows("v2", label="b", split="validation")))
     assert open_sequences("series", "validation", path=path).names() == ["v1", "v2"]
     assert len(open_sequences("series", "train", path=path)) == 9
-    assert set(describe_splits("series", path=path).values()) == {"the dataset's own"}
+    assert set(open_records("series", path=path).describe_splits().values()) == {"the dataset's own"}
 
 
 @pytest.mark.parametrize(

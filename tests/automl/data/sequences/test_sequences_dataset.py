@@ -12,7 +12,7 @@ import torch
 
 from attention import InputError
 from automl.data.manifest import Manifest, differences
-from automl.data.sequences import Sequences, imputed, make_manifest, normalise, open_sequences
+from automl.data.sequences import Sequences, imputed, normalise, open_records, open_sequences
 from automl.data.sequences import cache as caches
 from automl.data.sequences.normalise import statistics
 from automl.data.sequences.recording import in_order
@@ -175,7 +175,7 @@ def test_the_manifest_lists_what_is_opened(path: Path, subset: float) -> None:
         for split, one in opened(path, subset=subset).items()
         for name, label in zip(one.names(), one.labels.tolist(), strict=True)
     ]
-    assert [row[:3] for row in make_manifest("series", path=path, subset=subset).rows()] == rows
+    assert [row[:3] for row in open_records("series", path=path, subset=subset).manifest().rows()] == rows
 
 
 @pytest.mark.parametrize(
@@ -190,13 +190,13 @@ def test_the_manifest_lists_what_is_opened(path: Path, subset: float) -> None:
     ],
 )
 def test_changed_data_are_named(change: Callable[[dict[str, Any]], object], told: str, path: Path) -> None:
-    before, changed = make_manifest("series", path=path), data()
+    before, changed = open_records("series", path=path).manifest(), data()
     changed["x_test"][7, 0, 1] = 0.5 if np.isnan(changed["x_test"][7, 0, 1]) else changed["x_test"][7, 0, 1]
     np.savez(path, **changed)
-    before = make_manifest("series", path=path)
+    before = open_records("series", path=path).manifest()
     change(changed)
     np.savez(path, **changed)
-    after = make_manifest("series", path=path)
+    after = open_records("series", path=path).manifest()
     assert str(differences(before, after)) == told
     assert (after.digest == before.digest) == (told == "")
     stayed = {
@@ -240,7 +240,7 @@ def test_content_decides_the_file(path: Path, cache: Path, monkeypatch: pytest.M
     (first,) = kept(cache)
     monkeypatch.setattr(caches, "_columns", None)  # nothing is read again
     opened(path.rename(path.with_name("moved.npz")))
-    make_manifest("series", path=path.with_name("moved.npz"))
+    open_records("series", path=path.with_name("moved.npz")).manifest()
     assert kept(cache) == [first]
     monkeypatch.undo()
     monkeypatch.setenv("AUTOML_CACHE", str(cache))

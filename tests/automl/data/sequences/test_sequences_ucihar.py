@@ -7,9 +7,10 @@ import pytest
 from fake_ucihar import ACTIVITIES, TEST_SUBJECTS, TRAIN_SUBJECTS, windows, write_folder, write_zip
 
 from attention import InputError
-from automl.data.sequences import Sequences, describe_splits, make_manifest, open_sequences
-from automl.data.sequences.splits import SHARE, chosen_subjects
+from automl.data.sequences import Sequences, open_records, open_sequences
+from automl.data.sequences.splits import chosen_subjects
 from automl.data.sequences.ucihar import INNER, SIGNALS
+from automl.data.splits import SHARE
 
 PLACES: dict[str, Callable[[Path], Path]] = {
     "folder": write_folder,
@@ -78,19 +79,19 @@ def test_at_least_one_subject_and_not_all(count: int, split: str) -> None:
 
 def test_splits_in_words(tmp_path: Path) -> None:
     path = write_folder(tmp_path)
-    told = describe_splits("ucihar", path=path)
+    told = open_records("ucihar", path=path).describe_splits()
     assert told == {
         "train": "the training sequences, less those for validation",
         "validation": "the sequences of 1 of the 6 training subjects, chosen by their names",
         "test": "the dataset's own",
     }
-    told = describe_splits("ucihar", path=path, subset=0.5)
+    told = open_records("ucihar", path=path, subset=0.5).describe_splits()
     assert told["validation"].startswith("about 0.5 of each class of the sequences of 1")
 
 
 def test_manifest(tmp_path: Path) -> None:
     path = write_folder(tmp_path)
-    rows = list(make_manifest("ucihar", path=path).rows())
+    rows = list(open_records("ucihar", path=path).manifest().rows())
     assert len(rows) == 96
     assert {row[2] for row in rows} == set(ACTIVITIES)
     assert len({row[3] for row in rows}) == 96

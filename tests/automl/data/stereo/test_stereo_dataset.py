@@ -78,7 +78,7 @@ def test_the_bundled_splits_are_opened_from_the_cache():
         for i, row in enumerate(data.rows(split)):
             wanted = planes.pair(split, i)
             assert all((a == b).all() for a, b in zip(data.pair(row), wanted, strict=True))
-    assert data.describe_splits() == dict.fromkeys(planes.COUNTS, "its own")
+    assert data.describe_splits() == dict.fromkeys(planes.COUNTS, "the dataset's own")
     with pytest.raises(InputError, match="planes is bundled and takes no path"):
         open_pairs("planes", path="somewhere")
 
@@ -142,7 +142,7 @@ def test_without_pairs_to_spare_there_are_no_splits(tmp_path, count, split):
     path = write_csv(
         tmp_path, count, "left,right,disparity,split" if split else "left,right,disparity", split
     )
-    with pytest.raises(InputError, match="add pairs, or give the splits"):
+    with pytest.raises(InputError, match="add stereo pairs, or give the splits"):
         open_pairs("pairs", path=path)
 
 

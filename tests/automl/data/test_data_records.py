@@ -1,0 +1,95 @@
+"""The record path that kinds of data share: the file, splits by content or group, what is said of them."""
+
+import hashlib
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pytest
+
+from attention.errors import InputError
+from automl.data import arrow
+from automl.data.arrow import prepared, write_rows
+from automl.data.digest import SIZE
+from automl.data.records import RecordFile, Records
+from automl.data.splits import SPLITS
+
+SCHEMA = pa.schema(
+    {
+        "name": pa.string(),
+        "content": pa.binary(SIZE),
+        "split": pa.int8(),
+        "group": pa.string(),
+        "x": pa.binary(),
+    }
+)
+
+
+def rows(count: int, members: int = 0, split: int = -1) -> Iterator[Mapping[str, Any]]:
+    """Make inputs, of which `members` in a row are a group."""
+    for i in range(count):
+        content = hashlib.sha256(b"%d" % i).digest()
+        group = f"g{i // members}" if members else None
+        yield {"name": f"n{i}", "content": content, "split": split, "group": group, "x": b"x" * i}
+
+
+def opened(folder: Path, *args: Any, **options: Any) -> RecordFile:
+    write_rows(folder / "a.arrow", SCHEMA, rows(*args, **options), {"said": 1})
+    return RecordFile(folder / "a.arrow")
+
+
+def test_rows_come_back_in_batches(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(arrow, "BATCH_BYTES", 300)
+    file = opened(tmp_path, 20)
+    assert file.about == {"said": 1, "rows": 20}
+    assert file.names == [f"n{i}" for i in range(20)]
+    assert [len(x) for x in file.table["x"].to_pylist()] == list(range(20))
+    assert [bytes(key) for key in file.keys] == [row["content"] for row in rows(20)]
+    assert len(file.blocks_of("content", SIZE)) > 2
+
+
+def test_a_hash_that_is_missing_is_found(tmp_path: Path) -> None:
+    write_rows(tmp_path / "a.arrow", SCHEMA, [{**row, "content": bytes(SIZE)} for row in rows(3)], {})
+    assert not RecordFile.is_sound(tmp_path / "a.arrow")
+
+
+@pytest.mark.parametrize("members", [0, 4])
+def test_missing_splits_are_carved_by_content_or_group(members: int, tmp_path: Path) -> None:
+    records = Records(opened(tmp_path, 100, members))
+    parts = [set(records.rows(split).tolist()) for split in SPLITS]
+    assert sorted(i for part in parts for i in part) == list(range(100))
+    assert [len(part) for part in parts] == [64, 16, 20]
+    if members:
+        groups = [{i // members for i in part} for part in parts]
+        assert sum(map(len, groups)) == 25, "no group is in two splits"
+    words = records.describe_splits()
+    by = "group, which is in one split" if members else "content"
+    assert words["test"] == f"about 20% of all inputs, chosen by their {by}"
+    assert words["train"] == "the training inputs, less those for validation"
+    assert [row[:2] for row in records.manifest().rows()] == [
+        (split, f"n{i}") for split in SPLITS for i in records.rows(split).tolist()
+    ]
+
+
+def test_a_subset_leaves_test_whole(tmp_path: Path) -> None:
+    file = opened(tmp_path, 100)
+    whole, some = Records(file), Records(file, 0.25)
+    assert (some.rows("test") == whole.rows("test")).all()
+    assert len(some.rows("train")) == 16
+    assert np.isin(some.rows("train"), whole.rows("train")).all()
+    assert some.describe_splits()["validation"].startswith("about 0.25 of about 20% of the training inputs")
+
+
+def test_what_cannot_be_split_is_told(tmp_path: Path) -> None:
+    with pytest.raises(InputError, match="a test split needs two different inputs or groups or more; got 4"):
+        Records(opened(tmp_path, 4, members=4))
+
+
+@pytest.mark.parametrize("count", [0, 1, 3, 100])
+def test_inputs_are_prepared_in_order_and_errors_are_passed_on(count: int) -> None:
+    assert list(prepared("testing", range(count), lambda i: i * i)) == [i * i for i in range(count)]
+    if count:
+        with pytest.raises(ZeroDivisionError):
+            list(prepared("testing", range(count), lambda i: 1 // (count - 1 - i)))
