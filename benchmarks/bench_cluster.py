@@ -30,7 +30,6 @@ from harness import Row, show, write
 from optuna.study import StudyDirection
 from ray import tune
 from ray.cluster_utils import Cluster
-from ray.tune.execution import tune_controller
 
 from automl.callbacks.progress import Progress, search_summary
 from automl.callbacks.retention import CheckpointRetention
@@ -40,6 +39,7 @@ from automl.tracking.process import MlflowProcess
 from automl.tracking.run_spec import RunSpec, below
 from automl.tracking.tracker import Tracker
 from cluster.capacity import ClusterCapacity
+from cluster.ray_internals import replace_actors
 from cluster.resources import TrialResources
 from search.metric import ACCURACY
 from search.record import Report
@@ -199,7 +199,7 @@ def main() -> None:
             actor = ray.remote(num_cpus=0, max_concurrency=2 * slots)(Player)
             players = [actor.remote(options.seconds) for _ in range(options.players)]
             played = Slots(players)
-            tune_controller._ActorClassCache.get = lambda self, trainable: played
+            replace_actors(played)
             study = create_study(folder, name="cluster", directions=[StudyDirection.MAXIMIZE])
             tracker = Tracker(writer)
             scheduler = SearchScheduler(study, load("digits"), plan, load_sampler(options.sampler, seed=0))

@@ -4,7 +4,8 @@ import sys
 import time
 from collections.abc import Callable, Mapping
 
-from cluster.connect import Node, node_of, nodes
+from cluster.connect import Node, nodes
+from cluster.ray_internals import node_of_actor
 from cluster.resources import TrialResources, fitting, shortage
 
 FRESH = 1.0  # seconds for which what was seen of the cluster is taken for true
@@ -67,7 +68,7 @@ class ClusterCapacity:
 
     def node_of(self, actor: str) -> str:
         """The id of the node that an actor ran on."""
-        return node_of(actor)
+        return node_of_actor(actor)
 
     def ended(self) -> str | None:
         """Why no more capacity is to be expected: for a while there has been none for a single trial."""

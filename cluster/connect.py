@@ -10,10 +10,10 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 
 import ray
-from ray._private.state import state
 
 from attention import InputError, check_utf8
 from cluster.loopback import LOOPBACK, on_loopback
+from cluster.ray_internals import draining_nodes, free_resources
 from cluster.resources import TrialResources, fitting, free_on
 from cluster.token import check_token
 
@@ -110,7 +110,7 @@ class Node:
 def nodes(labels: Mapping[str, str] | None = None) -> dict[str, Node]:
     """The living nodes of the connected cluster that have all these labels, by their ids."""
     wanted = (labels or {}).items()
-    draining = state.get_draining_nodes()
+    draining = draining_nodes()
     return {
         node["NodeID"]: Node(
             f"{node['NodeManagerAddress']} ({node['NodeID'][:8]})",
@@ -122,15 +122,9 @@ def nodes(labels: Mapping[str, str] | None = None) -> dict[str, Node]:
     }
 
 
-def node_of(actor: str) -> str:
-    """The id of the node that an actor ran on, alive or dead; empty if it never ran."""
-    metadata = state.actor_table(actor)
-    return str(metadata["Address"]["NodeID"]) if metadata else ""
-
-
 def free(labels: Mapping[str, str]) -> dict[str, Mapping[str, float]]:
     """What is free on each node that has these labels and takes something new, by the nodes' names."""
-    there = state.available_resources_per_node()
+    there = free_resources()
     return {node.name: there.get(key, {}) for key, node in nodes(labels).items() if not node.draining}
 
 

@@ -1,13 +1,10 @@
 """Checks the authentication token: Ray itself tries for 15 seconds, and its error does not name the token."""
 
 import grpc
-from ray._private.gcs_utils import create_gcs_channel
-from ray._private.services import canonicalize_bootstrap_address_or_die
-from ray.core.generated.gcs_service_pb2 import GetClusterIdRequest
-from ray.core.generated.gcs_service_pb2_grpc import NodeInfoGcsServiceStub
 from ray.exceptions import AuthenticationError
 
 from attention import InputError
+from cluster.ray_internals import ask_cluster_id
 
 _ADVICE = (
     "'export RAY_AUTH_MODE=token', and put the cluster's token into ~/.ray/auth_token or RAY_AUTH_TOKEN; "
@@ -23,10 +20,8 @@ def check_token(address: str) -> None:
     """
     if address.startswith("ray://"):
         return
-    gcs = canonicalize_bootstrap_address_or_die(address)
     try:
-        with create_gcs_channel(gcs) as channel:
-            NodeInfoGcsServiceStub(channel).GetClusterId(GetClusterIdRequest(), timeout=10)
+        ask_cluster_id(address, timeout=10)
     except AuthenticationError as error:
         raise InputError(f"RAY_AUTH_MODE is token, and there is no token. {_ADVICE}") from error
     except grpc.RpcError as error:

@@ -10,27 +10,18 @@ from functools import partial
 from pathlib import Path
 from typing import Any, Protocol
 
-import ray
-from ray import cloudpickle, tune
-from ray.air._internal import usage
-from ray.air.execution._internal import RayActorManager
-from ray.exceptions import OutOfMemoryError, RayActorError, RayTaskError
+from ray import tune
+from ray.exceptions import RayActorError, RayTaskError
 from ray.train import WorkerGroupError
-from ray.tune.execution import class_cache, tune_controller
 from ray.tune.experiment import Trial as TuneTrial
-from ray.tune.result import TRAINING_ITERATION
 
+from cluster.ray_internals import end_process, error_of, error_text, prepare_tune, skip_first_result
 from search.record import Report, TrialRecord
 from search.trial_scheduler import TrialScheduler
 
 REPORT = "report"  # in a result of Tune's: the trial's Report
-AWS = {"AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY", "AWS_SECURITY_TOKEN", "AWS_SESSION_TOKEN"}
 NODE = "node"  # and the id of the node that it runs on, where that is one
 LABELS = "labels"  # in what a trial's process is sent: of the nodes that may run it, as Ray selects them
-LOW_MEMORY = (
-    "its machine was low on memory, so Ray ended the trial's process; "
-    "run fewer trials at once with --concurrent"
-)
 RETRIES = 3  # restarts of a trial from the same epoch after its process died
 
 Assignment = Mapping[str, Any]
@@ -84,11 +75,7 @@ def run_trials(
     os.environ["TUNE_GLOBAL_CHECKPOINT_S"] = "1e9"  # the study is the state
     os.environ["TUNE_MAX_PENDING_TRIALS_PG"] = "1000000"  # `capacity` limits them
     os.environ["RAY_AIR_NEW_OUTPUT"] = "0"  # the new one prints a banner at any verbosity
-    # Ray logs what it gives a process so, for all to read; nodes have their own credentials.
-    class_cache.ENV_VARS_TO_PROPAGATE -= AWS
-    class_cache.DEFAULT_ENV_VARS.clear()  # with Lightning's, no trial takes a process that Ray has begun
-    tune_controller.RayActorManager = _ActorManager
-    usage.tag_callbacks = lambda callbacks: False  # it imports MLflow for a second to know ours from MLflow's
+    prepare_tune()
     bridge = _Bridge(scheduler, capacity)
     tuner = tune.Tuner(
         tune.with_resources(trainable, partial(_request, dict(resources))),
@@ -176,7 +163,7 @@ class _Bridge(_InDriver):
     def move(self, trial: TuneTrial) -> None:
         """End the trial's process, so that the trial restarts in another one; the process is not reused."""
         self._moved.add(trial.trial_id)
-        ray.kill(trial.temporary_state.ray_actor)
+        end_process(trial)
 
     def crashed(self, trial: TuneTrial) -> None:
         """The trial's process died: restart it, unless it has died too often on nodes that are not lost."""
@@ -238,15 +225,13 @@ class _Scheduler(_InDriver, tune.schedulers.FIFOScheduler):
         super().__init__()
         self.bridge = bridge
 
-    def on_trial_add(self, tune_controller: Any, trial: TuneTrial) -> None:
-        # Without a first result Tune asks the trial's actor for one, and an actor that Ray's memory monitor
-        # has ended would end the whole run.
-        trial.run_metadata.last_result = {TRAINING_ITERATION: 0}
+    def on_trial_add(self, controller: Any, trial: TuneTrial) -> None:
+        skip_first_result(trial)
 
-    def choose_trial_to_run(self, tune_controller: Any) -> None:
+    def choose_trial_to_run(self, controller: Any) -> None:
         """No preference: Tune takes what waits in order, and looks through no trials that have ended."""
 
-    def on_trial_result(self, tune_controller: Any, trial: TuneTrial, result: dict[str, Any]) -> str:
+    def on_trial_result(self, controller: Any, trial: TuneTrial, result: dict[str, Any]) -> str:
         report, node = result.get(REPORT), result.get(NODE)
         goes_on = report is None or self.bridge.report(trial.trial_id, report)
         if node is not None and report is not None and report.fault is not None:
@@ -254,19 +239,6 @@ class _Scheduler(_InDriver, tune.schedulers.FIFOScheduler):
         if node is not None and self.bridge.capacity.leaving(node):
             self.bridge.move(trial)  # its checkpoint is written
         return str(self.CONTINUE if goes_on else self.STOP)
-
-
-class _ActorManager(RayActorManager):
-    """Tune's actors, whose end by Ray's memory monitor is a death as any other.
-
-    Tune itself takes it for a defect, and ends the whole run.
-    """
-
-    def _actor_task_failed(self, tracked_actor_task: Any, exception: Exception) -> None:
-        if isinstance(exception, OutOfMemoryError):
-            actor, _ = self._live_actors_to_ray_actors_resources[tracked_actor_task._tracked_actor]
-            exception = RayActorError(actor._actor_id.hex(), LOW_MEMORY)
-        super()._actor_task_failed(tracked_actor_task, exception)
 
 
 class _Callback(_InDriver, tune.Callback):
@@ -284,15 +256,13 @@ class _Callback(_InDriver, tune.Callback):
 
 def _reason(trial: TuneTrial) -> str | None:
     """The last line of a traceback, which names the error."""
-    file = trial.error_file
-    lines = Path(file).read_text().strip().splitlines() if file and Path(file).exists() else []
+    lines = error_text(trial).strip().splitlines()
     return lines[-1].strip() if lines else None
 
 
 def _dead_actor(trial: TuneTrial) -> str | None:
     """The id of the actor whose death ended a trial, of a worker of Ray Train's too."""
-    file = trial.pickled_error_file
-    error = cloudpickle.loads(Path(file).read_bytes()) if file and Path(file).exists() else None
+    error = error_of(trial)
     cause = error.cause if isinstance(error, RayTaskError) else error
     workers = cause.worker_failures.values() if isinstance(cause, WorkerGroupError) else ()
     return next((one.actor_id for one in (cause, *workers) if isinstance(one, RayActorError)), None)

@@ -89,9 +89,8 @@ def make_trainer(
 
 
 def causes_of(error: ray.train.TrainingFailedError) -> list[Exception]:
-    """Return the error of each worker that failed; Train wraps what a worker raised."""
-    failures = getattr(error, "worker_failures", {}).values()
-    return [getattr(one, "_base_exc", one) for one in failures]
+    """Return the error of each worker that failed."""
+    return list(getattr(error, "worker_failures", {}).values())
 
 
 def worker(config: dict[str, Any]) -> None:

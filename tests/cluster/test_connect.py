@@ -7,7 +7,8 @@ import pytest
 import ray
 
 from attention import InputError
-from cluster.connect import connect, free, kept, state, wait_for_capacity
+from cluster.connect import connect, free, kept, wait_for_capacity
+from cluster.ray_internals import state
 from cluster.resources import TrialResources
 
 

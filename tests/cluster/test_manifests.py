@@ -16,10 +16,10 @@ import jsonschema
 import psutil
 import pytest
 import yaml
-from ray.autoscaler._private.util import prepare_config, validate_config
 from typer.main import get_command
 
 from automl.cli.main import app
+from cluster.ray_internals import check_launcher_config
 
 ROOT = Path(__file__).parents[2]
 MANIFESTS = ROOT / "cluster" / "manifests"
@@ -98,14 +98,14 @@ def test_versions_are_those_that_are_installed():
 
 @pytest.mark.parametrize("name", LAUNCHER)
 def test_a_launcher_file_is_valid_by_rays_own_schema(name):
-    validate_config(prepare_config(copy.deepcopy(read(name))))
+    check_launcher_config(copy.deepcopy(read(name)))
 
 
 @pytest.mark.parametrize("name", LAUNCHER)
 def test_a_launcher_file_with_a_wrong_word_is_not(name):
     wrong = {**read(name), "idle_timeout_minuts": 5}
     with pytest.raises(jsonschema.ValidationError):
-        validate_config(prepare_config(wrong))
+        check_launcher_config(wrong)
 
 
 @pytest.mark.parametrize("name", LAUNCHER)

@@ -8,7 +8,7 @@ from optuna.samplers import BaseSampler, RandomSampler
 from optuna.study import StudyDirection
 
 from attention import Spec
-from cluster.connect import node_of
+from cluster.ray_internals import node_of_actor
 from search.config import ImageData, ImageTraining, Model, TrialConfig
 from search.metric import ACCURACY
 from search.record import Metrics, Report, TrialRecord
@@ -125,4 +125,4 @@ class Slots:
     lost = leaving
 
     def node_of(self, actor: str) -> str:
-        return node_of(actor)
+        return node_of_actor(actor)
