@@ -28,6 +28,7 @@ unknown_site  The error for a site that a model lacks
 insertion   The function that inserts a placement
 weights     Trained weights for a new model: which of them are the trunk's, and whether they fit
 mixer       What stands in place of the module that mixes tokens
+torch_internals  All that is used of PyTorch beside its public API
 trace       A forward pass on fake tensors that records what each submodule returns
 channels    Which dimension of a tensor holds the channels
 output      The feature map in what a submodule returns, and a classifier's logits

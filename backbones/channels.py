@@ -22,7 +22,8 @@ from typing import Any
 
 import torch
 from torch import Tensor, nn
-from torch.utils._pytree import tree_map_only
+
+from backbones.torch_internals import tree_map_only
 
 ADDITIONS = frozenset({"add", "add_", "__add__", "__iadd__", "__radd__"})
 

@@ -16,8 +16,6 @@ from typing import Any, Literal
 
 import torch
 from torch import Tensor, nn
-from torch.nn.modules.batchnorm import _BatchNorm
-from torch.utils._pytree import tree_map
 from torchvision.models.detection import FasterRCNN, MaskRCNN
 from torchvision.models.detection.anchor_utils import AnchorGenerator
 from torchvision.models.detection.faster_rcnn import FastRCNNPredictor, TwoMLPHead
@@ -30,6 +28,7 @@ from torchvision.ops.poolers import LevelMapper
 from attention import InputError
 from backbones.normalisation import IMAGENET, Normalisation
 from backbones.site import Site, sites
+from backbones.torch_internals import AnyBatchNorm, tree_map
 from backbones.trace import trace
 
 STRIDES = (4, 8, 16, 32)  # of the levels p2 to p5
@@ -99,7 +98,7 @@ class Pyramid(nn.Module):
         return self
 
     def _norms(self) -> Iterator[nn.Module]:
-        return (module for module in self.body.modules() if isinstance(module, _BatchNorm))
+        return (module for module in self.body.modules() if isinstance(module, AnyBatchNorm))
 
 
 def _layer(norm: Norm) -> Callable[[int], nn.Module] | None:
@@ -255,9 +254,8 @@ def _stage(body: nn.Module, level: Site) -> str:
     path = level.path
     while above := path.rpartition(".")[0]:
         stage = body.get_submodule(above)
-        if not (
-            type(stage).forward is nn.Sequential.forward and path == f"{above}.{list(stage._modules)[-1]}"
-        ):
+        children = [name for name, _ in stage.named_children()]
+        if not (type(stage).forward is nn.Sequential.forward and path == f"{above}.{children[-1]}"):
             break
         path = above
     if path == level.path:

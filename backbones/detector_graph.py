@@ -9,12 +9,12 @@ from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor, nn
-from torch._higher_order_ops.scan import scan
 from torchvision.models.detection.image_list import ImageList
 from torchvision.ops import box_iou, roi_align
 
 from backbones.detector import CANONICAL_LEVEL, CANONICAL_SIDE, FIRST_LEVEL, MASK, POOLED, STRIDES
 from backbones.normalisation import Normalisation
+from backbones.torch_internals import scan
 
 CANDIDATES = 1000  # boxes of an image at most, one for each category, of which detections are chosen
 RPN_LEAST, BOX_LEAST = 1e-3, 1e-2  # pixels of a side; what is smaller is no box

@@ -8,9 +8,9 @@ from collections.abc import Mapping
 from typing import Any, TypeAlias
 
 from torch import Tensor, nn
-from torch.utils._pytree import tree_leaves, tree_map_only
 
 from attention import InputError
+from backbones.torch_internals import tree_leaves, tree_map_only
 
 Example: TypeAlias = Tensor | list[Any] | tuple[Any, ...] | Mapping[str, Any]
 

@@ -105,7 +105,7 @@ class Layer(nn.Module):
             norm = self.norm.of_windows(x, mask)
         if self.cell_norm is not None and self.training:
             cell_norm = self.cell_norm.of_steps(x, mask)
-        traced = torch.compiler.is_compiling() or torch._C._get_tracing_state() is not None
+        traced = torch.compiler.is_compiling() or torch.jit.is_tracing()  # type: ignore[attr-defined]
         if is_quick(weights, self.kind) and not traced:
             result = larnn_loop.run(x, weights, self.kind, norm, cell_norm)
         else:

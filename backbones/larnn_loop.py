@@ -33,9 +33,10 @@ from torch import Tensor
 from torch.autograd.function import once_differentiable
 from torch.utils.checkpoint import checkpoint
 
+from backbones.torch_internals import softmax_backward
+
 elu_backward = torch.ops.aten.elu_backward.grad_input
 sigmoid_backward = torch.ops.aten.sigmoid_backward.grad_input
-softmax_backward = torch.ops.aten._softmax_backward_data.out
 tanh_backward = torch.ops.aten.tanh_backward.grad_input
 
 

@@ -11,9 +11,9 @@ Sizes of the batch are not read in a step, only inferred (-1): `scan` takes tens
 import torch
 import torch.nn.functional as F
 from torch import Tensor
-from torch._higher_order_ops.scan import scan
 
 from backbones.larnn_loop import Kind, Weights
+from backbones.torch_internals import scan
 
 Carry = tuple[Tensor, Tensor, Tensor, Tensor]
 

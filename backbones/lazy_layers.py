@@ -6,10 +6,10 @@ Until then an optimiser cannot take them, nothing can be counted, and the model 
 import torch
 from torch import Tensor, nn
 from torch.nn.parameter import is_lazy
-from torch.utils._pytree import tree_map_only
 
 from attention import InputError
 from backbones.example import Example, arguments, describe
+from backbones.torch_internals import tree_map_only
 
 
 def materialise(model: nn.Module, example: Example) -> None:

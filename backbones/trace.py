@@ -14,21 +14,23 @@ from typing import Any
 
 import torch
 from torch import Tensor, nn
-from torch._subclasses.fake_tensor import (
-    DataDependentOutputException,
-    DynamicOutputShapeException,
-    FakeCopyMode,
-    FakeTensorMode,
-    UnsupportedOperatorException,
-)
 from torch.overrides import TorchFunctionMode
-from torch.utils._pytree import tree_map_only
 
 from attention import Gated, InputError
 from backbones.channels import ADDITIONS, Channels
 from backbones.example import Example, arguments, describe, first_tensor
 from backbones.mixer import Mixer
 from backbones.output import feature_map
+from backbones.torch_internals import (
+    FAKE_TENSOR_LOG,
+    DataDependentOutputException,
+    DynamicOutputShapeException,
+    FakeCopyMode,
+    FakeTensorMode,
+    UnsupportedOperatorException,
+    tree_map_only,
+    version,
+)
 
 # Functions after which a map is still that of the submodule before them.
 _ELEMENTWISE = frozenset(
@@ -175,7 +177,7 @@ def _plain_transformers() -> Iterator[None]:
 @contextmanager
 def _silent() -> Iterator[None]:
     """Without what torch logs of an operation that fails, which the error says too."""
-    log = logging.getLogger("torch._subclasses.fake_tensor")
+    log = logging.getLogger(FAKE_TENSOR_LOG)
     before, log.disabled = log.disabled, True
     try:
         yield
@@ -279,7 +281,7 @@ class _Recorder(TorchFunctionMode):
                 return
             self.alive.append(returned)
             self.outputs.setdefault(path, (returned, returned is output))
-            self.makers.setdefault(id(returned), []).append((path, returned._version))
+            self.makers.setdefault(id(returned), []).append((path, version(returned)))
             if taken is not None:
                 self.channels.carry(taken, returned)
                 # What is computed out of sight, as a recurrence is, has the module's own layer behind it.

@@ -1,18 +1,15 @@
 """All that is used of Ray beside its public API: what, why, and what it would cost to give it up.
 
 Tested with Ray 2.60.0. `pyproject.toml` allows no newer minor version, and `constraints.txt` names this one.
-`changes` compares Ray with what is used here, and `tests/cluster/test_ray_internals.py` fails with what it
-finds: see then what Ray does in its place, change this file, and raise the bound in `pyproject.toml`.
+`tests/test_internals.py` compares Ray with `USED`. Where it fails, see what Ray does now, change this file,
+and raise the bound in `pyproject.toml`.
 
 Parts of Ray Tune and of its autoscaler are imported where they are used, since most commands need neither.
 """
 
-import inspect
 import logging
-import pkgutil
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -35,102 +32,48 @@ LOW_MEMORY = (
 )
 
 
-@dataclass(frozen=True)
-class Internal:
-    """A name of Ray's that is no public one.
-
-    parameters: of the function that it names. attributes: that the class assigns in `__init__`. reader: a
-    function of Ray's that looks the name up in its module each time that it runs, so that an assignment to it
-    has an effect.
-    """
-
-    name: str
-    parameters: tuple[str, ...] | None = None
-    attributes: tuple[str, ...] = ()
-    reader: str | None = None
-
-
-USED = (
-    Internal("ray._private.state:state.get_draining_nodes", ()),
-    Internal("ray._private.state:state.available_resources_per_node", ()),
-    Internal("ray._private.state:state.actor_table", ("actor_id", "job_id", "actor_state_name")),
-    Internal(
-        "ray._private.ray_constants:ENABLE_RAY_CLUSTER",
-        reader="ray._private.services:get_node_ip_address",
-    ),
-    Internal("ray._private.gcs_utils:create_gcs_channel", ("address", "aio")),
-    Internal("ray._private.services:canonicalize_bootstrap_address_or_die", ("addr", "temp_dir")),
-    Internal("ray.core.generated.gcs_service_pb2:GetClusterIdRequest"),
-    Internal("ray.core.generated.gcs_service_pb2_grpc:NodeInfoGcsServiceStub", ("channel",)),
-    Internal(
-        "ray.tune.execution.class_cache:ENV_VARS_TO_PROPAGATE",
-        reader="ray.tune.execution.class_cache:_ActorClassCache.get",
-    ),
-    Internal(
-        "ray.tune.execution.class_cache:DEFAULT_ENV_VARS",
-        reader="ray.tune.execution.class_cache:_ActorClassCache.get",
-    ),
-    Internal("ray.tune.execution.class_cache:_ActorClassCache.get", ("self", "trainable_cls")),
-    Internal(
-        "ray.tune.execution.tune_controller:RayActorManager",
-        reader="ray.tune.execution.tune_controller:TuneController.__init__",
-    ),
-    Internal(
-        "ray.air.execution._internal:RayActorManager._actor_task_failed",
-        ("self", "tracked_actor_task", "exception"),
-    ),
-    Internal("ray.air._internal.usage:tag_callbacks", ("callbacks",), reader="ray.tune.tune:run"),
-    Internal(
-        "ray.air.execution._internal:RayActorManager",
-        attributes=("_live_actors_to_ray_actors_resources",),
-    ),
-    Internal(
-        "ray.air.execution._internal.tracked_actor_task:TrackedActorTask", attributes=("_tracked_actor",)
-    ),
-    Internal("ray.actor:ActorHandle._actor_id"),
-    Internal("ray.tune.experiment.trial:Trial", attributes=("temporary_state", "run_metadata")),
-    Internal("ray.tune.experiment.trial:Trial.error_file"),
-    Internal("ray.tune.experiment.trial:Trial.pickled_error_file"),
-    Internal("ray.tune.experiment.trial:_TemporaryTrialState", attributes=("ray_actor",)),
-    Internal("ray.tune.experiment.trial:_TrainingRunMetadata", attributes=("last_result",)),
-    Internal("ray.autoscaler._private.util:prepare_config", ("config",)),
-    Internal("ray.autoscaler._private.util:validate_config", ("config",)),
-    Internal("ray._private.ray_constants:get_runtime_env_default_excludes", ()),
-    Internal(
-        "ray._private.runtime_env.packaging:create_package",
-        ("module_path", "target_path", "include_gitignore", "include_parent_dir", "excludes", "logger"),
-    ),
-)
-
-
-def changes(used: tuple[Internal, ...] = USED) -> list[str]:
-    """Return one message for each part of `used` that this version of Ray does not have, or has otherwise."""
-    messages = []
-    for internal in used:
-        wrong = _difference(internal)
-        if wrong:
-            messages.append(f"Ray changed {internal.name}: see cluster/ray_internals.py ({wrong})")
-    return messages
-
-
-def _difference(internal: Internal) -> str | None:
-    try:
-        value = pkgutil.resolve_name(internal.name)
-        if internal.parameters is not None:
-            parameters = tuple(inspect.signature(value).parameters)
-            if parameters != internal.parameters:
-                return f"its parameters are {', '.join(parameters)}"
-        for attribute in internal.attributes:
-            if attribute not in value.__init__.__code__.co_names:
-                return f"it has no {attribute}"
-        if internal.reader is not None:
-            reader = inspect.unwrap(pkgutil.resolve_name(internal.reader))
-            name = internal.name.rpartition(":")[2].rpartition(".")[2]
-            if name not in reader.__code__.co_names:
-                return f"{internal.reader} does not look it up"
-    except (ImportError, AttributeError) as error:
-        return str(error)
-    return None
+# What `tests/test_internals.py` compares with Ray: the parameters of a function, the attributes that a class
+# assigns in `__init__`, and the function of Ray's that looks up what is assigned here each time that it runs.
+USED: dict[str, dict[str, Any]] = {
+    "ray._private.state:state.get_draining_nodes": {"parameters": []},
+    "ray._private.state:state.available_resources_per_node": {"parameters": []},
+    "ray._private.state:state.actor_table": {"parameters": ["actor_id", "job_id", "actor_state_name"]},
+    "ray._private.ray_constants:ENABLE_RAY_CLUSTER": {"reader": "ray._private.services:get_node_ip_address"},
+    "ray._private.gcs_utils:create_gcs_channel": {"parameters": ["address", "aio"]},
+    "ray._private.services:canonicalize_bootstrap_address_or_die": {"parameters": ["addr", "temp_dir"]},
+    "ray.core.generated.gcs_service_pb2:GetClusterIdRequest": {},
+    "ray.core.generated.gcs_service_pb2_grpc:NodeInfoGcsServiceStub": {"parameters": ["channel"]},
+    "ray.tune.execution.class_cache:ENV_VARS_TO_PROPAGATE": {
+        "reader": "ray.tune.execution.class_cache:_ActorClassCache.get"
+    },
+    "ray.tune.execution.class_cache:DEFAULT_ENV_VARS": {
+        "reader": "ray.tune.execution.class_cache:_ActorClassCache.get"
+    },
+    "ray.tune.execution.class_cache:_ActorClassCache.get": {"parameters": ["self", "trainable_cls"]},
+    "ray.tune.execution.tune_controller:RayActorManager": {
+        "reader": "ray.tune.execution.tune_controller:TuneController.__init__"
+    },
+    "ray.air.execution._internal:RayActorManager": {"attributes": ["_live_actors_to_ray_actors_resources"]},
+    "ray.air.execution._internal:RayActorManager._actor_task_failed": {
+        "parameters": ["self", "tracked_actor_task", "exception"]
+    },
+    "ray.air.execution._internal.tracked_actor_task:TrackedActorTask": {"attributes": ["_tracked_actor"]},
+    "ray.air._internal.usage:tag_callbacks": {"parameters": ["callbacks"], "reader": "ray.tune.tune:run"},
+    "ray.actor:ActorHandle._actor_id": {},
+    "ray.tune.experiment.trial:Trial": {"attributes": ["temporary_state", "run_metadata"]},
+    "ray.tune.experiment.trial:Trial.error_file": {},
+    "ray.tune.experiment.trial:Trial.pickled_error_file": {},
+    "ray.tune.experiment.trial:_TemporaryTrialState": {"attributes": ["ray_actor"]},
+    "ray.tune.experiment.trial:_TrainingRunMetadata": {"attributes": ["last_result"]},
+    "ray.autoscaler._private.util:prepare_config": {"parameters": ["config"]},
+    "ray.autoscaler._private.util:validate_config": {"parameters": ["config"]},
+    "ray._private.ray_constants:get_runtime_env_default_excludes": {"parameters": []},
+    "ray._private.runtime_env.packaging:create_package": {
+        "parameters": [
+            "module_path", "target_path", "include_gitignore", "include_parent_dir", "excludes", "logger"
+        ]
+    },
+}  # fmt: skip
 
 
 # -- nodes and actors

@@ -20,6 +20,7 @@ choices              Building blocks of spaces: draws a placement, draws hyperpa
 given                Checks the parameters that a space fixes: `baseline`, `published`, `plain`
 size                 How large a space is, estimated from draws
 samplers             The samplers: Optuna's, ours of placements, or user-defined ones
+optuna_internals     All that is used of Optuna beside its public API
 placement_sampler    A sampler of placements: Thompson draws of what each part of one adds
 placement_posterior  What a study says of placements: the best trial, effects and their intervals
 placement_planner    The best placement by one draw of the effects of its parts

@@ -1,15 +1,16 @@
 """Checks the parameters that a space fixes (`baseline`, `published`, `plain`); Optuna only warns."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from difflib import get_close_matches
 from typing import Any
 
 import optuna
-from optuna.distributions import BaseDistribution, CategoricalDistribution
+from optuna.distributions import BaseDistribution, CategoricalDistribution, FloatDistribution, IntDistribution
 
 from attention import InputError
 from search.config import TrialConfig
+from search.optuna_internals import identifier_of
 from search.record import where
 from search.spaces import Space
 
@@ -43,7 +44,7 @@ def _configs(space: Space, what: str, params: Mapping[str, Any]) -> list[TrialCo
     made, asked = [], set[str]()
     for _ in range(DRAWS):
         study.enqueue_trial(dict(params))
-        trial = _Checked(study, study.ask()._trial_id)
+        trial = _Checked(study, identifier_of(study.ask()))
         trial.space, trial.what, trial.given = space, what, params
         with suppress(optuna.TrialPruned):
             made.append(space(trial))
@@ -66,20 +67,36 @@ class _Checked(optuna.Trial):
     what: str
     given: Mapping[str, Any]
 
-    def _suggest(self, name: str, distribution: BaseDistribution) -> Any:
-        if name in self.given and not _fits(self.given[name], distribution):
+    def suggest_categorical(self, name: str, choices: Sequence[Any]) -> Any:
+        self._check(name, CategoricalDistribution(choices))
+        return super().suggest_categorical(name, choices)
+
+    def suggest_float(self, name: str, low: float, high: float, **options: Any) -> float:
+        self._check(name, FloatDistribution(low, high, **options))
+        return super().suggest_float(name, low, high, **options)
+
+    def suggest_int(self, name: str, low: int, high: int, **options: Any) -> int:
+        self._check(name, IntDistribution(low, high, **options))
+        return super().suggest_int(name, low, high, **options)
+
+    def _check(self, name: str, distribution: BaseDistribution) -> None:
+        if name in self.given and not fits(self.given[name], distribution):
             raise InputError(
                 f"`{self.what}` of space {self.space.name!r} gives the parameter {name!r} the value "
                 f"{self.given[name]!r}; choose {_range(distribution)}"
             )
-        return super()._suggest(name, distribution)
 
 
-def _fits(value: Any, distribution: BaseDistribution) -> bool:
+def fits(value: Any, distribution: BaseDistribution) -> bool:
+    """Return whether a parameter of this distribution can have the value."""
     try:
-        return distribution._contains(distribution.to_internal_repr(value))
+        number = distribution.to_internal_repr(value)
     except (ValueError, TypeError):  # of another type, or not among the choices
         return False
+    if not isinstance(distribution, FloatDistribution | IntDistribution):
+        return True
+    steps = (number - distribution.low) / distribution.step if distribution.step is not None else 0.0
+    return distribution.low <= number <= distribution.high and abs(steps - round(steps)) < 1e-8
 
 
 def _range(distribution: Any) -> str:

@@ -20,6 +20,7 @@ import optuna
 from optuna.storages.journal import BaseJournalBackend
 
 from attention import InputError
+from search.optuna_internals import backend_of
 from search.serialise import parse_json
 
 LAG = 1.0  # seconds after which the disk has what was written
@@ -113,7 +114,7 @@ class Journal(BaseJournalBackend):
 
 def at_once(study: optuna.Study) -> AbstractContextManager[None]:
     """All changes to a study in the block are one write, where a `Journal` keeps it. Raises OSError."""
-    backend = getattr(study._storage, "_backend", None)
+    backend = backend_of(study)
     return backend.at_once() if isinstance(backend, Journal) else nullcontext()
 
 

@@ -20,6 +20,7 @@ from optuna.trial import FrozenTrial, TrialState
 from attention import InputError
 from search.config import TrialConfig
 from search.journal import Journal, at_once, mend
+from search.optuna_internals import identifier_of, storage_of
 from search.record import Metrics, Role, State, TrialRecord
 from search.serialise import read_value
 from search.study_lines import StudyLines
@@ -133,12 +134,13 @@ def add_trial(study: optuna.Study, trial: FrozenTrial) -> optuna.Trial:
     `Study.add_trial` does not say which one it became, and a study that is asked for its trials reads every
     open one again: with 512 of them, a second for each new one.
     """
-    return optuna.Trial(study, study._storage.create_new_trial(study._study_id, template_trial=trial))
+    storage, key = storage_of(study)
+    return optuna.Trial(study, storage.create_new_trial(key, template_trial=trial))
 
 
 def begin_waiting(study: optuna.Study, waiting: FrozenTrial, trial: FrozenTrial) -> optuna.Trial:
     """Give a waiting trial of a study the parameters and attributes of `trial`, and return it running."""
-    storage, identifier = study._storage, waiting._trial_id
+    (storage, _), identifier = storage_of(study), identifier_of(waiting)
     with at_once(study):
         for name, value in trial.params.items():
             distribution = trial.distributions[name]
@@ -152,8 +154,8 @@ def begin_waiting(study: optuna.Study, waiting: FrozenTrial, trial: FrozenTrial)
 
 def open_trial(study: optuna.Study, number: int) -> optuna.Trial:
     """A running trial of a study."""
-    identifier = study._storage.get_trial_id_from_study_id_trial_number(study._study_id, number)
-    return optuna.Trial(study, identifier)
+    storage, key = storage_of(study)
+    return optuna.Trial(study, storage.get_trial_id_from_study_id_trial_number(key, number))
 
 
 def _storage(folder: Path) -> optuna.storages.JournalStorage:

@@ -10,9 +10,9 @@ from typing import TypeVar
 
 import torch
 from torch import Tensor
-from torch.utils._pytree import tree_leaves, tree_map
 
 from attention import InputError
+from backbones.torch_internals import cpu_computes_bfloat16, tree_leaves, tree_map
 
 T = TypeVar("T")
 
@@ -112,7 +112,7 @@ def fast_dtype(device: torch.device) -> torch.dtype:
     if device.type == "cuda":
         fast = torch.cuda.is_bf16_supported(including_emulation=False)
         return torch.bfloat16 if fast else torch.float16
-    if device.type == "cpu" and torch.cpu._is_avx512_bf16_supported():
+    if device.type == "cpu" and cpu_computes_bfloat16():
         return torch.bfloat16
     return torch.float32
 

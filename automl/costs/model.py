@@ -5,7 +5,6 @@ from dataclasses import dataclass
 from functools import partial
 
 from torch import Tensor, nn
-from torch.utils._pytree import tree_map_only
 
 from automl.config.runtime import Runtime
 from automl.costs.profile import kept_for_backward
@@ -13,6 +12,7 @@ from automl.costs.subject import Subject
 from automl.training.clock import quick_quarters, seconds
 from backbones import Example
 from backbones.macs import count_macs
+from backbones.torch_internals import tree_map_only
 
 STEPS = 16  # that a time is measured by
 SLOW = 0.5  # seconds of a step, from which a single one is the measurement

@@ -16,7 +16,6 @@ from typing import Any
 
 import torch
 from torch import Tensor, nn
-from torch.utils._pytree import tree_leaves
 
 import attention
 from automl.config.device import (
@@ -37,6 +36,7 @@ from automl.training.step import choose
 from backbones import call
 from backbones.macs import count_macs
 from backbones.mixer import Mixer
+from backbones.torch_internals import tree_leaves
 from search.config import TrialConfig
 from search.serialise import read_json, to_json
 

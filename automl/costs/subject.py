@@ -6,13 +6,13 @@ from typing import Any
 
 import torch
 from torch import Tensor, nn
-from torch.utils._pytree import tree_leaves
 
 import backbones
 from attention import InputError, unknown
 from backbones import ENCODERS, STEREO, Example, call, find
 from backbones.detector import STRIDES, build_detector
 from backbones.psmnet import MULTIPLE, STEP
+from backbones.torch_internals import tree_leaves
 
 CLASSES = 1000  # of images; of detectors COCO's
 OBJECTS = 90

@@ -15,12 +15,11 @@ from typing import Any
 import torch
 import torch.nn.functional as F
 from torch import Tensor
-from torch.utils._python_dispatch import TorchDispatchMode
-from torch.utils._pytree import tree_leaves
 from torch.utils.flop_counter import FlopCounterMode
 
 from automl.config.runtime import Runtime
 from automl.training.clock import quick_quarter
+from backbones.torch_internals import TorchDispatchMode, tree_leaves
 
 # Operators that return a view, and move nothing.
 VIEWS = {"view", "_unsafe_view", "reshape", "t", "transpose", "permute", "expand", "slice", "select"}

@@ -18,6 +18,7 @@ from automl.confirm.protocol import latest_verdict
 from automl.storage.folder import find_search
 from backbones import BACKBONES, ENCODERS, STEREO, find, loading
 from search.config import TrialConfig
+from search.given import fits
 from search.serialise import to_json
 from search.spaces import Space
 from search.study import read_records
@@ -207,7 +208,7 @@ class _Given(optuna.samplers.RandomSampler):
         if param_name in self.parameters:
             return _parameter(self.space, param_name, self.parameters[param_name], param_distribution)
         for params in self.defaults:
-            if param_name in params and _fits(params[param_name], param_distribution):
+            if param_name in params and fits(params[param_name], param_distribution):
                 return params[param_name]
         value = super().sample_independent(study, trial, param_name, param_distribution)
         self.drawn[param_name] = value
@@ -222,19 +223,12 @@ def _parameter(space: Space, name: str, text: str, kind: BaseDistribution) -> An
                 return choice
     else:
         value = _scalar(text)
-        if _fits(value, kind):
+        if fits(value, kind):
             return value
     raise InputError(
         f"--set {name}: space {space.name!r} takes {_range(kind)}; got {text!r}. Any other value is set by a "
         f"key of the configuration, which has a dot: training.NAME, model.options.NAME"
     )
-
-
-def _fits(value: Any, kind: BaseDistribution) -> bool:
-    try:
-        return kind._contains(kind.to_internal_repr(value))
-    except (ValueError, TypeError):  # of another type, or not among the choices
-        return False
 
 
 def _range(kind: Any) -> str:

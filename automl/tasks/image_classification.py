@@ -37,6 +37,7 @@ from automl.tasks.initial import initialise
 from automl.tasks.model_check import ModelCheck, check_model
 from backbones import BACKBONES, IMAGENET, Normalisation, Site, find, insert, sites
 from backbones.memory_format import set_format
+from backbones.torch_internals import standard_gamma
 from search.config import TASK_CONFIGS, ImageData, ImageTraining, Model, TrialConfig
 from search.metric import ACCURACY, Chance
 from search.serialise import to_json
@@ -384,7 +385,7 @@ def draw_mixup(count: int, alpha: float, generator: torch.Generator) -> tuple[Te
     # Beta(a, a) from two gamma draws, on a generator; torch's own distributions take none. In logarithms,
     # by G(a) = G(a + 1) U^(1/a): below a of about 0.05 draws of G(a) itself underflow to 0, and 0 / 0.
     ones = torch.ones(2, count, dtype=torch.float64)
-    gamma = torch._standard_gamma(ones + alpha, generator=generator)
+    gamma = standard_gamma(ones + alpha, generator)
     uniform = 1 - torch.rand(2, count, dtype=torch.float64, generator=generator)  # not 0
     first, second = gamma.log() + uniform.log() / alpha
     return torch.randperm(count, generator=generator), torch.sigmoid((first - second).abs()).float()

@@ -13,13 +13,13 @@ from typing import Any
 
 import torch
 from torch import Tensor, nn
-from torch.utils._pytree import tree_leaves, tree_map_only
 
 from attention import InputError
 from automl.config.device import forked_generators, is_out_of_memory
 from automl.config.runtime import Runtime
 from backbones import Example, call
 from backbones.memory_format import narrow_strided, set_format
+from backbones.torch_internals import tree_leaves, tree_map_only
 
 TRAINED, EVALUATED = 3, 2  # inputs of a pass: a model must take batches of any size
 SAME = 1e-4  # of the largest output, by which rounding may change it from one pass to the next

@@ -18,12 +18,12 @@ from typing import Any, Literal
 
 import torch
 from torch import Tensor, nn
-from torch.utils._pytree import tree_map
 
 from automl.config.device import CudaGraphs, has_graphs, is_gpu, is_out_of_memory
 from automl.config.runtime import Runtime, log
 from automl.tasks.base import Batch, Task
 from automl.training.graphs import Capture, Run, Snapshot, disagreement, pays
+from backbones.torch_internals import tree_map
 
 Way = Literal["off", "graphs", "inductor"]
 

@@ -8,14 +8,14 @@ import torch
 import torch.distributed as dist
 import torch.nn.functional as F
 from torch import Tensor, nn
-from torch.nn.modules.batchnorm import _BatchNorm
 
 from backbones.larnn import StepNorm, WindowNorm
 from backbones.larnn_loop import Result
 from backbones.norm import MaskedBatchNorm1d
+from backbones.torch_internals import AnyBatchNorm
 
 
-class SyncBatchNorm(_BatchNorm):
+class SyncBatchNorm(AnyBatchNorm):
     """A batch norm that takes mean and variance over the inputs of all workers.
 
     All workers' inputs have the same shape, `(B / workers, C, *spatial)`.
@@ -120,7 +120,7 @@ def synchronise(model: nn.Module) -> nn.Module:
             module.__class__ = SyncStepNorm
         elif isinstance(module, MaskedBatchNorm1d):
             module.__class__ = SyncMaskedBatchNorm1d
-        elif isinstance(module, _BatchNorm):
+        elif isinstance(module, AnyBatchNorm):
             if next(module.parameters()).is_cuda:
                 module.__class__ = nn.SyncBatchNorm
                 module.__dict__["process_group"] = None  # all workers

@@ -7,13 +7,13 @@ import torch
 from attention_cases import every_spec, features, new
 from torch import Tensor, nn
 from torch.nn.attention import SDPBackend, sdpa_kernel
-from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils.flop_counter import FlopCounterMode
 
 from attention import ATTENTIONS, Spec
 from attention.sagan import inner_channels
 from attention.ssa import cost as ssa_cost
 from attention.ssa import resolve
+from backbones.torch_internals import TorchDispatchMode
 
 
 @pytest.fixture(autouse=True)

@@ -7,6 +7,7 @@ from torchvision.models.swin_transformer import SwinTransformer
 from torchvision.models.vision_transformer import VisionTransformer
 
 from attention.padding import padding
+from backbones.torch_internals import AnyBatchNorm
 
 CONVS = {1: nn.Conv1d, 2: nn.Conv2d, 3: nn.Conv3d}
 NORMS = {1: nn.BatchNorm1d, 2: nn.BatchNorm2d, 3: nn.BatchNorm3d}
@@ -209,7 +210,7 @@ def wake(model: nn.Module) -> nn.Module:
     generator = torch.Generator().manual_seed(3)
     with torch.no_grad():
         for module in model.modules():
-            if isinstance(module, nn.modules.batchnorm._BatchNorm):
+            if isinstance(module, AnyBatchNorm):
                 for values in (module.weight, module.bias, module.running_var):
                     values.copy_(torch.rand(values.shape, generator=generator) + 0.5)
     return model.eval()

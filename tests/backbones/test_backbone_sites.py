@@ -23,10 +23,10 @@ from sites_models import (
     vit,
 )
 from torch import Tensor, nn
-from torch.utils._pytree import tree_leaves
 
 from attention import ATTENTIONS, InputError, Spec
 from backbones import BACKBONES, Example, build, insert, sites
+from backbones.torch_internals import tree_leaves
 
 
 def _names(model: nn.Module, *shape: int) -> list[str]:

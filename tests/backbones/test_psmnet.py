@@ -6,11 +6,11 @@ import numpy as np
 import pytest
 import torch
 import torch.nn.functional as F
-from torch import nn
 
 from attention import ATTENTIONS, InputError, Spec
 from backbones import insert, sites
 from backbones.psmnet import PSMNet, between, build, correlations, cost_volume, resized_costs, soft_argmin
+from backbones.torch_internals import AnyBatchNorm
 
 SMALL: dict[str, Any] = {"width": 0.25, "blocks": 2, "pool": 8}
 DRAW = np.random.default_rng(0)
@@ -31,7 +31,7 @@ def views(count: int = 2) -> tuple[torch.Tensor, torch.Tensor]:
 def awake(model: PSMNet) -> PSMNet:
     """With norms that know the images' statistics, as after training."""
     for module in model.modules():
-        if isinstance(module, nn.modules.batchnorm._BatchNorm):
+        if isinstance(module, AnyBatchNorm):
             module.momentum = None  # the mean of all batches
     with torch.no_grad():
         model.train()(*views())

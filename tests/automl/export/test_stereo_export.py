@@ -21,6 +21,7 @@ from automl.storage.storage import Storage
 from automl.tasks import open_task
 from automl.tasks.stereo import Stereo
 from automl.tasks.stereo_deployment import coloured, fitted
+from backbones.torch_internals import AnyBatchNorm
 from search.config import StereoData, StereoModel, StereoTraining, TrialConfig
 
 CHOSEN = Chosen(name="name", checkpoint=Storage("checkpoint"), what="the run that was named")
@@ -53,7 +54,7 @@ def result(task: Stereo, tmp_path_factory: pytest.TempPathFactory) -> ExportResu
             if name.endswith("gamma"):
                 parameter.fill_(0.3)
         for module in model.modules():
-            if isinstance(module, torch.nn.modules.batchnorm._BatchNorm):
+            if isinstance(module, AnyBatchNorm):
                 module.momentum = None
         for batch in task.batches(0):
             task.loss(model, batch)

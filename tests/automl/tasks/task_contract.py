@@ -8,12 +8,12 @@ from typing import Any
 
 import pytest
 import torch
-from torch.utils._pytree import tree_leaves
 
 from automl.config.runtime import Runtime
 from automl.tasks import Split, Task
 from automl.training.loop import evaluate, fit, start
 from backbones import call
+from backbones.torch_internals import tree_leaves
 from search.config import TrialConfig
 
 SPLITS: Sequence[Split] = ("train", "validation", "test")

@@ -1,0 +1,85 @@
+"""All that is used of PyTorch beside its public API: what, and why.
+
+Tested with torch 2.15.0. `tests/test_internals.py` compares PyTorch with `USED`.
+
+`scan` is written once by an exporter, where a loop in Python is written step by step: for three layers of
+LARNN and 128 steps `torch.export` takes minutes. `FakeTensorMode` runs a model of any size on shapes alone.
+`TorchDispatchMode` counts what operators compute. `tree_map` and its like take nested inputs and outputs of
+models apart. `AnyBatchNorm` is what all batch norms inherit from, of one to three dimensions or lazy. None of
+these has a public counterpart.
+"""
+
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch._higher_order_ops.scan import scan as scan
+from torch._subclasses.fake_tensor import DataDependentOutputException as DataDependentOutputException
+from torch._subclasses.fake_tensor import DynamicOutputShapeException as DynamicOutputShapeException
+from torch._subclasses.fake_tensor import FakeCopyMode as FakeCopyMode
+from torch._subclasses.fake_tensor import FakeTensorMode as FakeTensorMode
+from torch._subclasses.fake_tensor import UnsupportedOperatorException as UnsupportedOperatorException
+from torch.nn.modules.batchnorm import _BatchNorm as AnyBatchNorm
+from torch.utils._python_dispatch import TorchDispatchMode as TorchDispatchMode
+from torch.utils._pytree import tree_leaves as tree_leaves
+from torch.utils._pytree import tree_map as tree_map
+from torch.utils._pytree import tree_map_only as tree_map_only
+
+__all__ = [
+    "FAKE_TENSOR_LOG",
+    "AnyBatchNorm",
+    "DataDependentOutputException",
+    "DynamicOutputShapeException",
+    "FakeCopyMode",
+    "FakeTensorMode",
+    "TorchDispatchMode",
+    "UnsupportedOperatorException",
+    "cpu_computes_bfloat16",
+    "scan",
+    "softmax_backward",
+    "standard_gamma",
+    "tree_leaves",
+    "tree_map",
+    "tree_map_only",
+    "version",
+]
+
+USED: dict[str, dict[str, Any]] = {
+    "torch._higher_order_ops.scan:scan": {
+        "parameters": ["combine_fn", "init", "xs", "dim", "reverse", "length"]
+    },
+    "torch._subclasses.fake_tensor:DataDependentOutputException": {},
+    "torch._subclasses.fake_tensor:DynamicOutputShapeException": {},
+    "torch._subclasses.fake_tensor:UnsupportedOperatorException": {},
+    "torch._subclasses.fake_tensor:FakeCopyMode": {},
+    "torch._subclasses.fake_tensor:FakeTensorMode": {},
+    "torch.nn.modules.batchnorm:_BatchNorm": {},
+    "torch.utils._python_dispatch:TorchDispatchMode": {},
+    "torch.utils._pytree:tree_leaves": {"parameters": ["tree", "is_leaf"]},
+    "torch.utils._pytree:tree_map": {"parameters": ["func", "tree", "rests", "is_leaf"]},
+    "torch.utils._pytree:tree_map_only": {},
+    "torch:ops.aten._softmax_backward_data.out": {},
+    "torch:_standard_gamma": {},
+    "torch:cpu._is_avx512_bf16_supported": {"parameters": []},
+    "torch:Tensor._version": {},
+}
+
+FAKE_TENSOR_LOG = FakeTensorMode.__module__  # the name of the logger
+
+# The gradient of a softmax, written to a tensor that is there: a backward pass that allocates nothing.
+softmax_backward = torch.ops.aten._softmax_backward_data.out
+
+
+def standard_gamma(concentration: Tensor, generator: torch.Generator) -> Tensor:
+    """Draw from Gamma(concentration, 1) on a given generator, unlike `torch.distributions`."""
+    return torch._standard_gamma(concentration, generator=generator)
+
+
+def cpu_computes_bfloat16() -> bool:
+    """Return whether the CPU has instructions for bfloat16 (AVX-512 BF16); it is slow otherwise."""
+    return torch.cpu._is_avx512_bf16_supported()
+
+
+def version(tensor: Tensor) -> int:
+    """Return how often a tensor was written to in place; autograd checks it for the same reason."""
+    return tensor._version

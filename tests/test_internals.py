@@ -1,0 +1,99 @@
+"""That Ray, Optuna and PyTorch still have what is used of them beside their public API, in one file each."""
+
+import inspect
+import pkgutil
+import re
+import subprocess
+import tomllib
+from importlib.metadata import version
+from pathlib import Path
+
+import pytest
+
+from backbones import torch_internals
+from cluster import ray_internals
+from search import optuna_internals
+
+ROOT = Path(__file__).parents[1]
+FILES = {
+    "Ray": ("cluster/ray_internals.py", ray_internals.USED),
+    "Optuna": ("search/optuna_internals.py", optuna_internals.USED),
+    "PyTorch": ("backbones/torch_internals.py", torch_internals.USED),
+}
+
+
+def difference(name, parameters=None, attributes=(), reader=None):
+    """In what the library differs from the three, as the tables say them; None if it does not."""
+    try:
+        value = pkgutil.resolve_name(name)
+        if parameters is not None and list(inspect.signature(value).parameters) != parameters:
+            return f"its parameters are {', '.join(inspect.signature(value).parameters)}"
+        for attribute in attributes:
+            if attribute not in value.__init__.__code__.co_names:
+                return f"it has no {attribute}"
+        looked_up = name.replace(":", ".").rpartition(".")[2]
+        if reader and looked_up not in inspect.unwrap(pkgutil.resolve_name(reader)).__code__.co_names:
+            return f"{reader} does not look it up"
+    except (ImportError, AttributeError) as error:
+        return str(error)
+    return None
+
+
+@pytest.mark.parametrize(
+    ("library", "name"), [(library, name) for library, (_, used) in FILES.items() for name in used]
+)
+def test_a_library_has_what_is_used_of_it(library, name):
+    file, used = FILES[library]
+    wrong = difference(name, **used[name])
+    assert wrong is None, f"{library} changed {name}: see {file} ({wrong})"
+
+
+@pytest.mark.parametrize(
+    ("wrong", "used"),
+    [
+        ("has no attribute 'no_such'", {"name": "pathlib:Path.no_such"}),
+        ("No module named 'no_such'", {"name": "no_such:thing"}),
+        ("its parameters are split_command", {"name": "shlex:join", "parameters": ["words"]}),
+        ("it has no no_such", {"name": "tempfile:TemporaryDirectory", "attributes": ["no_such"]}),
+        ("shlex:join does not look it up", {"name": "shlex:deque", "reader": "shlex:join"}),
+    ],
+)
+def test_a_difference_is_found(wrong, used):
+    assert wrong in difference(**used)
+
+
+def test_ray_is_bound_to_the_minor_version_that_was_tested():
+    requirements = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["dependencies"]
+    (bound,) = (line for line in requirements if line.startswith("ray["))
+    major, minor = map(int, version("ray").split(".")[:2])
+    assert bound.endswith(f"<{major}.{minor + 1}")
+
+
+# The brackets keep this file out of what it looks for.
+RAY = r"ray\.[a-z_.]*_(internal|private)|class[_]cache|tune[_]controller"
+TORCH = r"torch\.([a-z_]+\.)*_[a-z]|from torch\._|import _BatchNorm"
+OPTUNA = r"\._(storage|study_id|trial_id|backend|contains|suggest)\b"
+
+
+@pytest.mark.parametrize(
+    ("library", "pattern", "where"),
+    [
+        ("Ray", RAY, ["."]),
+        ("PyTorch", TORCH, ["attention/", "backbones/", "search/", "automl/"]),
+        ("Optuna", OPTUNA, ["search/", "automl/search/", "automl/listeners/", "benchmarks/"]),
+    ],
+)
+def test_no_other_file_uses_what_a_library_keeps_to_itself(library, pattern, where):
+    found = subprocess.run(
+        ["git", "grep", "-lE", pattern, "--", *where], cwd=ROOT, capture_output=True, text=True
+    )
+    assert found.stdout.split() == [FILES[library][0]]
+
+
+def test_each_use_says_what_it_would_cost_to_give_it_up():
+    """Of Ray: the docstrings of the product's uses; what tests and benchmarks use comes after them."""
+    text = (ROOT / FILES["Ray"][0]).read_text().partition("# -- nodes and actors")[2]
+    product = text.partition("# -- for tests and benchmarks")[0]
+    functions = re.findall(r'^def (\w+)\(.*?"""(.*?)"""', product, re.DOTALL | re.MULTILINE)
+    assert len(functions) == product.count("\ndef ")
+    assert [name for name, doc in functions if "Without it:" not in doc and "Why: see" not in doc] == []
