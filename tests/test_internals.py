@@ -80,7 +80,7 @@ OPTUNA = r"\._(storage|study_id|trial_id|backend|contains|suggest)\b"
     [
         ("Ray", RAY, ["."]),
         ("PyTorch", TORCH, ["attention/", "backbones/", "search/", "automl/"]),
-        ("Optuna", OPTUNA, ["search/", "automl/search/", "automl/listeners/", "benchmarks/"]),
+        ("Optuna", OPTUNA, ["search/", "automl/search/", "automl/callbacks/", "benchmarks/"]),
     ],
 )
 def test_no_other_file_uses_what_a_library_keeps_to_itself(library, pattern, where):
