@@ -11,7 +11,22 @@ from difflib import get_close_matches
 
 
 class InputError(ValueError):
-    """A mistake in the input, with a message that says how to fix it."""
+    """A mistake in the input. The message states the rule, the value and what to do.
+
+    All entry points raise it, before anything is trained where that is possible. Any other exception is a
+    defect of this project.
+
+    Args:
+        message: The message.
+
+    Example:
+        >>> import automl
+        >>> try:
+        ...     automl.Settings(space="digits", trials=0)
+        ... except automl.InputError as error:
+        ...     print(error)
+        --trials must be 1 or more; got 0
+    """
 
 
 def check_utf8(what: str, text: str) -> None:

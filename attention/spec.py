@@ -15,9 +15,21 @@ Option = int | str | None
 
 @dataclass(frozen=True)
 class Spec:
-    """`type` from the table and the `options` that differ from, or repeat, its defaults.
+    """An attention type with its options, as a placement names it.
 
-    Raises InputError for an unknown type or option, and for an option of another type than it takes.
+    Args:
+        type: The name of the type, such as `ssa` or `decomposed`.
+        options: Options that differ from the defaults of the type.
+
+    Raises:
+        InputError: The type or an option is unknown, or an option has another type than it takes.
+
+    Example:
+        >>> import automl
+        >>> automl.Spec("decomposed", {"heads": 4})
+        Spec(type='decomposed', options={'heads': 4})
+        >>> str(automl.Spec("decomposed", {"heads": 4}))
+        'decomposed(heads=4)'
     """
 
     type: str

@@ -11,12 +11,20 @@ from attention.gated import Cost, Gated
 
 @dataclass(frozen=True, kw_only=True)
 class Attention:
-    """One type of attention.
+    """One type of attention in the table `attention.ATTENTIONS`.
 
-    name: what configurations and the command line call it.
-    module: `module(channels, **options)` builds it.
-    cost: `cost(channels, positions, **options)` is its `Cost` by formula.
-    source: the paper or code that it follows.
+    Attributes:
+        name: The name in configurations and on the command line.
+        module: Builds the module: `module(channels, **options)`.
+        cost: Computes its cost by a formula: `cost(channels, positions, **options)`.
+        source: The paper or code that it follows.
+
+    Example:
+        >>> from attention import ATTENTIONS
+        >>> ATTENTIONS["sagan"].source
+        'arXiv 1805.08318'
+        >>> sorted(ATTENTIONS["multihead"].options)
+        ['encoding', 'heads']
     """
 
     name: str

@@ -28,25 +28,33 @@ def insert(
     *,
     known: Sequence[Site] | None = None,
 ) -> nn.Module:
-    """Put one module at each site of `placement`, in place, and return `model`.
+    """Insert one module at each site of `placement`, in place.
 
-    New modules are the identity and draw their weights apart, so neither the model's output nor the
-    state of torch's generator changes. `example` is what the model can take, as for `sites`; where it
-    is not given it is an input made from the model's first convolution, with 128 positions along each
-    dimension. Sites hold for every input size; the example only serves to find them.
-    known: the sites of such a model, where they have been found before.
+    New modules are the identity and draw their weights from a generator of their own. So neither the output
+    of the model nor the state of torch's generator changes. The sites hold for every input size.
 
-    A module at a site that `replaces` a submodule takes its place, with the gate open, so the model computes
-    something else from then on; `site.NAME` of the trunk's checkpoints is then not there to be loaded.
+    At a site that `replaces` a submodule, the module takes its place with an open gate. The model then
+    computes something else, and checkpoints of the trunk have no weights for it. A
+    `nn.TransformerEncoderLayer` with an inserted module runs without torch's fused evaluation path.
 
-    A `nn.TransformerEncoderLayer` with a module in it runs without torch's fused evaluation path, as it does
-    in training, and so does the `nn.TransformerEncoder` around it, whose outputs at masked positions are then
-    no zeros.
+    Args:
+        model: The model.
+        placement: The `Spec` of each site, or the name of a type, such as `"ssa"`.
+        example: An input of the model, as for `sites`. By default an input made from the first convolution.
+        known: The sites of the model, if they have been found before.
 
-    placement: by the name of each site its `Spec`, or the name of its type, such as `"ssa"`.
+    Returns:
+        The model.
 
-    Raises InputError for a site that the model lacks, one that is taken already, and options that do
-    not fit the channels of their site.
+    Raises:
+        InputError: The model lacks a site, a site is taken, or options do not fit the channels of the site.
+
+    Example:
+        >>> import automl
+        >>> from torchvision.models import resnet18
+        >>> model = automl.insert(resnet18(), {"stage4.block2": automl.Spec("ssa")})
+        >>> sum("site_attention" in name for name, _ in model.named_modules()) > 0
+        True
     """
     placement = as_placement(placement)
     if not placement:

@@ -34,15 +34,25 @@ from backbones.trace import Output, Trace, trace
 
 @dataclass(frozen=True, kw_only=True)
 class Site:
-    """A named place in a model.
+    """A named place in a model where a feature map can be transformed.
 
-    path: the submodule whose output is the feature map.
-    channels, resolution: of that feature map, for the example that the sites were found with.
-    stride: how many input positions one of its positions stands for, along the first dimension that both
-        have; along each on average where the feature map has fewer, as the tokens of an image.
-    layout: where its channels are.
-    class_tokens: learned positions that come first, which attention passes by.
-    replaces: a module at this site takes the place of the submodule, which mixes positions itself.
+    Attributes:
+        name: The name, such as `stage3.block2.branch`.
+        path: The submodule whose output is the feature map.
+        channels: The channels of the feature map, for the example that the sites were found with.
+        stride: The input positions that one of its positions stands for, along the first dimension that both
+            have. Where the feature map has fewer dimensions, the average along each.
+        resolution: The positions of the feature map along each dimension.
+        layout: Where the channels are: `BC*` for `(B, C, *spatial)`, `B*C` for `(B, *spatial, C)`.
+        class_tokens: Learned positions that come first and that attention passes by.
+        replaces: True if a module at this site takes the place of the submodule.
+
+    Example:
+        >>> import automl, torch
+        >>> model = torch.nn.Sequential(torch.nn.Conv2d(3, 8, 3, padding=1, stride=2))
+        >>> (site,) = automl.sites(model, torch.empty(1, 3, 32, 32))
+        >>> site.channels, site.stride, site.resolution
+        (8, 2, (16, 16))
     """
 
     name: str
@@ -60,19 +70,30 @@ class Site:
 
 
 def sites(model: nn.Module, example: Example) -> list[Site]:
-    """All sites of `model` in order of execution, for inputs like `example`.
+    """Find the sites of a model, in the order in which they run.
 
-    example: a tensor `(B, ...)`, a tuple of positional arguments or a mapping of keyword arguments, as for
-        `backbones.call`. Only the shapes of tensors matter. The batch is the first dimension of the first
-        tensor, or the length of a list of images `(C, H, W)`.
+    The model runs once on fake tensors. Lazy layers get their weights, in place. If the control flow depends
+    on the values of tensors, as in a detector, only sites before that point are found.
 
-    Lazy layers of the model get their weights, in place.
+    Args:
+        model: Any module.
+        example: An input: a tensor `(B, ...)`, a tuple of positional arguments or a mapping of keyword
+            arguments. Only shapes matter. The batch is the first dimension of the first tensor, or the length
+            of a list of images `(C, H, W)`.
 
-    Where a model's control flow depends on the values of its tensors, as a detector does with the boxes that
-    it has proposed, its sites are those before that.
+    Returns:
+        The sites.
 
-    Raises InputError where the model cannot take the example, has positions before the batch, or goes by
-    values before its first site.
+    Raises:
+        InputError: The model cannot take the example, has positions before the batch, or depends on values
+            before its first site.
+
+    Example:
+        >>> import automl, torch
+        >>> from torchvision.models import resnet18
+        >>> found = automl.sites(resnet18(), torch.empty(1, 3, 64, 64))
+        >>> found[1].name, found[1].channels
+        ('stage1.block1.branch', 64)
     """
     materialise(model, example)
     run, batch = trace(model, example), batch_size(example)

@@ -11,16 +11,22 @@ from search.record import TrialRecord
 
 @dataclass(frozen=True, kw_only=True)
 class SearchRecord:
-    """A search that starts or resumes, as a callback gets it.
+    """A search or confirmation that starts or resumes, as a callback gets it.
 
     Attributes:
         name: The name of the search.
-        folder: Its folder on this machine, for files of the callback.
+        folder: The folder of the search or the confirmation on this machine, for files of the callback.
         storage: The folder or object store that the search is in.
         metric: The name of the primary metric.
         maximize: True if a higher metric is better.
         trials: The planned number of trials, or None if only a time limit is set.
         settings: The settings of the search, as in `search.json`.
+
+    Example:
+        >>> import automl
+        >>> class Announce(automl.Callback):
+        ...     def on_search_start(self, search):
+        ...         print(f"{search.name} compares by {search.metric}")
     """
 
     name: str
@@ -45,10 +51,9 @@ class Callback:
         >>> class PrintScores(automl.Callback):
         ...     def on_trial_end(self, trial):
         ...         print(trial.number, trial.state, trial.history[-1]["accuracy"])
-        >>> PrintScores().on_trial_end(
-        ...     TrialRecord(3, automl.TrialConfig(), state="complete", history=[{"accuracy": 0.5}])
-        ... )
-        3 complete 0.5
+        >>> trial = automl.TrialRecord(3, automl.TrialConfig(), history=[{"accuracy": 0.5}])
+        >>> PrintScores().on_trial_end(trial)
+        3 running 0.5
     """
 
     def on_search_start(self, search: SearchRecord) -> None:

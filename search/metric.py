@@ -11,14 +11,26 @@ Noise = Literal["binomial", "unknown"]
 
 @dataclass(frozen=True, kw_only=True)
 class Metric:
-    """The metric by which a task's models are compared. Raises InputError for numbers that are none.
+    """The metric by which models of a task are compared.
 
-    name: its key in a record of metrics. maximize: whether more of it is better.
-    scale: what a value is multiplied by for display. unit: of such a value, `%`. gap: of a difference
-        of two, `points`; the unit where not given.
-    margin: the least difference that matters where none is given, in the unit of a difference.
-    noise: `binomial` where it is an accuracy, so that the error from a finite test set is known; `unknown`
-        where only repetitions show the noise.
+    Attributes:
+        name: The key in a record of metrics.
+        maximize: True if a higher value is better.
+        scale: The factor that values are multiplied by for display.
+        unit: The unit of a displayed value, such as `%`.
+        gap: The unit of a displayed difference, such as `points`. By default `unit`.
+        margin: The smallest difference that matters, in the unit of a difference.
+        noise: `binomial` if the metric is an accuracy, whose error on a finite test set is known. `unknown`
+            if only repetitions show the noise.
+
+    Raises:
+        InputError: The name is empty, or a number cannot be.
+
+    Example:
+        >>> import automl
+        >>> metric = automl.Metric(name="accuracy", maximize=True, scale=100, unit="%", gap="points")
+        >>> metric.show(0.8213), metric.show_gap(0.0125)
+        ('82.13 %', '+1.25 points')
     """
 
     name: str

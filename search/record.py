@@ -79,14 +79,27 @@ class Report:
 
 @dataclass
 class TrialRecord:
-    """One trial.
+    """The record of one trial. Callbacks get copies that cannot be changed.
 
-    history: one record of metrics an epoch.
-    profile: what was measured before training. device: on which it was, by name, and where it trained first.
-    reason: why it is infeasible or failed. traceback: of an error in the trial's code.
-    arm: of a confirmation, what it is a repetition of, with another seed.
-    expected: its primary metric as a model of placements has it, whatever luck its seed had; None where there
-        is no such model.
+    Attributes:
+        number: The number of the trial in its search, from 0 on.
+        config: The configuration.
+        role: Why the trial is tried, such as `baseline` or `candidate`.
+        state: `running`, `complete`, `pruned`, `infeasible` or `error`.
+        history: The metrics of each epoch.
+        profile: The measurements before training: parameters, MACs, memory, latency, time ratio.
+        reason: Why the trial is infeasible or failed.
+        traceback: The traceback of an error in the code of the trial.
+        arm: In a confirmation, the name of what the training repeats with another seed.
+        device: The name of the device of the first training.
+        expected: The primary metric by the model of placements, without the luck of the seed. None if there
+            is no such model.
+
+    Example:
+        >>> import automl
+        >>> trial = automl.TrialRecord(3, automl.TrialConfig(), history=[{"epoch": 1, "accuracy": 0.5}])
+        >>> trial.name, trial.epoch, trial.value("accuracy")
+        ('003 xresnet18 plain', 1, 0.5)
     """
 
     number: int

@@ -42,18 +42,36 @@ def without_attention(config: TrialConfig) -> TrialConfig:
 
 @dataclass(frozen=True, kw_only=True)
 class Space:
-    """A space.
+    """A search space: a function that draws a configuration, and what goes with it.
 
-    draw: chooses a configuration with the trial's `suggest_` methods, and nothing else.
-    baseline: parameters that trial 0 is given: the plain backbone with its published defaults.
-        Parameters that are not named are drawn.
-    published: gives the parameters of the next trials: what papers propose.
-    plain: parameters that make a trial plain, for those that tune the baseline.
-    as_baseline: a configuration with the baseline's model and its own hyperparameters. What it leaves as it
-        is is a baseline.
-    summary: one line for `automl spaces`.
-    with_backbone: the space of another backbone, given its name and the side of the images in pixels or None
-        for the space's own; None for a space whose backbones are its own.
+    A plain function of an Optuna trial works as a space, too. A `Space` adds the configurations to begin
+    with.
+
+    Attributes:
+        name: The name of the space.
+        draw: Draws a configuration with the trial's `suggest_` methods, and does nothing else.
+        baseline: The parameters of trial 0: the plain backbone with published defaults. Parameters that are
+            not named are drawn.
+        summary: One line for `automl spaces`.
+        published: Returns the parameters of the next trials: the placements that papers propose.
+        plain: Parameters that make a trial plain, for trials that tune the baseline.
+        as_baseline: Returns the configuration with the model of the baseline and its own hyperparameters. A
+            configuration that it leaves unchanged is a baseline.
+        with_backbone: Returns the space of another backbone, given its name and the image side in pixels, or
+            None for the side of the space. None if the space has backbones of its own.
+
+    Raises:
+        InputError: `draw` raises an error, or does not return a `TrialConfig`.
+
+    Example:
+        >>> import automl, optuna
+        >>> def draw(trial):
+        ...     rate = trial.suggest_float("learning_rate", 1e-4, 1e-2, log=True)
+        ...     return automl.TrialConfig().change(training={"learning_rate": rate})
+        >>> given = {"learning_rate": 0.001}
+        >>> space = automl.Space(name="rates", draw=draw, baseline=given, summary="One learning rate.")
+        >>> space(optuna.trial.FixedTrial({"learning_rate": 0.005})).training.learning_rate
+        0.005
     """
 
     name: str

@@ -47,54 +47,71 @@ SCHEDULING_OPTIONS = (
 
 @dataclass(frozen=True, kw_only=True)
 class Settings:
-    """The settings of a search. Raises InputError for every value that cannot work.
+    """The settings of a search. `run_search` takes them as keyword arguments.
 
-    space: a name of `search.spaces.SPACES`, `file.py:function` or `package.module:function`; or a function
-        of an Optuna trial that returns a TrialConfig, or a Space. `search.json` then has its name, and
-        `space.py` beside it the function's source.
-    backbone: searched in the place of the space's own: a name of the table, `torchvision:NAME`,
-        `timm:NAME`, `file.py:Net` or `package.module:Net`.
-    weights: that every trial starts from: `default` for those that the backbone's library publishes, or the
-        address of a file, or of the folder of a trial or an export. weights_digest: hash of that file, found
-        where not given.
-    data: a folder or archive of images, or sequences, to read instead of downloading the space's dataset.
-    trials: the number of configurations, 16 if there is no `budget` either. budget: the time limit, such as
-        `2h`, after which running trials finish their rung.
-    epochs, size, subset: override the space's epochs, image side in pixels and share of the images.
-    batch_size, mixup, flip, augment, class_weights: override the space's; augment is a strength of
-        `search.choices.AUGMENT`. Where `flip` is not given, photographs are mirrored and digits are not.
-    name: of the search, unique in `storage`; made from the space and the time where not given.
-    seed: of the sampler and of every trial.
-    seeds: with the sampler `grid`, how many times each cell is trained: with `seed` and the numbers after it,
-        which are the same for every cell. test: score its test split, too, after the last epoch.
-    equal: the budget held equal across trials. `time`: a trial whose epochs take longer than the
-        baseline's gets fewer of them; `epochs`: all get the same number.
-    init: what each trial starts from. `scratch`: new weights, or `weights`. `trunk`: a plain training of
-        three quarters of the epochs, with the schedule flat-cosine, which trials share and finish with their
-        placement in it; hyperparameters are then the baseline's.
-    trunks: how many of them there are at first; a placement that has been in all gets another one.
-    sampler: `auto`, which is `placement` where a space draws placements and there is one objective, and else
-        `tpe`; or `tpe`, `placement`, `random`, `gp`, `nsga2`, `cmaes`, `grid` or `package.module:Sampler`.
-    metric: the primary metric in the place of the task's default, by which trials are pruned, compared and
-        confirmed: of classification `accuracy`, `balanced_accuracy`, `macro_f1`, `auc` or
-        `loss`.
-    objective: what is searched for, one to three of the task's metric, `latency`, `params` and `macs`, with
-        commas between; the metric alone where not given.
-    baseline_share: part of the trials that tunes the plain backbone.
-    warm_start: the name of an earlier search of the same space, with whose trials the sampler is initialised.
-    max_params, max_macs, max_memory, max_latency_ms: limits: such as `5M`, `2G`, `4GB`, 20.
-    keep: number of best trials whose checkpoints are kept; with several objectives, the Pareto front's are.
-    cpus_per_trial, gpus_per_trial: of each worker; by default one core, and one GPU where there are any.
-    workers_per_trial: processes that train one trial together, each on a part of every batch.
-    resource: a cluster's own resources of each worker, each as `NAME=AMOUNT`, such as
-        `accelerator_type:H200=0.01`. label: of the nodes that may run trials, each as `KEY=VALUE`.
-    concurrent: most concurrent trials, requested from Ray even beyond the current capacity, which triggers
-        autoscaling; as many as the capacity allows where not given.
-    precision: auto, bf16, fp16 or fp32. compile: how steps are run, auto, off, graphs or inductor.
-    storage: folder, or its address in an object store, that gets a folder called `name` with the study, the
-        checkpoints and the log.
-    callbacks: objects of `automl.Callback`, or names of such classes: `file.py:Name`, `package.module:Name`
-        or `tensorboard`. `search.json` has those that are given by name.
+    `search.json` holds them, with the name of a space that is a function and of callbacks that are given by
+    name.
+
+    Attributes:
+        space: A name of `automl spaces`, `file.py:function` or `package.module:function`. Or a function of an
+            Optuna trial that returns a `TrialConfig`, or a `Space`.
+        backbone: The backbone to search instead of the space's own: `torchvision:NAME`, `timm:NAME`,
+            `file.py:Net`, `package.module:Net` or a name of the table.
+        weights: The weights that every trial starts from: `default` for those that the library of the
+            backbone publishes, or the address of a file, or of the folder of a trial or an export.
+        weights_digest: The hash of that file. Found by default.
+        data: A folder or archive to read instead of downloading the dataset of the space.
+        trials: The number of configurations. 16 if there is no `budget` either.
+        budget: The time limit, such as `2h`. After it, running trials finish their rung.
+        epochs: The epochs of a whole trial, instead of the space's.
+        size: The side of the images in pixels, instead of the space's.
+        subset: The share of the data to use.
+        name: The name of the search, unique in `storage`. Made from the space and the time by default.
+        batch_size: The batch size, instead of the space's.
+        mixup: The alpha of mixup, instead of the space's. 0 switches it off.
+        flip: Whether images are mirrored. By default photographs are and digits are not.
+        augment: The strength of augmentation: `light`, `standard` or `strong`.
+        class_weights: The weights of classes in the loss: `none` or `balanced`.
+        seed: The seed of the sampler and of every trial.
+        seeds: With the sampler `grid`, the trainings of each cell: with `seed` and the numbers after it.
+        test: With the sampler `grid`, score the test split after the last epoch, too.
+        equal: The budget held equal across trials. `time`: a trial whose epochs take longer than the
+            baseline's gets fewer of them. `epochs`: all get the same number.
+        init: What each trial starts from. `scratch`: new weights, or `weights`. `trunk`: a plain training
+            that trials share and finish with their placement in it. Hyperparameters are then the baseline's.
+        trunks: The number of shared trunks at first. A placement that was in all of them gets another one.
+        sampler: `tpe`, `placement`, `random`, `gp`, `nsga2`, `cmaes`, `grid` or `package.module:Sampler`.
+            `auto` is `placement` if a space draws placements and there is one objective, and `tpe` otherwise.
+        metric: The primary metric, instead of the task's default, such as `macro_f1`.
+        objective: What is searched for: one to three of the metric, `latency`, `params` and `macs`, with
+            commas between. By default the metric alone.
+        baseline_share: The share of trials that tunes the plain backbone.
+        warm_start: The name of an earlier search of the same space, whose trials initialise the sampler.
+        max_params: The maximum number of parameters, such as `5M`.
+        max_macs: The maximum MACs for one input, such as `2G`.
+        max_memory: The maximum memory of a training step, such as `4GB`.
+        max_latency_ms: The maximum latency of one input, in ms.
+        keep: The number of best trials whose checkpoints are kept. With several objectives, the Pareto front.
+        cpus_per_trial: The CPU cores of each worker.
+        gpus_per_trial: The GPUs of each worker. By default one if there are any.
+        workers_per_trial: The processes that train one trial together, each on a part of every batch.
+        resource: Custom resources of a cluster for each worker, as `NAME=AMOUNT`.
+        label: Labels of the nodes that may run trials, as `KEY=VALUE`.
+        concurrent: The maximum number of trials at once. It is requested from Ray even beyond the current
+            capacity, which triggers autoscaling. By default as many as the capacity allows.
+        precision: `auto`, `bf16`, `fp16` or `fp32`.
+        compile: How steps run: `auto`, `off`, `graphs` or `inductor`.
+        storage: A folder, or its address in an object store. It gets a folder called `name`.
+        callbacks: Objects of `Callback`, or names of such classes: `file.py:Name`, `package.module:Name` or
+            `tensorboard`.
+
+    Raises:
+        InputError: A value cannot work.
+
+    Example:
+        >>> import automl
+        >>> automl.Settings(space="digits", max_params="5M").limits.params
+        5000000.0
     """
 
     space: str | SpaceFunction | Space = ""

@@ -82,7 +82,24 @@ class Sample:
 
 @dataclass(frozen=True, kw_only=True)
 class Compared:
-    """A sample against the first one. paired: at the same seeds. p_holm: over all comparisons."""
+    """A model compared with the first one.
+
+    Attributes:
+        name: The name as it was given.
+        arm: The scores of the model.
+        reference: The scores of the first model.
+        word: `better`, `worse`, `equivalent`, `undecided` or `cannot tell`.
+        paired: True if both were trained with the same seeds.
+        difference: The difference with its interval.
+        p_holm: The p-value, adjusted for all comparisons of the call.
+        sentence: The comparison in words.
+
+    Example:
+        After the example of `run_compare`:
+
+        >>> compared.arm.count == compared.reference.count
+        True
+    """
 
     name: str
     arm: ArmScores
@@ -107,21 +124,31 @@ class Compared:
 def run_compare(
     searches: Sequence[str | NamedSearch], *, margin: float | None = None, storage: str | None = None
 ) -> list[Compared]:
-    """Compare the second and further ones with the first.
+    """Compare the second and further models with the first.
 
-    searches: two or more, or one, with which the latest search is compared. Each is a search with a
-        confirmation, by its name or its result (its winner, or leading finalist), `SEARCH:ARM` for another
-        arm of it by a part of its name, or ids of MLflow runs of one configuration, with commas between.
-    margin: the least difference that matters, in the unit of the metric's differences; the metric's own where
-        not given.
+    Scores are of the test split if all have them, and of the validation split otherwise. With two or more
+    seeds in common they are compared pair by pair. Holm's procedure covers all comparisons of the call.
+    Within one confirmation its own verdict holds: a finalist that was picked there for its scores is compared
+    here without a correction for that.
 
-    Scores are of the test split where all have them, of the validation split otherwise. With two or more
-    seeds in common they are compared pair by pair.
+    Args:
+        searches: Two or more. One alone is compared with the latest search. Each is a confirmed search, by
+            its name or its result, and stands for its winner or leading finalist. `SEARCH:ARM` names another
+            arm by a part of its name. IDs of MLflow runs of one configuration are given with commas between.
+        margin: The smallest difference that matters, in the unit of the metric. By default the metric's own.
+        storage: The storage of the searches. By default that of each result, or `searches`.
 
-    Holm's procedure is over what is named here. Within one confirmation its own verdict is the one that
-    holds: a finalist that was picked there for its scores is compared here without correcting for it.
+    Returns:
+        A comparison for each model after the first.
 
-    Raises InputError for what is not there, or cannot be compared: another task, other data, a single seed.
+    Raises:
+        InputError: A model does not exist, or models cannot be compared: other tasks or data, a single seed.
+
+    Example:
+        >>> import automl
+        >>> (compared,) = automl.run_compare(["example:baseline", "example"])
+        >>> compared.paired
+        True
     """
     if not searches or isinstance(searches, str):
         raise InputError("say what to compare, in a list: searches, SEARCH:ARM or MLflow run ids with commas")

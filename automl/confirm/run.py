@@ -63,11 +63,23 @@ from search.trial_scheduler import Plan
 
 @dataclass(frozen=True, kw_only=True, repr=False)
 class ConfirmResult(Summary):
-    """A confirmation as it stands.
+    """A confirmation as it stands. It shows itself in a few lines.
 
-    folder: with its study and checkpoints. value: what `verdict.json` holds.
-    untracked: trials that MLflow lacks.
-    user_code: names of the user-defined code that exporting a model runs.
+    Attributes:
+        search: The name of the search.
+        number: The number of the confirmation of this search, from 1 on.
+        folder: The folder of the confirmation, with its study and checkpoints.
+        verdict: The verdict.
+        value: The content of `verdict.json`.
+        storage: The folder or object store that the search is in.
+        untracked: The number of trials that MLflow does not have in full.
+        user_code: The names of user-defined code that exporting a model runs.
+
+    Example:
+        After the example of `run_confirm`:
+
+        >>> confirmed.number, confirmed.folder.name
+        (1, 'confirm')
     """
 
     search: str
@@ -112,19 +124,33 @@ def run_confirm(
     space: str | SpaceFunction | Space | None = None,
     callbacks: Sequence[str | Callback] | None = None,
 ) -> ConfirmResult:
-    """Confirm a search's finalists against its best baseline, or resume a confirmation that was stopped.
+    """Compare the finalists of a search with its best baseline on fresh seeds, or resume that.
 
-    search: its name, or its result; the latest one where not given. The options are those of `Options`, with
-        its defaults; a confirmation that has begun keeps its own.
-    controls: train the controls even where no finalist is better, which has no gain for them to explain.
-    ablate: afterwards, train the winner, or the leading finalist where there is none, without each of its
-        modules.
-    again: a new confirmation with further fresh seeds, beside those there are.
-    space: the search's own, where its name is not enough, as in `resume_search`.
-    callbacks: objects of `automl.Callback` or names of such classes; those that the search was given by name
-        where not given.
+    Args:
+        search: The name of the search, or its result. By default the latest search in `storage`.
+        top: The number of finalists. By default 3. A confirmation keeps the options that it began with.
+        seeds: The seeds of each arm. By default 10.
+        margin: The smallest difference that matters, in the unit of the metric. By default the metric's own.
+        sequential: Stop as soon as the verdict is decided. True by default.
+        init: `scratch`, or `trunk` for one trained trunk for each seed. By default as in the search.
+        controls: Train the controls even if no finalist is better.
+        ablate: Train the winner, or else the leading finalist, without each of its modules, too.
+        again: Start a new confirmation with unused seeds, beside the earlier ones.
+        storage: The storage of the search. By default that of the result, or `searches`.
+        space: The space of the search. Needed if it was a function of a notebook.
+        callbacks: Callbacks instead of those that the search was given by name.
 
-    Raises InputError when there is nothing to confirm, or options contradict those that it began with.
+    Returns:
+        The verdict.
+
+    Raises:
+        InputError: There is nothing to confirm, or options contradict those that the confirmation began with.
+
+    Example:
+        >>> import automl
+        >>> confirmed = automl.run_confirm("example", top=1, seeds=6)
+        >>> confirmed.verdict.complete
+        True
     """
     given: dict[str, Any] = {
         "top": top,

@@ -52,16 +52,29 @@ class Comparison:
 class Verdict:
     """The verdict of a confirmation.
 
-    word: better, worse, equivalent, undecided or cannot tell; None as long as there are fewer than two seeds.
-    reason: why one cannot tell.
-    complete: nothing more will come. lead: the leading finalist; it is the winner if the word is better.
-    used: seeds that the verdict is based on. level: the significance level of p in a sequential confirmation.
-    needed: seeds of a new confirmation that would detect the margin with 80 % power; needed_here: a
-    difference as large as the one that was seen.
-    steps: mean steps of the leading finalist's trainings and of the baseline's. gate: the largest |gate| that
-    the finalist has learned. Both are None where they are not known.
-    awaited: plain arms that have to be trained before the verdict is known.
-    pending: controls that have not ended with all of the seeds used.
+    Attributes:
+        question: The seeds, the margin and the metric of the comparison.
+        word: `better`, `worse`, `equivalent`, `undecided` or `cannot tell`. None with fewer than two seeds.
+        reason: Why one cannot tell.
+        complete: True if nothing more will be trained.
+        lead: The leading finalist. It is the winner if the word is `better`.
+        comparisons: Each arm against the baseline.
+        used: The seeds that the verdict is based on.
+        level: The significance level of p in a sequential confirmation.
+        needed: The seeds of a new confirmation that would detect the margin with 80 % power.
+        needed_here: The seeds that would detect a difference as large as the observed one.
+        steps: The mean steps of the leading finalist and of the baseline, or None if they are not known.
+        gate: The largest absolute gate that the finalist has learned, or None if it is not known.
+        awaited: Plain arms that have to be trained before the verdict is known.
+        pending: Controls that have not ended with all of the seeds.
+        warnings: Reasons to doubt the verdict.
+
+    Example:
+        After the example of `run_confirm`:
+
+        >>> verdict = confirmed.verdict
+        >>> verdict.word in ("better", "worse", "equivalent", "undecided", "cannot tell")
+        True
     """
 
     question: Question

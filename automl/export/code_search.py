@@ -51,8 +51,18 @@ class Answer:
 
 @dataclass(frozen=True, kw_only=True, repr=False)
 class CodeSearch(Summary):
-    """answers: to the queries, in their order. functions: how many were searched. skipped: why files of the
-    folder were left out, by name.
+    """The functions that a code search found.
+
+    Attributes:
+        answers: The best functions for each query, in the order of the queries.
+        functions: The number of functions that were searched.
+        skipped: Why files of the folder were left out, by name.
+
+    Example:
+        After the example of `run_code_search`:
+
+        >>> searched.answers[0].query
+        'read a file'
     """
 
     answers: Sequence[Answer]
@@ -69,13 +79,28 @@ class CodeSearch(Summary):
 def run_code_search(
     exported: str | Path | Exported, queries: Sequence[str], *, corpus: str | Path, top: int = TOP
 ) -> CodeSearch:
-    """The functions of the Python files in and below `corpus` that answer each query best.
+    """Search the functions in and below a folder with an exported code search.
 
-    exported: the folder of an exported code search, or the result of `run_export`. The vectors of functions
-    are kept in the cache folder, and brought up to date where files have changed.
+    The vectors of the functions are kept in the cache folder and updated when files have changed.
 
-    Raises InputError when the folder holds no such export, when the model knows no word of a query, and where
-    `corpus` is no folder with functions.
+    Args:
+        exported: The folder of an exported code search, or the result of `run_export`.
+        queries: What to search for, in words.
+        corpus: The folder with the code.
+        top: The number of functions for each query.
+
+    Returns:
+        The best functions for each query.
+
+    Raises:
+        InputError: The folder holds no code search, the model knows no word of a query, or `corpus` holds no
+            functions.
+
+    Example:
+        >>> import automl
+        >>> searched = automl.run_code_search("exports/code", ["read a file"], corpus="corpus", top=2)
+        >>> [len(answer.hits) for answer in searched.answers]
+        [2]
     """
     if top < 1:
         raise InputError(f"--top must be 1 or more; got {top}")

@@ -25,10 +25,20 @@ BATCH = 32
 
 @dataclass(frozen=True)
 class Prediction:
-    """What the model says of one input.
+    """The answer of a model to one input.
 
-    input: its file, or what else the task calls it. text: for people, in a line. values: for programs, of
-    JSON's types; of a classifier `label`, `probability` and `probabilities`. files: what was written.
+    Attributes:
+        input: The file of the input, or how else the task calls it.
+        text: The answer in a line.
+        values: The answer as values of JSON. Of a classifier `label`, `probability` and `probabilities`.
+        files: The files that were written.
+
+    Example:
+        After the example of `run_predict`:
+
+        >>> prediction = found.predictions[0]
+        >>> prediction.text.startswith(prediction.values["label"])
+        True
     """
 
     input: str
@@ -45,7 +55,18 @@ class Prediction:
 
 @dataclass(frozen=True)
 class Predictions:
-    """unread: why a file gave no input, by its name."""
+    """The answers of a model.
+
+    Attributes:
+        predictions: The prediction for each input.
+        unread: Why a file gave no input, by its name.
+
+    Example:
+        After the example of `run_predict`:
+
+        >>> found.unread
+        {}
+    """
 
     predictions: list[Prediction]
     unread: dict[str, str]
@@ -77,18 +98,27 @@ def run_predict(
     out: str | Path | None = None,
     trust: bool = False,
 ) -> Predictions:
-    """Run an exported model on the inputs in `files`.
+    """Run an exported model on files.
 
-    exported: the folder that `automl export` wrote, or the result of `run_export`.
+    Args:
+        exported: The folder of an exported model, or the result of `run_export`.
+        files: Files and folders. A folder stands for all files in and below it that the task reads.
+        out: A folder for answers that are files, such as pictures. They get the names of the inputs.
+        trust: Run the code of a user-defined task, which then reads the files and describes the answers.
+            Without it, inputs are NPZ files with an array for each input of the model.
 
-    A folder among these stands for the files in it and below that the model's task reads.
-    out: a folder that the answers are written into, for tasks whose answers are files, such as pictures. They
-    are called as the inputs are, those of one name with a number.
-    trust: run the code of a user-defined task, which then reads the files and describes the answers. Without
-    it inputs are NPZ files with an array for each input of the model, and answers are labels or numbers.
+    Returns:
+        A prediction for each input.
 
-    Raises InputError when the folder holds no export, when there is no file, when none can be read, and when
-    the answers cannot be written.
+    Raises:
+        InputError: The folder holds no export, there is no file, no file can be read, or the answers cannot
+            be written.
+
+    Example:
+        >>> import automl
+        >>> found = automl.run_predict("exports/example", ["seven.png"])
+        >>> [prediction.input for prediction in found.predictions]
+        ['seven.png']
     """
     folder = exported_folder(exported)
     config, task, run = _open(folder, trust)

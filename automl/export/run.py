@@ -63,17 +63,28 @@ EXPORTS = "exports"  # the folder of exports that are given no other
 
 @dataclass(frozen=True, kw_only=True, repr=False)
 class ExportResult(Summary):
-    """An exported model.
+    """An exported model. It shows itself in a few lines.
 
-    folder: holds model.onnx, model.pt2, model.safetensors, config.json, MODEL_CARD.md and mlflow-model; with
-        quantisation model.int8.onnx too, and confusion.csv where there are more than 20 labels. A task with
-        several graphs has NAME.onnx and NAME.pt2 of each, and one that takes texts tokenizer.json.
-    chosen: the trial that it is of, and why it was chosen.
-    differences: from the trained model's outputs, as the task compares them, for each exported form.
-    test: the task's metrics on the test split.
-    scores: the answers of model.onnx to the test split; None for a task whose answers are not labels.
-    speeds: of each ONNX model, by the name of its file, on `machine`.
-    searches: whether it is asked in words, for what it finds in a corpus.
+    Attributes:
+        folder: The folder, with `model.onnx`, `model.pt2`, `model.safetensors`, `config.json`,
+            `MODEL_CARD.md` and `mlflow-model`. With quantisation also `model.int8.onnx`. With more than 20
+            labels also `confusion.csv`. A task with several graphs has `NAME.onnx` and `NAME.pt2` of each,
+            and one that takes texts has `tokenizer.json`.
+        chosen: The exported trial, and why it was chosen.
+        differences: The difference of each exported form from the outputs of the trained model.
+        test: The metrics on the test split.
+        scores: The answers of `model.onnx` on the test split. None for a task without labels.
+        speeds: The speed of each ONNX model, by the name of its file.
+        machine: The machine that the speeds were measured on.
+        quantized: What quantisation costs, or None.
+        registered: The registered version, or None.
+        searches: True for a model that is asked in words.
+
+    Example:
+        After the example of `run_export`:
+
+        >>> "accuracy" in exported.test
+        True
     """
 
     folder: Path | Storage
@@ -123,23 +134,37 @@ def run_export(
     alias: str | None = None,
     trust: bool = False,
 ) -> ExportResult:
-    """Export a search's confirmed winner or else its best trial, its best baseline, or one MLflow run.
+    """Export the model of one trial as files that work without this project.
 
-    out: the folder that it becomes, or its address in an object store; `exports/NAME` where not given,
-        with the name of the search or of the training.
-    best: of `search`, or of the latest search in `storage`. MLflow need not answer: its run is looked up for
-        the model card alone.
-    baseline: the best trial without attention instead.
-    run: an MLflow run's id instead.
-    quantize: `int8` to have a quantised ONNX model beside the others.
-    register_as: a name in MLflow's model registry, whose `alias` (champion) is to be this model.
-    trust: run the user-defined code that the model's configuration names, its task or backbone.
+    Every exported form is compared with the trained model. The folder appears when everything is written and
+    checked, and replaces an earlier export.
 
-    Raises InputError for a user-defined model without `trust`, a search or run without a readable
-    checkpoint, other data than its search had, a folder that holds something else, a full disk, a name that
-    MLflow refuses, and RuntimeError when an exported form differs from the model by more than the task
-    tolerates. `out` appears only when everything has been written and checked; an earlier export there is
-    replaced. It is registered after that.
+    Args:
+        out: The folder, or its address in an object store. By default `exports/NAME`.
+        best: Export the confirmed winner, or else the best trial.
+        baseline: Export the best trial without attention.
+        search: The name of the search, or its result. By default the latest search in `storage`.
+        run: The ID of an MLflow run to export instead.
+        storage: The storage of the search. By default that of the result, or `searches`.
+        quantize: `int8` for a quantised ONNX model beside the others.
+        register_as: A name in MLflow's model registry.
+        alias: The alias that the registered version gets. By default `champion`.
+        trust: Run the user-defined code that the configuration names.
+
+    Returns:
+        The folder and what was measured.
+
+    Raises:
+        InputError: The choice is ambiguous, there is no readable checkpoint, the data have changed, the
+            folder holds something else, the disk is full, MLflow refuses the name, or user-defined code would
+            run without `trust`.
+        RuntimeError: An exported form differs from the model by more than the task tolerates.
+
+    Example:
+        >>> import automl
+        >>> exported = automl.run_export("exports/example", best=True, search="example")
+        >>> (exported.folder / "model.onnx").exists()
+        True
     """
     if best + baseline + (run is not None) != 1:
         raise InputError("say what to export: --best or --baseline, each with [--search NAME], or --run ID")

@@ -67,8 +67,22 @@ PAGE, PLOTS, CONTENTS = "index.html", "plots", "report.json"
 
 @dataclass(frozen=True, kw_only=True)
 class ReportResult:
-    """What `run_report` made. plots: the names of those that could be drawn. run_id: of the search in MLflow,
-    None where it did not take the report. confirmed: there is a verdict."""
+    """A report.
+
+    Attributes:
+        search: The name of the search.
+        folder: The folder of the report.
+        index: The page.
+        plots: The names of the plots that could be drawn.
+        run_id: The ID of the search's run in MLflow, or None if MLflow did not take the report.
+        confirmed: True if there is a verdict.
+
+    Example:
+        After the example of `run_report`:
+
+        >>> "history" in report.plots
+        True
+    """
 
     search: str
     folder: Path
@@ -84,15 +98,27 @@ def run_report(
     out: str | Path | None = None,
     storage: str | None = None,
 ) -> ReportResult:
-    """Report on a search as it stands: running, finished, confirmed or not.
+    """Write the report of a search as it stands: running, finished, confirmed or not.
 
-    search: its name, or its result; the latest one in `storage` if not given.
-    out: a folder for `index.html` and `plots/`; `report` in the search's folder if not given.
+    The report is logged to the search's run in MLflow, too. If that does not answer, standard error says so.
 
-    The report goes to the search's run in MLflow, too; where that does not answer, standard error says so.
+    Args:
+        search: The name of the search, or its result. By default the latest search in `storage`.
+        out: The folder for `index.html` and `plots/`. By default `report` in the folder of the search.
+        storage: The storage of the search. By default that of the result, or `searches`.
 
-    Raises InputError when there is no such search, when it has no trials yet, when one of its files is
-    damaged, or when `out` cannot be written.
+    Returns:
+        Where the report is.
+
+    Raises:
+        InputError: There is no such search, it has no trials yet, one of its files is damaged, or `out`
+            cannot be written.
+
+    Example:
+        >>> import automl
+        >>> report = automl.run_report("example", out="pages")
+        >>> str(report.index)
+        'pages/index.html'
     """
     found = read_search(search, storage)
     folder = Path(out).expanduser() if out is not None else found.folder / REPORT_FOLDER

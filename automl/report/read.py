@@ -78,8 +78,22 @@ class Trial:
 
 @dataclass(frozen=True, kw_only=True)
 class Search:
-    """A search as the report sees it. `verdicts`: its confirmations, the latest last. `links`: the address of
-    a trial's run in MLflow, by number, where that is known."""
+    """A search that is read from its folder, as the report shows it.
+
+    Attributes:
+        folder: The folder of the search on this machine.
+        metadata: The content of `search.json`.
+        trials: The trials with their parameters and records.
+        verdicts: The confirmations, the latest last.
+        links: The address of each trial's run in MLflow, by its number.
+        made: When it was read, in seconds since 1970.
+
+    Example:
+        After the example of `read_search`:
+
+        >>> search.metric, search.best.number in range(4)
+        ('accuracy', True)
+    """
 
     folder: Path
     metadata: SearchMetadata
@@ -211,9 +225,23 @@ class NoTrialsError(InputError):
 
 
 def read_search(search: str | NamedSearch | None = None, storage: str | None = None) -> Search:
-    """The search with this name or result, or the latest one in `storage`.
+    """Read a search from its folder, whether it is running or has ended.
 
-    Raises InputError when there is none, when it has no trials yet, or when one of its files is damaged.
+    Args:
+        search: The name of the search, or its result. By default the latest search in `storage`.
+        storage: The storage of the search. By default that of the result, or `searches`.
+
+    Returns:
+        The search.
+
+    Raises:
+        InputError: There is no such search, it has no trials yet, or one of its files is damaged.
+
+    Example:
+        >>> import automl
+        >>> search = automl.read_search("example")
+        >>> len(search.trials)
+        4
     """
     name, storage = resolve_search(search, storage)
     folder, metadata = find_search(name, storage)

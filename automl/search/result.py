@@ -31,10 +31,26 @@ LEADING = 5
 
 @dataclass(frozen=True, kw_only=True)
 class TrialResult:
-    """One trial of a search: its number, its MLflow run if that is there, its objectives, its configuration.
+    """One trial of a search.
 
-    value: of the primary metric, at the last epoch. expected: what a model of placements makes of it, by
-        which trials are then ranked. objectives: all that was searched for. steps: of its training.
+    Attributes:
+        number: The number of the trial.
+        run_id: The ID of its run in MLflow, or None if MLflow does not have it.
+        metric: The name of the primary metric.
+        value: The primary metric after the last epoch.
+        objectives: The value of each objective.
+        profile: The measurements before training: parameters, MACs, memory, latency, time ratio.
+        config: The configuration, as in `TrialConfig.to_json`.
+        expected: The primary metric by the model of placements, which then ranks the trials. None if there is
+            no such model.
+        steps: The training steps.
+
+    Example:
+        After the example of `run_search`:
+
+        >>> trial = result.best
+        >>> trial.metric, trial.value == trial.objectives["accuracy"]
+        ('accuracy', True)
     """
 
     number: int
@@ -72,22 +88,46 @@ class TrialResult:
 
 @dataclass(frozen=True, kw_only=True, repr=False)
 class SearchResult(Summary):
-    """The result of a search. `best` and `baseline` are None where no such trial has completed.
+    """The result of a search. It shows itself in a few lines, and as a table in a notebook.
 
-    n_trials: that have begun, those that are running among them. `trials` has them as a table.
-    best: the best trial by the first objective. baseline: the best trial without any attention.
-    leading: the best trials by the first objective, five at most.
-    front: with several objectives, the non-dominated trials.
-    stopped: it was interrupted and can be resumed.
-    hours: of the devices it ran on, over all its runs.
-    folder: the search's folder, with its study, checkpoints and log.
-    failure: the first error, if any trial had one.
-    untracked: trials that MLflow does not have in full. page: of their runs in MLflow.
-    warnings: what is wrong with what was found. decided: how placements were told apart as far as matters,
-        where the search ended by that.
-    missing: of a grid, the cells without a result and why; to diverge or to exceed a limit is a result.
-    grid: its table.
-    objectives: their names. records, runs: of the trials, and of each its run in MLflow.
+    Functions that take the name of a search take its result, too.
+
+    Attributes:
+        search: The name of the search.
+        space: The name of the space.
+        storage: The folder or object store that the search is in.
+        n_trials: The number of trials that have started.
+        completed: The number of completed trials.
+        pruned: The number of pruned trials.
+        infeasible: The number of infeasible trials.
+        errors: The number of trials that ended in an error.
+        running: The number of trials that have not ended.
+        seconds: The duration of this run of the search.
+        hours: The device hours of training, over all runs of the search.
+        best: The best trial by the first objective, or None if none has completed.
+        baseline: The best trial without attention, or None if none has completed.
+        leading: The best trials by the first objective, five at most.
+        front: With several objectives, the trials that no other one dominates.
+        stopped: True if the search was interrupted and can be resumed.
+        folder: The folder of the search, with its study, checkpoints and log.
+        failure: The first error, or None.
+        untracked: The number of trials that MLflow does not have in full.
+        page: The address of the runs in MLflow.
+        warnings: Reasons to doubt the result.
+        decided: Why the search ended before all trials, if it did.
+        missing: Of a grid, the cells without a result, with the reason.
+        grid: The table of a grid.
+        objectives: The names of the objectives.
+        records: The record of each trial.
+        runs: The run of each trial in MLflow, by its number.
+
+    Example:
+        After the example of `run_search`:
+
+        >>> result.completed + result.pruned + result.infeasible
+        3
+        >>> list(result.trials["number"])
+        [0, 1, 2]
     """
 
     search: str

@@ -66,18 +66,23 @@ from search.trial_scheduler import Plan, ranked
 def run_search(*positional: Any, **settings: Any) -> SearchResult:
     """Search a space on Ray and log every trial to MLflow.
 
-    The first trial is the plain backbone with published defaults. The next ones are the papers'
-    placements, and a fixed share of the trials tunes the plain backbone. Ctrl-C and SIGTERM stop the
-    search gracefully.
+    The first trial is the plain backbone with published defaults. The next ones are the placements of papers,
+    and a fixed share of the trials tunes the plain backbone. Ctrl-C and SIGTERM stop the search gracefully.
 
     Args:
-        **settings: The fields of `Settings`: `space`, `data`, `trials`, `epochs` and so on.
+        **settings: The fields of `Settings`, such as `space`, `data`, `trials` and `callbacks`.
 
     Returns:
-        The best trials, the baseline and the counts of trials. `trials` of it is a table.
+        The best trials, the baseline and the number of trials in each state.
 
     Raises:
-        InputError: A setting cannot work. This is checked before anything is trained.
+        InputError: A setting cannot work. Checked before anything is trained.
+
+    Example:
+        >>> import automl
+        >>> result = automl.run_search(space="digits", trials=3, epochs=2, subset=0.3, name="example")
+        >>> result.n_trials
+        3
     """
     return start_search(Settings(*positional, **settings))
 
@@ -171,19 +176,31 @@ def resume_search(
     callbacks: Sequence[str | Callback] | None = None,
     scheduling: Mapping[str, Any] | None = None,
 ) -> SearchResult:
-    """Resume a search after whatever has ended it, or extend a finished one.
+    """Resume a search after whatever ended it, or extend a finished one.
 
-    Finished trials are kept, those that were running resume from their last epoch.
+    Finished trials are kept. Trials that were running resume from their last epoch.
 
-    search: its name, or its result.
-    space: if given, must be the search's own. One that was a function of a notebook is needed in another
-        process. trials: `+20` for 20 more than there are, or a number in all.
-    seeds: of a grid, how many each cell gets in all, as many as before or more.
-    budget: time from now on. callbacks: instead of those that the search was given by name.
-    scheduling: values of the settings in `SCHEDULING_OPTIONS`, such as `label`.
+    Args:
+        search: The name of the search, or its result.
+        storage: The storage of the search. By default that of the result, or `searches`.
+        space: The space of the search. Needed if it was a function of a notebook.
+        trials: `+20` for 20 more than there are, or a number in all.
+        seeds: Of a grid, the seeds of each cell in all. Not fewer than before.
+        budget: The time limit from now on.
+        callbacks: Callbacks instead of those that the search was given by name.
+        scheduling: Values of settings that do not change what is searched, such as `label`.
 
-    Raises InputError when there is no such search, when it is running, or when its space or its data have
-    changed.
+    Returns:
+        The result of the whole search.
+
+    Raises:
+        InputError: There is no such search, it is running, or its space or data have changed.
+
+    Example:
+        >>> import automl
+        >>> result = automl.resume_search("example", trials="+1")
+        >>> result.n_trials
+        4
     """
     begun = time.monotonic()
     name, storage = resolve_search(search, storage)

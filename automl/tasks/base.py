@@ -41,20 +41,30 @@ class Part:
 class Task(ABC):
     """What is learned and how it is scored, for one configuration on one device.
 
-    Each worker has its own task: `batches` gives its part of every global batch, and
-    `evaluate` scores its part of the split and adds the parts up.
+    A task of your own is a subclass in a file, named by `TrialConfig(task="file.py:Class")`. Each worker has
+    its own task: `batches` gives its part of every global batch, and `evaluate` adds the parts of a split up.
 
-    configs: the types of `data` and `training` in its configurations, and which backbones fit.
-    metric: the primary metric, one of the keys that `evaluate` returns: the configuration's, of those that
-        `configs` lists, or else the task's own.
-    noun: what its inputs are called, in the plural.
-    suffixes: of the files that `read_inputs` takes, in lower case, by which they are found in a folder.
-    tolerance: the most that an exported form may differ from the trained model by, as `compare` has it.
-    shapes_vary: whether training batches differ in their shapes, so that a captured step cannot be replayed.
-    learned: names of what `learn` measures of each training batch beside the loss; their mean over an epoch
-        is the metric `train_NAME`.
-    may_be_nan: other metrics that a model which learns well may not have, such as the precision of a class
-        that no input is of.
+    Args:
+        config: The configuration of the training.
+        runtime: The device, precision and workers.
+
+    Attributes:
+        configs: The types of `data`, `model` and `training`, the metrics, and which backbones fit.
+        metric: The primary metric: the configuration's, or else the task's first one.
+        noun: The name of its inputs, in the plural.
+        suffixes: The suffixes of files that `read_inputs` takes, in lower case.
+        tolerance: The largest difference of an exported form from the trained model, measured by `compare`.
+        shapes_vary: True if training batches differ in their shapes, so that a step cannot be captured.
+        learned: The names of what `learn` measures of each batch beside the loss. The mean over an epoch is
+            the metric `train_NAME`.
+        may_be_nan: Metrics that a good model may lack, such as the precision of a class without inputs.
+
+    Example:
+        >>> import automl
+        >>> from automl.tasks import task_of
+        >>> task = task_of(automl.TrialConfig())
+        >>> issubclass(task, automl.Task), task.noun
+        (True, 'images')
     """
 
     configs: ClassVar[TaskConfigs]

@@ -17,14 +17,31 @@ BASES = {"data": Data, "model": Model, "training": Training}
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class TrialConfig:
-    """One trial. Raises InputError, naming every problem, when a value cannot work.
+    """The configuration of one training: model and placement, data, optimiser, schedule and seed.
 
-    task: `image-classification`, `sequence-classification`, `code-retrieval`, `stereo`, `detection`,
-        `file.py:Class` or `package.module:Class`. It decides which types `data`, `model` and `training` are
-        of, whose defaults stand where they are not given. Those of a user-defined task are known once `load`
-        has loaded its code.
-    metric: by which trials are compared, one of the task's; its default where not given.
-    seed: decides initial weights, data order and augmentation.
+    It is immutable and round-trips through JSON (`to_json`, `from_json`).
+
+    Attributes:
+        task: `image-classification`, `sequence-classification`, `code-retrieval`, `stereo`, `detection`,
+            `file.py:Class` or `package.module:Class`. It decides the types of `data`, `model` and `training`,
+            and their defaults. `load` loads the code of a user-defined task.
+        data: The dataset, such as a `search.config.ImageData`.
+        model: The backbone, its options and the placement: a `search.config.Model`.
+        training: Epochs, optimiser and augmentation, such as a `search.config.ImageTraining`.
+        metric: The metric by which trials are compared. By default the task's first one.
+        seed: Decides initial weights, data order and augmentation.
+
+    Raises:
+        InputError: A value cannot work. The message names every problem.
+
+    Example:
+        >>> import automl
+        >>> placement = {"stage4.block2": automl.Spec("ssa")}
+        >>> config = automl.TrialConfig(seed=1).change(model={"placement": placement})
+        >>> config.model.backbone, config.seed, list(config.model.placement)
+        ('xresnet18', 1, ['stage4.block2'])
+        >>> automl.TrialConfig.from_json(config.to_json()) == config
+        True
     """
 
     task: str = "image-classification"

@@ -260,10 +260,25 @@ class FakeWorkers:
         scheduler.end(one.number, Report(history=[{**metrics, "test_accuracy": score}], finished=True))
 
 
+class PlayedWorkers(FakeWorkers):
+    """Trains nothing in a search, either: each of its trials has two epochs and the accuracy 0.5."""
+
+    def run(self, scheduler: TrialScheduler, folder: Path, location: Storage, **how: Any) -> None:
+        if how["test"]:
+            return super().run(scheduler, folder, location, **how)
+        while (trial := scheduler.ask()) is not None:
+            scheduler.started(trial.number)
+            metrics = {"accuracy": 0.5, "steps": 20, "seconds": 1.0}
+            history = [{"epoch": i, "resource": i, **metrics} for i in (1, 2)]
+            scheduler.report(trial.number, Report(history=history[:1]))
+            scheduler.end(trial.number, Report(history=history, finished=True))
+
+
 class NoTracker:
     """In the place of MLflow, which takes seconds for the runs of a confirmation."""
 
     runs: Mapping[int, str] = {}
+    silent = True
 
     def __init__(self, writer: object) -> None:
         pass

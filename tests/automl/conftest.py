@@ -1,12 +1,16 @@
 import shutil
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from pathlib import Path
 
 import pytest
 from automl_cases import EVERY_ATTENTION, HERE, tiny
+from confirm_cases import NoTracker
 from mlflow import MlflowClient
 
+import automl.confirm.run
+import automl.search.run
+import automl.tracking.process
 from automl.export.run import ExportResult, run_export
 from automl.trials.train import TrainResult, run_train
 
@@ -76,6 +80,17 @@ def _there(folder: Path) -> Iterator[None]:
         patch.chdir(folder)
         patch.setenv("MLFLOW_TRACKING_URI", f"sqlite:///{folder / 'mlflow.db'}")
         yield
+
+
+@pytest.fixture
+def played(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Searches and confirmations without Ray and MLflow, in an empty folder; `PlayedWorkers` train."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(automl.tracking.process, "_SPARE", [None])  # no process imports MLflow
+    monkeypatch.setattr(automl.search.run, "_tracking", lambda *place: nullcontext())
+    monkeypatch.setattr(automl.confirm.run, "MlflowProcess", nullcontext)
+    for module in (automl.search.run, automl.confirm.run):
+        monkeypatch.setattr(module, "Tracker", NoTracker)
 
 
 @pytest.fixture

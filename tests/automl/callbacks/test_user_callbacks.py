@@ -3,15 +3,14 @@
 import json
 import logging
 import sys
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager, nullcontext
+from collections.abc import Callable
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, ClassVar
 
 import pytest
 from automl_cases import tiny
-from confirm_cases import FakeWorkers, NoTracker, fake_search
+from confirm_cases import FakeWorkers, PlayedWorkers, fake_search
 from mlflow import MlflowClient
 
 import automl
@@ -23,7 +22,7 @@ from attention import InputError
 from automl.callbacks.tensorboard import TensorBoard
 from automl.callbacks.user import UserCallbacks, check_callbacks
 from search.callback import Callback, SearchRecord
-from search.record import Report, State, TrialRecord
+from search.record import State, TrialRecord
 
 EVENTS = [name for name in vars(Callback) if name.startswith("on_")]
 
@@ -56,35 +55,8 @@ class Failing(Callback):
         return fail
 
 
-class SearchWorkers(FakeWorkers):
-    """Trains nothing: each trial of a search has two epochs."""
-
-    @contextmanager
-    def open(self, settings: Any, log: Path, advice: str) -> Iterator[Any]:
-        yield self
-
-    def run(self, scheduler: Any, folder: Path, location: Any, **how: Any) -> None:
-        while (trial := scheduler.ask()) is not None:
-            scheduler.started(trial.number)
-            metrics = {"resource": 1, "accuracy": 0.5, "steps": 20, "seconds": 1.0}
-            history = [{"epoch": i, **metrics, "resource": i} for i in (1, 2)]
-            scheduler.report(trial.number, Report(history=history[:1]))
-            scheduler.end(trial.number, Report(history=history, finished=True))
-
-
-@pytest.fixture
-def played(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Searches and confirmations without Ray and MLflow, in an empty folder."""
-    monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr(automl.tracking.process, "_SPARE", [None])  # no process imports MLflow
-    monkeypatch.setattr(automl.search.run, "_tracking", lambda *place: nullcontext())
-    for module in (automl.search.run, automl.confirm.run):
-        monkeypatch.setattr(module, "Tracker", type("Silent", (NoTracker,), {"silent": True}))
-    monkeypatch.setattr(automl.confirm.run, "MlflowProcess", nullcontext)
-
-
 def test_a_callback_sees_every_event_of_a_search(played, monkeypatch, caplog) -> None:
-    monkeypatch.setattr(automl.trials.session, "open_workers", SearchWorkers(lambda arm, seed: 0.5).open)
+    monkeypatch.setattr(automl.trials.session, "open_workers", PlayedWorkers(lambda arm, seed: 0.5).open)
     heard = Heard()
     with caplog.at_level(logging.ERROR, "automl"):
         result = automl.run_search(

@@ -13,6 +13,7 @@ import numpy as np
 import onnxruntime
 import pytest
 import torch
+from api_cases import run_examples
 from code_cases import (
     CHANNELS,
     CODE,
@@ -64,6 +65,18 @@ def test_each_graph_is_exported_and_checked(exported: Any, folder: Path) -> None
     assert all(0 <= difference <= task.tolerance for difference in result.differences.values())
     assert set(result.speeds) == {"query.onnx", "code.onnx"}
     assert "run_code_search(" in repr(result)
+
+
+def test_the_example_of_code_search_runs(
+    folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "exports").mkdir()
+    (tmp_path / "exports" / "code").symlink_to(folder)
+    (tmp_path / "corpus").mkdir()
+    functions = (f"def {name}():\n    return open(file).{name}()\n" for name in ("read", "write", "close"))
+    (tmp_path / "corpus" / "files.py").write_text("\n\n".join(functions))
+    run_examples(["run_code_search", "CodeSearch"])
 
 
 def test_what_the_configuration_says_of_the_graphs(folder: Path) -> None:

@@ -1,0 +1,82 @@
+"""The docstrings of the public API: they are complete, their examples run, and docs/api.md has them."""
+
+import inspect
+import re
+import shutil
+import sys
+from dataclasses import fields, is_dataclass
+from pathlib import Path
+
+import pytest
+from api_cases import run_examples
+from confirm_cases import PlayedWorkers
+from mlflow import MlflowClient
+
+import automl
+import automl.trials.session
+
+ROOT = Path(automl.__file__).parents[1]
+sys.path.append(str(ROOT / "scripts"))
+import api_page  # noqa: E402
+
+# The examples that need a search, in an order in which they can follow each other.
+SEARCH = [
+    "run_search", "SearchResult", "TrialResult", "resume_search", "read_search", "Search",
+    "run_confirm", "ConfirmResult", "Verdict", "run_compare", "Compared",
+]  # fmt: skip
+MODEL = [
+    "run_report", "ReportResult", "run_export", "ExportResult", "run_predict", "Prediction", "Predictions",
+]  # fmt: skip
+CODE = ["run_code_search", "CodeSearch"]  # see tests/automl/export/test_code_export.py
+FUNCTIONS = [name for name in automl.__all__ if inspect.isfunction(getattr(automl, name))]
+
+
+def documented(name: str, section: str) -> list[str]:
+    text = inspect.getdoc(getattr(automl, name)) or ""
+    found = re.search(rf"^{section}:\n((?: .*\n|\n)+)", text + "\n", re.M)
+    return re.findall(r"^ {4}([\w*]+): ", found[1], re.M) if found else []
+
+
+@pytest.mark.parametrize("name", sorted(set(automl.__all__) - {*SEARCH, *MODEL, *CODE}))
+def test_the_example_runs(name: str) -> None:
+    run_examples([name])
+
+
+def test_the_examples_of_a_search_run(played: None, monkeypatch: pytest.MonkeyPatch) -> None:
+    workers = PlayedWorkers(lambda arm, seed: 0.5 + seed / 100 + len(arm) / 1000)
+    monkeypatch.setattr(automl.trials.session, "open_workers", workers.open)
+    run_examples(SEARCH)
+
+
+@pytest.mark.long  # the same with trained models, and what needs one
+@pytest.mark.timeout(900)
+def test_all_examples_of_a_search_run(store: MlflowClient) -> None:
+    shutil.copy(ROOT / "docs" / "seven.png", ".")
+    run_examples([*SEARCH, *MODEL])
+
+
+@pytest.mark.parametrize("name", FUNCTIONS)
+def test_a_function_documents_its_parameters(name: str) -> None:
+    parameters = list(inspect.signature(getattr(automl, name)).parameters)
+    text = inspect.getdoc(getattr(automl, name)) or ""
+    assert documented(name, "Args") == (["**settings"] if name == "run_search" else parameters)
+    assert re.search(r"^Returns:\n    \S", text, re.M)
+    assert documented(name, "Raises")[0] == "InputError"
+
+
+@pytest.mark.parametrize("name", sorted(set(automl.__all__) - set(FUNCTIONS)))
+def test_a_class_documents_its_attributes(name: str) -> None:
+    value = getattr(automl, name)
+    if name == "Callback":
+        events = [one for key, one in vars(value).items() if key.startswith("on_")]
+        assert len(events) == 7
+        assert all("Args:\n" in (inspect.getdoc(event) or "") for event in events)
+    elif is_dataclass(value):
+        section = "Attributes" if documented(name, "Attributes") else "Args"
+        assert documented(name, section) == [field.name for field in fields(value)]
+    else:
+        assert documented(name, "Args")
+
+
+def test_the_page_is_what_the_docstrings_say() -> None:
+    assert api_page.PAGE.read_text() == api_page.page(), "run `make api-page`"
