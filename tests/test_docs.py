@@ -1,5 +1,7 @@
 """What the documents show is true: their Python runs, and their commands and options exist."""
 
+import ast
+import inspect
 import re
 import shlex
 import sys
@@ -10,6 +12,7 @@ import optuna
 import pytest
 import typer.main
 
+import automl
 from automl.callbacks.user import UserCallbacks
 from automl.cli.main import app
 from search.callback import SearchRecord
@@ -51,6 +54,34 @@ def test_every_command_exists_with_its_options(document, line):
     for word in words[2:]:
         if word.startswith("--"):
             assert word in known, line
+
+
+def calls():
+    """Each call of a function of `automl` in the documents' Python."""
+    for document in ("README.md", "docs/guide.md"):
+        for block in re.findall(r"```python\n(.*?)```", (ROOT / document).read_text(), re.S):
+            for node in ast.walk(ast.parse(block)):
+                if isinstance(node, ast.Call) and ast.unparse(node.func).startswith("automl."):
+                    yield document, node
+
+
+def test_every_call_fits_the_function():
+    names = set()
+    for document, call in calls():
+        function = getattr(automl, ast.unparse(call.func).removeprefix("automl."))
+        names.add(function.__name__)
+        signature = inspect.signature(function)
+        try:
+            signature.bind(*call.args, **{one.arg: one.value for one in call.keywords if one.arg})
+        except TypeError as error:
+            pytest.fail(f"{document}: {ast.unparse(call)}: {error}")
+    assert names >= {"run_search", "run_confirm", "run_export", "run_predict", "sites", "insert"}
+
+
+def test_the_example_of_the_readme_imports_automl_alone():
+    block = re.findall(r"```python\n(.*?)```", (ROOT / "README.md").read_text(), re.S)[0]
+    imports = [node for node in ast.walk(ast.parse(block)) if isinstance(node, ast.Import | ast.ImportFrom)]
+    assert [ast.unparse(node) for node in imports] == ["import automl"]
 
 
 def test_the_space_of_the_guide_works(tmp_path, monkeypatch):

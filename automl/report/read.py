@@ -9,6 +9,7 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
+from os import PathLike
 from pathlib import Path
 from typing import Any
 
@@ -105,6 +106,16 @@ class Search:
     @cached_property
     def plan(self) -> Plan:
         return self.metadata.plan
+
+    @property
+    def search(self) -> str:
+        """The name of the search, by which functions that take a result find it."""
+        return self.metadata.name
+
+    @property
+    def storage(self) -> str:
+        """The folder or object store that the search is in."""
+        return self.metadata.settings.storage
 
     @property
     def metric(self) -> str:
@@ -224,7 +235,9 @@ class NoTrialsError(InputError):
     """A search that has no trials yet."""
 
 
-def read_search(search: str | NamedSearch | None = None, storage: str | None = None) -> Search:
+def read_search(
+    search: str | NamedSearch | None = None, storage: str | PathLike[str] | None = None
+) -> Search:
     """Read a search from its folder, whether it is running or has ended.
 
     Args:

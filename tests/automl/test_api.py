@@ -10,6 +10,7 @@ from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
+from confirm_cases import fake_search
 
 import automl
 from attention import InputError
@@ -94,6 +95,11 @@ def test_a_result_stands_for_its_search(tmp_path: Path) -> None:
         resolve_search(3)  # type: ignore[arg-type]
     with pytest.raises(InputError, match="there is no search in"):
         resolve_search(None, tmp_path)
+
+
+def test_a_search_that_was_read_stands_for_itself(tmp_path: Path) -> None:
+    fake_search(tmp_path)
+    assert resolve_search(automl.read_search("mine", tmp_path)) == ("mine", str(tmp_path))
 
 
 def test_an_export_stands_for_its_folder() -> None:
