@@ -7,6 +7,7 @@ cross_entropy            The loss of classifiers: label smoothing, class weights
 code_deployment          What is deployed of the two encoders of code search
 deployment               What is deployed of a trained model: module, named inputs and outputs
 initial                  The weights that trainings start from: published, of a file, or of a trained trial
+memo                     What is found out about a model once in a process
 model_check              Tries a model before it is trained, and chooses its memory format
 image_classification     Classification of images
 sequence_classification  Classification of sequences of sensor readings

@@ -109,9 +109,25 @@ class Task(ABC):
         """
         return ()
 
-    @abstractmethod
+    batch_size: int  # of a training batch of all workers
+
+    def shared_batch_size(self, least: int = 2) -> int:
+        """Return the configuration's batch size; where there are fewer inputs to train on, all of them.
+
+        Raises InputError where it cannot be divided among the workers, or is below `least`.
+        """
+        count, workers = self.size("train"), self.runtime.workers
+        size: int = min(self.config.training.batch_size, count // workers * workers)
+        if size < least or size % workers:
+            raise InputError(
+                f"batch_size must be a multiple of the workers that share it, with {least} or more "
+                f"{self.noun}; got {size} with {workers} workers and {count} {self.noun} to train on"
+            )
+        return size
+
     def steps(self) -> int:
-        """Training batches in an epoch."""
+        """Return the number of training batches in an epoch."""
+        return self.size("train") // self.batch_size
 
     @abstractmethod
     def batches(self, epoch: int) -> Iterator[Batch]:

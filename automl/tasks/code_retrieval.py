@@ -12,7 +12,6 @@ import torch.distributed.nn.functional as collectives
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from attention import InputError
 from automl.config.runtime import Runtime
 from automl.data.code import CodeTexts, open_texts, shared_name
 from automl.data.code.ragged import Ragged
@@ -50,14 +49,7 @@ class CodeRetrieval(RecordTask):
         super().__init__(config, runtime)
         self.data, self.chosen, self.training = _typed(config)
         self.texts = _texts(self.data)
-        count, workers = self.size("train"), runtime.workers
-        # A folder of one's own can be small: where all of it is less than a batch, an epoch is one step.
-        self.batch_size = min(self.training.batch_size, count // workers * workers)
-        if self.batch_size < 2 or self.batch_size % workers:
-            raise InputError(
-                f"batch_size must be a multiple of the workers that share it, with 2 or more functions; got "
-                f"{self.batch_size} with {workers} workers and {count} documented training functions"
-            )
+        self.batch_size = self.shared_batch_size()
 
     def size(self, split: Split) -> int:
         return len(self.texts.documented(split))
@@ -81,9 +73,6 @@ class CodeRetrieval(RecordTask):
     def _encoder(self, length: int) -> nn.Module:
         record = ENCODERS[self.chosen.backbone]
         return record.build(vocabulary=len(self.texts.tokenizer), length=length, **self.chosen.options)
-
-    def steps(self) -> int:
-        return self.size("train") // self.batch_size
 
     def batches(self, epoch: int) -> Iterator[tuple[Texts, Texts]]:
         """Pairs of docstrings and code in parts, of about the same length of code in each.

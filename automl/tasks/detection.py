@@ -4,7 +4,6 @@ Source: S. Ren et al., Faster R-CNN (2015), arXiv 1506.01497; K. He et al., Mask
 1703.06870.
 """
 
-import json
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import lru_cache
@@ -43,8 +42,9 @@ from automl.tasks.detection_deployment import (
 )
 from automl.tasks.detection_evaluator import DetectionEvaluator, Truth, metric_names
 from automl.tasks.initial import initialise_trunk
+from automl.tasks.memo import remembered, remembered_sites
 from automl.tasks.model_check import ModelCheck, check_model
-from backbones import BACKBONES, Site, find, insert, sites
+from backbones import BACKBONES, Site, find, insert
 from backbones.detector import STRIDES, build_detector
 from backbones.libraries import LIBRARIES
 from backbones.memory_format import set_format
@@ -59,8 +59,6 @@ from search.metric import BOX_AP, MASK_AP
 from search.serialise import to_json
 
 Target = dict[str, Tensor]
-_SITES: dict[str, Sequence[Site]] = {}
-_CHECKS: dict[str, ModelCheck] = {}
 
 
 @lru_cache(maxsize=8)
@@ -91,14 +89,7 @@ class Detection(Task):
         if self.metric == MASK_AP and not self.masks:
             raise InputError("mask_ap needs a mask of every object, and the data lack some; take box_ap")
         self.may_be_nan: Collection[str] = metric_names("bbox") + metric_names("segm")
-        # Images of one's own can be few: where all of them are less than a batch, an epoch is one step.
-        count, workers = len(self.train), runtime.workers
-        self.batch_size = min(self.training.batch_size, count // workers * workers)
-        if self.batch_size < 1 or self.batch_size % workers:
-            raise InputError(
-                f"batch_size must be a multiple of the workers that share it; got {self.batch_size} with "
-                f"{workers} workers and {count} training images"
-            )
+        self.batch_size = self.shared_batch_size(least=1)
 
     @property
     def labels(self) -> list[str]:
@@ -137,18 +128,18 @@ class Detection(Task):
         bare, runtime = replace(self.chosen, placement={}), self.runtime
         if bare.backbone in BACKBONES:
             return ModelCheck(torch.channels_last)
-        given = [to_json(bare), self.canvas, len(self.labels), str(runtime.device), str(runtime.dtype)]
-        key = json.dumps(given)
-        if key not in _CHECKS:
-            _CHECKS[key] = check_model(
+        return remembered(
+            "check",
+            [to_json(bare), self.canvas, len(self.labels), str(runtime.device), str(runtime.dtype)],
+            lambda: check_model(
                 bare.backbone,
                 lambda: self._plain().get_submodule("backbone").to(runtime.device),
                 lambda count: torch.stack(self._example(count, runtime.device)),
                 runtime,
                 images=True,
                 run=bare.backbone.partition(":")[0] not in LIBRARIES,
-            )
-        return _CHECKS[key]
+            ),
+        )
 
     def notes(self) -> Sequence[str]:
         return self.check().notes
@@ -176,22 +167,16 @@ class Detection(Task):
         )
 
     def _sites(self) -> Sequence[Site] | None:
-        """Found once in a process for one model; None where there is nothing to place."""
+        """None where there is nothing to place."""
         if not self.chosen.placement:
             return None
-        key = json.dumps([to_json(replace(self.chosen, placement={})), self.canvas, len(self.labels)])
-        if key not in _SITES:
-            with torch.random.fork_rng(devices=[]):
-                _SITES[key] = sites(self._plain(), self._example(2, "cpu"))
-        return _SITES[key]
+        given = [to_json(replace(self.chosen, placement={})), self.canvas, len(self.labels)]
+        return remembered_sites(given, self._plain, lambda: self._example(2, "cpu"))
 
     def initialise(self, model: nn.Module) -> list[str]:
         return initialise_trunk(
             model, "backbone.body", self.chosen, self._body, classes=len(self.labels), size=self.canvas
         )
-
-    def steps(self) -> int:
-        return len(self.train) // self.batch_size
 
     def batches(self, epoch: int) -> Iterator[tuple[list[Tensor], list[Target]]]:
         """Images `(3, H, W)` from 0 to 1, and of each the objects that are not crowds, as torchvision has it.

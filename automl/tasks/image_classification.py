@@ -1,6 +1,5 @@
 """Image classification: cross-entropy with label smoothing, class weights, mixup and CutMix."""
 
-import json
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import lru_cache
@@ -34,11 +33,12 @@ from automl.tasks.cross_entropy import accuracy, cross_entropy, weights_of
 from automl.tasks.deployment import Deployment, spread
 from automl.tasks.evaluator import ClassificationEvaluator
 from automl.tasks.initial import initialise
+from automl.tasks.memo import remembered, remembered_sites
 from automl.tasks.model_check import ModelCheck, check_model
-from backbones import BACKBONES, IMAGENET, Normalisation, Site, find, insert, sites
+from backbones import BACKBONES, IMAGENET, Normalisation, find, insert
 from backbones.memory_format import set_format
 from backbones.torch_internals import standard_gamma
-from search.config import TASK_CONFIGS, ImageData, ImageTraining, Model, TrialConfig
+from search.config import TASK_CONFIGS, ImageData, ImageTraining, TrialConfig
 from search.metric import ACCURACY, Chance
 from search.serialise import to_json
 
@@ -97,21 +97,6 @@ def feed(data: ImageData, split: Split, device: torch.device, memory_fraction: f
     return there[split]
 
 
-_SITES: dict[str, Sequence[Site]] = {}
-
-
-def sites_of(chosen: Model, size: int, classes: int) -> Sequence[Site]:
-    """The sites of a backbone for images of `size` pixels, found once in a process."""
-    key = json.dumps([to_json(chosen), size, classes], sort_keys=True)
-    if key not in _SITES:
-        with torch.random.fork_rng(devices=[]):
-            _SITES[key] = sites(chosen.build(classes=classes, size=size), torch.empty(2, 3, size, size))
-    return _SITES[key]
-
-
-_CHECKS: dict[str, ModelCheck] = {}
-
-
 LEAST_CROP = 0.35  # of a photograph's area, which a random crop keeps
 
 
@@ -132,14 +117,7 @@ class ImageClassification(Task):
         # Before anything asks how much memory is free.
         feeds(config.data, runtime.device, runtime.memory_fraction)
         self.train = images(config.data, "train")
-        # Photographs of one's own can be few: where all of them are less than a batch, an epoch is one step.
-        workers = runtime.workers
-        self.batch_size = min(self.training.batch_size, len(self.train) // workers * workers)
-        if self.batch_size < 2 or self.batch_size % workers:
-            raise InputError(
-                f"batch_size must be a multiple of the workers that share it, with 2 or more images; got "
-                f"{self.batch_size} with {workers} workers and {len(self.train)} training images"
-            )
+        self.batch_size = self.shared_batch_size()
         counts = self.class_counts("train")
         self.class_weights = weights_of(self.training.class_weights, counts, runtime.device)
         self.photographs = SOURCES[config.data.source].flip
@@ -165,10 +143,13 @@ class ImageClassification(Task):
     def model(self) -> nn.Module:
         config, check = self.config, self.check()
         torch.manual_seed(config.seed)
-        chosen, size = config.model, self.data.size
-        model = chosen.build(classes=len(self.labels), size=size)
-        known = sites_of(replace(chosen, placement={}), size, len(self.labels)) if chosen.placement else None
+        chosen, size, classes, known = config.model, self.data.size, len(self.labels), None
+        model = chosen.build(classes=classes, size=size)
         example = torch.empty(2, 3, size, size)
+        if chosen.placement:
+            bare = replace(chosen, placement={})
+            given = [to_json(bare), size, classes]
+            known = remembered_sites(given, lambda: bare.build(classes=classes, size=size), lambda: example)
         model = insert(model, chosen.placement, example, known=known).to(self.runtime.device)
         return set_format(model, check.memory_format)
 
@@ -178,17 +159,18 @@ class ImageClassification(Task):
         if bare.backbone in BACKBONES:
             return ModelCheck(torch.channels_last)
         runtime = self.runtime
-        key = json.dumps([to_json(bare), size, classes, str(runtime.device), str(runtime.dtype)])
-        if key not in _CHECKS:
-            _CHECKS[key] = check_model(
+        return remembered(
+            "check",
+            [to_json(bare), size, classes, str(runtime.device), str(runtime.dtype)],
+            lambda: check_model(
                 bare.backbone,
                 lambda: bare.build(classes=classes, size=size).to(runtime.device),
                 lambda count: torch.rand_like(self.example(count)),
                 runtime,
                 images=True,
                 classes=classes,
-            )
-        return _CHECKS[key]
+            ),
+        )
 
     def notes(self) -> Sequence[str]:
         return self.check().notes
@@ -196,9 +178,6 @@ class ImageClassification(Task):
     def initialise(self, model: nn.Module) -> list[str]:
         chosen = self.config.model
         return initialise(model, chosen, classes=len(self.labels), size=self.data.size)
-
-    def steps(self) -> int:
-        return len(self.train) // self.batch_size
 
     def batches(self, epoch: int) -> Iterator[tuple[Tensor, ...]]:
         """`(x, y)`, or where images are mixed `(x, y, z, weight)`: these, both labels, the first one's share.

@@ -1,6 +1,5 @@
 """Classification of sequences of sensor readings: cross-entropy with label smoothing and class weights."""
 
-import json
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import lru_cache
@@ -31,6 +30,7 @@ from automl.tasks.cross_entropy import accuracy, cross_entropy, weights_of
 from automl.tasks.deployment import Deployment, spread
 from automl.tasks.evaluator import ClassificationEvaluator
 from automl.tasks.initial import initialise
+from automl.tasks.memo import remembered
 from automl.tasks.model_check import ModelCheck, check_model
 from backbones import BACKBONES, call, insert
 from backbones.lazy_layers import materialise
@@ -65,8 +65,6 @@ first; what stands behind them does not matter. A longer sequence must be cut.""
 FIXED = "All sequences have {steps} steps: this model has no other length."
 FREE = "T, the number of steps, may be any from 2 on; training data had {steps}."
 
-_CHECKS: dict[str, ModelCheck] = {}
-
 
 @lru_cache(maxsize=4)
 def sequences(data: SequenceData, split: Split) -> Sequences:
@@ -99,14 +97,7 @@ class SequenceClassification(RecordTask):
         super().__init__(config, runtime)
         self.data, self.training = _typed(config)
         self.train = sequences(self.data, "train")
-        # Sensor datasets can be tiny: where all of one is less than a batch, an epoch is one step.
-        workers = runtime.workers
-        self.batch_size = min(self.training.batch_size, len(self.train) // workers * workers)
-        if self.batch_size < 2 or self.batch_size % workers:
-            raise InputError(
-                f"batch_size must be a multiple of the workers that share it, with 2 or more sequences; got "
-                f"{self.batch_size} with {workers} workers and {len(self.train)} training sequences"
-            )
+        self.batch_size = self.shared_batch_size()
         counts = self.class_counts("train")
         self.class_weights = weights_of(self.training.class_weights, counts, runtime.device)
         steps = self.train.steps
@@ -149,26 +140,24 @@ class SequenceClassification(RecordTask):
         bare = replace(self.config.model, placement={})
         if bare.backbone in BACKBONES:
             return ModelCheck()
-        key = json.dumps([to_json(bare), to_json(self.data), str(self.runtime.device)])
-        if key not in _CHECKS:
-            _CHECKS[key] = check_model(
+        return remembered(
+            "check",
+            [to_json(bare), to_json(self.data), str(self.runtime.device)],
+            lambda: check_model(
                 bare.backbone,
                 lambda: self._plain().to(self.runtime.device),
                 self.example,
                 self.runtime,
                 images=False,
                 classes=len(self.labels),
-            )
-        return _CHECKS[key]
+            ),
+        )
 
     def notes(self) -> Sequence[str]:
         return self.check().notes
 
     def initialise(self, model: nn.Module) -> list[str]:
         return initialise(model, self.config.model, classes=len(self.labels))
-
-    def steps(self) -> int:
-        return len(self.train) // self.batch_size
 
     def batches(self, epoch: int) -> Iterator[tuple[Inputs, Tensor]]:
         """The model's inputs and the labels. All workers draw one order; each takes its own rows."""

@@ -3,7 +3,6 @@
 Source: J.-R. Chang, Y.-S. Chen, Pyramid Stereo Matching Network (2018), arXiv 1803.08669.
 """
 
-import json
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from itertools import groupby
@@ -21,6 +20,7 @@ from automl.data.images.augment import normalise
 from automl.data.stereo import StereoPairs, open_pairs, shared_name
 from automl.tasks.base import Part, RecordTask, Split
 from automl.tasks.deployment import Arrays, Deployment, spread
+from automl.tasks.memo import remembered_sites
 from automl.tasks.stereo_deployment import (
     LEFT,
     OUTPUT,
@@ -34,13 +34,11 @@ from automl.tasks.stereo_deployment import (
     write_disparity,
 )
 from automl.tasks.stereo_evaluator import StereoEvaluator, disparity_loss
-from backbones import STEREO, Site, insert, sites
+from backbones import STEREO, Site, insert
 from backbones.psmnet import MULTIPLE, STEP
 from search.config import TASK_CONFIGS, StereoData, StereoModel, StereoTraining, TrialConfig
 from search.metric import EPE
 from search.serialise import to_json
-
-_SITES: dict[str, Sequence[Site]] = {}
 
 
 class Stereo(RecordTask):
@@ -68,14 +66,7 @@ class Stereo(RecordTask):
                     f"{self.options['pool']}; got {value}"
                 )
         self.pairs = _pairs(self.data)
-        count, workers = self.size("train"), runtime.workers
-        # Pairs of one's own can be few: where all of them are less than a batch, an epoch is one step.
-        self.batch_size = min(self.training.batch_size, count // workers * workers)
-        if self.batch_size < 2 or self.batch_size % workers:
-            raise InputError(
-                f"batch_size must be a multiple of the workers that share it, with 2 or more pairs; got "
-                f"{self.batch_size} with {workers} workers and {count} training pairs"
-            )
+        self.batch_size = self.shared_batch_size()
 
     def size(self, split: Split) -> int:
         return len(self.pairs.rows(split))
@@ -98,19 +89,12 @@ class Stereo(RecordTask):
         return build(max_disparity=self.data.max_disparity, **self.chosen.options)
 
     def _sites(self) -> Sequence[Site] | None:
-        """Found once in a process for one model; None where there is nothing to place."""
+        """None where there is nothing to place."""
         if not self.chosen.placement:
             return None
         data = self.data
         given = [to_json(replace(self.chosen, placement={})), data.height, data.width, data.max_disparity]
-        key = json.dumps(given, sort_keys=True)
-        if key not in _SITES:
-            with torch.random.fork_rng(devices=[]):
-                _SITES[key] = sites(self._plain(), self._example(2, "cpu"))
-        return _SITES[key]
-
-    def steps(self) -> int:
-        return self.size("train") // self.batch_size
+        return remembered_sites(given, self._plain, lambda: self._example(2, "cpu"))
 
     def batches(self, epoch: int) -> Iterator[tuple[Tensor, Tensor, Tensor]]:
         """`(left, right, disparity)`: images as the model takes them, and disparities float32 `(B, H, W)`.

@@ -8,8 +8,7 @@ from automl.data.code.corpus import Corpus, open_corpus
 from automl.data.code.leaks import find_leaks
 from automl.data.code.splits import HOW
 from automl.data.splits import SPLITS
-
-EXAMPLES = 3
+from automl.data.tally import some
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -36,13 +35,13 @@ class CodeOverview:
         if self.alike:
             count = sum(map(len, self.alike))
             pairs = [" and ".join(places[:2]) for places in self.alike]
-            yield f"{'duplicates':11} {count} functions are the same as another up to names: {_some(pairs)}"
+            yield f"{'duplicates':11} {count} functions are the same as another up to names: {some(pairs)}"
         if self.repeated:
             count = len(self.repeated)
-            yield f"{'repeated':11} {count} docstrings in strings of their own code: {_some(self.repeated)}"
+            yield f"{'repeated':11} {count} docstrings in strings of their own code: {some(self.repeated)}"
         if self.skipped:
             reasons = [f"{name} ({why})" for name, why in self.skipped.items()]
-            yield f"{'left out':11} {len(reasons)}: {_some(reasons)}"
+            yield f"{'left out':11} {len(reasons)}: {some(reasons)}"
 
 
 def look_over_code(path: str | Path) -> CodeOverview:
@@ -63,7 +62,3 @@ def _alike(corpus: Corpus) -> list[list[str]]:
     for function in corpus.functions:
         groups.setdefault(function.key, []).append(function.place)
     return [places for places in groups.values() if len(places) > 1]
-
-
-def _some(names: Sequence[str]) -> str:
-    return ", ".join(names[:EXAMPLES]) + (", ..." if len(names) > EXAMPLES else "")
