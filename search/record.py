@@ -147,11 +147,11 @@ class TrialRecord:
         return copy
 
     def has(self, name: str) -> bool:
-        """Whether there is such a metric of the last epoch, or such a fact."""
+        """Return whether the last epoch or the profile has this value."""
         return bool(self.history and name in self.history[-1]) or name in self.profile
 
     def value(self, name: str) -> float:
-        """A metric of the last epoch, or a fact."""
+        """Return a metric of the last epoch, or else a value of the profile."""
         return self.history[-1][name] if self.history and name in self.history[-1] else self.profile[name]
 
 
@@ -163,7 +163,7 @@ class _FrozenRecord(TrialRecord):
 
 
 def where(config: TrialConfig) -> str:
-    """What sits where: `ssa@stage1.block2.branch + sagan@stage2.block1`, or `plain`."""
+    """Return the placement in short: `ssa@stage1.block2.branch + sagan@stage2.block1`, or `plain`."""
     return " + ".join(f"{spec.type}@{site}" for site, spec in config.model.placement.items()) or "plain"
 
 

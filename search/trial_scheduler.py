@@ -93,21 +93,21 @@ class Plan:
         return list(dict.fromkeys((self.metric.name, *self.objectives)))
 
     def better(self, name: str) -> int:
-        """1 where more of an objective is better, -1 where less is."""
+        """Return 1 if a higher value of an objective is better, and -1 otherwise."""
         return self.metric.sign if name == self.metric.name else -1
 
     def score(self, trial: TrialRecord) -> Score:
-        """The objectives at the trial's last epoch, each the larger the better."""
+        """Return the objectives after the last epoch, with signs such that larger is better."""
         return [self.better(name) * trial.value(name) for name in self.objectives]
 
     def guesses(self, trial: TrialRecord) -> bool:
-        """Whether a finished trial may have learned nothing."""
+        """Return whether a finished trial may have learned nothing."""
         if self.guessing is None:
             return False
         return self.metric.sign * (trial.value(self.metric.name) - self.guessing) <= 0
 
     def worth(self, trial: TrialRecord, name: str | None = None) -> float:
-        """What a finished trial is ranked by, the larger the better: an objective, the first if not named.
+        """Return the value that ranks a finished trial, larger is better: an objective, by default the first.
 
         Where a model of placements expects something of it, that: the best score of many is the luckiest's.
         """
@@ -136,14 +136,14 @@ class TrialScheduler(ABC):
 
     @abstractmethod
     def ask(self) -> TrialRecord | None:
-        """The next trial, first those that an earlier run left open; None when there is none."""
+        """Return the next trial, first those that an earlier run left open, or None if there is none."""
 
     def _enter(self, record: TrialRecord) -> bool | None:
-        """Whether a trial passes the rung that its last report came to; None where there is none."""
+        """Return whether a trial passes the rung of its last report, or None if there is no rung."""
         return True
 
     def _look_again(self) -> None:  # noqa: B027 (most have nothing to change)
-        """Change what a trial's end changes of the others' records, before the callbacks hear of it."""
+        """Update the records of other trials after the end of one, before callbacks are called."""
 
     @property
     def trials(self) -> int | None:
@@ -212,7 +212,7 @@ class TrialScheduler(ABC):
         return self.records[trial.number]
 
     def started(self, number: int) -> None:
-        """The trial's process runs."""
+        """Tell the callbacks that the process of a trial runs."""
         for callback in self.callbacks:
             callback.on_trial_start(self.records[number])
 
@@ -307,14 +307,14 @@ def _outcome(report: Report | None, error: str | None) -> tuple[State, str | Non
 
 
 def leaders(records: Iterable[TrialRecord], plan: Plan) -> tuple[TrialRecord | None, TrialRecord | None]:
-    """The best of the finished trials by the plan's first objective, and the best without attention."""
+    """Return the best finished trial by the first objective, and the best one without attention."""
     done = ranked(records, plan)
     plain = [record for record in done if record.role is Role.BASELINE]
     return next(iter(done), None), next(iter(plain), None)
 
 
 def ranked(records: Iterable[TrialRecord], plan: Plan) -> list[TrialRecord]:
-    """The finished trials, the best by the plan's first objective first.
+    """Return the finished trials, the best by the first objective first.
 
     What may have learned nothing leads where all the others have not, either. Placebos are not among them.
     """

@@ -21,7 +21,7 @@ class NotebookOutput:
 
 
 def notebook_output() -> NotebookOutput | None:
-    """None outside of a notebook: in a terminal, a script, or IPython on a terminal."""
+    """Return the output of the current cell, or None outside of a notebook."""
     ipython = sys.modules.get("IPython")  # a notebook has imported it
     shell = None if ipython is None else ipython.get_ipython()
     return NotebookOutput() if hasattr(shell, "kernel") else None

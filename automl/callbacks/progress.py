@@ -131,7 +131,7 @@ class Progress(Callback):
         return text
 
     def _parts(self) -> Iterator[tuple[str, str]]:
-        """How it stands, each part with its name."""
+        """Return how the search stands, each part with its name."""
         records = list(self.records.values())
         counts = Counter(record.state for record in records)
         ended = len(records) - counts[State.RUNNING]
@@ -150,7 +150,7 @@ class Progress(Callback):
         return ", ".join(text for _, text in self._parts())
 
     def _left(self, ended: int) -> float | None:
-        """Seconds until the trials or the time are used up, whichever comes first."""
+        """Return the seconds until the trials or the time are used up, whichever comes first."""
         passed = time.monotonic() - self.begun
         ends = [] if self.budget is None else [max(0.0, self.budget - passed)]
         new = ended - self.before
@@ -196,7 +196,7 @@ class Progress(Callback):
 
 
 def search_summary(plan: Plan, records: Mapping[int, TrialRecord], rungs: Rungs | None = None) -> str:
-    """Of a search: the best so far against the baseline, and how many trials reached each rung."""
+    """Describe a search: the best score, its distance from the baseline, and the trials at each rung."""
     parts = []
     best, baseline = leaders(records.values(), plan)
     first = plan.objectives[0]

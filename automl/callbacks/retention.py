@@ -62,7 +62,7 @@ class CheckpointRetention(Callback):
             self.deleted(record)
 
     def staying(self) -> list[TrialRecord]:
-        """The ended trials whose checkpoints are kept."""
+        """Return the ended trials whose checkpoints are kept."""
         done = [record for record in self.held.values() if record.state is State.COMPLETE]
         leading, baseline = leaders(sorted(done, key=lambda r: r.number), self.plan)
         if len(self.plan.objectives) > 1:  # the front, or what leads where all may be guessing
@@ -72,12 +72,12 @@ class CheckpointRetention(Callback):
         return [*best, *([baseline] if baseline else [])]
 
     def _rank(self, record: TrialRecord) -> tuple[bool, float, int]:
-        """Of equals the first, as `leaders` has it, whatever order they ended in."""
+        """Return the sort key of a trial. Of equal trials the first one leads, as in `leaders`."""
         return self.plan.guesses(record), -self.plan.worth(record), record.number
 
 
 def front(records: Iterable[TrialRecord], plan: Plan) -> list[TrialRecord]:
-    """The finished trials that no other one dominates by more than noise, by number.
+    """Return the finished trials that no other one dominates by more than noise, by number.
 
     What may have learned nothing is cheap for no reason, and is on none.
     """

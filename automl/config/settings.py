@@ -158,7 +158,7 @@ class Settings:
     callbacks: Sequence[str | Callback] = ()
 
     def __new__(cls, *more: object, **given: object) -> "Settings":
-        """Refuses what is no setting, as the command line refuses what is no option."""
+        """Refuse what is not a setting, as the command line refuses unknown options."""
         if more:
             raise InputError(
                 f"settings have names, as in run_search(space='digits'); got {more[0]!r} without one"
@@ -236,7 +236,7 @@ class Settings:
             raise InputError("--sampler grid trains all cells and learns nothing; leave --warm-start out")
 
     def _check_types(self) -> None:
-        """Raises InputError for the first value that the command line could not have given."""
+        """Raise InputError for the first value of a type that the command line cannot give."""
         if not (callable(self.space) or isinstance(self.space, str)) or not self.space:
             raise InputError(
                 f"--space must be a name of `automl spaces`, file.py:function or module:function, and from "
@@ -285,7 +285,7 @@ class Settings:
         )
 
     def load_space(self) -> Space:
-        """The space, with the backbone that was chosen for it. Raises InputError when there is none."""
+        """Load the space with the chosen backbone. Raise InputError if there is none."""
         if self.backbone is None:
             return load(self.space)
         loading.hold(self.backbone)
@@ -355,7 +355,7 @@ class Settings:
         return self.init == "trunk"
 
     def objectives(self, metric: str) -> list[str]:
-        """What is searched for, of a task with the primary metric `metric`."""
+        """Return the names of the objectives, given the primary metric of the task."""
         names = [metric] if self.objective is None else [n.strip() for n in self.objective.split(",")]
         for name in names:
             if name not in (metric, *COSTS):
@@ -365,7 +365,7 @@ class Settings:
         return names
 
     def adjust(self, config: TrialConfig) -> TrialConfig:
-        """What is laid over every configuration that the space draws."""
+        """Apply the settings to a configuration that the space drew."""
         data: dict[str, Any] = {"subset": self.subset}
         if self.data is not None:
             data["path"] = str(Path(self.data).expanduser().resolve())
@@ -391,7 +391,7 @@ class Settings:
         scheduling: Mapping[str, Any],
         seeds: int | None = None,
     ) -> "Settings":
-        """The settings of the same search with another end and scheduling, as `--resume` may give them.
+        """Return the settings of the same search with another end and other scheduling, for `--resume`.
 
         trials: `+20` for 20 more than have ended, or a number in all.
         scheduling: values of the settings in `SCHEDULING_OPTIONS`. seeds: of each cell of a grid.
@@ -422,7 +422,7 @@ class Settings:
 
 
 def on_trunk(config: TrialConfig) -> TrialConfig:
-    """The training of `config` whose placement goes into a plain one, late in the flat part of its schedule.
+    """Return `config` with its placement inserted late in the flat part of a plain training's schedule.
 
     Raises InputError for a single epoch.
     """
@@ -436,7 +436,7 @@ def on_trunk(config: TrialConfig) -> TrialConfig:
 
 
 def command(words: str, name: str, storage: str, *more: str) -> str:
-    """A command about the search called `name`, such as `search --resume`, for a shell.
+    """Return a command about the search called `name`, such as `search --resume`, for a shell.
 
     more: words at its end.
     """
@@ -445,7 +445,7 @@ def command(words: str, name: str, storage: str, *more: str) -> str:
 
 
 def check_name(name: str) -> None:
-    """Raises InputError where there can be no folder of this name."""
+    """Raise InputError if no folder can have this name."""
     if not re.fullmatch(r"\w[\w.-]{0,99}", name):
         raise InputError(
             f"--name may hold up to 100 letters, digits, '_' and, not first, '-' and '.'; got {name!r}"
@@ -458,19 +458,19 @@ def check_name(name: str) -> None:
 
 
 def option(setting: str) -> str:
-    """The command line's name of a setting."""
+    """Return the option of a setting on the command line."""
     return f"--{setting.replace('_', '-')}"
 
 
 def given_as(setting: str, value: object) -> str:
-    """A setting as one gives it on the command line: `--seeds 6`, or `--no-sequential` for False."""
+    """Return a setting as an option with its value: `--seeds 6`, or `--no-sequential` for False."""
     if isinstance(value, bool):
         return option(setting if value else f"no_{setting}")
     return f"{option(setting)} {value}"
 
 
 def short_name(space: str) -> str:
-    """A space's name as it can stand in the name of a folder and of an experiment.
+    """Return the name of a space as a part of the name of a folder or experiment.
 
     Of a function that is in another one, or has no name, what can stand there.
     """
@@ -479,14 +479,14 @@ def short_name(space: str) -> str:
 
 
 def _named_after(data: str) -> str:
-    """The name of a folder or archive of data, as it can stand in other names."""
+    """Return the name of a folder or archive of data as a part of other names."""
     name = re.sub(r"(\.tar)?\.\w{1,4}$", "", Path(data).expanduser().resolve().name)
     # A letter and its accent may be two characters in the name of a file, and the accent alone is no letter.
     return re.sub(r"[^\w-]+", "-", unicodedata.normalize("NFC", name)).strip("-")[:TITLE]
 
 
 def draw_baseline(space: Space, settings: Settings) -> TrialConfig:
-    """The configuration of trial 0, drawn independently of any search's study.
+    """Draw the configuration of trial 0, independently of any study.
 
     Raises InputError where what the space gives does not fit it (`search.given`).
     """

@@ -14,7 +14,7 @@ class Summary(ABC):
 
     @abstractmethod
     def lines(self) -> Iterator[tuple[str, str]]:
-        """What is shown: a name and its text each."""
+        """Yield the name and the text of each line."""
 
     def __repr__(self) -> str:
         return "\n".join(f"{name:{WIDTH}} {printable(text)}" for name, text in self.lines())
@@ -24,7 +24,7 @@ class Summary(ABC):
 
 
 def html(lines: Iterable[tuple[str, str]]) -> str:
-    """Names and texts as a table for a notebook."""
+    """Return names and texts as a table for a notebook."""
     left = 'style="text-align:left"'
     rows = (
         f"<tr><th {left}>{escape(printable(name))}</th><td {left}>{escape(printable(text))}</td></tr>"
@@ -34,7 +34,7 @@ def html(lines: Iterable[tuple[str, str]]) -> str:
 
 
 def call(function: str, *arguments: object, **options: object) -> str:
-    """A call in Python as the next step, such as `automl.run_confirm('digits-1')`."""
+    """Return a call in Python as the next step, such as `automl.run_confirm('digits-1')`."""
     given = [repr(argument) for argument in arguments]
     given += [f"{key}={value!r}" for key, value in options.items() if value is not None]
     return f"automl.{function}({', '.join(given)})"

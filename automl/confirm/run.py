@@ -186,7 +186,7 @@ def _begin(
     *,
     again: bool,
 ) -> tuple[Path, Confirmation]:
-    """The folder and plan of the confirmation to resume, or of a new one."""
+    """Return the folder and plan of the confirmation to resume, or of a new one."""
     there = confirmations(folder)
     if there and not again:
         confirmation = Confirmation.read(there[-1])
@@ -332,7 +332,7 @@ def open_scheduler(
     retry: bool = True,
     controls: bool = False,
 ) -> ConfirmationScheduler:
-    """The scheduler of the confirmation in `place`, with all that was tried so far.
+    """Open the scheduler of the confirmation in `place`, with all trials so far.
 
     retry: begin anew what ended in an error. controls: train these whatever the verdict.
     """
@@ -353,7 +353,7 @@ def open_scheduler(
 
 
 def _open_data(folder: Path, metadata: SearchMetadata, config: TrialConfig) -> Task:
-    """Decodes the images where they no longer are. Raises InputError for others than the search had."""
+    """Decode the data if they are not in the cache. Raise InputError if they are not the search's."""
     config = config.load()
     check_same(config, folder, metadata.name)
     return open_task(config, metadata.settings.runtime)

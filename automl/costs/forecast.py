@@ -38,7 +38,7 @@ class ModelCost:
 
 
 def model_cost(config: TrialConfig, runtime: Runtime) -> ModelCost:
-    """The cost of a configuration's model."""
+    """Return the cost of the model of a configuration."""
     # Of training and seed the model does not depend.
     training = type(config.training)()
     plain = replace(config, model=replace(config.model, placement={}), training=training, seed=0)
@@ -66,7 +66,7 @@ def _cost(spec: Spec, site: Site) -> Cost:
 
 @cache
 def _counted(text: str, runtime: Runtime) -> tuple[int, int, dict[str, Site]]:
-    """Parameters and MACs of a configuration's model, and its sites by name."""
+    """Count parameters and MACs of the model of a configuration, and find its sites."""
     task = open_task(TrialConfig.from_json(json.loads(text)), runtime)
     model = task.model().eval()
     one = task.example(1)
@@ -82,7 +82,7 @@ class Forecast(Callback):
         self._measured: dict[int, tuple[TrialConfig, dict[str, float]]] = {}
 
     def __call__(self, config: TrialConfig) -> dict[str, float]:
-        """By how much `config` would exceed each limit, as far as is known; below 0 where it would not."""
+        """Predict by how much `config` exceeds each limit; below 0 if it does not."""
         limits = self.limits
         if limits.nothing:
             return {}
@@ -98,7 +98,7 @@ class Forecast(Callback):
         return known
 
     def _line(self, name: str, config: TrialConfig) -> float | None:
-        """A fact by least squares through those of trials with the same backbone."""
+        """Predict a measurement by least squares over trials with the same backbone."""
         model = config.model
         same = [
             (other, profile[name])
@@ -128,7 +128,7 @@ class Forecast(Callback):
 
 
 def check_limits(configs: list[TrialConfig], settings: Settings) -> None:
-    """Raises InputError when none of `configs` keeps the limits on parameters and MACs."""
+    """Raise InputError if no configuration keeps the limits on parameters and MACs."""
     limits = settings.limits
     if limits.params is None and limits.macs is None:
         return

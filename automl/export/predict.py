@@ -47,7 +47,7 @@ class Prediction:
     files: list[Path] = field(default_factory=list)
 
     def top(self, count: int) -> str:
-        """The `count` most probable labels in a line; `text` where it has none."""
+        """Return the `count` most probable labels in a line, or `text` if there are no labels."""
         known = self.values.get("probabilities", {})
         best = sorted(known, key=known.__getitem__, reverse=True)[:count]
         return ", ".join(f"{label} ({known[label]:.1%})" for label in best) or self.text
@@ -184,7 +184,7 @@ def _read(
 
 
 def read_exported(folder: Path) -> dict[str, Any]:
-    """The content of an export's `config.json`. Raises InputError where there is none."""
+    """Read the `config.json` of an export. Raise InputError if there is none."""
     try:
         exported: dict[str, Any] = json.loads((folder / CONFIG).read_text())
         TrialConfig.from_json(exported["config"]), exported["labels"]
@@ -220,7 +220,7 @@ def _open(folder: Path, trust: bool) -> tuple[dict[str, Any], type[Task], Run]:
 
 
 def _batches(inputs: Iterator[tuple[str, dict[str, np.ndarray]]]) -> Iterator[tuple[list[str], Arrays]]:
-    """Inputs that follow each other and are of the same shapes, together."""
+    """Group consecutive inputs of the same shapes."""
     names: list[str] = []
     parts: list[dict[str, np.ndarray]] = []
     for name, arrays in inputs:

@@ -201,7 +201,7 @@ def run_export(
 def _of_search(
     search: str | NamedSearch | None, storage: str | None, *, baseline: bool, needed: bool
 ) -> Chosen:
-    """What is chosen of a search, with its run in MLflow. needed: raise InputError where there is none."""
+    """Choose the trial of a search and find its run. needed: raise InputError if MLflow has no run."""
     name, storage = resolve_search(search, storage)
     chosen = choose(name, storage, baseline=baseline)
     try:

@@ -173,7 +173,7 @@ def write_page_alone(search: Search, folder: Path, *, reload: float | None = Non
 
 
 def sections(search: Search) -> list[Section]:
-    """The parts of the page that have plots, in its order."""
+    """Return the sections with plots, in the order of the page."""
     ranked = importances(search)
     return [
         Section(
@@ -235,7 +235,7 @@ def _make(search: Search, folder: Path) -> list[str]:
 
 
 def _files(names: Sequence[str]) -> list[str]:
-    """The files of a report with these plots, the page last."""
+    """Return the files of a report with these plots, the page last."""
     return [*(f"{PLOTS}/{name}.{kind}" for name in names for kind in ("svg", "png")), CONTENTS, PAGE]
 
 
@@ -276,7 +276,7 @@ def _writing(folder: Path) -> Iterator[None]:
 
 
 def _earlier(folder: Path) -> list[str]:
-    """The plots of the report that is there, so that none stays which the new one lacks."""
+    """Return the plots of the earlier report, so that those which the new one lacks are deleted."""
     try:
         value = json.loads((folder / CONTENTS).read_text())
         names = [str(name) for name in value["plots"]]
@@ -298,7 +298,7 @@ def _send(search: Search, folder: Path, files: Sequence[str]) -> None:
 
 
 def _links(search: Search) -> dict[int, str]:
-    """The addresses of the trials' runs; none where MLflow does not answer."""
+    """Return the addresses of the trials' runs, or none if MLflow does not answer."""
     from automl.tracking.runs import trial_links  # takes seconds to import
 
     try:

@@ -137,7 +137,7 @@ class Search:
         return self.plan.metric.label
 
     def show(self, trial: Trial) -> str:
-        """The final score of a trial that is done, with its unit."""
+        """Return the final score of a completed trial, with its unit."""
         value = self.score(trial)
         return f"{value:.4g} {self.plan.metric.unit}".rstrip()
 
@@ -202,23 +202,23 @@ class Search:
         return self.counts[State.RUNNING]
 
     def gap(self, difference: float) -> str:
-        """A difference of the metric with its sign and unit."""
+        """Return a difference of the metric with its sign and unit."""
         digits = ".2f" if self.plan.metric.unit == "%" else ".3g"
         return f"{difference:+{digits}} {self.unit}"
 
     def final(self, trial: Trial) -> float | None:
-        """The metric at the trial's last epoch, as it is shown; None where it has none."""
+        """Return the metric after the last epoch as it is shown, or None if there is none."""
         history = trial.record.history
         return self.factor * history[-1][self.metric] if history and self.metric in history[-1] else None
 
     def score(self, trial: Trial) -> float:
-        """`final` of a trial that is done."""
+        """Return `final` of a completed trial."""
         value = self.final(trial)
         assert value is not None
         return value
 
     def at(self, trial: Trial, milestone: float) -> float | None:
-        """The metric when the trial came to a rung, as the rung saw it; None where it did not."""
+        """Return the metric of a trial at a rung, or None if the trial did not reach it."""
         for metrics in trial.record.history:
             if metrics[RESOURCE] >= milestone:
                 value = metrics.get(self.metric, math.nan)
@@ -226,7 +226,7 @@ class Search:
         return None
 
     def rung(self, trial: Trial) -> int | None:
-        """The highest rung that a trial came to, from 0 on; None where it came to none."""
+        """Return the highest rung that a trial reached, from 0 on, or None if it reached none."""
         reached = [i for i, milestone in enumerate(self.milestones) if trial.resource >= milestone]
         return reached[-1] if reached else None
 
@@ -269,7 +269,7 @@ def read_search(
 
 
 def read_folder(folder: Path) -> Search:
-    """The search in a folder of this machine. Raises InputError as `read_search` does."""
+    """Read the search in a folder of this machine. Raise InputError as `read_search` does."""
     metadata = read_metadata(folder, str(folder.parent))
     return Search(
         folder=folder,
@@ -294,7 +294,7 @@ def _read_trials(folder: Path, metadata: SearchMetadata) -> list[Trial]:
 
 
 def _varied(records: Sequence[TrialRecord]) -> set[str]:
-    """The options of backbones that are not the same in all trials of one backbone."""
+    """Return the options of each backbone that differ between its trials."""
     models = [(record.config.model.backbone, model_options(record.config)) for record in records]
     options = {(backbone, key) for backbone, found in models for key in found}
     return {

@@ -186,7 +186,7 @@ class SearchResult(Summary):
         }
 
     def to_json(self) -> dict[str, Any]:
-        """What `--json` prints and `result.json` holds."""
+        """Return what `--json` prints and `result.json` holds."""
         left_out = ("records", "runs", "space", "storage", "grid")
         kept = {one.name: getattr(self, one.name) for one in fields(self) if one.name not in left_out}
         return {"trials" if name == "n_trials" else name: to_json(value) for name, value in kept.items()}
@@ -215,7 +215,7 @@ class SearchResult(Summary):
             yield "next", call("run_confirm", self.search, storage=storage)
 
     def plot_history(self) -> "Figure":
-        """The score of each trial, and the best so far: the report's figure, which a notebook shows.
+        """Plot the score of each trial and the best so far, as in the report.
 
         Raises InputError, as all `plot_` methods do, when there is nothing to draw yet.
         """
@@ -224,25 +224,25 @@ class SearchResult(Summary):
         return self._figure(history)
 
     def plot_curves(self) -> "Figure":
-        """Learning curves with the rungs."""
+        """Plot learning curves with the rungs."""
         from automl.report.curves import curves
 
         return self._figure(curves)
 
     def plot_importance(self) -> "Figure":
-        """Hyperparameter importance by PED-ANOVA and fANOVA."""
+        """Plot hyperparameter importance by PED-ANOVA and fANOVA."""
         from automl.report.importance import importance, importances
 
         return self._figure(lambda search: importance(search, importances(search)))
 
     def plot_placements(self) -> "Figure":
-        """The mean effect of each attention type at each site."""
+        """Plot the mean effect of each attention type at each site."""
         from automl.report.placement import placement
 
         return self._figure(placement)
 
     def plot_costs(self) -> "Figure":
-        """The metric over time, latency, parameters and MACs, with Pareto fronts."""
+        """Plot the metric over time, latency, parameters and MACs, with Pareto fronts."""
         from automl.report.costs import costs
 
         return self._figure(costs)
@@ -268,7 +268,7 @@ def make_result(
     page: str,
     devices: float,
 ) -> SearchResult:
-    """The result of a search as its scheduler stands.
+    """Make the result of a search from its scheduler.
 
     runs: MLflow's. begun: on the monotonic clock. devices: that a trial takes.
     """

@@ -426,7 +426,7 @@ def make_plan(settings: Settings, baseline: TrialConfig, task: Task) -> Plan:
 
 
 def _open_study(folder: Path, metadata: SearchMetadata, plan: Plan) -> optuna.Study:
-    """The search's study, made where there is none yet."""
+    """Open the study of the search, or create it."""
     if (folder / STUDY_FILE).exists():
         with suppress(KeyError):  # killed between the file and the study in it
             return resume_study(folder, name=metadata.name, needed=plan.needed)

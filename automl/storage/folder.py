@@ -118,7 +118,7 @@ class SearchMetadata:
         )
 
     def load_space(self, given: str | SpaceFunction | Space | None = None) -> Space:
-        """The search's space. Raises InputError where it cannot be loaded, or is not what it was.
+        """Load the space of the search. Raise InputError if it cannot be loaded or has changed.
 
         given: in the place of its name, for one that was a function of a notebook or has been moved.
         """
@@ -148,7 +148,7 @@ class SearchMetadata:
 def new_folder(
     settings: Settings, plan: Plan, *, fingerprint: str, data: str
 ) -> Iterator[tuple[Path, SearchMetadata]]:
-    """A new folder for a search, which is removed if validation fails before the first trial.
+    """Create the folder of a search. Remove it if validation fails before the first trial.
 
     Raises InputError when it exists or cannot be written.
     """
@@ -192,7 +192,7 @@ def new_folder(
 
 
 def check_new(settings: Settings) -> None:
-    """Raises InputError where `new_folder` would: the search exists, or its storage cannot be written.
+    """Raise InputError if `new_folder` would: the search exists, or its storage cannot be written.
 
     On a disk, creates a folder and removes it. An object store is only asked whether it has the bucket.
     """
@@ -244,7 +244,7 @@ def _empty(folder: Path) -> None:
 
 @contextmanager
 def old_folder(name: str, storage: str) -> Iterator[tuple[Path, SearchMetadata]]:
-    """The folder of an earlier search, for this process alone. Raises InputError when there is none."""
+    """Open the folder of an earlier search for this process alone. Raise InputError if there is none."""
     folder, _ = find_search(name, storage)
     with locked(folder, name), _writing(Storage(storage) / name, folder):
         for path in folder.rglob(".*"):  # what a killed process was writing
@@ -254,7 +254,7 @@ def old_folder(name: str, storage: str) -> Iterator[tuple[Path, SearchMetadata]]
 
 
 def find_search(name: str, storage: str) -> tuple[Path, SearchMetadata]:
-    """The search called `name` and its folder. Raises InputError with the names that there are."""
+    """Return the folder and metadata of a search. Raise InputError with the existing names otherwise."""
     root = Storage(storage)
     location = root / name
     folder = _folder(location)
@@ -267,7 +267,7 @@ def find_search(name: str, storage: str) -> tuple[Path, SearchMetadata]:
 
 
 def no_search(name: str, storage: str) -> InputError:
-    """The error where there is no search called `name`; it lists those that there are."""
+    """Return the error for a search that does not exist; it lists those that do."""
     root = Storage(storage)
     names = [other for other in root.folders() if (root / other).has(SEARCH_FILE)]
     there = f"there are {', '.join(names[-10:])}" if names else "there is none"
@@ -275,7 +275,7 @@ def no_search(name: str, storage: str) -> InputError:
 
 
 def exists(name: str, storage: str) -> bool:
-    """Whether there is a search called `name`. Raises InputError when the store does not answer."""
+    """Return whether a search exists. Raise InputError if the store does not answer."""
     root = Storage(storage)
     with reached(root):
         return (root / name).has(SEARCH_FILE)
@@ -318,7 +318,7 @@ def resolve_search(
 
 
 def find_latest(storage: str) -> str:
-    """The name of the search that a process last wrote: begun, resumed, confirmed or synced.
+    """Return the name of the search that was last started, resumed, confirmed or synced.
 
     Raises InputError when there is none.
     """
@@ -329,7 +329,7 @@ def find_latest(storage: str) -> str:
 
 
 def last_worked(storage: str) -> dict[str, float]:
-    """The searches there are, and when a process last wrote each, in seconds since 1970.
+    """Return when a process last wrote each search, in seconds since 1970.
 
     On a disk that is when it came or went, or when the study of the search or of one of its confirmations
     was last written; in an object store, its last heartbeat. Reading does not count.
@@ -350,7 +350,7 @@ def _last_worked(location: Storage) -> float:
 
 
 def read_metadata(folder: Path, storage: str) -> SearchMetadata:
-    """What `search.json` holds, of a search now in `storage`. Raises InputError when it is corrupt.
+    """Read `search.json` of a search that is now in `storage`. Raise InputError if it is corrupt.
 
     A search is called as its folder is, which may have been renamed.
     """
@@ -370,7 +370,7 @@ def write_metadata(folder: Path, metadata: SearchMetadata) -> None:
 
 
 def is_running(folder: Path, location: Storage) -> bool:
-    """Whether a process is running the search, here or where the folder's locks or its store are shared."""
+    """Return whether a process runs the search, here or on a machine that shares its locks or store."""
     if location.local is None:
         with reached(location):
             return working_copy.is_written(location)
@@ -402,7 +402,7 @@ def check_not_lost(folder: Path, metadata: SearchMetadata) -> None:
 
 @contextmanager
 def _writing(location: Storage, folder: Path) -> Iterator[Callable[[], None]]:
-    """Inside the block, with the folder locked, only this process may write the search.
+    """Lock the folder, so that only this process writes the search inside the block.
 
     Yields a function that deletes the search.
     """
@@ -426,7 +426,7 @@ def _mark(folder: Path) -> None:
 
 @contextmanager
 def locked(folder: Path, name: str) -> Iterator[None]:
-    """Inside the block no other process of this machine, or of one that shares the disk, writes it."""
+    """Keep other processes that share the disk from writing the folder inside the block."""
     lock = FileLock(folder / LOCK)
     try:
         lock.acquire(timeout=1)  # `is_running` may hold it for a moment
@@ -446,7 +446,7 @@ def _folder(location: Storage) -> Path:
 
 @contextmanager
 def reached(location: Storage) -> Iterator[None]:
-    """Raises InputError where the storage does not answer in the block."""
+    """Raise InputError if the storage does not answer inside the block."""
     try:
         yield
     except OSError as error:
@@ -457,7 +457,7 @@ def reached(location: Storage) -> Iterator[None]:
 
 
 def provenance() -> dict[str, Any]:
-    """The command, machine, code and versions."""
+    """Return the command, machine, code and versions."""
     from automl.config.device import gpu_names  # it imports torch
 
     return {
@@ -473,7 +473,7 @@ def provenance() -> dict[str, Any]:
 
 
 def _command() -> list[str]:
-    """The command line; none of a notebook, where it is that of the kernel."""
+    """Return the command line, or nothing in a notebook, where it is that of the kernel."""
     program = Path(sys.argv[0]).name
     return [] if program.startswith("ipykernel") else [program, *map(public, sys.argv[1:])]
 
@@ -487,7 +487,7 @@ def _version(package: str) -> str | None:
 
 
 def _commit() -> str | None:
-    """The git commit of this code, with `+` where files differ from it; None outside of a repository."""
+    """Return the git commit, with `+` if files differ from it, or None outside of a repository."""
     here = Path(__file__).parent
     try:
         # Installed below another repository, this code is not part of it.

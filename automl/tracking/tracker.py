@@ -145,7 +145,7 @@ class Tracker(Callback):
             return len(self._wanted.keys() | self._busy)
 
     def close(self, patience: float = PATIENCE) -> int:
-        """`drain`, and end the thread."""
+        """Wait as `drain` does, and end the thread."""
         missing = self.drain(patience)
         with self._news:
             self._closed = True

@@ -83,7 +83,7 @@ def run_scheduler(
 
 
 def share_data(task: Task, folder: Path, metadata: SearchMetadata, *splits: Split) -> dict[str, Any] | None:
-    """What trials are to know of the data, where they may run on machines that do not have them."""
+    """Share the data with trials that may run on machines without them."""
     if metadata.location.local is not None and not joins():
         return None
     return task.share_data(Storage(metadata.settings.storage), folder, splits)
