@@ -11,14 +11,16 @@ from typing import Any, Literal
 
 import numpy as np
 import torch
-from pycocotools.coco import COCO
-from pycocotools.cocoeval import COCOeval
 from torch import Tensor
 
+from automl.config.extras import optional
 from automl.config.runtime import Runtime
 from automl.data.detection import Objects
 from automl.data.detection.masks import area, encode
 from automl.tasks.evaluator import Evaluator
+
+coco = optional("pycocotools.coco", "detection")
+cocoeval = optional("pycocotools.cocoeval", "detection")
 
 Kind = Literal["bbox", "segm"]  # as pycocotools has them
 PARTS = ("ap", "ap50", "ap75", "ap_small", "ap_medium", "ap_large")  # in the order of its summary
@@ -98,7 +100,7 @@ class DetectionEvaluator(Evaluator):
 def score(seen: Sequence[tuple[Truth, _Found]], classes: int, kind: Kind) -> list[float]:
     """PARTS by pycocotools. NaN where there are no objects to find."""
     with redirect_stdout(io.StringIO()):
-        evaluation = COCOeval(
+        evaluation = cocoeval.COCOeval(
             _dataset(seen, classes, [a for truth, _ in seen for a in _true(truth, kind)]),
             _dataset(seen, classes, [a for truth, found in seen for a in _answered(truth, found, kind)]),
             kind,
@@ -110,8 +112,8 @@ def score(seen: Sequence[tuple[Truth, _Found]], classes: int, kind: Kind) -> lis
     return [value if value >= 0 else float("nan") for value in values]
 
 
-def _dataset(seen: Sequence[tuple[Truth, _Found]], classes: int, annotations: list[dict[str, Any]]) -> COCO:
-    made = COCO()
+def _dataset(seen: Sequence[tuple[Truth, _Found]], classes: int, annotations: list[dict[str, Any]]) -> Any:
+    made = coco.COCO()
     for number, entry in enumerate(annotations, start=1):
         entry["id"] = number
     made.dataset = {

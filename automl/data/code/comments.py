@@ -1,9 +1,12 @@
 """Docstrings that are comments right before a function: JSDoc, Javadoc, PHPDoc, of Go and of Ruby."""
 
-import re
-from typing import Literal
+from __future__ import annotations
 
-from tree_sitter import Node
+import re
+from typing import TYPE_CHECKING, Literal
+
+if TYPE_CHECKING:
+    from tree_sitter import Node
 
 Line = Literal["//", "#"]
 

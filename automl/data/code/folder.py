@@ -59,13 +59,18 @@ def code_folder(folder: str | Path) -> Path:
 
 
 def read_functions(path: Path, name: str) -> list[Function] | str:
-    """The functions of one file, which they call `name`; or why it is left out."""
+    """The functions of one file, which they call `name`; or why it is left out.
+
+    Raises InputError where what parses it is not installed.
+    """
     python = path.suffix == PYTHON
     try:
         text = _text(path)
         return python_functions(text, name) if python else functions_of(text, name, BY_SUFFIX[path.suffix])
     except (OSError, _Skip) as error:
         return str(error)
+    except InputError:  # a package is missing
+        raise
     except (SyntaxError, ValueError) as error:
         return f"no {'Python' if python else BY_SUFFIX[path.suffix].name}: {error}"
 

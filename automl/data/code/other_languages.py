@@ -4,22 +4,23 @@ With Python these are the languages of CodeSearchNet (arXiv 1909.09436). Methods
 within named functions.
 """
 
+from __future__ import annotations
+
 import hashlib
 import re
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import lru_cache
+from typing import TYPE_CHECKING
 
-import tree_sitter_go
-import tree_sitter_java
-import tree_sitter_javascript
-import tree_sitter_php
-import tree_sitter_ruby
-from tree_sitter import Language as Grammar
-from tree_sitter import Node, Parser
-
+from automl.config.extras import optional
 from automl.data.code.comments import Line, docstring_of
 from automl.data.code.function import Function
+
+if TYPE_CHECKING:
+    from tree_sitter import Node, Parser
+
+tree_sitter = optional("tree_sitter", "code")
 
 LONGEST = 2000  # characters of a line; code with longer ones was written by a program
 
@@ -28,14 +29,15 @@ LONGEST = 2000  # characters of a line; code with longer ones was written by a p
 class Language:
     """What the nodes of a grammar are called.
 
-    grammar: makes it. functions: nodes with a `name` and a `body`. values: nodes whose value is a function,
-    with the fields of their name and of their value. outer: nodes whose `name` is part of a method's. line:
-    how lines of a docstring begin, None where only blocks as `/** ... */` are docstrings.
+    grammar: the module and the function that make it. functions: nodes with a `name` and a `body`. values:
+    nodes whose value is a function, with the fields of their name and of their value. outer: nodes whose
+    `name` is part of a method's. line: how lines of a docstring begin, None where only blocks as `/** ... */`
+    are docstrings.
     """
 
     name: str
     suffixes: tuple[str, ...]
-    grammar: Callable[[], object]
+    grammar: tuple[str, str]
     functions: frozenset[str]
     outer: frozenset[str]
     values: Mapping[str, tuple[str, str]] = field(default_factory=dict)
@@ -46,7 +48,7 @@ LANGUAGES = (
     Language(
         name="Go",
         suffixes=(".go",),
-        grammar=tree_sitter_go.language,
+        grammar=("tree_sitter_go", "language"),
         functions=frozenset({"function_declaration", "method_declaration"}),
         outer=frozenset(),
         line="//",
@@ -54,7 +56,7 @@ LANGUAGES = (
     Language(
         name="Java",
         suffixes=(".java",),
-        grammar=tree_sitter_java.language,
+        grammar=("tree_sitter_java", "language"),
         functions=frozenset(
             {"method_declaration", "constructor_declaration", "compact_constructor_declaration"}
         ),
@@ -65,7 +67,7 @@ LANGUAGES = (
     Language(
         name="JavaScript",
         suffixes=(".js", ".jsx", ".mjs", ".cjs"),
-        grammar=tree_sitter_javascript.language,
+        grammar=("tree_sitter_javascript", "language"),
         functions=frozenset({"function_declaration", "generator_function_declaration", "method_definition"}),
         outer=frozenset({"class_declaration", "class"}),
         values={
@@ -78,14 +80,14 @@ LANGUAGES = (
     Language(
         name="PHP",
         suffixes=(".php",),
-        grammar=tree_sitter_php.language_php,
+        grammar=("tree_sitter_php", "language_php"),
         functions=frozenset({"function_definition", "method_declaration"}),
         outer=frozenset(f"{kind}_declaration" for kind in ("class", "interface", "trait", "enum")),
     ),
     Language(
         name="Ruby",
         suffixes=(".rb",),
-        grammar=tree_sitter_ruby.language,
+        grammar=("tree_sitter_ruby", "language"),
         functions=frozenset({"method", "singleton_method"}),
         outer=frozenset({"class", "module"}),
         line="#",
@@ -103,7 +105,8 @@ _NUMBERS = re.compile("number|integer|float|rational|complex|imaginary|int_liter
 def functions_of(source: str, file: str, language: Language) -> list[Function]:
     """Those of a file, in their order, without those that do nothing.
 
-    Raises SyntaxError for what cannot be parsed, or has a line of more than LONGEST characters.
+    Raises SyntaxError for what cannot be parsed, or has a line of more than LONGEST characters,
+    and InputError where tree-sitter is not installed.
     """
     for number, line in enumerate(source.splitlines(), start=1):
         if len(line) > LONGEST:
@@ -130,7 +133,10 @@ def functions_of(source: str, file: str, language: Language) -> list[Function]:
 
 @lru_cache(maxsize=len(LANGUAGES))
 def _parser(language: Language) -> Parser:
-    return Parser(Grammar(language.grammar()))
+    module, function = language.grammar
+    grammar = getattr(optional(module, "code"), function)
+    parser: Parser = tree_sitter.Parser(tree_sitter.Language(grammar()))
+    return parser
 
 
 def _first_error(root: Node) -> int:

@@ -5,30 +5,31 @@ it is in the JSON of Hugging Face's `tokenizers`, which gives the same numbers w
 """
 
 from collections.abc import Iterable, Sequence
+from typing import Any
 
 import numpy as np
-from tokenizers import Regex, normalizers, pre_tokenizers
-from tokenizers import Tokenizer as Encoder
-from tokenizers.models import BPE
-from tokenizers.trainers import BpeTrainer
 
 from attention.errors import InputError
+from automl.config.extras import optional
 from automl.data.code.ragged import PADDING, padded
+
+tokenizers = optional("tokenizers", "code")
 
 UNKNOWN = PADDING + 1
 SPECIAL = ["[PAD]", "[UNK]"]
 
 # Between a small letter or digit and a capital, and before the last of several capitals that begins a word.
-_HUMPS = Regex(r"(?<=[a-z0-9])(?=[A-Z])|(?<=[A-Z])(?=[A-Z][a-z])")
-_WORDS = Regex(r"[^\W\d_]+|\d|[^\w\s]")  # a word, a digit, or a sign
+_HUMPS = r"(?<=[a-z0-9])(?=[A-Z])|(?<=[A-Z])(?=[A-Z][a-z])"
+_WORDS = r"[^\W\d_]+|\d|[^\w\s]"  # a word, a digit, or a sign
 
 
 def train_tokenizer(texts: Iterable[str], vocabulary: int) -> str:
     """Merges learned from `texts`, as JSON. vocabulary: the most sub-tokens, the special ones among them."""
-    encoder = Encoder(BPE(unk_token=SPECIAL[UNKNOWN]))
+    encoder = tokenizers.Tokenizer(tokenizers.models.BPE(unk_token=SPECIAL[UNKNOWN]))
     encoder.normalizer, encoder.pre_tokenizer = _normalizer(), _splitter()
     encoder.train_from_iterator(
-        texts, BpeTrainer(vocab_size=vocabulary, special_tokens=SPECIAL, show_progress=False)
+        texts,
+        tokenizers.trainers.BpeTrainer(vocab_size=vocabulary, special_tokens=SPECIAL, show_progress=False),
     )
     return str(encoder.to_str())
 
@@ -38,14 +39,14 @@ def split_words(text: str) -> list[str]:
     return [word for word, _ in _splitter().pre_tokenize_str(_normalizer().normalize_str(text))]
 
 
-def _normalizer() -> normalizers.Normalizer:
-    return normalizers.Sequence(
-        [normalizers.NFKC(), normalizers.Replace(_HUMPS, " "), normalizers.Lowercase()]
-    )
+def _normalizer() -> Any:
+    normalizers = tokenizers.normalizers
+    humps = normalizers.Replace(tokenizers.Regex(_HUMPS), " ")
+    return normalizers.Sequence([normalizers.NFKC(), humps, normalizers.Lowercase()])
 
 
-def _splitter() -> pre_tokenizers.PreTokenizer:
-    return pre_tokenizers.Split(_WORDS, "removed", invert=True)
+def _splitter() -> Any:
+    return tokenizers.pre_tokenizers.Split(tokenizers.Regex(_WORDS), "removed", invert=True)
 
 
 class Tokenizer:
@@ -53,7 +54,7 @@ class Tokenizer:
 
     def __init__(self, content: str) -> None:
         self.content = content
-        self._encoder = Encoder.from_str(content)
+        self._encoder = tokenizers.Tokenizer.from_str(content)
 
     def __len__(self) -> int:
         return int(self._encoder.get_vocab_size())

@@ -7,9 +7,11 @@ from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
-from pycocotools import mask as coco
 
+from automl.config.extras import optional
 from automl.data.detection.objects import Rle
+
+coco = optional("pycocotools.mask", "detection")
 
 LONGEST = 35  # bits of a run length in a compressed string: pycocotools shifts numbers of 32 bits
 

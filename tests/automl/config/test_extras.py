@@ -1,0 +1,98 @@
+"""Packages that one task alone needs: without them all else works, and the message names the extra."""
+
+import re
+import subprocess
+import sys
+import tomllib
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from attention import InputError
+from automl.config.extras import EXTRAS
+from automl.data.code import other_languages
+from automl.data.code.tokenizer import train_tokenizer
+from automl.data.detection.masks import encode
+from automl.tasks import detection_evaluator
+
+ROOT = Path(__file__).parents[3]
+PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+GO = "package main\n\n// Adds one.\nfunc Add(a int) int {\n\treturn a + 1\n}\n"
+
+
+def read_go():
+    return other_languages.functions_of(GO, "a.go", other_languages.BY_SUFFIX[".go"])
+
+
+@pytest.fixture
+def missing(monkeypatch):
+    """Hide packages and their modules."""
+
+    def hide(*packages):
+        for package in packages:
+            monkeypatch.setitem(sys.modules, package, None)
+        other_languages._parser.cache_clear()
+
+    yield hide
+    other_languages._parser.cache_clear()
+
+
+@pytest.mark.parametrize(
+    ("extra", "packages", "use"),
+    [
+        ("code", ["tree_sitter"], read_go),
+        ("code", ["tree_sitter_go"], read_go),
+        ("code", ["tokenizers"], lambda: train_tokenizer(["add one"], 10)),
+        ("detection", ["pycocotools", "pycocotools.mask"], lambda: encode(np.ones((1, 2, 2), bool))),
+        ("detection", ["pycocotools", "pycocotools.coco"], lambda: detection_evaluator.coco.COCO),
+        ("detection", ["pycocotools", "pycocotools.cocoeval"], lambda: detection_evaluator.cocoeval.COCOeval),
+    ],
+)
+def test_a_missing_package_is_told_with_the_line_that_installs_it(extra, packages, use, missing):
+    use()
+    missing(*packages)
+    with pytest.raises(InputError) as error:
+        use()
+    package = packages[0].partition(".")[0]
+    assert str(error.value) == (
+        f"{EXTRAS[extra]} needs the package {package}, which is not installed. Run: "
+        f'pip install "attention-automl[{extra}]"'
+    )
+
+
+def test_a_command_tells_it_and_ends_with_2(missing, tmp_path, cli):
+    (tmp_path / "add.go").write_text(GO)
+    missing("tree_sitter")
+    code, out, err = cli("data", str(tmp_path))
+    assert (code, out) == (2, "")
+    assert err.count('pip install "attention-automl[code]"') == 1
+
+
+def test_nothing_else_imports_them():
+    """Nothing of the product does when it is imported, but for what runs from an exported model alone."""
+    names = "|".join(requirement_name(line) for extra in EXTRAS for line in listed(extra)).replace("-", "_")
+    found = subprocess.run(
+        ["git", "grep", "-lE", rf"^(import|from) ({names})\b", "--", "*.py", ":!tests", ":!benchmarks"],
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+    )
+    assert found.stdout.split() == ["automl/export/served_encoder.py"]
+
+
+def test_extras_are_what_the_project_names():
+    always = {requirement_name(line) for line in PROJECT["dependencies"]}
+    assert PROJECT["optional-dependencies"].keys() >= EXTRAS.keys()
+    assert not always & {requirement_name(line) for extra in EXTRAS for line in listed(extra)}
+    assert f"attention-automl[{','.join(EXTRAS)}]" in listed("dev"), "for make test and make demo"
+    for extra in EXTRAS:
+        assert f'"attention-automl[{extra}]"' in (ROOT / "docs" / "guide.md").read_text()
+
+
+def listed(extra):
+    return PROJECT["optional-dependencies"][extra]
+
+
+def requirement_name(line):
+    return re.match(r"[\w-]+", line)[0]
