@@ -42,7 +42,7 @@ class Epoch(NamedTuple):
 
 
 def draw(space: str, parameters: dict[str, Any]) -> TrialConfig:
-    return SPACES[space].draw(FixedTrial(parameters))
+    return SPACES[space].draw(FixedTrial(parameters))  # type: ignore[arg-type]
 
 
 def configurations() -> dict[str, TrialConfig]:
