@@ -40,8 +40,7 @@ class Records(Generic[File]):
     A split that the dataset does not give is carved from the training inputs: by the content of each, or by
     its group, so that members of a group are in one split.
 
-    subset: about the share of the inputs of "train" and "validation" that is used. validation: about the
-    share of the training inputs that becomes "validation", if that is carved.
+    subset: about the share of the inputs of "train" and "validation" that is used.
 
     Raises InputError where no split can be carved.
     """
@@ -49,8 +48,8 @@ class Records(Generic[File]):
     noun = "inputs"
     each = ""  # in words, of what a subset has its share
 
-    def __init__(self, file: File, subset: float = 1.0, validation: float = SHARE) -> None:
-        self.file, self.subset, self.validation = file, subset, validation
+    def __init__(self, file: File, subset: float = 1.0) -> None:
+        self.file, self.subset = file, subset
         rows = {name: np.flatnonzero(file.split.clip(0) == i) for i, name in enumerate(SPLITS)}
         self.carved = [split for split in ("test", "validation") if not len(rows[split])]
         for split in self.carved:
@@ -76,9 +75,8 @@ class Records(Generic[File]):
 
     def carve(self, rows: np.ndarray, split: str) -> tuple[np.ndarray, np.ndarray]:
         """Return the indices in `rows` of a split, and those of the rest."""
-        share = SHARE if split == "test" else self.validation
         try:
-            return carve(self.labels(rows), self._group_keys[rows], share, split)
+            return carve(self.labels(rows), self._group_keys[rows], SHARE, split)
         except InputError:
             raise InputError(
                 f"a {split} split needs two different {self.noun} or groups or more; got {len(rows)} "

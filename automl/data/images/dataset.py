@@ -68,10 +68,6 @@ class Images:
             out[i] = blocks[block][row]
         return torch.from_numpy(out)
 
-    def subset(self, indices: Tensor | np.ndarray | Sequence[int]) -> "Images":
-        """A view of the images at `indices`; no pixels are copied."""
-        return Images(self._cache, self._rows[np.asarray(indices, dtype=np.int64)], self.listed)
-
 
 def open_split(
     source: str,
@@ -81,43 +77,32 @@ def open_split(
     size: int,
     side: int | None = None,
     subset: float = 1.0,
-    validation: float = SHARE,
 ) -> Images:
     """Opens one split of a source for training at `size` pixels, decoding it to its cache if need be.
 
-    `side`: of the cached images, `cache_side(size)` unless given. `validation`: about the share of each class
-    that is held out of "train" for "validation", unless the dataset brings both val/ and test/. `subset`:
-    about the share of each class of "train" and "validation" that is used; "test" is always whole. The
-    images of a class are ranked by a hash of their content (`automl.data.splits`); the photographs of a
-    downloaded archive by their names, which they have at every size.
+    `side`: of the cached images, `cache_side(size)` unless given. `subset`: about the share of each class of
+    "train" and "validation" that is used; "test" is always whole. The images of a class are ranked by a hash
+    of their content (`automl.data.splits`); the photographs of a downloaded archive by their names, which
+    they have at every size.
 
-    Raises InputError for an unknown source or split, a fraction out of range, a size below 1, and for
-    everything that `automl.data.images.sources.items` and `automl.data.images.cache.cached` refuse.
+    Raises InputError for an unknown source or split, a size below 1, and for everything that
+    `automl.data.images.sources.items` and `automl.data.images.cache.cached` refuse.
     """
     if split not in SPLITS:
         raise unknown("split", split, SPLITS)
-    _check_shares(subset, validation)
     side = cache_side(size) if side is None else side
     if size < 1 or side < 1:
         raise InputError(f"an image needs at least 1 pixel a side, not size {size} and side {side}")
     own, cache, listed = _stored(source, split, path, size, side)
     keys = cache.contents if archive_of(source, path, size) is None else keys_of(cache.names)
-    return Images(cache, _rows(split, own, cache.labels, keys, subset, validation), listed)
+    return Images(cache, _rows(split, own, cache.labels, keys, subset), listed)
 
 
-def make_manifest(
-    source: str,
-    *,
-    path: str | Path | None = None,
-    size: int,
-    subset: float = 1.0,
-    validation: float = SHARE,
-) -> Manifest:
+def make_manifest(source: str, *, path: str | Path | None = None, size: int, subset: float = 1.0) -> Manifest:
     """Which images are in which split as `open_split` makes them, none of which is decoded.
 
     Raises InputError like `open_split`.
     """
-    _check_shares(subset, validation)
     everything, archive = items(source, path, size), archive_of(source, path, size)
     splits = {}
     for split in SPLITS:
@@ -125,29 +110,22 @@ def make_manifest(
         labels = np.array([item.label for item in stored])
         names = [item.name for item in stored]
         keys = as_keys(item.content for item in stored) if archive is None else keys_of(names)
-        rows = _rows(split, everything.splits, labels, keys, subset, validation)
+        rows = _rows(split, everything.splits, labels, keys, subset)
         splits[split] = [
             (names[row], everything.classes[labels[row]], stored[row].content) for row in rows.tolist()
         ]
     return Manifest.of(splits, archive=archive)
 
 
-def _check_shares(subset: float, validation: float) -> None:
-    if not 0 < subset <= 1:
-        raise InputError(f"subset must be above 0 and at most 1, not {subset}; 1 takes every image")
-    if not 0 < validation < 1:
-        raise InputError(f"validation must lie between 0 and 1, not {validation}; 0.2 is usual")
-
-
 def _rows(
-    split: str, own: Collection[str], labels: np.ndarray, keys: np.ndarray, subset: float, validation: float
+    split: str, own: Collection[str], labels: np.ndarray, keys: np.ndarray, subset: float
 ) -> np.ndarray:
     """The rows of a split among those that it is stored with. own: the splits that the dataset brings."""
     rows: np.ndarray = np.arange(len(labels))
     if split == "test":
         return rows
     if "validation" not in own:
-        held, kept = carve(labels, keys, validation, "validation")
+        held, kept = carve(labels, keys, SHARE, "validation")
         rows = held if split == "validation" else kept
     used: np.ndarray = rows[thinned(labels[rows], keys[rows], subset)]
     return used

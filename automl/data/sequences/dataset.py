@@ -1,13 +1,12 @@
 """A split of sequences as the training loop reads it: labels in memory, values gathered from a memory map."""
 
-from collections.abc import Sequence
 from pathlib import Path
 
 import numpy as np
 import torch
 from torch import Tensor
 
-from attention.errors import InputError, unknown
+from attention.errors import unknown
 from automl.data.records import Records
 from automl.data.sequences.cache import Cache
 from automl.data.sequences.normalise import normalise_in_place, padding_mask, statistics
@@ -78,11 +77,6 @@ class Sequences:
         normalise_in_place(x.numpy(), mask.numpy(), self.mean.numpy(), self.std.numpy())
         return x, mask
 
-    def subset(self, indices: Tensor | np.ndarray | Sequence[int]) -> "Sequences":
-        """A view of the sequences at `indices`, normalised alike; no values are copied."""
-        rows = self._rows[np.asarray(indices, dtype=np.int64)]
-        return Sequences(self.file, rows, self.mean, self.std)
-
 
 class SequenceRecords(Records[Cache]):
     """All sequences of a source: of each class a split has its share, or it has whole subjects."""
@@ -99,8 +93,7 @@ class SequenceRecords(Records[Cache]):
 
     def carve(self, rows: np.ndarray, split: str) -> tuple[np.ndarray, np.ndarray]:
         subjects = [self.file.groups[row] for row in rows]
-        share = SHARE if split == "test" else self.validation
-        return hold_out(self.labels(rows), self.file.classes, self.file.keys[rows], subjects, share, split)
+        return hold_out(self.labels(rows), self.file.classes, self.file.keys[rows], subjects, SHARE, split)
 
     def carved_words(self, split: str) -> str:
         later = self.carved[self.carved.index(split) :]  # what it was carved from
@@ -114,32 +107,24 @@ class SequenceRecords(Records[Cache]):
 
 
 def open_sequences(
-    source: str, split: str, *, path: str | Path | None = None, subset: float = 1.0, validation: float = SHARE
+    source: str, split: str, *, path: str | Path | None = None, subset: float = 1.0
 ) -> Sequences:
     """Opens one split of a source, reading the dataset into its cache if need be.
 
-    validation: about the share of the training data that becomes "validation", where the dataset has none of
-    its own: of the subjects where these are known, else of each class. subset: about the share of each class
-    of "train" and "validation" that is used; "test" is always whole. What is then in "train" decides how all
-    splits are normalised.
+    subset: about the share of each class of "train" and "validation" that is used; "test" is always whole.
+    What is then in "train" decides how all splits are normalised.
 
-    Raises InputError for an unknown source or split, a fraction out of range, and for everything that
+    Raises InputError for an unknown source or split, and for everything that
     `automl.data.sequences.sources.opened` refuses.
     """
     if split not in SPLITS:
         raise unknown("split", split, SPLITS)
-    records = open_records(source, path=path, subset=subset, validation=validation)
+    records = open_records(source, path=path, subset=subset)
     file, train = records.file, records.rows("train")
     mean, std = statistics(file.lengths[train], file.means[train], file.variances[train])
     return Sequences(file, records.rows(split), mean, std)
 
 
-def open_records(
-    source: str, *, path: str | Path | None = None, subset: float = 1.0, validation: float = SHARE
-) -> SequenceRecords:
+def open_records(source: str, *, path: str | Path | None = None, subset: float = 1.0) -> SequenceRecords:
     """Open a whole source. Raises InputError like `open_sequences`."""
-    if not 0 < subset <= 1:
-        raise InputError(f"subset must be above 0 and at most 1, not {subset}; 1 takes every sequence")
-    if not 0 < validation < 1:
-        raise InputError(f"validation must lie between 0 and 1, not {validation}; 0.2 is usual")
-    return SequenceRecords(opened(source, path), subset, validation)
+    return SequenceRecords(opened(source, path), subset)

@@ -93,10 +93,6 @@ def test_gather_and_views(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         assert (row.numpy() == decode(root / images.names()[index], 12)[0]).all()
     rows += 1  # a copy: the cache is neither writable nor changed
     assert not (images.gather(order) == rows).any()
-    view = images.subset(torch.tensor([5, 3, 1])).subset([2, 0])
-    assert view.names() == [images.names()[1], images.names()[5]]
-    assert torch.equal(view.gather(torch.arange(2)), images.gather(torch.tensor([1, 5])))
-    assert torch.equal(view.labels, images.labels[[1, 5]])
     assert images.gather(torch.empty(0, dtype=torch.int64)).shape == (0, 12, 12, 3)
     with pytest.raises(IndexError):
         images.gather(torch.tensor([len(images)]))
@@ -122,11 +118,6 @@ def test_digits() -> None:
     ("options", "why"),
     [
         ({"split": "valid"}, "unknown split 'valid'.*Did you mean 'validation'"),
-        ({"subset": 0.0}, "subset must be above 0 and at most 1, not 0.0"),
-        ({"subset": 1.5}, "subset must be"),
-        ({"subset": float("nan")}, "subset must be"),
-        ({"validation": 0.0}, "validation must lie between 0 and 1"),
-        ({"validation": 1.0}, "validation must lie"),
         ({"size": 0}, "at least 1 pixel"),
         ({"side": 0}, "at least 1 pixel"),
     ],
