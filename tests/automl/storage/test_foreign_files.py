@@ -105,6 +105,7 @@ def search(confirmed: Path, place: Path) -> Path:
         "space": f"{place}/planted.py:draw",
         "backbone": "planted:Net",
         "sampler": "planted:Sampler",
+        "callbacks": [f"{place}/planted.py:Callback", "planted:Callback"],
     }
     (folder / SEARCH_FILE).write_text(json.dumps(metadata))
     for file in (STUDY_FILE, f"confirm/{STUDY_FILE}", "confirm/confirm.json"):
