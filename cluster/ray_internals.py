@@ -32,8 +32,8 @@ LOW_MEMORY = (
 )
 
 
-# What `tests/test_internals.py` compares with Ray: the parameters of a function, the attributes that a class
-# assigns in `__init__`, and the function of Ray's that looks up what is assigned here each time that it runs.
+# What `tests/test_internals.py` compares with Ray: the parameters of a function and texts in it, the attributes
+# that a class assigns in `__init__`, and the function of Ray's that looks up what is assigned here.
 USED: dict[str, dict[str, Any]] = {
     "ray._private.state:state.get_draining_nodes": {"parameters": []},
     "ray._private.state:state.available_resources_per_node": {"parameters": []},
@@ -65,6 +65,8 @@ USED: dict[str, dict[str, Any]] = {
     "ray.tune.experiment.trial:Trial.pickled_error_file": {},
     "ray.tune.experiment.trial:_TemporaryTrialState": {"attributes": ["ray_actor"]},
     "ray.tune.experiment.trial:_TrainingRunMetadata": {"attributes": ["last_result"]},
+    # automl/storage/working_dir.py, which does not import Ray, knows the name of this folder.
+    "ray._private.runtime_env.working_dir:WorkingDirPlugin.__init__": {"constants": ["working_dir_files"]},
     "ray.autoscaler._private.util:prepare_config": {"parameters": ["config"]},
     "ray.autoscaler._private.util:validate_config": {"parameters": ["config"]},
     "ray._private.ray_constants:get_runtime_env_default_excludes": {"parameters": []},

@@ -22,8 +22,8 @@ FILES = {
 }
 
 
-def difference(name, parameters=None, attributes=(), reader=None):
-    """In what the library differs from the three, as the tables say them; None if it does not."""
+def difference(name, parameters=None, attributes=(), constants=(), reader=None):
+    """In what the library differs from a row of its table; None if it does not."""
     try:
         value = pkgutil.resolve_name(name)
         if parameters is not None and list(inspect.signature(value).parameters) != parameters:
@@ -31,6 +31,9 @@ def difference(name, parameters=None, attributes=(), reader=None):
         for attribute in attributes:
             if attribute not in value.__init__.__code__.co_names:
                 return f"it has no {attribute}"
+        for constant in constants:
+            if constant not in value.__code__.co_consts:
+                return f"it does not name {constant!r}"
         looked_up = name.replace(":", ".").rpartition(".")[2]
         if reader and looked_up not in inspect.unwrap(pkgutil.resolve_name(reader)).__code__.co_names:
             return f"{reader} does not look it up"
@@ -55,6 +58,7 @@ def test_a_library_has_what_is_used_of_it(library, name):
         ("No module named 'no_such'", {"name": "no_such:thing"}),
         ("its parameters are split_command", {"name": "shlex:join", "parameters": ["words"]}),
         ("it has no no_such", {"name": "tempfile:TemporaryDirectory", "attributes": ["no_such"]}),
+        ("does not name 'no_such'", {"name": "shlex:join", "constants": ["no_such"]}),
         ("shlex:join does not look it up", {"name": "shlex:deque", "reader": "shlex:join"}),
     ],
 )

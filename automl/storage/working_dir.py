@@ -11,7 +11,7 @@ from urllib.parse import unquote, urlsplit
 from attention import InputError
 from automl.storage.storage import Storage
 
-UNPACKED = "working_dir_files"  # the folder that Ray's are in: ray/_private/runtime_env/working_dir.py
+UNPACKED = "working_dir_files"  # the folder that Ray's are in; see cluster/ray_internals.py
 STORE = "sqlite:///mlflow.db"  # MLflow's own default
 
 
