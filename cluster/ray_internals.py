@@ -32,8 +32,8 @@ LOW_MEMORY = (
 )
 
 
-# What `tests/test_internals.py` compares with Ray: the parameters of a function and texts in it, the attributes
-# that a class assigns in `__init__`, and the function of Ray's that looks up what is assigned here.
+# What `tests/test_internals.py` compares with Ray: parameters of a function and texts in it, attributes that
+# a class assigns in `__init__`, and the function that looks up what is assigned here.
 USED: dict[str, dict[str, Any]] = {
     "ray._private.state:state.get_draining_nodes": {"parameters": []},
     "ray._private.state:state.available_resources_per_node": {"parameters": []},
@@ -159,14 +159,15 @@ def prepare_tune() -> None:
     in Ray's logs.
 
     Environment: Tune gives each actor a variable for Lightning, so that none takes a process that Ray has
-    begun. Without it: the first trial of each slot waits for a new process that imports Ray, Tune and torch.
+    begun. Without it: the first trial of each slot waits for a new process that imports Ray and Tune. In two
+    pairs of searches on two busy cores it was set up after 4 and 7 s, and not after 1 and 3.
 
     Memory: Tune takes it for a defect, and ends the whole run, when Ray's memory monitor ends a trial's
     process. Here it is a death as any other, after which the trial restarts. Without it: one trial that is
     too large ends the search, which `--resume` continues.
 
-    Usage: Tune imports MLflow in the driver to count callbacks. Without it: a second at the start of each
-    search.
+    Usage: Tune imports MLflow in the driver to count callbacks. Without it: 0.94 s of processor time at the
+    start of each search, and not 0.15 s.
     """
     from ray.air._internal import usage
     from ray.air.execution._internal import RayActorManager
