@@ -3,6 +3,7 @@
 from collections import Counter
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
 from threading import Barrier
 from typing import Any
 
@@ -10,6 +11,8 @@ import pytest
 import torch
 
 from automl.config.runtime import Runtime
+from automl.data import shared
+from automl.storage.storage import Storage
 from automl.tasks import Split, Task
 from automl.training.loop import evaluate, fit, start
 from backbones import call
@@ -102,6 +105,20 @@ class TaskTestCase:
         task = self.make()
         counts = Counter(row[0] for row in task.manifest(task.config).rows())
         assert counts == {split: self.listed(task, split) for split in SPLITS}
+
+    def test_its_data_come_from_a_storage(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+        task = self.make()
+        assert not task.is_shared(task.config, SPLITS)
+        given = task.share_data(Storage(str(tmp_path / "kept")), tmp_path, SPLITS)
+        assert (given is None) == (task.shared_name(task.config) is None)
+        monkeypatch.setenv("AUTOML_CACHE", str(tmp_path / "another"))
+        shared.use(given)
+        try:
+            assert task.is_shared(task.config, SPLITS) == (given is not None)
+            again = self.make()
+            assert all(torch.equal(a, b) for a, b in zip(leaves(task, 0), leaves(again, 0), strict=True))
+        finally:
+            shared.use(None)
 
     def listed(self, task: Task, split: Split) -> int:
         """How many inputs of a split its manifest has."""
