@@ -12,7 +12,7 @@ from automl.report.plot import Plot, Table, absent
 from automl.report.read import Search, Trial
 from search.record import Metrics
 
-NAME, TITLE = "training", "Training loss and accuracy"
+NAME, TITLE = "training", "Training loss"
 LOSS, ACCURACY = "train_loss", "train_accuracy"
 EPOCH_MEAN, RUNNING_MEAN = "mean of the epoch", "running mean"
 
@@ -64,16 +64,18 @@ def training_curves(search: Search) -> Plot:
         + ("" if mean is None else f", accuracy {accuracy:.4g} % in the last epoch and {mean:.4g} % over all")
         for way, _, loss, accuracy, mean in table
     ]
+    note = "Measured on the batches of training, while the weights change."
+    columns = ["trial", "epochs", "loss"]
+    if accuracies:
+        note += " Accuracies of mixed images are against the label with the larger share."
+        columns += ["accuracy, %", "running mean of the accuracy, %"]
     return Plot(
         name=NAME,
-        title=TITLE,
+        title=f"{TITLE} and accuracy" if accuracies else TITLE,
         figure=figure,
         says="; ".join(said) + ".",
-        note="Measured on the batches of training, while the weights change. Accuracies of mixed images are "
-        "against the label with the larger share.",
-        table=Table(
-            columns=["trial", "epochs", "loss", "accuracy, %", "running mean of the accuracy, %"], rows=table
-        ),
+        note=note,
+        table=Table(columns=columns, rows=[row[: len(columns)] for row in table]),
     )
 
 
