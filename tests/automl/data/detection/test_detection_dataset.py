@@ -105,7 +105,7 @@ def test_a_subset_without_objects_is_refused(tmp_path: Path) -> None:
         ("cocos", None, r"unknown data source of detection 'cocos'.*Did you mean 'coco'"),
         ("scenes", "x", r"scenes are made of digits and take no path"),
         ("coco", None, r"needs the path of a folder in COCO's layout; pass --data FOLDER"),
-        ("coco", "/nowhere", r"there is no file or folder /nowhere"),
+        ("coco", "/proc/nowhere", r"there is no file or folder /proc/nowhere"),
     ],
 )
 def test_sources_that_cannot_be_are_told(source: str, path: str | None, said: str) -> None:
