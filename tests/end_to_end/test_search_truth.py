@@ -367,12 +367,11 @@ def check_mirror(uri):
 
 @pytest.mark.long
 def test_several_objectives_give_a_front(place):
-    result = run_search(
-        space="small.py:draw", trials=12, subset=0.2, objective="accuracy,params", name="front"
-    )
+    result = run_search(space="small.py:draw", trials=12, epochs=8, objective="accuracy,params", name="front")
     assert (result.n_trials, result.errors) == (12, 0)
+    assert result.front, "trials that may guess are on none"
     study = open_study(Path("searches/front"), name="front")
-    assert [trial.number for trial in result.front] == sorted(t.number for t in study.best_trials)
+    assert {trial.number for trial in result.front} <= {trial.number for trial in study.best_trials}
     for trial in result.front:
         assert set(trial.objectives) == {"accuracy", "params"}
 
