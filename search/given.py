@@ -10,6 +10,7 @@ from optuna.distributions import BaseDistribution, CategoricalDistribution, Floa
 
 from attention import InputError
 from search.config import TrialConfig
+from search.memory_study import memory_study
 from search.optuna_internals import identifier_of
 from search.record import where
 from search.spaces import Space
@@ -37,10 +38,7 @@ def check_given(space: Space) -> None:
 
 def _configs(space: Space, what: str, params: Mapping[str, Any]) -> list[TrialConfig]:
     """What comes of parameters that are given, other ones drawn; less what the space refuses."""
-    loud = optuna.logging.get_verbosity()
-    optuna.logging.set_verbosity(optuna.logging.WARNING)  # a study in memory is no news
-    study = optuna.create_study(sampler=optuna.samplers.RandomSampler(0))
-    optuna.logging.set_verbosity(loud)
+    study = memory_study(optuna.samplers.RandomSampler(0))
     made, asked = [], set[str]()
     for _ in range(DRAWS):
         study.enqueue_trial(dict(params))

@@ -18,6 +18,7 @@ from optuna.trial import FrozenTrial
 
 from attention import InputError
 from search.config import TrialConfig
+from search.memory_study import memory_study
 from search.spaces import Space
 
 GRID = "grid"  # the sampler's name: `search.grid_scheduler` takes the place of one
@@ -49,12 +50,7 @@ def grid_cells(
     with more than MOST_CELLS.
     """
     walk = _Walk(space.name)
-    loud = optuna.logging.get_verbosity()
-    optuna.logging.set_verbosity(optuna.logging.WARNING)  # a study in memory is no news
-    try:
-        study = optuna.create_study(sampler=walk)
-    finally:
-        optuna.logging.set_verbosity(loud)
+    study = memory_study(walk)
     cells: list[Cell] = []
     for _ in range(MOST_CELLS):
         trial = study.ask()

@@ -14,11 +14,12 @@ from search.callback import Callback
 from search.choices import part_of
 from search.config import TrialConfig
 from search.halving import Rungs
+from search.memory_study import memory_study
 from search.placement_posterior import posterior
 from search.placement_sampler import TRUNK, GrowingModel, PlacementSampler
 from search.record import Role, State, TrialRecord
 from search.spaces import Space
-from search.study import DECIDED, ENQUEUED, EXPECTED, WARM_START, drawing_study, expect, read_record
+from search.study import DECIDED, ENQUEUED, EXPECTED, WARM_START, expect, read_record
 from search.trial_scheduler import RESOURCE, Plan, TrialScheduler
 from search.trunks import PERTURB, Trunks, is_trunk
 
@@ -72,7 +73,7 @@ class SearchScheduler(TrialScheduler):
         ]
         self.rungs = Rungs(plan.budget)
         self._sampler, self._chance = sampler, RandomSampler(len(study.get_trials(deepcopy=False)))
-        self._drawn = drawing_study(study, sampler)
+        self._drawn = memory_study(sampler, directions=study.directions)
         self._seen: Counter[str] = Counter()  # how often each configuration was drawn
         # Trials that a person put into the study by `enqueue_trial`; and how many of them have been tried.
         self._waiting: deque[FrozenTrial] = deque()

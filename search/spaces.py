@@ -27,6 +27,7 @@ from search import (
     vit_spaces,
 )
 from search.config import TrialConfig
+from search.memory_study import memory_study
 
 SpaceFunction = Callable[[optuna.Trial], TrialConfig]
 
@@ -109,10 +110,7 @@ def random_draws(
 
     given: parameters of the first one.
     """
-    loud = optuna.logging.get_verbosity()
-    optuna.logging.set_verbosity(optuna.logging.WARNING)  # a study in memory is no news
-    study = optuna.create_study(sampler=optuna.samplers.RandomSampler(seed))
-    optuna.logging.set_verbosity(loud)
+    study = memory_study(optuna.samplers.RandomSampler(seed))
     if given is not None:
         study.enqueue_trial(dict(given))
     for _ in range(count):

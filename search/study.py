@@ -13,7 +13,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import optuna
-from optuna.samplers import BaseSampler
 from optuna.study import StudyDirection
 from optuna.trial import FrozenTrial, TrialState
 
@@ -116,16 +115,6 @@ def open_records(
         if record is not None:
             pairs.append((trial, record))
     return study, pairs
-
-
-def drawing_study(study: optuna.Study, sampler: BaseSampler) -> optuna.Study:
-    """An empty study in memory with the same directions, where `sampler` draws."""
-    loud = optuna.logging.get_verbosity()
-    optuna.logging.set_verbosity(optuna.logging.WARNING)  # a study in memory is no news
-    try:
-        return optuna.create_study(directions=study.directions, sampler=sampler)
-    finally:
-        optuna.logging.set_verbosity(loud)
 
 
 def add_trial(study: optuna.Study, trial: FrozenTrial) -> optuna.Trial:

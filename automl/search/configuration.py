@@ -19,6 +19,7 @@ from automl.storage.folder import find_search
 from backbones import BACKBONES, ENCODERS, STEREO, find, loading
 from search.config import TrialConfig
 from search.given import fits
+from search.memory_study import memory_study
 from search.serialise import to_json
 from search.spaces import Space
 from search.study import read_records
@@ -55,12 +56,8 @@ def of_space(space: Space, parameters: Mapping[str, str]) -> tuple[TrialConfig, 
 
     Raises InputError for a parameter that the space does not ask for, and for a value out of its range.
     """
-    loud = optuna.logging.get_verbosity()
-    optuna.logging.set_verbosity(optuna.logging.WARNING)  # a study in memory is no news
     sampler = _Given(space, parameters)
-    study = optuna.create_study(sampler=sampler)
-    optuna.logging.set_verbosity(loud)
-    trial = study.ask()
+    trial = memory_study(sampler).ask()
     try:
         config = space(trial)
     except optuna.TrialPruned:

@@ -61,6 +61,7 @@ def run_study(
     if data is None and small and study.reads_code:
         data = str(Path(automl.__file__).parent)
     given = {
+        "equal": "epochs",
         **study.settings,
         **(study.small if small else {}),
         **settings,
@@ -100,7 +101,7 @@ def _equal_time(
 ) -> tuple[list[SearchResult], list[TitledTable]]:
     """The sweep of learning rates, and then both models at the best one."""
     form, called, storage = _form(study, small, given), _called(study, small), given["storage"]
-    sweep = _train(f"{SWEEP}{form}", f"{called}-sweep", {**given, "equal": "epochs"})
+    sweep = _train(f"{SWEEP}{form}", f"{called}-sweep", given)
     swept = read_search(sweep.search, storage)
     if sweep.missing or not swept.done:
         return [sweep], [sweep_table(swept)] if swept.done else []

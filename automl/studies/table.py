@@ -71,7 +71,6 @@ STUDIES: Mapping[str, Study] = {
                 Row(name=f"{rate:g} ({runs} runs)", figures={"accuracy max": mean})
                 for rate, (runs, mean) in SWEEP.items()
             ],
-            settings={"equal": "epochs"},
         ),
         Study(
             name="ssa-equal-time",
@@ -87,7 +86,6 @@ STUDIES: Mapping[str, Study] = {
             columns=AP,
             rows=[_ap("1", "40.2", "36.0"), _ap("5", "40.6", "36.1"), _ap("7", "41.2", "36.7")],
             data=COCO,
-            settings={"equal": "epochs"},
         ),
         Study(
             name="da-normalisation",
@@ -96,7 +94,6 @@ STUDIES: Mapping[str, Study] = {
             columns=AP,
             rows=[_ap("None", NAN, NAN), _ap("Scaling", "40.2", "35.9"), _ap("Softmax", "40.2", "36.0")],
             data=COCO,
-            settings={"equal": "epochs"},
         ),
         Study(
             name="da-heads",
@@ -105,7 +102,6 @@ STUDIES: Mapping[str, Study] = {
             columns=AP,
             rows=[_ap("1", "40.2", "36.0"), _ap("8", "40.3", "36.0"), _ap("32", "40.4", "35.9")],
             data=COCO,
-            settings={"equal": "epochs"},
         ),
         Study(
             name="da-conventional",
@@ -121,7 +117,6 @@ STUDIES: Mapping[str, Study] = {
                 _ap("conventional, 7", OOM, OOM),
             ],
             data=COCO,
-            settings={"equal": "epochs"},
             small={"max_memory": "55MB"},
         ),
         Study(
@@ -134,7 +129,6 @@ STUDIES: Mapping[str, Study] = {
                 for name, figure in (("0", "76.052"), ("1", "76.932"), ("2", "77.312"))
             ],
             data="ImageNet's images, one folder per class: --data FOLDER",
-            settings={"equal": "epochs"},
         ),
         Study(
             name="vit-blocks",
@@ -151,7 +145,6 @@ STUDIES: Mapping[str, Study] = {
                 )
             ],
             data="faces, one folder per person: --data FOLDER",
-            settings={"equal": "epochs"},
         ),
         Study(
             name="da-backbones",
@@ -168,7 +161,6 @@ STUDIES: Mapping[str, Study] = {
                 for row in (Row(name=name), _ap(f"{name} + DA", box, mask))
             ],
             data=COCO,
-            settings={"equal": "epochs"},
         ),
         Study(
             name="da-stereo",
@@ -180,7 +172,6 @@ STUDIES: Mapping[str, Study] = {
                 Row(name="DA-PSMNet", figures={"epe": "0.48"}),
             ],
             data="Scene Flow: --data FOLDER",
-            settings={"equal": "epochs"},
         ),
         Study(
             name="codesearch-encoders",
@@ -199,7 +190,7 @@ STUDIES: Mapping[str, Study] = {
                 )
             ],
             data="CodeSearchNet's Python files, or a folder of code: --data FOLDER",
-            settings={"equal": "epochs", "test": True},
+            settings={"test": True},
             reads_code=True,
         ),
         Study(
@@ -208,7 +199,6 @@ STUDIES: Mapping[str, Study] = {
             source="G. Chevalier, LARNN, arXiv 1808.05578, README and results of both rounds",
             columns={"accuracy": "accuracy, %"},
             rows=[],
-            settings={"equal": "epochs"},
             small={"epochs": 2, "concurrent": 1},
         ),
     )
