@@ -24,6 +24,7 @@ from automl.config.limits import Limits
 from automl.config.settings import Settings
 from automl.costs.profile import measure
 from automl.data.images import open_split
+from automl.report.read import read_search
 from automl.search.run import resume_search, run_search
 from automl.storage.folder import old_folder
 from automl.trials.trial import TrialActor, assignment
@@ -370,8 +371,16 @@ def test_several_objectives_give_a_front(place):
     result = run_search(space="small.py:draw", trials=12, epochs=8, objective="accuracy,params", name="front")
     assert (result.n_trials, result.errors) == (12, 0)
     assert result.front, "trials that may guess are on none"
+    search = read_search("front", "searches")
+    learned = {trial.number for trial in search.done if not search.plan.guesses(trial.record)}
     study = open_study(Path("searches/front"), name="front")
-    assert {trial.number for trial in result.front} <= {trial.number for trial in study.best_trials}
+    scores = {trial.number: trial.values for trial in study.trials if trial.number in learned}
+
+    def is_dominated(accuracy, params):
+        return any(a >= accuracy and p <= params and (a, p) != (accuracy, params) for a, p in scores.values())
+
+    expected = sorted(number for number, values in scores.items() if not is_dominated(*values))
+    assert [trial.number for trial in result.front] == expected
     for trial in result.front:
         assert set(trial.objectives) == {"accuracy", "params"}
 
