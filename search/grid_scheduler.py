@@ -71,7 +71,7 @@ class GridScheduler(FixedScheduler):
     def missing(self) -> list[MissingCell]:
         """The planned trials without a result: not started, not finished, or ended in an error."""
         latest = {(record.arm, record.config.seed): record for record in self.records.values()}
-        found = []
+        missing = []
         for planned in self.planned_trials:
             record = latest.get(planned.key)
             reason = ""
@@ -82,8 +82,8 @@ class GridScheduler(FixedScheduler):
             elif record.state is State.ERROR:
                 reason = record.reason or "error"
             if reason:
-                found.append(MissingCell(label=planned.arm, seed=planned.config.seed, reason=reason))
-        return found
+                missing.append(MissingCell(label=planned.arm, seed=planned.config.seed, reason=reason))
+        return missing
 
     def _enter(self, record: TrialRecord) -> bool | None:
         return None  # there are no rungs, and an end of time lets running trials finish

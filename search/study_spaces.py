@@ -277,15 +277,15 @@ def _encoders(trial: optuna.Trial, *, small: bool) -> TrialConfig:
 
 
 def _grids() -> dict[str, Grid]:
-    found: dict[str, Grid] = {}
+    grids: dict[str, Grid] = {}
     for form, given in _SSA_FORMS.items():
-        found[f"ssa-lr-sweep{form}"] = Grid(
+        grids[f"ssa-lr-sweep{form}"] = Grid(
             draw=partial(_rates, **given),
             reference={"learning_rate": RATES[3]},
             summary="xresnet18 at seven learning rates",
         )
         for rate in RATES:
-            found[compared_at(rate, form)] = Grid(
+            grids[compared_at(rate, form)] = Grid(
                 draw=partial(_compared, **given, rate=rate),
                 reference={"model": PLAIN},
                 summary=f"xresnet18 with and without SimpleSelfAttention at learning rate {rate:g}",
@@ -316,17 +316,17 @@ def _grids() -> dict[str, Grid]:
     }
     for form, detector in (("", _FULL), (SMALL, _SMALL)):
         for name, (draw, reference, summary) in of_detectors.items():
-            found[name + form] = Grid(draw=partial(draw, of=detector), reference=reference, summary=summary)
-        found[f"da-backbones{form}"] = Grid(
+            grids[name + form] = Grid(draw=partial(draw, of=detector), reference=reference, summary=summary)
+        grids[f"da-backbones{form}"] = Grid(
             draw=partial(_backbones, of=detector),
             reference={"backbone": detector.backbones[0], "modules": 0},
             summary="three backbones with 0 and 5 decomposed attentions",
         )
         for name, (draw, reference, summary) in of_others.items():
-            found[name + form] = Grid(
+            grids[name + form] = Grid(
                 draw=partial(draw, small=bool(form)), reference=reference, summary=summary
             )
-    return found
+    return grids
 
 
 GRIDS: Mapping[str, Grid] = _grids()

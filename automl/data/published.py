@@ -76,8 +76,8 @@ _SCENE_FLOW = {
 }
 
 PUBLISHED: Mapping[str, Published] = {
-    one.name: one
-    for one in (
+    dataset.name: dataset
+    for dataset in (
         *_of_fastai("nette", "imagenette2", "Imagenette, second version"),
         *_of_fastai("woof", "imagewoof2", "Imagewoof, second version"),
         *_of_fastai("nette1", "imagenette", "Imagenette, first version"),
@@ -206,11 +206,12 @@ def download(name: str) -> tuple[Published, Path]:
 
 def published_table() -> Iterator[str]:
     """Lines: each dataset with its size, license and source."""
-    for one in PUBLISHED.values():
-        size = f"{one.size / 1e9:.2f} GB" if one.size else "-"
-        yield f"{one.name:24}{size:>10}  {one.about}"
-        yield f"{'':36}{one.license}; {one.source}{'' if _checked(one) else '; no hash of it all'}"
+    for dataset in PUBLISHED.values():
+        size = f"{dataset.size / 1e9:.2f} GB" if dataset.size else "-"
+        yield f"{dataset.name:24}{size:>10}  {dataset.about}"
+        unchecked = "" if _checked(dataset) else "; no hash of it all"
+        yield f"{'':36}{dataset.license}; {dataset.source}{unchecked}"
 
 
-def _checked(one: Published) -> bool:
-    return all(file.checksum.is_whole for file in one.files)
+def _checked(dataset: Published) -> bool:
+    return all(file.checksum.is_whole for file in dataset.files)

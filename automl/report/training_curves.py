@@ -59,7 +59,7 @@ def training_curves(search: Search) -> Plot:
         charts=charts,
         data={"training_loss": losses, **({"training_accuracy": accuracies} if accuracies else {})},
     )
-    said = [
+    sentences = [
         f"{way}: loss {loss:.4g}"
         + ("" if mean is None else f", accuracy {accuracy:.4g} % in the last epoch and {mean:.4g} % over all")
         for way, _, loss, accuracy, mean in table
@@ -73,7 +73,7 @@ def training_curves(search: Search) -> Plot:
         name=NAME,
         title=f"{TITLE} and accuracy" if accuracies else TITLE,
         figure=figure,
-        says="; ".join(said) + ".",
+        says="; ".join(sentences) + ".",
         note=note,
         table=Table(columns=columns, rows=[row[: len(columns)] for row in table]),
     )

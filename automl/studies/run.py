@@ -125,5 +125,5 @@ def _rounds(
         trials = SMALL_TRIALS if small else TRIALS
         settings = Settings(space=space, sampler="tpe", name=f"{called}-{space}", trials=trials, **given)
         results.append(start_or_resume(settings))
-    found = [read_search(result.search, storage) for result in results]
-    return results, [rounds_table(dict(zip(ROUNDS, found, strict=True)))]
+    searches = [read_search(result.search, storage) for result in results]
+    return results, [rounds_table(dict(zip(ROUNDS, searches, strict=True)))]

@@ -115,18 +115,18 @@ def _epochs(cell: GridCell, plain: GridCell) -> Cell:
 
 def tests(cells: Sequence[GridCell]) -> list[str]:
     """Return sentences with the independent t test and the paired comparison, for both kinds of accuracy."""
-    found = []
+    sentences = []
     for kind, title in (("best", "maximum"), ("last", "last epoch")):
         theirs, ours = (getattr(cell.scores[ACCURACY], kind) for cell in cells)
         if min(len(theirs), len(ours)) < 2:
             return ["here: tests take 2 or more runs of each model; give --seeds 2 or more"]
         if not (deviation(ours) or deviation(theirs)):
-            found.append(f"here, {title}: the runs of each model do not differ, so no test applies")
+            sentences.append(f"here, {title}: the runs of each model do not differ, so no test applies")
             continue
         test = stats.ttest_ind(ours, theirs)
         difference = (statistics.fmean(ours) - statistics.fmean(theirs)) / 100
         low, high = test.confidence_interval(0.95)
-        found.append(
+        sentences.append(
             f"here, independent t test of the {title}: difference {difference:+.4f}, "
             f"95% interval {low / 100:.4f} to {high / 100:.4f}, P = {test.pvalue:.4f}"
         )
@@ -135,8 +135,8 @@ def tests(cells: Sequence[GridCell]) -> list[str]:
             interval = "no interval, which takes 6 or more runs of each model"
             if math.isfinite(pairs.low):
                 interval = f"95% interval {pairs.low / 100:.4f} to {pairs.high / 100:.4f}"
-            found.append(
+            sentences.append(
                 f"here, paired by seed, {title}: difference {pairs.mean / 100:+.4f}, {interval}, "
                 f"P = {pairs.p:.4f}"
             )
-    return found
+    return sentences
