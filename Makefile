@@ -78,7 +78,7 @@ bench-time-ratio: setup
 	$(BIN)/python benchmarks/bench_time_ratio.py
 
 # `bench` on a machine with a GPU and no installation of ours: torch, torchvision, pyarrow and fastai, and
-# timm where it is there. Also writes the line of this GPU in automl/training/graphs_measured.json.
+# timm where it is there.
 bench-gpu:
 	@for name in attention resolution step data packing; do \
 		echo "benchmarks/bench_$$name.py"; PYTHONPATH=. $(PYTHON) benchmarks/bench_$$name.py || exit 1; done

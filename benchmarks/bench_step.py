@@ -4,14 +4,11 @@ All three train the same model from the same weights on the same JPEG files with
 flips, AdamW and label smoothing, each as its documentation has it: fastai with `to_fp16` on a GPU, timm's
 loader and automatic mixed precision in the device's fast type.
 
-On a GPU our loop also runs against itself, with CUDA graphs and step by step. Whether the graphs were right
-and how much faster they are goes into `automl/training/graphs_measured.json`, by which `--compile auto`
-decides there.
+On a GPU our loop also runs against itself, with CUDA graphs and step by step.
 """
 
 import copy
 import os
-import statistics
 import tempfile
 import time
 import warnings
@@ -27,9 +24,8 @@ from attention import Spec
 from automl.config.device import device_name, find_device, is_gpu, synchronise
 from automl.config.runtime import Compile, Runtime
 from automl.tasks import open_task
-from automl.training.graphs import record
 from automl.training.loop import plan_course, start, train_epoch
-from automl.training.step import GraphedStep, Step, make_step
+from automl.training.step import make_step
 from search.config import ImageData, ImageTraining, Model, TrialConfig
 
 DEVICE = find_device()
@@ -56,8 +52,8 @@ def images(backbone: str, size: int) -> int:
 PEAK = {"H200": 989e12, "H100": 989e12, "A100": 312e12}  # dense bf16 FLOP/s of the data sheets
 
 
-def ours(config: TrialConfig, way: Compile = "auto") -> tuple[Callable[[], float], nn.Module, Step]:
-    """An epoch's training in images a second, the model and its step."""
+def ours(config: TrialConfig, way: Compile = "auto") -> tuple[Callable[[], float], nn.Module]:
+    """An epoch's training in images a second, and the model."""
     task = open_task(config, Runtime(device=DEVICE, compile=way))
     state = start(task)
     step = make_step(task, state.model, state.optimizer, state.scaler)
@@ -69,19 +65,16 @@ def ours(config: TrialConfig, way: Compile = "auto") -> tuple[Callable[[], float
         state.epoch = 0
         return images / took
 
-    return epoch, state.model, step
+    return epoch, state.model
 
 
-def graphs(case: str, config: TrialConfig) -> tuple[Row, bool]:
-    """CUDA graphs against step by step, and whether the replays were right."""
-    (captured, _, step), (plain, _, _) = ours(config, "graphs"), ours(config, "off")
-    captured(), plain()  # the first epoch captures
-    agreed = isinstance(step, GraphedStep) and step.replay is not None
-    case = f"{case}, replays {'right' if agreed else 'WRONG, so step by step'}"
-    row = compare(
+def graphs(case: str, config: TrialConfig) -> Row:
+    """CUDA graphs against step by step."""
+    (captured, _), (plain, _) = ours(config, "graphs"), ours(config, "off")
+    captured(), plain()  # the first epoch compiles
+    return compare(
         case, "step by step", captured, plain, unit="images/s", rounds=ROUNDS, higher_is_better=True
     )
-    return row, agreed
 
 
 def fastai_learner(folder: Path, size: int, model: nn.Module) -> Callable[[], float]:
@@ -200,7 +193,6 @@ def main() -> None:
     warnings.filterwarnings("ignore")
     torch.set_num_threads(os.cpu_count() or 1)
     rows: list[Row] = []
-    captures: list[tuple[Row, bool]] = []
     with tempfile.TemporaryDirectory() as scratch:
         os.environ["AUTOML_CACHE"] = f"{scratch}/cache"
         for backbone, attention, size in CASES:
@@ -214,8 +206,8 @@ def main() -> None:
             )
             case = f"{backbone}{'+' + attention if attention else ''} {size}px"
             if ON_GPU:
-                captures.append(graphs(case, config))
-            epoch, model, _ = ours(config)
+                rows.append(graphs(case, config))
+            epoch, model = ours(config)
             peers = {
                 "fastai Learner": fastai_learner(folder, size, copy.deepcopy(model)),
                 "timm train.py": timm_loop(folder, size, copy.deepcopy(model)),
@@ -232,10 +224,7 @@ def main() -> None:
                 if ON_GPU:
                     row = Row(**{**vars(row), "case": case + share_of_peak(config, row.ours)})
                 rows.append(row)
-    if captures:
-        ratio = statistics.median(row.ratio for row, _ in captures)
-        record(device_name(DEVICE), ratio, all(agreed for _, agreed in captures))
-    write("step", [*rows, *(row for row, _ in captures)])
+    write("step", rows)
 
 
 if __name__ == "__main__":

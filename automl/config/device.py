@@ -4,15 +4,15 @@ It lies beside `Runtime`, and not in `automl/training`, because data and storage
 training. MPS is tested on a fake device alone, so `auto` never chooses it.
 """
 
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import AbstractContextManager, contextmanager, nullcontext
+from collections.abc import Callable, Mapping
+from contextlib import AbstractContextManager, nullcontext
 from typing import TypeVar
 
 import torch
 from torch import Tensor
 
 from attention import InputError
-from backbones.torch_internals import cpu_computes_bfloat16, tree_leaves, tree_map
+from backbones.torch_internals import cpu_computes_bfloat16
 
 T = TypeVar("T")
 
@@ -196,30 +196,23 @@ def event_seconds(run: Callable[[], object], device: torch.device) -> float:
 # Random numbers
 
 
-def generator_states(device: torch.device | None = None) -> dict[str, Tensor]:
-    """Return the states of torch's default generators, by the type of their device.
-
-    device: the CUDA GPU whose generator is meant; the current one by default.
-    """
+def generator_states() -> dict[str, Tensor]:
+    """Return the states of torch's default generators, by the type of their device."""
     states = {"cpu": torch.get_rng_state()}
     if torch.cuda.is_initialized():
-        states["cuda"] = torch.cuda.get_rng_state(_cuda(device))
+        states["cuda"] = torch.cuda.get_rng_state()
     if torch.backends.mps.is_available():
         states["mps"] = torch.mps.get_rng_state()
     return states
 
 
-def restore_generator_states(states: Mapping[str, Tensor], device: torch.device | None = None) -> None:
+def restore_generator_states(states: Mapping[str, Tensor]) -> None:
     """Set the generators to what `generator_states` returned, as far as this machine has such devices."""
     torch.set_rng_state(states["cpu"].cpu())
     if "cuda" in states and torch.cuda.is_available():
-        torch.cuda.set_rng_state(states["cuda"].cpu(), _cuda(device))
+        torch.cuda.set_rng_state(states["cuda"].cpu())
     if "mps" in states and torch.backends.mps.is_available():
         torch.mps.set_rng_state(states["mps"].cpu())
-
-
-def _cuda(device: torch.device | None) -> torch.device:
-    return device if device is not None and device.type == "cuda" else torch.device("cuda")
 
 
 def forked_generators(device: torch.device) -> AbstractContextManager[None]:
@@ -229,42 +222,6 @@ def forked_generators(device: torch.device) -> AbstractContextManager[None]:
     return torch.random.fork_rng(devices=[])
 
 
-# Graphs
-
-
 def has_graphs(device: torch.device) -> bool:
-    """Return whether steps can be captured on the device and replayed."""
+    """Return whether kernels can be captured on the device and replayed."""
     return device.type == "cuda"
-
-
-class CudaGraphs:
-    """Captures on a separate stream, with static buffers for the batch.
-
-    Source: PyTorch's notes on CUDA graphs, "whole-network capture".
-    """
-
-    def __init__(self, device: torch.device) -> None:
-        self.stream = torch.cuda.Stream(device)
-
-    @contextmanager
-    def aside(self) -> Iterator[None]:
-        """Run the block off the default stream, as a capture demands of everything that it will reuse."""
-        self.stream.wait_stream(torch.cuda.current_stream())
-        with torch.cuda.stream(self.stream):
-            yield
-        torch.cuda.current_stream().wait_stream(self.stream)
-
-    def capture(self, run: Callable[[T], Tensor], batch: T) -> Callable[[T], Tensor]:
-        """Return what does the same as `run` on any batch shaped like `batch`. Nothing is computed yet."""
-        inputs = tree_map(torch.clone, batch)
-        graph = torch.cuda.CUDAGraph()
-        with torch.cuda.graph(graph, stream=self.stream):
-            loss = run(inputs)
-
-        def replay(batch: T) -> Tensor:
-            for buffer, tensor in zip(tree_leaves(inputs), tree_leaves(batch), strict=True):
-                buffer.copy_(tensor, non_blocking=True)
-            graph.replay()
-            return loss
-
-        return replay

@@ -168,7 +168,7 @@ def _key(*parts: Any) -> str:
     """A name for what is measured here, with this code. The last of `about` is the runtime."""
     *what, runtime = parts
     name = device_name(runtime.device)
-    ways = [str(runtime.dtype), choose(runtime, 10**9), runtime.memory_fraction]
+    ways = [str(runtime.dtype), choose(runtime), runtime.memory_fraction]
     libraries = [version(library) for library in ("torch", "torchvision", "timm")]
     here = [name, torch.get_num_threads(), *libraries, code_digest()]
     return hashlib.sha256(json.dumps([*what, ways, here], sort_keys=True).encode()).hexdigest()[:32]

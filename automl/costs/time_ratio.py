@@ -30,7 +30,7 @@ from automl.costs.work import Work, count_work, prices
 from automl.tasks import Batch, Task
 from automl.training.clock import elapsed, seconds
 from automl.training.loop import start
-from automl.training.step import WARM_UP, Step, make_step
+from automl.training.step import Step, make_step
 from backbones import call
 
 PRECISE = 0.02  # half the width of the interval, as a part of the ratio, at which measuring ends
@@ -82,7 +82,7 @@ class Epoch:
         if not warm_up:
             return
         gpu = is_gpu(self.runtime.device)
-        for _ in range(WARM_UP + 1 if gpu else 2):  # on a GPU the last one may capture
+        for _ in range(7 if gpu else 2):  # on a GPU `--compile graphs` captures among them
             self.step()
         self.validate()
         self.repeats = max(1, round(BLOCK / seconds(self.step, self.runtime))) if gpu else 1

@@ -54,7 +54,6 @@ class Task(ABC):
         noun: The name of its inputs, in the plural.
         suffixes: The suffixes of files that `read_inputs` takes, in lower case.
         tolerance: The largest difference of an exported form from the trained model, measured by `compare`.
-        shapes_vary: True if training batches differ in their shapes, so that a step cannot be captured.
         learned: The names of what `learn` measures of each batch beside the loss. The mean over an epoch is
             the metric `train_NAME`.
         may_be_nan: Metrics that a good model may lack, such as the precision of a class without inputs.
@@ -72,7 +71,6 @@ class Task(ABC):
     noun: str = "inputs"
     suffixes: Collection[str] = (".npz",)
     tolerance: float = 1e-4
-    shapes_vary: bool = False
     learned: Sequence[str] = ()
     may_be_nan: Collection[str] = ()
 
@@ -133,7 +131,7 @@ class Task(ABC):
     def batches(self, epoch: int) -> Iterator[Batch]:
         """The training batches of an epoch, on the device: a function of the seed and the epoch alone.
 
-        Each is a pytree of tensors, of the same shapes in every batch unless `shapes_vary`.
+        Each is a pytree of tensors.
         """
 
     @abstractmethod

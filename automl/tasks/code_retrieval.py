@@ -43,7 +43,6 @@ class CodeRetrieval(RecordTask):
     configs = TASK_CONFIGS["code-retrieval"]
     metric = MRR
     noun = "documented functions"
-    shapes_vary = True
 
     def __init__(self, config: TrialConfig, runtime: Runtime) -> None:
         super().__init__(config, runtime)

@@ -79,7 +79,6 @@ class Detection(Task):
     noun = "images"
     suffixes = SUFFIXES
     tolerance = 1e-2
-    shapes_vary = True
 
     def __init__(self, config: TrialConfig, runtime: Runtime) -> None:
         super().__init__(config, runtime)

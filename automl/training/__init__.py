@@ -7,7 +7,6 @@ checkpoint  Checkpoints: configuration, weights and optimiser state in one file,
 graft       A training that goes on from a plain trunk's, with attention in it
 trunk       The trunk that trainings share whose placement goes in later
 average     A running average of a model's weights
-graphs      Steps as CUDA graphs
 clock       Timers that are robust to other load: processor time on a CPU, events on a GPU
 sync_norm   Batch norm over the batches of all workers
 lr_find     A learning-rate range test

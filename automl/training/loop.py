@@ -90,6 +90,8 @@ def fit(
     not finite, after the epoch in which it happened. The device is waited for once an epoch.
     """
     course = plan_course(task, time_ratio, validation)
+    if task.runtime.compile in ("graphs", "inductor"):
+        torch.compiler.reset()  # earlier trials of this process hold memory and count towards torch's limit
     step = make_step(task, state.model, state.optimizer, state.scaler)
     cpu = task.runtime.device.type == "cpu"
     while state.epoch * task.steps() < course.total:

@@ -38,12 +38,9 @@ class TaskTestCase:
         assert all(torch.equal(a, b) for a, b in zip(first, second, strict=True))
         assert any(a.shape != b.shape or not torch.equal(a, b) for a, b in zip(first, other, strict=True))
 
-    def test_an_epoch_has_so_many_batches_of_one_shape(self) -> None:
+    def test_an_epoch_has_so_many_batches(self) -> None:
         task = self.make()
-        batches = list(task.batches(0))
-        assert len(batches) == task.steps() > 0
-        shapes = {tuple(leaf.shape for leaf in tree_leaves(batch)) for batch in batches}
-        assert task.shapes_vary or len(shapes) == 1
+        assert len(list(task.batches(0))) == task.steps() > 0
 
     def test_the_model_takes_the_example_and_the_parts(self) -> None:
         task = self.make()
