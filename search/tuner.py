@@ -76,12 +76,12 @@ def run_trials(
     os.environ["TUNE_MAX_PENDING_TRIALS_PG"] = "1000000"  # `capacity` limits them
     os.environ["RAY_AIR_NEW_OUTPUT"] = "0"  # the new one prints a banner at any verbosity
     prepare_tune()
-    bridge = _Bridge(scheduler, capacity)
+    searcher = _Searcher(scheduler, assign, capacity, stop)
     tuner = tune.Tuner(
         tune.with_resources(trainable, partial(_request, dict(resources))),
         tune_config=tune.TuneConfig(
-            search_alg=_Searcher(bridge, assign, stop),
-            scheduler=_Scheduler(bridge),
+            search_alg=searcher,
+            scheduler=_Scheduler(searcher),
             num_samples=-1,  # the scheduler says when it is over
             reuse_actors=isinstance(trainable, type),
             trial_name_creator=_name,
@@ -90,9 +90,9 @@ def run_trials(
         run_config=tune.RunConfig(
             name="tune",
             storage_path=str(folder.resolve()),
-            callbacks=[_Callback(bridge)],
+            callbacks=[_Callback(searcher)],
             stop=_Stopper(scheduler, stop),
-            failure_config=tune.FailureConfig(max_failures=0),  # the bridge begins trials again
+            failure_config=tune.FailureConfig(max_failures=0),  # the searcher restarts trials
             # A trial writes its own checkpoints; Tune asks classes for one unless told not to.
             checkpoint_config=tune.CheckpointConfig(
                 checkpoint_at_end=False if isinstance(trainable, type) else None
@@ -121,17 +121,25 @@ class _InDriver:
         return {}
 
 
-class _Bridge(_InDriver):
-    """The scheduler, and its number of each of Tune's trials.
+class _Searcher(_InDriver, tune.search.Searcher):
+    """Asks the scheduler for trials while there is capacity, and restarts those whose process died.
 
     A restarted trial is another trial to Tune, which would lose a trial that dies while it takes over the
     process of another.
 
-    live: Tune's trials that have not ended.
+    numbers: the scheduler's number of each of Tune's trials. live: Tune's trials that have not ended.
     """
 
-    def __init__(self, scheduler: TrialScheduler, capacity: Capacity) -> None:
-        self.scheduler, self.capacity = scheduler, capacity
+    def __init__(
+        self,
+        scheduler: TrialScheduler,
+        assign: Callable[[TrialRecord], Assignment],
+        capacity: Capacity,
+        stop: Callable[[], bool],
+    ) -> None:
+        metric = scheduler.plan.metric
+        super().__init__(metric=metric.name, mode=metric.mode)
+        self.scheduler, self.assign, self.capacity, self.stop = scheduler, assign, capacity, stop
         self.numbers: dict[str, int] = {}
         self.live: set[str] = set()
         self._again: deque[int] = deque()
@@ -139,13 +147,18 @@ class _Bridge(_InDriver):
         self._moved: set[str] = set()  # Tune's trials whose processes were ended here
         self._over = False
 
-    def next(self, trial_id: str) -> TrialRecord | None:
-        """The next trial to run, which Tune calls `trial_id`, first those to be restarted."""
+    def suggest(self, trial_id: str) -> dict[str, Any] | str | None:
+        if self.stop():  # while nothing runs, Tune asks nothing else
+            return str(self.FINISHED)
+        if len(self.live) >= self.capacity.slots():
+            return None
         record = self.scheduler.records[self._again.popleft()] if self._again else self._ask()
-        if record is not None:
-            self.live.add(trial_id)
-            self.numbers[trial_id] = record.number
-        return record
+        if record is None:
+            # What runs may yet have to be begun again, and Tune does not ask again after the last one.
+            return None if self.live else str(self.FINISHED)
+        self.live.add(trial_id)
+        self.numbers[trial_id] = record.number
+        return {"number": record.number, LABELS: dict(self.capacity.labels()), **self.assign(record)}
 
     def _ask(self) -> TrialRecord | None:
         record = None if self._over else self.scheduler.ask()
@@ -178,37 +191,12 @@ class _Bridge(_InDriver):
                 return
         self._again.append(number)
 
-
-class _Searcher(_InDriver, tune.search.Searcher):
-    """Tune's searcher: asks the scheduler, and only for a trial that there is a place for."""
-
-    def __init__(
-        self,
-        bridge: _Bridge,
-        assign: Callable[[TrialRecord], Assignment],
-        stop: Callable[[], bool],
-    ) -> None:
-        plan = bridge.scheduler.plan
-        super().__init__(metric=plan.metric.name, mode=plan.metric.mode)
-        self.bridge, self.assign, self.stop = bridge, assign, stop
-
-    def suggest(self, trial_id: str) -> dict[str, Any] | str | None:
-        if self.stop():  # while nothing runs, Tune asks nothing else
-            return str(self.FINISHED)
-        if len(self.bridge.live) >= self.bridge.capacity.slots():
-            return None
-        record = self.bridge.next(trial_id)
-        if record is None:
-            # What runs may yet have to be begun again, and Tune does not ask again after the last one.
-            return None if self.bridge.live else str(self.FINISHED)
-        return {"number": record.number, LABELS: dict(self.bridge.capacity.labels()), **self.assign(record)}
-
     def on_trial_complete(
         self, trial_id: str, result: dict[str, Any] | None = None, error: bool = False
     ) -> None:
-        self.bridge.live.discard(trial_id)
+        self.live.discard(trial_id)
         if not error:  # errors come with their reason to the callback
-            self.bridge.scheduler.end(self.bridge.numbers[trial_id], (result or {}).get(REPORT))
+            self.scheduler.end(self.numbers[trial_id], (result or {}).get(REPORT))
 
     # The study is on disk.
     def save(self, checkpoint_path: str) -> None:
@@ -221,9 +209,9 @@ class _Searcher(_InDriver, tune.search.Searcher):
 class _Scheduler(_InDriver, tune.schedulers.FIFOScheduler):
     """Tune's scheduler: the scheduler's word ends a trial."""
 
-    def __init__(self, bridge: _Bridge) -> None:
+    def __init__(self, searcher: _Searcher) -> None:
         super().__init__()
-        self.bridge = bridge
+        self.searcher = searcher
 
     def on_trial_add(self, controller: Any, trial: TuneTrial) -> None:
         skip_first_result(trial)
@@ -233,25 +221,25 @@ class _Scheduler(_InDriver, tune.schedulers.FIFOScheduler):
 
     def on_trial_result(self, controller: Any, trial: TuneTrial, result: dict[str, Any]) -> str:
         report, node = result.get(REPORT), result.get(NODE)
-        goes_on = report is None or self.bridge.report(trial.trial_id, report)
+        goes_on = report is None or self.searcher.report(trial.trial_id, report)
         if node is not None and report is not None and report.fault is not None:
-            self.bridge.capacity.close(node, report.fault)
-        if node is not None and self.bridge.capacity.leaving(node):
-            self.bridge.move(trial)  # its checkpoint is written
+            self.searcher.capacity.close(node, report.fault)
+        if node is not None and self.searcher.capacity.leaving(node):
+            self.searcher.move(trial)  # its checkpoint is written
         return str(self.CONTINUE if goes_on else self.STOP)
 
 
 class _Callback(_InDriver, tune.Callback):
     """Tells the scheduler what Tune tells its callbacks alone."""
 
-    def __init__(self, bridge: _Bridge) -> None:
-        self.bridge = bridge
+    def __init__(self, searcher: _Searcher) -> None:
+        self.searcher = searcher
 
     def on_trial_start(self, iteration: int, trials: Any, trial: TuneTrial, **info: Any) -> None:
-        self.bridge.scheduler.started(self.bridge.numbers[trial.trial_id])
+        self.searcher.scheduler.started(self.searcher.numbers[trial.trial_id])
 
     def on_trial_error(self, iteration: int, trials: Any, trial: TuneTrial, **info: Any) -> None:
-        self.bridge.crashed(trial)
+        self.searcher.crashed(trial)
 
 
 def _reason(trial: TuneTrial) -> str | None:

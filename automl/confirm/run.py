@@ -238,8 +238,7 @@ def _run(
     ablate: bool,
 ) -> ConfirmResult:
     # Ray takes seconds to import; a mistake in the arguments is reported before that.
-    from automl.trials.run import run_scheduler, share_data
-    from automl.trials.session import delete_tune_files, open_workers
+    from automl.trials.session import delete_tune_files, open_workers, share_data
 
     settings = metadata.settings
     asked = f"confirm{' --controls' if controls else ''} --search"
@@ -278,9 +277,8 @@ def _run(
                     )
                     while planned.left and workers.interrupt.signal is None and not planned.repeated_failure:
                         before = len(records)
-                        run_scheduler(
+                        workers.run(
                             planned,
-                            workers,
                             name=f"{metadata.name}/{place.name}",
                             folder=place,
                             location=location,
@@ -292,7 +290,6 @@ def _run(
                                 if scheduler.question.trunks
                                 else draw_baseline(space(), settings)
                             ),
-                            plan=plan,
                             best=False,
                             test=True,
                             data=data,

@@ -284,8 +284,7 @@ def _run(folder: Path, metadata: SearchMetadata, space: Space, task: Task, begun
     # Ray takes seconds to import; a mistake in the arguments is reported before that.
     from automl.callbacks.progress import search_summary
     from automl.callbacks.retention import CheckpointRetention
-    from automl.trials.run import run_scheduler, share_data
-    from automl.trials.session import delete_tune_files, open_workers
+    from automl.trials.session import delete_tune_files, open_workers, share_data
 
     settings, plan = metadata.settings, metadata.plan
     callbacks = UserCallbacks(settings.callbacks)
@@ -328,16 +327,14 @@ def _run(folder: Path, metadata: SearchMetadata, space: Space, task: Task, begun
         tested: Sequence[Split] = ["test"] if settings.test else []
         rungs = None if isinstance(scheduler, GridScheduler) else scheduler.rungs
         try:
-            run_scheduler(
+            workers.run(
                 scheduler,
-                workers,
                 name=metadata.name,
                 folder=folder,
                 location=metadata.location,
                 callbacks=[forecast, retention, tracker, callbacks],
                 summary=lambda: search_summary(plan, scheduler.records, rungs),
                 baseline=task.config,
-                plan=plan,
                 best=True,
                 limits=settings.limits,
                 test=settings.test,

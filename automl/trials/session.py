@@ -2,7 +2,7 @@
 
 import shutil
 import sys
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
 from functools import partial
@@ -10,18 +10,25 @@ from pathlib import Path
 from typing import Any
 
 from attention import InputError
+from automl.callbacks.error_traces import ErrorTraces
+from automl.callbacks.progress import Progress
+from automl.callbacks.prometheus import PrometheusGauges
 from automl.config.limits import Limits
 from automl.config.settings import Settings
 from automl.storage.disk import STUDY_ROOM, disk_full, no_room
+from automl.storage.epoch_progress import read_part
+from automl.storage.folder import SearchMetadata
 from automl.storage.logs import capture_library_logs
 from automl.storage.storage import Storage
+from automl.tasks import Split, Task
 from automl.trials.interrupt import Interrupt, interrupts
 from automl.trials.multi_worker import multi_worker_trial
 from automl.trials.trial import TrialActor, assignment
 from cluster.capacity import ClusterCapacity
-from cluster.connect import connect, nodes, wait_for_capacity
+from cluster.connect import connect, joins, nodes, wait_for_capacity
 from cluster.head import watched_head
 from cluster.resources import TrialResources, slots
+from search.callback import Callback
 from search.config import TrialConfig
 from search.record import TRIALS_FOLDER, TRUNKS_FOLDER
 from search.study import STUDY_FILE
@@ -57,47 +64,87 @@ class Workers:
     def run(
         self,
         scheduler: TrialScheduler,
+        *,
+        name: str,
         folder: Path,
         location: Storage,
-        *,
+        callbacks: Sequence[Callback],
+        summary: Callable[[], str],
         baseline: TrialConfig,
-        limits: Limits,
+        best: bool,
+        limits: Limits = Limits(),  # noqa: B008 (it is frozen)
         test: bool = False,
         data: Mapping[str, Any] | None = None,
+        budget: float | None = None,
         stop: Callable[[], bool] = lambda: False,
     ) -> None:
         """Run the scheduler's trials until it has no more or a signal comes.
 
-        folder: for Tune's own files. location: checkpoints are stored below it.
-        baseline, limits, test, data: as in `automl.trials.trial.assignment`.
-        stop: ends it gracefully, too.
-        Raises InputError when the study cannot be written, and when there is no more capacity for a trial.
+        Args:
+            scheduler: The scheduler of a search or a confirmation.
+            name: The name for Prometheus.
+            folder: The folder for Tune's own files and error traces.
+            location: The storage below which checkpoints go.
+            callbacks: Called for each trial before the progress display, the gauges and the error traces.
+            summary: Makes the end of the progress line.
+            best: True if the best trial gets a gauge.
+            baseline, limits, test, data: As in `automl.trials.trial.assignment`.
+            budget: Seconds, for the time left.
+            stop: Ends the run gracefully when it returns True.
+
+        Raises:
+            InputError: The study cannot be written, or there is no more capacity for a trial.
         """
         alone = self.shape.workers == 1
         (folder / TRIALS_FOLDER).mkdir(exist_ok=True)
+        progress = Progress(
+            scheduler.plan,
+            scheduler.records,
+            trials=lambda: scheduler.trials,
+            summary=summary,
+            budget=budget,
+            devices=self.devices,
+            device=self.device,
+            part=lambda record: read_part(location / record.folder, after=record.epoch),
+        )
+        gauges = PrometheusGauges(
+            name,
+            scheduler.records,
+            scheduler.plan if best else None,
+            slots=self.capacity.slots,
+            devices=self.devices,
+            device=self.device,
+        )
+        scheduler.callbacks = [*callbacks, progress, gauges, ErrorTraces(folder)]
+
+        def stops() -> bool:  # asked several times a second
+            progress.look()
+            return stop() or self.interrupt() or self.capacity.ended() is not None
+
         try:
-            run_trials(
-                TrialActor if alone else multi_worker_trial(self.shape, location / RAY / "train"),
-                scheduler,
-                assign=lambda record: assignment(
-                    record.config,
-                    location / record.folder,
-                    trunks=location / TRUNKS_FOLDER,
-                    baseline=baseline,
-                    equal=self.settings.equal,
-                    limits=limits,
-                    precision=self.settings.precision,
-                    compile=self.settings.compile,
-                    test=test,
-                    data=data,
-                ),
-                # A trial of several workers is a function that waits for them and takes no core of
-                # theirs; it takes a little memory, since Ray places nothing that takes nothing.
-                resources=self.shape.bundle if alone else {"memory": 2.0**20},
-                capacity=self.capacity,
-                folder=folder / RAY,
-                stop=lambda: stop() or self.interrupt() or self.capacity.ended() is not None,
-            )
+            with progress:
+                run_trials(
+                    TrialActor if alone else multi_worker_trial(self.shape, location / RAY / "train"),
+                    scheduler,
+                    assign=lambda record: assignment(
+                        record.config,
+                        location / record.folder,
+                        trunks=location / TRUNKS_FOLDER,
+                        baseline=baseline,
+                        equal=self.settings.equal,
+                        limits=limits,
+                        precision=self.settings.precision,
+                        compile=self.settings.compile,
+                        test=test,
+                        data=data,
+                    ),
+                    # A trial of several workers is a function that waits for them and takes no core of
+                    # theirs; it takes a little memory, since Ray places nothing that takes nothing.
+                    resources=self.shape.bundle if alone else {"memory": 2.0**20},
+                    capacity=self.capacity,
+                    folder=folder / RAY,
+                    stop=stops,
+                )
         except Exception as error:
             code = no_room(error)
             if code is None and not _is_study(error):
@@ -145,6 +192,13 @@ def _tell_of_lost_head(advice: str, address: str) -> None:
         file=sys.stderr,
         flush=True,
     )
+
+
+def share_data(task: Task, folder: Path, metadata: SearchMetadata, *splits: Split) -> dict[str, Any] | None:
+    """Share the data with trials that may run on machines without them."""
+    if metadata.location.local is not None and not joins():
+        return None
+    return task.share_data(Storage(metadata.settings.storage), folder, splits)
 
 
 def delete_tune_files(folder: Path) -> None:

@@ -223,8 +223,9 @@ class FakeWorkers:
     def open(self, settings: Settings, log: Path, advice: str) -> Iterator["FakeWorkers"]:
         yield self
 
-    def run(self, scheduler: TrialScheduler, folder: Path, location: Storage, **how: Any) -> None:
+    def run(self, scheduler: TrialScheduler, *, location: Storage, **how: Any) -> None:
         assert how["test"]
+        scheduler.callbacks = how["callbacks"]
         running = []
         while (one := scheduler.ask()) is not None:
             if len(self.trained) >= self.most:
@@ -263,9 +264,10 @@ class FakeWorkers:
 class PlayedWorkers(FakeWorkers):
     """Trains nothing in a search, either: each of its trials has two epochs and the accuracy 0.5."""
 
-    def run(self, scheduler: TrialScheduler, folder: Path, location: Storage, **how: Any) -> None:
+    def run(self, scheduler: TrialScheduler, *, location: Storage, **how: Any) -> None:
         if how["test"]:
-            return super().run(scheduler, folder, location, **how)
+            return super().run(scheduler, location=location, **how)
+        scheduler.callbacks = how["callbacks"]
         while (trial := scheduler.ask()) is not None:
             scheduler.started(trial.number)
             metrics = {"accuracy": 0.5, "steps": 20, "seconds": 1.0}

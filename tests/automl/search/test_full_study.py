@@ -5,10 +5,11 @@ import os
 from pathlib import Path
 
 import pytest
+from confirm_cases import PLAN
+from optuna.samplers import RandomSampler
 
 import automl.trials.session
 from attention import InputError
-from automl.config.limits import Limits
 from automl.config.settings import Settings
 from automl.storage.storage import Storage
 from automl.trials.interrupt import Interrupt
@@ -16,6 +17,8 @@ from automl.trials.session import Workers
 from cluster.capacity import ClusterCapacity
 from cluster.resources import TrialResources
 from search.config import TrialConfig
+from search.fixed_scheduler import FixedScheduler
+from search.memory_study import memory_study
 
 
 @pytest.mark.parametrize(
@@ -49,9 +52,12 @@ def test_it_says_what_is_wrong_and_how_to_go_on(
         InputError, match=rf"the study in {tmp_path} cannot be written \({said}.*free disk space, then"
     ):
         workers.run(
-            None,  # type: ignore[arg-type]
-            tmp_path,
-            Storage(str(tmp_path)),
+            FixedScheduler(memory_study(RandomSampler()), PLAN, []),
+            name="full",
+            folder=tmp_path,
+            location=Storage(str(tmp_path)),
+            callbacks=[],
+            summary=str,
             baseline=TrialConfig(),
-            limits=Limits(),
+            best=False,
         )

@@ -30,7 +30,7 @@ from automl.storage.folder import find_search
 from automl.storage.storage import Storage
 from automl.tasks import open_task
 from automl.tasks.same_data import check_same, mend_manifest, search_of
-from automl.trials.run import share_data
+from automl.trials.session import share_data
 from search.config import TrialConfig
 from search.record import TrialRecord
 from search.study import WARM_START, create_study
