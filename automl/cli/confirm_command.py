@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from automl.cli.json_output import print_json
-from automl.cli.options import CallbackOption, Json, StorageOption
+from automl.cli.options import CallbackOption, Json, StorageOption, describe
 
 if TYPE_CHECKING:
     from automl.confirm.compare import ArmScores
@@ -15,36 +15,30 @@ if TYPE_CHECKING:
 
 
 def confirm(
-    search: Annotated[
-        str | None, typer.Option(help="Name of the search; the latest one if not given.")
-    ] = None,
-    top: Annotated[int | None, typer.Option(help="Number of finalists.", show_default="3")] = None,
-    seeds: Annotated[int | None, typer.Option(help="Seeds of each arm.", show_default="10")] = None,
+    search: Annotated[str | None, describe("Name of the search; the latest one if not given.")] = None,
+    top: Annotated[int | None, describe("Number of finalists.", shown="3")] = None,
+    seeds: Annotated[int | None, describe("Seeds of each arm.", shown="10")] = None,
     margin: Annotated[
-        float | None,
-        typer.Option(help="Least difference that matters, in the metric's unit.", show_default="the task's"),
+        float | None, describe("Least difference that matters, in the metric's unit.", shown="the task's")
     ] = None,
     sequential: Annotated[
         bool | None,
-        typer.Option(
-            "--sequential/--no-sequential",
-            help="Stop once the verdict is decided.",
-            show_default="sequential",
+        describe(
+            "Stop once the verdict is decided.", None, "--sequential/--no-sequential", shown="sequential"
         ),
     ] = None,
     init: Annotated[
-        str | None,
-        typer.Option(help="Start from: scratch, or one trained trunk a seed.", show_default="the search's"),
+        str | None, describe("Start from: scratch, or one trained trunk a seed.", shown="the search's")
     ] = None,
     controls: Annotated[
-        bool, typer.Option("--controls", help="Train controls even where no finalist is better.")
+        bool, describe("Train controls even where no finalist is better.", None, "--controls")
     ] = False,
     ablate: Annotated[
-        bool, typer.Option("--ablate", help="Train the winner without each of its modules, too.")
+        bool, describe("Train the winner without each of its modules, too.", None, "--ablate")
     ] = False,
-    again: Annotated[bool, typer.Option("--again", help="A new confirmation, on unused seeds.")] = False,
+    again: Annotated[bool, describe("A new confirmation, on unused seeds.", None, "--again")] = False,
     space: Annotated[
-        str | None, typer.Option(help="The search's own, where it was a notebook's or its file has moved.")
+        str | None, describe("The search's own, where it was a notebook's or its file has moved.")
     ] = None,
     storage: StorageOption = "searches",
     callback: CallbackOption = None,
@@ -114,8 +108,7 @@ def compare(
         ),
     ],
     margin: Annotated[
-        float | None,
-        typer.Option(help="Least difference that matters, in the metric's unit.", show_default="the task's"),
+        float | None, describe("Least difference that matters, in the metric's unit.", shown="the task's")
     ] = None,
     storage: StorageOption = "searches",
     as_json: Json = False,

@@ -8,38 +8,34 @@ import typer
 
 from attention import InputError
 from automl.cli.json_output import print_json
-from automl.cli.options import Json, StorageOption
+from automl.cli.options import Json, StorageOption, describe
 from automl.config.escape import printable, shell
 
 
 def export(
     best: Annotated[
-        bool, typer.Option("--best", help="The confirmed winner of a search, or else its best trial.")
+        bool, describe("The confirmed winner of a search, or else its best trial.", None, "--best")
     ] = False,
     baseline: Annotated[
-        bool, typer.Option("--baseline", help="The best trial without attention, as when nothing beats it.")
+        bool, describe("The best trial without attention, as when nothing beats it.", None, "--baseline")
     ] = False,
-    search: Annotated[
-        str | None, typer.Option(help="Name of the search; the latest one if not given.")
-    ] = None,
-    run: Annotated[str | None, typer.Option(help="An MLflow run's id instead.")] = None,
+    search: Annotated[str | None, describe("Name of the search; the latest one if not given.")] = None,
+    run: Annotated[str | None, describe("An MLflow run's id instead.")] = None,
     out: Annotated[
         str | None,
-        typer.Option(
-            help="Folder for the exported model, or its address in a store.",
-            show_default="exports/NAME, of the search or run",
+        describe(
+            "Folder for the exported model, or its address in a store.",
+            shown="exports/NAME, of the search or run",
         ),
     ] = None,
     storage: StorageOption = "searches",
     quantize: Annotated[
-        str | None, typer.Option(help="int8: a quantised ONNX model too, with what it costs in accuracy.")
+        str | None, describe("int8: a quantised ONNX model too, with what it costs in accuracy.")
     ] = None,
-    register: Annotated[str | None, typer.Option(help="Name in MLflow's model registry.")] = None,
-    alias: Annotated[
-        str | None, typer.Option(help="The registered model's alias.", show_default="champion")
-    ] = None,
+    register: Annotated[str | None, describe("Name in MLflow's model registry.")] = None,
+    alias: Annotated[str | None, describe("The registered model's alias.", shown="champion")] = None,
     trust: Annotated[
-        bool, typer.Option("--trust", help="Run the user-defined code of the model, which is named.")
+        bool, describe("Run the user-defined code of the model, which is named.", None, "--trust")
     ] = False,
 ) -> None:
     """Export a trained model as ONNX, torch.export, safetensors and an MLflow model, each checked."""
@@ -91,18 +87,16 @@ def predict(
         ),
     ],
     top: Annotated[
-        int | None,
-        typer.Option(help="How many labels or functions to show of each.", show_default="1; functions: 10"),
+        int | None, describe("How many labels or functions to show of each.", shown="1; functions: 10")
     ] = None,
     corpus: Annotated[
-        Path | None, typer.Option(help="A folder of Python files, to find functions in by queries.")
+        Path | None, describe("A folder of Python files, to find functions in by queries.")
     ] = None,
     out: Annotated[
-        Path | None,
-        typer.Option(help="A folder for the answers, where they are files: disparities as PFM and PNG."),
+        Path | None, describe("A folder for the answers, where they are files: disparities as PFM and PNG.")
     ] = None,
     trust: Annotated[
-        bool, typer.Option("--trust", help="Run the user-defined code of the model's task, which is named.")
+        bool, describe("Run the user-defined code of the model's task, which is named.", None, "--trust")
     ] = False,
     as_json: Json = False,
 ) -> None:

@@ -7,7 +7,7 @@ import typer
 
 from attention import InputError
 from automl.cli.json_output import print_json
-from automl.cli.options import Json, StorageOption
+from automl.cli.options import Json, StorageOption, describe
 from automl.config.escape import printable
 from search.serialise import to_json
 
@@ -41,7 +41,7 @@ def searches(storage: StorageOption = "searches", as_json: Json = False) -> None
 def remove(
     name: Annotated[str, typer.Argument(help="A search.")],
     storage: StorageOption = "searches",
-    yes: Annotated[bool, typer.Option("--yes", help="Don't ask.")] = False,
+    yes: Annotated[bool, describe("Don't ask.", None, "--yes")] = False,
 ) -> None:
     """Delete a search: its study, its checkpoints, its confirmations and its report."""
     from automl.cli.remove import find_removable, run_remove

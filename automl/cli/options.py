@@ -1,23 +1,30 @@
 """The options that several commands share."""
 
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
 from attention import InputError
 
-Json = Annotated[bool, typer.Option("--json", help="One JSON object alone on standard output.")]
-StorageOption = Annotated[str, typer.Option(help="Folder or address of all searches.")]
-PrecisionOption = Annotated[str, typer.Option(help="auto, bf16, fp16 or fp32.", hidden=True)]
+
+def describe(
+    help: str | None, group: str | None = None, *flags: str, shown: str | bool = True, rare: bool = False
+) -> Any:
+    """Describe an option on the command line.
+
+    group: of the options in `--help`. flags: its names, where its parameter's is not the only one. shown: the
+    default as `--help` shows it. rare: shown by `--help-all` alone.
+    """
+    return typer.Option(*flags, help=help, show_default=shown, hidden=rare, rich_help_panel=group)
+
+
+Json = Annotated[bool, describe("One JSON object alone on standard output.", None, "--json")]
+StorageOption = Annotated[str, describe("Folder or address of all searches.")]
+PrecisionOption = Annotated[str, describe("auto, bf16, fp16 or fp32.", rare=True)]
+CompileOption = Annotated[str, describe("How steps are run: auto, off, graphs or inductor.", rare=True)]
 CallbackOption = Annotated[
     list[str] | None,
-    typer.Option(
-        help="Called on the events of a search: tensorboard or file.py:Name; may be repeated.",
-        hidden=True,
-    ),
-]
-CompileOption = Annotated[
-    str, typer.Option(help="How steps are run: auto, off, graphs or inductor.", hidden=True)
+    describe("Called on the events of a search: tensorboard or file.py:Name; may be repeated.", rare=True),
 ]
 
 

@@ -7,19 +7,17 @@ from typing import Annotated
 
 import typer
 
-from automl.cli.options import StorageOption
+from automl.cli.options import StorageOption, describe
 
 
 def report(
-    search: Annotated[
-        str | None, typer.Option(help="Name of the search; the latest one if not given.")
-    ] = None,
+    search: Annotated[str | None, describe("Name of the search; the latest one if not given.")] = None,
     out: Annotated[
-        str | None, typer.Option(help="Folder for the page and its plots.", show_default="in the search's")
+        str | None, describe("Folder for the page and its plots.", shown="in the search's")
     ] = None,
-    show: Annotated[bool, typer.Option("--open", help="Open the page in the browser.")] = False,
+    show: Annotated[bool, describe("Open the page in the browser.", None, "--open")] = False,
     watch: Annotated[
-        bool, typer.Option("--watch", help="Renew the page while the search runs; the browser follows.")
+        bool, describe("Renew the page while the search runs; the browser follows.", None, "--watch")
     ] = False,
     every: Annotated[
         float, typer.Option(help="With --watch, seconds from one page to the next.", metavar="SECONDS")

@@ -10,7 +10,15 @@ import typer
 
 from attention import InputError
 from automl.cli.json_output import print_json
-from automl.cli.options import CallbackOption, CompileOption, Json, PrecisionOption, StorageOption, only
+from automl.cli.options import (
+    CallbackOption,
+    CompileOption,
+    Json,
+    PrecisionOption,
+    StorageOption,
+    describe,
+    only,
+)
 from automl.cli.search_words import print_search
 from automl.config.escape import printable
 from search.serialise import to_json
@@ -36,276 +44,139 @@ if TYPE_CHECKING:
 def search(
     context: typer.Context,
     space: Annotated[
-        str | None,
-        typer.Option(
-            help="See automl spaces; or file.py:function.",
-            show_default="fits --data",
-            rich_help_panel=WHAT,
-        ),
+        str | None, describe("See automl spaces; or file.py:function.", WHAT, shown="fits --data")
     ] = None,
     backbone: Annotated[
-        str | None,
-        typer.Option(
-            help="xresnet34, torchvision:NAME, timm:NAME, file.py:Net.",
-            show_default=False,
-            rich_help_panel=WHAT,
-        ),
+        str | None, describe("xresnet34, torchvision:NAME, timm:NAME, file.py:Net.", WHAT, shown=False)
     ] = None,
     weights: Annotated[
-        str | None,
-        typer.Option(
-            help="To start from: default (published), or a file.",
-            show_default=False,
-            rich_help_panel=WHAT,
-        ),
+        str | None, describe("To start from: default (published), or a file.", WHAT, shown=False)
     ] = None,
     init_from: Annotated[
         str | None,
-        typer.Option(
-            help="Start every trial from the trunk of this: a run's ID, or the folder of a trial or export.",
-            show_default=False,
-            hidden=True,
-            rich_help_panel=WHAT,
+        describe(
+            "Start every trial from the trunk of this: a run's ID, or the folder of a trial or export.",
+            WHAT,
+            shown=False,
+            rare=True,
         ),
     ] = None,
     data: Annotated[
-        str | None,
-        typer.Option(
-            help="Folder or archive of images, sequences or code.", show_default=False, rich_help_panel=WHAT
-        ),
+        str | None, describe("Folder or archive of images, sequences or code.", WHAT, shown=False)
     ] = None,
-    trials: Annotated[
-        str | None,
-        typer.Option(
-            help="How many configurations to try.",
-            show_default="16",
-            rich_help_panel=LONG,
-        ),
-    ] = None,
-    budget: Annotated[
-        str | None, typer.Option(help="Time to search for, such as 30m or 2h.", rich_help_panel=LONG)
-    ] = None,
+    trials: Annotated[str | None, describe("How many configurations to try.", LONG, shown="16")] = None,
+    budget: Annotated[str | None, describe("Time to search for, such as 30m or 2h.", LONG)] = None,
     epochs: Annotated[
         int | None,
-        typer.Option(
-            help="Of a whole trial, in the baseline's time.",
-            show_default="the space's, or about 300 steps of --data",
-            rich_help_panel=LONG,
+        describe(
+            "Of a whole trial, in the baseline's time.",
+            LONG,
+            shown="the space's, or about 300 steps of --data",
         ),
     ] = None,
-    size: Annotated[
-        int | None, typer.Option(help="Side of the images in pixels.", rich_help_panel=WHAT)
-    ] = None,
-    subset: Annotated[
-        float, typer.Option(help="Stratified fraction of the images.", hidden=True, rich_help_panel=WHAT)
-    ] = 1.0,
+    size: Annotated[int | None, describe("Side of the images in pixels.", WHAT)] = None,
+    subset: Annotated[float, describe("Stratified fraction of the images.", WHAT, rare=True)] = 1.0,
     batch_size: Annotated[
-        int | None,
-        typer.Option(help="Instead of the space's.", show_default=False, hidden=True, rich_help_panel=HOW),
+        int | None, describe("Instead of the space's.", HOW, shown=False, rare=True)
     ] = None,
     mixup: Annotated[
-        float | None,
-        typer.Option(
-            help="Alpha of mixup, instead of the space's; 0: off.",
-            show_default=False,
-            hidden=True,
-            rich_help_panel=HOW,
-        ),
+        float | None, describe("Alpha of mixup, instead of the space's; 0: off.", HOW, shown=False, rare=True)
     ] = None,
     flip: Annotated[
-        bool | None,
-        typer.Option(
-            "--flip/--no-flip",
-            help="Mirror images.",
-            show_default="of photographs",
-            hidden=True,
-            rich_help_panel=HOW,
-        ),
+        bool | None, describe("Mirror images.", HOW, "--flip/--no-flip", shown="of photographs", rare=True)
     ] = None,
     augment: Annotated[
         str | None,
-        typer.Option(
-            help="light, standard or strong, instead of the space's.",
-            show_default=False,
-            hidden=True,
-            rich_help_panel=HOW,
-        ),
+        describe("light, standard or strong, instead of the space's.", HOW, shown=False, rare=True),
     ] = None,
     class_weights: Annotated[
         str | None,
-        typer.Option(
-            help="Of the loss: none or balanced, instead of the space's.",
-            show_default=False,
-            hidden=True,
-            rich_help_panel=HOW,
-        ),
+        describe("Of the loss: none or balanced, instead of the space's.", HOW, shown=False, rare=True),
     ] = None,
-    name: Annotated[str | None, typer.Option(help="Name of the search.", rich_help_panel=KEPT)] = None,
-    resume: Annotated[
-        str | None,
-        typer.Option(help="This search; auto: --name if it is there.", rich_help_panel=KEPT),
-    ] = None,
+    name: Annotated[str | None, describe("Name of the search.", KEPT)] = None,
+    resume: Annotated[str | None, describe("This search; auto: --name if it is there.", KEPT)] = None,
     warm_start: Annotated[
         str | None,
-        typer.Option(
-            help="Initialise the sampler with the trials of this earlier search.",
-            hidden=True,
-            rich_help_panel=LONG,
-        ),
+        describe("Initialise the sampler with the trials of this earlier search.", LONG, rare=True),
     ] = None,
-    seed: Annotated[int, typer.Option(help="Of the sampler and of every trial.", rich_help_panel=LONG)] = 0,
+    seed: Annotated[int, describe("Of the sampler and of every trial.", LONG)] = 0,
     test: Annotated[
-        bool,
-        typer.Option(
-            "--test",
-            help="With --sampler grid, score the test split, too.",
-            hidden=True,
-            rich_help_panel=LONG,
-        ),
+        bool, describe("With --sampler grid, score the test split, too.", LONG, "--test", rare=True)
     ] = False,
     equal: Annotated[
-        str,
-        typer.Option(
-            help="Budget held equal across trials: time or epochs.", hidden=True, rich_help_panel=HOW
-        ),
+        str, describe("Budget held equal across trials: time or epochs.", HOW, rare=True)
     ] = "time",
     init: Annotated[
-        str,
-        typer.Option(
-            help="Start from: scratch, or a trained trunk that trials share.",
-            hidden=True,
-            rich_help_panel=HOW,
-        ),
+        str, describe("Start from: scratch, or a trained trunk that trials share.", HOW, rare=True)
     ] = "scratch",
-    trunks: Annotated[
-        int, typer.Option(help="With --init trunk, how many at first.", hidden=True, rich_help_panel=HOW)
-    ] = 3,
+    trunks: Annotated[int, describe("With --init trunk, how many at first.", HOW, rare=True)] = 3,
     sampler: Annotated[
         str,
-        typer.Option(
-            help="auto, tpe, placement, random, gp, nsga2, cmaes, grid or module:Sampler.",
-            hidden=True,
-            rich_help_panel=LONG,
-        ),
+        describe("auto, tpe, placement, random, gp, nsga2, cmaes, grid or module:Sampler.", LONG, rare=True),
     ] = "auto",
     metric: Annotated[
-        str | None,
-        typer.Option(
-            help="accuracy, balanced_accuracy, macro_f1, auc, loss.",
-            show_default="the task's",
-            rich_help_panel=WHAT,
-        ),
+        str | None, describe("accuracy, balanced_accuracy, macro_f1, auc, loss.", WHAT, shown="the task's")
     ] = None,
     objective: Annotated[
         str | None,
-        typer.Option(
-            help="One to three of the metric, latency, params, macs, with commas.",
-            hidden=True,
-            rich_help_panel=LONG,
-        ),
+        describe("One to three of the metric, latency, params, macs, with commas.", LONG, rare=True),
     ] = None,
     baseline_share: Annotated[
-        float,
-        typer.Option(
-            help="Part of the trials that tunes the plain backbone.", hidden=True, rich_help_panel=LONG
-        ),
+        float, describe("Part of the trials that tunes the plain backbone.", LONG, rare=True)
     ] = 0.2,
     max_params: Annotated[
-        str | None,
-        typer.Option(help="Maximum number of parameters, such as 5M.", hidden=True, rich_help_panel=LIMITS),
+        str | None, describe("Maximum number of parameters, such as 5M.", LIMITS, rare=True)
     ] = None,
     max_macs: Annotated[
-        str | None,
-        typer.Option(help="Maximum MACs for one input, such as 2G.", hidden=True, rich_help_panel=LIMITS),
+        str | None, describe("Maximum MACs for one input, such as 2G.", LIMITS, rare=True)
     ] = None,
     max_memory: Annotated[
-        str | None,
-        typer.Option(
-            help="Maximum memory of a training step, such as 4GB.", hidden=True, rich_help_panel=LIMITS
-        ),
+        str | None, describe("Maximum memory of a training step, such as 4GB.", LIMITS, rare=True)
     ] = None,
     max_latency_ms: Annotated[
-        float | None,
-        typer.Option(help="Maximum latency of one input, in ms.", hidden=True, rich_help_panel=LIMITS),
+        float | None, describe("Maximum latency of one input, in ms.", LIMITS, rare=True)
     ] = None,
     keep: Annotated[
         int,
-        typer.Option(
-            help="Number of best trials whose checkpoints are kept; with several objectives, the front is.",
-            hidden=True,
-            rich_help_panel=KEPT,
+        describe(
+            "Number of best trials whose checkpoints are kept; with several objectives, the front is.",
+            KEPT,
+            rare=True,
         ),
     ] = 3,
-    cpus_per_trial: Annotated[
-        float, typer.Option(help="CPU cores of each worker.", rich_help_panel=WHERE)
-    ] = 1,
+    cpus_per_trial: Annotated[float, describe("CPU cores of each worker.", WHERE)] = 1,
     gpus_per_trial: Annotated[
-        float | None,
-        typer.Option(
-            help="GPUs of each worker; 1 if there are any.",
-            show_default=False,
-            hidden=True,
-            rich_help_panel=WHERE,
-        ),
+        float | None, describe("GPUs of each worker; 1 if there are any.", WHERE, shown=False, rare=True)
     ] = None,
-    workers_per_trial: Annotated[
-        int, typer.Option(help="Processes of one trial, data-parallel.", rich_help_panel=WHERE)
-    ] = 1,
+    workers_per_trial: Annotated[int, describe("Processes of one trial, data-parallel.", WHERE)] = 1,
     resource: Annotated[
         list[str] | None,
-        typer.Option(
-            help="Custom Ray resource of each worker, NAME=AMOUNT; may be repeated.",
-            hidden=True,
-            rich_help_panel=WHERE,
-        ),
+        describe("Custom Ray resource of each worker, NAME=AMOUNT; may be repeated.", WHERE, rare=True),
     ] = None,
     label: Annotated[
         list[str] | None,
-        typer.Option(
-            help="Label of the nodes to train on, KEY=VALUE; may be repeated.",
-            hidden=True,
-            rich_help_panel=WHERE,
-        ),
+        describe("Label of the nodes to train on, KEY=VALUE; may be repeated.", WHERE, rare=True),
     ] = None,
     concurrent: Annotated[
-        int | None,
-        typer.Option(
-            help="Most trials at once; requested from Ray.",
-            show_default="as there is room",
-            rich_help_panel=WHERE,
-        ),
+        int | None, describe("Most trials at once; requested from Ray.", WHERE, shown="as there is room")
     ] = None,
     precision: PrecisionOption = "auto",
     compile: CompileOption = "auto",
     storage: StorageOption = "searches",
     callback: CallbackOption = None,
     confirm: Annotated[
-        bool,
-        typer.Option(
-            "--confirm",
-            help="Then confirm the finalists, in the same Ray.",
-            hidden=True,
-            rich_help_panel=LONG,
-        ),
+        bool, describe("Then confirm the finalists, in the same Ray.", LONG, "--confirm", rare=True)
     ] = False,
     top: Annotated[
-        int | None,
-        typer.Option(
-            help="With --confirm, number of finalists.", show_default="3", hidden=True, rich_help_panel=LONG
-        ),
+        int | None, describe("With --confirm, number of finalists.", LONG, shown="3", rare=True)
     ] = None,
     seeds: Annotated[
         int | None,
-        typer.Option(
-            help="Of each cell with --sampler grid; of each arm with --confirm.",
-            show_default="1; 10",
-            hidden=True,
-            rich_help_panel=LONG,
+        describe(
+            "Of each cell with --sampler grid; of each arm with --confirm.", LONG, shown="1; 10", rare=True
         ),
     ] = None,
-    dry_run: Annotated[
-        bool, typer.Option("--dry-run", help="Estimate cost and power; search nothing.")
-    ] = False,
+    dry_run: Annotated[bool, describe("Estimate cost and power; search nothing.", None, "--dry-run")] = False,
     as_json: Json = False,
 ) -> None:
     """Search a space: which attention, how many modules, where, with which hyperparameters."""

@@ -7,7 +7,7 @@ import typer
 
 from attention import InputError
 from automl.cli.json_output import print_json
-from automl.cli.options import Json
+from automl.cli.options import Json, describe
 from automl.config.escape import printable, shell
 
 if TYPE_CHECKING:
@@ -22,14 +22,14 @@ def data(
         ),
     ] = None,
     download: Annotated[
-        str | None, typer.Option(help="Download the published dataset of this name, once; see --list.")
+        str | None, describe("Download the published dataset of this name, once; see --list.")
     ] = None,
     show: Annotated[
-        bool, typer.Option("--list", help="List the published datasets: size, license, source.")
+        bool, describe("List the published datasets: size, license, source.", None, "--list")
     ] = False,
-    size: Annotated[int, typer.Option(help="Side of the images in pixels.")] = 128,
-    flip: Annotated[bool, typer.Option("--flip/--no-flip", help="Mirror images on the sheet.")] = True,
-    augment: Annotated[str, typer.Option(help="On the sheet: light, standard or strong.")] = "light",
+    size: Annotated[int, describe("Side of the images in pixels.")] = 128,
+    flip: Annotated[bool, describe("Mirror images on the sheet.", None, "--flip/--no-flip")] = True,
+    augment: Annotated[str, describe("On the sheet: light, standard or strong.")] = "light",
     as_json: Json = False,
 ) -> None:
     """Show what a dataset holds, with a sheet of samples of images; or download a published dataset."""
@@ -94,18 +94,17 @@ ModelArgument = Annotated[
 ]
 SizeOption = Annotated[
     int | None,
-    typer.Option(
-        help="Side of images in pixels, height of stereo pairs, steps of sequences, or tokens of texts.",
-        show_default="128; stereo and detection 256, text 200",
+    describe(
+        "Side of images in pixels, height of stereo pairs, steps of sequences, or tokens of texts.",
+        shown="128; stereo and detection 256, text 200",
     ),
 ]
 ModelOptions = Annotated[
     list[str] | None,
-    typer.Option("--option", help="Of the model, as NAME=VALUE: depth=12, hidden=96; may be repeated."),
+    describe("Of the model, as NAME=VALUE: depth=12, hidden=96; may be repeated.", None, "--option"),
 ]
 TaskOption = Annotated[
-    str | None,
-    typer.Option(help="detection: Mask R-CNN over the backbone.", show_default="what the model is for"),
+    str | None, describe("detection: Mask R-CNN over the backbone.", shown="what the model is for")
 ]
 
 
@@ -128,11 +127,10 @@ def cost(
     option: ModelOptions = None,
     task: TaskOption = None,
     place: Annotated[
-        list[str] | None,
-        typer.Option(help="SITE=TYPE or SITE=TYPE:option=value,option=value; may be repeated."),
+        list[str] | None, describe("SITE=TYPE or SITE=TYPE:option=value,option=value; may be repeated.")
     ] = None,
     batch: Annotated[
-        int | None, typer.Option(help="Inputs of a training step.", show_default="8; stereo and detection 2")
+        int | None, describe("Inputs of a training step.", shown="8; stereo and detection 2")
     ] = None,
     as_json: Json = False,
 ) -> None:

@@ -5,7 +5,7 @@ from typing import Annotated, Any
 
 import typer
 
-from automl.cli.options import StorageOption
+from automl.cli.options import StorageOption, describe
 from automl.config.escape import printable
 
 
@@ -21,28 +21,23 @@ def studies() -> None:
 def study(
     name: Annotated[str, typer.Argument(help="See automl studies.")],
     small: Annotated[
-        bool, typer.Option("--small", help="The small form: minutes, on bundled data or --data.")
+        bool, describe("The small form: minutes, on bundled data or --data.", None, "--small")
     ] = False,
-    seeds: Annotated[int, typer.Option(help="Runs of each cell, with the same seeds for all.")] = 1,
-    data: Annotated[
-        str | None, typer.Option(help="Folder or archive of the data.", show_default="the study's")
-    ] = None,
+    seeds: Annotated[int, describe("Runs of each cell, with the same seeds for all.")] = 1,
+    data: Annotated[str | None, describe("Folder or archive of the data.", shown="the study's")] = None,
     out: StorageOption = "searches",
-    epochs: Annotated[int | None, typer.Option(help="Of each training.", show_default="as published")] = None,
-    subset: Annotated[float, typer.Option(help="Stratified fraction of the inputs.")] = 1.0,
-    seed: Annotated[int, typer.Option(help="The first seed.")] = 0,
+    epochs: Annotated[int | None, describe("Of each training.", shown="as published")] = None,
+    subset: Annotated[float, describe("Stratified fraction of the inputs.")] = 1.0,
+    seed: Annotated[int, describe("The first seed.")] = 0,
     max_memory: Annotated[
-        str | None,
-        typer.Option(help="Maximum memory of a training step, such as 11GB.", show_default=False),
+        str | None, describe("Maximum memory of a training step, such as 11GB.", shown=False)
     ] = None,
-    concurrent: Annotated[
-        int | None, typer.Option(help="Most trials at once.", show_default="as there is room")
-    ] = None,
-    cpus_per_trial: Annotated[float, typer.Option(help="CPU cores of each worker.")] = 1,
+    concurrent: Annotated[int | None, describe("Most trials at once.", shown="as there is room")] = None,
+    cpus_per_trial: Annotated[float, describe("CPU cores of each worker.")] = 1,
     gpus_per_trial: Annotated[
-        float | None, typer.Option(help="GPUs of each worker; 1 if there are any.", show_default=False)
+        float | None, describe("GPUs of each worker; 1 if there are any.", shown=False)
     ] = None,
-    workers_per_trial: Annotated[int, typer.Option(help="Processes of one trial, data-parallel.")] = 1,
+    workers_per_trial: Annotated[int, describe("Processes of one trial, data-parallel.")] = 1,
 ) -> None:
     """Repeat a published experiment: train its grid, and print its table beside the published one.
 

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from attention import InputError
-from automl.cli.options import CompileOption, PrecisionOption, only
+from automl.cli.options import CompileOption, PrecisionOption, describe, only
 from automl.config.escape import shell
 
 FITS = "what fits"
@@ -52,103 +52,54 @@ if TYPE_CHECKING:
 
 def train(
     context: typer.Context,
-    space: Annotated[
-        str | None,
-        typer.Option(help="The baseline of a search space, of any task.", rich_help_panel=WHAT),
-    ] = None,
-    like: Annotated[
-        str | None,
-        typer.Option(help="A search's best, or its SEARCH:TRIAL.", rich_help_panel=WHAT),
-    ] = None,
+    space: Annotated[str | None, describe("The baseline of a search space, of any task.", WHAT)] = None,
+    like: Annotated[str | None, describe("A search's best, or its SEARCH:TRIAL.", WHAT)] = None,
     assigned: Annotated[
-        list[str] | None,
-        typer.Option("--set", help="KEY=VALUE of it: heads=8, training.clip=1.", rich_help_panel=WHAT),
+        list[str] | None, describe("KEY=VALUE of it: heads=8, training.clip=1.", WHAT, "--set")
     ] = None,
     dataset: Annotated[
-        str | None,
-        typer.Option(help="digits, nette, woof, woof1 or folder.", show_default="woof", rich_help_panel=WHAT),
+        str | None, describe("digits, nette, woof, woof1 or folder.", WHAT, shown="woof")
     ] = None,
-    data: Annotated[str | None, typer.Option(help="Folder or archive.", rich_help_panel=WHAT)] = None,
-    size: Annotated[
-        int | None,
-        typer.Option(help="Of images, in pixels.", show_default=FITS, rich_help_panel=WHAT),
-    ] = None,
-    subset: Annotated[
-        float, typer.Option(help="Stratified fraction of the inputs.", hidden=True, rich_help_panel=WHAT)
-    ] = 1.0,
-    backbone: Annotated[
-        str | None,
-        typer.Option(help="Such as timm:NAME.", show_default="xresnet18", rich_help_panel=MODEL),
-    ] = None,
+    data: Annotated[str | None, describe("Folder or archive.", WHAT)] = None,
+    size: Annotated[int | None, describe("Of images, in pixels.", WHAT, shown=FITS)] = None,
+    subset: Annotated[float, describe("Stratified fraction of the inputs.", WHAT, rare=True)] = 1.0,
+    backbone: Annotated[str | None, describe("Such as timm:NAME.", MODEL, shown="xresnet18")] = None,
     width: Annotated[
         float | None,
-        typer.Option(
-            help="Multiplies the channels of an xresnet's stages.",
-            show_default=FITS,
-            hidden=True,
-            rich_help_panel=MODEL,
-        ),
+        describe("Multiplies the channels of an xresnet's stages.", MODEL, shown=FITS, rare=True),
     ] = None,
-    weights: Annotated[
-        str,
-        typer.Option(help="default, or a file.", show_default="new", rich_help_panel=MODEL),
-    ] = "",
-    attention: Annotated[
-        str | None, typer.Option(help="Its type, such as ssa or decomposed.", rich_help_panel=MODEL)
-    ] = None,
-    symmetric: Annotated[
-        bool, typer.Option("--symmetric", help="ssa-sym instead of ssa.", rich_help_panel=MODEL)
-    ] = False,
-    where: Annotated[
-        str | None,
-        typer.Option(help="Its site.", show_default="end of stage 1", rich_help_panel=MODEL),
-    ] = None,
-    option: Annotated[
-        list[str] | None, typer.Option(help="Of the attention, as NAME=VALUE.", rich_help_panel=MODEL)
-    ] = None,
-    epochs: Annotated[int | None, typer.Option(show_default=FITS, rich_help_panel=HOW)] = None,
-    batch_size: Annotated[int, typer.Option(rich_help_panel=HOW)] = 64,
-    learning_rate: Annotated[float, typer.Option("--learning-rate", "--lr", rich_help_panel=HOW)] = 3e-3,
-    weight_decay: Annotated[float, typer.Option(hidden=True, rich_help_panel=HOW)] = 1e-2,
-    optimizer: Annotated[str, typer.Option(help="Such as adamw or sgd.", rich_help_panel=HOW)] = "adamw",
-    schedule: Annotated[
-        str, typer.Option(help="Such as one-cycle or flat-cosine.", hidden=True, rich_help_panel=HOW)
-    ] = "one-cycle",
-    mixup: Annotated[float, typer.Option(help="Its alpha; 0 is off.", rich_help_panel=HOW)] = 0.0,
-    label_smoothing: Annotated[float, typer.Option(hidden=True, rich_help_panel=HOW)] = 0.1,
-    class_weights: Annotated[
-        str, typer.Option(help="Of the loss: none or balanced.", hidden=True, rich_help_panel=HOW)
-    ] = "none",
+    weights: Annotated[str, describe("default, or a file.", MODEL, shown="new")] = "",
+    attention: Annotated[str | None, describe("Its type, such as ssa or decomposed.", MODEL)] = None,
+    symmetric: Annotated[bool, describe("ssa-sym instead of ssa.", MODEL, "--symmetric")] = False,
+    where: Annotated[str | None, describe("Its site.", MODEL, shown="end of stage 1")] = None,
+    option: Annotated[list[str] | None, describe("Of the attention, as NAME=VALUE.", MODEL)] = None,
+    epochs: Annotated[int | None, describe(None, HOW, shown=FITS)] = None,
+    batch_size: Annotated[int, describe(None, HOW)] = 64,
+    learning_rate: Annotated[float, describe(None, HOW, "--learning-rate", "--lr")] = 3e-3,
+    weight_decay: Annotated[float, describe(None, HOW, rare=True)] = 1e-2,
+    optimizer: Annotated[str, describe("Such as adamw or sgd.", HOW)] = "adamw",
+    schedule: Annotated[str, describe("Such as one-cycle or flat-cosine.", HOW, rare=True)] = "one-cycle",
+    mixup: Annotated[float, describe("Its alpha; 0 is off.", HOW)] = 0.0,
+    label_smoothing: Annotated[float, describe(None, HOW, rare=True)] = 0.1,
+    class_weights: Annotated[str, describe("Of the loss: none or balanced.", HOW, rare=True)] = "none",
     metric: Annotated[
         str,
-        typer.Option(
-            help="Shown: accuracy, balanced_accuracy, macro_f1, auc or loss.",
-            show_default="accuracy",
-            hidden=True,
-            rich_help_panel=HOW,
+        describe(
+            "Shown: accuracy, balanced_accuracy, macro_f1, auc or loss.", HOW, shown="accuracy", rare=True
         ),
     ] = "",
-    seed: Annotated[int, typer.Option(rich_help_panel=HOW)] = 0,
-    workers: Annotated[int, typer.Option(help="That share each batch.", rich_help_panel=HOW)] = 1,
-    gpu: Annotated[int | None, typer.Option(help="The GPU of this number.", rich_help_panel=HOW)] = None,
-    device: Annotated[
-        str, typer.Option(help="As PyTorch names it, or auto.", hidden=True, rich_help_panel=HOW)
-    ] = "auto",
+    seed: Annotated[int, describe(None, HOW)] = 0,
+    workers: Annotated[int, describe("That share each batch.", HOW)] = 1,
+    gpu: Annotated[int | None, describe("The GPU of this number.", HOW)] = None,
+    device: Annotated[str, describe("As PyTorch names it, or auto.", HOW, rare=True)] = "auto",
     precision: PrecisionOption = "auto",
     compile: CompileOption = "auto",
-    lr_find: Annotated[bool, typer.Option("--lr-find", help="Suggest a learning rate; don't train.")] = False,
-    dump: Annotated[bool, typer.Option("--dump", help="Print the model; don't train.")] = False,
-    log: Annotated[
-        str | None, typer.Option(help="CSV file that gets one line an epoch.", rich_help_panel=KEPT)
-    ] = None,
-    name: Annotated[
-        str | None,
-        typer.Option(help="Of its folder and its run.", show_default="the time", rich_help_panel=KEPT),
-    ] = None,
-    resume: Annotated[
-        str | None, typer.Option(help="Continue the training of this name.", rich_help_panel=KEPT)
-    ] = None,
-    storage: Annotated[str, typer.Option(help="Folder of its folder.", rich_help_panel=KEPT)] = "searches",
+    lr_find: Annotated[bool, describe("Suggest a learning rate; don't train.", None, "--lr-find")] = False,
+    dump: Annotated[bool, describe("Print the model; don't train.", None, "--dump")] = False,
+    log: Annotated[str | None, describe("CSV file that gets one line an epoch.", KEPT)] = None,
+    name: Annotated[str | None, describe("Of its folder and its run.", KEPT, shown="the time")] = None,
+    resume: Annotated[str | None, describe("Continue the training of this name.", KEPT)] = None,
+    storage: Annotated[str, describe("Folder of its folder.", KEPT)] = "searches",
 ) -> None:
     """Train one configuration, of any task, without a search."""
     from automl.config.device import find_device, gpu_with_number
