@@ -14,7 +14,7 @@ Results:  SearchResult, TrialResult, ConfirmResult, Verdict, Compared, ReportRes
           Predictions, Prediction, CodeSearch
 Spaces:   Settings, Space, TrialConfig
 Models:   Attention, Spec, Site, sites, insert
-Tasks:    Task, Metric
+Tasks:    Task, TaskSpec, Metric, register_task
 Events:   Callback, SearchRecord, TrialRecord
 Errors:   InputError
 
@@ -40,13 +40,13 @@ if TYPE_CHECKING:
     from automl.report.read import Search, read_search
     from automl.search.result import SearchResult, TrialResult
     from automl.search.run import resume_search, run_search
-    from automl.tasks import Task
+    from automl.tasks import Task, register_task
     from backbones import Site, insert, sites
     from search.callback import Callback, SearchRecord
-    from search.config import TrialConfig
+    from search.config import TaskSpec, TrialConfig
     from search.metric import Metric
     from search.record import TrialRecord
-    from search.spaces import Space
+    from search.space import Space
 
 __all__ = [
     "Attention",
@@ -68,12 +68,14 @@ __all__ = [
     "Space",
     "Spec",
     "Task",
+    "TaskSpec",
     "TrialConfig",
     "TrialRecord",
     "TrialResult",
     "Verdict",
     "insert",
     "read_search",
+    "register_task",
     "resume_search",
     "run_code_search",
     "run_compare",
@@ -103,15 +105,17 @@ _MODULES = {
     "SearchResult": "automl.search.result",
     "Settings": "automl.config.settings",
     "Site": "backbones",
-    "Space": "search.spaces",
+    "Space": "search.space",
     "Spec": "attention",
     "Task": "automl.tasks",
+    "TaskSpec": "search.config",
     "TrialConfig": "search.config",
     "TrialRecord": "search.record",
     "TrialResult": "automl.search.result",
     "Verdict": "automl.confirm.verdict",
     "insert": "backbones",
     "read_search": "automl.report.read",
+    "register_task": "automl.tasks",
     "resume_search": "automl.search.run",
     "run_code_search": "automl.export.code_search",
     "run_compare": "automl.confirm.compare",

@@ -8,7 +8,8 @@ score_card           Recall, precision and F1 of each class, from counts of answ
 record               The record of a trial, and its reports
 callback             Callbacks on the events of a search, a confirmation and their trials
 memory_study         A study in memory, for trials that are drawn and not trained
-spaces               Search spaces: their table, and loading user-defined ones
+space                A search space: a function that draws configurations, and what goes with it
+spaces               The search spaces by name, and loading user-defined ones
 image_spaces         The built-in spaces of images
 decomposed_spaces    The built-in spaces of decomposed attention in ResNet-50 and ResNeXt-101
 vit_spaces           The built-in spaces of vision transformers

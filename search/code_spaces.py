@@ -10,6 +10,7 @@ import backbones
 from backbones.placement import Placement
 from search import choices
 from search.config import CodeModel, RetrievalTraining, TrialConfig
+from search.space import Space
 
 if TYPE_CHECKING:
     from backbones.site import Site
@@ -105,3 +106,16 @@ def _sites(encoder: str) -> list["Site"]:
     model = backbones.ENCODERS[encoder].build(vocabulary=2, length=8)
     example = (torch.zeros(2, 8, dtype=torch.int64), torch.ones(2, 8, dtype=torch.bool))
     return backbones.sites(model, example)
+
+
+SPACES = (
+    Space(
+        name="codesearch",
+        draw=codesearch,
+        baseline=BASELINE,
+        published=published,
+        plain=PLAIN,
+        as_baseline=as_selfattention,
+        summary="encoders of queries and code, and attention in them; --data FOLDER of source code",
+    ),
+)

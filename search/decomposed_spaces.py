@@ -7,6 +7,7 @@ of one kind.
 """
 
 from collections.abc import Callable, Sequence
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import optuna
@@ -14,7 +15,8 @@ import optuna
 from attention.spec import Option, Spec
 from search import choices
 from search.config import ImageData, Model, TrialConfig
-from search.image_spaces import places
+from search.image_spaces import PLAIN, places
+from search.space import Space
 
 if TYPE_CHECKING:
     from backbones.site import Site
@@ -67,3 +69,18 @@ def papers(backbone: str) -> Sequence[dict[str, Any]]:
         {"modules": 1, "site1": res3, **PUBLISHED},
         {"modules": 2, "site1": res3, "site2": res4, **PUBLISHED},
     ]
+
+
+SPACES = tuple(
+    Space(
+        name=name,
+        draw=decomposed(backbone),
+        baseline=PLAIN,
+        published=partial(papers, backbone),
+        summary=f"0 to 7 decomposed attentions after res3 and res4 of {backbone}; --data PHOTOS",
+    )
+    for name, backbone in (
+        ("resnet50-da", "torchvision:resnet50"),
+        ("resnext101-da", "torchvision:resnext101_32x8d"),
+    )
+)

@@ -6,7 +6,7 @@ res3, after res4, and in up to seven places of ResNet and FPN.
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
-from functools import cache
+from functools import cache, partial
 from typing import TYPE_CHECKING, Any
 
 import optuna
@@ -15,6 +15,7 @@ import backbones
 from backbones.placement import Placement
 from search import choices
 from search.config import DetectionData, DetectionModel, DetectionTraining, TrialConfig
+from search.space import Space
 
 if TYPE_CHECKING:
     from backbones.site import Site
@@ -158,3 +159,27 @@ def _config(
             schedule=trial.suggest_categorical("schedule", schedules),  # type: ignore[arg-type]
         ),
     )
+
+
+def coco_space(backbone: str = FULL.backbone) -> Space:
+    """Return the space of images with objects in COCO's layout, with a trunk of the name `backbone`."""
+    return Space(
+        name="coco-da",
+        draw=coco_da(backbone),
+        baseline=COCO_PLAIN,
+        published=partial(published, replace(FULL, backbone=backbone), COCO_PLAIN),
+        summary="Mask R-CNN, attention in its trunk and pyramid; --data of COCO's layout",
+        with_backbone=lambda name, _: coco_space(name),
+    )
+
+
+SPACES = (
+    Space(
+        name="scenes",
+        draw=scenes,
+        baseline=SCENES_PLAIN,
+        published=partial(published, SMALL, SCENES_PLAIN),
+        summary="boxes and masks of digits in bundled scenes of 96 px; a narrow Mask R-CNN",
+    ),
+    coco_space(),
+)

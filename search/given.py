@@ -13,7 +13,7 @@ from search.config import TrialConfig
 from search.memory_study import memory_study
 from search.optuna_internals import identifier_of
 from search.record import where
-from search.spaces import Space
+from search.space import Space
 
 DRAWS = 20  # of each: what is given may be asked for in some of them alone
 

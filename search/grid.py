@@ -19,7 +19,7 @@ from optuna.trial import FrozenTrial
 from attention import InputError
 from search.config import TrialConfig
 from search.memory_study import memory_study
-from search.spaces import Space
+from search.space import Space
 
 GRID = "grid"  # the sampler's name: `search.grid_scheduler` takes the place of one
 MOST_CELLS = 10_000

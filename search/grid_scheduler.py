@@ -9,7 +9,7 @@ from search.callback import Callback
 from search.fixed_scheduler import FixedScheduler, PlannedTrial
 from search.grid import Cell
 from search.record import Role, State, TrialRecord
-from search.spaces import Space
+from search.space import Space
 from search.study import CELLS
 from search.trial_scheduler import Plan
 

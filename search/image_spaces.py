@@ -13,6 +13,7 @@ from attention import InputError
 from backbones import loading
 from search import choices
 from search.config import ImageData, Model, TrialConfig
+from search.space import Space
 
 if TYPE_CHECKING:
     from backbones.site import Site
@@ -115,3 +116,43 @@ def papers(names: Sequence[str], size: int, *, augment: bool = False) -> list[di
 def _chosen(names: Sequence[str], *, augment: bool) -> dict[str, str]:
     backbone = {"backbone": names[0]} if len(names) > 1 else {}
     return {**backbone, **({"augment": "light"} if augment else {})}
+
+
+def photograph_space(
+    name: str,
+    summary: str,
+    names: Sequence[str] = XRESNETS,
+    size: int = 128,
+    *,
+    augment: bool = False,
+) -> Space:
+    """Return the space of photographs of the data source called `name`, and one of the backbones `names`.
+
+    augment: the strength of augmentation is a choice, too.
+    """
+    return Space(
+        name=name,
+        draw=photographs(name, names, size, augment=augment),
+        baseline=plain(names, augment=augment),
+        published=lambda: papers(names, size, augment=augment),
+        summary=summary,
+        with_backbone=lambda backbone, side: photograph_space(
+            name, summary, (backbone,), side or size, augment=augment
+        ),
+    )
+
+
+SPACES = (
+    Space(
+        name="digits",
+        draw=digits,
+        baseline=PLAIN,
+        published=digits_papers,
+        summary="8x8 handwritten digits at 32 px, quarter-width xresnet18; seconds an epoch on a CPU",
+    ),
+    photograph_space("nette", "Imagenette at 128 px, xresnet18/34/50 or --backbone"),
+    photograph_space("woof", "Imagewoof at 128 px, xresnet18/34/50 or --backbone"),
+    photograph_space(
+        "folder", "--data PHOTOS, one folder per class, at 128 px; as woof, and augmentation", augment=True
+    ),
+)

@@ -10,7 +10,7 @@ from backbones.loading import load_module
 from search.choices import SITES
 from search.grid import GRID, grid_cells
 from search.placement_sampler import PlacementSampler
-from search.spaces import Space, random_draws
+from search.space import Space, random_draws
 
 
 def _cmaes(seed: int) -> BaseSampler:

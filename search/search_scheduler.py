@@ -18,7 +18,7 @@ from search.memory_study import memory_study
 from search.placement_posterior import posterior
 from search.placement_sampler import TRUNK, GrowingModel, PlacementSampler
 from search.record import Role, State, TrialRecord
-from search.spaces import Space
+from search.space import Space
 from search.study import DECIDED, ENQUEUED, EXPECTED, WARM_START, expect, read_record
 from search.trial_scheduler import RESOURCE, Plan, TrialScheduler
 from search.trunks import PERTURB, Trunks, is_trunk

@@ -11,6 +11,7 @@ import optuna
 import backbones
 from search import choices
 from search.config import ClassificationTraining, Model, SequenceData, TrialConfig
+from search.space import Space
 
 if TYPE_CHECKING:
     from backbones.site import Site
@@ -223,3 +224,28 @@ def sensors(trial: optuna.Trial) -> TrialConfig:
             label_smoothing=round(trial.suggest_float("label_smoothing", 0.0, 0.2, step=0.05), 2),
         ),
     )
+
+
+SPACES = (
+    *(
+        Space(
+            name=name,
+            draw=draw,
+            baseline=lstm,
+            published=lambda best=best: [best],  # type: ignore[misc]
+            plain={"backbone": "bilstm"},
+            as_baseline=as_lstm,
+            summary=f"LARNN's {which} published search, {epochs} epochs; UCI HAR or --data",
+        )
+        for name, draw, lstm, best, which, epochs in (
+            ("larnn", larnn, FIRST_LSTM, FIRST_BEST, "first", FIRST.epochs),
+            ("ucihar", ucihar, SECOND_LSTM, SECOND_BEST, "second", SECOND.epochs),
+        )
+    ),
+    Space(
+        name="sensors",
+        draw=sensors,
+        baseline=PLAIN,
+        summary="attention in a residual 1-D CNN on sequences of sensors; UCI HAR or --data",
+    ),
+)

@@ -11,7 +11,7 @@ from time import monotonic
 
 from optuna.distributions import BaseDistribution, CategoricalDistribution, FloatDistribution, IntDistribution
 
-from search.spaces import Space, random_draws
+from search.space import Space, random_draws
 
 LEAST_DRAWS = 100
 

@@ -11,6 +11,7 @@ import backbones
 from backbones.placement import Placement
 from search import choices
 from search.config import StereoData, StereoModel, StereoTraining, TrialConfig
+from search.space import Space
 
 if TYPE_CHECKING:
     from backbones.site import Site
@@ -122,3 +123,21 @@ def _modules(indices: Sequence[int]) -> dict[str, Any]:
         found |= {f"site{i}": index, f"type{i}": "decomposed"}
         found |= {f"{name}{i}": value for name, value in KIND.items()}
     return found
+
+
+SPACES = (
+    Space(
+        name="planes",
+        draw=planes,
+        baseline=PLANES_PLAIN,
+        published=decomposed(PLANES, SMALL, PLANES_PLAIN),
+        summary="disparities of bundled stereo pairs of 80x176 pixels; a narrow PSMNet",
+    ),
+    Space(
+        name="sceneflow",
+        draw=sceneflow,
+        baseline=SCENEFLOW_PLAIN,
+        published=decomposed(SCENEFLOW, FULL, SCENEFLOW_PLAIN),
+        summary="PSMNet as published; --data of Scene Flow, KITTI, Middlebury or a CSV of pairs",
+    ),
+)

@@ -8,6 +8,7 @@ or takes the place of what mixes its tokens. `published` is a comparison of the 
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from functools import partial
 from typing import Any
 
 import optuna
@@ -15,6 +16,7 @@ import optuna
 from backbones.placement import Placement
 from search import choices
 from search.config import ImageData, ImageTraining, Model, TrialConfig
+from search.space import Space
 
 KINDS = ("block", "layer-scale", "parallel", "parallel-layer-scale")
 BATCHES, FEW = (32, 64, 128), (16, 32, 64)  # of faces there are a few hundred
@@ -202,3 +204,37 @@ def deit_papers() -> list[dict[str, Any]]:
         {**DEIT_BASELINE, "modules": 1, "site1": at, "place": place, **kind}
         for place, at in (("after", 5), ("mixer", 10))
     ]
+
+
+SPACES = (
+    Space(
+        name="vit",
+        draw=vit,
+        baseline=VIT_BASELINE,
+        published=partial(papers, VIT_BASELINE),
+        summary="vision transformers: kind of block, stem, size, attention; --data PHOTOS, 224 px",
+    ),
+    Space(
+        name="faces",
+        draw=faces,
+        baseline=FACES_BASELINE,
+        published=partial(papers, FACES_BASELINE),
+        summary="as vit with patches of 12 pixels; --data FACES, one folder per person, at 168 px",
+    ),
+    Space(
+        name="vit-published",
+        draw=published,
+        baseline=BLOCKS_BASELINE,
+        published=published_blocks,
+        plain={"block": "block"},
+        as_baseline=as_plain_block,
+        summary="kinds of transformer blocks as published, 25 epochs; --data FACES, 168 px",
+    ),
+    Space(
+        name="deit",
+        draw=deit,
+        baseline=DEIT_BASELINE,
+        published=deit_papers,
+        summary="attention in DeiT-Ti, with its training; --data PHOTOS, 224 px",
+    ),
+)

@@ -16,7 +16,7 @@ from automl.data.manifest import Manifest
 from automl.tasks import Part, Split, Task
 from automl.tasks.deployment import Deployment
 from automl.tasks.evaluator import Evaluator
-from search.config import Data, Model, TaskConfigs, Training, TrialConfig
+from search.config import Data, Model, TaskSpec, Training, TrialConfig
 from search.metric import Metric
 
 ROWS, COLUMNS = {"train": 512, "validation": 256, "test": 256}, 4
@@ -71,26 +71,28 @@ class Products(nn.Module):
         return weight
 
 
-class Weights(Task):
+class Weights(Task[TableData, Network]):
     """The weight of a thing in kg from four measures, by the root of the mean squared error."""
 
-    configs = TaskConfigs(data=TableData, training=Training, dimensions=None, model=Network)
-    metric = Metric(name="rmse", maximize=False, unit="kg", margin=0.02)
+    spec = TaskSpec(
+        data=TableData,
+        training=Training,
+        model=Network,
+        metrics=[Metric(name="rmse", maximize=False, unit="kg", margin=0.02)],
+    )
     noun = "things"
 
     def table(self, split: Split) -> tuple[Tensor, Tensor]:
-        assert isinstance(self.config.data, TableData)
-        return rows(split, self.config.data)
+        return rows(split, self.data)
 
     def size(self, split: Split) -> int:
         return ROWS[split]
 
     @classmethod
     def manifest(cls, config: TrialConfig) -> Manifest:
-        assert isinstance(config.data, TableData)
         splits: dict[str, list[tuple[str, str, bytes]]] = {}
         for split in ROWS:
-            x, y = rows(split, config.data)
+            x, y = rows(split, cls.data_of(config))
             table = torch.cat([x, y], dim=1).numpy()
             splits[split] = [
                 (f"{split}/{i}", "", sha256(row.tobytes()).digest()) for i, row in enumerate(table)

@@ -18,7 +18,8 @@ from automl.cli.main import app
 from search.callback import SearchRecord
 from search.config import TrialConfig
 from search.record import State, TrialRecord
-from search.spaces import load, random_draws
+from search.space import random_draws
+from search.spaces import load
 
 ROOT = Path(__file__).parents[1]
 DOCUMENTS = [

@@ -1,36 +1,75 @@
 """What `automl data` says of a dataset, and the sheet that it writes of images."""
 
+from collections import Counter
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from attention import InputError, unknown
 from automl.config.settings import Settings
-from automl.data.code import is_code
-from automl.data.code.overview import CodeOverview, look_over_code
-from automl.data.detection import is_coco
-from automl.data.detection.overview import DetectionOverview, look_over_detection
 from automl.data.images import open_split
 from automl.data.images.overview import Overview, look_over
 from automl.data.images.sheet import save_sheet
-from automl.data.sequences import are_sequences
-from automl.data.sequences.overview import SequencesOverview, look_over_sequences
-from automl.data.stereo import is_stereo
-from automl.data.stereo.overview import StereoOverview, look_over_stereo
+from automl.data.splits import SPLITS
+from automl.tasks import open_task, task_of_data
 from automl.tasks.image_classification import LEAST_CROP
 from search.choices import AUGMENT
+from search.config.tasks import TaskSpec, resolve
+from search.space import random_draws
 
-Other = StereoOverview | CodeOverview | DetectionOverview | SequencesOverview
+
+@dataclass(frozen=True, kw_only=True)
+class SplitsOverview:
+    """The dataset of a task without an overview of its own.
+
+    data: in a line. counts: inputs by class and split. how: each split came about. changes: in a line, what
+    was left out, turned or rescaled.
+    """
+
+    data: str
+    counts: Mapping[str, Mapping[str, int]]
+    how: Mapping[str, str]
+    changes: str
+
+    def lines(self) -> Iterator[str]:
+        width = max(11, *(len(name) + 1 for name in self.counts))
+        yield f"{'':{width}}" + "".join(f"{split:>12}" for split in SPLITS)
+        for name, counts in self.counts.items():
+            yield f"{name:{width}}" + "".join(f"{counts[split]:>12}" for split in SPLITS)
+        for split, how in self.how.items():
+            yield f"{split:{width}} {how}"
+        yield f"{'data':{width}} {self.data}"
+        if self.changes:
+            yield self.changes
 
 
-def look_over_others(path: str) -> Other | None:
-    """What there is beside images of classes. Raises InputError for what cannot be read."""
-    if is_stereo(path):
-        return look_over_stereo(path)
-    if is_code(path):
-        return look_over_code(path)
-    if is_coco(path):
-        return look_over_detection(path)
-    there = Path(path).expanduser().exists()
-    return look_over_sequences(path) if there and are_sequences(path) else None
+def look_over_task(path: str) -> Any:
+    """Describe the data of a task that recognises them; None for images of classes.
+
+    Returns a dataclass with `lines()`, as `TaskSpec.overview` does.
+    Raises InputError for what cannot be read.
+    """
+    spec = task_of_data(path)
+    if spec is None:
+        return None
+    return resolve(spec.overview)(path) if spec.overview else _look_over_splits(spec, path)
+
+
+def _look_over_splits(spec: TaskSpec, path: str) -> SplitsOverview:
+    settings = Settings(space=spec.space, data=path)
+    space = settings.load_space()
+    _, config = next(random_draws(space, 1, given=space.baseline))
+    assert config is not None
+    task = open_task(settings.adjust(config), settings.runtime)
+    kinds = Counter((row[2] or task.noun, row[0]) for row in task.manifest(task.config).rows())
+    names = dict.fromkeys(name for name, _ in kinds)
+    return SplitsOverview(
+        data=task.describe_data(),
+        counts={name: {split: kinds[name, split] for split in SPLITS} for name in names},
+        how=task.describe_splits(),
+        changes=task.describe_changes(),
+    )
 
 
 def overview(path: str, size: int) -> Overview:

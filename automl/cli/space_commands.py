@@ -38,24 +38,17 @@ def data(
     if path is None:
         _print_published(download, as_json)
         return
-    from automl.cli.data import look_over_others
+    from automl.cli.data import look_over_task, overview, write_sheet
 
-    if (other := look_over_others(path)) is not None:
-        for line in other.lines():
-            print(printable(line))
-        print(f"next      {shell(['automl', 'search', '--data', path])}")
-        if as_json:
-            print_json(asdict(other))
-        return
-    from automl.cli.data import overview, write_sheet
-
-    found = overview(path, size)
-    for line in found.lines():
+    of_task = look_over_task(path)
+    described = overview(path, size) if of_task is None else of_task
+    for line in described.lines():
         print(printable(line))
-    print(f"sheet       {write_sheet(path, size, flip=flip, augment=augment)}")
+    if of_task is None:
+        print(f"sheet       {write_sheet(path, size, flip=flip, augment=augment)}")
     print(f"next      {shell(['automl', 'search', '--data', path])}")
     if as_json:
-        print_json(asdict(found))
+        print_json(asdict(described))
 
 
 def _print_published(name: str | None, as_json: bool) -> None:
@@ -79,9 +72,9 @@ def _print_published(name: str | None, as_json: bool) -> None:
 
 def spaces() -> None:
     """List the search spaces."""
-    from search.spaces import SPACES
+    from search.spaces import SPACES, registered_spaces
 
-    for space in SPACES.values():
+    for space in (*SPACES.values(), *registered_spaces().values()):
         print(f"{space.name:14} {space.summary}")
     print("\nA space of your own: --space file.py:function or --space package.module:function")
 

@@ -22,7 +22,8 @@ from search.config import ClassWeights, TrialConfig
 from search.given import check_given
 from search.grid import GRID
 from search.serialise import fields_to_json
-from search.spaces import SPACES, Space, SpaceFunction, load, random_draws, space_name
+from search.space import Space, SpaceFunction, random_draws, space_name
+from search.spaces import SPACES, load
 
 if TYPE_CHECKING:
     from automl.config.runtime import Runtime

@@ -12,7 +12,7 @@ from automl.config.settings import Settings, command, on_trunk
 from backbones.placement import Placement
 from search.config import TrialConfig
 from search.record import Role, State, TrialRecord, model_name, where
-from search.spaces import Space, random_draws
+from search.space import Space, random_draws
 from search.trial_scheduler import Plan
 
 CONTROL = "conv1x1"

@@ -56,7 +56,7 @@ from search.config import TrialConfig
 from search.fixed_scheduler import FixedScheduler
 from search.record import CHECKPOINT_FILE, State, TrialRecord
 from search.serialise import write_json
-from search.spaces import Space, SpaceFunction
+from search.space import Space, SpaceFunction
 from search.study import read_records, score_noise
 from search.trial_scheduler import Plan
 

@@ -1,6 +1,6 @@
 """The models of all tasks without a dataset: how each is built, what it takes, and a loss of its training."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -13,14 +13,14 @@ from backbones import ENCODERS, STEREO, Example, call, find
 from backbones.detector import STRIDES, build_detector
 from backbones.psmnet import MULTIPLE, STEP
 from backbones.torch_internals import tree_leaves
+from search.config import Model
+from search.config.tasks import TASKS, resolve
 
 CLASSES = 1000  # of images; of detectors COCO's
 OBJECTS = 90
 CHANNELS = 9  # of sequences, as UCI HAR has them
 VOCABULARY = 10_000  # of encoders of text
 MAX_DISPARITY = 192  # of stereo models
-DETECTION = "detection"
-TASKS = ("image-classification", "sequence-classification", "code-retrieval", "stereo", DETECTION)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -53,36 +53,39 @@ def subject(
 
     size: side of images in pixels, steps of sequences, tokens of texts, or height of stereo pairs, which are
         twice as wide; as published where not given. options: of the backbone.
-    task: `detection` for a detector; otherwise what the backbone is for.
+    task: such as `detection` for a detector over the backbone; by default the one that the backbone is for.
 
     Raises InputError for an unknown backbone, a size out of range, and for what the backbone refuses.
     """
     options = options or {}
+    fits = tasks_of(backbone)
     if task is not None and task not in TASKS:
         raise unknown("task", task, TASKS)
-    if backbone in STEREO or backbone in ENCODERS:
-        fits = "stereo" if backbone in STEREO else "code-retrieval"
-    else:
-        fits = "sequence-classification" if find(backbone).dimensions == 1 else "image-classification"
-    if task not in (None, fits) and not (task == DETECTION and fits == "image-classification"):
-        raise InputError(f"{backbone} is a model of the task {fits}; got --task {task}")
+    if task is not None and task not in fits:
+        raise InputError(f"{backbone} is a model of the task {' or '.join(fits)}; got --task {task}")
     if size is not None and not 1 <= size <= 4096:
         raise InputError(f"--size must lie between 1 and 4096; got {size}")
     width = options.get("width")
     if isinstance(width, int | float) and not 1 / 16 <= width <= 16:
         raise InputError(f"width must lie between 1/16 and 16; got {width}")
-    makers = {
-        "stereo": (_stereo, 256),
-        "code-retrieval": (_encoder, 200),
-        "sequence-classification": (_sequences, 128),
-        "image-classification": (_images, 128),
-        DETECTION: (_detector, 256),
-    }
-    make, default = makers[task or fits]
-    return make(backbone, default if size is None else size, options)
+    made: Subject = resolve(TASKS[task or fits[0]].subject)(backbone, size, options)
+    return made
 
 
-def _images(backbone: str, size: int, options: Mapping[str, Any]) -> Subject:
+def tasks_of(backbone: str) -> Sequence[str]:
+    """Return the tasks that a backbone is a model of, that of the backbone alone first."""
+    if backbone in STEREO:
+        return ("stereo",)
+    if backbone in ENCODERS:
+        return ("code-retrieval",)
+    takes = find(backbone).dimensions or 2
+    fits = [name for name, spec in TASKS.items() if spec.dimensions == takes and spec.subject]
+    return sorted(fits, key=lambda name: TASKS[name].model is not Model)
+
+
+def image_subject(backbone: str, size: int | None, options: Mapping[str, Any]) -> Subject:
+    """Return a classifier of images of 128 pixels, or of `size`."""
+    size = size or 128
     return Subject(
         name=backbone,
         build=lambda: backbones.build(backbone, classes=CLASSES, size=size, **options),
@@ -93,7 +96,9 @@ def _images(backbone: str, size: int, options: Mapping[str, Any]) -> Subject:
     )
 
 
-def _sequences(backbone: str, size: int, options: Mapping[str, Any]) -> Subject:
+def sequence_subject(backbone: str, size: int | None, options: Mapping[str, Any]) -> Subject:
+    """Return a classifier of sequences of 128 steps, or of `size`."""
+    size = size or 128
     return Subject(
         name=backbone,
         build=lambda: backbones.build(backbone, classes=6, in_channels=CHANNELS, **options),
@@ -103,7 +108,9 @@ def _sequences(backbone: str, size: int, options: Mapping[str, Any]) -> Subject:
     )
 
 
-def _encoder(backbone: str, size: int, options: Mapping[str, Any]) -> Subject:
+def encoder_subject(backbone: str, size: int | None, options: Mapping[str, Any]) -> Subject:
+    """Return an encoder of texts of 200 tokens, or of `size`."""
+    size = size or 200
     backbones.check_encoder(backbone, options)
 
     def example(count: int) -> Example:
@@ -118,7 +125,9 @@ def _encoder(backbone: str, size: int, options: Mapping[str, Any]) -> Subject:
     )
 
 
-def _stereo(backbone: str, size: int, options: Mapping[str, Any]) -> Subject:
+def stereo_subject(backbone: str, size: int | None, options: Mapping[str, Any]) -> Subject:
+    """Return a stereo model of pairs of 256 x 512 pixels, or of another height."""
+    size = size or 256
     backbones.check_stereo(backbone, options)
     # A window of the pyramid must fit into the images, and the largest disparity into their width.
     least = max(STEP * {**STEREO[backbone].options, **options}["pool"], MAX_DISPARITY // 2)
@@ -139,7 +148,9 @@ def _stereo(backbone: str, size: int, options: Mapping[str, Any]) -> Subject:
     )
 
 
-def _detector(backbone: str, size: int, options: Mapping[str, Any]) -> Subject:
+def detector_subject(backbone: str, size: int | None, options: Mapping[str, Any]) -> Subject:
+    """Return a Mask R-CNN for images of 256 pixels, or of `size`."""
+    size = size or 256
     if size % STRIDES[-1]:
         raise InputError(f"--size must be a multiple of {STRIDES[-1]} for a detector; got {size}")
 

@@ -14,7 +14,7 @@ from automl.tasks.initial import choose_weights
 from search.config import PUBLISHED, TrialConfig
 from search.grid import GRID, Cell, grid_cells
 from search.samplers import check_places, check_sampler, choose_sampler, load_sampler
-from search.spaces import Space, same_parameters
+from search.space import Space, same_parameters
 
 
 def with_weights(settings: Settings) -> Settings:

@@ -21,7 +21,7 @@ from search.config import TrialConfig
 from search.given import fits
 from search.memory_study import memory_study
 from search.serialise import to_json
-from search.spaces import Space
+from search.space import Space
 from search.study import read_records
 from search.trial_scheduler import ranked
 

@@ -6,13 +6,9 @@ from pathlib import Path
 from typing import Any
 
 from automl.config.settings import Settings
-from automl.data.code import is_code
-from automl.data.detection import is_coco
 from automl.data.images.overview import file_sizes
 from automl.data.images.sources import items
-from automl.data.sequences import are_sequences
-from automl.data.stereo import is_stereo
-from automl.tasks import Task
+from automl.tasks import Task, task_of_data
 from search.spaces import SPACES
 
 MANY = 5000  # training images from which deeper backbones are tried, too
@@ -32,21 +28,15 @@ class Fit:
 def fit(data: str, *, backbone: str | None = None, size: int | None = None) -> Fit:
     """What fits the data at the path `data`.
 
-    Stereo pairs get the space `sceneflow`, sequences `sensors`, source code `codesearch`, images with objects
-    in COCO's layout `coco-da`. Other images get `folder`, at the largest size that does not blow up half of
-    them, and where they are few with one backbone, since few trials are too few to choose among several.
-    `backbone` and `size` are kept where they are given.
+    Data that a task recognises get the space that its declaration names (`TaskSpec.space`). Other images get
+    `folder`, at the largest size that does not blow up half of them, and where they are few with one
+    backbone, since few trials are too few to choose among several. `backbone` and `size` are kept where they
+    are given.
 
     Raises InputError for an archive that cannot be extracted, and a folder that is no dataset.
     """
-    if is_stereo(data):  # before the others: a CSV may be one of sequences, too
-        return Fit(settings={"space": "sceneflow"})
-    if are_sequences(data):
-        return Fit(settings={"space": "sensors"})
-    if is_code(data):
-        return Fit(settings={"space": "codesearch"})
-    if is_coco(data):
-        return Fit(settings={"space": "coco-da"})
+    if (spec := task_of_data(data)) is not None:
+        return Fit(settings={"space": spec.space})
     found: dict[str, Any] = {"space": "folder"}
     train = items("folder", data, size or SIDES[-1]).splits["train"]
     files = [item.image for item in train if isinstance(item.image, Path)]

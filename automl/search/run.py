@@ -57,7 +57,8 @@ from search.record import State
 from search.samplers import AUTO, load_sampler
 from search.search_scheduler import SearchScheduler
 from search.serialise import to_json
-from search.spaces import SPACES, Space, SpaceFunction, fingerprint, random_draws, source_of
+from search.space import Space, SpaceFunction, fingerprint, random_draws, source_of
+from search.spaces import SPACES
 from search.study import STUDY_FILE, create_study, learn, open_study, read_records, resume_study
 from search.trial_scheduler import Plan, ranked
 

@@ -5,7 +5,7 @@ from typing import Any
 
 from automl.config.settings import Settings
 from automl.storage.folder import SearchMetadata
-from search.spaces import Space, random_draws
+from search.space import Space, random_draws
 
 DRAWS = 20  # reference configurations: one may have by chance what a setting puts in its place
 SHOWN = 3  # differences in a message

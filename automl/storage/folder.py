@@ -34,7 +34,7 @@ from search.atomic import is_temporary, remove
 from search.callback import SearchRecord
 from search.record import TRIALS_FOLDER
 from search.serialise import from_json, read_file, read_json, write_json
-from search.spaces import Space, SpaceFunction, fingerprint, space_name
+from search.space import Space, SpaceFunction, fingerprint, space_name
 from search.study import STUDY_FILE
 from search.trial_scheduler import Plan
 

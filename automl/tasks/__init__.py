@@ -22,26 +22,55 @@ detection_evaluator      From boxes and masks to average precision
 detection_deployment     What is deployed of a detector, and what it makes of files
 same_data                Checks whether a search's data have changed since it was made
 
-A new built-in task is one file, an entry in TASKS here and one in `search.config.tasks.TASK_CONFIGS`.
+A built-in task is declared by one entry in `search.config.tasks.TASKS`. A task of a package is named by an
+entry point of the group `automl.tasks`, and any other by `register_task`, or in place as `file.py:Class`.
 """
-
-from collections.abc import Mapping
-from importlib import import_module
 
 from attention import InputError
 from automl.config.runtime import Runtime
 from automl.tasks.base import Batch, Inputs, Part, Split, Task
 from backbones.loading import load_object
-from search.config import TrialConfig
+from search.config import TASKS, TrialConfig
+from search.config.tasks import TaskSpec, load_spec, register, registered_specs, resolve
 
-# By name, the module and its class. A process of a trial imports the one of its own task alone.
-TASKS: Mapping[str, tuple[str, str]] = {
-    "image-classification": ("image_classification", "ImageClassification"),
-    "sequence-classification": ("sequence_classification", "SequenceClassification"),
-    "code-retrieval": ("code_retrieval", "CodeRetrieval"),
-    "stereo": ("stereo", "Stereo"),
-    "detection": ("detection", "Detection"),
-}
+
+def register_task(name: str, task: str | type[Task]) -> str:
+    """Make a task available by name: to configurations, `--data` and `--space` of this process.
+
+    A package does that for every process by an entry point of the group `automl.tasks`. A configuration has
+    the reference of the task in place of the name, so that other machines need no registration.
+
+    Args:
+        name: The name. It must not be that of a built-in task.
+        task: The class, or its reference `file.py:Class` or `package.module:Class`.
+
+    Returns:
+        The reference.
+
+    Raises:
+        InputError: The name is taken, or the class cannot be loaded or has no `spec`.
+
+    Example:
+        >>> import automl
+        >>> automl.register_task("photos", "automl.tasks.image_classification:ImageClassification")
+        'automl.tasks.image_classification:ImageClassification'
+        >>> automl.TrialConfig(task="photos").task
+        'automl.tasks.image_classification:ImageClassification'
+    """
+    if name in TASKS or ":" in name or not name:
+        raise InputError(f"a task must have a name without colons that no built-in task has; got {name!r}")
+    reference = task if isinstance(task, str) else f"{task.__module__}:{task.__qualname__}"
+    load_spec(reference)
+    return register(name, reference)
+
+
+def task_of_data(path: str) -> TaskSpec | None:
+    """Return the declaration of the task that recognises the data at `path`; None for images of classes.
+
+    Registered tasks are asked first. Raises InputError for an archive that cannot be extracted.
+    """
+    specs = [*(spec for _, spec in registered_specs()), *TASKS.values()]
+    return next((spec for spec in specs if spec.detects(path)), None)
 
 
 def task_of(config: TrialConfig) -> type[Task]:
@@ -49,15 +78,14 @@ def task_of(config: TrialConfig) -> type[Task]:
 
     Raises InputError for an unknown one.
     """
-    found: object
+    loaded: object
     if config.task in TASKS:
-        module, name = TASKS[config.task]
-        found = getattr(import_module(f"{__name__}.{module}"), name)
+        loaded = resolve(TASKS[config.task].task)
     else:
-        found = load_object("task", "Class", config.task, TASKS)
-    if not (isinstance(found, type) and issubclass(found, Task)):
-        raise InputError(f"task {config.task!r} must be a subclass of automl.tasks.Task; got {found!r}")
-    return found
+        loaded = load_object("task", "Class", config.task, TASKS)
+    if not (isinstance(loaded, type) and issubclass(loaded, Task)):
+        raise InputError(f"task {config.task!r} must be a subclass of automl.Task; got {loaded!r}")
+    return loaded
 
 
 def open_task(config: TrialConfig, runtime: Runtime) -> Task:
@@ -69,4 +97,14 @@ def open_task(config: TrialConfig, runtime: Runtime) -> Task:
     return task_of(config)(config, runtime)
 
 
-__all__ = ["TASKS", "Batch", "Inputs", "Part", "Split", "Task", "open_task", "task_of"]
+__all__ = [
+    "Batch",
+    "Inputs",
+    "Part",
+    "Split",
+    "Task",
+    "open_task",
+    "register_task",
+    "task_of",
+    "task_of_data",
+]

@@ -1,13 +1,15 @@
 """The base class of tasks: everything that the loop, the search and the tracking need to know about one."""
 
 from abc import ABC, abstractmethod
-from collections.abc import Collection, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, ClassVar, Literal
+from typing import Any, ClassVar, Generic, Literal, cast
 
 import numpy as np
+import torch
 from torch import Tensor, nn
+from typing_extensions import TypeVar  # with defaults, which typing has from Python 3.13 on
 
 from attention import InputError
 from automl.config.escape import printable
@@ -18,15 +20,21 @@ from automl.data.records import Records
 from automl.storage.storage import Storage
 from automl.tasks.deployment import MODEL, Arrays, Deployment, read_arrays
 from automl.tasks.evaluator import Evaluator
-from backbones import call
-from search.config import TaskConfigs, TrialConfig
+from automl.tasks.memo import remembered_sites
+from backbones import call, insert
+from search.config import Data, Model, TaskSpec, Training, TrialConfig
 from search.metric import Chance, Metric
+from search.serialise import to_json
 
 Inputs = Any  # of a model: a tensor, a tuple of positional or a dictionary of keyword arguments
 Batch = Any  # a pytree of tensors: whatever the task's own `loss` takes
 Split = Literal["train", "validation", "test"]
 SPLITS: tuple[Split, ...] = ("train", "validation", "test")
 SHOWN = 10  # names of classes
+
+DataT_co = TypeVar("DataT_co", bound=Data, default=Data, covariant=True)
+ModelT_co = TypeVar("ModelT_co", bound=Model, default=Model, covariant=True)
+TrainingT_co = TypeVar("TrainingT_co", bound=Training, default=Training, covariant=True)
 
 
 @dataclass(frozen=True)
@@ -38,10 +46,11 @@ class Part:
     targets: Any
 
 
-class Task(ABC):
+class Task(ABC, Generic[DataT_co, ModelT_co, TrainingT_co]):
     """What is learned and how it is scored, for one configuration on one device.
 
-    A task of your own is a subclass in a file, named by `TrialConfig(task="file.py:Class")`. Each worker has
+    A task of your own is a subclass in a file, named by `TrialConfig(task="file.py:Class")`. A subclass of
+    `Task[MyData, MyModel, MyTraining]` has the parts of its configuration with these types. Each worker has
     its own task: `batches` gives its part of every global batch, and `evaluate` adds the parts of a split up.
 
     Args:
@@ -49,7 +58,12 @@ class Task(ABC):
         runtime: The device, precision and workers.
 
     Attributes:
-        configs: The types of `data`, `model` and `training`, the metrics, and which backbones fit.
+        spec: The declaration: the types of a configuration, the metrics, and which backbones fit.
+        config: The configuration of the training.
+        data: The dataset, `config.data`.
+        chosen: The backbone, its options and the placement, `config.model`.
+        training: Epochs, optimiser and augmentation, `config.training`.
+        runtime: The device, precision and workers.
         metric: The primary metric: the configuration's, or else the task's first one.
         noun: The name of its inputs, in the plural.
         suffixes: The suffixes of files that `read_inputs` takes, in lower case.
@@ -66,8 +80,7 @@ class Task(ABC):
         (True, 'images')
     """
 
-    configs: ClassVar[TaskConfigs]
-    metric: Metric
+    spec: ClassVar[TaskSpec]
     noun: str = "inputs"
     suffixes: Collection[str] = (".npz",)
     tolerance: float = 1e-4
@@ -76,19 +89,33 @@ class Task(ABC):
 
     def __init__(self, config: TrialConfig, runtime: Runtime) -> None:
         self.config = config
+        self.data = self.data_of(config)
+        self.chosen = cast(ModelT_co, config.model)
+        self.training = cast(TrainingT_co, config.training)
         self.runtime = runtime
-        self.metric = self.metric_of(config)
+        self.metric: Metric = self.spec.metric(config.metric)
 
     @classmethod
-    def metric_of(cls, config: TrialConfig) -> Metric:
-        """The primary metric of a configuration."""
-        if not config.metric:
-            return cls.metric
-        return next(metric for metric in cls.configs.metrics if metric.name == config.metric)
+    def data_of(cls, config: TrialConfig) -> DataT_co:
+        """Return the data of a configuration, which has checked that they are of the task's type."""
+        return cast(DataT_co, config.data)
 
     @abstractmethod
     def model(self) -> nn.Module:
         """A new model with the configuration's placement and seed, on the device."""
+
+    def placed(self, build: Callable[[], nn.Module], example: Callable[[], Inputs], *given: Any) -> nn.Module:
+        """Build a model with the configuration's placement and seed, on the device.
+
+        example: makes two inputs on the CPU. given: what the model depends on beside its configuration, in
+        values that JSON can hold; sites are looked for once for all that is the same.
+        """
+        torch.manual_seed(self.config.seed)
+        model, known = build(), None
+        if self.chosen.placement:
+            bare = to_json(replace(self.chosen, placement={}))
+            known = remembered_sites([self.config.task, bare, *given], build, example)
+        return insert(model, self.chosen.placement, example(), known=known).to(self.runtime.device)
 
     def initialise(self, model: nn.Module) -> list[str]:
         """Put the weights that the configuration names, if any, into a new model.
@@ -335,7 +362,7 @@ class Task(ABC):
         return 'inputs = {name: value.tolist() for name, value in np.load("inputs.npz").items()}'
 
 
-class RecordTask(Task):
+class RecordTask(Task[DataT_co, ModelT_co, TrainingT_co]):
     """A task whose inputs of all splits are in one file."""
 
     @classmethod

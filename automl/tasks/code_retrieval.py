@@ -21,11 +21,12 @@ from automl.tasks.code_deployment import CODE, INPUT, QUERY, REQUEST, code_deplo
 from automl.tasks.deployment import Deployment, spread
 from automl.tasks.retrieval_evaluator import CODES, QUERIES, Asked, RetrievalEvaluator, unit
 from automl.tasks.retrieval_metrics import guessed
-from backbones import ENCODERS, call, insert
+from backbones import ENCODERS, call
 from backbones.text_options import output_width
 from backbones.towers import Texts, TwoTowers
-from search.config import TASK_CONFIGS, CodeData, CodeModel, RetrievalTraining, TrialConfig
-from search.metric import MRR, Chance
+from search.config import TASKS, CodeData, CodeModel, RetrievalTraining, TrialConfig
+from search.metric import Chance
+from search.serialise import to_json
 
 PARTS = 8  # of a batch, by length: what they are padded to is little then
 LEAST = 16  # pairs in such a part
@@ -33,21 +34,19 @@ EVALUATED = 256  # texts that are encoded at once
 NAMES = ("name", "unnamed")  # kinds of texts that the last word on a model is about, too
 
 
-class CodeRetrieval(RecordTask):
+class CodeRetrieval(RecordTask[CodeData, CodeModel, RetrievalTraining]):
     """Functions by their docstrings. Its metrics are those of `RetrievalEvaluator`, the primary one `mrr`.
 
     In validation the whole corpus is that of the functions of the split, and names are no queries, so that an
     epoch stays short; in test it is all functions of all splits.
     """
 
-    configs = TASK_CONFIGS["code-retrieval"]
-    metric = MRR
+    spec = TASKS["code-retrieval"]
     noun = "documented functions"
 
     def __init__(self, config: TrialConfig, runtime: Runtime) -> None:
         super().__init__(config, runtime)
-        self.data, self.chosen, self.training = _typed(config)
-        self.texts = _texts(self.data)
+        self.texts = self.records(config)
         self.batch_size = self.shared_batch_size()
 
     def size(self, split: Split) -> int:
@@ -55,19 +54,19 @@ class CodeRetrieval(RecordTask):
 
     @classmethod
     def records(cls, config: TrialConfig) -> CodeTexts:
-        return _texts(_typed(config)[0])
+        data = cls.data_of(config)
+        return open_texts(data.path, vocabulary=data.vocabulary, subset=data.subset)
 
     @classmethod
     def shared_name(cls, config: TrialConfig) -> str:
         return shared_name(config.data.path)
 
     def model(self) -> nn.Module:
-        torch.manual_seed(self.config.seed)
-        data = self.data
-        code = self._encoder(max(data.code_length, data.query_length))
-        query = code if self.chosen.shared else self._encoder(data.query_length)
-        model = insert(TwoTowers(query, code), self.chosen.placement, self._example(2, "cpu"))
-        return model.to(self.runtime.device)
+        return self.placed(self._plain, lambda: self._example(2, "cpu"), to_json(self.data))
+
+    def _plain(self) -> TwoTowers:
+        code = self._encoder(max(self.data.code_length, self.data.query_length))
+        return TwoTowers(code if self.chosen.shared else self._encoder(self.data.query_length), code)
 
     def _encoder(self, length: int) -> nn.Module:
         record = ENCODERS[self.chosen.backbone]
@@ -199,14 +198,3 @@ class CodeRetrieval(RecordTask):
 
     def request(self) -> str:
         return REQUEST
-
-
-def _typed(config: TrialConfig) -> tuple[CodeData, CodeModel, RetrievalTraining]:
-    assert isinstance(config.data, CodeData)
-    assert isinstance(config.model, CodeModel)
-    assert isinstance(config.training, RetrievalTraining)
-    return config.data, config.model, config.training
-
-
-def _texts(data: CodeData) -> CodeTexts:
-    return open_texts(data.path, vocabulary=data.vocabulary, subset=data.subset)

@@ -42,20 +42,20 @@ from automl.tasks.detection_deployment import (
 )
 from automl.tasks.detection_evaluator import DetectionEvaluator, Truth, metric_names
 from automl.tasks.initial import initialise_trunk
-from automl.tasks.memo import remembered, remembered_sites
+from automl.tasks.memo import remembered
 from automl.tasks.model_check import ModelCheck, check_model
-from backbones import BACKBONES, Site, find, insert
+from backbones import BACKBONES, find
 from backbones.detector import STRIDES, build_detector
 from backbones.libraries import LIBRARIES
 from backbones.memory_format import set_format
 from search.config import (
-    TASK_CONFIGS,
+    TASKS,
     DetectionData,
     DetectionModel,
     DetectionTraining,
     TrialConfig,
 )
-from search.metric import BOX_AP, MASK_AP
+from search.metric import MASK_AP
 from search.serialise import to_json
 
 Target = dict[str, Tensor]
@@ -67,22 +67,20 @@ def images(data: DetectionData, split: Split) -> DetectionImages:
     return open_split(data.source, split, path=data.path, size=data.size, subset=data.subset)
 
 
-class Detection(Task):
+class Detection(Task[DetectionData, DetectionModel, DetectionTraining]):
     """Boxes and masks. Its metrics are those of `DetectionEvaluator`, the primary one `box_ap` or `mask_ap`.
 
     A training batch is a list of images of their own sizes and one of their objects, which torchvision pads;
     validation and test pad every image to the same size, so that no answer depends on other images.
     """
 
-    configs = TASK_CONFIGS["detection"]
-    metric = BOX_AP
+    spec = TASKS["detection"]
     noun = "images"
     suffixes = SUFFIXES
     tolerance = 1e-2
 
     def __init__(self, config: TrialConfig, runtime: Runtime) -> None:
         super().__init__(config, runtime)
-        self.data, self.chosen, self.training = _typed(config)
         self.train = images(self.data, "train")
         self.masks = self.chosen.masks and self.train.has_masks
         if self.metric == MASK_AP and not self.masks:
@@ -99,12 +97,12 @@ class Detection(Task):
 
     @classmethod
     def manifest(cls, config: TrialConfig) -> Manifest:
-        data = _typed(config)[0]
+        data = cls.data_of(config)
         return make_manifest(data.source, path=data.path, subset=data.subset)
 
     @classmethod
     def shared_name(cls, config: TrialConfig) -> str:
-        data = _typed(config)[0]
+        data = cls.data_of(config)
         return shared_name(data.source, data.path, data.size)
 
     def stored_files(self, splits: Sequence[Split]) -> tuple[Collection[str], Mapping[str, Path]]:
@@ -118,9 +116,8 @@ class Detection(Task):
 
     def model(self) -> nn.Module:
         check = self.check()
-        torch.manual_seed(self.config.seed)
-        model = insert(self._plain(), self.chosen.placement, self._example(2, "cpu"), known=self._sites())
-        return set_format(model.to(self.runtime.device), check.memory_format)
+        model = self.placed(self._plain, lambda: self._example(2, "cpu"), self.canvas, len(self.labels))
+        return set_format(model, check.memory_format)
 
     def check(self) -> ModelCheck:
         """Of trunk and pyramid, tried once in a process where the trunk is one's own."""
@@ -164,13 +161,6 @@ class Detection(Task):
             norm=chosen.norm,
             normalisation=find(chosen.backbone).normalisation,
         )
-
-    def _sites(self) -> Sequence[Site] | None:
-        """None where there is nothing to place."""
-        if not self.chosen.placement:
-            return None
-        given = [to_json(replace(self.chosen, placement={})), self.canvas, len(self.labels)]
-        return remembered_sites(given, self._plain, lambda: self._example(2, "cpu"))
 
     def initialise(self, model: nn.Module) -> list[str]:
         return initialise_trunk(
@@ -291,10 +281,3 @@ class Detection(Task):
 
     def request(self) -> str:
         return REQUEST.format(canvas=self.canvas, size=self.data.size)
-
-
-def _typed(config: TrialConfig) -> tuple[DetectionData, DetectionModel, DetectionTraining]:
-    assert isinstance(config.data, DetectionData)
-    assert isinstance(config.model, DetectionModel)
-    assert isinstance(config.training, DetectionTraining)
-    return config.data, config.model, config.training

@@ -33,13 +33,13 @@ from automl.tasks.cross_entropy import accuracy, cross_entropy, weights_of
 from automl.tasks.deployment import Deployment, spread
 from automl.tasks.evaluator import ClassificationEvaluator
 from automl.tasks.initial import initialise
-from automl.tasks.memo import remembered, remembered_sites
+from automl.tasks.memo import remembered
 from automl.tasks.model_check import ModelCheck, check_model
-from backbones import BACKBONES, IMAGENET, Normalisation, find, insert
+from backbones import BACKBONES, IMAGENET, Normalisation, find
 from backbones.memory_format import set_format
 from backbones.torch_internals import standard_gamma
-from search.config import TASK_CONFIGS, ImageData, ImageTraining, TrialConfig
-from search.metric import ACCURACY, Chance
+from search.config import TASKS, ImageData, ImageTraining, Model, TrialConfig
+from search.metric import Chance
 from search.serialise import to_json
 
 LABELLED = 64  # raw images in a batch of `labelled_inputs`
@@ -70,11 +70,6 @@ inputs = {{"images": np.asarray(image)[None].tolist()}}  # one image, uint8, 0 t
 """
 
 
-def image_data(config: TrialConfig) -> ImageData:
-    assert isinstance(config.data, ImageData)
-    return config.data
-
-
 @lru_cache(maxsize=8)
 def images(data: ImageData, split: Split) -> Images:
     """The images of a split. Opened once in a process, however many trials run in it."""
@@ -100,40 +95,36 @@ def feed(data: ImageData, split: Split, device: torch.device, memory_fraction: f
 LEAST_CROP = 0.35  # of a photograph's area, which a random crop keeps
 
 
-class ImageClassification(Task):
+class ImageClassification(Task[ImageData, Model, ImageTraining]):
     """Classes of images. Its metrics are those of `ClassificationEvaluator`, by default by accuracy."""
 
-    configs = TASK_CONFIGS["image-classification"]
-    metric = ACCURACY
+    spec = TASKS["image-classification"]
     noun = "images"
     suffixes = SUFFIXES
     learned = ("accuracy",)
 
     def __init__(self, config: TrialConfig, runtime: Runtime) -> None:
         super().__init__(config, runtime)
-        assert isinstance(config.data, ImageData)
-        assert isinstance(config.training, ImageTraining)
-        self.data, self.training = config.data, config.training
         # Before anything asks how much memory is free.
-        feeds(config.data, runtime.device, runtime.memory_fraction)
-        self.train = images(config.data, "train")
+        feeds(self.data, runtime.device, runtime.memory_fraction)
+        self.train = images(self.data, "train")
         self.batch_size = self.shared_batch_size()
         counts = self.class_counts("train")
         self.class_weights = weights_of(self.training.class_weights, counts, runtime.device)
-        self.photographs = SOURCES[config.data.source].flip
-        self.normalisation = find(config.model.backbone).normalisation
+        self.photographs = SOURCES[self.data.source].flip
+        self.normalisation = find(self.chosen.backbone).normalisation
 
     def size(self, split: Split) -> int:
         return len(images(self.data, split))
 
     @classmethod
     def manifest(cls, config: TrialConfig) -> Manifest:
-        data = image_data(config)
+        data = cls.data_of(config)
         return make_manifest(data.source, path=data.path, size=data.size, subset=data.subset)
 
     @classmethod
     def shared_name(cls, config: TrialConfig) -> str:
-        data = image_data(config)
+        data = cls.data_of(config)
         return shared_name(data.source, data.path, data.size)
 
     @property
@@ -141,21 +132,18 @@ class ImageClassification(Task):
         return list(self.train.classes)
 
     def model(self) -> nn.Module:
-        config, check = self.config, self.check()
-        torch.manual_seed(config.seed)
-        chosen, size, classes, known = config.model, self.data.size, len(self.labels), None
-        model = chosen.build(classes=classes, size=size)
-        example = torch.empty(2, 3, size, size)
-        if chosen.placement:
-            bare = replace(chosen, placement={})
-            given = [to_json(bare), size, classes]
-            known = remembered_sites(given, lambda: bare.build(classes=classes, size=size), lambda: example)
-        model = insert(model, chosen.placement, example, known=known).to(self.runtime.device)
+        check, size, classes = self.check(), self.data.size, len(self.labels)
+        model = self.placed(
+            lambda: self.chosen.build(classes=classes, size=size),
+            lambda: torch.empty(2, 3, size, size),
+            size,
+            classes,
+        )
         return set_format(model, check.memory_format)
 
     def check(self) -> ModelCheck:
         """Of the backbone, tried once in a process; those of the table need no trial."""
-        bare, size, classes = replace(self.config.model, placement={}), self.data.size, len(self.labels)
+        bare, size, classes = replace(self.chosen, placement={}), self.data.size, len(self.labels)
         if bare.backbone in BACKBONES:
             return ModelCheck(torch.channels_last)
         runtime = self.runtime
@@ -176,8 +164,7 @@ class ImageClassification(Task):
         return self.check().notes
 
     def initialise(self, model: nn.Module) -> list[str]:
-        chosen = self.config.model
-        return initialise(model, chosen, classes=len(self.labels), size=self.data.size)
+        return initialise(model, self.chosen, classes=len(self.labels), size=self.data.size)
 
     def batches(self, epoch: int) -> Iterator[tuple[Tensor, ...]]:
         """`(x, y)`, or where images are mixed `(x, y, z, weight)`: these, both labels, the first one's share.

@@ -32,10 +32,10 @@ from automl.tasks.evaluator import ClassificationEvaluator
 from automl.tasks.initial import initialise
 from automl.tasks.memo import remembered
 from automl.tasks.model_check import ModelCheck, check_model
-from backbones import BACKBONES, call, insert
+from backbones import BACKBONES, call
 from backbones.lazy_layers import materialise
-from search.config import TASK_CONFIGS, ClassificationTraining, SequenceData, TrialConfig
-from search.metric import ACCURACY, Chance
+from search.config import TASKS, ClassificationTraining, Model, SequenceData, TrialConfig
+from search.metric import Chance
 from search.serialise import to_json
 
 LABELLED = 64  # raw sequences in a batch of `labelled_inputs`
@@ -80,22 +80,20 @@ def gathered(data: SequenceData, split: Split, device: torch.device) -> tuple[Te
     return values.to(device), mask.to(device), found.labels.to(device)
 
 
-class SequenceClassification(RecordTask):
+class SequenceClassification(RecordTask[SequenceData, Model, ClassificationTraining]):
     """Classes of sequences. Its metrics are those of `ClassificationEvaluator`, by default by accuracy.
 
     A model takes the normalised values, float32 `(B, C, T)`, and where sequences differ in length a mask,
     bool `(B, T)`, that is True at real steps. T is the same in all splits.
     """
 
-    configs = TASK_CONFIGS["sequence-classification"]
-    metric = ACCURACY
+    spec = TASKS["sequence-classification"]
     noun = "sequences"
     learned = ("accuracy",)
     suffixes = tuple(form.suffix for form in FORMATS.values() if form.suffix)
 
     def __init__(self, config: TrialConfig, runtime: Runtime) -> None:
         super().__init__(config, runtime)
-        self.data, self.training = _typed(config)
         self.train = sequences(self.data, "train")
         self.batch_size = self.shared_batch_size()
         counts = self.class_counts("train")
@@ -108,7 +106,7 @@ class SequenceClassification(RecordTask):
 
     @classmethod
     def records(cls, config: TrialConfig) -> SequenceRecords:
-        data = _typed(config)[0]
+        data = cls.data_of(config)
         return open_records(data.source, path=data.path, subset=data.subset)
 
     @classmethod
@@ -122,22 +120,20 @@ class SequenceClassification(RecordTask):
     @property
     def any_length(self) -> bool:
         """Whether a deployed model takes sequences of any T; not where padding makes them equally long."""
-        return not self.padded and self.config.model.backbone in ANY_LENGTH
+        return not self.padded and self.chosen.backbone in ANY_LENGTH
 
     def model(self) -> nn.Module:
         self.check()
-        torch.manual_seed(self.config.seed)
-        model = insert(self._plain(), self.config.model.placement, self._inputs(2, "cpu"))
-        return model.to(self.runtime.device)
+        return self.placed(self._plain, lambda: self._inputs(2, "cpu"), to_json(self.data))
 
     def _plain(self) -> nn.Module:
-        model = self.config.model.build(classes=len(self.labels), in_channels=len(self.train.channels))
+        model = self.chosen.build(classes=len(self.labels), in_channels=len(self.train.channels))
         materialise(model, self._inputs(2, "cpu"))
         return model
 
     def check(self) -> ModelCheck:
         """Of the backbone, tried once in a process; those of the table need no trial."""
-        bare = replace(self.config.model, placement={})
+        bare = replace(self.chosen, placement={})
         if bare.backbone in BACKBONES:
             return ModelCheck()
         return remembered(
@@ -157,7 +153,7 @@ class SequenceClassification(RecordTask):
         return self.check().notes
 
     def initialise(self, model: nn.Module) -> list[str]:
-        return initialise(model, self.config.model, classes=len(self.labels))
+        return initialise(model, self.chosen, classes=len(self.labels))
 
     def batches(self, epoch: int) -> Iterator[tuple[Inputs, Tensor]]:
         """The model's inputs and the labels. All workers draw one order; each takes its own rows."""
@@ -304,9 +300,3 @@ class Probabilities(nn.Module):
         x = normalise(values, mask, self.mean, self.std)
         logits: Tensor = self.classifier(x, mask) if self.padded else self.classifier(x)
         return logits.softmax(dim=1)
-
-
-def _typed(config: TrialConfig) -> tuple[SequenceData, ClassificationTraining]:
-    assert isinstance(config.data, SequenceData)
-    assert isinstance(config.training, ClassificationTraining)
-    return config.data, config.training

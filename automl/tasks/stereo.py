@@ -4,7 +4,6 @@ Source: J.-R. Chang, Y.-S. Chen, Pyramid Stereo Matching Network (2018), arXiv 1
 """
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import replace
 from itertools import groupby
 from pathlib import Path
 from typing import Any
@@ -20,7 +19,6 @@ from automl.data.images.augment import normalise
 from automl.data.stereo import StereoPairs, open_pairs, shared_name
 from automl.tasks.base import Part, RecordTask, Split
 from automl.tasks.deployment import Arrays, Deployment, spread
-from automl.tasks.memo import remembered_sites
 from automl.tasks.stereo_deployment import (
     LEFT,
     OUTPUT,
@@ -34,29 +32,25 @@ from automl.tasks.stereo_deployment import (
     write_disparity,
 )
 from automl.tasks.stereo_evaluator import StereoEvaluator, disparity_loss
-from backbones import STEREO, Site, insert
+from backbones import STEREO
 from backbones.psmnet import MULTIPLE, STEP
-from search.config import TASK_CONFIGS, StereoData, StereoModel, StereoTraining, TrialConfig
-from search.metric import EPE
-from search.serialise import to_json
+from search.config import TASKS, StereoData, StereoModel, StereoTraining, TrialConfig
 
 
-class Stereo(RecordTask):
+class Stereo(RecordTask[StereoData, StereoModel, StereoTraining]):
     """Disparities. Its metrics are those of `StereoEvaluator`, the primary one `epe`: less is better.
 
     Training sees random crops, the same of both images; validation and test see whole pairs, padded at the
     bottom and the right to what the model can take.
     """
 
-    configs = TASK_CONFIGS["stereo"]
-    metric = EPE
+    spec = TASKS["stereo"]
     noun = "stereo pairs"
     suffixes = (".csv",)
     tolerance = 1e-2  # pixels
 
     def __init__(self, config: TrialConfig, runtime: Runtime) -> None:
         super().__init__(config, runtime)
-        self.data, self.chosen, self.training = _typed(config)
         self.options = {**STEREO[self.chosen.backbone].options, **self.chosen.options}
         self.least = STEP * self.options["pool"]  # pixels of a side, for one window of the pyramid
         for name in ("height", "width"):
@@ -65,7 +59,7 @@ class Stereo(RecordTask):
                     f"data.{name} must be {self.least} pixels or more, the largest window of pool "
                     f"{self.options['pool']}; got {value}"
                 )
-        self.pairs = _pairs(self.data)
+        self.pairs = self.records(config)
         self.batch_size = self.shared_batch_size()
 
     def size(self, split: Split) -> int:
@@ -73,28 +67,22 @@ class Stereo(RecordTask):
 
     @classmethod
     def records(cls, config: TrialConfig) -> StereoPairs:
-        return _pairs(_typed(config)[0])
+        data = cls.data_of(config)
+        return open_pairs(data.source, path=data.path, subset=data.subset)
 
     @classmethod
     def shared_name(cls, config: TrialConfig) -> str | None:
         return shared_name(config.data.source, config.data.path)
 
     def model(self) -> nn.Module:
-        torch.manual_seed(self.config.seed)
-        model = insert(self._plain(), self.chosen.placement, self._example(2, "cpu"), known=self._sites())
-        return model.to(self.runtime.device)
+        data = self.data
+        return self.placed(
+            self._plain, lambda: self._example(2, "cpu"), data.height, data.width, data.max_disparity
+        )
 
     def _plain(self) -> nn.Module:
         build = STEREO[self.chosen.backbone].build
         return build(max_disparity=self.data.max_disparity, **self.chosen.options)
-
-    def _sites(self) -> Sequence[Site] | None:
-        """None where there is nothing to place."""
-        if not self.chosen.placement:
-            return None
-        data = self.data
-        given = [to_json(replace(self.chosen, placement={})), data.height, data.width, data.max_disparity]
-        return remembered_sites(given, self._plain, lambda: self._example(2, "cpu"))
 
     def batches(self, epoch: int) -> Iterator[tuple[Tensor, Tensor, Tensor]]:
         """`(left, right, disparity)`: images as the model takes them, and disparities float32 `(B, H, W)`.
@@ -213,14 +201,3 @@ class Stereo(RecordTask):
     def request(self) -> str:
         height, width = self._deployed()
         return REQUEST.format(height=height, width=width)
-
-
-def _typed(config: TrialConfig) -> tuple[StereoData, StereoModel, StereoTraining]:
-    assert isinstance(config.data, StereoData)
-    assert isinstance(config.model, StereoModel)
-    assert isinstance(config.training, StereoTraining)
-    return config.data, config.model, config.training
-
-
-def _pairs(data: StereoData) -> StereoPairs:
-    return open_pairs(data.source, path=data.path, subset=data.subset)

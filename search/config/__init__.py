@@ -8,7 +8,7 @@ retrieval       Code and its descriptions
 stereo          Pairs of images
 detection       Images with objects
 opened          The same of a user-defined task whose code has not been loaded
-tasks           Which types each task has (TASK_CONFIGS), and its metrics
+tasks           The declaration of each task (TASKS), and those that are registered
 trial           One trial: a task, and its data, model and training
 """
 
@@ -24,12 +24,12 @@ from search.config.detection import DetectionData, DetectionModel, DetectionTrai
 from search.config.parts import PUBLISHED, Data, Decayed, Model, Optimizer, Schedule, Training
 from search.config.retrieval import CodeData, CodeModel, RetrievalLoss, RetrievalTraining, Similarity
 from search.config.stereo import StereoData, StereoModel, StereoTraining
-from search.config.tasks import TASK_CONFIGS, TaskConfigs
+from search.config.tasks import TASKS, TaskSpec
 from search.config.trial import TrialConfig
 
 __all__ = [
     "PUBLISHED",
-    "TASK_CONFIGS",
+    "TASKS",
     "ClassWeights",
     "ClassificationTraining",
     "CodeData",
@@ -52,7 +52,7 @@ __all__ = [
     "StereoData",
     "StereoModel",
     "StereoTraining",
-    "TaskConfigs",
+    "TaskSpec",
     "Training",
     "TrialConfig",
 ]

@@ -1,7 +1,12 @@
-"""Which types the configuration of each task has, and its metrics."""
+"""The declaration of each task, built in (TASKS) or registered: all that is known of it before a training."""
 
-from collections.abc import Mapping, Sequence
+import sys
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import cache
+from importlib import import_module
+from importlib.metadata import entry_points
+from typing import Any
 
 from attention import InputError
 from backbones import loading
@@ -11,68 +16,188 @@ from search.config.opened import OpenData, OpenModel, OpenTraining
 from search.config.parts import Data, Model, Training
 from search.config.retrieval import CodeData, CodeModel, RetrievalTraining
 from search.config.stereo import StereoData, StereoModel, StereoTraining
-from search.metric import CLASSIFICATION, DETECTION, Metric
+from search.metric import CLASSIFICATION, DETECTION, EPE, MRR, Metric
+
+GROUP = "automl.tasks"  # of entry points: a name, and the reference of a subclass of `automl.Task`
 
 
 @dataclass(frozen=True, kw_only=True)
-class TaskConfigs:
-    """The types of a task's configuration.
+class TaskSpec:
+    """The declaration of a task: what the command line and a search need before a training begins.
 
-    dimensions: of the inputs of backbones that fit the task; None for a task that makes its own models,
-        with a custom `model` type, whose `problems` check its values.
-    metrics: from which the primary one may be chosen, the default first; nothing where there is but one.
+    A reference is `package.module:name`. It is imported when it is needed, so that a process of one task does
+    not import the others.
+
+    Attributes:
+        data: The type of `TrialConfig.data`.
+        training: The type of `TrialConfig.training`.
+        metrics: The metrics that trials can be compared by, the default first.
+        model: The type of `TrialConfig.model`. A type of your own checks its values in `problems`.
+        dimensions: The spatial dimensions of the inputs of backbones that fit. None for a task that makes its
+            own models.
+        task: The reference of the `Task` subclass. Empty in the declaration that a subclass of your own has.
+        spaces: Modules that have search spaces of the task, each a sequence `SPACES`.
+        detect: The reference of a function of a path: whether there are data of the task.
+        space: The name of the space of data that `detect` recognises.
+        overview: The reference of a function of a path. It returns a dataclass for `automl data --json` with
+            `lines()` to print. By default the splits are listed.
+        subject: The reference of the function that makes a model for `automl cost`.
+
+    Example:
+        >>> import automl
+        >>> from search.config import Data, Training
+        >>> error = automl.Metric(name="rmse", maximize=False, unit="kg", margin=0.02)
+        >>> spec = automl.TaskSpec(data=Data, training=Training, metrics=[error])
+        >>> spec.metric("").name
+        'rmse'
     """
 
     data: type[Data]
     training: type[Training]
-    dimensions: int | None
+    metrics: Sequence[Metric]
     model: type[Model] = Model
-    metrics: Sequence[Metric] = ()
+    dimensions: int | None = None
+    task: str = ""
+    spaces: Sequence[str] = ()
+    detect: str = ""
+    space: str = ""
+    overview: str = ""
+    subject: str = ""
+
+    def metric(self, name: str) -> Metric:
+        """Return the metric of this name; the default one for an empty name."""
+        return next(metric for metric in self.metrics if name in ("", metric.name))
+
+    def detects(self, path: str) -> bool:
+        """Return whether there are data of the task at `path`."""
+        return bool(self.detect) and bool(resolve(self.detect)(path))
 
 
-# A user-defined task, `file.py:Class`, has such a value as its attribute `configs`.
-TASK_CONFIGS: Mapping[str, TaskConfigs] = {
-    "image-classification": TaskConfigs(
-        data=ImageData, training=ImageTraining, dimensions=2, metrics=CLASSIFICATION
+# In the order in which data are recognised; what no other task recognises is a folder of images.
+TASKS: Mapping[str, TaskSpec] = {
+    "stereo": TaskSpec(  # before sequences, since a CSV may be of both
+        data=StereoData,
+        model=StereoModel,
+        training=StereoTraining,
+        metrics=(EPE,),
+        task="automl.tasks.stereo:Stereo",
+        spaces=("search.stereo_spaces",),
+        detect="automl.data.stereo:is_stereo",
+        space="sceneflow",
+        overview="automl.data.stereo.overview:look_over_stereo",
+        subject="automl.costs.subject:stereo_subject",
     ),
-    "sequence-classification": TaskConfigs(
-        data=SequenceData, training=ClassificationTraining, dimensions=1, metrics=CLASSIFICATION
+    "sequence-classification": TaskSpec(
+        data=SequenceData,
+        training=ClassificationTraining,
+        dimensions=1,
+        metrics=CLASSIFICATION,
+        task="automl.tasks.sequence_classification:SequenceClassification",
+        spaces=("search.sensor_spaces",),
+        detect="automl.data.sequences:are_sequences",
+        space="sensors",
+        overview="automl.data.sequences.overview:look_over_sequences",
+        subject="automl.costs.subject:sequence_subject",
     ),
-    "code-retrieval": TaskConfigs(
-        data=CodeData, model=CodeModel, training=RetrievalTraining, dimensions=None
+    "code-retrieval": TaskSpec(
+        data=CodeData,
+        model=CodeModel,
+        training=RetrievalTraining,
+        metrics=(MRR,),
+        task="automl.tasks.code_retrieval:CodeRetrieval",
+        spaces=("search.code_spaces",),
+        detect="automl.data.code:is_code",
+        space="codesearch",
+        overview="automl.data.code.overview:look_over_code",
+        subject="automl.costs.subject:encoder_subject",
     ),
-    "stereo": TaskConfigs(data=StereoData, model=StereoModel, training=StereoTraining, dimensions=None),
-    "detection": TaskConfigs(
-        data=DetectionData, model=DetectionModel, training=DetectionTraining, dimensions=2, metrics=DETECTION
+    "detection": TaskSpec(
+        data=DetectionData,
+        model=DetectionModel,
+        training=DetectionTraining,
+        dimensions=2,
+        metrics=DETECTION,
+        task="automl.tasks.detection:Detection",
+        spaces=("search.detection_spaces",),
+        detect="automl.data.detection:is_coco",
+        space="coco-da",
+        overview="automl.data.detection.overview:look_over_detection",
+        subject="automl.costs.subject:detector_subject",
+    ),
+    "image-classification": TaskSpec(
+        data=ImageData,
+        training=ImageTraining,
+        dimensions=2,
+        metrics=CLASSIFICATION,
+        task="automl.tasks.image_classification:ImageClassification",
+        spaces=("search.image_spaces", "search.decomposed_spaces", "search.vit_spaces"),
+        subject="automl.costs.subject:image_subject",
     ),
 }
 
-# The types of a user-defined task whose code has not been loaded.
-UNLOADED = TaskConfigs(data=OpenData, model=OpenModel, training=OpenTraining, dimensions=None)
+# The declaration of a user-defined task whose code has not been loaded.
+UNLOADED = TaskSpec(data=OpenData, model=OpenModel, training=OpenTraining, metrics=())
+
+_registered: dict[str, str] = {}
 
 
-def configs_of(task: str) -> TaskConfigs:
-    """Return the types of the configuration of `task`, and run no code for that.
+def resolve(reference: str) -> Any:
+    """Import what `package.module:name` refers to."""
+    module, _, name = reference.partition(":")
+    return getattr(import_module(module), name)
 
-    Of a user-defined task whose code has not been loaded, they are types that take any keys.
-    Raises InputError when there is no such task.
+
+@cache
+def _installed() -> Mapping[str, str]:
+    """Return the tasks of installed packages, by their entry points. Imports none."""
+    return {entry.name: entry.value for entry in entry_points(group=GROUP)}
+
+
+def register(name: str, reference: str) -> str:
+    """Make `name` stand for a task in this process, and return the reference as other processes find it."""
+    _registered[name] = loading.absolute(reference)
+    return _registered[name]
+
+
+def canonical(task: str) -> str:
+    """Return the reference that a registered name stands for; another name as it is, with whole paths."""
+    if task in TASKS:
+        return task
+    return loading.absolute(_registered.get(task) or _installed().get(task, task))
+
+
+def spec_of(task: str) -> TaskSpec:
+    """Return the declaration of `task`, and run no code for that.
+
+    UNLOADED for a user-defined task whose code has not been loaded. Raises InputError when there is no such
+    task.
     """
-    if task in TASK_CONFIGS:
-        return TASK_CONFIGS[task]
+    if task in TASKS:
+        return TASKS[task]
     if not loading.is_user_defined(task):
-        return load_configs(task)  # which raises the error
-    configs = getattr(loading.loaded_object(task), "configs", None)
-    return configs if isinstance(configs, TaskConfigs) else UNLOADED
+        return load_spec(task)  # which raises the error
+    spec = getattr(loading.loaded_object(task), "spec", None)
+    return spec if isinstance(spec, TaskSpec) else UNLOADED
 
 
-def load_configs(task: str) -> TaskConfigs:
-    """Return the types of the configuration of `task`, loading its code where it is user-defined.
+def load_spec(task: str) -> TaskSpec:
+    """Return the declaration of `task`, loading its code where it is user-defined.
 
     Raises InputError when there is no such task, or it cannot be loaded.
     """
-    if task in TASK_CONFIGS:
-        return TASK_CONFIGS[task]
-    configs = getattr(loading.load_object("task", "Class", task, TASK_CONFIGS), "configs", None)
-    if not isinstance(configs, TaskConfigs):
-        raise InputError(f"task {task!r} must have an attribute `configs`, a search.config.TaskConfigs")
-    return configs
+    if task in TASKS:
+        return TASKS[task]
+    known = [*TASKS, *_registered, *_installed()]
+    spec = getattr(loading.load_object("task", "Class", task, known), "spec", None)
+    if not isinstance(spec, TaskSpec) or not spec.metrics:
+        raise InputError(f"task {task!r} must have an attribute `spec`, an automl.TaskSpec with metrics")
+    return spec
+
+
+def registered_specs() -> Iterator[tuple[str, TaskSpec]]:
+    """Yield the name and the declaration of each registered task. One that cannot be loaded is left out."""
+    for name in {**_installed(), **_registered}:
+        try:
+            yield name, load_spec(canonical(name))
+        except InputError as error:
+            print(f"task {name!r} is left out: {error}", file=sys.stderr)

@@ -9,7 +9,7 @@ from attention import InputError, unknown
 from backbones import loading
 from search.config.opened import OPEN, with_keys
 from search.config.parts import Data, Model, Training
-from search.config.tasks import UNLOADED, TaskConfigs, configs_of, load_configs
+from search.config.tasks import UNLOADED, TaskSpec, canonical, load_spec, spec_of
 from search.serialise import fields_to_json, from_json, together
 
 BASES = {"data": Data, "model": Model, "training": Training}
@@ -22,8 +22,8 @@ class TrialConfig:
     It is immutable and round-trips through JSON (`to_json`, `from_json`).
 
     Attributes:
-        task: `image-classification`, `sequence-classification`, `code-retrieval`, `stereo`, `detection`,
-            `file.py:Class` or `package.module:Class`. It decides the types of `data`, `model` and `training`,
+        task: A name of `search.config.TASKS` or of a registered task, `file.py:Class` or
+            `package.module:Class`. It decides the types of `data`, `model` and `training`,
             and their defaults. `load` loads the code of a user-defined task.
         data: The dataset, such as a `search.config.ImageData`.
         model: The backbone, its options and the placement: a `search.config.Model`.
@@ -52,14 +52,14 @@ class TrialConfig:
     seed: int = 0
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "task", loading.absolute(self.task))
+        object.__setattr__(self, "task", canonical(self.task))
         whole = None not in (self.data, self.model, self.training)
         try:
             # The defaults of a user-defined task are in its code; what is read from JSON is always whole.
-            configs, problems = (configs_of if whole else load_configs)(self.task), []
+            spec, problems = (spec_of if whole else load_spec)(self.task), []
         except InputError as error:
             raise InputError(together("configuration", [str(error)])) from None
-        for name, kind in self._types(configs).items():
+        for name, kind in self._types(spec).items():
             value = getattr(self, name)
             if isinstance(value, OPEN) and not issubclass(kind, OPEN):  # the code has been loaded since
                 value = from_json(kind, fields_to_json(value), f"{name} of task {self.task}")
@@ -72,25 +72,24 @@ class TrialConfig:
             problems += [p for part in (self.data, self.model, self.training) for p in part.problems()]
             problems += self.model.refused(self.metric)
         if isinstance(self.model, Model) and not self.user_code():
-            problems += self._misfits(configs)
-        names = [metric.name for metric in configs.metrics]
-        if self.metric and self.metric not in names and configs is not UNLOADED:
-            one = f"task {self.task} has one metric alone, and takes none; got {self.metric!r}"
-            problems.append(str(unknown("metric", self.metric, names)) if names else one)
+            problems += self._misfits(spec)
+        names = [metric.name for metric in spec.metrics]
+        if self.metric and self.metric not in names and spec is not UNLOADED:
+            problems.append(str(unknown("metric", self.metric, names)))
         if not 0 <= self.seed < 2**32:
             problems.append(f"seed must lie between 0 and 2^32 - 1; got {self.seed}")
         if problems:
             raise InputError(together("configuration", problems))
 
-    def _misfits(self, configs: TaskConfigs) -> list[str]:
+    def _misfits(self, spec: TaskSpec) -> list[str]:
         """Return what is wrong with the backbone for inputs of the task, as a list of at most one problem."""
-        takes = self.model.dimensions() if configs.dimensions is not None else None
-        if takes in (None, configs.dimensions):
+        takes = self.model.dimensions() if spec.dimensions is not None else None
+        if takes in (None, spec.dimensions):
             return []
-        fit = [name for name, other in backbones.BACKBONES.items() if other.dimensions == configs.dimensions]
+        fit = [name for name, other in backbones.BACKBONES.items() if other.dimensions == spec.dimensions]
         return [
             f"backbone {self.model.backbone} takes inputs with {takes} spatial dimensions, "
-            f"and those of task {self.task} have {configs.dimensions}; choose from {', '.join(fit)}"
+            f"and those of task {self.task} have {spec.dimensions}; choose from {', '.join(fit)}"
         ]
 
     def __eq__(self, other: object) -> bool:
@@ -101,16 +100,15 @@ class TrialConfig:
     def json_types(cls, value: Mapping[str, Any]) -> dict[str, type]:
         """The types that the task decides on. Raises InputError when there is no such task."""
         task = value.get("task", cls.task)
-        configs = configs_of(loading.absolute(task) if isinstance(task, str) else cls.task)
-        types = cls._types(configs)
+        types = cls._types(spec_of(canonical(task) if isinstance(task, str) else cls.task))
         return {
             name: with_keys(kind, value.get(name)) if issubclass(kind, OPEN) else kind
             for name, kind in types.items()
         }
 
     @staticmethod
-    def _types(configs: TaskConfigs) -> dict[str, type]:
-        return {"data": configs.data, "model": configs.model, "training": configs.training}
+    def _types(spec: TaskSpec) -> dict[str, type]:
+        return {"data": spec.data, "model": spec.model, "training": spec.training}
 
     def user_code(self) -> list[str]:
         """Return the names of the user-defined code that training it runs: its task and its backbone."""
@@ -124,11 +122,11 @@ class TrialConfig:
         """
         if not self.user_code():
             return self
-        configs = load_configs(self.task)
+        spec = load_spec(self.task)
         config = replace(
             self, model=self.model.identified()
         )  # its parts are of the task's types from here on
-        problems = config._misfits(configs)
+        problems = config._misfits(spec)
         if loading.is_user_defined(config.model.backbone):
             problems += config.model.misuses()
         if problems:

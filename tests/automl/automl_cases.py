@@ -22,6 +22,7 @@ from search.config import (
     ImageTraining,
     Model,
     SequenceData,
+    TaskSpec,
     TrialConfig,
 )
 from search.metric import Metric
@@ -69,7 +70,7 @@ class AbsoluteError(Evaluator):
 class Regression(Task):
     """A line through noise-free points: not an image anywhere, and a metric of which less is better."""
 
-    metric = Metric(name="error", maximize=False)
+    spec = TaskSpec(data=ImageData, training=ImageTraining, metrics=[Metric(name="error", maximize=False)])
 
     def __init__(self, **training: Any) -> None:
         super().__init__(TrialConfig(training=ImageTraining(**{"batch_size": 8} | training)), HERE)

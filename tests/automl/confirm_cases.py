@@ -29,7 +29,8 @@ from search.fixed_scheduler import FixedScheduler
 from search.metric import ACCURACY, Chance
 from search.record import Report, Role, State, TrialRecord
 from search.serialise import write_json
-from search.spaces import fingerprint, load
+from search.space import fingerprint
+from search.spaces import load
 from search.study import create_study
 from search.trial_scheduler import Plan, TrialScheduler
 

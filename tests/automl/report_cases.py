@@ -17,7 +17,8 @@ from search.halving import Rungs
 from search.metric import ACCURACY
 from search.record import State
 from search.serialise import to_json
-from search.spaces import SPACES, random_draws
+from search.space import random_draws
+from search.spaces import SPACES
 from search.study import ARM, CONFIG, EPOCH, PROFILE, REASON, ROLE, TRAINABLE, create_study
 from search.trial_scheduler import Plan
 

@@ -36,7 +36,8 @@ from search.halving import Rungs
 from search.metric import ACCURACY
 from search.samplers import load_sampler
 from search.search_scheduler import SearchScheduler
-from search.spaces import Space, load, random_draws
+from search.space import Space, random_draws
+from search.spaces import load
 from search.study import create_study, open_study, read_history, read_record
 from search.trial_scheduler import Plan
 from search.tuner import run_trials

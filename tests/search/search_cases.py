@@ -13,7 +13,7 @@ from search.config import ImageData, ImageTraining, Model, TrialConfig
 from search.metric import ACCURACY
 from search.record import Metrics, Report, TrialRecord
 from search.search_scheduler import SearchScheduler
-from search.spaces import Space
+from search.space import Space
 from search.study import create_study
 from search.trial_scheduler import RESOURCE, Plan
 

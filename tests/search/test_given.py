@@ -9,7 +9,8 @@ from search_cases import SMALL, draw
 from attention import InputError
 from search.config import TrialConfig
 from search.given import check_given
-from search.spaces import SPACES, Space
+from search.space import Space
+from search.spaces import SPACES
 
 
 def space(draws: Any = draw, **given: Any) -> Space:

@@ -17,7 +17,8 @@ from search.config import ImageData, ImageTraining, TrialConfig
 from search.grid import MOST_CELLS, grid_cells
 from search.grid_scheduler import GridScheduler
 from search.record import Report, State
-from search.spaces import SPACES, Space
+from search.space import Space
+from search.spaces import SPACES
 from search.study import CELLS, open_study
 
 # A tree of choices: the name of a parameter and what follows each of its values; None ends a combination, and

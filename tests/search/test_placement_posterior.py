@@ -15,7 +15,8 @@ from search.placement_model import CELL, SITE, TYPE, Model, Module, Placement
 from search.placement_posterior import best_trial, expected, posterior
 from search.placement_sampler import TRUNK, PlacementSampler, fit, placement_of, weights_of
 from search.record import Role, State, TrialRecord
-from search.spaces import SPACES, random_draws
+from search.space import random_draws
+from search.spaces import SPACES
 from search.study import EXPECTED, expect
 from search.trial_scheduler import Plan, leaders
 

@@ -13,7 +13,8 @@ from search import choices
 from search.config import TrialConfig
 from search.record import State
 from search.samplers import SAMPLERS, check_sampler, choose_sampler, load_sampler
-from search.spaces import SPACES, Space, load
+from search.space import Space
+from search.spaces import SPACES, load
 
 
 def numbers(trial: optuna.Trial) -> TrialConfig:

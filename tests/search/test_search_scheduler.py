@@ -31,7 +31,8 @@ from search.config import TrialConfig
 from search.record import Report, Role, State, TrialRecord
 from search.samplers import load_sampler
 from search.search_scheduler import ALL_INFEASIBLE, REFUSED, SearchScheduler
-from search.spaces import SPACES, Space
+from search.space import Space
+from search.spaces import SPACES
 from search.study import CONFIG, ROLE, STUDY_FILE, WARM_START, learn, open_study, resume_study
 from search.trial_scheduler import REPEATED_FAILURES, Plan
 

@@ -6,7 +6,7 @@ from search_cases import draw
 
 from search.config import TrialConfig
 from search.size import measure_size
-from search.spaces import Space
+from search.space import Space
 
 
 def even(trial: optuna.Trial) -> TrialConfig:

@@ -9,11 +9,12 @@ import pytest
 from attention import InputError
 from search.config import TrialConfig
 from search.given import check_given
-from search.spaces import SPACES, Space, load
+from search.space import Space
+from search.spaces import SPACES, load
 
 GOOD = """
 from search.config import ImageTraining, TrialConfig
-from search.spaces import Space
+from search.space import Space
 
 def space(trial):
     return TrialConfig(training=ImageTraining(epochs=trial.suggest_int("epochs", 1, 9)))

@@ -20,7 +20,8 @@ from attention import ATTENTIONS, InputError
 from backbones import Site, build, insert, sites
 from search import choices, vit_spaces
 from search.config import ImageTraining, Model, TrialConfig
-from search.spaces import SPACES, Space, fingerprint, load, random_draws, same_parameters
+from search.space import Space, fingerprint, random_draws, same_parameters
+from search.spaces import SPACES, load
 
 SAMPLES = 200
 
@@ -205,7 +206,7 @@ def test_the_last_digits_of_a_number_are_no_other_space() -> None:
 
 
 def test_a_fingerprint_is_the_same_in_every_process() -> None:
-    program = "from search.spaces import SPACES, fingerprint; print(fingerprint(SPACES['digits']))"
+    program = "from search import space, spaces; print(space.fingerprint(spaces.SPACES['digits']))"
     environment = {**os.environ, "PYTHONHASHSEED": "1"}
     done = subprocess.run([sys.executable, "-c", program], env=environment, capture_output=True, text=True)
     assert done.stdout.strip() == fingerprint(SPACES["digits"]), done.stderr

@@ -18,7 +18,7 @@ from search.placement_sampler import weights_of
 from search.record import Report, Role, State, TrialRecord
 from search.samplers import load_sampler
 from search.search_scheduler import SearchScheduler
-from search.spaces import Space
+from search.space import Space
 from search.study import read_decided
 from search.trial_scheduler import ranked
 from search.trunks import PERTURB

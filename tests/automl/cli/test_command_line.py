@@ -20,7 +20,8 @@ from automl.search import run as search
 from automl.storage.folder import new_folder
 from backbones import Site
 from search.metric import ACCURACY
-from search.spaces import SPACES, fingerprint
+from search.space import fingerprint
+from search.spaces import SPACES
 from search.trial_scheduler import Plan
 
 Cli = Callable[..., tuple[int, str, str]]

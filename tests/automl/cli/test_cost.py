@@ -67,7 +67,7 @@ def test_mistakes_are_told(text: str, message: str) -> None:
         (("--place", "stage9=ssa"), "unknown site of ResNet 'stage9'"),
         (("--size", "0"), "--size must lie between 1 and 4096"),
         (("--option", "width"), "--option takes NAME=VALUE; got 'width'"),
-        (("--task", "stereo"), "is a model of the task image-classification; got --task stereo"),
+        (("--task", "stereo"), "is a model of the task image-classification or detection; got --task stereo"),
         (("--task", "detektion"), "unknown task 'detektion'; choose from code-retrieval, detection"),
         (("--task", "detection", "--size", "100"), "--size must be a multiple of 32 for a detector; got 100"),
         (("--batch", "1"), "--batch must lie between 2"),

@@ -15,7 +15,8 @@ from automl.storage.storage import Storage
 from cluster.connect import connect
 from search.config import ImageTraining, Model, TrialConfig
 from search.serialise import from_json, to_json
-from search.spaces import SPACES, Space
+from search.space import Space
+from search.spaces import SPACES
 
 BAD: list[tuple[dict[str, Any], str]] = [
     ({"trials": 0}, "--trials must be 1 or more; got 0"),

@@ -11,7 +11,7 @@ from automl.confirm.arms import ablations, choose_arms
 from search.config import ImageData, Model, TrialConfig
 from search.metric import ACCURACY
 from search.record import Role, State
-from search.spaces import Space
+from search.space import Space
 from search.trial_scheduler import Plan
 
 PLAN = Plan(trials=9, budget=1, metric=ACCURACY, objectives=["accuracy"])

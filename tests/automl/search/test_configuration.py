@@ -8,8 +8,9 @@ from confirm_cases import FOUND, fake_search
 
 from attention import InputError, Spec
 from automl.search.configuration import like, of_space, read_settings, set_values
-from search.config import TASK_CONFIGS, TrialConfig
-from search.spaces import SPACES, random_draws
+from search.config import TASKS, TrialConfig
+from search.space import random_draws
+from search.spaces import SPACES
 
 
 @pytest.mark.parametrize("name", [name for name in SPACES if name not in ("sceneflow",)])
@@ -85,7 +86,7 @@ def test_keys_of_the_configuration_are_set() -> None:
 MODELS = {"sequence-classification": {"backbone": "larnn"}}  # of tasks that images' default does not fit
 
 
-@pytest.mark.parametrize("task", TASK_CONFIGS)
+@pytest.mark.parametrize("task", TASKS)
 def test_each_key_of_each_task_can_be_set(task: str) -> None:
     config = TrialConfig.from_json({"task": task, "model": MODELS.get(task, {})})
     values = {

@@ -20,7 +20,7 @@ from search.config import CodeModel, Model, TrialConfig
 from search.metric import ACCURACY
 from search.record import Report
 from search.search_scheduler import SearchScheduler
-from search.spaces import Space
+from search.space import Space
 from search.study import create_study
 from search.trial_scheduler import Plan
 

@@ -34,7 +34,7 @@ from automl.storage.storage import Storage
 from search.config import ImageTraining, TrialConfig
 from search.metric import ACCURACY
 from search.record import TRIALS_FOLDER
-from search.spaces import fingerprint, source_of
+from search.space import fingerprint, source_of
 from search.trial_scheduler import Plan
 
 PLAN = Plan(trials=3, budget=2.0, metric=ACCURACY, objectives=["accuracy", "macs"])

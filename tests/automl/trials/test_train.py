@@ -24,7 +24,8 @@ from cluster.connect import Node
 from cluster.resources import TrialResources
 from search.config import ImageData, Model, TrialConfig
 from search.record import Metrics, Report
-from search.spaces import SPACES, random_draws
+from search.space import random_draws
+from search.spaces import SPACES
 
 Cli = Callable[..., tuple[int, str, str]]
 
