@@ -8,10 +8,10 @@
     automl.run_predict(exported, ["seven.png"])
 
 Run:      run_search, resume_search, run_confirm, run_compare, run_report, run_export, run_predict,
-          run_code_search
-Read:     read_search, Search
+          run_code_search, run_train, resume_train, run_study
+Manage:   read_search, Search, run_sync, run_remove
 Results:  SearchResult, TrialResult, ConfirmResult, Verdict, Compared, ReportResult, ExportResult,
-          Predictions, Prediction, CodeSearch
+          Predictions, Prediction, CodeSearch, TrainResult, StudyResult, Removable
 Spaces:   Settings, Space, TrialConfig
 Models:   Attention, Spec, Site, sites, insert
 Tasks:    Task, TaskSpec, Metric, register_task
@@ -29,6 +29,8 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from attention import Attention, InputError, Spec
+    from automl.cli.remove import Removable, run_remove
+    from automl.cli.sync import run_sync
     from automl.config.settings import Settings
     from automl.confirm.compare import Compared, run_compare
     from automl.confirm.run import ConfirmResult, run_confirm
@@ -40,7 +42,9 @@ if TYPE_CHECKING:
     from automl.report.read import Search, read_search
     from automl.search.result import SearchResult, TrialResult
     from automl.search.run import resume_search, run_search
+    from automl.studies.run import StudyResult, run_study
     from automl.tasks import Task, register_task
+    from automl.trials.train import TrainResult, resume_train, run_train
     from backbones import Site, insert, sites
     from search.callback import Callback, SearchRecord
     from search.config import TaskSpec, TrialConfig
@@ -59,6 +63,7 @@ __all__ = [
     "Metric",
     "Prediction",
     "Predictions",
+    "Removable",
     "ReportResult",
     "Search",
     "SearchRecord",
@@ -67,8 +72,10 @@ __all__ = [
     "Site",
     "Space",
     "Spec",
+    "StudyResult",
     "Task",
     "TaskSpec",
+    "TrainResult",
     "TrialConfig",
     "TrialRecord",
     "TrialResult",
@@ -77,13 +84,18 @@ __all__ = [
     "read_search",
     "register_task",
     "resume_search",
+    "resume_train",
     "run_code_search",
     "run_compare",
     "run_confirm",
     "run_export",
     "run_predict",
+    "run_remove",
     "run_report",
     "run_search",
+    "run_study",
+    "run_sync",
+    "run_train",
     "sites",
 ]
 
@@ -99,6 +111,7 @@ _MODULES = {
     "Metric": "search.metric",
     "Prediction": "automl.export.predict",
     "Predictions": "automl.export.predict",
+    "Removable": "automl.cli.remove",
     "ReportResult": "automl.report",
     "Search": "automl.report.read",
     "SearchRecord": "search.callback",
@@ -107,8 +120,10 @@ _MODULES = {
     "Site": "backbones",
     "Space": "search.space",
     "Spec": "attention",
+    "StudyResult": "automl.studies.run",
     "Task": "automl.tasks",
     "TaskSpec": "search.config",
+    "TrainResult": "automl.trials.train",
     "TrialConfig": "search.config",
     "TrialRecord": "search.record",
     "TrialResult": "automl.search.result",
@@ -117,13 +132,18 @@ _MODULES = {
     "read_search": "automl.report.read",
     "register_task": "automl.tasks",
     "resume_search": "automl.search.run",
+    "resume_train": "automl.trials.train",
     "run_code_search": "automl.export.code_search",
     "run_compare": "automl.confirm.compare",
     "run_confirm": "automl.confirm.run",
     "run_export": "automl.export.run",
     "run_predict": "automl.export.predict",
+    "run_remove": "automl.cli.remove",
     "run_report": "automl.report",
     "run_search": "automl.search.run",
+    "run_study": "automl.studies.run",
+    "run_sync": "automl.cli.sync",
+    "run_train": "automl.trials.train",
     "sites": "backbones",
 }
 

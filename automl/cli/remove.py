@@ -6,13 +6,36 @@ from pathlib import Path
 
 from attention import InputError
 from automl.storage import working_copy
-from automl.storage.folder import LOCK, SEARCH_FILE, find_search, is_running, locked, no_search, reached
+from automl.storage.folder import (
+    LOCK,
+    SEARCH_FILE,
+    NamedSearch,
+    find_search,
+    is_running,
+    locked,
+    no_search,
+    reached,
+    resolve_search,
+)
 from automl.storage.storage import Storage
 
 
 @dataclass(frozen=True, kw_only=True)
 class Removable:
-    """A search that may be deleted. size: its bytes. experiment: of its runs in MLflow, if known."""
+    """A search that may be deleted.
+
+    Attributes:
+        name: The name of the search.
+        location: The folder or object store that it is in.
+        size: Its size in bytes.
+        experiment: The MLflow experiment of its runs, if it is known.
+
+    Example:
+        After the example of `run_remove`:
+
+        >>> removed.size > 0
+        True
+    """
 
     name: str
     location: Storage
@@ -50,13 +73,29 @@ def find_removable(name: str, storage: str = "searches") -> Removable:
     return Removable(name=name, location=location, size=size, experiment=experiment)
 
 
-def run_remove(name: str, storage: str = "searches") -> Removable:
-    """Delete the search called `name`, its checkpoints, and its working copy on this machine.
+def run_remove(search: str | NamedSearch, storage: str | None = None) -> Removable:
+    """Delete a search with its checkpoints, and its working copy on this machine.
 
-    Whatever ends it, the search is still there to be deleted. What `Removable.stays` says is left alone.
+    A search can be deleted again if this was interrupted. `Removable.stays` says what is left alone.
 
-    Raises InputError as `find_removable` does, and when something cannot be deleted.
+    Args:
+        search: The name of the search, or its result.
+        storage: The storage of the search. By default that of the result, or `searches`.
+
+    Returns:
+        What was deleted.
+
+    Raises:
+        InputError: There is no such search, it is running, or something cannot be deleted.
+
+    Example:
+        After the example of `run_search`:
+
+        >>> removed = automl.run_remove(result)
+        >>> removed.name
+        'example'
     """
+    name, storage = resolve_search(search, storage)
     found = find_removable(name, storage)
     try:
         if found.location.local is not None:

@@ -6,7 +6,7 @@ from attention import InputError
 from automl.confirm.protocol import Confirmation, confirmations
 from automl.confirm.run import conclude_in, open_scheduler
 from automl.confirm.run_spec import confirmation_run_spec
-from automl.storage.folder import check_not_lost, old_folder
+from automl.storage.folder import NamedSearch, check_not_lost, old_folder, resolve_search
 from automl.tracking.run_spec import search_run_spec
 from automl.tracking.tracker import Tracker
 from automl.tracking.writer import MlflowWriter
@@ -17,11 +17,26 @@ from search.trial_scheduler import ranked
 PATIENCE = 600.0  # seconds that MLflow may take
 
 
-def run_sync(name: str, storage: str = "searches") -> int:
-    """Write what MLflow lacks of a search and its confirmations, and return how many trials it then has.
+def run_sync(search: str | NamedSearch, storage: str | None = None) -> int:
+    """Write what MLflow lacks of a search and its confirmations.
 
-    Raises InputError when there is no such search, when it is running, or when MLflow does not take it.
+    Args:
+        search: The name of the search, or its result.
+        storage: The storage of the search. By default that of the result, or `searches`.
+
+    Returns:
+        The number of trials that MLflow then has.
+
+    Raises:
+        InputError: There is no such search, it is running, or MLflow does not take it.
+
+    Example:
+        After the example of `run_search`:
+
+        >>> automl.run_sync(result) >= 8
+        True
     """
+    name, storage = resolve_search(search, storage)
     with old_folder(name, storage) as (folder, metadata):
         plan = metadata.plan
         records = read_records(folder, metadata.name, plan.needed)

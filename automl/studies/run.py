@@ -24,7 +24,20 @@ FILES = "study"  # the name of the files of tables, without their ending
 
 @dataclass(frozen=True, kw_only=True)
 class StudyResult:
-    """A study with its tables. results: of its searches. files: that hold the tables."""
+    """A study with its tables.
+
+    Attributes:
+        study: The study.
+        tables: The tables, with the published figures beside ours.
+        results: The results of its searches.
+        files: The files that hold the tables.
+
+    Example:
+        After the example of `run_study`:
+
+        >>> len(repeated.tables), repeated.missing
+        (1, [])
+    """
 
     study: Study
     tables: Sequence[TitledTable]
@@ -48,10 +61,25 @@ def run_study(
 ) -> StudyResult:
     """Run a study, or resume it, and compare its results with the published ones.
 
-    small: the small form, on data that come with the package or on `data`. seeds: of each cell.
-    storage: folder of its searches, which are called after the study. settings: more fields of `Settings`.
+    Args:
+        name: The name of the study, as `automl studies` lists it.
+        small: Run the small form, on data that come with the package or on `data`.
+        seeds: The runs of each cell.
+        data: The folder or archive of the data.
+        storage: The folder of its searches, which are called after the study.
+        **settings: Further fields of `Settings`.
 
-    Raises InputError for an unknown study, for missing data, and as `run_search` does.
+    Returns:
+        The study with its tables.
+
+    Raises:
+        InputError: There is no such study, or it lacks data; otherwise as `run_search` raises it.
+
+    Example:
+        >>> import automl
+        >>> repeated = automl.run_study("da-conventional", small=True, epochs=1, subset=0.05)
+        >>> repeated.study.name
+        'da-conventional'
     """
     if name not in STUDIES:
         raise unknown("study", name, STUDIES)

@@ -36,9 +36,19 @@ from search.record import CHECKPOINT_FILE, TRUNKS_FOLDER, Metrics
 
 @dataclass(frozen=True)
 class TrainResult:
-    """A finished training: its MLflow run, its checkpoint's file and the metrics of each epoch.
+    """A finished training.
 
-    user_code: names of the user-defined code that exporting its model runs.
+    Attributes:
+        run_id: Its run in MLflow; None if MLflow did not take it.
+        checkpoint: The file of its checkpoint.
+        history: The metrics of each epoch.
+        user_code: The names of user-defined code that exporting its model runs.
+
+    Example:
+        After the example of `run_train`:
+
+        >>> trained.checkpoint.is_file()
+        True
     """
 
     run_id: str | None
@@ -73,20 +83,33 @@ def run_train(
     log: str | Path | None = None,
     storage: str | Path = "searches",
     name: str | None = None,
-    tell: Callable[[Task, Metrics], None] = lambda task, metrics: None,
+    tell: Callable[[Task, Metrics], None] | None = None,
     workers: int = 1,
 ) -> TrainResult:
     """Train one configuration; track it in MLflow's experiment `train`, keep its checkpoint.
 
-    runtime: device, precision and way to compile; the best of this machine where not given.
-    log: a CSV file that gets one line an epoch.
-    storage: folder that gets a folder with the checkpoint, written after each epoch.
-    name: of that folder and of the run in MLflow; made of the time where not given.
-    tell: called after each epoch.
-    workers: processes of Ray that share each batch, each with a device of its own: a GPU where there are any
-        and `runtime` is not of the CPU.
+    Args:
+        config: The configuration.
+        runtime: The device, precision and way to compile. By default the best of this machine.
+        log: A CSV file that gets one line an epoch.
+        storage: The folder that gets a folder with the checkpoint, written after each epoch.
+        name: The name of that folder and of the run in MLflow. By default it is made of the time.
+        tell: Called with the task and its metrics after each epoch.
+        workers: The processes of Ray that share each batch, each with a device of its own: a GPU where there
+            are any and `runtime` is not of the CPU.
 
-    Raises InputError for what cannot work, and for hyperparameters that make the loss diverge.
+    Returns:
+        The training.
+
+    Raises:
+        InputError: The configuration cannot work, or its loss diverges.
+
+    Example:
+        >>> import automl
+        >>> config = automl.TrialConfig().change(data={"subset": 0.1}, model={"options": {"width": 0.25}})
+        >>> trained = automl.run_train(config.change(training={"epochs": 1}), name="short")
+        >>> len(trained.history)
+        1
     """
     config = config.load()
     remember(config.user_code())
@@ -111,12 +134,31 @@ def resume_train(
     runtime: Runtime | None = None,
     log: str | Path | None = None,
     storage: str | Path = "searches",
-    tell: Callable[[Task, Metrics], None] = lambda task, metrics: None,
+    tell: Callable[[Task, Metrics], None] | None = None,
     workers: int = 1,
 ) -> TrainResult:
-    """Continue the training called `name` after its last epoch, with its configuration and its run in MLflow.
+    """Continue a training after its last epoch, with its configuration and its run in MLflow.
 
-    Raises InputError where there is no such training, where it has ended, and where its data have gone.
+    Args:
+        name: The name of the training.
+        runtime: The device, precision and way to compile. By default the best of this machine.
+        log: A CSV file that gets one line an epoch.
+        storage: The folder of the training's folder.
+        tell: Called with the task and its metrics after each epoch.
+        workers: The processes of Ray that share each batch.
+
+    Returns:
+        The training, with all its epochs.
+
+    Raises:
+        InputError: There is no such training, it has ended, or its data have gone.
+
+    Example:
+        After the example of `run_train`:
+
+        >>> automl.resume_train("short")
+        Traceback (most recent call last):
+        attention.errors.InputError: training 'short' has ended after 1 epochs; there is nothing to resume
     """
     folder = Path(storage).resolve() / name
     runtime = runtime or Runtime(device=find_device())
@@ -167,7 +209,7 @@ def _train(
     trial: record.TrialRecord,
     folder: Path,
     log: str | Path | None,
-    tell: Callable[[Task, Metrics], None],
+    tell: Callable[[Task, Metrics], None] | None,
 ) -> TrainResult:
     location = Storage(str(folder))
     spec = RunSpec(
@@ -191,7 +233,8 @@ def _train(
             tracker.on_epoch_end(trial)
             if log:
                 append_line(Path(log), metrics)
-            tell(task, metrics)
+            if tell is not None:
+                tell(task, metrics)
         trial.state = record.State.COMPLETE
     except Diverged as error:
         trial.state, trial.reason = record.State.INFEASIBLE, str(error)

@@ -23,10 +23,13 @@ import api_page  # noqa: E402
 SEARCH = [
     "run_search", "SearchResult", "TrialResult", "resume_search", "read_search", "Search",
     "run_confirm", "ConfirmResult", "Verdict", "run_compare", "Compared",
+    "run_sync", "run_remove", "Removable",
 ]  # fmt: skip
 MODEL = [
     "run_report", "ReportResult", "run_export", "ExportResult", "run_predict", "Prediction", "Predictions",
 ]  # fmt: skip
+TRAIN = ["run_train", "TrainResult", "resume_train"]
+STUDY = ["run_study", "StudyResult"]
 CODE = ["run_code_search", "CodeSearch"]  # see tests/automl/export/test_code_export.py
 FUNCTIONS = [name for name in automl.__all__ if inspect.isfunction(getattr(automl, name))]
 
@@ -37,7 +40,7 @@ def documented(name: str, section: str) -> list[str]:
     return re.findall(r"^ {4}([\w*]+): ", found[1], re.M) if found else []
 
 
-@pytest.mark.parametrize("name", sorted(set(automl.__all__) - {*SEARCH, *MODEL, *CODE}))
+@pytest.mark.parametrize("name", sorted(set(automl.__all__) - {*SEARCH, *MODEL, *CODE, *TRAIN, *STUDY}))
 def test_the_example_runs(name: str) -> None:
     run_examples([name])
 
@@ -48,16 +51,24 @@ def test_the_examples_of_a_search_run(played: None, monkeypatch: pytest.MonkeyPa
     run_examples(SEARCH)
 
 
+def test_the_examples_of_a_training_run(store: MlflowClient) -> None:
+    run_examples(TRAIN)
+
+
 @pytest.mark.long  # the same with trained models, and what needs one
 @pytest.mark.timeout(900)
 def test_all_examples_of_a_search_run(store: MlflowClient) -> None:
     shutil.copy(ROOT / "docs" / "seven.png", ".")
-    run_examples([*SEARCH, *MODEL])
+    run_examples([*SEARCH[:-3], *MODEL, *SEARCH[-3:]])
+    run_examples(STUDY)
 
 
 @pytest.mark.parametrize("name", FUNCTIONS)
 def test_a_function_documents_its_parameters(name: str) -> None:
-    parameters = list(inspect.signature(getattr(automl, name)).parameters)
+    signature = inspect.signature(getattr(automl, name))
+    parameters = [
+        str(parameter).partition(":")[0].partition("=")[0] for parameter in signature.parameters.values()
+    ]
     text = inspect.getdoc(getattr(automl, name)) or ""
     assert documented(name, "Args") == (["**settings"] if name == "run_search" else parameters)
     assert re.search(r"^Returns:\n    \S", text, re.M)
