@@ -150,7 +150,11 @@ def expected(study: Study, model: Model) -> dict[int, float]:
         return {}
     sign = -1 if study.direction is StudyDirection.MINIMIZE else 1
     trials = _with_placement(study)
-    mean, _ = model.predict([_without_block(found) for _, found in trials])
+    without_block = [
+        {effect: weight for effect, weight in found.items() if effect.term not in (BLOCK, IN_BLOCK)}
+        for _, found in trials
+    ]
+    mean, _ = model.predict(without_block)
     middle = float(model.centres.mean())
     return {trial.number: sign * (middle + float(m)) for (trial, _), m in zip(trials, mean, strict=True)}
 
@@ -237,11 +241,6 @@ def _some_difference(
         for _, found in trials
     ]
     return float(expit(model.evidence() - Model(alone, model.scores).evidence()))
-
-
-def _without_block(found: Weights) -> Weights:
-    """What a trial would come to in any block."""
-    return {effect: weight for effect, weight in found.items() if effect.term not in (BLOCK, IN_BLOCK)}
 
 
 def _gain(placement: Placement) -> Weights:

@@ -238,20 +238,12 @@ def _check_metrics(trial: FrozenTrial, record: TrialRecord, needed: Collection[s
         raise _DamagedAttributeError(trial, attribute, f"{', '.join(missing)} is missing")
 
 
-def read_decided(folder: Path, name: str) -> str:
-    """How the study called `name` in `folder` has told its placements apart; empty where it has not, yet."""
+def read_attribute(folder: Path, name: str, key: str) -> Any:
+    """Return an attribute of the study called `name` in `folder`, or None where it has none, yet."""
     try:
-        return str(open_study(folder, name=name).user_attrs.get(DECIDED, ""))
+        return open_study(folder, name=name).user_attrs.get(key)
     except KeyError:  # killed between the file and the study in it
-        return ""
-
-
-def read_cells(folder: Path, name: str) -> dict[str, dict[str, Any]]:
-    """Return the parameters of a grid's cells by label, in order; none of a study that is no grid."""
-    try:
-        return dict(open_study(folder, name=name).user_attrs.get(CELLS, {}))
-    except KeyError:  # killed between the file and the study in it
-        return {}
+        return None
 
 
 def read_records(folder: Path, name: str, needed: Collection[str] = ()) -> list[TrialRecord]:

@@ -254,10 +254,9 @@ def search(
 
         begin = partial(start_or_resume if auto else start_search, settings)
     if confirm:
-        from automl.tracking.process import prepared
         from cluster.connect import kept
 
-        with kept(), prepared():
+        with kept():
             result = begin()
             print_search(result, storage)
             found = {} if result.best is None else _confirm(result, space, storage, callback, options)

@@ -7,13 +7,7 @@ import torch
 
 from attention import ATTENTIONS, InputError, Spec
 from automl.config.units import short
-from automl.costs.subject import Subject
-from backbones import Site, sites
-
-
-def list_sites(subject: Subject) -> list[Site]:
-    """The sites of a model. Raises InputError for what it refuses."""
-    return sites(subject.build(), subject.example(2))
+from backbones import Site
 
 
 def sites_table(found: Sequence[Site]) -> Iterator[str]:

@@ -108,9 +108,11 @@ def sites(
     task: TaskOption = None,
 ) -> None:
     """List a model's sites, with parameters and MACs of each attention at each site."""
-    from automl.cli.sites import list_sites, sites_table
+    from automl.cli.sites import sites_table
+    from backbones import sites
 
-    for line in sites_table(list_sites(_subject(backbone, size, option, task))):
+    subject = _subject(backbone, size, option, task)
+    for line in sites_table(sites(subject.build(), subject.example(2))):
         print(printable(line))
 
 

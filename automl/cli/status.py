@@ -12,7 +12,7 @@ from automl.confirm.protocol import confirmations, latest_verdict
 from automl.storage.folder import find_search, is_lost, is_running, resolve_search
 from search.record import State, TrialRecord
 from search.serialise import fields_to_json
-from search.study import STUDY_FILE, read_decided, read_records
+from search.study import DECIDED, STUDY_FILE, read_attribute, read_records
 from search.trial_scheduler import Plan, leaders
 
 INTERRUPTED = "interrupted"  # a trial that has not ended, where no process is running it
@@ -121,7 +121,8 @@ def read_status(name: str | None = None, storage: str = "searches") -> Status:
         and not (found[1].winner and found[1].pending)
     )
     unfinished = bool(begun) and not whole
-    decided = read_decided(folder, metadata.name) if metadata.settings.grafts and records else ""
+    grafted = metadata.settings.grafts and records
+    decided = read_attribute(folder, metadata.name, DECIDED) if grafted else None
     open_trials = counts[State.RUNNING] > 0 or (len(records) < (plan.trials or 0) and not decided)
     resume = command("search --resume", metadata.name, storage)
     running = is_running(folder, metadata.location)

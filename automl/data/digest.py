@@ -37,7 +37,9 @@ def contents(images: Sequence[Path | np.ndarray], cache: Path) -> list[bytes]:
         chunks = [images[start : start + CHUNK] for start in range(0, len(images), CHUNK)]
         with ThreadPoolExecutor(cores()) as pool, progress("hashing files", len(images)) as advance:
             read = []
-            for chunk, hashes in zip(chunks, pool.map(_contents, chunks), strict=True):
+            for chunk, hashes in zip(
+                chunks, pool.map(lambda chunk: b"".join(map(_content, chunk)), chunks), strict=True
+            ):
                 read.append(hashes)
                 advance(len(chunk))
         return b"".join(read)
@@ -75,10 +77,6 @@ def _stamp(image: Path | np.ndarray) -> str | bytes:
     except OSError as error:
         raise _unreadable(image, error) from error
     return f"{image.absolute()}:{state.st_size}:{state.st_mtime_ns}"
-
-
-def _contents(images: Sequence[Path | np.ndarray]) -> bytes:
-    return b"".join(map(_content, images))
 
 
 def _content(image: Path | np.ndarray) -> bytes:

@@ -209,9 +209,5 @@ def published_table() -> Iterator[str]:
     for dataset in PUBLISHED.values():
         size = f"{dataset.size / 1e9:.2f} GB" if dataset.size else "-"
         yield f"{dataset.name:24}{size:>10}  {dataset.about}"
-        unchecked = "" if _checked(dataset) else "; no hash of it all"
+        unchecked = "" if all(file.checksum.is_whole for file in dataset.files) else "; no hash of it all"
         yield f"{'':36}{dataset.license}; {dataset.source}{unchecked}"
-
-
-def _checked(dataset: Published) -> bool:
-    return all(file.checksum.is_whole for file in dataset.files)

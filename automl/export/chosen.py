@@ -3,7 +3,6 @@
 It is found in the search's storage; MLflow need not have it.
 """
 
-from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -15,7 +14,7 @@ from automl.confirm.written import WrittenVerdict
 from automl.storage.folder import SearchMetadata, check_not_lost, find_search
 from automl.storage.storage import Storage
 from automl.tracking.runs import find_run
-from search.record import CHECKPOINT_FILE, TRIALS_FOLDER, Role, State, TrialRecord
+from search.record import CHECKPOINT_FILE, TRIALS_FOLDER, Role, State
 from search.study import STUDY_FILE, read_records
 
 
@@ -105,7 +104,8 @@ def choose(search: str, storage: str, *, baseline: bool = False) -> Chosen:
             f"{' without attention' if baseline else ''}; resume it, "
             f"{command('search --resume', metadata.name, storage)}, or export a run of MLflow's by --run ID"
         )
-    best = _first_kept(metadata.location, done)
+    kept = (record for record in done if (metadata.location / record.folder).exists(CHECKPOINT_FILE))
+    best = next(kept, None)
     if best is None:
         raise InputError(
             f"no trial of search {metadata.name!r} has a checkpoint in {metadata.location}; were they "
@@ -164,7 +164,3 @@ def _trained(metadata: SearchMetadata, place: Path, arm: str) -> Chosen | None:
         identity=confirmation_run_spec(location, metadata, confirmation).identity,
         number=best.number,
     )
-
-
-def _first_kept(location: Storage, records: Iterable[TrialRecord]) -> TrialRecord | None:
-    return next((record for record in records if (location / record.folder).exists(CHECKPOINT_FILE)), None)

@@ -94,8 +94,9 @@ def _rows(search: Search, trial: Trial, way: str) -> list[dict[str, Any]]:
 
 def _chart(search: Search, looks: dict[str, str], strong: list[str], seen: Sequence[float]) -> alt.LayerChart:
     most = max(search.plan.budget, max((trial.resource for trial in search.trials), default=0.0))
+    equal_time = search.metadata.settings.equal == "time"
     x = alt.X(
-        "epoch:Q", title="epochs of the baseline's time" if _by_time(search) else "epochs",
+        "epoch:Q", title="epochs of the baseline's time" if equal_time else "epochs",
         scale=alt.Scale(domain=[0, most], nice=False), axis=alt.Axis(tickMinStep=1, tickCount=8, format="d"),
     )  # fmt: skip
     domain = style.window(seen, maximize=search.plan.metric.maximize)
@@ -136,10 +137,6 @@ def _chart(search: Search, looks: dict[str, str], strong: list[str], seen: Seque
         .encode(x=x, tooltip=alt.Tooltip("epoch:Q", title="rung, epochs"))
     )
     return style.layer(thin, rungs, wide, ends, thick, height=260)
-
-
-def _by_time(search: Search) -> bool:
-    return search.metadata.settings.equal == "time"
 
 
 def _curve(search: Search, trial: Trial) -> NDArray[np.float64]:

@@ -24,7 +24,7 @@ from search.atomic import replacing
 from search.grid import GRID
 from search.metric import DETECTION, MRR, Metric
 from search.record import State, TrialRecord
-from search.study import read_cells
+from search.study import CELLS, read_attribute
 
 FILES = ("grid.csv", "grid.md")
 TRAINED = "trained"
@@ -98,7 +98,7 @@ def outcome(record: TrialRecord) -> str:
 
 def read_grid(search: Search) -> list[GridCell]:
     """Return the cells of a grid in its order, those without a run among them."""
-    params = read_cells(search.folder, search.metadata.name)
+    params: dict[str, dict[str, Any]] = read_attribute(search.folder, search.metadata.name, CELLS) or {}
     runs: dict[str, list[Trial]] = {label: [] for label in params}
     for trial in search.trials:
         label = trial.record.arm

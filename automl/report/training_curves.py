@@ -1,7 +1,7 @@
 """The loss and the accuracy of training, of the best trial and of the best baseline."""
 
 from itertools import accumulate
-from math import isfinite
+from math import isfinite, nan
 from typing import Any
 
 import altair as alt
@@ -9,7 +9,7 @@ import altair as alt
 from automl.report import style
 from automl.report.figure import Figure
 from automl.report.plot import Plot, Table, absent
-from automl.report.read import Search, Trial
+from automl.report.read import Search
 from search.record import Metrics
 
 NAME, TITLE = "training", "Training loss"
@@ -27,7 +27,7 @@ def training_curves(search: Search) -> Plot:
         (search.baseline, "best without attention", style.VERMILION),
         (search.best, "best", style.BLUE),
     ):
-        history = _finite(trial)
+        history = [m for m in trial.record.history if isfinite(m.get(LOSS, nan))] if trial else []
         if trial is None or not history:
             continue
         way = f"{name} (trial {trial.number})"
@@ -88,10 +88,6 @@ def running_means(history: list[Metrics]) -> list[float]:
     steps = [end - begin for begin, end in zip([0.0, *ends], ends, strict=False)]
     sums = accumulate(count * metrics[ACCURACY] for count, metrics in zip(steps, history, strict=True))
     return [total / end for total, end in zip(sums, ends, strict=True)]
-
-
-def _finite(trial: Trial | None) -> list[Metrics]:
-    return [] if trial is None else [m for m in trial.record.history if isfinite(m.get(LOSS, float("nan")))]
 
 
 def _row(way: str, epoch: float, value: float) -> dict[str, Any]:

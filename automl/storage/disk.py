@@ -51,14 +51,10 @@ def no_room(error: BaseException) -> int | None:
 
 def disk_full(place: Path, needed: float | None, code: int = errno.ENOSPC) -> str:
     """`disk full at PLACE, about 12 MB needed, 3 MB are free (No space left on device)`."""
-    wanted = "" if needed is None else f" about {_megabytes(needed)} needed,"
+    wanted = "" if needed is None else f" about {max(1, needed / 1e6):,.0f} MB needed,"
     return f"disk full at {place},{wanted} {free(place) / 1e6:,.0f} MB are free ({os.strerror(code)})"
 
 
 def free(place: Path) -> int:
     """Bytes on the disk where `place` is or would be."""
     return shutil.disk_usage(next(path for path in (place, *place.parents) if path.exists())).free
-
-
-def _megabytes(size: float) -> str:
-    return f"{max(1, size / 1e6):,.0f} MB"

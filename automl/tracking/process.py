@@ -28,20 +28,18 @@ ANSWER = 120.0  # seconds after which a call is given up, and the process with i
 NICE = 3  # once it has begun: the driver and its trials come first, but a busy machine must not starve it
 
 
-_SPARE: list[tuple[subprocess.Popen[bytes], Connection] | None] = []  # of `prepared`: none while it is taken
+_PREPARED: list[tuple[subprocess.Popen[bytes], Connection]] = []  # until an `MlflowProcess` takes it
 
 
 @contextmanager
 def prepared() -> Iterator[None]:
-    """Inside the block a process imports MLflow meanwhile, for one `MlflowProcess` after another."""
-    outermost = not _SPARE
-    if outermost:
-        _SPARE.append(_begin())
+    """Start a process that imports MLflow inside the block, for the first `MlflowProcess` there."""
+    _PREPARED.append(_begin())
     try:
         yield
     finally:
-        if outermost and (spare := _SPARE.pop()):
-            _end(*spare)
+        while _PREPARED:
+            _end(*_PREPARED.pop())
 
 
 class MlflowProcess:
@@ -69,11 +67,7 @@ class MlflowProcess:
         idle = self._one.acquire(timeout=SECONDS)
         if not self._made:
             self._line.poll(SECONDS)  # a store that is half made is of no use to any run
-        answered = idle and error[0] is None and self._made
-        if answered and _SPARE and _SPARE[-1] is None:  # no answer is under way
-            _SPARE[-1] = self.process, self._line
-        else:
-            _end(self.process, self._line)
+        _end(self.process, self._line)
         if idle:
             self._one.release()
 
@@ -112,13 +106,7 @@ class MlflowProcess:
         self._ask("conclude", identity, verdict, winner)
 
     def _start(self) -> None:
-        spare = _SPARE[-1] if _SPARE else None
-        if spare is not None:
-            _SPARE[-1] = None
-            if spare[0].poll() is not None:
-                _end(*spare)
-                spare = None
-        self.process, self._line = spare or _begin()
+        self.process, self._line = _PREPARED.pop() if _PREPARED else _begin()
         self._open = self._made = False
         self._send("make", self.run_spec.experiment)
 

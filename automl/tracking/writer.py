@@ -336,7 +336,8 @@ class MlflowWriter:
         self._rank(ranking)
         if best is not None and best.number in self._runs:
             self.client.set_tag(self.parent, BEST, self._runs[best.number].run_id)
-        if best is not None and metric is not None and not self._is_confirmed():
+        confirmed = VERDICT in self.client.get_run(self.parent).data.tags
+        if best is not None and metric is not None and not confirmed:
             options = listed_options(model_options(best.config))
             what = markdown(placement_name(best.config) + (f", {options}" if options else ""))
             found = f"{markdown(metric)} **{best.value(metric):.4f}** on the validation split, {what}"
@@ -384,9 +385,6 @@ class MlflowWriter:
             self.client.set_tag(run_id, CONFIRMED, winner)
         elif CONFIRMED in self.client.get_run(run_id).data.tags:
             self.client.delete_tag(run_id, CONFIRMED)
-
-    def _is_confirmed(self) -> bool:
-        return VERDICT in self.client.get_run(self.parent).data.tags
 
     def _describe(self, run_id: str | None, found: str) -> None:
         """Put what was found before what the run's description says of how it was made."""

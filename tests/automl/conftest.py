@@ -2,6 +2,7 @@ import shutil
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, nullcontext
 from pathlib import Path
+from unittest.mock import Mock
 
 import pytest
 from automl_cases import EVERY_ATTENTION, HERE, tiny
@@ -86,7 +87,7 @@ def _there(folder: Path) -> Iterator[None]:
 def played(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Searches and confirmations without Ray and MLflow, in an empty folder; `PlayedWorkers` train."""
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr(automl.tracking.process, "_SPARE", [None])  # no process imports MLflow
+    monkeypatch.setattr(automl.tracking.process, "_begin", lambda: (Mock(), Mock()))  # nothing imports MLflow
     monkeypatch.setattr(automl.search.run, "_tracking", lambda *place: nullcontext())
     monkeypatch.setattr(automl.confirm.run, "MlflowProcess", nullcontext)
     for module in (automl.search.run, automl.confirm.run):

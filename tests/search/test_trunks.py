@@ -19,7 +19,7 @@ from search.record import Report, Role, State, TrialRecord
 from search.samplers import load_sampler
 from search.search_scheduler import SearchScheduler
 from search.space import Space
-from search.study import read_decided
+from search.study import DECIDED, read_attribute
 from search.trial_scheduler import ranked
 from search.trunks import PERTURB
 
@@ -190,7 +190,7 @@ def test_the_race_finds_a_planted_type_and_no_difference_where_there_is_none(
         best = ranked(scheduler.records.values(), make_plan())[0].config.model.placement
         found.append(any(spec.type == "sagan" for spec in best.values()))
         costs.append((cost, scheduler.decided.partition(":")[0]))
-        assert read_decided(tmp_path / str(seed), "s") == scheduler.decided
+        assert read_attribute(tmp_path / str(seed), "s", DECIDED) == scheduler.decided
     if gain:
         assert sum(found) >= 9, costs
     else:

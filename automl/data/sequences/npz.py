@@ -97,8 +97,9 @@ def _arrays(file: Path) -> dict[str, np.ndarray]:
     arrays: dict[str, np.ndarray] = {}
     name = ""
     try:
-        if _head(file) != b"PK":  # NumPy would suggest to take it for a pickle
-            raise zipfile.BadZipFile("it is no zip file")
+        with open(file, "rb") as opened:
+            if opened.read(2) != b"PK":  # NumPy would suggest to take it for a pickle
+                raise zipfile.BadZipFile("it is no zip file")
         with np.load(file, allow_pickle=False) as opened:
             for name in opened.files:
                 array = opened[name]
@@ -156,11 +157,6 @@ def _has_steps_first(
         flush=True,
     )
     return True
-
-
-def _head(file: Path) -> bytes:
-    with open(file, "rb") as opened:
-        return opened.read(2)
 
 
 def _check_names(file: Path, arrays: dict[str, np.ndarray]) -> None:

@@ -4,7 +4,6 @@ import sys
 import threading
 import time
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import replace
 from functools import partial
 from pathlib import Path
 
@@ -15,7 +14,7 @@ from mlflow import MlflowClient
 from attention import InputError
 from automl.storage.storage import Storage
 from automl.tracking.client import open_client
-from automl.tracking.process import MlflowProcess, prepared
+from automl.tracking.process import _PREPARED, MlflowProcess, prepared
 from automl.tracking.run_spec import RunSpec, below
 from automl.tracking.tags import BEST, SEARCH, TRIAL
 from automl.tracking.tracker import Tracker
@@ -79,24 +78,16 @@ def test_a_process_that_was_killed_is_replaced(
     assert writer.process.poll() is not None
 
 
-def test_one_process_writes_for_one_after_another(store: MlflowClient, tmp_path: Path) -> None:
-    processes = []
+def test_a_prepared_process_is_taken_once_and_ends_with_its_block(tmp_path: Path) -> None:
     with prepared():
-        for identity in ("one", "other"):
-            with prepared(), MlflowProcess(replace(run_spec(tmp_path), identity=identity)) as writer:
-                assert writer.runs() == {}
-                assert len(writer.write(trained(0, tmp_path))) == 32
-                processes.append(writer.process)
-        assert processes[0] is processes[1]
-        processes[0].kill()  # while it waits
-        processes[0].wait()
-        with MlflowProcess(replace(run_spec(tmp_path), identity="one")) as writer:
-            assert writer.runs().keys() == {0}
-            with MlflowProcess(run_spec(tmp_path)) as beside:
-                assert beside.page()
-                assert beside.process is not writer.process
-        assert (beside.process.poll(), writer.process.poll() is None) == (None, False), "one waits"
-    assert beside.process.poll() is not None
+        ((process, _),) = _PREPARED
+        writer = MlflowProcess(run_spec(tmp_path))
+        assert writer.process is process
+        assert not _PREPARED
+    writer.process.kill()
+    with prepared():
+        ((process, _),) = _PREPARED
+    assert process.poll() is not None
 
 
 def test_two_that_create_the_store_at_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
