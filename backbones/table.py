@@ -3,7 +3,7 @@
 import inspect
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from functools import partial
+from functools import cached_property, partial
 from types import MappingProxyType
 from typing import Any, Literal, get_args, get_origin
 
@@ -39,7 +39,7 @@ class Backbone:
     normalisation: Normalisation = IMAGENET
     published: Callable[..., Mapping[str, Tensor]] | None = None
 
-    @property
+    @cached_property
     def options(self) -> Mapping[str, Any]:
         """The options and their defaults."""
         return {
@@ -48,7 +48,7 @@ class Backbone:
             if p.kind in (p.KEYWORD_ONLY, p.POSITIONAL_OR_KEYWORD) and p.name not in GIVEN
         }
 
-    @property
+    @cached_property
     def hints(self) -> Mapping[str, Any]:
         """The options' annotated types."""
         return {p.name: p.annotation for p in self._parameters.values() if p.annotation is not p.empty}
@@ -63,7 +63,7 @@ class Backbone:
         """It takes options that its signature does not name."""
         return any(p.kind is p.VAR_KEYWORD for p in self._parameters.values())
 
-    @property
+    @cached_property
     def _parameters(self) -> Mapping[str, inspect.Parameter]:
         function = self.takes or self.build
         try:
