@@ -21,10 +21,9 @@ demo: setup
 	$(BIN)/automl predict exports/demo docs/seven.png
 	$(BIN)/automl report
 
-# Searches come last, and no more than two at once: each starts its own Ray.
+# No more than two at once: searches start their own Ray. tests/conftest.py has the order.
 test: setup
-	$(BIN)/python -m pytest --numprocesses 2 --dist loadfile --ignore tests/end_to_end
-	$(BIN)/python -m pytest --numprocesses 2 --dist loadfile --no-loadscope-reorder tests/end_to_end
+	$(BIN)/python -m pytest --numprocesses 2 --dist loadfile --no-loadscope-reorder
 
 check: setup
 	$(BIN)/ruff format --check .

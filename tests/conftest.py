@@ -2,6 +2,7 @@ import os
 import shutil
 import subprocess
 import sys
+from collections import Counter
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -22,23 +23,44 @@ SCRIPT = Path(sys.executable).parent / "automl"
 BROWSERS = ("chromium", "chromium-browser", "google-chrome", "google-chrome-stable")
 
 
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+# Files that share exported models, which take long to make, so one process of `make test` runs them all.
+SHARED = ("tests/automl/export/", "tests/automl/tracking/test_registry.py", "tests/automl/cli/test_latest.py")
+# Files of a minute and more come first, so that at the end neither process waits long for the other.
+LONGEST = (
+    "test_planted_truth.py",
+    "test_any_model.py",
+    "test_ray_job.py",
+    "test_studies.py",
+    "test_tuner.py",
+)
+
+
+def scope_of(nodeid: str) -> str:
+    file = nodeid.split("::")[0]
+    return "shared" if file.startswith(SHARED) else file
+
+
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     """Tests that take minutes and vary one that is always run are run with AUTOML_LONG=1."""
     for item in items:
         if item.get_closest_marker("long") and not os.environ.get("AUTOML_LONG"):
             item.add_marker(pytest.mark.skip(reason="long; run with AUTOML_LONG=1"))
-
-
-# Files that share exported models, which take long to make, so one process of `make test` runs them all.
-SHARED = ("tests/automl/export/", "tests/automl/tracking/test_registry.py", "tests/automl/cli/test_latest.py")
+    if hasattr(config, "workerinput"):  # one of several processes
+        count = Counter(scope_of(item.nodeid) for item in items)
+        items.sort(
+            key=lambda item: (
+                item.path.name not in LONGEST,
+                "end_to_end" not in item.path.parts,
+                -count[scope_of(item.nodeid)],
+            )
+        )
 
 
 class ByFile(LoadScopeScheduling):
     """A file's tests run in one process."""
 
     def _split_scope(self, nodeid: str) -> str:
-        file = nodeid.split("::")[0]
-        return "shared" if file.startswith(SHARED) else file
+        return scope_of(nodeid)
 
 
 def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> ByFile:

@@ -8,13 +8,6 @@ import pytest
 
 AUTOML = Path(sys.executable).parent / "automl"
 
-# Files of two minutes and more come first, so that at the end neither process waits long for the other.
-LONGEST = ("test_planted_truth.py", "test_any_model.py", "test_ray_job.py", "test_studies.py")
-
-
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    items.sort(key=lambda item: item.path.name not in LONGEST)
-
 
 @pytest.fixture
 def automl(tmp_path: Path) -> Callable[..., str]:

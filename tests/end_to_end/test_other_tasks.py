@@ -17,33 +17,17 @@ def last(output: str) -> dict:
 
 def test_a_table_is_searched_confirmed_reported_exported_and_predicted(automl, tmp_path):
     """A metric of which less is better, in kg; nothing outside of the task's own file knows of it."""
-    found = last(
-        automl(
-            "search",
-            "--space",
-            f"{TABLE}:draw",
-            "--trials",
-            4,
-            "--concurrent",
-            1,
-            "--name",
-            "table",
-            "--confirm",
-            "--top",
-            1,
-            "--seeds",
-            6,
-            "--json",
-        )
-    )
+    confirm = ["--confirm", "--top", 1, "--seeds", 3]
+    options = ["--trials", 4, "--concurrent", 1, "--name", "table", *confirm, "--json"]
+    found = last(automl("search", "--space", f"{TABLE}:draw", *options))
     assert found["errors"] == 0
     assert found["baseline"]["metric"] == "rmse"
     assert found["best"]["value"] <= found["baseline"]["value"]
 
     verdict = found["confirmation"]
     assert verdict["complete"]
-    # Products are what the table is made of; what is said of so short a training's time is up to the machine.
-    assert verdict["verdict"] in ("better", "cannot tell")
+    # Products are what the table is made of; so few seeds can show no difference.
+    assert verdict["verdict"] == "undecided"
     assert verdict["difference"] > 0.02
     assert re.search(r"\bkg\b", verdict["sentence"])
     assert "points" not in verdict["sentence"]

