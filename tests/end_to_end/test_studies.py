@@ -7,9 +7,9 @@ import pytest
 from automl.studies.table import STUDIES
 
 SHORT = {  # what makes them short
-    "da-imagenet": ("--epochs", 1, "--subset", 0.3),
+    "da-imagenet": ("--epochs", 1, "--subset", 0.1),
     "da-conventional": ("--epochs", 1, "--subset", 0.05),
-    "codesearch-encoders": ("--epochs", 1, "--subset", 0.3),
+    "codesearch-encoders": ("--epochs", 1, "--subset", 0.1),
 }
 FILES = {"ssa-equal-time": 3}  # of tables, where there are several
 
