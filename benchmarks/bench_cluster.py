@@ -41,7 +41,7 @@ from automl.tracking.tracker import Tracker
 from cluster.capacity import ClusterCapacity
 from cluster.ray_internals import replace_actors
 from cluster.resources import TrialResources
-from search.metric import ACCURACY
+from search.class_metrics import ACCURACY
 from search.record import Report
 from search.samplers import load_sampler
 from search.search_scheduler import SearchScheduler

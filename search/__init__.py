@@ -4,6 +4,8 @@ config               The configuration of one trial
 serialise            Dataclasses as JSON, and back
 atomic               Temporary names of files that are being written, and what killed processes left of them
 metric               Metrics: direction, unit, how they are displayed, and what guessing comes to
+class_metrics        Metrics of classifiers, each of which computes itself
+class_statistics     The arithmetic of metrics of classes
 score_card           Recall, precision and F1 of each class, from counts of answers
 record               The record of a trial, and its reports
 callback             Callbacks on the events of a search, a confirmation and their trials

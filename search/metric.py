@@ -1,12 +1,32 @@
 """Metrics: direction, unit, how they are displayed, and what guessing comes to."""
 
-from dataclasses import dataclass
+from collections.abc import Sequence
+from dataclasses import dataclass, fields
 from math import isfinite
 from typing import Literal
 
 from attention import InputError
 
-Noise = Literal["binomial", "unknown"]
+GUESSED = 0.001  # the rate at which one that guesses comes above `Metric.guessing`
+
+
+@dataclass(frozen=True, kw_only=True)
+class Chance:
+    """What is known of a metric on a split before there is a model.
+
+    value: of one who guesses, in the long run. error: the standard deviation of that on this split.
+    step: what the answer to one input is worth.
+
+    Raises InputError for numbers that are none.
+    """
+
+    value: float
+    error: float
+    step: float
+
+    def __post_init__(self) -> None:
+        if not all(map(isfinite, (self.value, self.error, self.step))):
+            raise InputError(f"chance must be finite numbers; got {self}")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -20,8 +40,6 @@ class Metric:
         unit: The unit of a displayed value, such as `%`.
         gap: The unit of a displayed difference, such as `points`. By default `unit`.
         margin: The smallest difference that matters, in the unit of a difference.
-        noise: `binomial` if the metric is an accuracy, whose error on a finite test set is known. `unknown`
-            if only repetitions show the noise.
 
     Raises:
         InputError: The name is empty, or a number cannot be.
@@ -39,7 +57,6 @@ class Metric:
     unit: str = ""
     gap: str = ""
     margin: float = 0.5
-    noise: Noise = "unknown"
 
     def __post_init__(self) -> None:
         if not self.name:
@@ -77,39 +94,38 @@ class Metric:
         """A difference of two values with its sign: `+1.25 points`."""
         return f"{self.scale * difference:+.3g} {self.gap_unit}"
 
+    @property
+    def declaration(self) -> "Metric":
+        """The metric without the code of a subclass, which another process may not have."""
+        return Metric(**{field.name: getattr(self, field.name) for field in fields(Metric)})
+
+    def chance(self, counts: Sequence[int], population: Sequence[int] = ()) -> Chance | None:
+        """Return what guessing comes to on a split with so many inputs of each class; None if not known.
+
+        population: inputs of each class in training and validation. If it is balanced, its shares are those
+        of the classes, and the split's majority is an accident.
+        """
+        return None
+
+    def standard_error(self, value: float, inputs: int) -> float | None:
+        """Return that of a value on so many inputs; None if only repetitions show it."""
+        return None
+
+    def guessing(self, chance: Chance, inputs: int) -> float:
+        """Return the score than which guessing is better in one of a thousand cases at most.
+
+        Here it goes by the normal distribution.
+        """
+        from scipy.special import ndtri
+
+        return chance.value + self.sign * float(ndtri(1 - GUESSED)) * chance.error
+
 
 def signed(unit: str, maximize: bool) -> str:
     """What stands behind a difference with its sign: the unit, and which way is better if not plain."""
     return unit if maximize else f"{unit}, where above 0 is better"
 
 
-@dataclass(frozen=True, kw_only=True)
-class Chance:
-    """What is known of a metric on a split before there is a model.
-
-    value: of one who guesses, in the long run. error: the standard deviation of that on this split.
-    step: what the answer to one input is worth.
-
-    Raises InputError for numbers that are none.
-    """
-
-    value: float
-    error: float
-    step: float
-
-    def __post_init__(self) -> None:
-        if not all(map(isfinite, (self.value, self.error, self.step))):
-            raise InputError(f"chance must be finite numbers; got {self}")
-
-
-ACCURACY = Metric(
-    name="accuracy", maximize=True, scale=100.0, unit="%", gap="points", margin=0.5, noise="binomial"
-)
-BALANCED_ACCURACY = Metric(name="balanced_accuracy", maximize=True, scale=100.0, unit="%", gap="points")
-MACRO_F1 = Metric(name="macro_f1", maximize=True, scale=100.0, unit="%", gap="points")
-AUC = Metric(name="auc", maximize=True, scale=100.0, unit="%", gap="points")
-LOSS = Metric(name="loss", maximize=False, unit="nats", margin=0.01)  # the mean cross-entropy
-CLASSIFICATION = (ACCURACY, BALANCED_ACCURACY, MACRO_F1, AUC, LOSS)  # the default first
 MRR = Metric(name="mrr", maximize=True, margin=0.01)  # the mean reciprocal rank, from 0 to 1
 EPE = Metric(name="epe", maximize=False, unit="px", margin=0.02)  # the end-point error of disparities
 BOX_AP = Metric(name="box_ap", maximize=True, scale=100.0, gap="points")  # COCO's average precision

@@ -63,7 +63,7 @@ class Plan:
 
     trials: how many; None for as many as there is time for.
     budget: the resource of a trial that is not pruned.
-    metric: the task's primary metric, one of a record's metrics.
+    metric: the task's primary metric, one of a record's metrics. Only what it declares is kept.
     objectives: what is searched for: the metric, and costs of which less is better.
     baseline_share: part of the trials that tune the plain backbone.
     guessing: a score of the metric that a model which has learned nothing may come to; None where that has
@@ -78,6 +78,7 @@ class Plan:
     guessing: float | None = None
 
     def __post_init__(self) -> None:
+        object.__setattr__(self, "metric", self.metric.declaration)
         if self.trials is not None and self.trials < 0:
             raise InputError(f"trials must be 0 or more; got {self.trials}")
         if not (isfinite(self.budget) and self.budget > 0):

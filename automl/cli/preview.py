@@ -42,6 +42,7 @@ SEEDS = 10  # of `confirm`
 # test inputs: 0.88 points on the 3,929 of Imagewoof, where it takes 25 seeds an arm to see the 0.7 points of
 # SimpleSelfAttention.
 NOISE = 1.8
+LIKELY = 0.9  # accuracy of a trained model
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -196,7 +197,7 @@ def preview(settings: Settings, tell: Callable[[str], None] = lambda text: None)
     large = max(models, key=lambda model: model.macs)
     # Weights and the two averages of the optimiser, in float32, and the file that replaces the last one.
     checkpoint = (16 if baseline.training.average else 12) * large.params
-    size = ready.task.size("validation")
+    error = ready.task.metric.standard_error(LIKELY, ready.task.size("validation"))
     return Preview(
         space=settings.space_name,
         size=measure_size(ready.space, seconds=until - monotonic()),
@@ -215,7 +216,7 @@ def preview(settings: Settings, tell: Callable[[str], None] = lambda text: None)
         slots=at_once,
         hours=hours,
         disk=checkpoint * (settings.keep + 1 + trunks + 2 * at_once),
-        detectable=detectable(size, SEEDS) if ready.task.metric.noise == "binomial" else None,
+        detectable=None if error is None else detectable(error, SEEDS),
     )
 
 
@@ -269,9 +270,12 @@ def grafted_resource(budget: float, graft_at: int, trunks: int, trials: int | No
     return budget - graft_at + part * graft_at
 
 
-def detectable(inputs: int, seeds: int, accuracy: float = 0.9) -> float:
-    """The difference of two arms' accuracies that a paired t-test at 5 % finds with a power of 80 %."""
-    spread = NOISE * sqrt(2 * accuracy * (1 - accuracy) / inputs)
+def detectable(error: float, seeds: int) -> float:
+    """The difference of two arms that a paired t-test at 5 % finds with a power of 80 %.
+
+    error: the standard error of a score, by the size of the test split.
+    """
+    spread = NOISE * sqrt(2) * error
     degrees = seeds - 1
     return float((student.ppf(0.975, degrees) + student.ppf(0.8, degrees)) * spread / sqrt(seeds))
 

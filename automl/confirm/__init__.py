@@ -6,7 +6,6 @@ question    What a confirmation tests: seeds, margin, metric
 protocol    A confirmation on disk: its plan, fixed before the first trial, its study and its verdict
 scheduler   Decides what is still to be trained, whenever a score arrives
 scores      The results of the trainings: each arm's score and cost at each seed
-chance      What one who guesses may come to
 statistics  Differences over seeds: estimates, intervals, tests, power
 judge       The verdict on the finalists, from the scores so far
 verdict     The verdict and the comparisons, as values and as JSON

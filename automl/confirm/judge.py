@@ -331,11 +331,6 @@ def _guessing(question: Question, arms: Iterable[Scores], seeds: Sequence[int]) 
         for arm in arms
     ):
         return ""
-    if question.noise == "binomial":
-        return (
-            f"no arm is shown to beat always predicting the majority class, {100 * chance.value:.1f} % of "
-            f"the test inputs"
-        )
     value = (
         f"{chance.value:.4f} {question.unit}".strip()
         if question.scale == 1

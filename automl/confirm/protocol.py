@@ -111,7 +111,6 @@ class Confirmation:
             unit=metric.gap_unit,
             inputs=self.inputs,
             chance=self.chance,
-            noise=metric.noise,
         )
 
     def plan(self, search: Plan) -> Plan:

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from automl.config.units import places
-from search.metric import Chance, Noise, signed
+from search.metric import Chance, signed
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -16,7 +16,7 @@ class Question:
     trunks: whether placements go into trained trunks, one for each seed, which all arms share.
     sequential: stop as soon as the verdict is decided. metric: of the scores; maximize: whether more is
     better.
-    scale: makes a score's difference one in `unit`. noise: of the metric.
+    scale: makes a score's difference one in `unit`.
     inputs: of the test split. chance: what guessing comes to there; None where that is not known.
     """
 
@@ -30,7 +30,6 @@ class Question:
     unit: str
     inputs: int
     chance: Chance | None
-    noise: Noise = "unknown"
     trunks: bool = False
 
     @property

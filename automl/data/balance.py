@@ -1,17 +1,11 @@
 """Whether the classes of a dataset are so unequal that accuracy says little of the rare ones."""
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 
 from automl.config.escape import printable
+from search.class_statistics import is_imbalanced
 
-RATIO = 3  # of the largest class to the smallest, above which they are called imbalanced
 OPTIONS = {"metric": "--metric balanced_accuracy", "class_weights": "--class-weights balanced"}
-
-
-def is_imbalanced(counts: Iterable[int]) -> bool:
-    """Whether the largest class has more than RATIO times as many inputs as the smallest that has any."""
-    present = [count for count in counts if count]
-    return bool(present) and max(present) > RATIO * min(present)
 
 
 def imbalance(counts: Mapping[str, int], *, given: Mapping[str, object] | None = None) -> str:

@@ -18,7 +18,6 @@ from automl.callbacks.user import UserCallbacks, check_callbacks
 from automl.config.keywords import with_keywords_of
 from automl.config.settings import SCHEDULING_OPTIONS, Settings, command, draw_baseline
 from automl.config.user_code import announce, user_code
-from automl.confirm.chance import bound
 from automl.costs.forecast import Forecast, check_limits
 from automl.data import shared
 from automl.data.balance import imbalance
@@ -419,7 +418,7 @@ def make_plan(settings: Settings, baseline: TrialConfig, task: Task) -> Plan:
         metric=task.metric,
         objectives=settings.objectives(task.metric.name),
         baseline_share=settings.baseline_share,
-        guessing=None if chance is None else bound(chance, task.size("validation"), task.metric),
+        guessing=None if chance is None else task.metric.guessing(chance, task.size("validation")),
     )
 
 

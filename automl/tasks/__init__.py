@@ -2,7 +2,6 @@
 
 base                     The base class `Task`
 evaluator                From a model's outputs to metrics, over batches and workers
-class_metrics            Balanced accuracy, macro F1 and AUC, and what guessing comes to
 cross_entropy            The loss of classifiers: label smoothing, class weights, mixed inputs
 code_deployment          What is deployed of the two encoders of code search
 deployment               What is deployed of a trained model: module, named inputs and outputs

@@ -209,7 +209,8 @@ class Task(ABC, Generic[DataT_co, ModelT_co, TrainingT_co]):
 
     def chance(self, split: Split) -> Chance | None:
         """What guessing comes to in the primary metric; None where that is not known."""
-        return None
+        training = zip(self.class_counts("train"), self.class_counts("validation"), strict=True)
+        return self.metric.chance(self.class_counts(split), [sum(counts) for counts in training])
 
     @classmethod
     @abstractmethod

@@ -55,7 +55,7 @@ from search.config import (
     DetectionTraining,
     TrialConfig,
 )
-from search.metric import MASK_AP
+from search.metric import BOX_AP
 from search.serialise import to_json
 
 Target = dict[str, Tensor]
@@ -83,9 +83,13 @@ class Detection(Task[DetectionData, DetectionModel, DetectionTraining]):
         super().__init__(config, runtime)
         self.train = images(self.data, "train")
         self.masks = self.chosen.masks and self.train.has_masks
-        if self.metric == MASK_AP and not self.masks:
-            raise InputError("mask_ap needs a mask of every object, and the data lack some; take box_ap")
-        self.may_be_nan: Collection[str] = metric_names("bbox") + metric_names("segm")
+        computed = metric_names("bbox") + (metric_names("segm") if self.masks else [])
+        if self.metric.name not in computed:
+            raise InputError(
+                f"metric {self.metric.name} needs model.masks, and a mask of every object in the data; "
+                f"choose {BOX_AP.name}"
+            )
+        self.may_be_nan: Collection[str] = computed
         self.batch_size = self.shared_batch_size(least=1)
 
     @property

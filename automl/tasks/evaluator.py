@@ -5,15 +5,15 @@ from collections.abc import Sequence
 from typing import Any
 
 import torch
-import torch.nn.functional as F
 from torch import Tensor
 
+from attention import InputError
 from automl.config.runtime import Runtime
 from automl.storage.answers import Answers
-from automl.tasks.class_metrics import auc, check_classes, of_counts, pseudo_values
-from search.metric import AUC, LOSS, Metric
+from search.class_metrics import ClassMetric
+from search.metric import Metric
 
-SCORES = 2**20  # numbers up to which areas under the curve are computed unasked; sorting them takes 0.2 s
+SCORES = 2**20  # logits up to which areas under the curve are computed unasked; sorting them takes 0.2 s
 
 
 class Evaluator(ABC):
@@ -41,60 +41,67 @@ class Evaluator(ABC):
 
 
 class ClassificationEvaluator(Evaluator):
-    """`accuracy`, `balanced_accuracy`, `macro_f1`, and the cross-entropy as `loss`.
+    """The metrics of a task that classifies.
 
-    `auc`, too, where that is the primary metric, or there are at most SCORES probabilities to rank, and of
-    more than one class.
+    Those that take the whole split at once are computed where that is the primary one, or there are at most
+    SCORES logits. Those that have no value on the split are left out.
 
     labels: of the classes. counts: the inputs of each in the whole split.
+    metrics: of the task, each a `ClassMetric`. primary: the one that `answers` go by.
     """
 
     def __init__(
-        self, labels: Sequence[str], counts: Sequence[int], metric: Metric, device: torch.device
+        self,
+        labels: Sequence[str],
+        counts: Sequence[int],
+        primary: Metric,
+        metrics: Sequence[Metric],
+        device: torch.device,
     ) -> None:
-        check_classes(metric, counts)
-        self.labels, self.metric, self.inputs = labels, metric, sum(counts)
-        several = sum(count > 0 for count in counts) > 1
-        self.keeps = metric.name in (AUC.name, LOSS.name)  # the logits, of which each input's part is made
-        self.ranks = metric.name == AUC.name or (several and self.inputs * len(labels) <= SCORES)
-        self.sums = torch.zeros(2 + 3 * len(labels), dtype=torch.float64, device=device)
-        self.true: list[Tensor] = []
-        self.answered: list[Tensor] = []
+        self.labels, self.device = labels, device
+        self.primary, *others = (_class_metric(metric) for metric in (primary, *metrics))
+        if problem := self.primary.problem(counts):
+            raise InputError(problem)
+        self.inputs = sum(counts)
+        cheap = self.inputs * len(labels) <= SCORES
+        usable = [m for m in others if not m.problem(counts) and (cheap or not m.whole)]
+        self.metrics = list(dict.fromkeys((*usable, self.primary)))
+        self.sums: dict[ClassMetric, Tensor] = {}
+        self.seen: list[Sequence[Tensor]] = []  # labels, answers, what the primary metric keeps
         self.logits: list[Tensor] = []
 
     def update(self, outputs: Tensor, targets: Tensor) -> None:
         """outputs: logits `(B, classes)`. targets: labels, int64 `(B,)`."""
         logits = outputs.float()
-        answered = logits.argmax(1)
-        correct = (answered == targets).double()
-        loss = F.cross_entropy(logits, targets, reduction="sum").double()
-        self.sums[:2] += torch.stack([correct.sum(), loss])
-        right, inputs, answers = self.sums[2:].view(3, -1)
-        right.index_add_(0, targets, correct)
-        inputs.index_add_(0, targets, torch.ones_like(correct))
-        answers.index_add_(0, answered, torch.ones_like(correct))
-        self.true.append(targets)
-        self.answered.append(answered)
-        if self.ranks or self.keeps:
+        for metric in self.metrics:
+            if not metric.whole:
+                new = metric.update(logits, targets)
+                self.sums[metric] = self.sums[metric] + new if metric in self.sums else new
+        self.seen.append((targets, logits.argmax(1), self.primary.keep(logits, targets)))
+        if any(metric.whole for metric in self.metrics):
             self.logits.append(logits)
 
     def compute(self, runtime: Runtime) -> dict[str, Tensor]:
-        sums = runtime.total(self.sums.clone())
-        accuracy, loss = sums[:2] / self.inputs
-        found = {"accuracy": accuracy, "loss": loss, **of_counts(sums[2:].view(3, -1))}
-        if self.ranks:
-            logits, true = torch.cat(self.logits), torch.cat(self.true)
+        statistics = {metric: runtime.total(sums.clone()) for metric, sums in self.sums.items()}
+        if self.logits:
+            logits, labels = torch.cat(self.logits), torch.cat([labels for labels, *_ in self.seen])
             if runtime.workers > 1:
-                parts = runtime.gather((logits.cpu(), true.cpu()))
-                logits, true = (torch.cat(part) for part in zip(*parts, strict=True))
-            found["auc"] = auc(logits, true).to(sums.device)
-        return found
+                parts = runtime.gather((logits.cpu(), labels.cpu()))
+                logits, labels = (torch.cat(part) for part in zip(*parts, strict=True))
+            whole = (metric for metric in self.metrics if metric.whole)
+            statistics |= {metric: metric.update(logits, labels).to(self.device) for metric in whole}
+        return {metric.name: metric.compute(statistics[metric], self.inputs) for metric in self.metrics}
 
     def answers(self, runtime: Runtime) -> Answers:
-        mine = [torch.cat(list(part)).cpu() for part in (self.index, self.true, self.answered)]
-        mine += [torch.cat(self.logits).cpu()] if self.keeps else []
+        mine = [torch.cat(list(part)).cpu() for part in (self.index, *zip(*self.seen, strict=True))]
         parts = [torch.cat(part) for part in zip(*runtime.gather(mine), strict=True)]
         order = parts[0].argsort()
-        true, answered, *logits = (part[order] for part in parts[1:])
-        values = pseudo_values(self.metric, true.numpy(), answered.numpy(), logits[0] if logits else None)
+        true, answered, kept = (part[order] for part in parts[1:])
+        values = self.primary.per_example(kept, true)
         return Answers(labels=self.labels, true=true.numpy(), answered=answered.numpy(), values=values)
+
+
+def _class_metric(metric: Metric) -> ClassMetric:
+    if not isinstance(metric, ClassMetric):
+        raise InputError(f"metric {metric.name!r} of classes must be a search.class_metrics.ClassMetric")
+    return metric

@@ -28,7 +28,6 @@ from automl.data.images.formats import SUFFIXES, is_picture
 from automl.data.images.policy import colours_and_shapes, cutmix, erasing
 from automl.data.manifest import Manifest
 from automl.tasks.base import Part, Split, Task
-from automl.tasks.class_metrics import guessed
 from automl.tasks.cross_entropy import accuracy, cross_entropy, weights_of
 from automl.tasks.deployment import Deployment, spread
 from automl.tasks.evaluator import ClassificationEvaluator
@@ -39,7 +38,6 @@ from backbones import BACKBONES, IMAGENET, Normalisation, find
 from backbones.memory_format import set_format
 from backbones.torch_internals import standard_gamma
 from search.config import TASKS, ImageData, ImageTraining, Model, TrialConfig
-from search.metric import Chance
 from search.serialise import to_json
 
 LABELLED = 64  # raw images in a batch of `labelled_inputs`
@@ -252,16 +250,12 @@ class ImageClassification(Task[ImageData, Model, ImageTraining]):
             yield Part(index, normalise(x, self.normalisation), labels)
 
     def evaluator(self, split: Split) -> ClassificationEvaluator:
-        counts = self.class_counts(split)
-        return ClassificationEvaluator(self.labels, counts, self.metric, self.runtime.device)
+        counts, metrics = self.class_counts(split), self.spec.metrics
+        return ClassificationEvaluator(self.labels, counts, self.metric, metrics, self.runtime.device)
 
     def class_counts(self, split: Split) -> Sequence[int]:
         counts: list[int] = images(self.data, split).labels.bincount(minlength=len(self.labels)).tolist()
         return counts
-
-    def chance(self, split: Split) -> Chance:
-        training = zip(self.class_counts("train"), self.class_counts("validation"), strict=True)
-        return guessed(self.metric, self.class_counts(split), [sum(counts) for counts in training])
 
     def deployment(self, model: nn.Module) -> Deployment:
         """Bytes `(N, size, size, 3)` to probabilities `(N, classes)`."""

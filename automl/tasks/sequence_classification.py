@@ -25,7 +25,6 @@ from automl.data.sequences import (
 from automl.data.sequences.formats import FORMATS
 from automl.data.sequences.unlabelled import read_unlabelled
 from automl.tasks.base import SPLITS, Inputs, Part, RecordTask, Split
-from automl.tasks.class_metrics import guessed
 from automl.tasks.cross_entropy import accuracy, cross_entropy, weights_of
 from automl.tasks.deployment import Deployment, spread
 from automl.tasks.evaluator import ClassificationEvaluator
@@ -35,7 +34,6 @@ from automl.tasks.model_check import ModelCheck, check_model
 from backbones import BACKBONES, call
 from backbones.lazy_layers import materialise
 from search.config import TASKS, ClassificationTraining, Model, SequenceData, TrialConfig
-from search.metric import Chance
 from search.serialise import to_json
 
 LABELLED = 64  # raw sequences in a batch of `labelled_inputs`
@@ -190,16 +188,12 @@ class SequenceClassification(RecordTask[SequenceData, Model, ClassificationTrain
             yield Part(index, self._with_mask(values[rows], mask[rows]), labels[rows])
 
     def evaluator(self, split: Split) -> ClassificationEvaluator:
-        counts = self.class_counts(split)
-        return ClassificationEvaluator(self.labels, counts, self.metric, self.runtime.device)
+        counts, metrics = self.class_counts(split), self.spec.metrics
+        return ClassificationEvaluator(self.labels, counts, self.metric, metrics, self.runtime.device)
 
     def class_counts(self, split: Split) -> Sequence[int]:
         counts: list[int] = sequences(self.data, split).labels.bincount(minlength=len(self.labels)).tolist()
         return counts
-
-    def chance(self, split: Split) -> Chance:
-        training = zip(self.class_counts("train"), self.class_counts("validation"), strict=True)
-        return guessed(self.metric, self.class_counts(split), [sum(counts) for counts in training])
 
     def deployment(self, model: nn.Module) -> Deployment:
         """Values as they were recorded `(N, C, T)` to probabilities `(N, classes)`.

@@ -217,7 +217,7 @@ def _train(
         checkpoint=lambda trial: location,
         source=source(provenance()),
         data=task.digest,
-        primary=task.metric,
+        primary=task.metric.declaration,
         alone=folder.name,
     )
     writer: Writes

@@ -5,7 +5,6 @@ from dataclasses import dataclass
 from typing import Literal
 
 from search.config.parts import Data, Model, Training
-from search.metric import MASK_AP
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -56,10 +55,6 @@ class DetectionModel(Model):
             yield f"model.frozen_stages must lie between 0 and 4; got {self.frozen_stages}"
         if (self.frozen_stages or self.frozen_norms) and not self.weights:
             yield "model.frozen_stages and model.frozen_norms need model.weights; new ones would not learn"
-
-    def refused(self, metric: str) -> Iterator[str]:
-        if metric == MASK_AP.name and not self.masks:
-            yield "metric mask_ap needs model.masks"
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -90,10 +90,6 @@ class Model:
         """Return the model with the hash of its code, where that was left out."""
         return self if self.code else replace(self, code=None)
 
-    def refused(self, metric: str) -> Iterator[str]:
-        """Why it cannot be scored by the metric of that name, where it cannot."""
-        return iter(())
-
     def changed(self) -> str:
         """Why a model of one's own cannot be built as it was, or nothing."""
         if not self.code:

@@ -10,13 +10,14 @@ from typing import Any
 
 from attention import InputError
 from backbones import loading
+from search.class_metrics import CLASSIFICATION
 from search.config.classification import ClassificationTraining, ImageData, ImageTraining, SequenceData
 from search.config.detection import DetectionData, DetectionModel, DetectionTraining
 from search.config.opened import OpenData, OpenModel, OpenTraining
 from search.config.parts import Data, Model, Training
 from search.config.retrieval import CodeData, CodeModel, RetrievalTraining
 from search.config.stereo import StereoData, StereoModel, StereoTraining
-from search.metric import CLASSIFICATION, DETECTION, EPE, MRR, Metric
+from search.metric import DETECTION, EPE, MRR, Metric
 
 GROUP = "automl.tasks"  # of entry points: a name, and the reference of a subclass of `automl.Task`
 

@@ -70,7 +70,6 @@ class TrialConfig:
                 problems.append(f"{name} of task {self.task} must be a {kind.__name__}; got {value!r}")
         if not problems:
             problems += [p for part in (self.data, self.model, self.training) for p in part.problems()]
-            problems += self.model.refused(self.metric)
         if isinstance(self.model, Model) and not self.user_code():
             problems += self._misfits(spec)
         names = [metric.name for metric in spec.metrics]

@@ -24,9 +24,10 @@ from automl.tasks.same_data import keep_manifest
 from automl.trials.interrupt import Interrupt
 from cluster.capacity import ClusterCapacity
 from cluster.resources import TrialResources
+from search.class_metrics import ACCURACY
 from search.config import ImageData, ImageTraining, Model, TrialConfig
 from search.fixed_scheduler import FixedScheduler
-from search.metric import ACCURACY, Chance
+from search.metric import Chance
 from search.record import Report, Role, State, TrialRecord
 from search.serialise import write_json
 from search.space import fingerprint
@@ -75,7 +76,6 @@ def question(seeds: int = 10, **more: Any) -> Question:
         "unit": "points",
         "inputs": 1000,
         "chance": 0.1,
-        "noise": "binomial",
     } | more
     chance, inputs = values["chance"], values["inputs"]
     if isinstance(chance, float):  # the share of a class of all inputs

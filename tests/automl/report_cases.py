@@ -12,9 +12,9 @@ from optuna.trial import FrozenTrial, TrialState, create_trial
 
 from automl.config.settings import Settings
 from automl.storage.folder import FORMAT, SEARCH_FILE
+from search.class_metrics import ACCURACY
 from search.config import TrialConfig
 from search.halving import Rungs
-from search.metric import ACCURACY
 from search.record import State
 from search.serialise import to_json
 from search.space import random_draws

@@ -31,9 +31,9 @@ from automl.trials.trial import TrialActor, assignment
 from cluster.capacity import ClusterCapacity
 from cluster.connect import connect
 from cluster.resources import TrialResources
+from search.class_metrics import ACCURACY
 from search.config import ImageData, ImageTraining, Model, TrialConfig
 from search.halving import Rungs
-from search.metric import ACCURACY
 from search.samplers import load_sampler
 from search.search_scheduler import SearchScheduler
 from search.space import Space, random_draws

@@ -9,8 +9,8 @@ from optuna.study import StudyDirection
 
 from attention import Spec
 from cluster.ray_internals import node_of_actor
+from search.class_metrics import ACCURACY
 from search.config import ImageData, ImageTraining, Model, TrialConfig
-from search.metric import ACCURACY
 from search.record import Metrics, Report, TrialRecord
 from search.search_scheduler import SearchScheduler
 from search.space import Space

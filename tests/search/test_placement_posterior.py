@@ -9,8 +9,8 @@ import pytest
 from test_placement_sampler import Drawn, draw, search
 
 from attention import InputError
+from search.class_metrics import ACCURACY
 from search.config import TrialConfig
-from search.metric import ACCURACY
 from search.placement_model import CELL, SITE, TYPE, Model, Module, Placement
 from search.placement_posterior import best_trial, expected, posterior
 from search.placement_sampler import TRUNK, PlacementSampler, fit, placement_of, weights_of

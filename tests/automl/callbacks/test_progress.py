@@ -13,9 +13,10 @@ import automl.callbacks.progress
 from attention import Spec
 from automl.callbacks.notebook import notebook_output
 from automl.callbacks.progress import Progress, search_summary
+from search.class_metrics import ACCURACY
 from search.config import Model, TrialConfig
 from search.halving import Rungs
-from search.metric import ACCURACY, Metric
+from search.metric import Metric
 from search.record import State, TrialRecord
 from search.trial_scheduler import Plan
 

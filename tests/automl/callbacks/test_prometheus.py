@@ -3,8 +3,8 @@
 from automl.callbacks.prometheus import PrometheusGauges
 from cluster.capacity import ClusterCapacity
 from cluster.resources import TrialResources
+from search.class_metrics import ACCURACY
 from search.config import TrialConfig
-from search.metric import ACCURACY
 from search.record import Role, State, TrialRecord
 from search.trial_scheduler import Plan
 

@@ -9,8 +9,8 @@ import pytest
 
 from automl.callbacks.retention import CheckpointRetention, front
 from automl.storage.storage import Storage
+from search.class_metrics import ACCURACY
 from search.config import TrialConfig
-from search.metric import ACCURACY
 from search.record import CHECKPOINT_FILE, Role, State, TrialRecord
 from search.trial_scheduler import Plan, leaders
 

@@ -19,7 +19,7 @@ from automl.config.settings import Settings
 from automl.search import run as search
 from automl.storage.folder import new_folder
 from backbones import Site
-from search.metric import ACCURACY
+from search.class_metrics import ACCURACY
 from search.space import fingerprint
 from search.spaces import SPACES
 from search.trial_scheduler import Plan

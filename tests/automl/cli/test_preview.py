@@ -14,6 +14,7 @@ from scipy.stats import t as student
 from automl.cli.preview import NOISE, detectable, expected_resource, grafted_resource, preview
 from automl.config.settings import Settings
 from automl.trials.pace import PaceWorker, mean_pace
+from search.class_metrics import ACCURACY
 from search.halving import Rungs
 from search.serialise import to_json
 
@@ -58,17 +59,17 @@ def test_expected_resource_is_what_halving_spends() -> None:
 @pytest.mark.parametrize("inputs", [100, 3929])
 def test_detectable_is_found_four_times_in_five(seeds: int, inputs: int) -> None:
     """The power of the paired t-test at that difference, by the noncentral t distribution."""
-    accuracy = 0.9
-    spread = NOISE * sqrt(2 * accuracy * (1 - accuracy) / inputs)
-    shift = detectable(inputs, seeds, accuracy) / (spread / sqrt(seeds))
+    error = ACCURACY.standard_error(0.9, inputs)
+    shift = detectable(error, seeds) / (NOISE * sqrt(2) * error / sqrt(seeds))
     critical = student.ppf(0.975, seeds - 1)
     power = nct.sf(critical, seeds - 1, shift) + nct.cdf(-critical, seeds - 1, shift)
     assert power == pytest.approx(0.8, abs=0.04)
 
 
 def test_more_images_and_more_seeds_show_less() -> None:
-    assert detectable(4000, 10) == pytest.approx(detectable(1000, 10) / 2)
-    assert detectable(1000, 20) < detectable(1000, 10)
+    few, many = (ACCURACY.standard_error(0.9, inputs) for inputs in (1000, 4000))
+    assert detectable(many, 10) == pytest.approx(detectable(few, 10) / 2)
+    assert detectable(few, 20) < detectable(few, 10)
 
 
 def test_a_preview_trains_and_writes_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -8,8 +8,8 @@ from confirm_cases import CONV, SAGAN, SSA, record
 from attention import InputError, Spec
 from automl.config.settings import Settings
 from automl.confirm.arms import ablations, choose_arms
+from search.class_metrics import ACCURACY
 from search.config import ImageData, Model, TrialConfig
-from search.metric import ACCURACY
 from search.record import Role, State
 from search.space import Space
 from search.trial_scheduler import Plan

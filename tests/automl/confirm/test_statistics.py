@@ -11,7 +11,6 @@ from statsmodels.stats.multitest import multipletests
 from statsmodels.stats.power import TTestPower
 from statsmodels.stats.weightstats import ttost_ind, ttost_paired
 
-from automl.confirm.chance import GUESSED, guessing
 from automl.confirm.statistics import (
     ALPHA,
     SKEWED,
@@ -171,15 +170,6 @@ def test_a_ratio_is_of_the_logarithms():
 )
 def test_times_are_equal_when_the_whole_interval_is(low, high, equal):
     assert Ratio(mean=1.0, low=low, high=high).equal is equal
-
-
-@pytest.mark.parametrize(("inputs", "chance"), [(3, 0.4), (7, 2 / 7), (36, 0.25), (1000, 0.1)])
-def test_what_guesses_seldom_comes_above_guessing(inputs: int, chance: float) -> None:
-    draws = np.random.default_rng(0).binomial(inputs, chance, 200_000) / inputs
-    assert (draws > guessing(chance, inputs)).mean() <= 1.3 * GUESSED
-    below = guessing(chance, inputs) - 1 / inputs
-    assert (draws > below + 1e-9).mean() > GUESSED, "and it is no higher than that takes"
-    assert guessing(chance, inputs) <= 1
 
 
 def test_the_error_over_images_does_not_shrink_with_seeds():

@@ -50,7 +50,7 @@ def test_every_verdict_has_its_sentence(gains, more, word, said):
 
 
 def test_a_metric_from_0_to_1_is_not_rounded_away():
-    of_mrr = question(margin=0.01, scale=1.0, unit="mrr", metric="mrr", noise="unknown")
+    of_mrr = question(margin=0.01, scale=1.0, unit="mrr", metric="mrr")
     found = judge(of_mrr, ARMS, BETTER)
     d = [BETTER["ssa"].scores[s] - BETTER["baseline"].scores[s] for s in range(1, 11)]
     interval = paired(d, margin=0.01, resolution=0.001, alpha=0.05 / 2)
@@ -338,8 +338,7 @@ def test_at_chance_one_cannot_tell():
     assert found.said == "cannot tell"
     assert found.winner is None
     assert found.sentence.startswith(
-        "Cannot tell: no arm is shown to beat always predicting the majority class, 33.3 % of the test "
-        "inputs. "
+        "Cannot tell: no arm is shown to beat guessing, whose accuracy is 33.3 %. "
     )
     # One arm that has learned something is enough.
     one = judge(question(chance=1 / 3, inputs=120), ARMS, scores(level=1 / 3, sagan=0.4))

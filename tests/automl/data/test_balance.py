@@ -2,7 +2,8 @@
 
 import pytest
 
-from automl.data.balance import RATIO, imbalance
+from automl.data.balance import imbalance
+from search.class_statistics import RATIO
 
 
 def test_unequal_classes_are_named_with_what_to_do() -> None:

@@ -8,12 +8,11 @@ import pytest
 from automl_cases import Regression, opened
 
 from automl.config.settings import Settings
-from automl.confirm.chance import guessing
 from automl.search.result import SearchResult, make_result
 from automl.search.run import make_plan
 from automl.tracking.run_spec import flat
+from search.class_metrics import ACCURACY
 from search.config import TrialConfig
-from search.metric import ACCURACY
 from search.record import Role, State, TrialRecord
 from search.serialise import to_json
 from search.trial_scheduler import Plan
@@ -70,7 +69,7 @@ def test_the_plan_knows_what_a_guess_may_come_to() -> None:
     plan = make_plan(Settings(space="digits"), task.config, task)
     chance, inputs = task.chance("validation"), task.size("validation")
     assert chance is not None
-    assert plan.guessing == guessing(chance.value, inputs)
+    assert plan.guessing == ACCURACY.guessing(chance, inputs)
     assert 0.1 < chance.value < plan.guessing < 0.5
     line = Regression()
     assert make_plan(Settings(space="digits"), line.config, line).guessing is None

@@ -8,7 +8,7 @@ import pytest
 from automl.config.settings import Settings
 from automl.search.warm_start import NOT_COMPARED, incomparable
 from automl.storage.folder import SearchMetadata
-from search.metric import ACCURACY
+from search.class_metrics import ACCURACY
 from search.spaces import SPACES
 from search.trial_scheduler import Plan
 

@@ -16,8 +16,8 @@ from automl.search.result import make_result
 from automl.storage.folder import new_folder
 from automl.tracking.run_spec import search_run_spec
 from automl.tracking.writer import MlflowWriter
+from search.class_metrics import ACCURACY
 from search.config import CodeModel, Model, TrialConfig
-from search.metric import ACCURACY
 from search.record import Report
 from search.search_scheduler import SearchScheduler
 from search.space import Space

@@ -31,8 +31,8 @@ from automl.storage.folder import (
     write_metadata,
 )
 from automl.storage.storage import Storage
+from search.class_metrics import ACCURACY
 from search.config import ImageTraining, TrialConfig
-from search.metric import ACCURACY
 from search.record import TRIALS_FOLDER
 from search.space import fingerprint, source_of
 from search.trial_scheduler import Plan

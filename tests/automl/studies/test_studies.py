@@ -16,8 +16,9 @@ from automl.studies.figures import compare, write_tables
 from automl.studies.run import run_study
 from automl.studies.ssa import best_rate, comparison_tables, sweep_table
 from automl.studies.table import STUDIES, SWEEP
+from search.class_metrics import ACCURACY
 from search.grid import grid_cells
-from search.metric import ACCURACY, BOX_AP
+from search.metric import BOX_AP
 from search.record import State
 from search.spaces import load
 from search.study import CELLS, resume_study

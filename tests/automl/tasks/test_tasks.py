@@ -161,7 +161,6 @@ def test_chance_is_the_share_of_the_largest_class_of_training_and_validation(spl
         for label in open_split("digits", part, size=24, subset=0.2).labels.tolist()
     ]
     task = opened()
-    assert task.metric.noise == "binomial"
     chance = task.chance(split)  # type: ignore[arg-type]
     assert chance is not None
     assert chance.value == max(labels.count(y) for y in range(10)) / len(labels)
@@ -169,7 +168,7 @@ def test_chance_is_the_share_of_the_largest_class_of_training_and_validation(spl
 
 def test_another_task_has_no_chance() -> None:
     assert Regression().chance("test") is None
-    assert Regression().metric.noise == "unknown"
+    assert Regression().metric.standard_error(0.5, 9) is None
 
 
 @pytest.mark.parametrize("metric", ["accuracy", "balanced_accuracy", "macro_f1", "auc"])

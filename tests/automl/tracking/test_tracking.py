@@ -24,8 +24,8 @@ from automl.tracking.runs import find_run, find_trial_run
 from automl.tracking.tags import BEST, CHECKPOINT, COMMIT, NOTE, SEARCH, TRIAL, VIEW
 from automl.tracking.tracker import Tracker
 from automl.tracking.writer import _ENDS, MlflowWriter, run_name
+from search.class_metrics import ACCURACY
 from search.config import Model, TrialConfig
-from search.metric import ACCURACY
 from search.record import CHECKPOINT_FILE, Report, State, TrialRecord
 from search.search_scheduler import SearchScheduler
 from search.spaces import SPACES

@@ -12,7 +12,7 @@ from automl.storage.storage import Storage
 from automl.tasks import Task, open_task
 from automl.training import checkpoint
 from automl.training.loop import Diverged, evaluate, fit, plan_course, rate_at, start
-from search.metric import CLASSIFICATION
+from search.class_metrics import CLASSIFICATION
 from search.record import Metrics
 
 # Everything that has a state of its own: momentum, mixup's draws, the power iteration of ssa.

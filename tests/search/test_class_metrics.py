@@ -1,18 +1,21 @@
 """Metrics of classifiers against scikit-learn, and their jackknife against recomputing and a bootstrap."""
 
-from typing import Any
-
 import numpy as np
 import pytest
 import torch
-from automl_cases import HERE
 from sklearn import metrics as sklearn
 
 from attention import InputError
-from automl.confirm.chance import bound
-from automl.tasks.class_metrics import guessed, pseudo_values
-from automl.tasks.evaluator import ClassificationEvaluator
-from search.metric import ACCURACY, AUC, BALANCED_ACCURACY, CLASSIFICATION, LOSS, MACRO_F1, Metric
+from search.class_metrics import (
+    ACCURACY,
+    AUC,
+    BALANCED_ACCURACY,
+    CLASSIFICATION,
+    LOSS,
+    MACRO_F1,
+    ClassMetric,
+)
+from search.metric import GUESSED, Chance
 
 
 def drawn(counts: list[int], *, ties: bool = False, seed: int = 0) -> tuple[np.ndarray, torch.Tensor]:
@@ -23,17 +26,13 @@ def drawn(counts: list[int], *, ties: bool = False, seed: int = 0) -> tuple[np.n
     return true, torch.tensor(np.round(logits) if ties else logits, dtype=torch.float32)
 
 
-def scored(metric: Metric, true: np.ndarray, logits: torch.Tensor) -> tuple[dict[str, float], Any]:
-    """The metrics, and the answers, of an evaluator that is given batches."""
-    counts = np.bincount(true, minlength=logits.shape[1]).tolist()
-    names = [f"class {i}" for i in range(logits.shape[1])]
-    evaluator = ClassificationEvaluator(names, counts, metric, HERE.device)
-    labels = torch.as_tensor(true)
-    for index in torch.arange(len(true)).split(7):
-        evaluator.update(logits[index], labels[index])
-        evaluator.index = [*evaluator.index, index]
-    found = {name: value.item() for name, value in evaluator.compute(HERE).items()}
-    return found, evaluator.answers(HERE)
+def scored(metric: ClassMetric, true: np.ndarray, logits: torch.Tensor) -> tuple[float, np.ndarray]:
+    """The metric, and what each input contributes, from batches."""
+    labels, size = torch.as_tensor(true), len(true) if metric.whole else 7
+    batches = list(zip(logits.split(size), labels.split(size), strict=True))
+    statistics = torch.stack([metric.update(*batch) for batch in batches]).sum(0)
+    kept = torch.cat([metric.keep(*batch) for batch in batches])
+    return metric.compute(statistics, len(true)).item(), metric.per_example(kept, labels)
 
 
 def reference(name: str, true: np.ndarray, logits: torch.Tensor) -> float:
@@ -65,42 +64,26 @@ CASES = {
 @pytest.mark.parametrize("ties", [False, True])
 @pytest.mark.parametrize("case", CASES)
 @pytest.mark.parametrize("metric", CLASSIFICATION, ids=lambda metric: metric.name)
-def test_metrics_and_what_each_input_contributes(metric: Metric, case: str, ties: bool) -> None:
+def test_metrics_and_what_each_input_contributes(metric: ClassMetric, case: str, ties: bool) -> None:
     true, logits = drawn(CASES[case], ties=ties)
-    found, answers = scored(metric, true, logits)
-    for one in CLASSIFICATION:
-        digits = 1e-6 if one == LOSS else 1e-9  # which is of logits as they are, in float32
-        assert found[one.name] == pytest.approx(reference(one.name, true, logits), rel=digits)
-    # The jackknife recomputes the metric without each input.
+    value, values = scored(metric, true, logits)
     whole, n = reference(metric.name, true, logits), len(true)
+    # The loss is of logits as they are, in float32.
+    assert value == pytest.approx(whole, rel=1e-6 if metric == LOSS else 1e-9)
+    # The jackknife recomputes the metric without each input.
     rare = int(np.bincount(true)[true].argmin())
     for i in (rare, *range(0, n, 7)):
         rest = np.delete(true, i)
         without = reference(metric.name, rest, torch.tensor(np.delete(logits.numpy(), i, axis=0)))
-        assert answers.values[i] == pytest.approx(n * whole - (n - 1) * without, abs=1e-6)
-
-
-def test_balanced_accuracy_is_that_of_scikit_learn() -> None:
-    true, logits = drawn([20, 9, 31])
-    found, answers = scored(BALANCED_ACCURACY, true, logits)
-    assert found["balanced_accuracy"] == pytest.approx(
-        sklearn.balanced_accuracy_score(true, answers.answered)
-    )
-    macro = sklearn.roc_auc_score(true, logits.double().softmax(1).numpy(), multi_class="ovr")
-    assert found["auc"] == pytest.approx(macro)
-    card = answers.card
-    assert np.array_equal(card.matrix, sklearn.confusion_matrix(true, answers.answered))
-    each = sklearn.precision_recall_fscore_support(true, answers.answered)
-    for ours, theirs in zip((card.precision, card.recall, card.f1, card.counts), each, strict=True):
-        assert np.allclose(ours, theirs)
+        assert values[i] == pytest.approx(n * whole - (n - 1) * without, abs=1e-6)
 
 
 @pytest.mark.parametrize("metric", CLASSIFICATION, ids=lambda metric: metric.name)
-def test_the_variance_of_what_inputs_contribute_is_that_of_a_bootstrap(metric: Metric) -> None:
+def test_the_variance_of_what_inputs_contribute_is_that_of_a_bootstrap(metric: ClassMetric) -> None:
     """Of the difference between two models, each resample of the images scored anew by scikit-learn."""
     true, ours = drawn([150, 60, 30])
     theirs = ours + torch.randn(ours.shape, generator=torch.Generator().manual_seed(1))
-    difference = np.subtract(*(scored(metric, true, logits)[1].values for logits in (ours, theirs)))
+    difference = np.subtract(*(scored(metric, true, logits)[1] for logits in (ours, theirs)))
     error = difference.std(ddof=1) / len(true) ** 0.5
     generator, resampled = np.random.default_rng(2), []
     for _ in range(200):
@@ -112,20 +95,16 @@ def test_the_variance_of_what_inputs_contribute_is_that_of_a_bootstrap(metric: M
 
 
 def test_one_class_has_no_area_under_a_curve() -> None:
-    true, logits = drawn([9, 0])
-    found, _ = scored(BALANCED_ACCURACY, true, logits)
-    assert found["balanced_accuracy"] == pytest.approx(found["accuracy"])
-    assert "auc" not in found
-    for of in (lambda: scored(AUC, true, logits), lambda: guessed(AUC, [9, 0])):
-        with pytest.raises(InputError, match="two classes or more"):
-            of()
+    assert [metric.name for metric in CLASSIFICATION if metric.problem([9, 0])] == ["auc"]
+    with pytest.raises(InputError, match="two classes or more"):
+        AUC.chance([9, 0])
 
 
 @pytest.mark.parametrize("counts", [[90, 10], [200, 40, 10]])
 @pytest.mark.parametrize("metric", [m for m in CLASSIFICATION if m != LOSS], ids=lambda metric: metric.name)
-def test_guessing_is_known(metric: Metric, counts: list[int]) -> None:
+def test_guessing_is_known(metric: ClassMetric, counts: list[int]) -> None:
     """Answers that do not depend on the input: their mean, their spread, and the bound that they keep."""
-    chance, generator = guessed(metric, counts), np.random.default_rng(0)
+    chance, generator = metric.chance(counts), np.random.default_rng(0)
     true = np.repeat(np.arange(len(counts)), counts)
     share = np.array(counts) / len(true)
     likely = share if metric == MACRO_F1 else np.full(len(counts), 1 / len(counts))
@@ -139,7 +118,7 @@ def test_guessing_is_known(metric: Metric, counts: list[int]) -> None:
             logits = torch.eye(len(counts))[answered]
         found.append(reference(metric.name, true, logits))
     assert np.mean(found) == pytest.approx(chance.value, abs=0.02)
-    assert np.mean(np.array(found) <= bound(chance, len(true), metric)) >= 0.99
+    assert np.mean(np.array(found) <= metric.guessing(chance, len(true))) >= 0.99
     if metric == AUC and len(counts) > 2:  # those of several classes do not go together wholly
         assert np.std(found) < chance.error
     elif metric != ACCURACY:
@@ -162,8 +141,8 @@ def test_guessing_is_known(metric: Metric, counts: list[int]) -> None:
 def test_chance_follows_from_a_balanced_population(
     counts: list[int], population: list[int], accuracy: float
 ) -> None:
-    assert guessed(ACCURACY, counts, population).value == pytest.approx(accuracy)
-    loss = guessed(LOSS, counts, population).value
+    assert ACCURACY.chance(counts, population).value == pytest.approx(accuracy)
+    loss = LOSS.chance(counts, population).value
     if accuracy == 1 / len(population):
         assert loss == pytest.approx(np.log(len(population)))
 
@@ -171,13 +150,13 @@ def test_chance_follows_from_a_balanced_population(
 def test_no_constant_answer_has_a_lower_loss_than_guessing() -> None:
     counts = [60, 30, 10]
     true, generator = np.repeat(np.arange(3), counts), np.random.default_rng(0)
-    chance = guessed(LOSS, counts)
+    chance = LOSS.chance(counts)
     shares = torch.tensor(counts).log().expand(100, 3)
     assert reference("loss", true, shares) == pytest.approx(chance.value)
     for _ in range(20):
         constant = torch.tensor(generator.normal(size=3)).expand(100, 3)
         assert reference("loss", true, constant) >= chance.value
-    assert bound(chance, 100, LOSS) == chance.value
+    assert LOSS.guessing(chance, 100) == chance.value
 
 
 @pytest.mark.parametrize("counts", [[50, 50], [90, 10], [200, 40, 10]])
@@ -189,10 +168,19 @@ def test_a_step_is_what_an_answer_is_worth(counts: list[int]) -> None:
         answered = true.copy()
         answered[i] = (true[i] + 1) % len(counts)
         changes.append(1 - sklearn.balanced_accuracy_score(true, answered))
-    assert guessed(BALANCED_ACCURACY, counts).step == pytest.approx(np.sqrt(np.mean(np.square(changes))))
-    assert guessed(ACCURACY, counts).step == 1 / len(true)
+    assert BALANCED_ACCURACY.chance(counts).step == pytest.approx(np.sqrt(np.mean(np.square(changes))))
+    assert ACCURACY.chance(counts).step == 1 / len(true)
 
 
 def test_accuracy_contributes_right_or_wrong() -> None:
-    values = pseudo_values(ACCURACY, np.array([0, 1, 1]), np.array([0, 0, 1]), None)
-    assert values.tolist() == [1, 0, 1]
+    logits = torch.tensor([[2.0, 1.0], [2.0, 1.0], [1.0, 2.0]])
+    assert scored(ACCURACY, np.array([0, 1, 1]), logits)[1].tolist() == [1, 0, 1]
+
+
+@pytest.mark.parametrize(("inputs", "chance"), [(3, 0.4), (7, 2 / 7), (36, 0.25), (1000, 0.1)])
+def test_what_guesses_seldom_comes_above_guessing(inputs: int, chance: float) -> None:
+    draws = np.random.default_rng(0).binomial(inputs, chance, 200_000) / inputs
+    bound = ACCURACY.guessing(Chance(value=chance, error=0.0, step=1 / inputs), inputs)
+    assert (draws > bound).mean() <= 1.3 * GUESSED
+    assert (draws > bound - 1 / inputs + 1e-9).mean() > GUESSED, "and it is no higher than that takes"
+    assert bound <= 1

@@ -1,0 +1,104 @@
+"""Top-5 accuracy: a metric that is one class in a user's file, the guide's example."""
+
+import re
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from automl_cases import HERE, tiny
+from confirm_cases import ARMS, question, scores
+from mlflow import MlflowClient
+from scipy.stats import binom
+from sklearn.metrics import top_k_accuracy_score
+
+from automl.config.settings import Settings
+from automl.confirm.judge import judge
+from automl.search.run import make_plan
+from automl.storage.answers import Answers
+from automl.tasks import Task, open_task
+from automl.tracking.runs import find_scores
+from automl.training.loop import fit, start
+from search.metric import GUESSED, Metric
+
+GUIDE = Path(__file__).parents[3] / "docs" / "guide.md"
+NAME = "top5_accuracy"
+
+
+@pytest.fixture
+def file(tmp_path: Path) -> Path:
+    (code,) = re.findall(r"```python\n(# top5.py\n.*?)```", GUIDE.read_text(), re.S)
+    (tmp_path / "top5.py").write_text(code)
+    return tmp_path / "top5.py"
+
+
+def test_a_training_goes_by_it(
+    file: Path, store: MlflowClient, cli: Callable[..., tuple[int, str, str]]
+) -> None:
+    options = ["--epochs", "1", "--subset", "0.2", "--device", "cpu"]
+    code, out, err = cli("train", "--space", f"{file}:space", "--metric", NAME, *options)
+    assert code == 0, err
+    (shown,) = re.findall(rf"^epoch 1/1 .* {NAME} (\S+)", out, re.M)
+    run = find_scores(re.findall(r"--run (\w+)", out)[0])
+    assert run.primary == Metric(name=NAME, maximize=True, scale=100, unit="%", gap="points")
+    assert f"{run.best:.4f}" == shown
+    assert 0.5 <= run.metrics[NAME] <= 1
+
+
+@pytest.fixture
+def task(file: Path) -> Task:
+    return open_task(
+        tiny(task=f"{file}:Images", metric=NAME, training={"epochs": 4, "learning_rate": 5e-3}), HERE
+    )
+
+
+def answered(task: Task, epochs: int) -> tuple[float, Answers, torch.Tensor]:
+    """The metric and the answers of the test split after so many epochs, and the logits."""
+    state, logits = start(task), []
+    for _ in zip(range(epochs), fit(task, state), strict=False):
+        pass
+    evaluator = task.evaluator("test")
+    keep = evaluator.update
+    evaluator.update = lambda outputs, targets: (logits.append(outputs), keep(outputs, targets))
+    with torch.inference_mode():
+        value = task.evaluate(state.model.eval(), "test", evaluator)[NAME].item()
+    return value, evaluator.answers(HERE), torch.cat(logits)
+
+
+def test_its_value_chance_and_verdict(task: Task) -> None:
+    inputs, chance = task.size("test"), task.chance("test")
+    (before, guesses, _), (value, answers, logits) = answered(task, 1), answered(task, 4)
+    assert value == pytest.approx(top_k_accuracy_score(answers.true, logits, k=5, labels=range(10)))
+    # What each input contributes is whether it is among the five.
+    ranks = (logits >= logits.gather(1, torch.as_tensor(answers.true)[:, None])).sum(1).numpy()
+    assert answers.values.tolist() == (ranks <= 5).tolist()
+    # Guessing is the five largest classes of training and validation.
+    counts = np.sum([task.class_counts(split) for split in ("train", "validation")], axis=0)
+    assert chance.value == pytest.approx(np.sort(counts)[-5:].sum() / counts.sum())
+    assert chance.error == pytest.approx(binom(inputs, chance.value).std() / inputs)
+    assert chance.step == 1 / inputs
+    plan = make_plan(Settings(space="digits"), task.config, task)
+    assert type(plan.metric) is Metric, "a plan is read where the file is not run"
+    validation = task.size("validation")
+    bound = binom.isf(GUESSED, validation, task.chance("validation").value) / validation
+    assert plan.guessing == pytest.approx(bound)
+    # A verdict tests it, with that chance and these values.
+    asked = question(metric=NAME, inputs=inputs, chance=chance)
+    assert judge(asked, ARMS, scores(level=chance.value, sd=0.0)).sentence.startswith(
+        f"Cannot tell: no arm is shown to beat guessing, whose {NAME} is {100 * chance.value:.1f} %. "
+    )
+    arms = scores(level=value, sd=0.0)
+    arms = {
+        name: replace(arm, values=dict.fromkeys(arm.scores, (answers if name == "ssa" else guesses).values))
+        for name, arm in arms.items()
+    }
+    arms = {
+        name: replace(arm, scores={seed: each.mean() for seed, each in arm.values.items()})
+        for name, arm in arms.items()
+    }
+    found = judge(asked, ARMS, arms)
+    assert (found.said, found.winner) == ("better", "ssa"), (before, value, found.sentence)
+    assert f"by {100 * (value - before):.2f} points" in found.sentence
+    assert "over seeds and test examples" in found.sentence
