@@ -169,9 +169,9 @@ class MeanOfClasses(ClassMetric):
     def chance(self, counts: Sequence[int], population: Sequence[int] = ()) -> Chance:
         """Return what answers come to that do not depend on the input.
 
-        They have a mean recall of 1 / k of k classes, whatever they are, and a mean F1 of 1 / k at most: it is
-        concave in the shares of the answers, and largest where these are the classes'. The step is a root
-        mean square over the inputs.
+        Of k classes they have a mean recall of 1 / k, and a mean F1 of 1 / k at most, since
+        it is concave in the shares of the answers and largest where these are the classes'. The step is a
+        root mean square over the inputs.
         """
         import numpy as np
 
