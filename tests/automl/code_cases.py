@@ -1,6 +1,11 @@
 """What the tests of code search share: two small encoders that nothing has trained, and their export."""
 
+import atexit
+import shutil
+from dataclasses import replace
+from functools import cache
 from pathlib import Path
+from tempfile import mkdtemp
 from typing import Any
 
 import torch
@@ -109,7 +114,16 @@ class TinySearch(Regression):
 
 
 def export_search(folder: Path, *, shared: bool = False) -> tuple[TinySearch, nn.Module, ExportResult]:
-    folder.mkdir(parents=True, exist_ok=True)
+    """Put an export, which a process makes once, into `folder`."""
+    task, model, result = _export(shared)
+    shutil.copytree(result.folder, folder, dirs_exist_ok=True)
+    return task, model, replace(result, folder=folder)
+
+
+@cache
+def _export(shared: bool) -> tuple[TinySearch, nn.Module, ExportResult]:
+    folder = Path(mkdtemp())
+    atexit.register(shutil.rmtree, folder)
     task = TinySearch(shared=shared)
     model = task.model().eval()
     return task, model, export._write(folder, task, model, CHOSEN, folder, None)
