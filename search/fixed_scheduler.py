@@ -7,7 +7,6 @@ from typing import Any
 import optuna
 from optuna.distributions import BaseDistribution
 
-from search.callback import Callback
 from search.config import TrialConfig
 from search.record import Role, State, TrialRecord
 from search.study import own_trials, read_record
@@ -35,11 +34,11 @@ class PlannedTrial:
 
 
 class FixedScheduler(TrialScheduler):
-    """Runs entries in their order, each once, whatever has ended earlier runs of it.
+    """Runs planned trials in their order, each once, whatever has ended earlier runs of it.
 
     One whose placement goes into a plain training that is among them waits until that has come so far.
 
-    entries: may change at any time; a trial that is no longer among them is pruned after its epoch, and begun
+    planned_trials: may change at any time; a trial that is no longer among them is pruned after its epoch, and begun
         anew if it is wanted again. One that ended in an error in an earlier run is begun anew, too.
     """
 
@@ -49,11 +48,10 @@ class FixedScheduler(TrialScheduler):
         plan: Plan,
         planned_trials: Sequence[PlannedTrial],
         *,
-        callbacks: Sequence[Callback] = (),
         retry: bool = True,
     ) -> None:
         """retry: begin anew what ended in an error."""
-        super().__init__(study, plan, callbacks)
+        super().__init__(study, plan)
         self._trunks = Trunks(0, self.records)
         self.planned_trials = list(planned_trials)
         for trial in own_trials(study):

@@ -5,7 +5,6 @@ from dataclasses import dataclass
 
 import optuna
 
-from search.callback import Callback
 from search.fixed_scheduler import FixedScheduler, PlannedTrial
 from search.grid import Cell
 from search.record import Role, State, TrialRecord
@@ -43,7 +42,6 @@ class GridScheduler(FixedScheduler):
         cells: Sequence[Cell],
         *,
         seeds: Sequence[int],
-        callbacks: Sequence[Callback] = (),
     ) -> None:
         self.cells, self.seeds = list(cells), list(seeds)
         planned = [
@@ -57,7 +55,7 @@ class GridScheduler(FixedScheduler):
             for seed in self.seeds
             for cell in self.cells
         ]
-        super().__init__(study, plan, planned, callbacks=callbacks)
+        super().__init__(study, plan, planned)
         if CELLS not in study.user_attrs:
             study.set_user_attr(CELLS, {cell.label: dict(cell.params) for cell in self.cells})
 

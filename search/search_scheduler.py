@@ -2,7 +2,7 @@
 
 import json
 from collections import Counter, deque
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import optuna
@@ -10,7 +10,6 @@ from optuna.samplers import BaseSampler, RandomSampler
 from optuna.trial import FrozenTrial, TrialState
 
 from attention import InputError
-from search.callback import Callback
 from search.choices import part_of
 from search.config import TrialConfig
 from search.halving import Rungs
@@ -60,9 +59,8 @@ class SearchScheduler(TrialScheduler):
         adjust: Callable[[TrialConfig], TrialConfig] = lambda config: config,
         forecast: Callable[[TrialConfig], Mapping[str, float]] = lambda config: {},
         trunks: int = 0,
-        callbacks: Sequence[Callback] = (),
     ) -> None:
-        super().__init__(study, plan, callbacks)
+        super().__init__(study, plan)
         self.space, self.adjust, self.forecast = space, adjust, forecast
         self.trunks = Trunks(trunks, self.records)
         self._shared: dict[str, Any] = {}  # the hyperparameters of trial 0, which those of one trunk share

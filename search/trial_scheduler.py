@@ -125,9 +125,9 @@ class TrialScheduler(ABC):
     waiting: `ask` had nothing that can begin before a running trial reports or ends.
     """
 
-    def __init__(self, study: optuna.Study, plan: Plan, callbacks: Sequence[Callback] = ()) -> None:
+    def __init__(self, study: optuna.Study, plan: Plan) -> None:
         self.study, self.plan = study, plan
-        self.callbacks = list(callbacks)
+        self.callbacks: list[Callback] = []
         self.closing = self.waiting = False
         self.records: dict[int, TrialRecord] = {}
         # The open trials, each in the study and in the sampler's study.

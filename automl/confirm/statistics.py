@@ -251,7 +251,7 @@ class Ratio:
         return self.high <= 1 + EQUAL_TIME
 
 
-def paired_ratio(ours: Sequence[float], theirs: Sequence[float], alpha: float = ALPHA) -> Ratio:
+def paired_ratio(ours: Sequence[float], theirs: Sequence[float]) -> Ratio:
     """From positive numbers at one seed each: the t interval of the logarithms' differences.
 
     Raises ValueError for fewer than two pairs.
@@ -260,11 +260,11 @@ def paired_ratio(ours: Sequence[float], theirs: Sequence[float], alpha: float = 
         raise ValueError(f"a paired comparison takes 2 or more pairs; got {len(ours)}")
     logs = np.log(np.asarray(ours, float)) - np.log(np.asarray(theirs, float))
     mean = float(logs.mean())
-    reach = _quantile(len(logs) - 1, alpha) * float(logs.std(ddof=1)) / math.sqrt(len(logs))
+    reach = _quantile(len(logs) - 1, ALPHA) * float(logs.std(ddof=1)) / math.sqrt(len(logs))
     return Ratio(mean=math.exp(mean), low=math.exp(mean - reach), high=math.exp(mean + reach))
 
 
-def above_chance(scores: Sequence[float], chance: float, error: float, alpha: float = ALPHA) -> bool:
+def above_chance(scores: Sequence[float], chance: float, error: float) -> bool:
     """Whether the mean of scores is above `chance` by more than its error, one-sided.
 
     error: the standard deviation of a score of one who guesses. The images are the same with every seed, so
@@ -272,7 +272,7 @@ def above_chance(scores: Sequence[float], chance: float, error: float, alpha: fl
     """
     shares = np.asarray(scores, float)
     spread = float(shares.var(ddof=1)) / len(shares) if len(shares) > 1 else 0.0
-    reach = float(stats.norm.isf(alpha)) * math.hypot(error, math.sqrt(spread))
+    reach = float(stats.norm.isf(ALPHA)) * math.hypot(error, math.sqrt(spread))
     return float(shares.mean()) - chance > reach
 
 
@@ -395,14 +395,14 @@ def power(difference: float, sd: float, count: int, alpha: float = ALPHA) -> flo
     return float(1 - below + (0.0 if math.isnan(far_below) else far_below))
 
 
-def pairs_needed(difference: float, sd: float, alpha: float = ALPHA, rate: float = POWER) -> int | None:
-    """The fewest pairs that show a true `difference` at the given rate; None beyond 100,000.
+def pairs_needed(difference: float, sd: float, alpha: float = ALPHA) -> int | None:
+    """The fewest pairs that show a true `difference` at the rate `POWER`; None beyond 100,000.
 
     As many as with a t test, and the few more that `paired` takes; see `SKEWED`.
     """
 
     def shown(count: int) -> bool:
-        return power(difference, sd, max(2, count - SKEWED), alpha) >= rate
+        return power(difference, sd, max(2, count - SKEWED), alpha) >= POWER
 
     low = least_pairs(alpha)
     high = low

@@ -138,7 +138,8 @@ def run(
     folder: Path, study: optuna.Study, trainable: Any, trials: int, **more: Any
 ) -> tuple[SearchScheduler, Heard]:
     heard = Heard()
-    scheduler = make_engine(study, SPACES["digits"], make_plan(trials), callbacks=[heard])
+    scheduler = make_engine(study, SPACES["digits"], make_plan(trials))
+    scheduler.callbacks = [heard]
     stop = more.pop("stop", lambda scheduler: False)
     capacity = more.pop("capacity", Slots(2))
     run_trials(
