@@ -38,8 +38,8 @@ class FixedScheduler(TrialScheduler):
 
     One whose placement goes into a plain training that is among them waits until that has come so far.
 
-    planned_trials: may change at any time; a trial that is no longer among them is pruned after its epoch, and
-        begun anew if it is wanted again. One that ended in an error in an earlier run is begun anew, too.
+    planned_trials: may change at any time; a trial that is no longer among them is pruned after its epoch,
+        and begun anew if it is wanted again. One that ended in an error in an earlier run is begun anew, too.
     """
 
     def __init__(
