@@ -2,6 +2,7 @@
 
 Each is a context manager that starts the real server with its data in a folder of the test's, waits until it
 answers, and ends it by its process id. Packages of the `dev` extra bring rclone's and PostgreSQL's binaries.
+A mirror of archives is the only one that is imitated.
 """
 
 import os
@@ -16,8 +17,12 @@ import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from importlib.util import find_spec
 from pathlib import Path
+from threading import Thread
+from typing import ClassVar
+from urllib.parse import unquote
 
 import pytest
 import requests
@@ -237,3 +242,49 @@ def _is(ready: Callable[[], bool]) -> bool:
         return ready()
     except OSError:  # requests' errors are such, too
         return False
+
+
+class Mirror(BaseHTTPRequestHandler):
+    """Serves files, of which it may send a part only.
+
+    files: by name. version: of all of them. sent: bytes of each answer.
+    """
+
+    files: ClassVar[dict[str, bytes]] = {}
+    share = 1.0
+    version: str | None = '"1"'
+    asked: ClassVar[list[str]] = []
+    sent: ClassVar[list[int]] = []
+
+    def do_GET(self) -> None:
+        self.asked.append(unquote(self.path))
+        content = self.files.get(self.asked[-1].removeprefix("/mirror/"))
+        if content is None:
+            self.send_error(404)
+            return
+        begun = 0
+        if "Range" in self.headers and self.headers["If-Range"] == self.version:
+            begun = int(self.headers["Range"].removeprefix("bytes=").removesuffix("-"))
+        self.send_response(206 if begun else 200)
+        self.send_header("Content-Length", str(len(content) - begun))
+        if self.version is not None:
+            self.send_header("ETag", self.version)
+        self.end_headers()
+        answer = content[begun : int(len(content) * self.share)]
+        self.sent.append(len(answer))
+        self.wfile.write(answer)
+
+    def log_message(self, *_: object) -> None:
+        pass
+
+
+@contextmanager
+def serve_mirror(files: dict[str, bytes]) -> Iterator[str]:
+    """Serve `files` by a new `Mirror`, and yield its address."""
+    Mirror.files, Mirror.share, Mirror.version = files, 1.0, '"1"'
+    Mirror.asked, Mirror.sent = [], []
+    server = ThreadingHTTPServer(("127.0.0.1", 0), Mirror)
+    Thread(target=server.serve_forever, daemon=True).start()
+    yield f"http://127.0.0.1:{server.server_port}/mirror/"
+    server.shutdown()
+    server.server_close()

@@ -5,12 +5,10 @@ import re
 import tarfile
 import zipfile
 from collections.abc import Callable, Iterator
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
-from threading import Thread
-from typing import ClassVar
 
 import pytest
+from services import Mirror, serve_mirror
 from torchvision.datasets import Imagenette
 
 import automl.data.published
@@ -25,40 +23,6 @@ from search.spaces import SPACES
 WOOF = "imagewoof2-160.tgz"
 
 
-class Mirror(BaseHTTPRequestHandler):
-    """Serves files, of which it may send a part only.
-
-    files: by name. version: of all of them. sent: bytes of each answer.
-    """
-
-    files: ClassVar[dict[str, bytes]] = {}
-    share = 1.0
-    version: str | None = '"1"'
-    asked: ClassVar[list[str]] = []
-    sent: ClassVar[list[int]] = []
-
-    def do_GET(self) -> None:
-        self.asked.append(self.path)
-        content = self.files.get(self.path.removeprefix("/mirror/"))
-        if content is None:
-            self.send_error(404)
-            return
-        begun = 0
-        if "Range" in self.headers and self.headers["If-Range"] == self.version:
-            begun = int(self.headers["Range"].removeprefix("bytes=").removesuffix("-"))
-        self.send_response(206 if begun else 200)
-        self.send_header("Content-Length", str(len(content) - begun))
-        if self.version is not None:
-            self.send_header("ETag", self.version)
-        self.end_headers()
-        answer = content[begun : int(len(content) * self.share)]
-        self.sent.append(len(answer))
-        self.wfile.write(answer)
-
-    def log_message(self, *_: object) -> None:
-        pass
-
-
 @pytest.fixture
 def mirror(
     tmp_path: Path, make_folder: Callable[..., Path], monkeypatch: pytest.MonkeyPatch
@@ -67,16 +31,10 @@ def mirror(
     with tarfile.open(tmp_path / "w.tgz", "w:gz") as file:
         file.add(root, "imagewoof2-160")
     content = (tmp_path / "w.tgz").read_bytes()
-    Mirror.files = {WOOF: content, "imagewoof-160.tgz": content}
-    Mirror.share, Mirror.version = 1.0, '"1"'
-    Mirror.asked, Mirror.sent = [], []
     monkeypatch.setattr(sources, "CHECKSUMS", {})  # of the published archives
-    server = ThreadingHTTPServer(("127.0.0.1", 0), Mirror)
-    Thread(target=server.serve_forever, daemon=True).start()
-    monkeypatch.setenv("AUTOML_MIRROR", f"http://127.0.0.1:{server.server_port}/mirror/")
-    yield Mirror
-    server.shutdown()
-    server.server_close()
+    with serve_mirror({WOOF: content, "imagewoof-160.tgz": content}) as address:
+        monkeypatch.setenv("AUTOML_MIRROR", address)
+        yield Mirror
 
 
 def test_downloaded_once(mirror: type[Mirror]) -> None:
