@@ -9,7 +9,6 @@ from pathlib import Path
 import numpy as np
 
 from attention.errors import InputError
-from automl.data.items import Item
 from automl.data.progress import progress
 from automl.storage.cache import once
 
@@ -45,23 +44,18 @@ def contents(images: Sequence[Path | np.ndarray], cache: Path) -> list[bytes]:
         return b"".join(read)
 
     size = SIZE * len(images)
-    memo = cache / "contents" / _combined(map(_stamp, images)).hex()
+    memo = cache / "contents" / combined(map(_stamp, images)).hex()
     once(memo, lambda path: _write(path, read()), lambda path: path.exists() and path.stat().st_size == size)
     whole = memo.read_bytes()
     return [whole[i : i + SIZE] for i in range(0, size, SIZE)]
-
-
-def items_digest(items: Sequence[Item], classes: Sequence[str]) -> str:
-    """A SHA-256 over the classes, and over every item's name, label and content, in order."""
-    parts = (part for item in items for part in (item.name, str(item.label), item.content))
-    return _combined([*classes, *parts]).hex()
 
 
 def _write(path: Path, content: bytes) -> None:
     path.write_bytes(content)
 
 
-def _combined(parts: Iterable[str | bytes]) -> bytes:
+def combined(parts: Iterable[str | bytes]) -> bytes:
+    """A SHA-256 over all of the parts, in order."""
     digest = hashlib.sha256()
     for part in parts:
         digest.update((part if isinstance(part, bytes) else part.encode("utf-8", "surrogateescape")) + b"\0")

@@ -1,37 +1,125 @@
-"""What a dataset consists of before anything is decoded: names and labels."""
+"""The inputs of a dataset of files before any is decoded: names, classes, hashes and groups."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import cached_property
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, Generic, NamedTuple, Protocol, TypeVar
 
 import numpy as np
 
+from automl.data.records import Records
+from automl.data.splits import HALF, SPLITS, as_keys, keys_of
 from automl.data.tally import Tally
 
 
 class Item(NamedTuple):
     """One image: a file that is not decoded yet, or a uint8 array (height, width) or (height, width, 3).
 
-    content: the SHA-256 of the file's bytes, or of the array's.
+    content: the SHA-256 of the file's bytes, or of the array's. group: empty where it stands alone.
     """
 
     name: str
     image: Path | np.ndarray
     label: int
     content: bytes
+    group: str = ""
+
+    @property
+    def key(self) -> bytes:
+        """The hash that decides on splits."""
+        return self.content
+
+
+class Input(Protocol):
+    """What a listing has of each input."""
+
+    @property
+    def name(self) -> str: ...
+    @property
+    def label(self) -> int: ...
+    @property
+    def key(self) -> bytes: ...
+    @property
+    def content(self) -> bytes: ...
+    @property
+    def group(self) -> str: ...
+
+
+Each = TypeVar("Each", bound=Input)
 
 
 @dataclass(frozen=True, kw_only=True)
-class Items:
-    """The images of a dataset by split: "train", "test", and "validation" where it brings its own.
+class Listing(Generic[Each]):
+    """The inputs of a dataset by the splits that it gives: "train", and perhaps "validation" and "test".
 
     Making it hashes files and decodes none, so a search never looks at what lies in the test split.
-    carved: the dataset has no test split of its own; it was set aside from the training images.
+    classes: names of the labels. archive: that it was downloaded as, whose inputs are told apart by name.
     tally: what was left out, and what is double.
     """
 
-    classes: tuple[str, ...]
-    splits: Mapping[str, Sequence[Item]]
-    carved: bool = False
+    splits: Mapping[str, Sequence[Each]]
+    classes: tuple[str, ...] = ("",)
+    archive: str | None = None
     tally: Tally = field(default_factory=Tally)
+
+    @cached_property
+    def inputs(self) -> list[Each]:
+        return [each for split in SPLITS for each in self.splits.get(split, ())]
+
+    @cached_property
+    def split(self) -> np.ndarray:
+        return np.repeat(range(len(SPLITS)), [len(self.splits.get(split, ())) for split in SPLITS])
+
+    @cached_property
+    def names(self) -> list[str]:
+        return [each.name for each in self.inputs]
+
+    @cached_property
+    def groups(self) -> list[str]:
+        return [each.group for each in self.inputs]
+
+    @cached_property
+    def labels(self) -> np.ndarray:
+        return np.array([each.label for each in self.inputs], np.int64)
+
+    @cached_property
+    def keys(self) -> np.ndarray:
+        return keys_of(self.names) if self.archive else as_keys(each.key for each in self.inputs)
+
+    @cached_property
+    def contents(self) -> np.ndarray:
+        return as_keys(each.content for each in self.inputs)
+
+
+Listed = TypeVar("Listed", bound=Listing[Any])
+
+
+class ListedImages(Records[Listed]):
+    """The images of a listing by number, and the numbers of each split.
+
+    Without a test split, half of the dataset's own validation images are one.
+    """
+
+    noun = "images"
+
+    def __init__(self, file: Listed, subset: float = 1.0) -> None:
+        super().__init__(file, subset)
+        self.classed = len(file.classes) > 1
+
+    def labels(self, rows: np.ndarray) -> np.ndarray:
+        labels: np.ndarray = self.file.labels[rows]
+        return labels
+
+    def kind(self, row: int) -> str:
+        name: str = self.file.classes[self.file.labels[row]]
+        return name
+
+    def source(self, split: str, rows: Mapping[str, np.ndarray]) -> tuple[str, float]:
+        if split == "test" and len(rows["validation"]):
+            return "validation", HALF
+        return super().source(split, rows)
+
+    def inputs(self, split: str) -> list[Any]:
+        """The images of a whole split."""
+        return [self.file.inputs[row] for row in self.whole[split]]

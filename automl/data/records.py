@@ -1,43 +1,77 @@
-"""The inputs of a dataset that are all in one file, and which of them are in which split."""
+"""The inputs of a dataset by number, and which of them are in which split."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from functools import cached_property
 from pathlib import Path
-from typing import Generic, TypeVar
+from typing import Generic, Protocol, TypeVar
 
 import numpy as np
 
 from attention.errors import InputError
 from automl.data.arrow import ArrowFile
+from automl.data.groups import crossing
 from automl.data.manifest import Manifest
-from automl.data.splits import SHARE, SPLITS, carve, carved_words, describe, keys_of, one_class, thinned
+from automl.data.splits import SHARE, SPLITS, carve, one_class, thinned
+from automl.data.tally import Tally
+
+
+class Inputs(Protocol):
+    """N inputs, decoded or not.
+
+    names, groups: of each; a group is empty or None where an input stands alone. split: integers (N,), an
+    index of SPLITS, -1 where the dataset gives none. keys, contents: uint8 (N, 32), hashes of what decides on
+    splits, and of all that is learned from. archive, tally: as of a `Listing`.
+    """
+
+    @property
+    def names(self) -> Sequence[str]: ...
+    @property
+    def groups(self) -> Sequence[str | None]: ...
+    @property
+    def split(self) -> np.ndarray: ...
+    @property
+    def keys(self) -> np.ndarray: ...
+    @property
+    def contents(self) -> np.ndarray: ...
+    @property
+    def archive(self) -> str | None: ...
+    @property
+    def tally(self) -> Tally: ...
 
 
 class RecordFile(ArrowFile):
-    """An opened file of N inputs. `split` int8 (N,), `keys` uint8 (N, 32).
+    """An opened file of N inputs, those of all splits.
 
-    Its columns are those of its kind and name, content (the SHA-256 of each input), split (int8, an index of
-    SPLITS, -1 where the dataset gives none) and group (string, null where an input stands alone).
+    Its columns are those of its kind and name, content (the SHA-256 of each input), split (int8, as of
+    `Inputs`) and group (string, null where an input stands alone; left out where all do).
     """
+
+    archive = None
 
     def __init__(self, path: Path, key: str = "content") -> None:
         super().__init__(path)
-        self.keys = self.hashes(key)
+        self.keys = self.contents = self.hashes(key)
         self.split: np.ndarray = self.table["split"].to_numpy()
 
     @cached_property
     def groups(self) -> list[str | None]:
+        if "group" not in self.table.column_names:
+            return [None] * len(self.table)
         groups: list[str | None] = self.table["group"].to_pylist()
         return groups
 
+    @property
+    def tally(self) -> Tally:
+        return Tally()
 
-File = TypeVar("File", bound=RecordFile)
+
+File = TypeVar("File", bound=Inputs)
 
 
 class Records(Generic[File]):
-    """The inputs of a file by number, and the numbers of each split.
+    """The inputs of a file or listing by number, and the numbers of each split.
 
-    A split that the dataset does not give is carved from the training inputs: by the content of each, or by
+    A split that the dataset does not give is carved from another one: by the content of each input, or by
     its group, so that members of a group are in one split.
 
     subset: about the share of the inputs of "train" and "validation" that is used.
@@ -46,16 +80,20 @@ class Records(Generic[File]):
     """
 
     noun = "inputs"
-    each = ""  # in words, of what a subset has its share
+    group_noun = "group"
+    classed = False  # whether a split has its share of each class
 
     def __init__(self, file: File, subset: float = 1.0) -> None:
         self.file, self.subset = file, subset
         rows = {name: np.flatnonzero(file.split.clip(0) == i) for i, name in enumerate(SPLITS)}
-        self.carved = [split for split in ("test", "validation") if not len(rows[split])]
-        for split in self.carved:
-            rest = rows["train"]
-            held, kept = self.carve(rest, split)
-            rows |= {split: rest[held], "train": rest[kept]}
+        self.carved: dict[str, tuple[str, float]] = {}
+        for split in ("test", "validation"):
+            if not len(rows[split]):
+                source, share = self.source(split, rows)
+                rest = rows[source]
+                held, kept = self.carve(rest, split, share)
+                rows |= {split: rest[held], source: rest[kept]}
+                self.carved[split] = source, len(held) / len(rest)
         if not len(rows["train"]):
             raise InputError(f"there are no {self.noun} to train on; give some the split train")
         self.whole: Mapping[str, np.ndarray] = rows  # before it is thinned
@@ -73,41 +111,65 @@ class Records(Generic[File]):
         """Return the name of an input's class in the manifest."""
         return ""
 
-    def carve(self, rows: np.ndarray, split: str) -> tuple[np.ndarray, np.ndarray]:
+    def source(self, split: str, rows: Mapping[str, np.ndarray]) -> tuple[str, float]:
+        """Return the split that a missing one is carved from, and its share of that."""
+        return "train", SHARE
+
+    def carve(self, rows: np.ndarray, split: str, share: float) -> tuple[np.ndarray, np.ndarray]:
         """Return the indices in `rows` of a split, and those of the rest."""
-        try:
-            return carve(self.labels(rows), self._group_keys[rows], SHARE, split)
-        except InputError:
-            raise InputError(
-                f"a {split} split needs two different {self.noun} or groups or more; got {len(rows)} "
-                f"{self.noun}; add {self.noun}, or give the splits yourself"
-            ) from None
+        groups = [self.file.groups[row] for row in rows.tolist()]
+        return carve(self.labels(rows), self.file.keys[rows], share, split, self.noun, groups)
 
     def thin(self, rows: np.ndarray) -> np.ndarray:
         """Return the indices in `rows` of those that are used."""
         return thinned(self.labels(rows), self.file.keys[rows], self.subset)
 
     @cached_property
-    def _group_keys(self) -> np.ndarray:
-        known = np.array([group is not None for group in self.file.groups])
-        return np.where(known[:, None], keys_of(group or "" for group in self.file.groups), self.file.keys)
+    def _groups(self) -> Mapping[str, Sequence[str | None]]:
+        """The group of each input of each split."""
+        return {split: [self.file.groups[row] for row in rows.tolist()] for split, rows in self.whole.items()}
 
-    def carved_words(self, split: str) -> str:
-        """Describe a split that was carved."""
-        grouped = any(group is not None for group in self.file.groups)
-        return carved_words(split, self.noun, "group, which is in one split" if grouped else "content")
+    @property
+    def _grouped(self) -> bool:
+        return any(map(any, self._groups.values()))
+
+    @cached_property
+    def tally(self) -> Tally:
+        """What was left out or is double, groups in several splits, and classes of too few groups."""
+        tally = self.file.tally + crossing(self._groups, self.group_noun)
+        kinds = {split: {self.kind(row) for row in rows.tolist()} for split, rows in self.whole.items()}
+        for split in self.carved if self._grouped else ():
+            tally.keep(
+                f"classes of too few {self.group_noun}s to be in {split}, too (add {self.group_noun}s, or "
+                f"give the splits yourself)",
+                sorted(kinds["train"] - kinds[split]),
+            )
+        return tally
 
     def describe_splits(self) -> dict[str, str]:
         """Describe how each split came about."""
-        words = {split: self.carved_words(split) for split in self.carved}
-        return describe(words, self.noun, self.subset, self.each)
+        noun, counts = self.noun, {split: len({*names} - {None, ""}) for split, names in self._groups.items()}
+        each, by = " of each class," if self.classed else "", "names" if self.file.archive else "content"
+        if self._grouped:
+            each, by = "", f"{self.group_noun}, which is in one split"
+        words = dict.fromkeys(SPLITS, "the dataset's own")
+        for split, (source, share) in self.carved.items():
+            whole = f"the {'training' if source == 'train' else source} {noun}"
+            words[source] = f"{whole}, less those for {split}"
+            of = f"all {noun}" if (source, split) == ("train", "test") else whole
+            words[split] = f"about {share:.0%} of {of},{each} chosen by their {by}"
+        for split in SPLITS:
+            if self.subset < 1 and split != "test":
+                words[split] = f"about {self.subset:.3g} of {'each class of ' * self.classed}{words[split]}"
+            if self._grouped:
+                words[split] += f"; {counts[split]} {self.group_noun}{'s' * (counts[split] != 1)}"
+        return words
 
     def manifest(self) -> Manifest:
         """List which inputs are in which split, with a hash of each."""
-        names, keys = self.file.names, self.file.keys
-        return Manifest.of(
-            {
-                split: [(names[row], self.kind(row), keys[row].tobytes()) for row in rows.tolist()]
-                for split, rows in self._rows.items()
-            }
-        )
+        names, contents = self.file.names, self.file.contents
+        splits = {
+            split: [(names[row], self.kind(row), contents[row].tobytes()) for row in rows.tolist()]
+            for split, rows in self._rows.items()
+        }
+        return Manifest.of(splits, archive=self.file.archive)

@@ -4,7 +4,7 @@
 """
 
 import hashlib
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, TypeVar
@@ -32,22 +32,15 @@ class SharedSplit:
 
 
 @dataclass(frozen=True, kw_only=True)
-class SharedSet:
-    """A dataset. own: the splits that it has of its own. files: for each split that is there its file."""
-
-    own: Sequence[str]
-    files: Mapping[str, SharedSplit]
-
-
-@dataclass(frozen=True, kw_only=True)
 class Shared:
     """What is in a storage.
 
-    address: of the folder. sets: by the name of each dataset, which tells the size of its images, too.
+    address: of the folder. sets: by the name of each dataset, which tells the size of its images, too, the
+    file of each split that is there; one file may have several.
     """
 
     address: str
-    sets: Mapping[str, SharedSet] = field(default_factory=dict)
+    sets: Mapping[str, Mapping[str, SharedSplit]] = field(default_factory=dict)
 
 
 _told: Shared | None = None
@@ -84,15 +77,14 @@ def _read(folder: Path) -> dict[str, Any]:
 def is_shared(name: str, splits: Iterable[str]) -> bool:
     """Return whether these splits of a dataset come from a search's storage, where they cannot change."""
     known = _told.sets.get(_key(name)) if _told is not None else None
-    return known is not None and all(split in known.files for split in splits)
+    return known is not None and all(split in known for split in splits)
 
 
-def find(kind: type[File], name: str, split: str = "train") -> tuple[Sequence[str], File] | None:
-    """Return the splits that a dataset has of its own, and the file that has `split`, if it is shared."""
+def find(kind: type[File], name: str, split: str = "train") -> File | None:
+    """Return the file that has a split of a dataset, if it is shared."""
     if _told is None or not is_shared(name, [split]):
         return None
-    known = _told.sets[_key(name)]
-    return known.own, fetched(kind, Storage(_told.address), **vars(known.files[split]))
+    return fetched(kind, Storage(_told.address), **vars(_told.sets[_key(name)][split]))
 
 
 def fetched(kind: type[File], storage: Storage, *, name: str, size: int, sha256: str) -> File:
@@ -119,12 +111,10 @@ def fetched(kind: type[File], storage: Storage, *, name: str, size: int, sha256:
     return kind.copied(name, fetch, needed=size)
 
 
-def publish(
-    storage: Storage, name: str, own: Iterable[str], files: Mapping[str, Path], folder: Path
-) -> dict[str, Any]:
+def publish(storage: Storage, name: str, files: Mapping[str, Path], folder: Path) -> dict[str, Any]:
     """Put the cache files of a dataset's splits into the storage, and what is there into the search's folder.
 
-    own: the splits that the dataset has of its own. files: of each split; one file may have several.
+    files: of each split; one file may have several.
     Returns what `use` takes. Raises InputError when the storage does not take them.
     """
     there = storage / SHARED_FOLDER
@@ -138,8 +128,7 @@ def publish(
         except OSError as error:
             raise InputError(f"--storage {storage} does not take the data ({error})") from error
     before = _read(folder)
-    known = before.get(_key(name), {"files": {}})
-    sets = {**before, _key(name): {"own": sorted(own), "files": {**known["files"], **described}}}
+    sets = {**before, _key(name): {**before.get(_key(name), {}), **described}}
     write_json(folder / SHARED_FILE, sets)
     return {"address": str(there), "sets": sets}
 

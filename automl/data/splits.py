@@ -9,22 +9,24 @@ inputs that another is judged by.
 
 Copies have one key, count once and stay together, also those in different classes.
 
-Groups (subjects, near duplicates of a function) are decided by their number alone, which is below the share
-or not (`numbers`): moving a group would move many inputs at once.
+Groups are held out as a whole, in the order of the hashes of their names, so their shares are not exact
+(`automl.data.groups`). Subjects of sequences and near duplicates of functions are decided by their number
+alone, which is below the share or not (`numbers`): moving one would move many inputs at once.
 """
 
 import hashlib
-from collections.abc import Iterable, Mapping, Sized
+from collections.abc import Iterable, Sequence, Sized
 
 import numpy as np
 
 from attention.errors import InputError
+from automl.data.groups import hold_out, units
 
 SPLITS = ("train", "validation", "test")
 TEST, VALIDATION, SUBSET = range(3)  # the 64 bits of a key that decide on it
 SHARE = 0.2  # of what a test or validation split is carved from
-OWN = "the dataset's own"  # split
-RULE = 2  # number of this rule; raise it whenever the same inputs would be split differently
+HALF = 0.5  # of the images for validation, for test, where there is none
+RULE = 3  # number of this rule; raise it whenever the same inputs would be split differently
 
 
 def as_keys(contents: Iterable[bytes]) -> np.ndarray:
@@ -42,44 +44,47 @@ def numbers(keys: np.ndarray, purpose: int) -> np.ndarray:
     return _bits(keys, purpose) / 2.0**64
 
 
-def carve(labels: np.ndarray, keys: np.ndarray, fraction: float, split: str) -> tuple[np.ndarray, np.ndarray]:
+def carve(
+    labels: np.ndarray,
+    keys: np.ndarray,
+    fraction: float,
+    split: str,
+    noun: str = "inputs",
+    groups: Sequence[str | None] = (),
+) -> tuple[np.ndarray, np.ndarray]:
     """Return the sorted indices of the `split` "test" or "validation" and those of the rest, int64.
 
     `labels` (N,) are integers from 0, `keys` (N, 32) uint8, 0 < `fraction` < 1. Of a class of n different
     inputs, `fraction * n` to the nearest integer are held out, but at least one, and not all. A class with
-    one input only is not split.
+    one input only is not split. groups: of each input; where any has one, whole groups are held out.
 
-    Raises InputError when no class has an input to spare.
+    Raises InputError when no class has an input, or a group, to spare.
     """
     assert 0 < fraction < 1, fraction
-    held = _first(labels, keys, fraction, TEST if split == "test" else VALIDATION, spare=1)
+    purpose, grouped = TEST if split == "test" else VALIDATION, any(groups)
+    if grouped:
+        alone = np.array([not group for group in groups])
+        of_groups = np.where(alone[:, None], keys, keys_of(group or "" for group in groups))
+        held = hold_out(labels, units(_bits(keys, purpose), _bits(of_groups, purpose)), fraction)
+    else:
+        held = _first(labels, keys, fraction, purpose, spare=1)
     if not held.any():
+        needed, apart, add = f"different {noun}", "", noun
+        if grouped:
+            needed, apart, add = f"groups of {noun}", " with no copies in common", "groups, leave them out"
         raise InputError(
-            f"a {split} split needs a class of two different images or more; there is none; add images"
+            f"a {split} split needs two {needed}{' of one class' if labels.any() else ''}{apart}; there are "
+            f"none among {len(labels)} {noun}; add {add}, or give the splits yourself"
         )
     return np.flatnonzero(held), np.flatnonzero(~held)
 
 
-def thinned(labels: np.ndarray, keys: np.ndarray, fraction: float, *, least: int = 1) -> np.ndarray:
-    """Return the sorted indices of a fraction 0 < `fraction` <= 1 of each class, at least `least` of each.
+def thinned(labels: np.ndarray, keys: np.ndarray, fraction: float) -> np.ndarray:
+    """Return the sorted indices of a fraction 0 < `fraction` <= 1 of each class, at least one of each.
 
     A larger fraction has the same inputs and more.
     """
-    return np.flatnonzero(_first(labels, keys, fraction, SUBSET, least=least))
-
-
-def describe(words: Mapping[str, str], noun: str, subset: float, each: str = "") -> dict[str, str]:
-    """Describe how each split came about. words: for splits that are not the dataset's own."""
-    train = f"the training {noun}, less those for validation" if "validation" in words else OWN
-    words = {"train": train, "validation": OWN, "test": OWN, **words}
-    part = "" if subset == 1 else f"about {subset:.3g} of {each}"
-    return {split: text if split == "test" else part + text for split, text in words.items()}
-
-
-def carved_words(split: str, noun: str, by: str, *, each: str = "") -> str:
-    """Describe a split of about a SHARE that was carved. by: what inputs are chosen by."""
-    of = "all" if split == "test" else "the training"
-    return f"about {SHARE:.0%} of {of} {noun},{each} chosen by their {by}"
+    return np.flatnonzero(_first(labels, keys, fraction, SUBSET))
 
 
 def one_class(inputs: Sized) -> np.ndarray:
@@ -92,19 +97,19 @@ def _bits(keys: np.ndarray, purpose: int) -> np.ndarray:
 
 
 def _first(
-    labels: np.ndarray, keys: np.ndarray, fraction: float, purpose: int, *, least: int = 1, spare: int = 0
+    labels: np.ndarray, keys: np.ndarray, fraction: float, purpose: int, *, spare: int = 0
 ) -> np.ndarray:
     """Return whether each input is in the first `fraction` of its class, bool (N,).
 
-    least, spare: contents that are chosen, and left over, in any case. A content in several classes is ranked
-    in the first of them.
+    At least one of each class is chosen, unless `spare` contents are to be left over. A content in several
+    classes is ranked in the first of them.
     """
     contents, copy_of = np.unique(_bits(keys, purpose), return_inverse=True)  # ascending
     classes = int(labels.max(initial=-1)) + 1
     kinds = np.full(len(contents), classes)
     np.minimum.at(kinds, copy_of, labels)
     counts = np.bincount(kinds, minlength=classes)
-    wanted = np.clip(np.floor(fraction * counts + 0.5), least, np.maximum(counts - spare, 0))
+    wanted = np.clip(np.floor(fraction * counts + 0.5), 1, np.maximum(counts - spare, 0))
     order = kinds.argsort(kind="stable")
     ranks = np.empty(len(contents), np.int64)
     ranks[order] = np.arange(len(contents)) - (counts.cumsum() - counts)[kinds[order]]

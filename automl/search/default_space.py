@@ -5,9 +5,11 @@ from math import ceil
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
 from automl.config.settings import Settings
+from automl.data.images import open_records
 from automl.data.images.overview import file_sizes
-from automl.data.images.sources import items
 from automl.tasks import Task, task_of_data
 from search.spaces import SPACES
 
@@ -38,11 +40,14 @@ def fit(data: str, *, backbone: str | None = None, size: int | None = None) -> F
     if (spec := task_of_data(data)) is not None:
         return Fit(settings={"space": spec.space})
     found: dict[str, Any] = {"space": "folder"}
-    train = items("folder", data, size or SIDES[-1]).splits["train"]
-    files = [item.image for item in train if isinstance(item.image, Path)]
+    listed = open_records("folder", path=data, size=size or SIDES[-1])
+    splits = ["train", "validation"] if "validation" in listed.carved else ["train"]
+    rows = np.sort(np.concatenate([listed.whole[split] for split in splits]))  # as the dataset gives them
+    images = [listed.file.inputs[row].image for row in rows]
+    files = [image for image in images if isinstance(image, Path)]
     sizes = sorted(min(size) for size in file_sizes(files[:: max(1, len(files) // OPENED)]))
-    chosen, because = [], [f"{len(train)} training images"]
-    if backbone is None and len(train) < MANY:
+    chosen, because = [], [f"{len(rows)} training images"]
+    if backbone is None and len(rows) < MANY:
         found["backbone"] = "xresnet18"
         chosen.append("backbone xresnet18")
     if size is None and sizes:

@@ -222,8 +222,8 @@ class Task(ABC, Generic[DataT_co, ModelT_co, TrainingT_co]):
         """Return the name of the dataset in a storage; None if each machine gets the data by itself."""
         return None
 
-    def stored_files(self, splits: Sequence[Split]) -> tuple[Collection[str], Mapping[str, Path]]:
-        """Return the splits that the dataset has of its own, and the cache file that has each of `splits`.
+    def stored_files(self, splits: Sequence[Split]) -> Mapping[str, Path]:
+        """Return the cache file that has each of `splits`.
 
         A task that has a `shared_name` has this, too. Files of further splits may be among them.
         """
@@ -320,7 +320,7 @@ class Task(ABC, Generic[DataT_co, ModelT_co, TrainingT_co]):
         where each machine gets the data by itself. Raises InputError when the storage does not take it.
         """
         name = self.shared_name(self.config)
-        return None if name is None else shared.publish(storage, name, *self.stored_files(splits), folder)
+        return None if name is None else shared.publish(storage, name, self.stored_files(splits), folder)
 
     # What a model card tells beyond the metrics. A task may leave each of these out.
 
@@ -364,7 +364,7 @@ class Task(ABC, Generic[DataT_co, ModelT_co, TrainingT_co]):
 
 
 class RecordTask(Task[DataT_co, ModelT_co, TrainingT_co]):
-    """A task whose inputs of all splits are in one file."""
+    """A task whose inputs have a common form. Where not said otherwise, all splits are in one file."""
 
     @classmethod
     @abstractmethod
@@ -375,8 +375,11 @@ class RecordTask(Task[DataT_co, ModelT_co, TrainingT_co]):
     def manifest(cls, config: TrialConfig) -> Manifest:
         return cls.records(config).manifest()
 
-    def stored_files(self, splits: Sequence[Split]) -> tuple[Collection[str], Mapping[str, Path]]:
-        return (), dict.fromkeys(SPLITS, self.records(self.config).file.path)
+    def stored_files(self, splits: Sequence[Split]) -> Mapping[str, Path]:
+        return dict.fromkeys(SPLITS, self.records(self.config).file.path)
+
+    def describe_changes(self) -> str:
+        return str(self.records(self.config).tally)
 
     def describe_splits(self) -> dict[str, str]:
         return self.records(self.config).describe_splits()

@@ -18,17 +18,15 @@ from attention import InputError
 from automl.config.runtime import Runtime
 from automl.data.detection import (
     DetectionImages,
-    describe_splits,
-    make_manifest,
+    open_records,
     open_split,
     shared_name,
-    stored_files,
 )
 from automl.data.detection.augment import augment, draw
 from automl.data.detection.masks import decode
 from automl.data.images.formats import SUFFIXES, is_picture
-from automl.data.manifest import Manifest
-from automl.tasks.base import Part, Split, Task
+from automl.data.records import Records
+from automl.tasks.base import Part, RecordTask, Split
 from automl.tasks.deployment import Arrays, Deployment, spread
 from automl.tasks.detection_deployment import (
     REQUEST,
@@ -67,7 +65,7 @@ def images(data: DetectionData, split: Split) -> DetectionImages:
     return open_split(data.source, split, path=data.path, size=data.size, subset=data.subset)
 
 
-class Detection(Task[DetectionData, DetectionModel, DetectionTraining]):
+class Detection(RecordTask[DetectionData, DetectionModel, DetectionTraining]):
     """Boxes and masks. Its metrics are those of `DetectionEvaluator`, the primary one `box_ap` or `mask_ap`.
 
     A training batch is a list of images of their own sizes and one of their objects, which torchvision pads;
@@ -100,18 +98,17 @@ class Detection(Task[DetectionData, DetectionModel, DetectionTraining]):
         return len(images(self.data, split))
 
     @classmethod
-    def manifest(cls, config: TrialConfig) -> Manifest:
+    def records(cls, config: TrialConfig) -> Records[Any]:
         data = cls.data_of(config)
-        return make_manifest(data.source, path=data.path, subset=data.subset)
+        return open_records(data.source, path=data.path, subset=data.subset)
 
     @classmethod
     def shared_name(cls, config: TrialConfig) -> str:
         data = cls.data_of(config)
         return shared_name(data.source, data.path, data.size)
 
-    def stored_files(self, splits: Sequence[Split]) -> tuple[Collection[str], Mapping[str, Path]]:
-        data = self.data
-        return stored_files(data.source, splits, path=data.path, size=data.size)
+    def stored_files(self, splits: Sequence[Split]) -> Mapping[str, Path]:
+        return {split: images(self.data, split).file.path for split in splits}
 
     @property
     def canvas(self) -> int:
@@ -236,15 +233,12 @@ class Detection(Task[DetectionData, DetectionModel, DetectionTraining]):
         return DetectionEvaluator(len(self.labels), masks=self.masks, device=self.runtime.device)
 
     def describe_changes(self) -> str:
-        return str(self.train.tally_with(images(self.data, "validation")))
+        train, validation = self.train, images(self.data, "validation")
+        return str(train.listed + train.file.tally + validation.file.tally)
 
     @classmethod
     def reads(cls, file: Path) -> bool:
         return is_picture(file)
-
-    def describe_splits(self) -> dict[str, str]:
-        data = self.data
-        return describe_splits(data.source, path=data.path, subset=data.subset)
 
     def deployment(self, model: nn.Module) -> Deployment:
         """Bytes `(N, S, S, 3)` and the sizes of the images in them to boxes, labels, scores and masks."""

@@ -1,6 +1,6 @@
 """Image classification: cross-entropy with label smoothing, class weights, mixup and CutMix."""
 
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import lru_cache
 from pathlib import Path
@@ -15,19 +15,17 @@ from automl.config.runtime import Runtime
 from automl.data.images import (
     SOURCES,
     Images,
-    describe_splits,
-    make_manifest,
+    open_records,
     open_split,
     shared_name,
-    stored_files,
 )
 from automl.data.images.augment import centre_crop, cut, draw_boxes, normalise
 from automl.data.images.decode import cache_side, decode
 from automl.data.images.feed import Feed
 from automl.data.images.formats import SUFFIXES, is_picture
 from automl.data.images.policy import colours_and_shapes, cutmix, erasing
-from automl.data.manifest import Manifest
-from automl.tasks.base import Part, Split, Task
+from automl.data.records import Records
+from automl.tasks.base import Part, RecordTask, Split
 from automl.tasks.cross_entropy import accuracy, cross_entropy, weights_of
 from automl.tasks.deployment import Deployment, spread
 from automl.tasks.evaluator import ClassificationEvaluator
@@ -93,7 +91,7 @@ def feed(data: ImageData, split: Split, device: torch.device, memory_fraction: f
 LEAST_CROP = 0.35  # of a photograph's area, which a random crop keeps
 
 
-class ImageClassification(Task[ImageData, Model, ImageTraining]):
+class ImageClassification(RecordTask[ImageData, Model, ImageTraining]):
     """Classes of images. Its metrics are those of `ClassificationEvaluator`, by default by accuracy."""
 
     spec = TASKS["image-classification"]
@@ -116,9 +114,9 @@ class ImageClassification(Task[ImageData, Model, ImageTraining]):
         return len(images(self.data, split))
 
     @classmethod
-    def manifest(cls, config: TrialConfig) -> Manifest:
+    def records(cls, config: TrialConfig) -> Records[Any]:
         data = cls.data_of(config)
-        return make_manifest(data.source, path=data.path, size=data.size, subset=data.subset)
+        return open_records(data.source, path=data.path, size=data.size, subset=data.subset)
 
     @classmethod
     def shared_name(cls, config: TrialConfig) -> str:
@@ -291,20 +289,16 @@ class ImageClassification(Task[ImageData, Model, ImageTraining]):
         for path in paths:
             yield str(path), {"images": read_image(path, size)}
 
-    def stored_files(self, splits: Sequence[Split]) -> tuple[Collection[str], Mapping[str, Path]]:
-        data = self.data
-        return stored_files(data.source, splits, path=data.path, size=data.size)
+    def stored_files(self, splits: Sequence[Split]) -> Mapping[str, Path]:
+        return {split: images(self.data, split).file.path for split in splits}
 
     def describe_changes(self) -> str:
-        return str(self.train.tally_with(images(self.data, "validation")))
+        train, validation = self.train, images(self.data, "validation")
+        return str(train.listed + train.file.tally + validation.file.tally)
 
     @classmethod
     def reads(cls, file: Path) -> bool:
         return is_picture(file)
-
-    def describe_splits(self) -> dict[str, str]:
-        data = self.data
-        return describe_splits(data.source, path=data.path, size=data.size, subset=data.subset)
 
     def usage(self) -> str:
         return USAGE.format(size=self.data.size, classes=len(self.labels))

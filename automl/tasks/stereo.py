@@ -147,9 +147,6 @@ class Stereo(RecordTask[StereoData, StereoModel, StereoTraining]):
     def evaluator(self, split: Split) -> StereoEvaluator:
         return StereoEvaluator(self.data.max_disparity, self.runtime.device)
 
-    def describe_changes(self) -> str:
-        return str(self.pairs.file.tally)
-
     def _deployed(self) -> tuple[int, int]:
         """Height and width of what is deployed, for which all training pairs are small enough."""
         largest = self.pairs.file.shapes[self.pairs.rows("train")].max(0).tolist()

@@ -59,7 +59,7 @@ class CorpusFile(RecordFile):
 def cached_corpus(path: str | Path) -> CorpusFile:
     """That of `open_corpus`, from the cache where it is there. Raises InputError like it."""
     if (shared_set := shared.find(CorpusFile, shared_name(path))) is not None:
-        return shared_set[1]
+        return shared_set
     files = files_of(path)
     key = f"code {FORMAT}".encode() + b"".join(contents(files, cache_root()))
     key += b"\0".join(os.fsencode(file.relative_to(place_of(path))) for file in files)

@@ -14,11 +14,9 @@ dataset      A split as the training loop reads it; splits, subsets and manifest
 
 from automl.data.detection.dataset import (
     DetectionImages,
-    describe_splits,
-    make_manifest,
+    open_records,
     open_split,
     shared_name,
-    stored_files,
 )
 from automl.data.detection.folder import is_coco
 from automl.data.detection.objects import Objects
@@ -26,10 +24,8 @@ from automl.data.detection.objects import Objects
 __all__ = [
     "DetectionImages",
     "Objects",
-    "describe_splits",
     "is_coco",
-    "make_manifest",
+    "open_records",
     "open_split",
     "shared_name",
-    "stored_files",
 ]

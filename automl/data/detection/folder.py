@@ -23,6 +23,9 @@ from automl.data.detection.annotations import Annotations, check_names, read_ann
 from automl.data.detection.objects import Photo
 from automl.data.digest import contents
 from automl.data.files import as_text, composed, is_file, on_disk
+from automl.data.groups import groups_in, read_labels
+from automl.data.items import Listing
+from automl.data.tally import Tally
 from automl.data.walk import is_clutter
 from automl.storage.cache import cache_root
 
@@ -37,6 +40,7 @@ FOLDERS = {  # of Roboflow
     ".": "train",
 }
 LAYOUTS = f"annotations/instances_train*.json, train/{ROBOFLOW} or {LABEL_STUDIO} beside images/"
+COPY = "copies of another image of their file of annotations"
 EXAMPLES = 3
 SOME = 20  # images by which their folder is found
 ABOVE = 4  # folders above an image in which its annotations are looked for
@@ -52,15 +56,14 @@ class AnnotationFile:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Listing:
+class DetectionListing(Listing[Photo]):
     """A dataset before anything is decoded.
 
-    categories: names by COCO's number. splits: those that it has of its own: "train", and perhaps
-    "validation" and "test". has_masks: whether every object has one. left_out: why objects are left out.
+    categories: names by COCO's number. has_masks: whether every object has one. left_out: why objects
+    are left out.
     """
 
     categories: Mapping[int, str]
-    splits: Mapping[str, Sequence[Photo]]
     has_masks: bool
     left_out: Sequence[str] = ()
 
@@ -110,10 +113,11 @@ def _root(path: Path) -> Path:
     return inside[0] if len(inside) == 1 and not annotation_files(path) else path
 
 
-def read_folder(path: str | Path) -> Listing:
+def read_folder(path: str | Path) -> DetectionListing:
     """All splits of the folder or archive `path`, with hashes of their images; decodes none.
 
-    A category that groups the others and has no objects in any split is left out.
+    A category that groups the others and has no objects in any split is left out. Groups of images are those
+    of `labels.csv`.
 
     Raises InputError for what is no such folder, for files of which one cannot tell what they are, for images
     that are not there, and for everything that `read_annotations` refuses.
@@ -147,9 +151,14 @@ def read_folder(path: str | Path) -> Listing:
     groups = frozenset.intersection(*(each.unused_parents for each in read.values()))
     categories = {number: name for number, name in first.categories.items() if number not in groups}
     check_names(first.file, categories)
-    return Listing(
+    in_groups, tally = groups_in(root, read_labels(root)), Tally()
+    splits = {split: _photos(root, files[split], each, in_groups) for split, each in read.items()}
+    for photos in splits.values():
+        tally.keep_copies(COPY, ((photo.name, photo.key) for photo in photos))
+    return DetectionListing(
         categories=categories,
-        splits={split: _photos(root, files[split], each) for split, each in read.items()},
+        splits=splits,
+        tally=tally,
         has_masks=all(each.has_masks for each in read.values()),
         left_out=[why for each in read.values() for why in each.left_out],
     )
@@ -199,7 +208,7 @@ def _read(stamps: tuple[Stamp, ...]) -> list[Annotations]:
     return [read_annotations(file) for file, *_ in stamps]
 
 
-def _photos(root: Path, file: AnnotationFile, read: Annotations) -> list[Photo]:
+def _photos(root: Path, file: AnnotationFile, read: Annotations, groups: Mapping[Path, str]) -> list[Photo]:
     some = [image.name for image in read.images[:SOME]]
     found = (place for place in file.places if any(is_file(_below(place, name)) for name in some))
     place = next(found, file.places[0])
@@ -221,6 +230,7 @@ def _photos(root: Path, file: AnnotationFile, read: Annotations) -> list[Photo]:
             key=content,
             content=_content(content, image.annotations),
             annotations=image.annotations,
+            group=groups.get(path, ""),
         )
         for image, path, content in zip(read.images, images, pixels, strict=True)
     ]

@@ -35,7 +35,8 @@ class Photo:
     """An image that is not decoded yet, and its objects.
 
     image: a file, or a uint8 array (height, width, 3). annotations: of the objects, as their file has them.
-    key: the SHA-256 of the pixels, which decides on splits. content: of pixels and annotations.
+    key: the SHA-256 of the pixels, which decides on splits. content: of pixels and annotations. group: empty
+    where it stands alone. label: of one class for all, by which they are split.
     """
 
     name: str
@@ -45,3 +46,5 @@ class Photo:
     key: bytes
     content: bytes
     annotations: list[dict[str, Any]] = field(default_factory=list)
+    group: str = ""
+    label: int = 0

@@ -5,7 +5,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from automl.data.detection.dataset import COPY, describe_splits, read_listing, rows_of
+from automl.data.detection.dataset import open_records
 from automl.data.detection.objects import Photo
 from automl.data.detection.sizes import check_sizes
 from automl.data.splits import SPLITS
@@ -58,16 +58,13 @@ class DetectionOverview:
 
 
 def look_over_detection(path: str | Path) -> DetectionOverview:
-    """Decodes no image. Raises InputError like `read_listing` and `check_sizes`."""
-    listing = read_listing("coco", path)
-    splits: dict[str, list[Photo]] = {split: rows_of(split, listing) for split in SPLITS}
-    every = list({photo.name: photo for photos in splits.values() for photo in photos}.values())
-    tally = Tally()
-    for photo, turn in zip(every, check_sizes(every), strict=True):
+    """Decodes no image. Raises InputError like `open_records` and `check_sizes`."""
+    records = open_records("coco", path=str(path))
+    listing, tally = records.file, Tally()
+    splits: dict[str, list[Photo]] = {split: records.inputs(split) for split in SPLITS}
+    for photo, turn in zip(listing.inputs, check_sizes(listing.inputs), strict=True):
         if turn is not None:
             tally.keep(turn, [photo.name])
-    for photos in listing.splits.values():
-        tally.keep_copies(COPY, ((photo.name, photo.key) for photo in photos))
     counts = {split: _counts(photos) for split, photos in splits.items()}
     return DetectionOverview(
         objects={
@@ -80,11 +77,11 @@ def look_over_detection(path: str | Path) -> DetectionOverview:
             split: sum(count for (_, crowd), count in found.items() if crowd)
             for split, found in counts.items()
         },
-        how=describe_splits("coco", path=str(path)),
+        how=records.describe_splits(),
         sizes=[(photo.width, photo.height) for photos in splits.values() for photo in photos],
         masks=listing.has_masks,
         left_out=listing.left_out,
-        tally=tally,
+        tally=tally + records.tally,
     )
 
 

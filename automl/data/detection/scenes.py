@@ -16,7 +16,7 @@ import numpy as np
 from PIL import Image
 
 from automl.data.detection import masks
-from automl.data.detection.folder import Listing
+from automl.data.detection.folder import DetectionListing
 from automl.data.detection.objects import Photo
 from automl.data.digits import read_digits
 
@@ -31,7 +31,7 @@ INK = 64  # of 255: pixels of a digit that are this bright are the object
 
 
 @cache
-def read_scenes() -> Listing:
+def read_scenes() -> DetectionListing:
     """All scenes, made in about a second."""
     images, labels = read_digits()
     draw = np.random.default_rng(0)
@@ -42,7 +42,7 @@ def read_scenes() -> Listing:
         splits[split] = [
             _scene(f"{NAMES[split]}/{i:04}.png", images[own], labels[own], draw) for i in range(count)
         ]
-    return Listing(categories={i + 1: str(i) for i in range(10)}, splits=splits, has_masks=True)
+    return DetectionListing(categories={i + 1: str(i) for i in range(10)}, splits=splits, has_masks=True)
 
 
 def _scene(name: str, digits: np.ndarray, labels: np.ndarray, draw: np.random.Generator) -> Photo:

@@ -19,11 +19,9 @@ policy   torchvision's policies, erasing and CutMix on whole batches, on the dev
 
 from automl.data.images.dataset import (
     Images,
-    describe_splits,
-    make_manifest,
+    open_records,
     open_split,
     shared_name,
-    stored_files,
 )
 from automl.data.images.decode import cache_side, decode
 from automl.data.images.sources import SOURCES, Source
@@ -36,9 +34,7 @@ __all__ = [
     "cache_root",
     "cache_side",
     "decode",
-    "describe_splits",
-    "make_manifest",
+    "open_records",
     "open_split",
     "shared_name",
-    "stored_files",
 ]

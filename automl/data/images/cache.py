@@ -17,7 +17,7 @@ import pyarrow as pa
 
 from attention.errors import InputError
 from automl.data.arrow import ArrowFile, prepared, write_rows
-from automl.data.digest import SIZE, items_digest
+from automl.data.digest import SIZE, combined
 from automl.data.images.decode import decode
 from automl.data.items import Item
 from automl.data.tally import Tally
@@ -65,7 +65,8 @@ def cached(items: Sequence[Item], classes: Sequence[str], side: int, what: str) 
     named in a warning. Raises InputError when these are more than 1 % and more than FEW, and when the cache
     folder is full or not writable.
     """
-    digest = items_digest(items, classes)
+    parts = (part for item in items for part in (item.name, str(item.label), item.content))
+    digest = combined([*classes, *parts]).hex()
     skipped: dict[str, str] = {}
     about = {"classes": list(classes), "side": side, "digest": digest, "skipped": skipped}
     schema = pa.schema(

@@ -11,17 +11,16 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
-import numpy as np
-
 from attention.errors import InputError
 from automl.data.digest import contents
 from automl.data.files import as_text, composed
+from automl.data.groups import LABELS, groups_in, read_labels
 from automl.data.images.doubles import without_contradictions
 from automl.data.images.formats import FORMATS, HEIF, HEIF_HINT, SUFFIXES, is_image, is_picture, suffix
-from automl.data.images.labels import LABELS, read_labels
+from automl.data.images.labels import labelled
 from automl.data.images.tiny_imagenet import has_annotations, is_unlabelled, read_annotations
-from automl.data.items import Item, Items
-from automl.data.splits import SHARE, as_keys, carve
+from automl.data.items import Item, Listing
+from automl.data.table import Table
 from automl.data.tally import Tally, some
 from automl.data.walk import is_clutter, leads_back, walk
 
@@ -33,27 +32,27 @@ SPLITS = {
 LAYOUT = "one folder of images per class, or train/ and val/ or test/ that each hold one folder per class"
 
 
-def read_folder(root: Path, readable: Mapping[str, str], cache: Path) -> Items:
+def read_folder(root: Path, readable: Mapping[str, str], cache: Path) -> Listing[Item]:
     """Lists the dataset in the folder `root`; `readable` has class names for the names of folders.
 
-    The images' hashes are remembered in `cache`.
+    The images' hashes are remembered in `cache`. Their groups are those of `labels.csv`, in every layout.
 
     Files that are not read, links that lead back and images in two classes are left out and counted.
 
     Raises InputError when there are no images, one class only, train/ alone, classes in val/ or test/ that
     train/ lacks, a class of pictures none of which can be read, or files that cannot be read.
     """
-    listing = _listed(root)
+    table = read_labels(root)
+    listing, groups = _listed(root, table), groups_in(root, table)
     folders = sorted(listing.splits["train"])
     for split, classes in listing.splits.items():
         _check(listing.parts[split], split, classes, folders)
-    splits = {split: _items(root, classes, folders, cache) for split, classes in listing.splits.items()}
+    splits = {
+        split: _items(root, classes, folders, cache, groups) for split, classes in listing.splits.items()
+    }
     names = tuple(readable.get(name, as_text(name)) for name in folders)
     splits = without_contradictions(splits, names, listing.tally)
-    carved = "test" not in splits
-    if carved:
-        splits = with_test(splits["train"])
-    return Items(classes=names, splits=splits, carved=carved, tally=listing.tally)
+    return Listing(classes=names, splits=splits, tally=listing.tally)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -65,10 +64,9 @@ class _Listing:
     tally: Tally = field(default_factory=Tally)
 
 
-def _listed(root: Path) -> _Listing:
+def _listed(root: Path, table: Table | None) -> _Listing:
     """List the images by a table of labels, or else by folders."""
-    table = root / LABELS
-    if table.is_file():
+    if table is not None and ("label" in table.columns or "group" not in table.columns):
         return _listed_in_table(root, table)
     parts = _parts(root)
     walked = _Walked(root)
@@ -88,9 +86,9 @@ def _listed(root: Path) -> _Listing:
     return _Listing(parts=parts, splits=splits, tally=walked.tally)
 
 
-def _listed_in_table(root: Path, table: Path) -> _Listing:
-    tally = Tally()
-    found = read_labels(root, SPLITS)
+def _listed_in_table(root: Path, content: Table) -> _Listing:
+    tally, table = Tally(), root / LABELS
+    found = labelled(root, content, SPLITS)
     if "train" not in found:
         raise InputError(f"{table} names no images to train on; leave its column of splits out, or add some")
     if "test" not in found and "validation" in found:  # as of folders
@@ -112,14 +110,6 @@ def _listed_in_table(root: Path, table: Path) -> _Listing:
             )
             images[:] = counts
     return _Listing(parts=dict.fromkeys(found, table), splits=found, tally=tally)
-
-
-def with_test(everything: Sequence[Item]) -> dict[str, list[Item]]:
-    """Images without a test split, less those that become one."""
-    labels = np.array([item.label for item in everything])
-    keys = as_keys(item.content for item in everything)
-    held, kept = carve(labels, keys, SHARE, "test")
-    return {"train": [everything[i] for i in kept], "test": [everything[i] for i in held]}
 
 
 def _parts(root: Path) -> dict[str, Path]:
@@ -248,11 +238,17 @@ def _check(folder: Path, split: str, classes: Mapping[str, object], known: list[
         )
 
 
-def _items(root: Path, classes: Mapping[str, list[Path]], folders: list[str], cache: Path) -> list[Item]:
+def _items(
+    root: Path,
+    classes: Mapping[str, list[Path]],
+    folders: list[str],
+    cache: Path,
+    groups: Mapping[Path, str],
+) -> list[Item]:
     found = [(label, image) for label, name in enumerate(folders) for image in classes.get(name, [])]
     hashes = contents([image for _, image in found], cache)
     return [
-        Item(as_text(image.relative_to(root).as_posix()), image, label, content)
+        Item(as_text(image.relative_to(root).as_posix()), image, label, content, groups.get(image, ""))
         for (label, image), content in zip(found, hashes, strict=True)
     ]
 

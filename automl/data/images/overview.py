@@ -10,9 +10,8 @@ import torch
 import torch.nn.functional as F
 
 from automl.data.balance import imbalance
-from automl.data.images.dataset import Images, describe_splits, open_split
+from automl.data.images.dataset import Images, open_records, open_split
 from automl.data.images.picture import read_size
-from automl.data.images.sources import items
 from automl.data.progress import progress
 from automl.data.splits import SPLITS
 from automl.data.tally import Tally, some
@@ -69,14 +68,14 @@ def look_over(source: str, path: str | None, size: int) -> Overview:
     for split, images in splits.items():
         for label, count in Counter(images.labels.tolist()).items():
             counts[images.classes[label]][split] = count
-    listed = items(source, path, size)
-    files = [item.image for split in listed.splits.values() for item in split if isinstance(item.image, Path)]
+    records = open_records(source, path=path, size=size)
+    files = [item.image for item in records.file.inputs if isinstance(item.image, Path)]
     return Overview(
         counts=counts,
-        how=describe_splits(source, path=path, size=size),
+        how=records.describe_splits(),
         sizes=file_sizes(files[:: max(1, -(-len(files) // MEASURED))]),
         skipped=sorted({name for images in splits.values() for name in images.skipped}),
-        tally=splits["train"].tally_with(*splits.values()),
+        tally=sum((images.file.tally for images in splits.values()), records.tally),
         alike=_alike(splits),
     )
 

@@ -1,7 +1,7 @@
 """Where images come from: one table of sources, and the listing of what each of them holds."""
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 import numpy as np
@@ -11,8 +11,8 @@ from automl.data.archive import SUFFIXES, extracted, is_archive
 from automl.data.digest import contents
 from automl.data.digits import read_digits
 from automl.data.download import Checksum, downloaded
-from automl.data.images.folders import read_folder, with_test
-from automl.data.items import Item, Items
+from automl.data.images.folders import read_folder
+from automl.data.items import Item, Listing
 from automl.storage.cache import cache_root
 
 NETTE = {
@@ -71,12 +71,12 @@ class Source:
     name: str
     description: str
     flip: bool = True  # whether an image's mirror image still shows its class
-    built_in: Callable[[], Items] | None = None  # comes with a library, without a path
+    built_in: Callable[[], Listing[Item]] | None = None  # comes with a library, without a path
     archive: str | None = None  # its name at fastai's address, less the suffix for the size
     readable: Mapping[str, str] = field(default_factory=dict)  # class names for names of folders
 
 
-def _digits() -> Items:
+def _digits() -> Listing[Item]:
     images, labels = read_digits()
     pixels = (images * (255 / 16)).round().astype(np.uint8)
     everything = [
@@ -85,7 +85,7 @@ def _digits() -> Items:
             zip(pixels, labels, contents(list(pixels), cache_root()), strict=True)
         )
     ]
-    return Items(classes=tuple(map(str, range(10))), splits=with_test(everything), carved=True)
+    return Listing(classes=tuple(map(str, range(10))), splits={"train": everything})
 
 
 SOURCES: dict[str, Source] = {
@@ -128,7 +128,7 @@ SOURCES: dict[str, Source] = {
 }
 
 
-def items(source: str, path: str | Path | None, size: int) -> Items:
+def items(source: str, path: str | Path | None, size: int) -> Listing[Item]:
     """Lists the images of a source for training at `size` pixels, with their hashes; decodes none of them.
 
     `path` is a folder (see `automl.data.images.folders`) or an archive of one. Without it, `nette`, `woof`,
@@ -152,7 +152,7 @@ def items(source: str, path: str | Path | None, size: int) -> Items:
         raise InputError(f"{source} needs the path of a folder or archive; pass --data PATH")
     name = f"{archive}.tgz"
     folder = downloaded(ADDRESS + name, archive, cache_root(), CHECKSUMS.get(name))
-    return read_folder(folder, known.readable, cache_root())
+    return replace(read_folder(folder, known.readable, cache_root()), archive=archive)
 
 
 def archive_of(source: str, path: str | Path | None, size: int) -> str | None:

@@ -12,7 +12,7 @@ from automl.data.sequences.cache import Cache
 from automl.data.sequences.normalise import normalise_in_place, padding_mask, statistics
 from automl.data.sequences.sources import opened
 from automl.data.sequences.splits import hold_out
-from automl.data.splits import SHARE, SPLITS, carved_words
+from automl.data.splits import SPLITS
 
 
 class Sequences:
@@ -82,7 +82,8 @@ class SequenceRecords(Records[Cache]):
     """All sequences of a source: of each class a split has its share, or it has whole subjects."""
 
     noun = "sequences"
-    each = "each class of "
+    group_noun = "subject"
+    classed = True
 
     def labels(self, rows: np.ndarray) -> np.ndarray:
         labels: np.ndarray = self.file.labels[rows]
@@ -91,19 +92,11 @@ class SequenceRecords(Records[Cache]):
     def kind(self, row: int) -> str:
         return self.file.classes[int(self.file.labels[row])]
 
-    def carve(self, rows: np.ndarray, split: str) -> tuple[np.ndarray, np.ndarray]:
+    def carve(self, rows: np.ndarray, split: str, share: float) -> tuple[np.ndarray, np.ndarray]:
         subjects = [self.file.groups[row] for row in rows]
-        return hold_out(self.labels(rows), self.file.classes, self.file.keys[rows], subjects, SHARE, split)
-
-    def carved_words(self, split: str) -> str:
-        later = self.carved[self.carved.index(split) :]  # what it was carved from
-        rows = np.concatenate([self.whole[each] for each in ("train", *later)])
-        subjects = {self.file.groups[row] for row in rows}
         if None in subjects:
-            return carved_words(split, self.noun, "content", each=" of each class,")
-        out = {self.file.groups[row] for row in self.whole[split]}
-        number = f"{len(subjects)} {'' if split == 'test' else 'training '}subjects"
-        return f"the sequences of {len(out)} of the {number}, chosen by their names"
+            return super().carve(rows, split, share)
+        return hold_out(self.labels(rows), self.file.classes, subjects, share, split)
 
 
 def open_sequences(

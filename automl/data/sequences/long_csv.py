@@ -5,9 +5,9 @@
     walk-1,0.02,0.2,,walking,anna,train
 
 `series` identifies the sequence, `time` orders its steps: numbers or ISO 8601 times. `label` is
-the same in all rows of a sequence. `subject` (of whom it is) and `split` (`train`, `validation` or `test`)
-may be left out. Each other column is a channel; an empty field, `?` or NaN is a missing value. Steps are
-taken as equally spaced: resample what is not.
+the same in all rows of a sequence. `subject` (of whom it is), or `group` instead, and `split` (`train`,
+`validation` or `test`) may be left out. Each other column is a channel; an empty field, `?` or NaN is a
+missing value. Steps are taken as equally spaced: resample what is not.
 """
 
 import io
@@ -28,7 +28,7 @@ from automl.data.splits import SPLITS
 from automl.data.table import numbered_rows
 
 SUFFIX = ".csv"
-NEEDED, OPTIONAL = ("series", "time", "label"), ("subject", "split")
+NEEDED, OPTIONAL = ("series", "time", "label"), ("group", "subject", "split")
 MISSING = ("", "?", *NANS)
 
 
@@ -60,6 +60,7 @@ def read(files: Sequence[Path]) -> Recording:
             )
     if "train" not in splits:
         raise InputError(f"{file} has nothing to train on: no row where split is train")
+    subjects = told.get("group", told.get("subject"))
     parts = {}
     for split in sorted(set(splits)):
         mine = [i for i, other in enumerate(splits) if other == split]
@@ -68,7 +69,7 @@ def read(files: Sequence[Path]) -> Recording:
             labels=[told["label"][i] for i in mine],
             names=[names[i] for i in mine],
             place=_places(file, first[mine]),
-            subjects=[told["subject"][i] for i in mine] if "subject" in told else None,
+            subjects=None if subjects is None else [subjects[i] for i in mine],
         )
     return recording(channels, in_order(parts["train"].labels), parts)
 

@@ -1,9 +1,9 @@
 """NPZ files of NumPy: `x_train` (N, C, T) and `y_train` (N,), and the same for `test` and `validation`.
 
 For each of these splits there may be `lengths_train` (N,), the real steps of each sequence, behind which is
-padding, and `subject_train` (N,); for all, `channels` (C,), their names. Labels, subjects and names are
-integers or strings. NaN is a missing value. Arrays of Python objects are refused: they can run code when
-they are read.
+padding, and `subject_train` (N,), or `group_train` instead; for all, `channels` (C,), their names. Labels,
+subjects and names are integers or strings. NaN is a missing value. Arrays of Python objects are refused: they
+can run code when they are read.
 
 Keras and tslearn have arrays (N, T, C). `order`, "NCT" or "NTC", tells which ones these are. Without it the
 number of channels tells, by their names, or when predicting by the model. Without these the longer axis is
@@ -161,7 +161,7 @@ def _has_steps_first(
 
 def _check_names(file: Path, arrays: dict[str, np.ndarray]) -> None:
     """A name that is misspelt would otherwise be left out without a word."""
-    known = {f"{kind}_{split}" for kind in ("x", "y", "lengths", "subject") for split in SPLITS}
+    known = {f"{kind}_{split}" for kind in ("x", "y", "lengths", "subject", "group") for split in SPLITS}
     known |= {"channels", ORDER}
     if extra := sorted(set(arrays) - known):
         raise InputError(f"{file}: unknown array {extra[0]!r}; choose from {', '.join(sorted(known))}")
@@ -175,13 +175,13 @@ def _part(file: Path, arrays: dict[str, np.ndarray], split: str) -> Part:
     if f"y_{split}" not in arrays:
         raise InputError(f"{file}: x_{split} has no y_{split}; give the label of each sequence")
     x, lengths = _values(file, arrays, f"x_{split}", f"lengths_{split}")
-    subject = f"subject_{split}"
+    subject = next((name for kind in ("group", "subject") if (name := f"{kind}_{split}") in arrays), "")
     return Part(
         values=[values[:, :length] for values, length in zip(x, lengths.tolist(), strict=True)],
         labels=_texts(file, f"y_{split}", arrays[f"y_{split}"], len(x)),
         names=[f"{split}/{i}" for i in range(len(x))],
         place=lambda i: f"{file}: x_{split}[{i}]",
-        subjects=_texts(file, subject, arrays[subject], len(x)) if subject in arrays else None,
+        subjects=_texts(file, subject, arrays[subject], len(x)) if subject else None,
     )
 
 

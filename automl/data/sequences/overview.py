@@ -10,6 +10,7 @@ import torch
 from automl.data.balance import imbalance
 from automl.data.sequences.dataset import open_records, open_sequences
 from automl.data.splits import SPLITS
+from automl.data.tally import Tally
 
 SHOWN = 20  # classes, and channels
 
@@ -19,12 +20,13 @@ class SequencesOverview:
     """sequences: of each split. classes: of each class by split. how: each split came about.
 
     steps: the shortest, the median and the longest sequence. channels: mean and standard deviation of each in
-    the training data. subjects: of each split; empty where they are not known.
+    the training data. subjects: of each split; empty where they are not known. tally: those in two splits.
     """
 
     sequences: Mapping[str, int]
     classes: Mapping[str, Mapping[str, int]]
     how: Mapping[str, str]
+    tally: Tally
     steps: tuple[int, int, int]
     channels: Mapping[str, tuple[float, float]]
     subjects: Mapping[str, int]
@@ -43,6 +45,8 @@ class SequencesOverview:
             yield f"{'subjects':{width}}" + "".join(f"{self.subjects[split]:>12}" for split in SPLITS)
         for split, how in self.how.items():
             yield f"{split:{width}} {how}"
+        if self.tally:
+            yield str(self.tally)
         least, median, most = self.steps
         yield f"{'steps':{width}} " + (f"{most}" if least == most else f"{least} to {most}, median {median}")
         shown = [f"{name} {mean:.3g} ± {sd:.3g}" for name, (mean, sd) in list(self.channels.items())[:SHOWN]]
@@ -53,7 +57,7 @@ class SequencesOverview:
 def look_over_sequences(path: str | Path) -> SequencesOverview:
     """Raises InputError like `open_sequences`."""
     found = {split: open_sequences("series", split, path=path) for split in SPLITS}
-    train = found["train"]
+    train, records = found["train"], open_records("series", path=path)
     counts = {
         split: torch.bincount(split_.labels, minlength=len(train.classes)) for split, split_ in found.items()
     }
@@ -65,7 +69,8 @@ def look_over_sequences(path: str | Path) -> SequencesOverview:
         classes={
             name: {split: int(counts[split][i]) for split in SPLITS} for i, name in enumerate(train.classes)
         },
-        how=open_records("series", path=path).describe_splits(),
+        how=records.describe_splits(),
+        tally=records.tally,
         steps=(int(lengths.min()), int(np.median(lengths)), int(lengths.max())),
         channels={
             name: (float(mean), float(sd))

@@ -51,7 +51,7 @@ def opened(source: str, path: str | Path | None) -> Cache:
     if source not in SOURCES:
         raise unknown("data source", source, SOURCES)
     if (shared_set := shared.find(Cache, shared_name(source, path))) is not None:
-        return shared_set[1]
+        return shared_set
     known = SOURCES[source]
     if path is not None:
         form, files = _located(Path(path))

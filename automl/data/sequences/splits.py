@@ -1,12 +1,9 @@
-"""Which sequence is in which split: whole subjects where they are known, by content where they are not.
+"""Which sequence is in which split where their subjects are known: whole subjects.
 
 What one person does in two recordings is alike; with one of them in training and the other held out, a model
 that knows the person would look like one that knows the activity. So all of a subject is on one side. Each
 subject is assigned by a hash of its own name, so that adding, removing or changing others moves nothing,
-except that at least one subject is on either side. Without subjects, the sequences of a class are ranked by
-a hash of their content (`automl.data.splits`).
-
-Subjects are used only if all are known.
+except that at least one subject is on either side.
 """
 
 from collections.abc import Sequence
@@ -14,32 +11,18 @@ from collections.abc import Sequence
 import numpy as np
 
 from attention.errors import InputError
-from automl.data.splits import TEST, VALIDATION, carve, keys_of, numbers
+from automl.data.splits import TEST, VALIDATION, keys_of, numbers
 
 
 def hold_out(
-    labels: np.ndarray,
-    classes: Sequence[str],
-    contents: np.ndarray,
-    subjects: Sequence[str | None],
-    share: float,
-    split: str,
+    labels: np.ndarray, classes: Sequence[str], subjects: Sequence[str | None], share: float, split: str
 ) -> tuple[np.ndarray, np.ndarray]:
     """The sorted indices of the `split` "test" or "validation" and those of the rest, int64.
 
-    labels: (N,), indices of `classes`. contents: keys, uint8 (N, 32). subjects: (N,), None where unknown;
-    then of each class about a `share` is held out, else a share of the subjects, at least one.
+    labels: (N,), indices of `classes`. subjects: (N,), of which about a `share` is held out, at least one.
 
     Raises InputError when nothing can be held out, or nothing would be left of a class to train on.
     """
-    if any(subject is None for subject in subjects):
-        try:
-            return carve(labels, contents, share, split)
-        except InputError:
-            raise InputError(
-                f"a {split} split needs a class of two different sequences or more; there is none; add "
-                f"sequences"
-            ) from None
     names, of = np.unique(np.array(subjects, dtype=str), return_inverse=True)
     out = chosen_subjects(names.tolist(), share, split)[of]
     kept = np.bincount(labels[~out], minlength=len(classes))

@@ -98,7 +98,7 @@ def cached_pairs(source: str, path: str | Path | None) -> PairsFile:
             "right, disparity; pass --data PATH"
         )
     if (shared_set := shared.find(PairsFile, f"stereo {path}")) is not None:
-        return shared_set[1]
+        return shared_set
     pairs = find_pairs(path)
     hashes = contents([file for pair in pairs for file in pair.files], cache_root())
     of_pairs = [hashlib.sha256(b"".join(hashes[i : i + 3])).digest() for i in range(0, len(hashes), 3)]

@@ -57,7 +57,7 @@ def look_over_stereo(path: str | Path) -> StereoOverview:
         pairs={split: len(numbers) for split, numbers in rows.items()},
         how=found.describe_splits(),
         sizes=sorted(sizes),
-        tally=found.file.tally,
+        tally=found.tally,
         known=len(there) / len(values),
         disparities=(float(np.median(there)), float(np.quantile(there, 0.99)), float(there.max())),
     )

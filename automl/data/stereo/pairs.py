@@ -5,18 +5,19 @@ Scene Flow   disparity/.../left/0006.pfm and frames_cleanpass/.../left|right/000
 KITTI 2015   training/image_2, image_3 and disp_occ_0 (or disp_noc_0)
 KITTI 2012   training/colored_0, colored_1 (or image_0, image_1) and disp_occ (or disp_noc)
 Middlebury   folders with im0.png, im1.png and disp0.pfm or disp0GT.pfm
-a CSV        columns left, right, disparity and perhaps split; paths from the CSV's folder
+a CSV        columns left, right, disparity and perhaps split and group; paths from the CSV's folder
 
 The views of each layout may be in any format of IMAGES.
 """
 
 import csv
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from attention.errors import InputError
 from automl.data.files import as_text, is_file, on_disk
+from automl.data.groups import groups_in, read_labels
 from automl.data.splits import SPLITS
 from automl.data.table import read_table
 from automl.data.walk import is_clutter, walk
@@ -36,7 +37,7 @@ MIDDLEBURY = ("disp0.pfm", "disp0GT.pfm")
 class Pair:
     """Three files. split: one of SPLITS that the source gives; empty where it gives none.
 
-    group: of the sequence that it is a frame of, which is split as a whole; empty where it stands alone.
+    group: what it is split as a whole with, such as the frames of its sequence; empty where it stands alone.
     """
 
     name: str
@@ -66,11 +67,19 @@ def is_stereo(path: str | Path) -> bool:
 
 
 def find_pairs(path: str | Path) -> list[Pair]:
-    """All pairs at `path`, sorted by name. Raises InputError where there are none, and for a bad CSV."""
+    """All pairs at `path`, sorted by name. In a folder `labels.csv` may give groups, by the left images.
+
+    Raises InputError where there are none, and for a bad CSV.
+    """
     path = Path(path).expanduser()
     if not path.exists():
         raise InputError(f"there is no file or folder {path}; pass --data PATH with one that exists")
-    pairs = sorted(_in_folder(path), key=lambda pair: pair.name) if path.is_dir() else list(_of_csv(path))
+    if path.is_dir():
+        groups = groups_in(path, read_labels(path))
+        found = sorted(_in_folder(path), key=lambda pair: pair.name)
+        pairs = [replace(pair, group=groups.get(pair.left, pair.group)) for pair in found]
+    else:
+        pairs = list(_of_csv(path))
     if not pairs:
         raise InputError(
             f"{path} holds no stereo pairs; it must be a folder as of Scene Flow, KITTI or Middlebury, or a "
@@ -165,7 +174,14 @@ def _of_csv(path: Path) -> Iterator[Pair]:
         if split and split not in SPLITS:
             raise InputError(f"{path}, line {line}: split must be one of {', '.join(SPLITS)}; got {split!r}")
         left, right, disparity = (on_disk(path.parent, row[name].strip()) for name in COLUMNS)
-        yield Pair(name=row["left"].strip(), left=left, right=right, disparity=disparity, split=split)
+        yield Pair(
+            name=row["left"].strip(),
+            left=left,
+            right=right,
+            disparity=disparity,
+            split=split,
+            group=row.get("group", "").strip(),
+        )
     splits = {row.get("split", "").strip() for _, row in table.rows}
     if "" in splits and len(splits) > 1:
         raise InputError(f"{path}: either each line has a split, or none has")

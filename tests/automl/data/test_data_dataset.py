@@ -10,7 +10,7 @@ import torch
 from PIL import Image
 
 from attention.errors import InputError
-from automl.data.images import Images, decode, describe_splits, make_manifest, open_split
+from automl.data.images import Images, decode, open_records, open_split
 
 
 @pytest.fixture
@@ -72,13 +72,13 @@ def test_training_does_not_look_at_the_test_split(
         "automl.data.images.cache.decode",
         lambda image, side, changes: decoded.append(str(image)) or decode(image, side, changes),
     )
-    make_manifest("folder", path=root, size=8)
+    open_records("folder", path=root, size=8).manifest()
     assert decoded == []
     for split in ("train", "validation"):
         open_split("folder", split, path=root, size=8).gather(torch.arange(2))
     assert len(decoded) == 30
     assert all(name.startswith(str(root / "train")) for name in decoded)
-    assert len(list(cache.glob("*.arrow"))) == 1
+    assert len(list(cache.glob("*.arrow"))) == 2
     with pytest.raises(InputError, match="folder test images"):
         open_split("folder", "test", path=root, size=8)
 
@@ -141,7 +141,7 @@ def test_imagenette(imagenette: Path) -> None:
         assert images.skipped == ()
         assert len(images.labels.unique()) == 10
     train = splits["train"]
-    root = next((Path(train._cache.path).parent / "extracted").glob("*/imagenette2-128"))
+    root = next((Path(train.file.path).parent / "extracted").glob("*/imagenette2-128"))
     some = torch.arange(0, len(train), 1500)
     for index, pixels in zip(some.tolist(), train.gather(some), strict=True):
         with Image.open(root / train.names()[index]) as picture:
@@ -151,18 +151,18 @@ def test_imagenette(imagenette: Path) -> None:
 
 
 OWN = "the dataset's own"
-CARVED = "about 20% of the training images, of each class, chosen by their content"
+CARVED = "about {}% of the training images, of each class, chosen by their content"
 
 
 @pytest.mark.parametrize(
     ("parts", "train", "validation", "test"),
     [
         (("train", "val", "test"), OWN, OWN, OWN),
-        (("train", "val"), "the training images, less those for validation", CARVED, OWN),
+        (("train", "val"), "the training images, less those for validation", CARVED.format(20), OWN),
         (
             (".",),
             "the training images, less those for validation",
-            CARVED,
+            CARVED.format(25),  # 2 of 8
             "about 20% of all images, of each class, chosen by their content",
         ),
     ],
@@ -176,8 +176,8 @@ def test_how_the_splits_came_about(
     make_folder: Callable[..., Path],
 ) -> None:
     root = make_folder(tmp_path / "d", {f"{part}/{name}": 10 for part in parts for name in "ab"})
-    told = describe_splits("folder", path=root, size=8)
+    told = open_records("folder", path=root, size=8).describe_splits()
     assert told == {"train": train, "validation": validation, "test": test}
-    told = describe_splits("folder", path=root, size=8, subset=0.3)
+    told = open_records("folder", path=root, size=8, subset=0.3).describe_splits()
     part = "about 0.3 of each class of "
     assert told == {"train": part + train, "validation": part + validation, "test": test}

@@ -66,8 +66,9 @@ def test_missing_splits_are_carved_by_content_or_group(members: int, tmp_path: P
         assert sum(map(len, groups)) == 25, "no group is in two splits"
     words = records.describe_splits()
     by = "group, which is in one split" if members else "content"
-    assert words["test"] == f"about 20% of all inputs, chosen by their {by}"
-    assert words["train"] == "the training inputs, less those for validation"
+    counted = ["; 16 groups", "; 4 groups", "; 5 groups"] if members else ["", "", ""]
+    assert words["test"] == f"about 20% of all inputs, chosen by their {by}{counted[2]}"
+    assert words["train"] == f"the training inputs, less those for validation{counted[0]}"
     assert [row[:2] for row in records.manifest().rows()] == [
         (split, f"n{i}") for split in SPLITS for i in records.rows(split).tolist()
     ]
@@ -83,7 +84,10 @@ def test_a_subset_leaves_test_whole(tmp_path: Path) -> None:
 
 
 def test_what_cannot_be_split_is_told(tmp_path: Path) -> None:
-    with pytest.raises(InputError, match="a test split needs two different inputs or groups or more; got 4"):
+    with pytest.raises(
+        InputError,
+        match=r"a test split needs two groups of inputs with no copies .*; there are none among 4 inputs",
+    ):
         Records(opened(tmp_path, 4, members=4))
 
 

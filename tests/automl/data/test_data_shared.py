@@ -11,7 +11,7 @@ import torch
 
 from attention import InputError
 from automl.data import shared
-from automl.data.images import cache, open_split, shared_name, stored_files
+from automl.data.images import cache, open_split, shared_name
 from automl.data.sequences import open_sequences
 from automl.data.sequences import shared_name as name_of_sequences
 from automl.data.splits import SPLITS
@@ -47,8 +47,8 @@ def node(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 def share(
     storage: Storage, splits: tuple[str, ...], folder: Path, source: str, path: Path | None
 ) -> dict[str, Any]:
-    files = stored_files(source, splits, path=path, size=32)
-    return shared.publish(storage, shared_name(source, path, 32), *files, folder)
+    files = {split: open_split(source, split, path=path, size=32).file.path for split in splits}
+    return shared.publish(storage, shared_name(source, path, 32), files, folder)
 
 
 def pictures(folder: Path) -> Path:
@@ -69,7 +69,7 @@ def test_one_decodes_and_the_others_fetch(
     path = pictures(tmp_path / "pictures")
     node("head", tmp_path, monkeypatch)
     told = share(storage, ("train", "validation", "test"), tmp_path, "folder", path)
-    assert decoded == ["folder train", "folder test"]
+    assert decoded == ["folder train", "folder validation", "folder test"]
     here = {
         split: open_split("folder", split, path=path, size=32) for split in ("train", "validation", "test")
     }
@@ -83,8 +83,8 @@ def test_one_decodes_and_the_others_fetch(
             assert torch.equal(there.labels, images.labels)
             everything = torch.arange(len(images))
             assert torch.equal(there.gather(everything), images.gather(everything))
-        assert len(list(place.glob("*.arrow"))) == 2
-    assert len(decoded) == 2, "once in all"
+        assert len(list(place.glob("*.arrow"))) == 3
+    assert len(decoded) == 3, "once in all"
     # What a node has it does not fetch again, and a process that resumes elsewhere finds it.
     (storage / shared.SHARED_FOLDER).clear()
     shared.use(None)
@@ -104,7 +104,7 @@ def test_what_was_not_shared_is_decoded_on_the_node(
     node("other", tmp_path, monkeypatch)
     for size, split in ((32, "train"), (24, "train"), (24, "validation"), (32, "test"), (32, "test")):
         open_split("folder", split, path=path, size=size)
-    assert decoded == ["folder train", "folder train", "folder test"]
+    assert decoded == ["folder train", "folder train", "folder validation", "folder test"]
 
 
 def test_a_second_search_sends_nothing_twice(
@@ -121,7 +121,7 @@ def test_a_second_search_sends_nothing_twice(
     for name in ("one", "two"):
         (tmp_path / name).mkdir()
         share(storage, ("train", "validation"), tmp_path / name, "digits", None)
-    assert len(sent) == 1
+    assert len(sent) == 2
     assert (tmp_path / "one" / shared.SHARED_FILE).read_text() == (
         tmp_path / "two" / shared.SHARED_FILE
     ).read_text()
@@ -156,7 +156,7 @@ def test_sequences_are_fetched_where_their_files_are_not(
     name = name_of_sequences("series", path)
     assert not shared.is_shared(name, SPLITS)
     file = open_sequences("series", "test", path=path).file.path
-    told = shared.publish(storage, name, (), dict.fromkeys(SPLITS, file), tmp_path)
+    told = shared.publish(storage, name, dict.fromkeys(SPLITS, file), tmp_path)
     path.unlink()
     node("worker", tmp_path, monkeypatch)
     shared.use(json.loads(json.dumps(told)))

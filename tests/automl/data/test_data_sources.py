@@ -10,13 +10,13 @@ from sklearn.datasets import load_digits
 
 from attention.errors import InputError
 from automl.data.digits import read_digits
-from automl.data.images import SOURCES
+from automl.data.images import SOURCES, open_records
 from automl.data.images.formats import SUFFIXES
 from automl.data.images.sources import items
-from automl.data.items import Items
+from automl.data.items import Item, Listing
 
 
-def counts(found: Items) -> dict[str, int]:
+def counts(found: Listing[Item]) -> dict[str, int]:
     return {split: len(images) for split, images in found.splits.items()}
 
 
@@ -42,9 +42,9 @@ def test_the_digits_are_those_of_scikit_learn() -> None:
 def test_digits() -> None:
     found = items("digits", None, 32)
     assert found.classes == tuple("0123456789")
-    assert counts(found) == {"train": 1438, "test": 359}
+    assert counts(found) == {"train": 1797}
     pixels = np.stack([item.image for item in found.splits["train"]])
-    assert (pixels.dtype, pixels.shape) == (np.uint8, (1438, 8, 8))
+    assert (pixels.dtype, pixels.shape) == (np.uint8, (1797, 8, 8))
     assert (pixels.min(), pixels.max()) == (0, 255)
 
 
@@ -78,13 +78,13 @@ def test_usual_names_of_splits(
 
 def test_plain_folder_has_a_test_split_carved(tmp_path: Path, make_folder: Callable[..., Path]) -> None:
     root = make_folder(tmp_path / "d", {"cat": 10, "dog/deep/er": 5})
-    found = items("folder", root, 32)
-    names = {split: {item.name for item in images} for split, images in found.splits.items()}
-    assert len(names["train"] | names["test"]) == len(names["train"]) + len(names["test"]) == 15
-    assert all({item.label for item in images} == {0, 1} for images in found.splits.values())
+    found = open_records("folder", path=root, size=32)
+    splits = [found.inputs(split) for split in ("train", "validation", "test")]
+    assert sum(map(len, splits)) == len({item.name for images in splits for item in images}) == 15
+    assert all({item.label for item in images} == {0, 1} for images in splits)
     moved = shutil.move(root, tmp_path / "elsewhere")
-    again = items("folder", moved, 32)
-    assert [i.name for i in again.splits["test"]] == [i.name for i in found.splits["test"]]
+    again = open_records("folder", path=moved, size=32)
+    assert [item.name for item in again.inputs("test")] == [item.name for item in splits[2]]
 
 
 @pytest.mark.parametrize("names", [["train"], ["test"], ["val", "train"], ["test", "testing"], ["Train"]])
@@ -146,7 +146,7 @@ def test_other_and_hidden_files_are_ignored(tmp_path: Path, make_folder: Callabl
         ({"train": 3, "val": 3}, "no folders with images"),
         ({"val/a": 2, "test/b": 2}, "has val/ or test/ but no train/"),
         ({"train/a": 2, "train/b": 2, "test/a": 1, "test/c": 1}, "'c' .1 in all. are not; choose from a, b"),
-        ({"a": 1, "b": 1}, "a test split needs a class of two different images"),
+        ({"a": 1, "b": 1}, "a test split needs two different images of one class"),
     ],
 )
 def test_folders_that_are_no_dataset(
@@ -155,7 +155,7 @@ def test_folders_that_are_no_dataset(
     root = tmp_path / "d"
     root.mkdir()
     with pytest.raises(InputError, match=why):
-        items("folder", make_folder(root, folders), 32)
+        open_records("folder", path=make_folder(root, folders), size=32)
 
 
 def test_other_mistakes(tmp_path: Path) -> None:
@@ -183,7 +183,7 @@ def test_photographs_that_a_plug_in_reads(tmp_path: Path) -> None:
         items("folder", tmp_path, 32)
 
 
-def left_out(found: Items) -> dict[str, list[str]]:
+def left_out(found: Listing[Item]) -> dict[str, list[str]]:
     return {kind: names for kind, (_, names) in found.tally.left_out.items()}
 
 
@@ -296,7 +296,7 @@ def test_labels_in_a_table(tmp_path: Path, make_folder: Callable[..., Path]) -> 
     found = items("folder", labelled(tmp_path / "d", make_folder, f"Filename,Label\n{rows}"), 32)
     assert found.classes == ("cat", "dog")
     assert sum(counts(found).values()) == 6
-    assert found.carved
+    assert found.splits.keys() == {"train"}
 
 
 def test_an_image_with_two_labels_in_a_table(tmp_path: Path, make_folder: Callable[..., Path]) -> None:

@@ -107,7 +107,9 @@ def test_the_split_never_changes() -> None:
 
 @pytest.mark.parametrize("copies", [1, 3])
 def test_classes_of_one_image_cannot_be_split(copies: int) -> None:
-    with pytest.raises(InputError, match="a validation split needs a class of two different images or more"):
+    with pytest.raises(
+        InputError, match="a validation split needs two different inputs of one class; there are none among"
+    ):
         carve(
             np.repeat(np.arange(5), copies),
             np.repeat(keys(list(range(5))), copies, axis=0),

@@ -20,7 +20,7 @@ from attention import InputError
 from automl.confirm.compare import run_compare
 from automl.confirm.run import run_confirm
 from automl.data import shared
-from automl.data.images import make_manifest
+from automl.data.images import open_records
 from automl.data.manifest import MANIFEST_FILE
 from automl.export import run as export
 from automl.export.chosen import Chosen
@@ -75,7 +75,7 @@ def plain(photos: Path) -> TrialConfig:
 
 def change(photos: Path, kind: str, split: str) -> str:
     """Change one image of a split, and say which."""
-    rows = make_manifest("folder", path=photos, size=32).rows()
+    rows = open_records("folder", path=photos, size=32).manifest().rows()
     name = next(name for there, name, _, _ in rows if there == split)
     file = photos / name
     if kind == "removed":

@@ -13,7 +13,7 @@ from PIL import ExifTags, Image
 
 from attention import InputError
 from automl.data import shared
-from automl.data.detection import describe_splits, make_manifest, masks, open_split, shared_name, stored_files
+from automl.data.detection import masks, open_records, open_split, shared_name
 from automl.data.detection.overview import look_over_detection
 from automl.data.detection.scenes import SEEN, read_scenes, write_scenes
 from automl.storage.storage import Storage
@@ -54,16 +54,16 @@ def test_scenes_are_what_they_say() -> None:
 
 
 def test_scenes_of_a_seed_are_the_same() -> None:
-    first = make_manifest("scenes").digest
+    first = open_records("scenes").manifest().digest
     read_scenes.cache_clear()
-    assert make_manifest("scenes").digest == first
+    assert open_records("scenes").manifest().digest == first
 
 
 @pytest.mark.parametrize(
     ("counts", "said"),
     [
         ({"train": 60, "validation": 20, "test": 10}, dict.fromkeys(SPLITS, "the dataset's own")),
-        ({"train": 60, "validation": 40}, {"test": "about half of the images for validation, .*"}),
+        ({"train": 60, "validation": 40}, {"test": "about 50% of the validation images, .*"}),
         ({"train": 100}, {"test": "about 20% of all images, .*", "train": ".*, less those for validation"}),
         ({"train": 80, "test": 30}, {"validation": "about 20% of .*", "test": "the dataset's own"}),
     ],
@@ -79,11 +79,11 @@ def test_splits_that_are_missing_are_made(
     assert len(names) == len(set(names)) == sum(counts.values())
     assert all(len(images) > 2 for images in splits.values())
     assert splits["train"].image(0).shape == (64, 64, 3)
-    listed = make_manifest("coco", path=path)
+    listed = open_records("coco", path=path).manifest()
     rows = [(split, name) for split, name, *_ in listed.rows()]
     assert rows == [(split, name) for split, images in splits.items() for name in images.names()]
     for split, text in said.items():
-        assert re.fullmatch(text, describe_splits("coco", path=path)[split])
+        assert re.fullmatch(text, open_records("coco", path=path).describe_splits()[split])
 
 
 def test_a_subset_is_a_part_that_grows() -> None:
@@ -95,7 +95,13 @@ def test_a_subset_is_a_part_that_grows() -> None:
 
 def test_a_subset_without_objects_is_refused(tmp_path: Path) -> None:
     write_scenes(tmp_path, {"train": 5, "validation": 5, "test": 5})
-    with pytest.raises(InputError, match=r"there are 0 images for train and no objects in them"):
+    file = tmp_path / "annotations" / "instances_train.json"
+    content = json.loads(file.read_text())
+    (kept,) = open_split("coco", "train", path=str(tmp_path), size=96, subset=1e-6).names()
+    number = next(each["id"] for each in content["images"] if kept.endswith(each["file_name"]))
+    content["annotations"] = [each for each in content["annotations"] if each["image_id"] != number]
+    file.write_text(json.dumps(content))
+    with pytest.raises(InputError, match=r"there are 1 images for train and no objects in them"):
         open_split("coco", "train", path=str(tmp_path), size=96, subset=1e-6)
 
 
@@ -122,8 +128,8 @@ def test_other_nodes_read_what_one_has_decoded(
     expected = {split: open_split("coco", split, path=path, size=64) for split in SPLITS}
     (tmp_path / "search").mkdir()
     storage = Storage(str(tmp_path / "kept"))
-    files = stored_files("coco", SPLITS, path=path, size=64)
-    given = shared.publish(storage, shared_name("coco", path, 64), *files, tmp_path / "search")
+    files = {split: images.file.path for split, images in expected.items()}
+    given = shared.publish(storage, shared_name("coco", path, 64), files, tmp_path / "search")
     Path(path).rename(tmp_path / "elsewhere")
     monkeypatch.setenv("AUTOML_CACHE", str(tmp_path / "node"))
     shared.use(given)
@@ -188,7 +194,7 @@ def test_boxes_lie_on_objects_of_images_that_exif_turns(
         left, top, width, height = images.objects(i).boxes[0].astype(int)
         inside = images.image(i)[top : top + height, left : left + width]
         assert np.abs(inside.astype(int) - RED).mean() < 30
-    assert str(images.tally_with(images)).startswith(said)
+    assert str(images.file.tally).startswith(said)
     lines = [line for line in look_over_detection(tmp_path).lines() if line.startswith("images   ")]
     line = lines[1] if len(lines) > 1 else ""  # after the row of the table
     assert line.startswith(said.replace(" 4 ", " 8 ")), "of both files"
@@ -207,7 +213,7 @@ def test_what_a_folder_holds_is_told(tmp_path: Path) -> None:
         assert sum(row[split] for row in found.objects.values()) == sum(map(len, objects))
         assert found.empty[split] == sum(len(each) == 0 for each in objects)
     assert [*found.tally.kept.values()] == [(1, ["train/0001.png"])], "a copy"
-    assert images.tally_with(open_split("coco", "train", path=str(tmp_path), size=96)) == found.tally
+    assert images.listed + images.file.tally == found.tally
     text = "\n".join(found.lines())
     assert re.search(r"^images +30 +\d +\d$", text, re.MULTILINE)
     assert re.search(r"^masks +of every object$", text, re.MULTILINE)

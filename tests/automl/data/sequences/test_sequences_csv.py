@@ -93,18 +93,22 @@ def test_the_test_split_is_of_whole_subjects_too(write: Callable[..., Path]) -> 
     people = [set(one.subjects or []) for one in splits]
     assert sum(map(len, people)) == len(set.union(*people)) == 15
     words = open_records("series", path=path).describe_splits()
-    held, left = len(people[2]), 15 - len(people[2])
-    assert words["test"] == f"the sequences of {held} of the 15 subjects, chosen by their names"
-    assert words["validation"] == (
-        f"the sequences of {len(people[1])} of the {left} training subjects, chosen by their names"
-    )
+    by = "sequences, chosen by their subject, which is in one split"
+    assert [len(each) for each in people] == [10, 1, 4]
+    assert words["test"] == f"about 27% of all {by}; 4 subjects"
+    assert words["validation"] == f"about 9% of the training {by}; 1 subject"
 
 
 def test_a_validation_split_of_its_own(write: Callable[..., Path]) -> None:
     path = write("d.csv", dataset(rows("v1", split="validation") + rows("v2", label="b", split="validation")))
     assert open_sequences("series", "validation", path=path).names() == ["v1", "v2"]
     assert len(open_sequences("series", "train", path=path)) == 9
-    assert set(open_records("series", path=path).describe_splits().values()) == {"the dataset's own"}
+    words = open_records("series", path=path).describe_splits()
+    assert words == {
+        "train": "the dataset's own; 3 subjects",
+        "validation": "the dataset's own; 1 subject",
+        "test": "the dataset's own; 1 subject",
+    }
 
 
 @pytest.mark.parametrize(

@@ -74,7 +74,7 @@ def test_lengths_subjects_and_names(tmp_path: Path) -> None:
         ({"channels": np.array(["x"])}, r"channels must be integers or strings \(3,\)"),
         (
             {"lenghts_train": np.full(20, 8)},
-            "unknown array 'lenghts_train'; choose from channels, lengths_test",
+            "unknown array 'lenghts_train'; choose from channels, group_test",
         ),
         ({"order": "TCN"}, "order must be one of NCT, NTC; got 'TCN'"),
         ({"lengths_validation": np.full(20, 8)}, "lengths_validation without x_validation"),

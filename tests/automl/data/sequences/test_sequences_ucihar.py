@@ -81,12 +81,13 @@ def test_splits_in_words(tmp_path: Path) -> None:
     path = write_folder(tmp_path)
     told = open_records("ucihar", path=path).describe_splits()
     assert told == {
-        "train": "the training sequences, less those for validation",
-        "validation": "the sequences of 1 of the 6 training subjects, chosen by their names",
-        "test": "the dataset's own",
+        "train": "the training sequences, less those for validation; 5 subjects",
+        "validation": "about 17% of the training sequences, chosen by their subject, which is in one split; "
+        "1 subject",
+        "test": "the dataset's own; 2 subjects",
     }
     told = open_records("ucihar", path=path, subset=0.5).describe_splits()
-    assert told["validation"].startswith("about 0.5 of each class of the sequences of 1")
+    assert told["validation"].startswith("about 0.5 of each class of about 17% of the training")
 
 
 def test_manifest(tmp_path: Path) -> None:

@@ -1,0 +1,125 @@
+"""Groups of inputs that are alike, such as the images of a patient or the frames of a scene.
+
+A group is in one split. A folder gives groups in `labels.csv`, with the columns `file` and `group`, whatever
+its layout; data that are a table have a column `group`. An input without a group stands alone.
+"""
+
+from collections import Counter
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+
+import numpy as np
+
+from attention.errors import InputError
+from automl.data.files import composed, is_file, on_disk
+from automl.data.table import Table, read_table
+from automl.data.tally import Tally
+
+LABELS = "labels.csv"
+COLUMNS = {
+    "file": ("file", "filename", "file_name", "image", "path"),
+    "label": ("label", "class", "category"),
+    "split": ("split", "set"),
+    "group": ("group",),
+}
+
+
+def read_labels(root: Path) -> Table | None:
+    """Read `labels.csv` in `root`, its columns called as COLUMNS has them; None where there is none."""
+    table = root / LABELS
+    if not table.is_file():
+        return None
+    content = read_table(table)
+    there = {name.strip().lower(): name for name in content.columns}
+    known = {what: next((n for n in names if n in there), None) for what, names in COLUMNS.items()}
+    columns = {there[name]: what for what, name in known.items() if name is not None}
+    rows = [(line, {what: row[name] for name, what in columns.items()}) for line, row in content.rows]
+    return Table(columns=[columns.get(name, lower) for lower, name in there.items()], rows=rows)
+
+
+def file_in(root: Path, name: str, line: int) -> Path:
+    """Return the file in `root` that a line of its table names. Raises InputError where there is none."""
+    table, file = root / LABELS, on_disk(root, name)
+    if Path(name).is_absolute() or ".." in Path(name).parts:
+        raise InputError(f"{table}, line {line}: {name} does not lie in the folder of the table")
+    if not is_file(file):
+        raise InputError(f"{table}, line {line}: there is no file {file}")
+    return file
+
+
+def groups_in(root: Path, table: Table | None) -> dict[Path, str]:
+    """Return the group of each file in `root` that has one, by what `read_labels` has read.
+
+    Raises InputError for a file that is not there, or is in two groups.
+    """
+    groups: dict[Path, str] = {}
+    for line, row in table.rows if table and {"file", "group"} <= {*table.columns} else ():
+        file, group = file_in(root, row["file"], line), composed(row["group"].strip())
+        if group and groups.setdefault(file, group) != group:
+            raise InputError(
+                f"{root / LABELS}, line {line}: {row['file']} has the groups {groups[file]!r} and {group!r}; "
+                f"keep one"
+            )
+    return groups
+
+
+def units(inputs: np.ndarray, groups: np.ndarray) -> np.ndarray:
+    """Number what is held out as a whole, int64 (N,): groups, and with them those that have a copy in common.
+
+    inputs, groups: uint64 (N,), numbers that copies, and members of a group, share. The least number that a
+    unit has in `groups` ranks it.
+    """
+    ranks, before = groups, np.empty(0, np.uint64)
+    while not np.array_equal(ranks, before):
+        before = ranks
+        for each in (inputs, groups):
+            values, of = np.unique(each, return_inverse=True)
+            least = np.full(len(values), np.iinfo(np.uint64).max, np.uint64)
+            np.minimum.at(least, of, ranks)
+            ranks = least[of]
+    numbers: np.ndarray = np.unique(ranks, return_inverse=True)[1]
+    return numbers
+
+
+def hold_out(labels: np.ndarray, units: np.ndarray, fraction: float) -> np.ndarray:
+    """Return whether each input is held out, bool (N,), by whole units, in the order of their numbers.
+
+    A unit is held out where that brings the counts of its classes nearer to `fraction` of each, in least
+    squares. Then a class of which nothing is held out gives its smallest unit. None gives all that it has.
+    """
+    classes = int(labels.max()) + 1
+    inside: dict[int, list[tuple[int, int]]] = {}  # of each unit, its classes and how many inputs of each
+    pairs, counts = np.unique(units * classes + labels, return_counts=True)
+    for pair, count in zip(pairs.tolist(), counts.tolist(), strict=True):
+        inside.setdefault(pair // classes, []).append((pair % classes, count))
+    totals = np.bincount(labels, minlength=classes).tolist()
+    held, chosen = [0] * classes, set[int]()
+
+    def spare(unit: int) -> bool:
+        return unit not in chosen and all(held[c] + n < totals[c] for c, n in inside[unit])
+
+    def choose(unit: int) -> None:
+        chosen.add(unit)
+        for c, n in inside[unit]:
+            held[c] += n
+
+    for unit, parts in inside.items():
+        if sum(n * (2 * (fraction * totals[c] - held[c]) - n) for c, n in parts) >= 0 and spare(unit):
+            choose(unit)
+    for label in range(classes):
+        if not held[label]:
+            some = [unit for unit, parts in inside.items() if label in dict(parts) and spare(unit)]
+            for unit in sorted(some, key=lambda unit: sum(n for _, n in inside[unit]))[:1]:
+                choose(unit)
+    return np.isin(units, list(chosen))
+
+
+def crossing(groups: Mapping[str, Iterable[str | None]], noun: str) -> Tally:
+    """Count the groups, called `noun`, that are in more than one of the splits."""
+    counts = Counter(group for split in groups.values() for group in {*split} - {None})
+    tally = Tally()
+    tally.keep(
+        f"{noun}s that are in several splits, so that scores may be too good (give each one split)",
+        sorted(group for group, count in counts.items() if group and count > 1),
+    )
+    return tally

@@ -1,0 +1,374 @@
+"""Groups: in every kind of data, members of a group are in one split, and no group moves what has none."""
+
+import json
+import shutil
+from collections import defaultdict
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from PIL import Image
+
+from attention.errors import InputError
+from automl.data import shared
+from automl.data.code import open_texts
+from automl.data.detection import open_records as open_detection
+from automl.data.detection import open_split as open_detection_split
+from automl.data.detection import shared_name as name_of_detection
+from automl.data.detection.overview import look_over_detection
+from automl.data.detection.scenes import write_scenes
+from automl.data.images import open_records as open_images
+from automl.data.images import open_split, shared_name
+from automl.data.images.overview import look_over
+from automl.data.manifest import differences
+from automl.data.records import Records
+from automl.data.sequences import open_records as open_sequences
+from automl.data.sequences.overview import look_over_sequences
+from automl.data.splits import SHARE, SPLITS, carve, keys_of
+from automl.data.stereo import open_pairs
+from automl.data.stereo.overview import look_over_stereo
+from automl.data.stereo.pfm import write_pfm
+from automl.storage.storage import Storage
+from tests.code_corpus import write_corpus
+
+COUNT, MEMBERS = 80, 4
+Groups = Sequence[str]
+Splits = Sequence[str] | None
+
+
+def picture(file: Path, i: int) -> None:
+    """Another one for each `i`."""
+    file.parent.mkdir(parents=True, exist_ok=True)
+    pixels = np.random.RandomState(i).randint(0, 256, (24, 30, 3), dtype=np.uint8)
+    Image.fromarray(pixels).save(file)
+
+
+def table(file: Path, columns: Mapping[str, Sequence[object] | None]) -> None:
+    kept = {name: values for name, values in columns.items() if values is not None}
+    rows = [kept.keys(), *zip(*kept.values(), strict=True)]
+    file.write_text("\n".join(",".join(map(str, row)) for row in rows))
+
+
+def labelled(root: Path, groups: Groups | None, splits: Splits) -> Path:
+    names = [f"all/{i}.png" for i in range(COUNT)]
+    for i, name in enumerate(names):
+        picture(root / name, i)
+    labels = ["cat" if i // 2 % 2 else "dog" for i in range(COUNT)]
+    table(root / "labels.csv", {"file": names, "label": labels, "split": splits, "group": groups})
+    return root
+
+
+def of_classes(root: Path, groups: Groups | None, splits: Splits) -> Path:
+    """Folders of classes; the table has groups alone."""
+    names = []
+    for i in range(COUNT):
+        folder = f"{splits[i].replace('validation', 'val')}/" if splits else ""
+        names.append(f"{folder}{'cat' if i // 2 % 2 else 'dog'}/{i}.png")
+        picture(root / names[-1], i)
+    if groups:
+        table(root / "labels.csv", {"file": names, "group": groups})
+    return root
+
+
+def coco(root: Path, groups: Groups | None, splits: Splits) -> Path:
+    counts = {split: (splits or ["train"] * COUNT).count(split) for split in SPLITS}
+    write_scenes(root, {split: count for split, count in counts.items() if count})
+    if groups:
+        table(root / "labels.csv", {"file": sorted_images(root), "group": groups})
+    return root
+
+
+def sorted_images(root: Path) -> list[str]:
+    order = {"train": 0, "val": 1, "test": 2}
+    names = [file.relative_to(root).as_posix() for file in root.rglob("*.png")]
+    return sorted(names, key=lambda name: (order[name.split("/")[0]], name))
+
+
+def pairs(root: Path, groups: Groups | None, splits: Splits) -> Path:
+    root.mkdir()
+    views: dict[str, list[object]] = defaultdict(list)
+    for i in range(COUNT):
+        for view in ("left", "right"):
+            picture(root / f"{view}{i}.png", i)
+            views[view].append(f"{view}{i}.png")
+        write_pfm(root / f"{i}.pfm", np.full((24, 30), 1 + i / 99))
+        views["disparity"].append(f"{i}.pfm")
+    table(root / "pairs.csv", {**views, "split": splits, "group": groups})
+    return root / "pairs.csv"
+
+
+def kitti(root: Path, groups: Groups | None, splits: Splits) -> Path:
+    """Without splits of its own; the table has groups of left images."""
+    for i in range(COUNT):
+        for view in ("image_2", "image_3"):
+            picture(root / view / f"{i:06}.png", i)
+        disparity = root / "disp_occ_0" / f"{i:06}.png"
+        disparity.parent.mkdir(exist_ok=True)
+        Image.fromarray(np.full((24, 30), 300 + i, np.uint16)).save(disparity)
+    if groups:
+        table(root / "labels.csv", {"file": [f"image_2/{i:06}.png" for i in range(COUNT)], "group": groups})
+    return root
+
+
+def long_csv(root: Path, groups: Groups | None, splits: Splits) -> Path:
+    root.mkdir()
+    steps = range(3)
+    columns: dict[str, Sequence[object] | None] = {
+        "series": [f"s{i}" for i in range(COUNT) for _ in steps],
+        "time": [step for _ in range(COUNT) for step in steps],
+        "label": ["ab"[i // 2 % 2] for i in range(COUNT) for _ in steps],
+        "x": [i + step / 3 for i in range(COUNT) for step in steps],
+        "split": splits and [split for split in splits for _ in steps],
+        "group": groups and [group for group in groups for _ in steps],
+    }
+    table(root / "s.csv", columns)
+    return root / "s.csv"
+
+
+def npz(root: Path, groups: Groups | None, splits: Splits) -> Path:
+    root.mkdir()
+    x = np.random.default_rng(0).normal(size=(COUNT, 2, 5)).astype(np.float32)
+    arrays, of = {}, np.array(splits or ["train"] * COUNT)
+    for split in {*of.tolist()}:
+        mine = np.flatnonzero(of == split)
+        arrays |= {f"x_{split}": x[mine], f"y_{split}": mine // 2 % 2}
+        if groups:
+            arrays[f"group_{split}"] = np.array(groups)[mine]
+    np.savez(root / "s.npz", **arrays)
+    return root / "s.npz"
+
+
+def code(root: Path, groups: Groups | None, splits: Splits) -> Path:
+    """Its groups are near duplicates: a function and itself under other names."""
+    write_corpus(root)
+    for file in sorted(root.glob("*.py")):
+        (root / f"again_{file.name}").write_text(file.read_text().replace("(", "_x(", 1))
+    return root
+
+
+Open = Callable[[Path], Records[Any]]
+KINDS: dict[str, tuple[Callable[[Path, Groups | None, Splits], Path], Open]] = {
+    "labels.csv": (labelled, lambda path: open_images("folder", path=path, size=8)),
+    "folders of classes": (of_classes, lambda path: open_images("folder", path=path, size=8)),
+    "coco": (coco, lambda path: open_detection("coco", path=str(path))),
+    "pairs.csv": (pairs, lambda path: open_pairs("pairs", path=path)),
+    "kitti": (kitti, lambda path: open_pairs("pairs", path=path)),
+    "csv of sequences": (long_csv, lambda path: open_sequences("series", path=path)),
+    "npz": (npz, lambda path: open_sequences("series", path=path)),
+}
+OVERVIEWS: dict[str, Callable[[Path], Any]] = {
+    "labels.csv": lambda path: look_over("folder", str(path), 24),
+    "folders of classes": lambda path: look_over("folder", str(path), 24),
+    "coco": look_over_detection,
+    "pairs.csv": look_over_stereo,
+    "csv of sequences": look_over_sequences,
+    "npz": look_over_sequences,
+}
+SEEDS = ["patient {}", "s{}", "Größe {}"]
+kinds = pytest.mark.parametrize("kind", KINDS)
+
+
+def groups_of(seed: str) -> list[str]:
+    return [seed.format(i // MEMBERS) for i in range(COUNT)]
+
+
+def members(records: Records[Any]) -> dict[str, set[str]]:
+    """The groups of each split."""
+    return {split: {records.file.groups[row] for row in records.whole[split]} for split in SPLITS}
+
+
+@kinds
+@pytest.mark.parametrize("seed", SEEDS)
+def test_a_group_is_in_one_split(kind: str, seed: str, tmp_path: Path) -> None:
+    write, opened = KINDS[kind]
+    records = opened(write(tmp_path / "d", groups_of(seed), None))
+    splits = members(records)
+    assert all(splits.values())
+    assert sum(map(len, splits.values())) == len(set.union(*splits.values())) == COUNT // MEMBERS
+    assert sum(map(len, records.whole.values())) == COUNT
+    words = records.describe_splits()
+    name = "subject" if "sequences" in kind or kind == "npz" else "group"
+    for split, groups in splits.items():
+        assert words[split].endswith(f"; {len(groups)} {name}{'s' * (len(groups) != 1)}")
+    assert f"by their {name}, which is in one split" in words["test"]
+    assert "that are in several splits" not in str(records.tally)
+
+
+def test_near_duplicates_of_a_function_are_in_one_split(tmp_path: Path) -> None:
+    texts = open_texts(code(tmp_path / "d", None, None), vocabulary=500)
+    splits = [{texts.file.keys[row].tobytes() for row in texts.rows(split)} for split in SPLITS]
+    assert sum(map(len, splits)) == len(set.union(*splits)) < len(texts.functions)
+    assert str(texts.tally) == ""
+
+
+@pytest.mark.parametrize("kind", OVERVIEWS)
+def test_a_group_in_two_given_splits_is_reported(kind: str, tmp_path: Path) -> None:
+    write, opened = KINDS[kind]
+    groups = groups_of("p{}")
+    splits = ["train"] * 40 + ["validation"] * 20 + ["test"] * 20
+    groups[41] = groups[60] = "p0"
+    path = write(tmp_path / "d", groups, splits)
+    assert {split: len(rows) for split, rows in opened(path).whole.items()} == {
+        "train": 40,
+        "validation": 20,
+        "test": 20,
+    }, "they stay as they are given"
+    (line,) = (line for line in OVERVIEWS[kind](path).lines() if "several splits" in line)
+    assert "1 group" in line or "1 subject" in line
+    assert line.endswith(
+        "that are in several splits, so that scores may be too good (give each one split): p0"
+    )
+
+
+@pytest.mark.parametrize("kind", ["labels.csv", "folders of classes", "coco", "pairs.csv", "kitti"])
+def test_a_column_without_groups_changes_nothing(kind: str, tmp_path: Path) -> None:
+    write, opened = KINDS[kind]
+    plain, empty = (opened(write(tmp_path / str(len(of)), of or None, None)) for of in ([], [""] * COUNT))
+    assert empty.manifest().digest == plain.manifest().digest
+    assert empty.describe_splits() == plain.describe_splits()
+
+
+@kinds
+def test_other_groups_are_other_data(kind: str, tmp_path: Path) -> None:
+    """Where they move inputs from one split to another."""
+    write, opened = KINDS[kind]
+    before = opened(write(tmp_path / "d", groups_of("a{}"), None)).manifest()
+    shutil.rmtree(tmp_path / "d")
+    after = opened(write(tmp_path / "d", groups_of("b{}"), None)).manifest()
+    assert differences(before, after).moved
+    shutil.rmtree(tmp_path / "d")
+    assert opened(write(tmp_path / "d", groups_of("a{}"), None)).manifest().digest == before.digest
+
+
+@pytest.mark.parametrize("kind", ["labels.csv", "coco"])
+def test_a_node_with_the_decoded_files_alone_has_the_same_splits(
+    kind: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = str(KINDS[kind][0](tmp_path / "d", groups_of("a{}"), None))
+
+    def opened() -> dict[str, Any]:
+        if kind == "coco":
+            return {s: open_detection_split("coco", s, path=path, size=64, subset=0.5) for s in SPLITS}
+        return {s: open_split("folder", s, path=path, size=24, subset=0.5) for s in SPLITS}
+
+    name = name_of_detection("coco", path, 64) if kind == "coco" else shared_name("folder", path, 24)
+    expected = opened()
+    files = {split: images.file.path for split, images in expected.items()}
+    told = shared.publish(Storage(str(tmp_path / "kept")), name, files, tmp_path)
+    shutil.rmtree(path)
+    monkeypatch.setenv("AUTOML_CACHE", str(tmp_path / "node"))
+    shared.use(json.loads(json.dumps(told)))
+    try:
+        assert {s: one.names() for s, one in opened().items()} == {s: e.names() for s, e in expected.items()}
+    finally:
+        shared.use(None)
+
+
+@pytest.mark.parametrize(
+    ("groups", "why"),
+    [
+        (["p"] * COUNT, "a test split needs two groups of images of one class with no copies in common"),
+        (["p"] * 70 + ["q"] * 10, "a validation split needs two groups of images of one class"),
+    ],
+)
+def test_too_few_groups_are_told(groups: Groups, why: str, tmp_path: Path) -> None:
+    with pytest.raises(InputError, match=f"{why}.*; add groups, leave them out, or give the splits yourself"):
+        open_images("folder", path=labelled(tmp_path / "d", groups, None), size=8)
+
+
+def test_a_class_of_one_group_is_trained_on_and_named(tmp_path: Path) -> None:
+    root = labelled(tmp_path / "d", groups_of("p{}"), None)
+    text = (root / "labels.csv").read_text()
+    (root / "labels.csv").write_text(text.replace("dog,p3", "lion,p3").replace("cat,p3", "lion,p3"))
+    records = open_images("folder", path=root, size=8)
+    (lions,) = ({split} for split in SPLITS if "lion" in {records.kind(row) for row in records.whole[split]})
+    assert lions == {"train"}
+    for split in ("test", "validation"):
+        assert f"1 classes of too few groups to be in {split}, too (add groups, or" in str(records.tally)
+
+
+@pytest.mark.parametrize(
+    ("row", "why"),
+    [
+        ("all/1.png,p9", "labels.csv, line 82: all/1.png has the groups 'p0' and 'p9'; keep one"),
+        ("all/999.png,p0", "labels.csv, line 82: there is no file"),
+        ("../d/all/1.png,p0", "labels.csv, line 82: .* does not lie in the folder of the table"),
+    ],
+)
+def test_tables_of_groups_that_are_wrong(row: str, why: str, tmp_path: Path) -> None:
+    root = labelled(tmp_path / "d", groups_of("p{}"), None)
+    file, group = row.split(",")
+    with open(root / "labels.csv", "a") as table:
+        table.write(f"\n{file},dog,{group}")
+    with pytest.raises(InputError, match=why):
+        open_images("folder", path=root, size=8)
+
+
+SIZES = st.lists(st.integers(1, 6), min_size=2, max_size=60)
+HELD = st.sampled_from(["test", "validation"])
+
+
+@given(SIZES, st.integers(1, 4), st.text(max_size=5), HELD, st.randoms(use_true_random=False))
+def test_shares_are_near_and_no_split_is_empty(
+    sizes: list[int], classes: int, seed: str, split: str, random: Any
+) -> None:
+    """With groups of any sizes, each of one class, in any order."""
+    of = [(group, group % classes) for group, size in enumerate(sizes) for _ in range(size)]
+    random.shuffle(of)
+    groups, labels = [f"{seed}{group}" for group, _ in of], np.array([label for _, label in of])
+    keys = keys_of(f"{seed}/{i}" for i in range(len(of)))
+    if max(len(range(label, len(sizes), classes)) for label in range(classes)) < 2:
+        return
+    held, kept = carve(labels, keys, SHARE, split, "images", groups)
+    assert {groups[i] for i in held}.isdisjoint(groups[i] for i in kept)
+    assert sorted([*held, *kept]) == list(range(len(of)))
+    for label in range(classes):
+        mine = sizes[label::classes]
+        count = (labels[held] == label).sum()
+        if len(mine) > 1:
+            assert 0 < count < sum(mine), "each class of two groups is on either side"
+            assert abs(count - SHARE * sum(mine)) <= max(mine)
+
+
+@given(st.lists(st.integers(0, 9), min_size=20, max_size=80), st.lists(st.integers(0, 15), min_size=20), HELD)
+def test_copies_and_their_groups_are_in_one_split(of: list[int], contents: list[int], split: str) -> None:
+    """Also where one group has a copy of another's image."""
+    count = min(len(of), len(contents))
+    groups, keys = [f"g{group}" for group in of[:count]], keys_of(map(str, contents[:count]))
+    try:
+        held, kept = carve(np.zeros(count, np.int64), keys, SHARE, split, "images", groups)
+    except InputError:  # all of them are one
+        return
+    for either in (groups, contents):
+        assert {either[i] for i in held}.isdisjoint(either[i] for i in kept)
+
+
+@given(st.lists(st.tuples(st.integers(0, 3), st.integers(0, 20)), min_size=2, max_size=80), HELD)
+def test_every_class_is_left_to_train_on(inputs: list[tuple[int, int]], split: str) -> None:
+    """Where groups have several classes."""
+    labels, groups = np.array([label for label, _ in inputs]), [f"g{group}" for _, group in inputs]
+    try:
+        held, kept = carve(labels, keys_of(map(str, range(len(inputs)))), SHARE, split, "images", groups)
+    except InputError:
+        return
+    assert {*labels[kept].tolist()} == {*labels.tolist()}
+    assert len(held)
+
+
+def test_the_split_by_groups_never_changes() -> None:
+    """Literal, so that no change of library or of code moves groups from one split to another."""
+    groups = [f"g{i // 3}" for i in range(30)]
+    held, _ = carve(np.arange(30) % 2, keys_of(map(str, range(30))), 0.2, "test", "images", groups)
+    assert sorted({groups[i] for i in held}) == ["g6", "g9"]
+
+
+def test_inputs_without_a_group_stand_alone(tmp_path: Path) -> None:
+    groups = ["p" if i < 10 else "" for i in range(COUNT)]
+    records = open_images("folder", path=labelled(tmp_path / "d", groups, None), size=8)
+    assert records.describe_splits()["train"].endswith(("; 1 group", "; 0 groups"))
+    counts = {split: len(rows) for split, rows in records.whole.items()}
+    assert 8 <= counts["test"] <= 22
