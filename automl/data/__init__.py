@@ -10,11 +10,12 @@ published  The published datasets that can be downloaded by name
 archive    Extracts archives that are not trusted
 walk       Walks the folders of a dataset: each once, without files of the operating system
 tally      Counts what was left out, turned, rescaled or is double
-items      Lists of inputs with their labels
+items      Lists of inputs that are not decoded yet
+groups     Groups of inputs that are alike, which are in one split: where they are given, how they are held out
 table      Tables in CSV files, whose rows know their lines
 files      Files that a dataset names, and their names as text
 splits     Which inputs are held out, by a hash of their content or group, and how a split is described
-records    The inputs of a dataset that are all in one file: cache, splits, manifest
+records    The inputs of a dataset by number: splits, manifest, how the splits came about
 digest     SHA-256 of files, cached
 balance    Whether classes are imbalanced, and what to do then
 manifest   The list of a search's inputs with their hashes, and differences between two lists
