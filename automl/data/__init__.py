@@ -11,7 +11,7 @@ archive    Extracts archives that are not trusted
 walk       Walks the folders of a dataset: each once, without files of the operating system
 tally      Counts what was left out, turned, rescaled or is double
 items      Lists of inputs that are not decoded yet
-groups     Groups of inputs that are alike, which are in one split: where they are given, how they are held out
+groups     Groups of inputs that are alike, each of which is in one split
 table      Tables in CSV files, whose rows know their lines
 files      Files that a dataset names, and their names as text
 splits     Which inputs are held out, by a hash of their content or group, and how a split is described

@@ -58,13 +58,14 @@ def test_three_nodes_decode_as_little_as_they_can(cluster: Cluster, tmp_path: Pa
     assert (result["trials"], result["errors"]) == (12, 0)
     session = Path(cluster.head_node.get_session_dir_path())
     said = run.stderr + "".join(file.read_text() for file in session.glob("logs/worker-*.err"))
-    decoded = re.findall(r"decoded \d+ digits train images into (\S+)", said)
+    decoded = re.findall(r"decoded \d+ digits (?:train|validation) images into (\S+)", said)
     assert len(decoded) == len(set(decoded)), "no file twice"
     shared = [Path(file) for file in decoded if Path(file).parent.name == "head"]
-    assert len(shared) == 1, "the baseline's size, once in all, by the driver"
-    others = {Path(file).parent.name: Path(file).name for file in decoded} | {"head": ""}
-    assert len(others) == len(decoded) <= 1 + NODES, "the other size, at most once a node"
+    assert len(shared) == 2, "both splits of the baseline's size, once in all, by the driver"
+    others = [Path(file) for file in decoded if Path(file) not in shared]
+    assert len(others) <= 2 * NODES, "the other size, at most once a node"
+    assert len({file.name for file in others}) <= 2
     for i in range(NODES):  # whichever have trained have what they needed
         there = {file.name for file in (tmp_path / f"node{i}").glob("*.arrow")}
-        assert there <= {shared[0].name, *others.values()}
+        assert there <= {file.name for file in (*shared, *others)}
     assert sum((tmp_path / f"node{i}" / shared[0].name).exists() for i in range(NODES)) >= 2
