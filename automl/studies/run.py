@@ -5,7 +5,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import automl
 from attention import InputError, unknown
 from automl.config.settings import STORAGE, Settings
 from automl.report.read import read_search
@@ -87,7 +86,7 @@ def run_study(
     if data is None and study.data and not small:
         raise InputError(f"study {name!r} needs {study.data}; or run its small form with --small")
     if data is None and small and study.reads_code:
-        data = str(Path(automl.__file__).parent)
+        data = str(Path(__file__).parents[1])
     given = {
         "equal": "epochs",
         **study.settings,
