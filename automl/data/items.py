@@ -4,7 +4,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
-from typing import Any, Generic, NamedTuple, Protocol, TypeVar
+from typing import Any, Generic, TypeVar
 
 import numpy as np
 
@@ -13,10 +13,12 @@ from automl.data.splits import HALF, SPLITS, as_keys, keys_of
 from automl.data.tally import Tally
 
 
-class Item(NamedTuple):
+@dataclass(frozen=True)
+class Item:
     """One image: a file that is not decoded yet, or a uint8 array (height, width) or (height, width, 3).
 
-    content: the SHA-256 of the file's bytes, or of the array's. group: empty where it stands alone.
+    content: the SHA-256 of all that is learned from. group: empty where it stands alone. key: the hash that
+    decides on splits; empty where it is the content.
     """
 
     name: str
@@ -24,29 +26,10 @@ class Item(NamedTuple):
     label: int
     content: bytes
     group: str = ""
-
-    @property
-    def key(self) -> bytes:
-        """The hash that decides on splits."""
-        return self.content
+    key: bytes = b""
 
 
-class Input(Protocol):
-    """What a listing has of each input."""
-
-    @property
-    def name(self) -> str: ...
-    @property
-    def label(self) -> int: ...
-    @property
-    def key(self) -> bytes: ...
-    @property
-    def content(self) -> bytes: ...
-    @property
-    def group(self) -> str: ...
-
-
-Each = TypeVar("Each", bound=Input)
+Each = TypeVar("Each", bound=Item)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -85,7 +68,9 @@ class Listing(Generic[Each]):
 
     @cached_property
     def keys(self) -> np.ndarray:
-        return keys_of(self.names) if self.archive else as_keys(each.key for each in self.inputs)
+        return (
+            keys_of(self.names) if self.archive else as_keys(each.key or each.content for each in self.inputs)
+        )
 
     @cached_property
     def contents(self) -> np.ndarray:

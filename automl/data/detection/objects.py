@@ -1,10 +1,11 @@
 """The objects of an image: boxes, categories and masks."""
 
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import Any
 
 import numpy as np
+
+from automl.data.items import Item
 
 Rle = bytes  # the counts of a mask's run lengths, as pycocotools compresses them
 
@@ -31,20 +32,14 @@ class Objects:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Photo:
+class Photo(Item):
     """An image that is not decoded yet, and its objects.
 
-    image: a file, or a uint8 array (height, width, 3). annotations: of the objects, as their file has them.
-    key: the SHA-256 of the pixels, which decides on splits. content: of pixels and annotations. group: empty
-    where it stands alone. label: of one class for all, by which they are split.
+    annotations: of the objects, as their file has them. key: the SHA-256 of the pixels. content: of pixels
+    and annotations. label: of one class for all, by which they are split.
     """
 
-    name: str
-    image: Path | np.ndarray
+    label: int = 0
     width: int
     height: int
-    key: bytes
-    content: bytes
     annotations: list[dict[str, Any]] = field(default_factory=list)
-    group: str = ""
-    label: int = 0
