@@ -63,11 +63,11 @@ class Pyramid(nn.Module):
         super().__init__()
         levels = _levels(body)
         stages = [_stage(body, level) for level in levels]
-        _behead(body, stages[-1])
+        behead(body, stages[-1])
         self.out_channels = channels
         self._maps: dict[str, Tensor] = {}  # of the pass that is running
         for i, path in enumerate(stages):
-            body.get_submodule(path).register_forward_hook(_Keep(self._maps, str(i)))
+            body.get_submodule(path).register_forward_hook(Keep(self._maps, str(i)))
         self.body = body
         self.frozen_norms = frozen_norms
         if frozen_stages:
@@ -123,7 +123,7 @@ class NormedBoxHead(nn.Sequential):
         )
 
 
-class _Keep:
+class Keep:
     """A hook that keeps what a stage returns. It is copied with the model, and then keeps for the copy."""
 
     def __init__(self, maps: dict[str, Tensor], name: str) -> None:
@@ -266,9 +266,9 @@ def _stage(body: nn.Module, level: Site) -> str:
     return path
 
 
-def _behead(body: nn.Module, last: str) -> None:
-    """Take off all that runs after the submodule `last`."""
-    order = list(trace(body, torch.empty(2, 3, SIDE, SIDE)).outputs)
+def behead(body: nn.Module, last: str, size: int = SIDE) -> None:
+    """Take off all that runs after the submodule `last`. size: pixels of the images' sides."""
+    order = list(trace(body, torch.empty(2, 3, size, size)).outputs)
     after = [path for path in order[order.index(last) + 1 :] if not f"{last}.".startswith(f"{path}.")]
     after = [path for path in after if not path.startswith(f"{last}.")]
     for path in after:

@@ -54,7 +54,7 @@ def find(name: str) -> Backbone:
             dimensions=2,
             source=library,
             normalisation=record.normalisation(model),
-            published=partial(record.published, model),
+            published=partial(record.published, model) if record.published else None,
         )
     own = load_object("backbone", "function", name, BACKBONES)
     if not set(COUNT) & set(_parameters(own)):

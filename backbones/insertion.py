@@ -117,7 +117,7 @@ def _replace(model: nn.Module, path: str, module: Gated) -> None:
 def _attach(host: nn.Module, attention: nn.Module) -> None:
     host.add_module(NAME, attention)
     if not isinstance(host, nn.Sequential):  # a Sequential runs its new last child by itself
-        host.register_forward_hook(_apply)
+        host.register_forward_hook(_apply, prepend=True)  # other hooks read what the attention returns
 
 
 def _apply(host: nn.Module, args: Any, output: Any) -> Any:

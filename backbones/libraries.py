@@ -1,4 +1,4 @@
-"""Models of torchvision and timm, by their names there, with new weights."""
+"""Models of torchvision, timm and segmentation_models_pytorch, by their names there, with new weights."""
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -18,13 +18,14 @@ class Library:
 
     names: of its classification models. build: `build(name, classes=, in_channels=, size=, **options)`.
     normalisation: `normalisation(name)`, of the images that a model takes.
-    published: `published(name, classes=, size=, **options)`, the weights of a model.
+    published: `published(name, classes=, size=, **options)`, the weights of a model; None where an option of
+        the model names them.
     """
 
     names: Callable[[], Sequence[str]]
     build: Callable[..., "nn.Module"]
     normalisation: Callable[[str], Normalisation]
-    published: Callable[..., "Mapping[str, Tensor]"]
+    published: Callable[..., "Mapping[str, Tensor]"] | None = None
 
 
 _INCEPTIONS = ("googlenet", "inception_v3")
@@ -120,6 +121,33 @@ def _timm_published(
     return state
 
 
+SMP = "smp"  # its models return a class for each pixel
+
+
+def _smp() -> Any:
+    try:
+        import segmentation_models_pytorch as library
+    except ModuleNotFoundError as error:
+        raise InputError(
+            f"models called {SMP}:NAME need the package segmentation_models_pytorch, which is not installed. "
+            f'Run: pip install "attention-automl[segmentation]"'
+        ) from error
+    return library
+
+
+def _smp_names() -> Sequence[str]:
+    return [architecture.__name__ for architecture in _smp().MODEL_ARCHITECTURES_MAPPING.values()]
+
+
+def smp(
+    name: str, *, classes: int, in_channels: int = 3, size: int | None = None, **options: Any
+) -> "nn.Module":
+    """The model of segmentation_models_pytorch; its encoder has new weights unless an option names some."""
+    options = {"encoder_weights": None, **options}
+    model: nn.Module = _smp().create_model(name, classes=classes, in_channels=in_channels, **options)
+    return model
+
+
 LIBRARIES: Mapping[str, Library] = {
     "torchvision": Library(
         names=_torchvision_names,
@@ -130,6 +158,7 @@ LIBRARIES: Mapping[str, Library] = {
     "timm": Library(
         names=_timm_names, build=timm, normalisation=_timm_normalisation, published=_timm_published
     ),
+    SMP: Library(names=_smp_names, build=smp, normalisation=lambda _: IMAGENET),
 }
 
 

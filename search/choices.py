@@ -2,16 +2,19 @@
 
 import re
 from collections.abc import Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, NamedTuple, get_args
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar, get_args
 
 import optuna
 
 from attention.spec import Option, Spec
 from backbones.placement import Placement
-from search.config import ClassWeights, ImageTraining, Optimizer
+from search.config import ClassWeights, ImageTraining, Optimizer, Schedule, Training
 
 if TYPE_CHECKING:
     from backbones.site import Site
+
+AnyTraining = TypeVar("AnyTraining", bound=Training)
 
 # The parameters that a placement is drawn with: how many modules, then of module 1, 2, ... its site, behind
 # the backbone's prefix, its type, and the options of its type.
@@ -143,6 +146,33 @@ def attention(trial: optuna.Trial, i: int, channels: int, kinds: Sequence[str] |
     elif kind == "multihead":
         options["heads"] = trial.suggest_categorical(f"heads{i}", [1, 2, 4, 8])
     return Spec(kind, options)
+
+
+def modules(sites: Sequence[int], kind: str, options: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the parameters with which `placement` puts one type of module at these sites, ascending."""
+    given: dict[str, Any] = {MODULES: len(sites)}
+    for i, index in enumerate(sites, start=1):
+        given |= {f"{SITE}{i}": index, f"{TYPE}{i}": kind}
+        given |= {f"{name}{i}": value for name, value in options.items()}
+    return given
+
+
+def optimisation(
+    trial: optuna.Trial,
+    training: AnyTraining,
+    *,
+    batch_sizes: Sequence[int],
+    rates: tuple[float, float] = (3e-4, 2e-2),
+    schedules: Sequence[Schedule] = ("one-cycle", "flat-cosine"),
+) -> AnyTraining:
+    """Return `training` with another batch size, learning rate, weight decay and schedule."""
+    return replace(
+        training,
+        batch_size=trial.suggest_categorical("batch_size", batch_sizes),
+        learning_rate=trial.suggest_float("learning_rate", *rates, log=True),
+        weight_decay=trial.suggest_float("weight_decay", 1e-5, 1e-1, log=True),
+        schedule=trial.suggest_categorical("schedule", schedules),
+    )
 
 
 def training(trial: optuna.Trial, *, epochs: int) -> ImageTraining:

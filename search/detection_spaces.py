@@ -103,20 +103,13 @@ def published_places(model: DetectionModel) -> list[list[str]]:
 def published(model: DetectionModel, plain: Mapping[str, Any]) -> Sequence[Mapping[str, Any]]:
     """Parameters of decomposed attention at `published_places`."""
     names = [site.name for site in places(model)]
-    return [{**plain, "modules": len(some), **_modules(some, names)} for some in published_places(model)]
+    chosen = [sorted(map(names.index, some)) for some in published_places(model)]
+    return [{**plain, **choices.modules(some, "decomposed", KIND)} for some in chosen]
 
 
 def _last(names: Sequence[str], stage: int) -> str:
     """The site after the last block of a stage."""
     return [name for name in names if name.startswith(f"stage{stage}.block") and name.count(".") == 1][-1]
-
-
-def _modules(chosen: Sequence[str], names: Sequence[str]) -> dict[str, Any]:
-    found: dict[str, Any] = {}
-    for i, name in enumerate(sorted(chosen, key=names.index), start=1):
-        found |= {f"site{i}": names.index(name), f"type{i}": "decomposed"}
-        found |= {f"{key}{i}": value for key, value in KIND.items()}
-    return found
 
 
 def scenes(trial: optuna.Trial) -> TrialConfig:
@@ -145,18 +138,16 @@ def _config(
     *,
     batch_sizes: Sequence[int],
 ) -> TrialConfig:
-    rates = (3e-5, 3e-3) if data.source == COCO.source else (3e-4, 2e-2)
-    schedules = ["warmup-cosine", "one-cycle", "flat-cosine"]
     return TrialConfig(
         task=TASK,
         data=data,
         model=replace(model, placement=placement),
-        training=replace(
+        training=choices.optimisation(
+            trial,
             training,
-            batch_size=trial.suggest_categorical("batch_size", batch_sizes),
-            learning_rate=trial.suggest_float("learning_rate", *rates, log=True),
-            weight_decay=trial.suggest_float("weight_decay", 1e-5, 1e-1, log=True),
-            schedule=trial.suggest_categorical("schedule", schedules),  # type: ignore[arg-type]
+            batch_sizes=batch_sizes,
+            rates=(3e-5, 3e-3) if data.source == COCO.source else (3e-4, 2e-2),
+            schedules=["warmup-cosine", "one-cycle", "flat-cosine"],
         ),
     )
 

@@ -131,3 +131,7 @@ EPE = Metric(name="epe", maximize=False, unit="px", margin=0.02)  # the end-poin
 BOX_AP = Metric(name="box_ap", maximize=True, scale=100.0, gap="points")  # COCO's average precision
 MASK_AP = Metric(name="mask_ap", maximize=True, scale=100.0, gap="points")
 DETECTION = (BOX_AP, MASK_AP)  # the default first
+MIOU = Metric(name="miou", maximize=True, scale=100.0, unit="%", gap="points")  # intersection over union
+PIXEL_ACCURACY = Metric(name="pixel_accuracy", maximize=True, scale=100.0, unit="%", gap="points")
+DICE = Metric(name="dice", maximize=True, scale=100.0, unit="%", gap="points")
+SEGMENTATION = (MIOU, PIXEL_ACCURACY, DICE)  # the default first

@@ -93,13 +93,7 @@ def _config(
         task=TASK,
         data=data,
         model=replace(model, placement=placement),
-        training=StereoTraining(
-            epochs=epochs,
-            batch_size=trial.suggest_categorical("batch_size", batch_sizes),
-            learning_rate=trial.suggest_float("learning_rate", 3e-4, 2e-2, log=True),
-            weight_decay=trial.suggest_float("weight_decay", 1e-5, 1e-1, log=True),
-            schedule=trial.suggest_categorical("schedule", ["one-cycle", "flat-cosine"]),  # type: ignore[arg-type]
-        ),
+        training=choices.optimisation(trial, StereoTraining(epochs=epochs), batch_sizes=batch_sizes),
     )
 
 
@@ -112,17 +106,9 @@ def decomposed(
         names = [site.name for site in places(data, model)]
         first = [*(names.index(place) for place in FIRST), len(names) - 1]
         chosen = [*([index] for index in first), first]
-        return [{**plain, "modules": len(some), **_modules(some)} for some in chosen]
+        return [{**plain, **choices.modules(some, "decomposed", KIND)} for some in chosen]
 
     return made
-
-
-def _modules(indices: Sequence[int]) -> dict[str, Any]:
-    found: dict[str, Any] = {}
-    for i, index in enumerate(indices, start=1):
-        found |= {f"site{i}": index, f"type{i}": "decomposed"}
-        found |= {f"{name}{i}": value for name, value in KIND.items()}
-    return found
 
 
 SPACES = (

@@ -5,7 +5,11 @@ from typing import Any
 
 from attention.errors import InputError
 
-EXTRAS = {"code": "code search", "detection": "object detection"}  # and what they are for
+EXTRAS = {  # and what they are for
+    "code": "code search",
+    "detection": "object detection",
+    "segmentation": "a model of segmentation_models_pytorch",
+}
 
 
 def optional(module: str, extra: str) -> Any:

@@ -1,7 +1,7 @@
 """The models of all tasks without a dataset: how each is built, what it takes, and a loss of its training."""
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import torch
@@ -13,7 +13,7 @@ from backbones import ENCODERS, STEREO, Example, call, find
 from backbones.detector import STRIDES, build_detector
 from backbones.psmnet import MULTIPLE, STEP
 from backbones.torch_internals import tree_leaves
-from search.config import Model
+from search.config import Model, SegmentationModel
 from search.config.tasks import TASKS, resolve
 
 CLASSES = 1000  # of images; of detectors COCO's
@@ -168,6 +168,18 @@ def detector_subject(backbone: str, size: int | None, options: Mapping[str, Any]
         one=f"an image of {size}x{size} pixels: Mask R-CNN with {OBJECTS} kinds of objects",
         batch=2,
         loss=_detection_loss,
+    )
+
+
+def segmenter_subject(backbone: str, size: int | None, options: Mapping[str, Any]) -> Subject:
+    """Return a model of segmentation for images of 256 pixels, or of `size`."""
+    size, chosen = size or 256, SegmentationModel(backbone=backbone, options=options)
+    if size % STRIDES[-1]:
+        raise InputError(f"--size must be a multiple of {STRIDES[-1]} for segmentation; got {size}")
+    return replace(
+        image_subject(backbone, size, options),
+        build=lambda: chosen.build(classes=OBJECTS, size=size),
+        one=f"an image of {size}x{size} pixels, each in one of {OBJECTS} classes",
     )
 
 

@@ -19,6 +19,8 @@ stereo_deployment        What is deployed of a stereo model, and what it makes o
 detection                Boxes and masks of the objects in images
 detection_evaluator      From boxes and masks to average precision
 detection_deployment     What is deployed of a detector, and what it makes of files
+segmentation             The class of each pixel of an image
+segmentation_evaluator   From logits of pixels to intersection over union, and the loss
 same_data                Checks whether a search's data have changed since it was made
 
 A built-in task is declared by one entry in `search.config.tasks.TASKS`. A task of a package is named by an

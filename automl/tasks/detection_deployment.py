@@ -10,10 +10,9 @@ import torch
 from PIL import Image, ImageDraw
 from torch import Tensor, nn
 
-from attention import InputError
 from automl.data.detection.folder import image_id
 from automl.data.detection.masks import encode
-from automl.data.images.picture import read_picture
+from automl.data.images.picture import open_picture
 from automl.tasks.deployment import Arrays, Deployment
 from backbones.detector_graph import DetectorGraph
 from backbones.normalisation import Normalisation
@@ -97,17 +96,6 @@ def fitted(images: Sequence[np.ndarray], canvas: int) -> dict[str, Tensor]:
     return {IMAGES: torch.from_numpy(made), SIZES: torch.from_numpy(sizes)}
 
 
-def _open(path: str | Path) -> Image.Image:
-    try:
-        return read_picture(path).image
-    except FileNotFoundError:
-        raise InputError(f"there is no file {path}") from None
-    except MemoryError:
-        raise
-    except Exception as error:  # Pillow raises nearly anything for a damaged file
-        raise InputError(f"{path} cannot be read as an image ({type(error).__name__}: {error})") from error
-
-
 def _scaled(width: int, height: int, size: int) -> tuple[int, int]:
     """Of an image with `size` pixels at the longer side, at most."""
     scale = min(1.0, size / max(width, height))
@@ -116,7 +104,7 @@ def _scaled(width: int, height: int, size: int) -> tuple[int, int]:
 
 def read_image(path: str | Path, exported: Mapping[str, Any]) -> dict[str, np.ndarray]:
     """An image file as the graph takes it. Raises InputError for one that cannot be read."""
-    details, picture = exported["details"], _open(path)
+    details, picture = exported["details"], open_picture(path).image
     small = _scaled(*picture.size, details["size"])
     if small != picture.size:
         picture = picture.resize(small, Image.Resampling.BILINEAR)
@@ -143,7 +131,7 @@ def write_detections(exported: Mapping[str, Any], name: str, outputs: Arrays, pa
     annotations that the model was trained on. `image_id` is the image's in annotations beside or above it,
     else the number that its name is, else its name.
     """
-    picture = _open(name)
+    picture = open_picture(name).image
     small = _scaled(*picture.size, exported["details"]["size"])
     scale = np.array(picture.size) / small
     labels, categories = (exported["details"][key] for key in ("labels", "category_ids"))

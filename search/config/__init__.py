@@ -7,6 +7,7 @@ classification  Images and sequences
 retrieval       Code and its descriptions
 stereo          Pairs of images
 detection       Images with objects
+segmentation    Images with a class for each pixel
 opened          The same of a user-defined task whose code has not been loaded
 tasks           The declaration of each task (TASKS), and those that are registered
 trial           One trial: a task, and its data, model and training
@@ -23,6 +24,7 @@ from search.config.classification import (
 from search.config.detection import DetectionData, DetectionModel, DetectionTraining
 from search.config.parts import PUBLISHED, Data, Decayed, Model, Optimizer, Schedule, Training
 from search.config.retrieval import CodeData, CodeModel, RetrievalLoss, RetrievalTraining, Similarity
+from search.config.segmentation import SegmentationData, SegmentationModel, SegmentationTraining
 from search.config.stereo import StereoData, StereoModel, StereoTraining
 from search.config.tasks import TASKS, TaskSpec
 from search.config.trial import TrialConfig
@@ -47,6 +49,9 @@ __all__ = [
     "RetrievalLoss",
     "RetrievalTraining",
     "Schedule",
+    "SegmentationData",
+    "SegmentationModel",
+    "SegmentationTraining",
     "SequenceData",
     "Similarity",
     "StereoData",

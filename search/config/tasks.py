@@ -16,8 +16,9 @@ from search.config.detection import DetectionData, DetectionModel, DetectionTrai
 from search.config.opened import OpenData, OpenModel, OpenTraining
 from search.config.parts import Data, Model, Training
 from search.config.retrieval import CodeData, CodeModel, RetrievalTraining
+from search.config.segmentation import SegmentationData, SegmentationModel, SegmentationTraining
 from search.config.stereo import StereoData, StereoModel, StereoTraining
-from search.metric import DETECTION, EPE, MRR, Metric
+from search.metric import DETECTION, EPE, MRR, SEGMENTATION, Metric
 
 GROUP = "automl.tasks"  # of entry points: a name, and the reference of a subclass of `automl.Task`
 
@@ -124,6 +125,18 @@ TASKS: Mapping[str, TaskSpec] = {
         space="coco-da",
         overview="automl.data.detection.overview:look_over_detection",
         subject="automl.costs.subject:detector_subject",
+    ),
+    "segmentation": TaskSpec(
+        data=SegmentationData,
+        model=SegmentationModel,
+        training=SegmentationTraining,
+        dimensions=2,
+        metrics=SEGMENTATION,
+        task="automl.tasks.segmentation:Segmentation",
+        spaces=("search.segmentation_spaces",),
+        detect="automl.data.segmentation:is_segmentation",
+        space="unet",
+        subject="automl.costs.subject:segmenter_subject",
     ),
     "image-classification": TaskSpec(
         data=ImageData,

@@ -7,10 +7,10 @@ the same scenes.
 
 import hashlib
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from functools import cache
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from PIL import Image
@@ -30,22 +30,39 @@ SEEN = 0.5  # of a digit, at least, whatever lies before it
 INK = 64  # of 255: pixels of a digit that are this bright are the object
 
 
-@cache
-def read_scenes() -> DetectionListing:
-    """All scenes, made in about a second."""
+class Scene(NamedTuple):
+    """An image, uint8 `(H, W, 3)`, what is seen of each digit, bool `(H, W)`, and its digit plus 1."""
+
+    split: str
+    name: str
+    image: np.ndarray
+    masks: list[np.ndarray]
+    categories: list[int]
+
+
+def draw_scenes() -> Iterator[Scene]:
+    """Draw all scenes, in about a second."""
     images, labels = read_digits()
     draw = np.random.default_rng(0)
     order = draw.permutation(len(labels))
     ends = [round(share * len(order)) for share in SHARES]
-    splits = {}
     for (split, count), own in zip(COUNTS.items(), np.split(order, ends), strict=True):
-        splits[split] = [
-            _scene(f"{NAMES[split]}/{i:04}.png", images[own], labels[own], draw) for i in range(count)
-        ]
+        for i in range(count):
+            yield Scene(split, f"{NAMES[split]}/{i:04}.png", *_scene(images[own], labels[own], draw))
+
+
+@cache
+def read_scenes() -> DetectionListing:
+    """Return all scenes as a folder of COCO's layout would have them."""
+    splits: dict[str, list[Photo]] = {split: [] for split in COUNTS}
+    for scene in draw_scenes():
+        splits[scene.split].append(_photo(scene))
     return DetectionListing(categories={i + 1: str(i) for i in range(10)}, splits=splits, has_masks=True)
 
 
-def _scene(name: str, digits: np.ndarray, labels: np.ndarray, draw: np.random.Generator) -> Photo:
+def _scene(
+    digits: np.ndarray, labels: np.ndarray, draw: np.random.Generator
+) -> tuple[np.ndarray, list[np.ndarray], list[int]]:
     dark = draw.uniform(0, 70, (6, 6, 3))
     canvas = _scaled(dark, SIDE) + draw.normal(0, 8, (SIDE, SIDE, 3))
     seen: list[np.ndarray] = []
@@ -63,13 +80,16 @@ def _scene(name: str, digits: np.ndarray, labels: np.ndarray, draw: np.random.Ge
         canvas = canvas * (1 - opaque) + colour * opaque
         seen = [old & ~shape for old in seen] + [shape]
         categories.append(int(labels[chosen]) + 1)
-    image = np.clip(canvas.round(), 0, 255).astype(np.uint8)
-    annotations = [_annotation(mask, category) for mask, category in zip(seen, categories, strict=True)]
-    key = hashlib.sha256(image.tobytes()).digest()
+    return np.clip(canvas.round(), 0, 255).astype(np.uint8), seen, categories
+
+
+def _photo(scene: Scene) -> Photo:
+    annotations = [_annotation(*each) for each in zip(scene.masks, scene.categories, strict=True)]
+    key = hashlib.sha256(scene.image.tobytes()).digest()
     content = hashlib.sha256(key + json.dumps(annotations).encode()).digest()
     return Photo(
-        name=name,
-        image=image,
+        name=scene.name,
+        image=scene.image,
         width=SIDE,
         height=SIDE,
         key=key,

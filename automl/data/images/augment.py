@@ -45,7 +45,7 @@ def draw_boxes(aspect: Tensor, *, scale: float, flip: bool, generator: Generator
 
 def cut(images: Tensor, boxes: Tensor, size: int, by: Normalisation = IMAGENET) -> Tensor:
     """The box of each image, resized and normalised: uint8 `(B, S, S, 3)` -> float32 `(B, 3, size, size)`."""
-    return _resample(normalise(images, by), boxes, size)
+    return resample(normalise(images, by), boxes, size)
 
 
 def centre_crop(images: Tensor, aspect: Tensor, size: int) -> Tensor:
@@ -58,15 +58,15 @@ def centre_crop(images: Tensor, aspect: Tensor, size: int) -> Tensor:
     aspect = aspect.cpu()
     zero = torch.zeros_like(aspect)
     boxes = torch.stack([(1 / aspect).clamp(max=1), aspect.clamp(max=1), zero, zero], dim=1)
-    x = _resample(images.permute(0, 3, 1, 2).float(), boxes, size)
+    x = resample(images.permute(0, 3, 1, 2).float(), boxes, size)
     return x.round().clamp(0, 255).to(torch.uint8).permute(0, 2, 3, 1)
 
 
-def _resample(images: Tensor, boxes: Tensor, size: int) -> Tensor:
-    """Boxes `(B, 4)` of width, height and centre, as parts of the image about its centre: bilinear."""
+def resample(images: Tensor, boxes: Tensor, size: int, mode: str = "bilinear") -> Tensor:
+    """Resize boxes `(B, 4)` of width, height and centre, as parts of the image about its centre."""
     width, height, x, y = boxes.to(images.device, non_blocking=True).unbind(1)
     zero = torch.zeros_like(x)
     affine = torch.stack([width, zero, x, zero, height, y], dim=1).view(-1, 2, 3)
     grid = F.affine_grid(affine, [len(images), 3, size, size], align_corners=False)
-    crops = F.grid_sample(images, grid, padding_mode="border", align_corners=False)
+    crops = F.grid_sample(images, grid, mode=mode, padding_mode="border", align_corners=False)
     return crops.contiguous(memory_format=torch.channels_last)

@@ -9,13 +9,14 @@ Files rarely say how many of their 16 bits are used, and an image of 12 bits wou
 taken for one of 16. Each image decides alone, so that a deployed model reads a file as training did.
 """
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from pathlib import Path
 from typing import Any, BinaryIO, NamedTuple
 
 import numpy as np
 from PIL import ExifTags, Image, UnidentifiedImageError
 
+from attention.errors import InputError
 from automl.data.images.formats import FORMATS, HEIF_HINT, is_heif
 
 DEPTHS = (8, 10, 12, 14, 16)  # bits that are told apart
@@ -98,6 +99,36 @@ def read_picture(
             changes.append(SCALED.format(bits=bits) if bits > 8 else TAKEN)
         image = _rgb(image)
         return Picture(image if turn is None else image.transpose(turn), size, bits, tuple(changes))
+
+
+def open_picture(file: str | Path, **options: Any) -> Picture:
+    """Read an image file like `read_picture`. Raises InputError for one that cannot be read."""
+    try:
+        return read_picture(file, **options)
+    except FileNotFoundError:
+        raise InputError(f"there is no image {file}") from None
+    except MemoryError:
+        raise
+    except Exception as error:  # Pillow raises nearly anything for a damaged file
+        raise InputError(f"{file} cannot be read as an image ({type(error).__name__}: {error})") from error
+
+
+def read_channel(file: str | Path, modes: Collection[str], what: str) -> np.ndarray:
+    """Return the values of an image of one channel, `(H, W)`, as they are stored.
+
+    modes: Pillow's, one of which the image must have. what: the file and what is expected of it, in words.
+    Raises InputError for another file.
+    """
+    try:
+        with Image.open(file, formats=FORMATS) as image:
+            mode, values = image.mode, np.asarray(image)
+    except FileNotFoundError:
+        raise InputError(f"there is no file {file}, {what}") from None
+    except Exception as error:  # Pillow raises nearly anything for a damaged file
+        raise InputError(f"{file} cannot be read ({error}); it must be {what}") from error
+    if mode not in modes:
+        raise InputError(f"{file} must be {what}; got one of Pillow's mode {mode}")
+    return values
 
 
 def read_size(

@@ -3,14 +3,13 @@
 from pathlib import Path
 
 import numpy as np
-from PIL import Image
 
 from attention.errors import InputError
-from automl.data.images.formats import FORMATS
-from automl.data.images.picture import Picture, read_picture
+from automl.data.images.picture import open_picture, read_channel
 from automl.data.stereo.pfm import read_pfm
 
 KITTI_SCALE = 256.0  # a pixel of disparity in KITTI's 16-bit PNG files
+DISPARITIES = "a disparity map: a PFM file, or a PNG file of one channel of 16 bits as KITTI has it"
 SIXTEEN_BIT = ("I;16", "I;16B", "I;16L", "I")
 
 
@@ -31,25 +30,14 @@ def read_views(
         InputError: where there is no such image.
     """
     files = (left, right)
-    views = [_read(file, annotated) for file in files]
+    views = [open_picture(file, annotated=annotated) for file in files]
     bits = max(view.bits for view in views)
     views = [
-        view if view.bits == bits else _read(file, annotated, bits)
+        view if view.bits == bits else open_picture(file, annotated=annotated, bits=bits)
         for file, view in zip(files, views, strict=True)
     ]
     changes = tuple(dict.fromkeys(change for view in views for change in view.changes))
     return np.asarray(views[0].image), np.asarray(views[1].image), changes
-
-
-def _read(path: str | Path, annotated: tuple[int, int] | None, bits: int | None = None) -> Picture:
-    try:
-        return read_picture(path, annotated=annotated, bits=bits)
-    except FileNotFoundError:
-        raise InputError(f"there is no image {path}") from None
-    except MemoryError:
-        raise
-    except Exception as error:  # Pillow's decoders raise errors of every kind
-        raise InputError(f"{path} cannot be read as an image ({type(error).__name__}: {error})") from error
 
 
 def read_disparity(path: str | Path) -> np.ndarray:
@@ -69,16 +57,5 @@ def read_disparity(path: str | Path) -> np.ndarray:
 
 
 def _read_png(path: Path) -> np.ndarray:
-    try:
-        with Image.open(path, formats=FORMATS) as image:
-            mode, values = image.mode, np.asarray(image)
-    except FileNotFoundError:
-        raise InputError(f"there is no disparity map {path}") from None
-    except Exception as error:
-        raise InputError(f"{path} cannot be read as a disparity map ({error})") from error
-    if mode not in SIXTEEN_BIT:
-        raise InputError(
-            f"{path} must be a PFM file, or a PNG file of one channel of 16 bits as KITTI has it; "
-            f"got one of Pillow's mode {mode}"
-        )
+    values = read_channel(path, SIXTEEN_BIT, DISPARITIES)
     return np.where(values > 0, values.astype(np.float32) / KITTI_SCALE, np.float32(np.inf))

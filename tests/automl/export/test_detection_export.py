@@ -179,7 +179,7 @@ def test_predictions_have_the_numbers_of_the_annotations(
 
 
 def test_a_picture_that_is_not_there_is_told(result: ExportResult, tmp_path: Path) -> None:
-    with pytest.raises(InputError, match=r"there is no file .*missing\.png"):
+    with pytest.raises(InputError, match=r"there is no image .*missing\.png"):
         run_predict(Path(str(result.folder)), [tmp_path / "missing.png"])
 
 

@@ -94,7 +94,9 @@ def test_disparities_none_of_which_is_known_are_refused(tmp_path, suffix):
 
 
 def test_a_png_of_8_bits_is_no_disparity_map(tmp_path):
-    with pytest.raises(InputError, match=r"view\.png must be a PFM file, or a PNG .* 16 bits"):
+    with pytest.raises(
+        InputError, match=r"view\.png must be a disparity map: a PFM file, or a PNG .* 16 bits"
+    ):
         read_disparity(image(tmp_path / "view.png"))
 
 

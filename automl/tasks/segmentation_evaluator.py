@@ -1,0 +1,74 @@
+"""From the logits of pixels to metrics, over batches and workers; and the loss that they are learned by.
+
+Pixels labelled IGNORE count nowhere. Means over classes are over those that have pixels.
+"""
+
+import torch
+from torch import Tensor
+
+from automl.config.runtime import Runtime
+from automl.data.segmentation import IGNORE
+from automl.storage.answers import Answers
+from automl.tasks.evaluator import Evaluator
+
+
+def segmentation_loss(logits: Tensor, truth: Tensor, runtime: Runtime) -> Tensor:
+    """Return cross-entropy plus Dice loss of logits `(B, C, H, W)` and labels `(B, H, W)`, a scalar.
+
+    It is that of the pixels of all workers together, and so is the mean of the workers' gradients. Source of
+    the Dice loss: F. Milletari et al., V-Net (2016), arXiv 1606.04797, here without squares.
+    """
+    hot = truth[:, None] == torch.arange(logits.shape[1], device=truth.device).view(-1, 1, 1)
+    log_p = logits.log_softmax(1)
+    p = log_p.exp() * (truth != IGNORE)[:, None]
+    mine = torch.stack([part.sum((0, 2, 3)) for part in (-log_p * hot, p * hot, p, hot.to(p.dtype))])
+    total = runtime.total(mine.detach().clone()) + runtime.workers * (mine - mine.detach())
+    surprise, overlap, answered, true = total
+    dice = _mean(2 * overlap / (answered + true), true)
+    return surprise.sum() / true.sum().clamp(min=1) + 1 - dice
+
+
+def of_counts(counts: Tensor) -> dict[str, Tensor]:
+    """Return the metrics of right, true and answered pixels by class, `(..., 3, classes)`: each `(...)`."""
+    right, true, answered = counts.unbind(-2)
+    return {
+        "miou": _mean(right / (true + answered - right), true),
+        "pixel_accuracy": right.sum(-1) / true.sum(-1),
+        "dice": _mean(2 * right / (true + answered), true),
+    }
+
+
+def _mean(values: Tensor, true: Tensor) -> Tensor:
+    return values.where(true > 0, 0.0).sum(-1) / (true > 0).sum(-1)
+
+
+class SegmentationEvaluator(Evaluator):
+    """Means over the classes of intersection over union, `miou`, and of `dice`, and `pixel_accuracy`.
+
+    All are of the pixels of the whole split together. metric: whose values `answers` has.
+    """
+
+    def __init__(self, metric: str) -> None:
+        self.metric = metric
+        self.counts: list[Tensor] = []  # of each image, as of `of_counts`
+
+    def update(self, outputs: Tensor, targets: Tensor) -> None:
+        """outputs: logits `(B, classes, H, W)`. targets: labels `(B, H, W)`."""
+        size, answered, counted = outputs.shape[:2], outputs.argmax(1), targets != IGNORE
+        first = size[1] * torch.arange(size[0], device=targets.device).view(-1, 1, 1)
+        pairs = (targets, counted & (answered == targets)), (targets, counted), (answered, counted)
+        counts = [
+            (labels + first)[where].bincount(minlength=size.numel()).view(size) for labels, where in pairs
+        ]
+        self.counts.append(torch.stack(counts, 1).double())
+
+    def compute(self, runtime: Runtime) -> dict[str, Tensor]:
+        return of_counts(runtime.total(torch.cat(self.counts).sum(0)))
+
+    def answers(self, runtime: Runtime) -> Answers:
+        """The pseudo-value of each image, as `class_metrics.pseudo_values` has them of classes."""
+        parts = runtime.gather((torch.cat(list(self.index)).cpu(), torch.cat(self.counts).cpu()))
+        index, counts = (torch.cat(list(part)) for part in zip(*parts, strict=True))
+        counts, n = counts[index.argsort()], len(counts)
+        whole, without = (of_counts(of)[self.metric] for of in (counts.sum(0), counts.sum(0) - counts))
+        return Answers(values=(n * whole - (n - 1) * without.where(without.isfinite(), whole)).numpy())

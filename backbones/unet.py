@@ -1,0 +1,88 @@
+"""A U-Net over any backbone of images with several resolutions, with sites on its skip connections.
+
+Source: O. Ronneberger et al., U-Net (2015), arXiv 1505.04597; decoder as in segmentation_models_pytorch.
+The encoder is a classification model without its head; the logits of its finest resolution are resized.
+"""
+
+from math import log2
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from attention import InputError
+from backbones.detector import Keep, behead
+from backbones.trace import Output, trace
+
+STRIDES = (2, 4, 8, 16, 32)
+CHANNELS = 8  # of the decoder at stride 1; twice as many at each following one
+
+
+class UNet(nn.Module):
+    """Logits of each pixel: `(B, 3, H, W)` -> `(B, classes, H, W)`.
+
+    Beside the backbone's its sites are `bottleneck`, and from the finest resolution on `skip1`, ... and
+    `decoder1`, ...
+
+    body: a classification model, whose head is taken off in place. size: pixels of the images' sides.
+    Raises InputError for a body with feature maps of one resolution.
+    """
+
+    def __init__(self, body: nn.Module, *, classes: int, size: int) -> None:
+        super().__init__()
+        stages = find_stages(body, size)
+        behead(body, [*stages][-1], size)
+        self.body = body
+        self._maps: dict[str, Tensor] = {}  # of the pass that is running
+        for path in stages:
+            body.get_submodule(path).register_forward_hook(Keep(self._maps, path))
+        self.dimensions = {path: output.channels or 1 for path, output in stages.items()}  # of channels
+        *widths, below = (output.shape[self.dimensions[path]] for path, output in stages.items())
+        self.skips = nn.ModuleList(nn.Sequential(nn.Identity()) for _ in widths)  # an attention may follow
+        self.bottleneck = nn.Sequential(nn.Identity())
+        inputs = [width + CHANNELS * 4 * 2**i for i, width in enumerate(widths)]
+        inputs[-1] = widths[-1] + below
+        self.decoder = nn.ModuleList(_block(taken, CHANNELS * 2 * 2**i) for i, taken in enumerate(inputs))
+        self.head = nn.Conv2d(CHANNELS * 2, classes, 1)
+        self.site_names = {f"skips.{i}": f"skip{i + 1}" for i in range(len(widths))}
+        self.site_names |= {f"decoder.{i}": f"decoder{i + 1}" for i in range(len(widths))}
+
+    def forward(self, images: Tensor) -> Tensor:
+        self.body(images)
+        maps = [self._maps[path].movedim(channels, 1) for path, channels in self.dimensions.items()]
+        self._maps.clear()
+        x = self.bottleneck(maps.pop())
+        for skip, block in zip(reversed(self.skips), reversed(self.decoder), strict=True):
+            finer = skip(maps.pop())
+            x = block(torch.cat([F.interpolate(x, finer.shape[2:]), finer], 1))
+        return F.interpolate(self.head(x), images.shape[2:], mode="bilinear")
+
+
+def _block(inputs: int, outputs: int) -> nn.Sequential:
+    layers: list[nn.Module] = []
+    for taken in (inputs, outputs):
+        layers += [nn.Conv2d(taken, outputs, 3, padding=1, bias=False), nn.BatchNorm2d(outputs), nn.ReLU()]
+    return nn.Sequential(*layers)
+
+
+def find_stages(body: nn.Module, size: int) -> dict[str, Output]:
+    """Return what ends each resolution of a model, from the finest on: the path and what it returns."""
+    run = trace(body, torch.empty(2, 3, size, size))
+    maps = {p: o for p, o in run.outputs.items() if len(o.shape) == 4 and o.alone and o.channels in (1, 3)}
+    # Some convolutions have no padding and lose pixels.
+    stride = {path: 2 ** round(log2(size / o.shape[2 if o.channels == 1 else 1])) for path, o in maps.items()}
+    ends: dict[int, str] = {}
+    for path in sorted(run.sources, key=lambda path: path.count(".")):  # the outermost modules first
+        before = run.sources[path]
+        if path in maps and before in maps and stride[path] == 2 * stride[before]:
+            ends.setdefault(stride[before], before)
+    deepest = max([value for value in stride.values() if value in STRIDES], default=0)
+    if deepest:
+        ends[deepest] = [path for path, value in stride.items() if value == deepest][-1]
+    found = {ends[value]: maps[ends[value]] for value in STRIDES if value in ends}
+    if len(found) < 2:
+        raise InputError(
+            f"a U-Net needs a backbone with feature maps of several resolutions, and {type(body).__name__} "
+            f"has none. Take xresnet18, torchvision:resnet50 or timm:convnext_atto"
+        )
+    return found

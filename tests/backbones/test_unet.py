@@ -1,0 +1,90 @@
+"""U-Nets over backbones of several kinds: their sites, which are the identity at first and all are used."""
+
+from typing import Any
+
+import pytest
+import torch
+
+import backbones
+from attention import InputError
+from backbones.unet import UNet
+
+MODELS = [
+    ("xresnet18", {"width": 0.25}, 4),
+    ("torchvision:resnet18", {}, 4),
+    ("torchvision:vgg11_bn", {}, 4),  # without residual blocks
+    ("torchvision:efficientnet_b0", {}, 4),
+    ("torchvision:swin_t", {}, 3),  # channels last, and patches of 4 pixels
+    ("timm:convnext_atto", {}, 3),
+    ("timm:mobilenetv3_small_050", {}, 4),
+]
+
+
+def build(name: str, options: dict[str, Any], size: int = 64) -> UNet:
+    torch.manual_seed(0)
+    return UNet(backbones.build(name, classes=7, size=size, **options), classes=5, size=size)
+
+
+@pytest.mark.parametrize(("name", "options", "skips"), MODELS)
+def test_a_class_for_each_pixel_and_sites_on_every_skip(name, options, skips):
+    model = build(name, options).eval()
+    x = torch.randn(2, 3, 64, 64)
+    with torch.no_grad():
+        before = model(x)
+    assert before.shape == (2, 5, 64, 64)
+    found = {site.name: site for site in backbones.sites(model, x)}
+    parts = [f"{part}{i}" for part in ("skip", "decoder") for i in range(1, skips + 1)]
+    assert {"bottleneck", *parts} <= found.keys()
+    assert f"skip{skips + 1}" not in found
+    strides = [found[f"skip{i}"].stride for i in range(1, skips + 1)]
+    assert strides == [2 ** (i + 5 - skips) for i in range(skips)]
+    backbones.insert(model, dict.fromkeys(["bottleneck", *parts], "ssa"), x, known=list(found.values()))
+    with torch.no_grad():
+        assert torch.equal(model.eval()(x), before)
+    model.train()(x).square().mean().backward()
+    assert all(
+        gate.grad is not None and gate.grad.any()
+        for name, gate in model.named_parameters()
+        if "gamma" in name
+    )
+
+
+def test_an_attention_at_the_end_of_a_stage_reaches_skip_and_decoder():
+    """It is inserted after the hook that keeps what the stage returns."""
+    x = torch.randn(2, 3, 64, 64)
+    model = build("timm:efficientnet_b0", {}).eval()
+    last = [*model.dimensions][-1]
+    site = next(s for s in backbones.sites(model, x) if s.path == f"body.{last}")
+    with torch.no_grad():
+        before = model(x)
+        backbones.insert(model, {site.name: "conv1x1"}, x)
+        for name, parameter in model.named_parameters():
+            if "gamma" in name:
+                parameter.fill_(1.0)
+        assert not torch.equal(model.eval()(x), before)
+
+
+def test_another_size_than_it_was_built_for():
+    assert build("xresnet18", {"width": 0.25})(torch.randn(2, 3, 96, 160)).shape == (2, 5, 96, 160)
+
+
+def test_a_backbone_of_one_resolution_is_refused():
+    with pytest.raises(InputError, match="a U-Net needs a backbone with feature maps of several resolutions"):
+        build("vit", {"patch_size": 16})
+
+
+def test_models_of_segmentation_models_pytorch_are_backbones():
+    model = backbones.build("smp:Unet", classes=5, size=64, encoder_name="resnet18").eval()
+    x = torch.randn(2, 3, 64, 64)
+    with torch.no_grad():
+        before = model(x)
+        assert before.shape == (2, 5, 64, 64)
+        sites = backbones.sites(model, x)
+        assert {"stage1.block1", "decoder"} <= {site.name for site in sites}
+        backbones.insert(model, {"stage4.block2": "sagan", "decoder": "ssa"}, x, known=sites)
+        assert torch.equal(model.eval()(x), before)
+
+
+def test_an_unknown_model_of_the_library_is_told_with_those_that_there_are():
+    with pytest.raises(InputError, match=r"unknown model of smp .*Unet.*UnetPlusPlus"):
+        backbones.find("smp:Unett")
