@@ -24,7 +24,7 @@ def segmentation_loss(logits: Tensor, truth: Tensor, runtime: Runtime) -> Tensor
     mine = torch.stack([part.sum((0, 2, 3)) for part in (-log_p * hot, p * hot, p, hot.to(p.dtype))])
     total = runtime.total(mine.detach().clone()) + runtime.workers * (mine - mine.detach())
     surprise, overlap, answered, true = total
-    dice = _mean(2 * overlap / (answered + true), true)
+    dice = _mean(2 * overlap / (answered + true).clamp(min=1), true).nan_to_num()  # where no pixel counts
     return surprise.sum() / true.sum().clamp(min=1) + 1 - dice
 
 

@@ -11,6 +11,9 @@ import tabular
 from automl_cases import HERE, opened
 from code_corpus import write_corpus
 from detection_cases import SMALL, few_scenes
+from segmentation_cases import SMALL as SEGMENTER
+from segmentation_cases import few_scenes as few_segmented
+from segmentation_cases import write_folder
 from task_contract import TaskTestCase
 
 from automl.data.stereo import planes
@@ -24,6 +27,8 @@ from search.config import (
     DetectionTraining,
     Model,
     RetrievalTraining,
+    SegmentationData,
+    SegmentationTraining,
     SequenceData,
     StereoData,
     StereoModel,
@@ -136,3 +141,31 @@ class TestDetection(TaskTestCase):
 
     def may_stand_still(self, name: str) -> bool:
         return "convpath" in name  # of blocks that end with a zero-initialised norm
+
+
+class TestSegmentation(TaskTestCase):
+    @pytest.fixture(autouse=True)
+    def few(self) -> Iterator[None]:
+        with few_segmented(8, 5):
+            yield
+
+    def make(self, runtime: Any = HERE) -> Task:
+        config = TrialConfig(
+            task="segmentation",
+            data=SegmentationData(size=64),
+            model=SEGMENTER,
+            training=SegmentationTraining(epochs=2, batch_size=4),
+        )
+        return open_task(config, runtime)
+
+    def may_stand_still(self, name: str) -> bool:
+        return "convpath" in name  # of blocks that end with a zero-initialised norm
+
+
+class TestSegmentationFolder(TestSegmentation):
+    @pytest.fixture(autouse=True)
+    def few(self, tmp_path: Path) -> None:
+        self.path = write_folder(tmp_path / "scenes", 24)
+
+    def make(self, runtime: Any = HERE) -> Task:
+        return open_task(super().make().config.change(data={"path": str(self.path)}), runtime)
