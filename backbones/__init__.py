@@ -2,7 +2,8 @@
 
 factory     One factory for every backbone: of the table, of a library, one's own
 table       The table of backbones
-libraries   Models of torchvision and timm
+libraries   Models of torchvision, timm and segmentation_models_pytorch
+extras      Packages that one task alone needs, imported when they are used
 normalisation  How the images that a backbone takes are normalised
 loading     Loads user-defined objects: `file.py:name` and `package.module:name`
 xresnet     fastai's xresnets
@@ -19,6 +20,7 @@ towers      Two encoders whose vectors are compared
 siamese     One network for several inputs
 psmnet      The disparity of two rectified images
 detector    Faster and Mask R-CNN over any backbone, with sites on the feature pyramid
+unet        A U-Net over any backbone, with sites on its skip connections
 detector_graph  A trained detector as a graph of fixed shapes, for export
 norm        Batch norm of sequences of different lengths
 ends        Padded sequences: checks of input and mask, last state, mean, reversal

@@ -6,6 +6,7 @@ from functools import cache
 from typing import TYPE_CHECKING, Any
 
 from attention import InputError
+from backbones.extras import optional
 from backbones.normalisation import IMAGENET, Normalisation
 
 if TYPE_CHECKING:  # it takes seconds to import, and names can be told without
@@ -121,22 +122,12 @@ def _timm_published(
     return state
 
 
-SMP = "smp"  # its models return a class for each pixel
-
-
-def _smp() -> Any:
-    try:
-        import segmentation_models_pytorch as library
-    except ModuleNotFoundError as error:
-        raise InputError(
-            f"models called {SMP}:NAME need the package segmentation_models_pytorch, which is not installed. "
-            f'Run: pip install "attention-automl[segmentation]"'
-        ) from error
-    return library
+# Its models, called `smp:Unet`, return a class for each pixel.
+smp_library = optional("segmentation_models_pytorch", "segmentation")
 
 
 def _smp_names() -> Sequence[str]:
-    return [architecture.__name__ for architecture in _smp().MODEL_ARCHITECTURES_MAPPING.values()]
+    return [architecture.__name__ for architecture in smp_library.MODEL_ARCHITECTURES_MAPPING.values()]
 
 
 def smp(
@@ -144,7 +135,7 @@ def smp(
 ) -> "nn.Module":
     """The model of segmentation_models_pytorch; its encoder has new weights unless an option names some."""
     options = {"encoder_weights": None, **options}
-    model: nn.Module = _smp().create_model(name, classes=classes, in_channels=in_channels, **options)
+    model: nn.Module = smp_library.create_model(name, classes=classes, in_channels=in_channels, **options)
     return model
 
 
@@ -158,7 +149,7 @@ LIBRARIES: Mapping[str, Library] = {
     "timm": Library(
         names=_timm_names, build=timm, normalisation=_timm_normalisation, published=_timm_published
     ),
-    SMP: Library(names=_smp_names, build=smp, normalisation=lambda _: IMAGENET),
+    "smp": Library(names=_smp_names, build=smp, normalisation=lambda _: IMAGENET),
 }
 
 

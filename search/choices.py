@@ -171,7 +171,7 @@ def optimisation(
         batch_size=trial.suggest_categorical("batch_size", batch_sizes),
         learning_rate=trial.suggest_float("learning_rate", *rates, log=True),
         weight_decay=trial.suggest_float("weight_decay", 1e-5, 1e-1, log=True),
-        schedule=trial.suggest_categorical("schedule", schedules),
+        schedule=trial.suggest_categorical("schedule", schedules),  # type: ignore[arg-type]
     )
 
 

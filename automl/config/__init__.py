@@ -3,7 +3,6 @@
 settings  User settings of a search, stored in its `search.json`
 summary   Results that show themselves in a few lines, as text and in a notebook
 device    The device that a model runs on; the only module that names CUDA's devices or Apple's
-extras    Packages that one task alone needs, imported when they are used
 escape    One escaping function for each kind of output that names of others reach
 keywords  Gives a function the keyword arguments of a class, for `help` and for type checkers
 limits    Limits on what a model may cost, passed to the sampler as constraints

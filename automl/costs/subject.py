@@ -179,7 +179,8 @@ def segmenter_subject(backbone: str, size: int | None, options: Mapping[str, Any
     return replace(
         image_subject(backbone, size, options),
         build=lambda: chosen.build(classes=OBJECTS, size=size),
-        one=f"an image of {size}x{size} pixels, each in one of {OBJECTS} classes",
+        one=f"an image of {size}x{size} pixels, each of one of {OBJECTS} classes",
+        images=False,
     )
 
 

@@ -4,6 +4,7 @@ images     Images: sources, decoding, the cache of decoded splits, augmentation,
 sequences  Sequences of sensor readings: file formats, splits, the cache, batches
 detection  Images with objects in them, in COCO's layout: checks, masks, splits, the cache
 code       Functions of source code: reading, cleaning, splits without near duplicates, sub-tokens
+segmentation  Images with a class for each pixel: folders of images and masks, the bundled scenes, the cache
 stereo     Pairs of rectified images with disparities: readers, the bundled planes, splits, the cache, crops
 download   Downloads the files of a dataset once, and goes on after an interruption
 published  The published datasets that can be downloaded by name

@@ -145,9 +145,10 @@ def find_samples(root: Path) -> list[Sample]:
             f"{root} must be a folder with images/ and masks/ of the same names, the masks PNG files, or of "
             f"the layout of Pascal VOC, COCO-Stuff or ADE20K; pass --data FOLDER"
         )
-    files = sorted(folder / name for folder, _, names in walk(folders[0]) for name in names)
+    images, masks = folders
+    files = sorted(folder / name for folder, _, names in walk(images) for name in names)
     samples = [
-        _sample(file.relative_to(folders[0]), *folders, listed.get(file.stem, ""))
+        _sample(file.relative_to(images), images, masks, listed.get(file.stem, ""))
         for file in files
         if is_image(file) and (not listed or file.stem in listed)
     ]
@@ -155,7 +156,7 @@ def find_samples(root: Path) -> list[Sample]:
     lacking += sorted(listed.keys() - {sample.image.stem for sample in samples})
     if lacking or not samples:
         raise InputError(
-            f"each image of {folders[0]} needs a mask of the same name, a PNG file, in {folders[1]}; of "
+            f"each image of {images} needs a mask of the same name, a PNG file, in {masks}; of "
             f"{len(samples)} images {len(lacking)} lack one, or are not there: {some(lacking)}"
         )
     return samples
@@ -191,7 +192,8 @@ def _drawn(scene: scenes.Scene, size: int) -> Row:
     for category, where in zip(scene.categories, scene.masks, strict=True):
         mask[where] = category
     sample = Sample(scene.name, SPLITS.index(scene.split))
-    picture = Picture(Image.fromarray(scene.image), mask.shape, 8, ())
+    image = Image.fromarray(scene.image)
+    picture = Picture(image, image.size, 8, ())
     return _row(sample, scene.image.tobytes() + mask.tobytes(), picture, mask, size)
 
 

@@ -25,7 +25,8 @@ def segmentation_loss(logits: Tensor, truth: Tensor, runtime: Runtime) -> Tensor
     total = runtime.total(mine.detach().clone()) + runtime.workers * (mine - mine.detach())
     surprise, overlap, answered, true = total
     dice = _mean(2 * overlap / (answered + true).clamp(min=1), true).nan_to_num()  # where no pixel counts
-    return surprise.sum() / true.sum().clamp(min=1) + 1 - dice
+    loss: Tensor = surprise.sum() / true.sum().clamp(min=1) + 1 - dice
+    return loss
 
 
 def of_counts(counts: Tensor) -> dict[str, Tensor]:

@@ -10,8 +10,8 @@ from typing import Any
 import numpy as np
 
 from attention.errors import InputError
-from automl.config.extras import optional
 from automl.data.code.ragged import PADDING, padded
+from backbones.extras import optional
 
 tokenizers = optional("tokenizers", "code")
 

@@ -8,8 +8,8 @@ from typing import Any
 
 import numpy as np
 
-from automl.config.extras import optional
 from automl.data.detection.objects import Rle
+from backbones.extras import optional
 
 coco = optional("pycocotools.mask", "detection")
 

@@ -9,12 +9,13 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+import backbones
 from attention import InputError
-from automl.config.extras import EXTRAS
 from automl.data.code import other_languages
 from automl.data.code.tokenizer import train_tokenizer
 from automl.data.detection.masks import encode
 from automl.tasks import detection_evaluator
+from backbones.extras import EXTRAS
 
 ROOT = Path(__file__).parents[3]
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
@@ -47,6 +48,7 @@ def missing(monkeypatch):
         ("detection", ["pycocotools", "pycocotools.mask"], lambda: encode(np.ones((1, 2, 2), bool))),
         ("detection", ["pycocotools", "pycocotools.coco"], lambda: detection_evaluator.coco.COCO),
         ("detection", ["pycocotools", "pycocotools.cocoeval"], lambda: detection_evaluator.cocoeval.COCOeval),
+        ("segmentation", ["segmentation_models_pytorch"], lambda: backbones.find("smp:Unet")),
     ],
 )
 def test_a_missing_package_is_told_with_the_line_that_installs_it(extra, packages, use, missing):

@@ -3,12 +3,12 @@
 from importlib import import_module
 from typing import Any
 
-from attention.errors import InputError
+from attention import InputError
 
 EXTRAS = {  # and what they are for
     "code": "code search",
     "detection": "object detection",
-    "segmentation": "a model of segmentation_models_pytorch",
+    "segmentation": "a backbone smp:NAME",
 }
 
 
