@@ -19,6 +19,7 @@ sensor_spaces        The built-in spaces of sensors
 code_spaces          The built-in space of code search
 stereo_spaces        The built-in spaces of stereo
 detection_spaces     The built-in spaces of detection
+segmentation_spaces  The built-in space of segmentation
 study_spaces         The grids of studies: published tables, for `--sampler grid`
 choices              Building blocks of spaces: draws a placement, draws hyperparameters
 given                Checks the parameters that a space fixes: `baseline`, `published`, `plain`

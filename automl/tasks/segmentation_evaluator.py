@@ -3,6 +3,7 @@
 Pixels labelled IGNORE count nowhere. Means over classes are over those that have pixels.
 """
 
+import numpy as np
 import torch
 from torch import Tensor
 
@@ -10,6 +11,7 @@ from automl.config.runtime import Runtime
 from automl.data.segmentation import IGNORE
 from automl.storage.answers import Answers
 from automl.tasks.evaluator import Evaluator
+from search.class_statistics import pseudo_values
 
 
 def segmentation_loss(logits: Tensor, truth: Tensor, runtime: Runtime) -> Tensor:
@@ -67,9 +69,9 @@ class SegmentationEvaluator(Evaluator):
         return of_counts(runtime.total(torch.cat(self.counts).sum(0)))
 
     def answers(self, runtime: Runtime) -> Answers:
-        """The pseudo-value of each image, as `class_metrics.pseudo_values` has them of classes."""
+        """The pseudo-value of each image, from the metric without it."""
         parts = runtime.gather((torch.cat(list(self.index)).cpu(), torch.cat(self.counts).cpu()))
         index, counts = (torch.cat(list(part)) for part in zip(*parts, strict=True))
-        counts, n = counts[index.argsort()], len(counts)
-        whole, without = (of_counts(of)[self.metric] for of in (counts.sum(0), counts.sum(0) - counts))
-        return Answers(values=(n * whole - (n - 1) * without.where(without.isfinite(), whole)).numpy())
+        total = counts.sum(0, keepdim=True)
+        values = of_counts(torch.cat([total, total - counts[index.argsort()]]))[self.metric].numpy()
+        return Answers(values=pseudo_values(np.nan_to_num(values), np.isfinite(values)))
