@@ -14,7 +14,7 @@ masks the nearest pixels are taken. Columns beside those of a `RecordFile`: imag
 import hashlib
 import json
 from collections.abc import Iterable, Iterator, Sequence
-from functools import lru_cache
+from functools import cached_property, lru_cache
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -35,7 +35,7 @@ from automl.data.images.formats import is_image
 from automl.data.images.picture import Picture, open_picture, read_channel
 from automl.data.records import RecordFile, Records
 from automl.data.splits import SPLITS
-from automl.data.tally import some
+from automl.data.tally import Tally, some
 from automl.data.walk import walk
 from automl.storage.cache import cache_root
 from search.config import SegmentationData
@@ -64,12 +64,24 @@ class Sample(NamedTuple):
     mask: Path = Path()
 
 
-class LabelledImages(Records[RecordFile]):
+class MaskFile(RecordFile):
+    """An opened file of images and masks."""
+
+    @cached_property
+    def tally(self) -> Tally:
+        tally = self.changes()
+        tally.keep_copies(
+            "copies of another image and its mask", zip(self.names, map(bytes, self.keys), strict=True)
+        )
+        return tally
+
+
+class LabelledImages(Records[MaskFile]):
     """The images of a source. `classes`: the names of labels. `aspect`: width / height, float32 (N,)."""
 
     noun = "images"
 
-    def __init__(self, file: RecordFile, subset: float) -> None:
+    def __init__(self, file: MaskFile, subset: float) -> None:
         super().__init__(file, subset)
         self.aspect = torch.from_numpy(file.table["aspect"].to_numpy()).float()
         seen = np.unique(file.table["labels"].combine_chunks().flatten()).tolist()
@@ -107,16 +119,16 @@ def open_images(data: SegmentationData) -> LabelledImages:
     """
     if data.path is None and data.source != BUNDLED:
         raise unknown("source of segmentation", data.source, [BUNDLED])
-    found = data.path and shared.find(RecordFile, f"{shared_name(data)}")
-    return _opened((found[1] if found else _cached(data)).path, data.subset)
+    found = data.path and shared.find(MaskFile, f"{shared_name(data)}")
+    return _opened((found or _cached(data)).path, data.subset)
 
 
 @lru_cache(maxsize=4)
 def _opened(file: Path, subset: float) -> LabelledImages:
-    return LabelledImages(RecordFile(file), subset)
+    return LabelledImages(MaskFile(file), subset)
 
 
-def _cached(data: SegmentationData) -> RecordFile:
+def _cached(data: SegmentationData) -> MaskFile:
     names = ["background", *map(str, range(10))]
     count, hashes = sum(scenes.COUNTS.values()), [json.dumps([*scenes.COUNTS.items()]).encode()]
     rows: Iterable[Row] = (_drawn(scene, data.size) for scene in scenes.draw_scenes())
@@ -134,7 +146,7 @@ def _cached(data: SegmentationData) -> RecordFile:
         return f"read {count} images and masks"
 
     key = f"segmentation {FORMAT} {json.dumps([data.size, names])}".encode() + b"".join(hashes)
-    return RecordFile.cached(key, write, needed=count * data.size**2 * 4)
+    return MaskFile.cached(key, write, needed=count * data.size**2 * 4)
 
 
 def find_samples(root: Path) -> list[Sample]:

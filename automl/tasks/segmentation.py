@@ -135,9 +135,6 @@ class Segmentation(RecordTask[SegmentationData, SegmentationModel, SegmentationT
     def evaluator(self, split: Split) -> SegmentationEvaluator:
         return SegmentationEvaluator(self.metric.name)
 
-    def describe_changes(self) -> str:
-        return str(self.images.file.changes())
-
     def deployment(self, model: nn.Module) -> Deployment:
         """Bytes `(N, size, size, 3)` to labels `(N, size, size)`."""
         example = self.example(2).to(torch.uint8).permute(0, 2, 3, 1).contiguous()
