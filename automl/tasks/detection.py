@@ -234,7 +234,7 @@ class Detection(RecordTask[DetectionData, DetectionModel, DetectionTraining]):
 
     def describe_changes(self) -> str:
         train, validation = self.train, images(self.data, "validation")
-        return str(train.listed + train.file.tally + validation.file.tally)
+        return str(train.listed + train.file.changes() + validation.file.changes())
 
     @classmethod
     def reads(cls, file: Path) -> bool:

@@ -25,7 +25,6 @@ from automl.data.detection.objects import Objects, Photo
 from automl.data.detection.sizes import check_sizes, other_size, undecodable
 from automl.data.digest import SIZE
 from automl.data.images.picture import read_picture
-from automl.data.tally import Tally
 
 FORMAT = 5  # of the file and of what is decoded: raise it with either
 
@@ -66,11 +65,6 @@ class Cache(ArrowFile):
 
     def __len__(self) -> int:
         return len(self.width)
-
-    @property
-    def tally(self) -> Tally:
-        """What was turned or rescaled."""
-        return self.changes()
 
     def image(self, row: int) -> np.ndarray:
         """uint8 (rows, columns, 3), on the disk until it is read."""

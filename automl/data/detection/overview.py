@@ -8,6 +8,7 @@ from pathlib import Path
 from automl.data.detection.dataset import open_records
 from automl.data.detection.objects import Photo
 from automl.data.detection.sizes import check_sizes
+from automl.data.images.overview import describe_sizes
 from automl.data.splits import SPLITS
 from automl.data.tally import Tally
 
@@ -45,12 +46,7 @@ class DetectionOverview:
         yield f"{'masks':11} {'' if self.masks else 'not '}of every object"
         for split, how in self.how.items():
             yield f"{split:11} {how}"
-        widths, heights = (sorted(side) for side in zip(*self.sizes, strict=True))
-        middle = len(widths) // 2
-        yield (
-            f"{'sizes':11} {widths[0]} to {widths[-1]} pixels wide (median {widths[middle]}), "
-            f"{heights[0]} to {heights[-1]} high (median {heights[middle]})"
-        )
+        yield describe_sizes(self.sizes)
         if self.left_out:
             more = "; ..." if len(self.left_out) > EXAMPLES else ""
             count, shown = len(self.left_out), "; ".join(self.left_out[:EXAMPLES])

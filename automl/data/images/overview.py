@@ -48,12 +48,7 @@ class Overview:
         for split, how in self.how.items():
             yield f"{split:11} {how}"
         if self.sizes:
-            widths, heights = (sorted(side) for side in zip(*self.sizes, strict=True))
-            middle = len(widths) // 2
-            yield (
-                f"{'sizes':11} {widths[0]} to {widths[-1]} pixels wide (median {widths[middle]}), "
-                f"{heights[0]} to {heights[-1]} high (median {heights[middle]})"
-            )
+            yield describe_sizes(self.sizes)
         if self.tally:
             yield str(self.tally)
         if self.alike:
@@ -77,6 +72,16 @@ def look_over(source: str, path: str | None, size: int) -> Overview:
         skipped=sorted({name for images in splits.values() for name in images.skipped}),
         tally=sum((images.file.tally for images in splits.values()), records.tally),
         alike=_alike(splits),
+    )
+
+
+def describe_sizes(sizes: Sequence[tuple[int, int]]) -> str:
+    """Return a line on the widths and heights of images."""
+    widths, heights = (sorted(side) for side in zip(*sizes, strict=True))
+    middle = len(widths) // 2
+    return (
+        f"{'sizes':11} {widths[0]} to {widths[-1]} pixels wide (median {widths[middle]}), "
+        f"{heights[0]} to {heights[-1]} high (median {heights[middle]})"
     )
 
 

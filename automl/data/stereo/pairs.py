@@ -74,12 +74,9 @@ def find_pairs(path: str | Path) -> list[Pair]:
     path = Path(path).expanduser()
     if not path.exists():
         raise InputError(f"there is no file or folder {path}; pass --data PATH with one that exists")
-    if path.is_dir():
-        groups = groups_in(path, read_labels(path))
-        found = sorted(_in_folder(path), key=lambda pair: pair.name)
-        pairs = [replace(pair, group=groups.get(pair.left, pair.group)) for pair in found]
-    else:
-        pairs = list(_of_csv(path))
+    pairs = sorted(_in_folder(path), key=lambda pair: pair.name) if path.is_dir() else list(_of_csv(path))
+    groups = groups_in(path, read_labels(path))
+    pairs = [replace(pair, group=groups.get(pair.left, pair.group)) for pair in pairs]
     if not pairs:
         raise InputError(
             f"{path} holds no stereo pairs; it must be a folder as of Scene Flow, KITTI or Middlebury, or a "
@@ -168,20 +165,13 @@ def _of_csv(path: Path) -> Iterator[Pair]:
         )
     for line, row in table.rows:
         empty = [name for name in COLUMNS if not row[name].strip()]
-        split = row.get("split", "").strip()
+        name, split, group = (row.get(key, "").strip() for key in ("left", "split", "group"))
         if empty:
             raise InputError(f"{path}, line {line}: {', '.join(empty)} must not be empty")
         if split and split not in SPLITS:
             raise InputError(f"{path}, line {line}: split must be one of {', '.join(SPLITS)}; got {split!r}")
         left, right, disparity = (on_disk(path.parent, row[name].strip()) for name in COLUMNS)
-        yield Pair(
-            name=row["left"].strip(),
-            left=left,
-            right=right,
-            disparity=disparity,
-            split=split,
-            group=row.get("group", "").strip(),
-        )
+        yield Pair(name=name, left=left, right=right, disparity=disparity, split=split, group=group)
     splits = {row.get("split", "").strip() for _, row in table.rows}
     if "" in splits and len(splits) > 1:
         raise InputError(f"{path}: either each line has a split, or none has")

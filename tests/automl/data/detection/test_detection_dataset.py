@@ -194,7 +194,7 @@ def test_boxes_lie_on_objects_of_images_that_exif_turns(
         left, top, width, height = images.objects(i).boxes[0].astype(int)
         inside = images.image(i)[top : top + height, left : left + width]
         assert np.abs(inside.astype(int) - RED).mean() < 30
-    assert str(images.file.tally).startswith(said)
+    assert str(images.file.changes()).startswith(said)
     lines = [line for line in look_over_detection(tmp_path).lines() if line.startswith("images   ")]
     line = lines[1] if len(lines) > 1 else ""  # after the row of the table
     assert line.startswith(said.replace(" 4 ", " 8 ")), "of both files"
@@ -213,7 +213,7 @@ def test_what_a_folder_holds_is_told(tmp_path: Path) -> None:
         assert sum(row[split] for row in found.objects.values()) == sum(map(len, objects))
         assert found.empty[split] == sum(len(each) == 0 for each in objects)
     assert [*found.tally.kept.values()] == [(1, ["train/0001.png"])], "a copy"
-    assert images.listed + images.file.tally == found.tally
+    assert images.listed + images.file.changes() == found.tally
     text = "\n".join(found.lines())
     assert re.search(r"^images +30 +\d +\d$", text, re.MULTILINE)
     assert re.search(r"^masks +of every object$", text, re.MULTILINE)
