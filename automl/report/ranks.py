@@ -15,7 +15,6 @@ from automl.report.page import Section
 from automl.report.plot import Cell, Plot, Table
 from automl.report.read import Search
 from automl.storage.answers import Example
-from search.metric import MRR
 
 BINS = ((1, 1), (2, 5), (6, 10), (11, 50), (51, 100), (101, None))  # first and last rank
 DRAWS = 2000  # of the bootstrap
@@ -45,10 +44,8 @@ class _Ranked:
 
 
 def ranks(search: Search) -> list[Section]:
-    """The section of what `answered` finds; none for other metrics, and before a trial is done."""
+    """The section of what `answered` finds; none for other tasks, and before a trial is done."""
     answers = answered(search)
-    if search.metric != MRR.name:
-        return []
     found = [ranked for one in answers.of if (ranked := _ranked(one)) is not None]
     if not found:
         return []
@@ -65,7 +62,7 @@ def ranks(search: Search) -> list[Section]:
 def _ranked(one: Answered) -> _Ranked | None:
     """None where there are no queries, and where trainings answered different ones."""
     values = [training.values for training in one.trainings]
-    if one.trainings[0].labels or not len(values[0]) or len({len(each) for each in values}) > 1:
+    if not one.trainings[0].examples or len({len(each) for each in values}) > 1:
         return None
     return _Ranked(what=one.what, reciprocal=np.stack(values), examples=one.trainings[0].examples)
 

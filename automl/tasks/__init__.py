@@ -2,6 +2,7 @@
 
 base                     The base class `Task`
 evaluator                From a model's outputs to metrics, over batches and workers
+classification           What tasks of classes share: loss, metrics, inputs of each class
 cross_entropy            The loss of classifiers: label smoothing, class weights, mixed inputs
 code_deployment          What is deployed of the two encoders of code search
 deployment               What is deployed of a trained model: module, named inputs and outputs

@@ -1,7 +1,6 @@
 """Image classification: cross-entropy with label smoothing, class weights, mixup and CutMix."""
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import replace
 from functools import lru_cache
 from pathlib import Path
 from typing import Any
@@ -25,18 +24,14 @@ from automl.data.images.feed import Feed
 from automl.data.images.formats import SUFFIXES, is_picture
 from automl.data.images.policy import colours_and_shapes, cutmix, erasing
 from automl.data.records import Records
-from automl.tasks.base import Part, RecordTask, Split
-from automl.tasks.cross_entropy import accuracy, cross_entropy, weights_of
+from automl.tasks.base import Part, Split
+from automl.tasks.classification import Classification
 from automl.tasks.deployment import Deployment, spread
-from automl.tasks.evaluator import ClassificationEvaluator
 from automl.tasks.initial import initialise
-from automl.tasks.memo import remembered
-from automl.tasks.model_check import ModelCheck, check_model
-from backbones import BACKBONES, IMAGENET, Normalisation, find
+from backbones import IMAGENET, Normalisation, find
 from backbones.memory_format import set_format
 from backbones.torch_internals import standard_gamma
-from search.config import TASKS, ImageData, ImageTraining, Model, TrialConfig
-from search.serialise import to_json
+from search.config import TASKS, ImageData, ImageTraining, TrialConfig
 
 LABELLED = 64  # raw images in a batch of `labelled_inputs`
 
@@ -91,27 +86,24 @@ def feed(data: ImageData, split: Split, device: torch.device, memory_fraction: f
 LEAST_CROP = 0.35  # of a photograph's area, which a random crop keeps
 
 
-class ImageClassification(RecordTask[ImageData, Model, ImageTraining]):
-    """Classes of images. Its metrics are those of `ClassificationEvaluator`, by default by accuracy."""
+class ImageClassification(Classification[ImageData, ImageTraining]):
+    """Classes of images."""
 
     spec = TASKS["image-classification"]
     noun = "images"
+    images = True
     suffixes = SUFFIXES
-    learned = ("accuracy",)
 
     def __init__(self, config: TrialConfig, runtime: Runtime) -> None:
-        super().__init__(config, runtime)
         # Before anything asks how much memory is free.
-        feeds(self.data, runtime.device, runtime.memory_fraction)
+        feeds(self.data_of(config), runtime.device, runtime.memory_fraction)
+        super().__init__(config, runtime)
         self.train = images(self.data, "train")
-        self.batch_size = self.shared_batch_size()
-        counts = self.class_counts("train")
-        self.class_weights = weights_of(self.training.class_weights, counts, runtime.device)
         self.photographs = SOURCES[self.data.source].flip
         self.normalisation = find(self.chosen.backbone).normalisation
 
-    def size(self, split: Split) -> int:
-        return len(images(self.data, split))
+    def opened(self, split: Split) -> Images:
+        return images(self.data, split)
 
     @classmethod
     def records(cls, config: TrialConfig) -> Records[Any]:
@@ -123,41 +115,13 @@ class ImageClassification(RecordTask[ImageData, Model, ImageTraining]):
         data = cls.data_of(config)
         return shared_name(data.source, data.path, data.size)
 
-    @property
-    def labels(self) -> list[str]:
-        return list(self.train.classes)
-
     def model(self) -> nn.Module:
         check, size, classes = self.check(), self.data.size, len(self.labels)
-        model = self.placed(
-            lambda: self.chosen.build(classes=classes, size=size),
-            lambda: torch.empty(2, 3, size, size),
-            size,
-            classes,
-        )
+        model = self.placed(self.plain, lambda: torch.empty(2, 3, size, size), size, classes)
         return set_format(model, check.memory_format)
 
-    def check(self) -> ModelCheck:
-        """Of the backbone, tried once in a process; those of the table need no trial."""
-        bare, size, classes = replace(self.chosen, placement={}), self.data.size, len(self.labels)
-        if bare.backbone in BACKBONES:
-            return ModelCheck(torch.channels_last)
-        runtime = self.runtime
-        return remembered(
-            "check",
-            [to_json(bare), size, classes, str(runtime.device), str(runtime.dtype)],
-            lambda: check_model(
-                bare.backbone,
-                lambda: bare.build(classes=classes, size=size).to(runtime.device),
-                lambda count: torch.rand_like(self.example(count)),
-                runtime,
-                images=True,
-                classes=classes,
-            ),
-        )
-
-    def notes(self) -> Sequence[str]:
-        return self.check().notes
+    def plain(self) -> nn.Module:
+        return self.chosen.build(classes=len(self.labels), size=self.data.size)
 
     def initialise(self, model: nn.Module) -> list[str]:
         return initialise(model, self.chosen, classes=len(self.labels), size=self.data.size)
@@ -221,23 +185,6 @@ class ImageClassification(RecordTask[ImageData, Model, ImageTraining]):
         x = torch.zeros(count, 3, side, side, device=self.runtime.device)
         return x.to(memory_format=torch.channels_last)
 
-    def loss(self, model: nn.Module, batch: tuple[Tensor, ...]) -> Tensor:
-        return self.learn(model, batch)[0]
-
-    def learn(self, model: nn.Module, batch: tuple[Tensor, ...]) -> Tensor:
-        images, labels, *others = batch
-        mixed = (others[0], others[1]) if others else None
-        logits = model(images).float()
-        loss = cross_entropy(
-            logits,
-            labels,
-            smoothing=self.training.label_smoothing,
-            weights=self.class_weights,
-            runtime=self.runtime,
-            mixed=mixed,
-        )
-        return torch.stack([loss, accuracy(logits, labels, mixed)])
-
     def parts(self, split: Split) -> Iterator[Part]:
         data, runtime = images(self.data, split), self.runtime
         order = runtime.shard(torch.arange(len(data))).split(2 * self.training.batch_size)
@@ -246,14 +193,6 @@ class ImageClassification(RecordTask[ImageData, Model, ImageTraining]):
             x = centre_crop(raw, data.aspect[index], self.data.size)
             labels = data.labels[index].to(runtime.device, non_blocking=True)
             yield Part(index, normalise(x, self.normalisation), labels)
-
-    def evaluator(self, split: Split) -> ClassificationEvaluator:
-        counts, metrics = self.class_counts(split), self.spec.metrics
-        return ClassificationEvaluator(self.labels, counts, self.metric, metrics, self.runtime.device)
-
-    def class_counts(self, split: Split) -> Sequence[int]:
-        counts: list[int] = images(self.data, split).labels.bincount(minlength=len(self.labels)).tolist()
-        return counts
 
     def deployment(self, model: nn.Module) -> Deployment:
         """Bytes `(N, size, size, 3)` to probabilities `(N, classes)`."""

@@ -1,7 +1,6 @@
 """Classification of sequences of sensor readings: cross-entropy with label smoothing and class weights."""
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import replace
 from functools import lru_cache
 from pathlib import Path
 from typing import Any
@@ -24,16 +23,12 @@ from automl.data.sequences import (
 )
 from automl.data.sequences.formats import FORMATS
 from automl.data.sequences.unlabelled import read_unlabelled
-from automl.tasks.base import SPLITS, Inputs, Part, RecordTask, Split
-from automl.tasks.cross_entropy import accuracy, cross_entropy, weights_of
+from automl.tasks.base import SPLITS, Inputs, Part, Split
+from automl.tasks.classification import Classification
 from automl.tasks.deployment import Deployment, spread
-from automl.tasks.evaluator import ClassificationEvaluator
 from automl.tasks.initial import initialise
-from automl.tasks.memo import remembered
-from automl.tasks.model_check import ModelCheck, check_model
-from backbones import BACKBONES, call
 from backbones.lazy_layers import materialise
-from search.config import TASKS, ClassificationTraining, Model, SequenceData, TrialConfig
+from search.config import TASKS, ClassificationTraining, SequenceData, TrialConfig
 from search.serialise import to_json
 
 LABELLED = 64  # raw sequences in a batch of `labelled_inputs`
@@ -78,8 +73,8 @@ def gathered(data: SequenceData, split: Split, device: torch.device) -> tuple[Te
     return values.to(device), mask.to(device), found.labels.to(device)
 
 
-class SequenceClassification(RecordTask[SequenceData, Model, ClassificationTraining]):
-    """Classes of sequences. Its metrics are those of `ClassificationEvaluator`, by default by accuracy.
+class SequenceClassification(Classification[SequenceData, ClassificationTraining]):
+    """Classes of sequences.
 
     A model takes the normalised values, float32 `(B, C, T)`, and where sequences differ in length a mask,
     bool `(B, T)`, that is True at real steps. T is the same in all splits.
@@ -87,20 +82,16 @@ class SequenceClassification(RecordTask[SequenceData, Model, ClassificationTrain
 
     spec = TASKS["sequence-classification"]
     noun = "sequences"
-    learned = ("accuracy",)
     suffixes = tuple(form.suffix for form in FORMATS.values() if form.suffix)
 
     def __init__(self, config: TrialConfig, runtime: Runtime) -> None:
         super().__init__(config, runtime)
         self.train = sequences(self.data, "train")
-        self.batch_size = self.shared_batch_size()
-        counts = self.class_counts("train")
-        self.class_weights = weights_of(self.training.class_weights, counts, runtime.device)
         steps = self.train.steps
         self.padded = any(int(sequences(self.data, s).lengths.min()) < steps for s in SPLITS)
 
-    def size(self, split: Split) -> int:
-        return len(sequences(self.data, split))
+    def opened(self, split: Split) -> Sequences:
+        return sequences(self.data, split)
 
     @classmethod
     def records(cls, config: TrialConfig) -> SequenceRecords:
@@ -112,43 +103,18 @@ class SequenceClassification(RecordTask[SequenceData, Model, ClassificationTrain
         return shared_name(config.data.source, config.data.path)
 
     @property
-    def labels(self) -> list[str]:
-        return list(self.train.classes)
-
-    @property
     def any_length(self) -> bool:
         """Whether a deployed model takes sequences of any T; not where padding makes them equally long."""
         return not self.padded and self.chosen.backbone in ANY_LENGTH
 
     def model(self) -> nn.Module:
         self.check()
-        return self.placed(self._plain, lambda: self._inputs(2, "cpu"), to_json(self.data))
+        return self.placed(self.plain, lambda: self._inputs(2, "cpu"), to_json(self.data))
 
-    def _plain(self) -> nn.Module:
+    def plain(self) -> nn.Module:
         model = self.chosen.build(classes=len(self.labels), in_channels=len(self.train.channels))
         materialise(model, self._inputs(2, "cpu"))
         return model
-
-    def check(self) -> ModelCheck:
-        """Of the backbone, tried once in a process; those of the table need no trial."""
-        bare = replace(self.chosen, placement={})
-        if bare.backbone in BACKBONES:
-            return ModelCheck()
-        return remembered(
-            "check",
-            [to_json(bare), to_json(self.data), str(self.runtime.device)],
-            lambda: check_model(
-                bare.backbone,
-                lambda: self._plain().to(self.runtime.device),
-                self.example,
-                self.runtime,
-                images=False,
-                classes=len(self.labels),
-            ),
-        )
-
-    def notes(self) -> Sequence[str]:
-        return self.check().notes
 
     def initialise(self, model: nn.Module) -> list[str]:
         return initialise(model, self.chosen, classes=len(self.labels))
@@ -166,34 +132,11 @@ class SequenceClassification(RecordTask[SequenceData, Model, ClassificationTrain
     def example(self, count: int) -> Inputs:
         return self._inputs(count, self.runtime.device)
 
-    def loss(self, model: nn.Module, batch: tuple[Inputs, Tensor]) -> Tensor:
-        return self.learn(model, batch)[0]
-
-    def learn(self, model: nn.Module, batch: tuple[Inputs, Tensor]) -> Tensor:
-        inputs, labels = batch
-        logits = call(model, inputs).float()
-        loss = cross_entropy(
-            logits,
-            labels,
-            smoothing=self.training.label_smoothing,
-            weights=self.class_weights,
-            runtime=self.runtime,
-        )
-        return torch.stack([loss, accuracy(logits, labels)])
-
     def parts(self, split: Split) -> Iterator[Part]:
         values, mask, labels = gathered(self.data, split, self.runtime.device)
         for index in self.runtime.shard(torch.arange(len(labels))).split(2 * self.training.batch_size):
             rows = index.to(labels.device)
             yield Part(index, self._with_mask(values[rows], mask[rows]), labels[rows])
-
-    def evaluator(self, split: Split) -> ClassificationEvaluator:
-        counts, metrics = self.class_counts(split), self.spec.metrics
-        return ClassificationEvaluator(self.labels, counts, self.metric, metrics, self.runtime.device)
-
-    def class_counts(self, split: Split) -> Sequence[int]:
-        counts: list[int] = sequences(self.data, split).labels.bincount(minlength=len(self.labels)).tolist()
-        return counts
 
     def deployment(self, model: nn.Module) -> Deployment:
         """Values as they were recorded `(N, C, T)` to probabilities `(N, classes)`.

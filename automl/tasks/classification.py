@@ -1,0 +1,104 @@
+"""What tasks of classes share: the loss, the metrics, and the inputs of each class."""
+
+from abc import abstractmethod
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import Any, ClassVar
+
+import torch
+from torch import Tensor, nn
+from typing_extensions import TypeVar
+
+from automl.config.runtime import Runtime
+from automl.tasks.base import Batch, DataT_co, RecordTask, Split
+from automl.tasks.cross_entropy import accuracy, cross_entropy, weights_of
+from automl.tasks.evaluator import ClassificationEvaluator
+from automl.tasks.memo import remembered
+from automl.tasks.model_check import ModelCheck, check_model
+from backbones import BACKBONES, call
+from search.config import ClassificationTraining, Model, TrialConfig
+from search.serialise import to_json
+
+ClassTrainingT_co = TypeVar(
+    "ClassTrainingT_co", bound=ClassificationTraining, default=ClassificationTraining, covariant=True
+)
+
+
+class Classification(RecordTask[DataT_co, Model, ClassTrainingT_co]):
+    """Classes of inputs, learned by cross-entropy. Its metrics are those of `ClassificationEvaluator`.
+
+    A training batch is the model's inputs and their labels; where inputs are mixed, also the labels of the
+    others and the shares of the first ones.
+
+    images: whether inputs are images, which can be in channels_last.
+    """
+
+    images: ClassVar[bool] = False
+    learned = ("accuracy",)
+
+    def __init__(self, config: TrialConfig, runtime: Runtime) -> None:
+        super().__init__(config, runtime)
+        self.batch_size = self.shared_batch_size()
+        counts = self.class_counts("train")
+        self.class_weights = weights_of(self.training.class_weights, counts, runtime.device)
+
+    @abstractmethod
+    def opened(self, split: Split) -> Any:
+        """Return the inputs of a split, with their `labels`, int64 `(N,)`, and the names of the `classes`."""
+
+    @abstractmethod
+    def plain(self) -> nn.Module:
+        """Build the model without its placement, on the CPU."""
+
+    def check(self) -> ModelCheck:
+        """Try the backbone, once in a process. One of the table needs no trial."""
+        bare, runtime = replace(self.chosen, placement={}), self.runtime
+        if bare.backbone in BACKBONES:
+            return ModelCheck(torch.channels_last if self.images else torch.contiguous_format)
+        return remembered(
+            "check",
+            [to_json(bare), to_json(self.data), str(runtime.device), str(runtime.dtype)],
+            lambda: check_model(
+                bare.backbone,
+                lambda: self.plain().to(runtime.device),
+                lambda count: torch.rand_like(self.example(count)) if self.images else self.example(count),
+                runtime,
+                images=self.images,
+                classes=len(self.labels),
+            ),
+        )
+
+    @property
+    def labels(self) -> list[str]:
+        return list(self.opened("train").classes)
+
+    def size(self, split: Split) -> int:
+        return len(self.opened(split))
+
+    def notes(self) -> Sequence[str]:
+        return self.check().notes
+
+    def class_counts(self, split: Split) -> Sequence[int]:
+        counts: list[int] = self.opened(split).labels.bincount(minlength=len(self.labels)).tolist()
+        return counts
+
+    def loss(self, model: nn.Module, batch: Batch) -> Tensor:
+        return self.learn(model, batch)[0]
+
+    def learn(self, model: nn.Module, batch: Batch) -> Tensor:
+        inputs, labels, *others = batch
+        mixed = (others[0], others[1]) if others else None
+        logits = call(model, inputs).float()
+        loss = cross_entropy(
+            logits,
+            labels,
+            smoothing=self.training.label_smoothing,
+            weights=self.class_weights,
+            runtime=self.runtime,
+            mixed=mixed,
+        )
+        return torch.stack([loss, accuracy(logits, labels, mixed)])
+
+    def evaluator(self, split: Split) -> ClassificationEvaluator:
+        counts, metrics = self.class_counts(split), self.spec.metrics
+        return ClassificationEvaluator(self.labels, counts, self.metric, metrics, self.runtime.device)
