@@ -60,9 +60,15 @@ class RecordFile(ArrowFile):
         groups: list[str | None] = self.table["group"].to_pylist()
         return groups
 
-    @property
+    @cached_property
     def tally(self) -> Tally:
-        return Tally()
+        """What was turned, rescaled or is double, of a kind that has the column `changes`."""
+        tally = Tally()
+        if "changes" in self.table.column_names:
+            copies = zip(self.names, map(bytes, self.keys), strict=True)
+            tally.keep_copies("copies of another input", copies)
+            tally += self.changes()
+        return tally
 
 
 File = TypeVar("File", bound=Inputs)

@@ -4,7 +4,7 @@ images/ and masks/   a PNG file of the same path for each image; masks/ may be c
 Pascal VOC           JPEGImages/, SegmentationClass/, and the lists of ImageSets/Segmentation/
 
 A folder of images is a split if it is called train, train2017, val, ..., and otherwise a group, such as a
-patient or a video, whose images are in one split.
+patient or a video, whose images are in one split; `labels.csv` may give other groups.
 
 All are read once into an Arrow file, as squares whatever their shape: images are scaled with antialiasing, of
 masks the nearest pixels are taken. Columns beside those of a `RecordFile`: image (RGB bytes), mask
@@ -14,7 +14,7 @@ masks the nearest pixels are taken. Columns beside those of a `RecordFile`: imag
 import hashlib
 import json
 from collections.abc import Iterable, Iterator, Sequence
-from functools import cached_property, lru_cache
+from functools import lru_cache
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -30,12 +30,13 @@ from automl.data.arrow import prepared, write_rows
 from automl.data.detection import scenes
 from automl.data.digest import SIZE, contents
 from automl.data.files import as_text
+from automl.data.groups import groups_in, read_labels
 from automl.data.images.folders import SPLITS as FOLDERS
 from automl.data.images.formats import is_image
 from automl.data.images.picture import Picture, open_picture, read_channel
 from automl.data.records import RecordFile, Records
 from automl.data.splits import SPLITS
-from automl.data.tally import Tally, some
+from automl.data.tally import some
 from automl.data.walk import walk
 from automl.storage.cache import cache_root
 from search.config import SegmentationData
@@ -64,24 +65,12 @@ class Sample(NamedTuple):
     mask: Path = Path()
 
 
-class MaskFile(RecordFile):
-    """An opened file of images and masks."""
-
-    @cached_property
-    def tally(self) -> Tally:
-        tally = self.changes()
-        tally.keep_copies(
-            "copies of another image and its mask", zip(self.names, map(bytes, self.keys), strict=True)
-        )
-        return tally
-
-
-class LabelledImages(Records[MaskFile]):
+class LabelledImages(Records[RecordFile]):
     """The images of a source. `classes`: the names of labels. `aspect`: width / height, float32 (N,)."""
 
     noun = "images"
 
-    def __init__(self, file: MaskFile, subset: float) -> None:
+    def __init__(self, file: RecordFile, subset: float) -> None:
         super().__init__(file, subset)
         self.aspect = torch.from_numpy(file.table["aspect"].to_numpy()).float()
         seen = np.unique(file.table["labels"].combine_chunks().flatten()).tolist()
@@ -119,16 +108,16 @@ def open_images(data: SegmentationData) -> LabelledImages:
     """
     if data.path is None and data.source != BUNDLED:
         raise unknown("source of segmentation", data.source, [BUNDLED])
-    found = data.path and shared.find(MaskFile, f"{shared_name(data)}")
+    found = data.path and shared.find(RecordFile, f"{shared_name(data)}")
     return _opened((found or _cached(data)).path, data.subset)
 
 
 @lru_cache(maxsize=4)
 def _opened(file: Path, subset: float) -> LabelledImages:
-    return LabelledImages(MaskFile(file), subset)
+    return LabelledImages(RecordFile(file), subset)
 
 
-def _cached(data: SegmentationData) -> MaskFile:
+def _cached(data: SegmentationData) -> RecordFile:
     names = ["background", *map(str, range(10))]
     count, hashes = sum(scenes.COUNTS.values()), [json.dumps([*scenes.COUNTS.items()]).encode()]
     rows: Iterable[Row] = (_drawn(scene, data.size) for scene in scenes.draw_scenes())
@@ -146,7 +135,7 @@ def _cached(data: SegmentationData) -> MaskFile:
         return f"read {count} images and masks"
 
     key = f"segmentation {FORMAT} {json.dumps([data.size, names])}".encode() + b"".join(hashes)
-    return MaskFile.cached(key, write, needed=count * data.size**2 * 4)
+    return RecordFile.cached(key, write, needed=count * data.size**2 * 4)
 
 
 def find_samples(root: Path) -> list[Sample]:
@@ -171,7 +160,8 @@ def find_samples(root: Path) -> list[Sample]:
             f"each image of {images} needs a mask of the same name, a PNG file, in {masks}; of "
             f"{len(samples)} images {len(lacking)} lack one, or are not there: {some(lacking)}"
         )
-    return samples
+    groups = groups_in(root, read_labels(root))
+    return [sample._replace(group=groups.get(sample.image, sample.group)) for sample in samples]
 
 
 def _folders(root: Path) -> list[Path]:

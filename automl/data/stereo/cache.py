@@ -8,7 +8,6 @@ known), height, width (int32) and changes (strings, what was done to the images)
 import hashlib
 import json
 from collections.abc import Callable, Mapping, Sequence
-from functools import cached_property
 from pathlib import Path
 from typing import Any
 
@@ -24,7 +23,6 @@ from automl.data.splits import SPLITS
 from automl.data.stereo import planes
 from automl.data.stereo.files import read_disparity, read_views
 from automl.data.stereo.pairs import Pair, find_pairs
-from automl.data.tally import Tally
 from automl.storage.cache import cache_root
 
 FORMAT = 3  # of the file and of what the readers and `planes` make: raise it with any of them
@@ -56,13 +54,6 @@ class PairsFile(RecordFile):
         self.shapes: np.ndarray = np.stack(sides, axis=1)
         if not (self.shapes > 0).all():
             raise ValueError("a side is out of range")
-
-    @cached_property
-    def tally(self) -> Tally:
-        """Pairs whose images were turned or rescaled, or that are double."""
-        tally = Tally()
-        tally.keep_copies("copies of another pair", zip(self.names, map(bytes, self.keys), strict=True))
-        return tally + self.changes()
 
     def images(self, row: int) -> tuple[np.ndarray, np.ndarray]:
         """Left and right, uint8 `(H, W, 3)`, not copied and not writable."""

@@ -26,6 +26,7 @@ from automl.data.images import open_split, shared_name
 from automl.data.images.overview import look_over
 from automl.data.manifest import differences
 from automl.data.records import Records
+from automl.data.segmentation import open_images as open_masks
 from automl.data.sequences import open_records as open_sequences
 from automl.data.sequences.overview import look_over_sequences
 from automl.data.splits import SHARE, SPLITS, carve, keys_of
@@ -33,6 +34,7 @@ from automl.data.stereo import open_pairs
 from automl.data.stereo.overview import look_over_stereo
 from automl.data.stereo.pfm import write_pfm
 from automl.storage.storage import Storage
+from search.config import SegmentationData
 from tests.code_corpus import write_corpus
 
 COUNT, MEMBERS = 80, 4
@@ -114,6 +116,20 @@ def kitti(root: Path, groups: Groups | None, splits: Splits) -> Path:
     return root
 
 
+def masks(root: Path, groups: Groups | None, splits: Splits) -> Path:
+    """Without splits of its own."""
+    names = [f"images/{i}.png" for i in range(COUNT)]
+    for i, name in enumerate(names):
+        picture(root / name, i)
+        labels = np.zeros((24, 30), np.uint8)
+        labels[: i % 20 + 1] = 1
+        (root / "masks").mkdir(exist_ok=True)
+        Image.fromarray(labels).save(root / name.replace("images", "masks"))
+    if groups:
+        table(root / "labels.csv", {"file": names, "group": groups})
+    return root
+
+
 def long_csv(root: Path, groups: Groups | None, splits: Splits) -> Path:
     root.mkdir()
     steps = range(3)
@@ -157,6 +173,7 @@ KINDS: dict[str, tuple[Callable[[Path, Groups | None, Splits], Path], Open]] = {
     "coco": (coco, lambda path: open_detection("coco", path=str(path))),
     "pairs.csv": (pairs, lambda path: open_pairs("pairs", path=path)),
     "kitti": (kitti, lambda path: open_pairs("pairs", path=path)),
+    "masks": (masks, lambda path: open_masks(SegmentationData(path=str(path), size=64))),
     "csv of sequences": (long_csv, lambda path: open_sequences("series", path=path)),
     "npz": (npz, lambda path: open_sequences("series", path=path)),
 }
@@ -224,7 +241,7 @@ def test_a_group_in_two_given_splits_is_reported(kind: str, tmp_path: Path) -> N
     )
 
 
-@pytest.mark.parametrize("kind", ["labels.csv", "folders of classes", "coco", "pairs.csv", "kitti"])
+@pytest.mark.parametrize("kind", ["labels.csv", "folders of classes", "coco", "pairs.csv", "kitti", "masks"])
 def test_a_column_without_groups_changes_nothing(kind: str, tmp_path: Path) -> None:
     write, opened = KINDS[kind]
     plain, empty = (opened(write(tmp_path / str(len(of)), of or None, None)) for of in ([], [""] * COUNT))
