@@ -29,6 +29,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.linalg import cho_factor, cho_solve
 from scipy.optimize import minimize
+from threadpoolctl import ThreadpoolController
 
 Array = NDArray[np.float64]
 
@@ -38,6 +39,9 @@ INTERCEPT, BLOCK, COST, SITE, TYPE, CELL, OPTION, PAIR, PLACEMENT, IN_BLOCK = (
 )  # fmt: skip
 SETTING = "setting:"  # and the name of the hyperparameter
 NOISE = "noise"
+
+# Matrices this small take several threads ten times as long where trials keep the processor busy.
+_LIBRARIES = ThreadpoolController()
 
 # Of the logarithm of each variance, as a part of the scores' variance: median and standard deviation. Broad,
 # so that twenty trials overrule it; terms with more effects start smaller.
@@ -163,12 +167,13 @@ class Model:
         given = np.array(scores, float)
         self.logs = dict(logs or {})
         self._estimates = estimate
-        for _ in range(CUTS):
-            self._fit(given)
-            too_low = self._too_low()
-            if not too_low.any():
-                break
-            given += self.scale * too_low
+        with _LIBRARIES.limit(limits=1, user_api="blas"):
+            for _ in range(CUTS):
+                self._fit(given)
+                too_low = self._too_low()
+                if not too_low.any():
+                    break
+                given += self.scale * too_low
 
     def _fit(self, scores: Array) -> None:
         self.centres = self._mates @ scores / self._mates.sum(axis=1)
@@ -291,12 +296,13 @@ class Model:
         """
         logs = np.array([self.logs[name] for name in [*self._terms, NOISE]])
         step = 1e-3
-        curvature = np.array(
-            [
-                (self._loss(logs + step * one)[1] - self._loss(logs - step * one)[1]) / (2 * step)
-                for one in np.eye(len(logs))
-            ]
-        )
+        with _LIBRARIES.limit(limits=1, user_api="blas"):
+            curvature = np.array(
+                [
+                    (self._loss(logs + step * one)[1] - self._loss(logs - step * one)[1]) / (2 * step)
+                    for one in np.eye(len(logs))
+                ]
+            )
         _, volume = np.linalg.slogdet((curvature + curvature.T) / 2)
         return -self._loss(logs)[0] - 0.5 * float(volume)
 

@@ -9,8 +9,10 @@ from typing import Any
 
 import hypothesis
 import pytest
+import scipy.linalg  # noqa: F401 (its BLAS, whose threads are limited)
 import torch
 from services import MlflowServer, ObjectStore, serve_mlflow, serve_objects, serve_postgres
+from threadpoolctl import threadpool_limits
 from xdist.scheduler import LoadScopeScheduling
 
 from automl.storage.storage import Storage
@@ -71,6 +73,7 @@ def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> ByFile:
 def one_thread() -> None:
     """Layers this small wait for threads longer than they compute; and bitwise the same everywhere."""
     torch.set_num_threads(1)
+    threadpool_limits(1, user_api="blas")
 
 
 @pytest.fixture(scope="session", autouse=True)
