@@ -193,10 +193,8 @@ def _drawn(scene: scenes.Scene, size: int) -> Row:
     mask = np.zeros(scene.image.shape[:2], np.uint8)
     for category, where in zip(scene.categories, scene.masks, strict=True):
         mask[where] = category
-    sample = Sample(scene.name, SPLITS.index(scene.split))
-    image = Image.fromarray(scene.image)
-    picture = Picture(image, image.size, 8, ())
-    return _row(sample, scene.image.tobytes() + mask.tobytes(), picture, mask, size)
+    sample, image = Sample(scene.name, SPLITS.index(scene.split)), Image.fromarray(scene.image)
+    return _row(sample, image.tobytes() + mask.tobytes(), Picture(image, image.size, 8, ()), mask, size)
 
 
 def _read(sample: Sample, image: bytes, mask: bytes, data: SegmentationData, names: Sequence[str]) -> Row:

@@ -40,7 +40,6 @@ def test_a_folder_of_masks_is_searched_confirmed_exported_and_predicted(automl, 
     assert verdict["complete"]
     assert "points" in verdict["sentence"]
 
-    automl("report")
     automl("export", "--best", "--out", "out")
     photo = np.random.default_rng(0).integers(0, 256, (50, 90, 3), np.uint8)
     Image.fromarray(photo).save(tmp_path / "photo.png")
