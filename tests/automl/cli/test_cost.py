@@ -67,7 +67,10 @@ def test_mistakes_are_told(text: str, message: str) -> None:
         (("--place", "stage9=ssa"), "unknown site of ResNet 'stage9'"),
         (("--size", "0"), "--size must lie between 1 and 4096"),
         (("--option", "width"), "--option takes NAME=VALUE; got 'width'"),
-        (("--task", "stereo"), "is a model of the task image-classification or detection; got --task stereo"),
+        (
+            ("--task", "stereo"),
+            "is a model of the task image-classification or detection or segmentation; got",
+        ),
         (("--task", "detektion"), "unknown task 'detektion'; choose from code-retrieval, detection"),
         (("--task", "detection", "--size", "100"), "--size must be a multiple of 32 for a detector; got 100"),
         (("--batch", "1"), "--batch must lie between 2"),
@@ -93,19 +96,26 @@ MODELS = {
         "--option",
         "blocks=1",
     ),
+    "unet": ("xresnet18", "--task", "segmentation", "--size", "64", "--option", "width=0.125"),
     "detector": ("torchvision:resnet18", "--task", "detection", "--size", "64"),
 }
 TEXT = (
     "a text of 16 tokens from a vocabulary of 10,000",
     "a sequence of 6 steps with 9 channels",
     "a pair of images of 96x192 pixels",
+    "each of one of 90 classes",
     "Mask R-CNN with 90 kinds of objects",
 )
 
 
 @pytest.mark.parametrize(
     "model",
-    ["larnn", "selfattention", *(pytest.param(m, marks=pytest.mark.long) for m in ("psmnet", "detector"))],
+    [
+        "larnn",
+        "selfattention",
+        "unet",
+        *(pytest.param(m, marks=pytest.mark.long) for m in ("psmnet", "detector")),
+    ],
 )
 def test_models_of_every_task_have_costs_and_sites(
     model: str, cli: Cli, monkeypatch: pytest.MonkeyPatch
