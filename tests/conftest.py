@@ -32,7 +32,7 @@ LONGEST = (
     "test_planted_truth.py",
     "test_any_model.py",
     "test_ray_job.py",
-    "test_studies.py",
+    "test_study_commands.py",
     "test_tuner.py",
 )
 

@@ -96,7 +96,7 @@ def test_a_space_object() -> None:
         ),
         (
             "",
-            "unknown space ''; choose from .*codesearch, deit, .*sensors, ucihar, vit, vit-published, woof",
+            "unknown space ''; choose from .*codesearch, deit, .*sensors, ucihar, unet, vit, .*woof",
         ),
         ("my_space.py", r"unknown space 'my_space\.py'.*file\.py:function"),
         ("absent.py:space", r"there is no file absent\.py"),
