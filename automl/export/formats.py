@@ -16,6 +16,7 @@ from safetensors.torch import save_file
 from torch import nn
 from torch.nn.utils import parametrize
 
+from attention import InputError
 from automl.export.onnx_program import for_onnx
 from automl.tasks.deployment import BATCH_AXIS, MODEL, SHORTEST, TOKENIZER, Deployment, Interface, Signature
 
@@ -86,7 +87,10 @@ def save_mlflow(folder: Path, graphs: Mapping[str, Interface], deployments: Mapp
 
     takes_texts = (folder / TOKENIZER).exists()
     if len(graphs) > 1 and not takes_texts:
-        raise NotImplementedError(f"several graphs are served with a {TOKENIZER}; {list(graphs)} have none")
+        raise InputError(
+            f"several graphs are served with a {TOKENIZER}, and {', '.join(graphs)} have none; let "
+            f"`deployments` of the task return one graph, or put a tokenizer into the `files` of a Deployment"
+        )
     needed = ["mlflow", "onnxruntime", "numpy", *(["tokenizers"] if takes_texts else [])]
     artifacts = {name: str(folder / onnx_file(name)) for name in graphs}
     if takes_texts:

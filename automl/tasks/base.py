@@ -227,7 +227,7 @@ class Task(ABC, Generic[DataT_co, ModelT_co, TrainingT_co]):
 
         A task that has a `shared_name` has this, too. Files of further splits may be among them.
         """
-        raise NotImplementedError(f"{type(self).__name__} has a `shared_name` and needs `stored_files`")
+        raise InputError(f"{type(self).__name__} has a `shared_name` and needs `stored_files`")
 
     @classmethod
     def is_shared(cls, config: TrialConfig, splits: Sequence[Split]) -> bool:
@@ -245,7 +245,7 @@ class Task(ABC, Generic[DataT_co, ModelT_co, TrainingT_co]):
 
     def deployment(self, model: nn.Module) -> Deployment:
         """What is deployed of `model`, which is one graph."""
-        raise NotImplementedError(f"{type(self).__name__} needs a method `deployment`, or `deployments`")
+        raise InputError(f"{type(self).__name__} needs a method `deployment`, or `deployments`")
 
     def deployments(self, model: nn.Module) -> dict[str, Deployment]:
         """Each graph that is deployed of `model`, by its name, which its files have: `NAME.onnx`."""
@@ -253,7 +253,7 @@ class Task(ABC, Generic[DataT_co, ModelT_co, TrainingT_co]):
 
     def model_inputs(self, split: Split, count: int) -> dict[str, Tensor]:
         """Up to `count` raw inputs spread over a split, as the deployed graph takes them, by name."""
-        raise NotImplementedError(f"{type(self).__name__} needs a method `model_inputs`, or `graph_inputs`")
+        raise InputError(f"{type(self).__name__} needs a method `model_inputs`, or `graph_inputs`")
 
     def graph_inputs(self, split: Split, count: int) -> dict[str, dict[str, Tensor]]:
         """The same for each graph of `deployments`."""

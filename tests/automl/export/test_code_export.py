@@ -256,14 +256,14 @@ def test_such_an_export_may_be_replaced_and_nothing_else(folder: Path, tmp_path:
 
 
 def test_several_graphs_without_a_tokenizer_are_not_served(tmp_path: Path) -> None:
-    with pytest.raises(NotImplementedError, match=r"several graphs are served with a tokenizer\.json"):
+    with pytest.raises(InputError, match=r"several graphs are served with a tokenizer\.json"):
         formats.save_mlflow(tmp_path, {"a": None, "b": None}, {})  # type: ignore[dict-item]
 
 
 @pytest.mark.parametrize("method", ["deployment", "model_inputs"])
 def test_a_task_without_a_graph_says_what_it_lacks(method: str) -> None:
     given = ("test", 2) if method == "model_inputs" else (nn.Identity(),)
-    with pytest.raises(NotImplementedError, match=f"TinySearch needs a method `{method}`"):
+    with pytest.raises(InputError, match=f"TinySearch needs a method `{method}`"):
         getattr(Task, method)(TinySearch(), *given)
 
 
