@@ -2,7 +2,7 @@
 PYTHON ?= python3
 BIN := .venv/bin
 
-.PHONY: setup demo test check fix tour api-page backbones-table bench bench-search bench-cluster bench-time-ratio bench-gpu findings
+.PHONY: setup demo test check docs fix tour api-page backbones-table bench bench-search bench-cluster bench-time-ratio bench-gpu findings
 
 setup: .venv/ready
 
@@ -31,6 +31,11 @@ check: setup
 	$(BIN)/mypy
 	$(BIN)/mypy --no-warn-return-any benchmarks scripts
 	$(BIN)/lint-imports
+	$(MAKE) docs
+
+# The documentation site, into site/: a broken link or a page that is not in the navigation is an error.
+docs: setup
+	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict --quiet
 
 fix: setup
 	$(BIN)/ruff format .

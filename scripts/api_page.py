@@ -13,7 +13,7 @@ TOP = """# API reference
 
 <!-- Made by scripts/api_page.py from the docstrings. Change these, and run `make api-page`. -->
 
-`import automl` gives these names, and [stability.md](stability.md) says what stays stable.
+`import automl` gives these names, and [stability.md](reference/stability.md) says what stays stable.
 [guide.md](guide.md) explains the steps.
 """
 
