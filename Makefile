@@ -2,7 +2,7 @@
 PYTHON ?= python3
 BIN := .venv/bin
 
-.PHONY: setup demo test check docs fix tour api-page backbones-table bench bench-search bench-cluster bench-time-ratio bench-gpu findings
+.PHONY: setup demo test check docs prose fix tour api-page backbones-table bench bench-search bench-cluster bench-time-ratio bench-gpu findings
 
 setup: .venv/ready
 
@@ -36,6 +36,10 @@ check: setup
 # The documentation site, into site/: a broken link or a page that is not in the navigation is an error.
 docs: setup
 	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict --quiet
+
+# Names, docstrings, messages and documents against the rules of plain English. Words: scripts/prose_words.py.
+prose: setup
+	$(BIN)/python scripts/prose.py
 
 fix: setup
 	$(BIN)/ruff format .
