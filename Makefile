@@ -31,6 +31,7 @@ check: setup
 	$(BIN)/mypy
 	$(BIN)/mypy --no-warn-return-any benchmarks scripts
 	$(BIN)/lint-imports
+	$(BIN)/codespell
 	$(MAKE) docs
 
 # The documentation site, into site/: a broken link or a page that is not in the navigation is an error.
