@@ -41,6 +41,7 @@ docs: setup
 # Names, docstrings, messages and documents against the rules of plain English. Words: scripts/prose_words.py.
 prose: setup
 	$(BIN)/python scripts/prose.py
+	$(BIN)/python scripts/api_docstrings.py
 
 fix: setup
 	$(BIN)/ruff format .

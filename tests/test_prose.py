@@ -1,10 +1,12 @@
 """`scripts/prose.py` reports the faults of code and documents, and nothing else."""
 
+import re
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
+import yaml
 
 ROOT = Path(__file__).parents[1]
 sys.path.append(str(ROOT / "scripts"))
@@ -144,3 +146,17 @@ def test_command_line(tmp_path):
     )
     assert table.returncode == 0
     assert "| name | 0 |" in table.stdout
+
+
+def test_pre_commit_runs_the_checks_of_make():
+    makefile = (ROOT / "Makefile").read_text()
+    commands = set()
+    for target in ("check", "docs", "prose"):
+        (recipe,) = re.findall(rf"^{target}: setup\n((?:\t.*\n)+)", makefile, re.M)
+        commands |= {
+            line.strip().removesuffix(" .").replace("$(BIN)", ".venv/bin") for line in recipe.splitlines()
+        }
+    commands = {command for command in commands if not command.startswith("$(MAKE)")}
+    (repository,) = yaml.safe_load((ROOT / ".pre-commit-config.yaml").read_text())["repos"]
+    assert repository["repo"] == "local"
+    assert {hook["entry"].removeprefix("env ") for hook in repository["hooks"]} == commands
