@@ -2,7 +2,7 @@
 PYTHON ?= python3
 BIN := .venv/bin
 
-.PHONY: setup demo test check docs prose fix tour api-page backbones-table bench bench-search bench-cluster bench-time-ratio bench-gpu findings
+.PHONY: setup demo test check docs prose fix tour backbones-table bench bench-search bench-cluster bench-time-ratio bench-gpu findings
 
 setup: .venv/ready
 
@@ -57,11 +57,7 @@ tour: setup
 findings: setup
 	$(BIN)/python scripts/findings.py --data $(DATA) $(FINDINGS)
 
-# docs/api.md, from the docstrings of the names of `automl`.
-api-page: setup
-	$(BIN)/python scripts/api_page.py
-
-# docs/backbones.md: what works on more than a hundred models. About two hours on two cores; goes on where it was ended.
+# docs/reference/backbones.md: what works on more than a hundred models. About two hours on two cores; goes on where it was ended.
 backbones-table: setup
 	$(BIN)/python scripts/backbones_table.py
 

@@ -18,7 +18,7 @@ Tasks:    Task, TaskSpec, Metric, register_task
 Events:   Callback, SearchRecord, TrialRecord
 Errors:   InputError
 
-`help(automl.run_search)` explains one of them. docs/api.md has all of them on one page.
+`help(automl.run_search)` explains one of them. `make docs` writes a page about all of them.
 """
 
 import sys

@@ -1,8 +1,8 @@
-"""Makes docs/backbones.md: what works on each of more than a hundred models of torchvision and timm.
+"""Make docs/reference/backbones.md: what works on each of many models of torchvision and timm.
 
 One command, `make backbones-table`; about two hours on two cores. It goes on where it was ended: without
-docs/backbones.json it begins anew, and with names it makes those rows again. The models are the smallest of
-each family: all are named here.
+docs/reference/backbones.json it begins anew, and with names it makes those rows again. The models are the
+smallest of each family: all are named here.
 
 Each model gets a gated 1x1 convolution, the cheapest module, at its first, middle and last site. Columns:
 
@@ -40,8 +40,8 @@ from backbones import Site, build, gates, insert, sites
 from backbones.memory_format import narrow_strided
 from search.config import ImageData, Model, TrialConfig
 
-DOCUMENT = Path(__file__).parents[1] / "docs" / "backbones.md"
-RECORDS = Path(__file__).parents[1] / "docs" / "backbones.json"
+DOCUMENT = Path(__file__).parents[1] / "docs" / "reference" / "backbones.md"
+RECORDS = Path(__file__).parents[1] / "docs" / "reference" / "backbones.json"
 SECONDS = 600  # for one model
 CLASSES = 5
 VERSIONS = {"torch": torch.__version__, "torchvision": torchvision.__version__, "timm": timm.__version__}

@@ -1,10 +1,13 @@
-"""What the documents show is true: their Python runs, and their commands and options exist."""
+"""The documents are true: their Python runs, their commands and options exist, and their files are there."""
 
 import ast
+import importlib
 import inspect
+import json
 import re
 import shlex
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 from unittest.mock import MagicMock
 
@@ -22,72 +25,117 @@ from search.space import random_draws
 from search.spaces import load
 
 ROOT = Path(__file__).parents[1]
-DOCUMENTS = [
-    "README.md",
-    "docs/guide.md",
-    "docs/cluster.md",
-    "docs/code-search.md",
-    "docs/detection.md",
-    "docs/stereo.md",
-    "docs/studies.md",
-]
+OLD = re.findall(r"^  /(\S+\.md)$", (ROOT / "mkdocs.yml").read_text(), re.M)  # being split, not on the site
+PAGES = [page for page in sorted((ROOT / "docs").rglob("*.md")) if page.name not in OLD]
+DOCUMENTS = {path.relative_to(ROOT).as_posix(): path.read_text() for path in [ROOT / "README.md", *PAGES]}
+LINES = 200  # of a page that is written by hand
+GENERATED = ("docs/reference/backbones.md",)
+COMMANDS = typer.main.get_command(app).commands  # type: ignore[attr-defined]
+OURS = ("attention", "backbones", "search", "cluster", "automl")
+FOLDERS = (*OURS, "tests", "scripts", "benchmarks", "docs")
 
 
-def commands():
-    for document in DOCUMENTS:
-        for line in (ROOT / document).read_text().splitlines():
-            line = line.partition("  #")[0].strip()
-            if line.startswith("    automl ") or line.startswith("automl "):
-                yield document, line.strip()
-            elif "python -m automl.search" in line and not line.startswith("`"):
-                yield document, "automl search" + line.partition("automl.search")[2]
-            elif line.startswith("    ray ") and "automl search " in line:
-                yield document, "automl search " + line.partition("automl search ")[2]
-            elif line.startswith("    sbatch ") and "slurm.sh " in line:
-                yield document, "automl search " + line.partition("slurm.sh ")[2]
+def find_commands() -> Iterator[tuple[str, str]]:
+    """Return each page with each of its `automl` commands, in blocks of code or between backticks."""
+    for page, text in DOCUMENTS.items():
+        for line in text.splitlines():
+            for code in [line, *re.findall(r"`([^`]+)`", line)]:
+                command = re.sub(r"^.*?(python -m automl\.search|slurm\.sh) ", "automl search ", code)
+                command = re.sub(r"^.*?-- (env .* )?(?=automl )", "", command.partition("  #")[0].strip())
+                command = re.sub(r"^ray exec \S+ '(automl .*)'$", r"\1", command)
+                if re.match(r"automl [a-z]+( |$)", command) and "`" not in command:
+                    yield page, command
 
 
-@pytest.mark.parametrize(("document", "line"), [c for c in commands() if "`" not in c[1]])
-def test_every_command_exists_with_its_options(document, line):
+@pytest.mark.parametrize(("page", "line"), sorted(set(find_commands())))
+def test_every_command_exists_with_its_options(page: str, line: str) -> None:
     words = shlex.split(line)
-    command = typer.main.get_command(app).commands[words[1]]
-    known = {name for one in command.params for name in (*one.opts, *one.secondary_opts)}
-    for word in words[2:]:
-        if word.startswith("--"):
-            assert word in known, line
+    known = {name for option in COMMANDS[words[1]].params for name in (*option.opts, *option.secondary_opts)}
+    options = [word.partition("=")[0] for word in words[2:] if word.startswith("--")]
+    assert set(options) <= {*known, "--help"}
 
 
-def calls():
-    """Each call of a function of `automl` in the documents' Python."""
-    for document in ("README.md", "docs/guide.md"):
-        for block in re.findall(r"```python\n(.*?)```", (ROOT / document).read_text(), re.S):
-            for node in ast.walk(ast.parse(block)):
-                if isinstance(node, ast.Call) and ast.unparse(node.func).startswith("automl."):
-                    yield document, node
+def test_most_commands_are_found() -> None:
+    assert len(set(find_commands())) > 150
+    assert {line.split()[1] for _, line in find_commands()} == set(COMMANDS)
 
 
-def test_every_call_fits_the_function():
-    names = set()
-    for document, call in calls():
-        function = getattr(automl, ast.unparse(call.func).removeprefix("automl."))
-        names.add(function.__name__)
-        signature = inspect.signature(function)
-        try:
-            signature.bind(*call.args, **{one.arg: one.value for one in call.keywords if one.arg})
-        except TypeError as error:
-            pytest.fail(f"{document}: {ast.unparse(call)}: {error}")
-    assert names >= {"run_search", "run_confirm", "run_export", "run_predict", "sites", "insert"}
+def find_blocks() -> Iterator[tuple[str, str]]:
+    """Return each page with each of its blocks of Python."""
+    for page, text in DOCUMENTS.items():
+        for block in re.findall(r"^```python\n(.*?)^```", text, re.S | re.M):
+            yield page, block
 
 
-def test_the_example_of_the_readme_imports_automl_alone():
-    block = re.findall(r"```python\n(.*?)```", (ROOT / "README.md").read_text(), re.S)[0]
+def read_block(first: str) -> str:
+    """Return the block of Python whose first line this is."""
+    (block,) = [block for _, block in find_blocks() if block.startswith(f"{first}\n")]
+    return block
+
+
+@pytest.mark.parametrize(("page", "block"), list(find_blocks()))
+def test_every_block_fits_the_code(page: str, block: str) -> None:
+    """Its imports from this project exist, and its calls of `automl` fit the functions' parameters."""
+    for node in ast.walk(ast.parse(block)):
+        if isinstance(node, ast.ImportFrom) and (node.module or "").split(".")[0] in OURS:
+            module = importlib.import_module(node.module or "")
+            assert [name.name for name in node.names if not hasattr(module, name.name)] == []
+        elif isinstance(node, ast.Call) and re.fullmatch(r"automl\.\w+", ast.unparse(node.func)):
+            function = getattr(automl, ast.unparse(node.func).removeprefix("automl."))
+            names = {keyword.arg: keyword.value for keyword in node.keywords if keyword.arg}
+            inspect.signature(function).bind(*node.args, **names)
+
+
+def test_the_blocks_show_the_main_functions() -> None:
+    text = "\n".join(block for _, block in find_blocks())
+    for name in ("run_search", "run_confirm", "run_export", "run_predict", "sites", "insert"):
+        assert f"automl.{name}(" in text
+
+
+@pytest.mark.parametrize("page", DOCUMENTS)
+def test_a_page_is_short(page: str) -> None:
+    if page not in GENERATED:
+        assert len(DOCUMENTS[page].splitlines()) <= (120 if page == "README.md" else LINES)
+
+
+@pytest.mark.parametrize("page", DOCUMENTS)
+def test_every_file_that_a_page_names_exists(page: str) -> None:
+    names = re.findall(rf"`((?:{'|'.join(FOLDERS)})/[\w./-]*)`", DOCUMENTS[page])
+    assert [name for name in names if not (ROOT / name).exists()] == []
+
+
+@pytest.mark.parametrize("document", ["README.md", "CONTRIBUTING.md", "CHANGELOG.md"])
+def test_every_link_of_a_document_outside_of_the_site_exists(document: str) -> None:
+    text = (ROOT / document).read_text()
+    links = re.findall(r"\]\((?!https?:)([^)#]+)[^)]*\)", text) + re.findall(r"\bdocs/[\w./-]+\.\w+", text)
+    assert [link for link in links if not (ROOT / link).exists()] == []
+
+
+def test_benchmarks_are_the_recorded_ones() -> None:
+    recorded = {}
+    for path in (ROOT / "benchmarks" / "results").glob("*.json"):
+        result = json.loads(path.read_text())
+        recorded[f"bench_{result['name']}"] = [row for row in result.get("rows", []) if "spread" in row]
+    rows = re.findall(
+        r"^\|.*\| ([\d.]+) \(([\d.]+) to ([\d.]+)\) \| `(\w+)` \|$",
+        DOCUMENTS["docs/explanation/benchmarks.md"],
+        re.M,
+    )
+    assert len(rows) >= 15
+    for ratio, low, high, name in rows:
+        shown = [float(ratio), float(low), float(high)]
+        values = [[row["ratio"], *row["spread"]] for row in recorded[name]]
+        assert any(shown == pytest.approx(value, abs=0.0051) for value in values), (ratio, name)
+
+
+def test_the_example_of_the_readme_imports_automl_alone() -> None:
+    block = next(block for page, block in find_blocks() if page == "README.md")
     imports = [node for node in ast.walk(ast.parse(block)) if isinstance(node, ast.Import | ast.ImportFrom)]
     assert [ast.unparse(node) for node in imports] == ["import automl"]
 
 
-def test_the_space_of_the_guide_works(tmp_path, monkeypatch):
-    (code,) = re.findall(r"```python\n(# my_space.py\n.*?)```", (ROOT / "docs/guide.md").read_text(), re.S)
-    (tmp_path / "my_space.py").write_text(code)
+def test_the_space_of_the_guide_works(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "my_space.py").write_text(read_block("# my_space.py"))
     monkeypatch.chdir(tmp_path)
     space = load("my_space.py:late_stages")
     study = optuna.create_study(sampler=optuna.samplers.RandomSampler(0))
@@ -98,18 +146,17 @@ def test_the_space_of_the_guide_works(tmp_path, monkeypatch):
     assert any(config.model.placement for config in configs)
 
 
-def test_the_backbone_of_the_guide_works(tmp_path):
-    (code,) = re.findall(r"```python\n(# mine.py\n.*?)```", (ROOT / "docs/guide.md").read_text(), re.S)
-    (tmp_path / "mine.py").write_text(code)
+def test_the_backbone_of_the_tutorial_works(tmp_path: Path) -> None:
+    text = "".join(path.read_text() for path in (ROOT / "docs").rglob("*.md"))
+    (tmp_path / "mine.py").write_text(re.findall(r"```python\n(# mine.py\n.*?)```", text, re.S)[-1])
     space = load("folder", f"{tmp_path}/mine.py:Net", 32)
     drawn = [config for _, config in random_draws(space, 10)]
     assert {config.data.source for config in drawn} == {"folder"}
     assert any(config.model.placement for config in drawn)
 
 
-def test_the_callback_of_the_guide_works(tmp_path, monkeypatch):
-    (code,) = re.findall(r"```python\n(# wandb_runs.py\n.*?)```", (ROOT / "docs/guide.md").read_text(), re.S)
-    (tmp_path / "wandb_runs.py").write_text(code)
+def test_the_callback_of_the_guide_works(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "wandb_runs.py").write_text(read_block("# wandb_runs.py"))
     wandb = MagicMock()
     monkeypatch.setitem(sys.modules, "wandb", wandb)
     called = UserCallbacks([f"{tmp_path}/wandb_runs.py:WandbRuns"])
@@ -128,8 +175,6 @@ def test_the_callback_of_the_guide_works(tmp_path, monkeypatch):
     run.finish.assert_called_once_with(exit_code=0)
 
 
-def test_the_insertion_of_the_readme_works():
-    (code,) = re.findall(
-        r"```python\n(import torch, torchvision\n.*?)```", (ROOT / "README.md").read_text(), re.S
-    )
+def test_the_insertion_of_the_readme_works() -> None:
+    (code,) = [block for _, block in find_blocks() if block.startswith("import torch, torchvision\n")]
     exec(code.replace("print", "list"), {})

@@ -1,4 +1,4 @@
-"""docs/reproduce.md has a row for each item of the sources, and a command that is understood for each."""
+"""docs/reference/published-experiments.md has a row and a valid command for each item of the sources."""
 
 import re
 import shlex
@@ -16,7 +16,7 @@ from automl.studies.table import STUDIES
 from search.config import TrialConfig
 from search.spaces import SPACES
 
-PAGE = (Path(__file__).parents[1] / "docs" / "reproduce.md").read_text()
+PAGE = (Path(__file__).parents[1] / "docs" / "reference" / "published-experiments.md").read_text()
 STATES = ("exact", "smaller by default:", "not reproducible:")
 
 

@@ -1,4 +1,4 @@
-"""The columns of docs/backbones.md, for models of its families; the quick ones in every run."""
+"""The columns of docs/reference/backbones.md, for models of its families; the quick ones in every run."""
 
 import sys
 from pathlib import Path

@@ -23,7 +23,7 @@ from cluster.ray_internals import check_launcher_config
 
 ROOT = Path(__file__).parents[2]
 MANIFESTS = ROOT / "cluster" / "manifests"
-GUIDE = ROOT / "docs" / "cluster.md"
+GUIDE = "".join(page.read_text() for page in sorted((ROOT / "docs" / "how-to").glob("*.md")))
 FILES = sorted(file for file in MANIFESTS.iterdir() if file.is_file() and file.name != "mlflow.env")
 LAUNCHER = ["aws.yaml", "gcp.yaml"]
 KUBERAY = {"kuberay-cluster.yaml": "RayCluster", "kuberay-job.yaml": "RayJob"}
@@ -64,7 +64,7 @@ def test_no_credential_is_in_it(file):
 def test_what_is_to_be_replaced_is_in_the_guide(file):
     there = PLACEHOLDERS & set(re.findall(r"[A-Z]+(?:-[A-Z]+)?", file.read_text()))
     for word in there:
-        assert f"`{word}`" in GUIDE.read_text(), word
+        assert f"`{word}`" in GUIDE, word
 
 
 @pytest.mark.parametrize("file", FILES, ids=lambda file: file.name)
@@ -76,9 +76,8 @@ def test_listening_beyond_loopback_has_a_reason_beside_it(file):
 
 
 def test_the_guide_has_a_part_for_each_file():
-    guide = GUIDE.read_text()
     for file in FILES:
-        assert file.name in guide, file.name
+        assert file.name in GUIDE, file.name
 
 
 def test_versions_are_those_that_are_installed():
@@ -205,7 +204,7 @@ def strict(schema):
 def test_a_kuberay_file_is_valid_by_kuberays_schema(name, kind):
     folder = os.environ.get("AUTOML_KUBERAY_CRDS")
     if not folder:
-        pytest.skip("AUTOML_KUBERAY_CRDS names no folder with KubeRay's CRDs (docs/cluster.md, Kubernetes)")
+        pytest.skip("AUTOML_KUBERAY_CRDS names no folder with KubeRay's CRDs (docs/how-to/cluster.md)")
     crd = yaml.safe_load((Path(folder) / f"ray.io_{kind.lower()}s.yaml").read_text())
     (version,) = (v for v in crd["spec"]["versions"] if v["name"] == "v1")
     schema = strict(version["schema"]["openAPIV3Schema"])
@@ -245,8 +244,7 @@ def test_a_jobs_command_exists_with_its_options():
 
 
 def test_what_starts_without_workers_asks_for_them():
-    guide = (ROOT / "docs/cluster.md").read_text()
-    jobs = re.findall(r"ray job submit .*-- (automl search .*)", guide)
+    jobs = re.findall(r"ray job submit .*-- (automl search .*)", GUIDE)
     assert len(jobs) == 2
     for command in (read("kuberay-job.yaml")["spec"]["entrypoint"], *jobs):
         assert re.search(r"--concurrent [1-9]", command)

@@ -89,7 +89,7 @@ def test_extras_are_what_the_project_names():
     assert not always & {requirement_name(line) for extra in EXTRAS for line in listed(extra)}
     assert f"attention-automl[{','.join(EXTRAS)}]" in listed("dev"), "for make test and make demo"
     for extra in EXTRAS:
-        assert f'"attention-automl[{extra}]"' in (ROOT / "docs" / "guide.md").read_text()
+        assert f'"attention-automl[{extra}]"' in (ROOT / "docs" / "how-to" / "install.md").read_text()
 
 
 def listed(extra):

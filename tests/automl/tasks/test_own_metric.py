@@ -23,7 +23,7 @@ from automl.tracking.runs import find_scores
 from automl.training.loop import fit, start
 from search.metric import GUESSED, Metric
 
-GUIDE = Path(__file__).parents[3] / "docs" / "guide.md"
+GUIDE = Path(__file__).parents[3] / "docs" / "how-to" / "own-metric.md"
 NAME = "top5_accuracy"
 
 

@@ -1,0 +1,90 @@
+"""The documentation site builds without a warning, is complete, and fetches nothing when it is read."""
+
+import re
+import subprocess
+import sys
+from html.parser import HTMLParser
+from pathlib import Path
+from typing import Any
+
+import pytest
+import typer.main
+
+import automl
+from automl.cli.main import app
+
+ROOT = Path(__file__).parents[1]
+LOADED = {"script": "src", "img": "src", "iframe": "src", "source": "src", "link": "href"}
+LINKS = ("canonical", "prev", "next", "alternate")  # of `link`: named, not loaded
+
+
+@pytest.fixture(scope="module")
+def site(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Build the site as `make docs` does, into an empty folder."""
+    folder = tmp_path_factory.mktemp("site")
+    command = [sys.executable, "-m", "mkdocs", "build", "--strict", "--quiet", "--site-dir", str(folder)]
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=300)
+    assert done.returncode == 0, done.stderr
+    return folder
+
+
+class Resources(HTMLParser):
+    """The addresses that a page loads when it is read."""
+
+    def __init__(self, text: str) -> None:
+        super().__init__()
+        self.addresses: list[str] = []
+        self.styles: list[str] = []
+        self.feed(text)
+
+    def handle_starttag(self, tag: str, attributes: list[tuple[str, str | None]]) -> None:
+        values = {name: value or "" for name, value in attributes}
+        if tag in LOADED and values.get("rel") not in LINKS:
+            self.addresses.append(values.get(LOADED[tag], ""))
+        self.styles.append(values.get("style", ""))
+
+
+def test_a_page_loads_nothing_from_elsewhere(site: Path) -> None:
+    pages = list(site.rglob("*.html"))
+    assert len(pages) > 40
+    for page in pages:
+        resources = Resources(page.read_text())
+        assert any(address.endswith(".js") for address in resources.addresses)
+        assert [one for one in resources.addresses if re.match(r"(https?:)?//", one)] == []
+        assert "http" not in "".join(resources.styles)
+
+
+def test_a_style_loads_nothing_from_elsewhere(site: Path) -> None:
+    for path in site.rglob("*.css"):
+        text = path.read_text()
+        addresses = re.findall(r"url\(\s*[\"']?([^\"')]+)", text) + re.findall(
+            r"@import\s+[\"']([^\"']+)", text
+        )
+        assert [address for address in addresses if re.match(r"(https?:)?//", address)] == []
+
+
+def read_table(text: str) -> set[str]:
+    """Return the options in the first column of a command's tables."""
+    cells = re.findall(r"<tr>\s*<td>(.*?)</td>", text, re.S)
+    return set(re.findall(r"<code>(--?[\w-]+)</code>", "".join(cells)))
+
+
+def test_every_option_is_on_the_page_of_the_command_line(site: Path) -> None:
+    page = (site / "reference" / "cli.html").read_text()
+    commands: dict[str, Any] = typer.main.get_command(app).commands  # type: ignore[attr-defined]
+    sections = dict(re.findall(r'<h2 id="automl-([\w-]+)">(.*?)(?=<h2 |</article>)', page, re.S))
+    assert list(sections) == list(commands)
+    for name, command in commands.items():
+        options = {flag for option in command.params for flag in option.opts if flag.startswith("-")}
+        assert read_table(sections[name]) >= options - {"--help-all"}
+
+
+@pytest.mark.parametrize("name", automl.__all__)
+def test_every_exported_name_is_on_the_page_of_the_api(site: Path, name: str) -> None:
+    page = (site / "reference" / "api.html").read_text()
+    assert f'id="automl.{name}"' in page
+
+
+def test_examples_are_code_on_the_page_of_the_api(site: Path) -> None:
+    page = (site / "reference" / "api.html").read_text()
+    assert "&gt;&gt;&gt;" not in re.sub(r"<pre>.*?</pre>", "", page, flags=re.S)
