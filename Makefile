@@ -57,7 +57,7 @@ tour: setup
 findings: setup
 	$(BIN)/python scripts/findings.py --data $(DATA) $(FINDINGS)
 
-# docs/reference/backbones.md: what works on more than a hundred models. About two hours on two cores; goes on where it was ended.
+# Writes docs/reference/backbones.md: what works on more than a hundred models. Two hours on two cores; can be resumed.
 backbones-table: setup
 	$(BIN)/python scripts/backbones_table.py
 

@@ -15,6 +15,7 @@ from automl.cli.main import app
 
 ROOT = Path(__file__).parents[1]
 LOADED = {"script": "src", "img": "src", "iframe": "src", "source": "src", "link": "href"}
+ELSEWHERE = re.compile(r"(https?:)?//")
 LINKS = ("canonical", "prev", "next", "alternate")  # of `link`: named, not loaded
 
 
@@ -50,7 +51,7 @@ def test_a_page_loads_nothing_from_elsewhere(site: Path) -> None:
     for page in pages:
         resources = Resources(page.read_text())
         assert any(address.endswith(".js") for address in resources.addresses)
-        assert [one for one in resources.addresses if re.match(r"(https?:)?//", one)] == []
+        assert [address for address in resources.addresses if ELSEWHERE.match(address)] == []
         assert "http" not in "".join(resources.styles)
 
 
@@ -60,7 +61,7 @@ def test_a_style_loads_nothing_from_elsewhere(site: Path) -> None:
         addresses = re.findall(r"url\(\s*[\"']?([^\"')]+)", text) + re.findall(
             r"@import\s+[\"']([^\"']+)", text
         )
-        assert [address for address in addresses if re.match(r"(https?:)?//", address)] == []
+        assert [address for address in addresses if ELSEWHERE.match(address)] == []
 
 
 def read_table(text: str) -> set[str]:
