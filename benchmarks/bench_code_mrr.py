@@ -1,7 +1,7 @@
-"""MRR of the encoders of code search and of BM25, on the functions and the real queries of CoSQA.
+"""Measure the MRR of the encoders of code search and of BM25, on the functions and the real queries of CoSQA.
 
-Each encoder is trained once with what the space `codesearch` begins with, for EPOCHS: the learning curve is
-that of the validation split, the last word that of the test split. BM25 has words of the same kind and no
+Each encoder is trained once for EPOCHS with the first configurations of the space `codesearch`. The learning
+curve is of the validation split, the final score of the test split. BM25 uses words of the same kind and no
 training.
 
     python benchmarks/bench_code_mrr.py DATA        the folder with CoSQA's files
@@ -29,13 +29,13 @@ SPLIT: Split = "test"
 EPOCHS = 8
 
 
-def trained(config: TrialConfig) -> dict[str, Any]:
+def train(config: TrialConfig) -> dict[str, Any]:
     task = open_task(config, Runtime(device=find_device(), precision="fp32"))
-    state, begun, curve = start(task), time.perf_counter(), []
+    state, start_time, curve = start(task), time.perf_counter(), []
     for metrics in fit(task, state):
         curve.append(metrics["mrr"])
         print(f"  epoch {metrics['epoch']}: mrr {metrics['mrr']:.4f}", flush=True)
-    seconds = time.perf_counter() - begun
+    seconds = time.perf_counter() - start_time
     test = {name: value.item() for name, value in evaluate(task, state.model, SPLIT).items()}
     return {"seconds": seconds, "validation": curve, SPLIT: test}
 
@@ -47,7 +47,7 @@ def main(data: str) -> None:
         config = config.change(data={"path": data}, training={"epochs": EPOCHS})
         name = f"{params['encoder']}{'' if params['shared'] else ', two encoders'}"
         print(name, flush=True)
-        results[name] = trained(config)
+        results[name] = train(config)
         print(f"  test {results[name][SPLIT]}", flush=True)
     task = open_task(config, Runtime(device=torch.device("cpu")))
     assert isinstance(task, CodeRetrieval)

@@ -1,7 +1,7 @@
-"""Images a second into the model's device: our cache and crops against ImageFolder with a DataLoader.
+"""Measure images per second on the model's device: the project's cache against ImageFolder with a DataLoader.
 
-Both deliver normalised random resized crops with flips in batches of 64 from the same JPEG files; the
-peer decodes with all workers, as it does in every epoch, and ours decoded once before.
+Both deliver normalised random resized crops with flips in batches of 64 from the same JPEG files. ImageFolder
+decodes with all workers, as in every epoch. The cache was decoded once before.
 """
 
 import os
@@ -27,7 +27,7 @@ BATCH = 64
 IMAGES = 8192 if ON_GPU else 2048
 
 
-def image_folder(folder: Path, size: int) -> Callable[[], float]:
+def time_image_folder(folder: Path, size: int) -> Callable[[], float]:
     loader = DataLoader(
         datasets.ImageFolder(
             str(folder / "train"),
@@ -55,7 +55,7 @@ def image_folder(folder: Path, size: int) -> Callable[[], float]:
     return lambda: len(loader) * BATCH / seconds(epoch, DEVICE)
 
 
-def check(x: torch.Tensor, size: int) -> None:
+def check_batch(x: torch.Tensor, size: int) -> None:
     assert x.shape == (BATCH, 3, size, size), x.shape
     assert x.dtype == torch.float32
     assert abs(x.mean().item()) < 1, "normalised"
@@ -72,7 +72,7 @@ def main() -> None:
                 training=ImageTraining(batch_size=BATCH, epochs=1),
             )
             task = open_task(config, Runtime(device=DEVICE))
-            check(next(iter(task.batches(0)))[0], size)
+            check_batch(next(iter(task.batches(0)))[0], size)
 
             def ours(task: Task = task) -> float:
                 def epoch() -> None:
@@ -81,7 +81,7 @@ def main() -> None:
 
                 return task.steps() * BATCH / seconds(epoch, DEVICE)
 
-            theirs = image_folder(folder, size)
+            theirs = time_image_folder(folder, size)
             ours(), theirs()
             rows.append(
                 compare(

@@ -1,8 +1,8 @@
-"""LARNN's time loop against the plain one: forward and backward of one layer at UCI HAR's shapes.
+"""Time LARNN's loop against a plain one: forward and backward of one layer with the shapes of UCI HAR.
 
-The plain loop is that of the tests: modules called step by step, keys and values of all states in the window
-computed at each step, as the paper's code does. Both sides have the same weights, and their outputs are
-compared first. On a CPU in one thread, as a trial on one core has it.
+The plain loop is that of the tests. It calls modules step by step and computes keys and values of all states
+in the window at each step, as the paper's code does. Both sides have the same weights, and their outputs are
+compared first. A CPU uses one thread, like a trial on one core.
 """
 
 import sys

@@ -1,8 +1,8 @@
-"""Seconds a trial costs beyond its training, and seconds of a search of one trial, from command to end.
+"""Measure a trial's overhead in seconds, and the seconds of a search of one trial from command to end.
 
-The same trivial training three ways: by our search (reused actors, the study, MLflow, checkpoints), by a
-TorchTrainer inside a Tune function, as Ray's documentation nests them, and by a plain loop in one process.
-A trial's overhead is the time its slot was taken, less the seconds of its training.
+The same trivial training runs in three ways: in a search (reused actors, the study, MLflow, checkpoints), in
+a TorchTrainer inside a Tune function, as Ray's documentation nests them, and in a plain loop in one process.
+A trial's overhead is the time that its slot was taken, less the seconds of its training.
 """
 
 import os
@@ -26,7 +26,7 @@ from search.config import ImageData, ImageTraining, Model, TrialConfig
 from search.study import open_study, read_history
 
 TRIALS = 100
-NESTED = 6  # each takes as long as a hundred of the others
+NESTED = 6  # each takes as long as a hundred of the other trials
 SLOTS = 2
 
 
@@ -40,22 +40,22 @@ def config(seed: int, rate: float = 1e-3) -> TrialConfig:
 
 
 def trivial(trial: optuna.Trial) -> TrialConfig:
-    """The space: nothing to choose but a number."""
+    """Draw a learning rate: the space."""
     return config(0, trial.suggest_float("learning_rate", 1e-4, 1e-3))
 
 
-def plain_loop() -> float:
-    """Overhead of a trial in a loop: all but the seconds that the epochs report."""
+def time_plain_loop() -> float:
+    """Return the overhead of a trial in a loop: all but the seconds that the epochs report."""
     torch.set_num_threads(1)
-    begun, training = time.perf_counter(), 0.0
+    start_time, training = time.perf_counter(), 0.0
     for seed in range(TRIALS):
         task = open_task(config(seed), Runtime(device=torch.device("cpu")))
         training += sum(metrics["seconds"] for metrics in fit(task, start(task)))
-    return (time.perf_counter() - begun - training) / TRIALS
+    return (time.perf_counter() - start_time - training) / TRIALS
 
 
-def our_search() -> float:
-    """Overhead of a trial over the last 90 of 100, so that start-up is excluded."""
+def time_search() -> float:
+    """Return the overhead of a trial, over the last 90 of 100 to exclude the start."""
     result = automl.run_search(space=f"{__file__}:trivial", trials=TRIALS, subset=0.05, name="overhead")
     assert (result.completed, result.errors, result.untracked) == (TRIALS, 0, 0), result
     study = open_study(Path("searches/overhead"), name="overhead")
@@ -67,8 +67,8 @@ def our_search() -> float:
     return (wall * SLOTS - training) / len(late)
 
 
-def nested() -> tuple[float, float]:
-    """The same for a TorchTrainer in a Tune function, one worker each."""
+def time_nested() -> tuple[float, float]:
+    """Return overhead and slot time of a trial in a TorchTrainer with one worker in a Tune function."""
     import ray.train
     import ray.train.torch
     from ray import tune
@@ -93,23 +93,23 @@ def nested() -> tuple[float, float]:
         trainer.fit()
 
     ray.init(address="local", num_cpus=SLOTS, include_dashboard=True, log_to_driver=False)
-    begun = time.perf_counter()
+    start_time = time.perf_counter()
     results = tune.Tuner(
         tune.with_resources(trial, {"memory": 2.0**20}),
         param_space={"seed": tune.randint(0, 10**6)},
         tune_config=tune.TuneConfig(num_samples=NESTED, max_concurrent_trials=SLOTS),
         run_config=tune.RunConfig(storage_path=f"{os.getcwd()}/tune", verbose=0),
     ).fit()
-    wall = time.perf_counter() - begun
+    wall = time.perf_counter() - start_time
     ray.shutdown()
     assert not results.errors, results.errors
     training = sum(result.metrics["seconds"] for result in results)
     return (wall * SLOTS - training) / NESTED, wall / NESTED * SLOTS
 
 
-def one_search() -> float:
-    """A search of one trial, from the command to its end, in a fresh process."""
-    begun = time.perf_counter()
+def time_command() -> float:
+    """Return the seconds of a search of one trial, from the command to its end, in a new process."""
+    start_time = time.perf_counter()
     subprocess.run(
         [sys.executable, "-m", "automl.search", "--space", f"{__file__}:trivial", "--trials", "1",
          "--subset", "0.05"],
@@ -117,7 +117,7 @@ def one_search() -> float:
         capture_output=True,
         env={**os.environ, "PYTHONPATH": str(Path(__file__).parent)},  # the space imports the harness
     )  # fmt: skip
-    return time.perf_counter() - begun
+    return time.perf_counter() - start_time
 
 
 def main() -> None:
@@ -125,16 +125,16 @@ def main() -> None:
         os.chdir(scratch)
         os.environ["AUTOML_CACHE"] = str(Path(scratch) / "cache")
         os.environ["RAY_USAGE_STATS_ENABLED"] = "0"
-        search = our_search()
-        loop = plain_loop()
-        trainer, slot = nested()
-        commands = [one_search() for _ in range(3)]
+        search = time_search()
+        loop = time_plain_loop()
+        trainer, slot = time_nested()
+        commands = [time_command() for _ in range(3)]
 
-    def row(
+    def make_row(
         case: str, peer: str, ours: float, theirs: float, spread: tuple[float, float] | None = None
     ) -> Row:
         ratio = theirs / ours
-        made = Row(
+        row = Row(
             case=case,
             peer=peer,
             ours=ours,
@@ -143,18 +143,18 @@ def main() -> None:
             spread=spread or (ratio, ratio),
             ratio=ratio,
         )
-        show(made)
-        return made
+        show(row)
+        return row
 
     command = statistics.median(commands)
     write(
         "overhead",
         [
-            row(
+            make_row(
                 f"overhead a trial, {TRIALS} trials", f"nested TorchTrainer, {NESTED} trials", search, trainer
             ),
-            row(f"overhead a trial, {TRIALS} trials", "plain loop, one process", search, loop),
-            row(
+            make_row(f"overhead a trial, {TRIALS} trials", "plain loop, one process", search, loop),
+            make_row(
                 "a search of one trial, from command to end",
                 "one nested trial, Ray running",
                 command,

@@ -1,9 +1,9 @@
-"""Did speed cost accuracy? xresnet18 with SSA on a tenth of Imagenette, 64 px, 5 epochs, 3 seeds, both ways.
+"""Compare accuracy with fastai: xresnet18 with SSA on a tenth of Imagenette, 64 px, 5 epochs, 3 seeds.
 
-Ours and fastai's Learner start from the same weights, see the same images with the same kinds of crops and
-flips, and follow the same schedule: AdamW, one cycle to 3e-3, label smoothing 0.1, batches of 64. Both
-models are then scored by the same code on the same validation images. Needs the archive that
-AUTOML_TEST_DATA or ../shared/data holds.
+This project's loop and fastai's Learner start from the same weights, train on the same images with the same
+kinds of crops and flips, and follow the same schedule: AdamW, one cycle to 3e-3, label smoothing 0.1, batches
+of 64. The same code then scores both models on the same validation images. The archive must be in the folder
+AUTOML_TEST_DATA or in ../shared/data.
 """
 
 import copy
@@ -105,7 +105,7 @@ def accuracy(task: Task, model: nn.Module) -> float:
 def main() -> None:
     warnings.filterwarnings("ignore")
     if not ARCHIVE.exists():
-        sys.exit(f"{ARCHIVE} is not there; name its folder with AUTOML_TEST_DATA")
+        sys.exit(f"{ARCHIVE} does not exist; set AUTOML_TEST_DATA to its folder")
     torch.set_num_threads(os.cpu_count() or 1)
     rows: list[Row] = []
     with tempfile.TemporaryDirectory() as scratch:

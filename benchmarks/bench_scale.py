@@ -1,8 +1,8 @@
-"""Does a search stay as quick as it begins? Seconds a trial of 1,000 trials of trivial training on two slots.
+"""Measure how the time per trial grows in a search of 1,000 trivial trials on two slots.
 
-The last hundred trials against the first hundred of the same search, the driver's memory, and whether MLflow
-has them all. The space has seven hyperparameters and no attention, so that the sampler has what to model and
-nothing is measured anew.
+The benchmark compares the last hundred trials with the first hundred, records the driver's memory, and checks
+that MLflow has all trials. The space has seven hyperparameters, so that the sampler has something to model,
+and no attention, so that the costs are measured once.
 """
 
 import argparse
@@ -25,7 +25,7 @@ from search.study import open_study
 
 
 def trivial(trial: optuna.Trial) -> TrialConfig:
-    """The space."""
+    """Draw hyperparameters: the space."""
     training = choices.training(trial, epochs=1)
     return TrialConfig(
         data=ImageData(source="digits", size=32, subset=0.12),
@@ -67,15 +67,15 @@ def main() -> None:
                 break
     assert runs == trials, f"MLflow has {runs} of {trials} trials"
     # The first ten wait for the actors to start.
-    part = max(20, trials // 10)
-    first, last = seconds_a_trial(ends[10 : part + 10]), seconds_a_trial(ends[-part:])
+    count = max(20, trials // 10)
+    first, last = seconds_a_trial(ends[10 : count + 10]), seconds_a_trial(ends[-count:])
     print(f"all {runs} trials are in MLflow; {result.completed} complete, {result.seconds:.0f} s in all")
     quarter = len(memory) // 4
     middle, end = statistics.median(memory[quarter : 2 * quarter]), statistics.median(memory[-quarter:])
     rows = [
         Row(
-            case=f"seconds a trial, the last {part} of {trials}",
-            peer=f"the first {part}",
+            case=f"seconds a trial, the last {count} of {trials}",
+            peer=f"the first {count}",
             ours=last,
             theirs=first,
             unit="s",

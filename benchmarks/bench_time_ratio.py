@@ -1,12 +1,12 @@
-"""Can a time ratio be believed? Pairs whose true ratio is known, on a quiet machine and beside busy ones.
+"""Measure the error of time ratios whose true value is known, on a quiet machine and beside busy processes.
 
-A/A: two equal models, whose ratio is 1, without the shortcut that the program takes for them. The others are
-a placement each, twice the depth, and other batches; their truth is what many pairs on the quiet machine
-gave. Each measurement is a trial's: it starts from nothing and ends when its interval is narrow enough or its
-time is up. Busy processes train a model of their own, one thread each.
+Case A/A compares two equal models, whose ratio is 1, without the program's shortcut for them. The other cases
+have a placement, twice the depth, or other batch sizes; their true ratio is the mean of many pairs on the
+quiet machine. Each measurement is that of a trial: it starts without timings and ends when its interval is
+narrow enough or its time is up. Each busy process trains a model in one thread.
 
-A row says how many measurements were accepted, and of those how many lie within 3 % and how far off the worst
-is; how often the interval held the truth, accepted or not; and the processor time that one took.
+A row has the number of accepted measurements, how many of these lie within 3 %, the worst error, how often
+the interval contained the true ratio, accepted or not, and the processor time of one measurement.
 """
 
 import json
@@ -31,7 +31,7 @@ from automl.training.clock import processor_time
 from search.config import ImageData, ImageTraining, Model, TrialConfig
 
 RUNTIME = Runtime(device=torch.device("cpu"))
-TRUTH = 12  # measurements on the quiet machine whose timings make up a truth
+TRUTH = 12  # measurements on the quiet machine whose timings give the true ratio
 BRANCH = "stage1.block2.branch"
 
 
@@ -64,7 +64,7 @@ LOADS = {"quiet": (0, 0), "two busy at 0": (2, 0), "three busy at 15": (3, 15)}
 
 @dataclass(frozen=True, kw_only=True)
 class Row:
-    """Of one case under one load. Errors are parts of the truth; None where nothing was accepted."""
+    """Measurements of one case under one load. Errors are relative; None if no measurement was accepted."""
 
     case: str
     load: str
@@ -84,15 +84,15 @@ def measure(case: TrialConfig, name: str, timings: Timings | None = None) -> Tim
     return measure_time_ratio(task, baseline, timings or Timings(), at_least_one=bounded)
 
 
-def judge(name: str, load: str, truth: float, times: int) -> Row:
-    found, spent = [], []
+def measure_row(name: str, load: str, truth: float, times: int) -> Row:
+    ratios, spent = [], []
     for _ in range(times):
-        begun = processor_time()
-        found.append(measure(CASES[name], name))
-        spent.append(processor_time() - begun)
+        start = processor_time()
+        ratios.append(measure(CASES[name], name))
+        spent.append(processor_time() - start)
     errors = {
-        counted: [abs(time_ratio.ratio / truth - 1) for time_ratio in found if time_ratio.counted is counted]
-        for counted in (True, False)
+        is_refused: [abs(ratio.ratio / truth - 1) for ratio in ratios if ratio.counted is is_refused]
+        for is_refused in (True, False)
     }
     row = Row(
         case=name,
@@ -103,7 +103,7 @@ def judge(name: str, load: str, truth: float, times: int) -> Row:
         within=sum(error <= 0.03 for error in errors[False]),
         worst=max(errors[False], default=None),
         worst_refused=max(errors[True], default=None),
-        coverage=statistics.mean(time_ratio.low <= truth <= time_ratio.high for time_ratio in found),
+        coverage=statistics.mean(ratio.low <= truth <= ratio.high for ratio in ratios),
         seconds=statistics.mean(spent),
     )
     accepted = f"{row.accepted} of {times} accepted, {row.within} within 3 %"
@@ -127,8 +127,8 @@ def busy(count: int, nice: int) -> Iterator[None]:
             neighbour.wait()
 
 
-def neighbour(nice: int) -> None:
-    """Trains until it is killed."""
+def train_forever(nice: int) -> None:
+    """Train until this process is killed."""
     os.nice(nice)
     torch.set_num_threads(1)
     model = torch.nn.Sequential(*[torch.nn.Conv2d(64, 64, 3, padding=1) for _ in range(6)])
@@ -141,7 +141,11 @@ def neighbour(nice: int) -> None:
 
 
 def main() -> None:
-    """Case by case under each load. ROUNDS: measurements of A/A under load; of the others 3, or fewer."""
+    """Measure each case under each load.
+
+    The environment variable ROUNDS is the number of measurements of A/A under load. Other cases take at most
+    3.
+    """
     torch.set_num_threads(1)
     rounds = int(os.environ.get("ROUNDS", "200"))
     truths = {}
@@ -156,7 +160,7 @@ def main() -> None:
         with busy(count, nice):
             for name, truth in truths.items():
                 times = min(rounds, 20) if load != "two busy at 0" else rounds
-                rows.append(judge(name, load, truth, times if name == "A/A" else min(rounds, 3)))
+                rows.append(measure_row(name, load, truth, times if name == "A/A" else min(rounds, 3)))
     file = RESULTS / "time-ratio-cpu.json"
     metadata = {"name": "time-ratio", "device": device_name(), "versions": versions()}
     file.write_text(json.dumps({**metadata, "rows": [asdict(row) for row in rows]}, indent=1) + "\n")
@@ -164,4 +168,4 @@ def main() -> None:
 
 
 if __name__ == "__main__":
-    neighbour(int(sys.argv[2])) if sys.argv[1:2] == ["busy"] else main()
+    train_forever(int(sys.argv[2])) if sys.argv[1:2] == ["busy"] else main()

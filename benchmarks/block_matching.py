@@ -1,13 +1,13 @@
-"""Disparities by block matching, in steps of one pixel: the floor that a learned model has to beat.
+"""Compute disparities by block matching, in steps of one pixel: a lower bound for learned models.
 
-For each pixel of the left image, the disparity at which the sum of absolute differences of a window is least
+Each pixel of the left image gets the disparity at which the sum of absolute differences of a window is least
 (D. Scharstein and R. Szeliski, A Taxonomy and Evaluation of Dense Two-Frame Stereo Correspondence Algorithms
-(2002), section 3: nothing but matching costs, their aggregation and the winner). The window is the best one
-on the validation split; printed and written into benchmarks/results is what it comes to on the test split,
-as `automl confirm` counts it.
+(2002), section 3: matching costs, their aggregation and the winner). The window is the best one on the
+validation split. The metrics on the test split, as `automl confirm` computes them, are printed and written
+into benchmarks/results.
 
-Beside it the truth itself, as a map at a quarter of the size that is resized: what PSMNet could tell whose
-features are at that size, if it matched without a fault.
+For comparison, the true disparities are reduced to a quarter of their size and resized. That is the best that
+PSMNet could reach without errors, since its features have that size.
 """
 
 import argparse
@@ -27,40 +27,40 @@ WINDOWS = (3, 5, 7, 9, 11, 13)  # sides in pixels
 
 
 def box_sums(values: np.ndarray, window: int) -> np.ndarray:
-    """Over windows of odd side about each position of `(H, W)`; at the edge over what is inside."""
+    """Return the sum over a window of odd side about each position of `(H, W)`, cut off at the edges."""
     height, width = values.shape
     table = np.zeros((height + 1, width + 1))
     table[1:, 1:] = values.cumsum(0).cumsum(1)
     half = window // 2
     top, bottom = (np.clip(np.arange(height) + side, 0, height) for side in (-half, half + 1))
     left, right = (np.clip(np.arange(width) + side, 0, width) for side in (-half, half + 1))
-    found: np.ndarray = (
+    sums: np.ndarray = (
         table[bottom][:, right] - table[top][:, right] - table[bottom][:, left] + table[top][:, left]
     )
-    return found
+    return sums
 
 
-def matched(left: np.ndarray, right: np.ndarray, maximum: int, window: int) -> np.ndarray:
-    """Whole disparities from 0 to below `maximum`, float32 `(H, W)`, of uint8 images `(H, W, 3)`.
+def match_blocks(left: np.ndarray, right: np.ndarray, maximum: int, window: int) -> np.ndarray:
+    """Return whole disparities from 0 to below `maximum`, float32 `(H, W)`, of uint8 images `(H, W, 3)`.
 
-    Costs are means over the part of a window that both images have.
+    A cost is the mean over the pixels of a window that both images have.
     """
     height, width, _ = left.shape
     best, costs = np.zeros((height, width), np.float32), np.full((height, width), np.inf)
     for disparity in range(min(maximum, width)):
         wrong = np.zeros((height, width))
-        there = np.zeros((height, width))
+        overlap = np.zeros((height, width))
         shifted = right[:, : width - disparity].astype(np.int16)
         wrong[:, disparity:] = np.abs(left[:, disparity:].astype(np.int16) - shifted).sum(2)
-        there[:, disparity:] = 1
-        cost = box_sums(wrong, window) / np.maximum(box_sums(there, window), 1)
-        better = (there > 0) & (cost < costs)
+        overlap[:, disparity:] = 1
+        cost = box_sums(wrong, window) / np.maximum(box_sums(overlap, window), 1)
+        better = (overlap > 0) & (cost < costs)
         best[better], costs[better] = disparity, cost[better]
     return best
 
 
-def quartered(truth: np.ndarray) -> np.ndarray:
-    """Disparities `(H, W)` by the medians of what is known in squares of STEP pixels, resized.
+def quarter(truth: np.ndarray) -> np.ndarray:
+    """Return disparities `(H, W)` resized from the medians of squares of STEP pixels.
 
     H and W are multiples of STEP. Unknown disparities are infinite; a square without any takes the median.
     """
@@ -73,11 +73,13 @@ def quartered(truth: np.ndarray) -> np.ndarray:
     return resized
 
 
-Answer = Callable[[np.ndarray, np.ndarray, np.ndarray], np.ndarray]  # of left, right and the truth
+Answer = Callable[
+    [np.ndarray, np.ndarray, np.ndarray], np.ndarray
+]  # from left, right and the true disparities
 
 
 def measure(pairs: StereoPairs, split: str, maximum: int, answer: Answer) -> Mapping[str, float]:
-    """The metrics of `StereoEvaluator` on a split."""
+    """Return the metrics of `StereoEvaluator` on a split."""
     cpu = torch.device("cpu")
     evaluator = StereoEvaluator(maximum, cpu)
     for row in pairs.rows(split).tolist():
@@ -86,28 +88,28 @@ def measure(pairs: StereoPairs, split: str, maximum: int, answer: Answer) -> Map
     return {name: float(value) for name, value in evaluator.compute(Runtime(device=cpu)).items()}
 
 
-def matching(maximum: int, window: int) -> Answer:
-    return lambda left, right, truth: matched(left, right, maximum, window)
+def make_matcher(maximum: int, window: int) -> Answer:
+    return lambda left, right, truth: match_blocks(left, right, maximum, window)
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--data", help="a folder or a CSV of pairs; the bundled planes if not given")
+    parser.add_argument("--data", help="a folder or a CSV of pairs (default: the bundled planes)")
     parser.add_argument("--max-disparity", type=int, default=48)
-    chosen = parser.parse_args(arguments)
-    pairs = open_pairs("pairs" if chosen.data else "planes", path=chosen.data)
-    most = chosen.max_disparity
-    scores = {w: measure(pairs, "validation", most, matching(most, w))["epe"] for w in WINDOWS}
+    options = parser.parse_args(arguments)
+    pairs = open_pairs("pairs" if options.data else "planes", path=options.data)
+    most = options.max_disparity
+    scores = {w: measure(pairs, "validation", most, make_matcher(most, w))["epe"] for w in WINDOWS}
     window = min(scores, key=scores.__getitem__)
-    values = measure(pairs, "test", most, matching(most, window))
+    values = measure(pairs, "test", most, make_matcher(most, window))
     for side, score in scores.items():
         print(f"validation window {side:2} epe {score:.3f} px")
     print(f"test       window {window:2} " + ", ".join(f"{k} {v:.3f}" for k, v in values.items()))
-    if not chosen.data:  # whose pairs are of a size that can be quartered
-        coarse = measure(pairs, "test", most, lambda left, right, truth: quartered(truth))
+    if not options.data:  # the bundled pairs have a size that is a multiple of STEP
+        coarse = measure(pairs, "test", most, lambda left, right, truth: quarter(truth))
         print("test       quartered truth " + ", ".join(f"{k} {v:.3f}" for k, v in coarse.items()))
-        found = {"window": window, **values, "quartered": dict(coarse)}
-        write_values("block_matching", {"pairs": len(pairs.rows("test")), **found})
+        results = {"window": window, **values, "quartered": dict(coarse)}
+        write_values("block_matching", {"pairs": len(pairs.rows("test")), **results})
 
 
 if __name__ == "__main__":

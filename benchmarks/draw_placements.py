@@ -1,4 +1,4 @@
-"""The picture of `bench_placements.py`, docs/placements.png, and its table as Markdown on standard output."""
+"""Draw docs/placements.png from the results of `bench_placements.py`, and print their table as Markdown."""
 
 import json
 from io import BytesIO
@@ -11,7 +11,7 @@ from harness import RESULTS
 from PIL import Image
 
 FILE = Path(__file__).parents[1] / "docs" / "placements.png"
-SHOWN = {  # Okabe and Ito's colours, which most colour-blind people tell apart
+SHOWN = {  # Okabe and Ito's colours, which most colour-blind people can distinguish
     "ours": "#d55e00",
     "tpe": "#0072b2",
     "tpe-asha": "#56b4e9",
@@ -21,19 +21,19 @@ SHOWN = {  # Okabe and Ito's colours, which most colour-blind people tell apart
 }
 
 
-def rows(tables: dict[str, Any]) -> list[dict[str, Any]]:
-    found = []
+def make_rows(tables: dict[str, Any]) -> list[dict[str, Any]]:
+    rows = []
     for table in tables.values():
-        can = "" if table["reliability"]["ranks"] else " (cannot rank)"
+        note = "" if table["reliability"]["ranks"] else " (cannot rank)"
         for name in SHOWN:
             if name not in table["methods"]:
                 continue
             method = table["methods"][name]
             columns = (method["trainings"], method["regret"], method["regret_interval"])
             for trainings, regret, (low, high) in zip(*columns, strict=True):
-                found.append(
+                rows.append(
                     {
-                        "table": table["says"] + can,
+                        "table": table["says"] + note,
                         "method": method["title"],
                         "trainings": trainings,
                         "regret": regret,
@@ -41,32 +41,32 @@ def rows(tables: dict[str, Any]) -> list[dict[str, Any]]:
                         "high": high,
                     }
                 )
-    return found
+    return rows
 
 
-def picture(tables: dict[str, Any]) -> alt.FacetChart:
-    """Mean regret by trainings with its 95 % interval, a panel a table."""
+def draw(tables: dict[str, Any]) -> alt.FacetChart:
+    """Return the mean regret by trainings with its 95 % interval, one panel per table."""
     titles = {name: m["title"] for t in tables.values() for name, m in t["methods"].items()}
-    there = [name for name in SHOWN if name in titles]
+    shown = [name for name in SHOWN if name in titles]
     base = alt.Chart().encode(
         x=alt.X("trainings:Q", scale=alt.Scale(type="log"), title="trainings"),
         color=alt.Color(
             "method:N",
-            scale=alt.Scale(domain=[titles[n] for n in there], range=[SHOWN[n] for n in there]),
+            scale=alt.Scale(domain=[titles[n] for n in shown], range=[SHOWN[n] for n in shown]),
             legend=alt.Legend(orient="bottom", title=None),
         ),
     )
     line = base.mark_line().encode(y=alt.Y("regret:Q", title="true regret"))
     band = base.mark_area(opacity=0.15).encode(y="low:Q", y2="high:Q")
-    panel = alt.layer(band, line, data=alt.Data(values=rows(tables))).properties(width=240, height=170)
-    order = list(dict.fromkeys(row["table"] for row in rows(tables)))
+    panel = alt.layer(band, line, data=alt.Data(values=make_rows(tables))).properties(width=240, height=170)
+    order = list(dict.fromkeys(row["table"] for row in make_rows(tables)))
     return panel.facet(alt.Facet("table:N", sort=order, title=None), columns=2).resolve_scale(
         y="independent", x="shared"
     )
 
 
 def markdown(tables: dict[str, Any]) -> str:
-    """Of each table its reliability, and the trainings that each method needs."""
+    """Return the reliability of each table, and the number of trainings that each method needs."""
     titles = {name: m["title"] for t in tables.values() for name, m in t["methods"].items()}
     lines = [
         "| table | F | split-half reliability | " + " | ".join(titles.values()) + " |",
@@ -83,17 +83,17 @@ def markdown(tables: dict[str, Any]) -> str:
                 if method["needed"]
                 else f"more than {method['trainings'][-1]}"
             )
-        told = table["reliability"]
+        values = table["reliability"]
         lines.append(
-            f"| {table['says']} | {told['f']:.2f} | {told['split_half']:.2f} | {' | '.join(cells)} |"
+            f"| {table['says']} | {values['f']:.2f} | {values['split_half']:.2f} | {' | '.join(cells)} |"
         )
     return "\n".join(lines)
 
 
 def main() -> None:
     tables = json.loads((RESULTS / "placements-cpu.json").read_text())["tables"]
-    drawn = Image.open(BytesIO(vl_convert.vegalite_to_png(picture(tables).to_dict(), scale=1.5)))
-    drawn.convert("RGB").quantize(128).save(FILE, optimize=True)  # a tenth of the size
+    image = Image.open(BytesIO(vl_convert.vegalite_to_png(draw(tables).to_dict(), scale=1.5)))
+    image.convert("RGB").quantize(128).save(FILE, optimize=True)  # a tenth of the size
     print(markdown(tables))
 
 

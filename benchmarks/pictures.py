@@ -1,4 +1,4 @@
-"""A folder of JPEG files with structure at every scale, for benchmarks where no dataset can be had."""
+"""Generate a folder of JPEG files with structure at every scale, for benchmarks without a dataset."""
 
 from pathlib import Path
 
@@ -7,7 +7,7 @@ from PIL import Image
 
 
 def make_pictures(folder: Path, *, train: int, test: int, side: int = 160, classes: int = 10) -> Path:
-    """`folder/{train,val}/<class>/*.jpg`, `train` and `test` images in all, the same at every call."""
+    """Write `folder/{train,val}/<class>/*.jpg`: `train` and `test` images in all, the same in every call."""
     draw = np.random.default_rng(0)
     for split, count in (("train", train), ("val", test)):
         for i in range(count):

@@ -1,4 +1,4 @@
-"""The four ways to make one vector of a text's, to be compared by confirmation.
+"""A space with the four kinds of pooling from token vectors to one vector, for a confirmation.
 
 automl search --space benchmarks/pooling_space.py:pooling --data DATA --trials 4 --name pooling
 automl confirm --search pooling --top 3
@@ -13,12 +13,12 @@ from search.config import TrialConfig
 
 
 def pooling(trial: optuna.Trial) -> TrialConfig:
-    """Self-attention with all as in the space `codesearch`, but for the pooling."""
+    """Draw the pooling; all else is as in the space `codesearch` with self-attention."""
     chosen = trial.suggest_categorical("pooling", POOLING)
     return codesearch(optuna.trial.FixedTrial({**BASELINE, "pooling": chosen}))  # type: ignore[arg-type]
 
 
-def as_weighted_mean(config: TrialConfig) -> TrialConfig:
+def with_weighted_mean(config: TrialConfig) -> TrialConfig:
     return config.change(model={"options": {**config.model.options, "pooling": POOLING[0]}})
 
 
@@ -26,7 +26,7 @@ _attributes: dict[str, Any] = {
     "baseline": {"pooling": POOLING[0]},
     "published": [{"pooling": name} for name in POOLING[1:]],
     "plain": {"pooling": POOLING[0]},
-    "as_baseline": as_weighted_mean,
+    "as_baseline": with_weighted_mean,
 }
 for _name, _value in _attributes.items():
     setattr(pooling, _name, _value)

@@ -1,9 +1,8 @@
-"""Whether a table of scores, one row per placement and one column per seed, can rank its placements.
+"""Estimate whether a table of scores, one row per placement and one column per seed, can rank its placements.
 
-F compares the variance between rows with that within; the intraclass correlation is the part of one score's
-variance that is the placement's; split-half reliability is the correlation between means over two halves of
-the seeds, extrapolated to all of them (Spearman-Brown). Below one half, most of what a ranking shows is
-noise.
+F compares the variance between rows with that within. The intraclass correlation is the fraction of one
+score's variance that comes from the placement. Split-half reliability is the correlation between means over
+two halves of the seeds, extrapolated to all of them (Spearman-Brown). Below 0.5, most of a ranking is noise.
 
 Source: P. E. Shrout, J. L. Fleiss, Intraclass correlations: uses in assessing rater reliability (1979),
 ICC(1).
@@ -21,9 +20,13 @@ SPLITS = 100
 
 @dataclass(frozen=True, kw_only=True)
 class Reliability:
-    """f: over `degrees` of freedom, with the probability `p` of a larger one by chance.
+    """Reliability of a table of scores.
 
-    intraclass: of one score. split_half: of the means over all seeds.
+    Attributes:
+        f: F statistic with `degrees` of freedom.
+        p: Probability of a larger `f` by chance.
+        intraclass: Correlation of single scores.
+        split_half: Reliability of the means over all seeds.
     """
 
     f: float
@@ -38,7 +41,7 @@ class Reliability:
 
 
 def reliability(scores: NDArray[np.float64], seed: int = 0) -> Reliability:
-    """Of scores of shape (placements, seeds), two or more of each. seed: of the halves."""
+    """Return the reliability of scores `(placements, seeds)`, with at least two of each."""
     rows, columns = scores.shape
     between = columns * scores.mean(axis=1).var(ddof=1)
     within = scores.var(axis=1, ddof=1).mean()
@@ -47,8 +50,8 @@ def reliability(scores: NDArray[np.float64], seed: int = 0) -> Reliability:
     halves = []
     for _ in range(SPLITS):
         order = random.permutation(columns)
-        one, other = scores[:, order[: columns // 2]], scores[:, order[columns // 2 : 2 * (columns // 2)]]
-        halves.append(np.corrcoef(one.mean(axis=1), other.mean(axis=1))[0, 1])
+        left, right = scores[:, order[: columns // 2]], scores[:, order[columns // 2 : 2 * (columns // 2)]]
+        halves.append(np.corrcoef(left.mean(axis=1), right.mean(axis=1))[0, 1])
     half = float(np.mean(halves))
     return Reliability(
         f=float(between / within),

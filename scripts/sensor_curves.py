@@ -1,11 +1,11 @@
-"""Learning curves of LARNN, a bidirectional LSTM and a 1-D CNN on windows of UCI HAR, as a table by epoch.
+"""Print learning curves of LARNN, a bidirectional LSTM and a 1-D CNN on windows of UCI HAR by epoch.
 
     python scripts/sensor_curves.py --data FILE.npz --epochs 25 --seeds 3
 
-LARNN has the best configuration of its author's second search, trial 1 of the space `ucihar`, but for the
+LARNN has the best configuration of its author's second search, trial 1 of the space `ucihar`, with other
 epochs. The LSTM has the same hyperparameters. The CNN is the baseline of the space `sensors`. Accuracies are
-of the test split after each epoch, as the author measured them, so the peak is chosen on the test split.
-Without --data the windows are UCI HAR, which is downloaded.
+those of the test split after each epoch, as the author measured them, so the peak is chosen on the test
+split. Without --data, UCI HAR is downloaded.
 """
 
 import argparse
@@ -30,7 +30,7 @@ SHOWN = (1, 2, 5, 10, 15, 20, 25, 50, 75, 100)  # epochs of the table, beside th
 
 
 class Epoch(NamedTuple):
-    """Accuracies after one epoch, in percent. seconds: since the training began, without the test split."""
+    """Accuracies after one epoch [%], and seconds of training so far, without the test split."""
 
     model: str
     seed: int
@@ -61,9 +61,9 @@ def train(model: str, config: TrialConfig) -> Iterator[Epoch]:
     print(
         f"{model}, seed {config.seed}: {parameters:,} parameters, {task.steps()} steps an epoch", flush=True
     )
-    seconds, begun = 0.0, time.perf_counter()
+    seconds, start_time = 0.0, time.perf_counter()
     for metrics in fit(task, state):
-        seconds += time.perf_counter() - begun
+        seconds += time.perf_counter() - start_time
         test = evaluate(task, state.scored, "test")["accuracy"].item()
         row = Epoch(
             model,
@@ -76,11 +76,11 @@ def train(model: str, config: TrialConfig) -> Iterator[Epoch]:
         )
         print(f"  epoch {row.epoch}: train {row.train:.1f}, test {row.test:.1f}, {seconds:.0f} s", flush=True)
         yield row
-        begun = time.perf_counter()
+        start_time = time.perf_counter()
 
 
 def table(rows: list[Epoch]) -> str:
-    """Return mean and standard deviation over seeds of the test accuracy, in Markdown, a model a row."""
+    """Return mean and standard deviation of the test accuracy over seeds, a Markdown row per model."""
     last = max(row.epoch for row in rows)
     shown = sorted({epoch for epoch in SHOWN if epoch < last} | {last})
     lines = [
@@ -88,11 +88,11 @@ def table(rows: list[Epoch]) -> str:
         "|---" * (len(shown) + 5) + "|",
     ]
     for model in dict.fromkeys(row.model for row in rows):
-        own = [row for row in rows if row.model == model]
-        seeds = sorted({row.seed for row in own})
-        runs = [[row for row in own if row.seed == seed] for seed in seeds]
+        rows_of_model = [row for row in rows if row.model == model]
+        seeds = sorted({row.seed for row in rows_of_model})
+        runs = [[row for row in rows_of_model if row.seed == seed] for seed in seeds]
         cells = [
-            *([row.test for row in own if row.epoch == epoch] for epoch in shown),
+            *([row.test for row in rows_of_model if row.epoch == epoch] for epoch in shown),
             [max(row.test for row in run) for run in runs],
             [run[-1].train for run in runs],
         ]
@@ -112,7 +112,7 @@ def mean_and_sd(values: list[float]) -> str:
 def main(arguments: list[str] | None = None) -> None:
     known = configurations()
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
-    parser.add_argument("--data", help="as of automl search")
+    parser.add_argument("--data", help="as in automl search")
     parser.add_argument("--epochs", type=int, default=25)
     parser.add_argument("--seeds", type=int, default=3)
     parser.add_argument("--models", nargs="+", choices=known, default=list(known))

@@ -1,6 +1,6 @@
-"""Runs docs/tour.ipynb from top to bottom in an empty folder, and keeps what it prints: `make tour`.
+"""Run docs/tour.ipynb from top to bottom in an empty folder, and save its outputs: `make tour`.
 
-In the outputs paths are relative to that folder, and no other path of this machine may stand there.
+Paths in the outputs are relative to that folder. No other path of this machine may be in them.
 """
 
 import os
@@ -13,15 +13,15 @@ import nbformat
 from nbclient import NotebookClient
 
 NOTEBOOK = Path(__file__).parents[1] / "docs" / "tour.ipynb"
-SECONDS = 600  # that a cell may take
+SECONDS = 600  # limit of a cell
 
 
 def run_tour(folder: Path) -> Any:
-    """The notebook with its outputs. Its cells write into `folder`. Raises CellExecutionError."""
+    """Return the notebook with its outputs. Its cells write into `folder`. Raises CellExecutionError."""
     notebook = nbformat.read(NOTEBOOK, as_version=4)
     client = NotebookClient(notebook, timeout=SECONDS, resources={"metadata": {"path": str(folder)}})
-    here = str(NOTEBOOK.parents[1])
-    os.environ["PYTHONPATH"] = os.pathsep.join(filter(None, [here, os.environ.get("PYTHONPATH")]))
+    root = str(NOTEBOOK.parents[1])
+    os.environ["PYTHONPATH"] = os.pathsep.join(filter(None, [root, os.environ.get("PYTHONPATH")]))
     client.execute()
     for cell in notebook.cells:
         cell.metadata = {}
@@ -34,8 +34,8 @@ def main() -> None:
         os.environ.setdefault("AUTOML_CACHE", f"{folder}/.cache")
         text = nbformat.writes(run_tour(Path(folder))).replace(f"{folder}/", "")
     for path in (folder, str(Path.home()), sys.prefix):
-        if found := [line.strip() for line in text.splitlines() if path in line]:
-            raise SystemExit(f"an output names {path}, which is of this machine alone: {found}")
+        if lines := [line.strip() for line in text.splitlines() if path in line]:
+            raise SystemExit(f"outputs must not contain {path}, a path of this machine: {lines}")
     NOTEBOOK.write_text(text + "\n", encoding="utf-8")
     print(f"{NOTEBOOK} {len(text) / 1e3:.0f} kB")
 

@@ -1,4 +1,4 @@
-"""A folder of Python functions whose docstrings can be told from their code, made up."""
+"""Generate a folder of Python functions whose docstrings follow from their code."""
 
 from collections.abc import Sequence
 from itertools import product
@@ -17,19 +17,18 @@ BODIES: Sequence[str] = (
 )
 
 
-def source(verb: str, thing: str, body: str, *, docstring: bool = True) -> str:
+def write_function(verb: str, thing: str, body: str, *, docstring: bool = True) -> str:
     name = thing.replace(" ", "_")
     extra = name.partition("_")[2]
     text = body.format(act=VERBS[verb], name=name, extra=extra)
-    told = f'    """{verb.capitalize()} the {thing} of a project."""\n' if docstring else ""
-    return f"def {verb}_{name}({name}, {extra}=None):\n{told}    {text}\n"
+    docstring_line = f'    """{verb.capitalize()} the {thing} of a project."""\n' if docstring else ""
+    return f"def {verb}_{name}({name}, {extra}=None):\n{docstring_line}    {text}\n"
 
 
 def write_corpus(folder: Path, bodies: int = len(BODIES), undocumented: int = 3) -> Path:
-    """42 functions for each of `bodies`, in a file of its own; of each file some have no docstring.
+    """Write a file of 42 functions for each of `bodies`; some functions of each file have no docstring.
 
-    Functions with one body are the same up to names, so they are in one split: these are told apart by a
-    number in their code.
+    Functions with one body are equal up to names and would be in one split, so their number of steps differs.
     """
     folder.mkdir(parents=True, exist_ok=True)
     number = 0
@@ -38,7 +37,9 @@ def write_corpus(folder: Path, bodies: int = len(BODIES), undocumented: int = 3)
         for verb, thing in product(VERBS, THINGS):
             number += 1
             steps = "".join(f"    {thing.split()[0]} = [{thing.split()[0]}]\n" for _ in range(number % 23))
-            lines = source(verb, thing, body, docstring=len(functions) >= undocumented).splitlines(True)
+            lines = write_function(verb, thing, body, docstring=len(functions) >= undocumented).splitlines(
+                True
+            )
             last = 1 if len(functions) < undocumented else 2
             functions.append("".join([*lines[:last], steps, *lines[last:]]))
         (folder / f"part{i}.py").write_text("\n\n".join(functions))

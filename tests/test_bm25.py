@@ -1,4 +1,4 @@
-"""The search by words alone that code search is measured against."""
+"""BM25, the baseline of code search."""
 
 import math
 from collections import Counter
@@ -29,10 +29,10 @@ def bm25(monkeypatch: pytest.MonkeyPatch) -> ModuleType:
     return bm25
 
 
-def restated(queries: list[list[str]], codes: list[list[str]], k1: float, b: float) -> np.ndarray:
-    """As Lucene has it: without the factor k1 + 1, which changes no rank."""
+def restate_scores(queries: list[list[str]], codes: list[list[str]], k1: float, b: float) -> np.ndarray:
+    """Return Lucene's scores, without the factor k1 + 1, which changes no rank."""
     mean = sum(map(len, codes)) / len(codes)
-    found = np.zeros((len(queries), len(codes)))
+    scores = np.zeros((len(queries), len(codes)))
     for i, query in enumerate(queries):
         for j, code in enumerate(codes):
             counts = Counter(code)
@@ -40,32 +40,32 @@ def restated(queries: list[list[str]], codes: list[list[str]], k1: float, b: flo
                 having = sum(word in other for other in codes)
                 rarity = math.log(1 + (len(codes) - having + 0.5) / (having + 0.5))
                 times = counts[word]
-                length = max(1, len(code)) / mean  # in an empty one nothing is found anyway
-                found[i, j] += rarity * times / (times + k1 * (1 - b + b * length))
-    return found
+                length = max(1, len(code)) / mean  # an empty code has no words in any case
+                scores[i, j] += rarity * times / (times + k1 * (1 - b + b * length))
+    return scores
 
 
 @pytest.mark.parametrize(("k1", "b"), [(1.2, 0.75), (2.0, 0.0), (0.5, 1.0)])
-def test_scores_are_those_of_the_formula(bm25: ModuleType, k1: float, b: float) -> None:
-    found = bm25.scores(QUERIES, CODES, k1=k1, b=b)
-    expected = restated([bm25.words(q) for q in QUERIES], [bm25.words(c) for c in CODES], k1, b)
-    assert found.dtype == np.float32
-    np.testing.assert_allclose(found, expected, rtol=1e-5, atol=1e-6)
-    assert not found[3:].any()
+def test_scores_follow_the_formula(bm25: ModuleType, k1: float, b: float) -> None:
+    scores = bm25.scores(QUERIES, CODES, k1=k1, b=b)
+    expected = restate_scores([bm25.words(q) for q in QUERIES], [bm25.words(c) for c in CODES], k1, b)
+    assert scores.dtype == np.float32
+    np.testing.assert_allclose(scores, expected, rtol=1e-5, atol=1e-6)
+    assert not scores[3:].any()
 
 
-def test_words_are_those_of_names(bm25: ModuleType) -> None:
+def test_words_are_split_at_capitals_and_underscores(bm25: ModuleType) -> None:
     assert bm25.words("getHTTPServer_2(aB)!") == ["get", "http", "server", "2", "a", "b"]
 
 
 def test_ties_count_against_the_answer(bm25: ModuleType) -> None:
-    found = bm25.scores(QUERIES, CODES)
+    scores = bm25.scores(QUERIES, CODES)
     own = torch.arange(len(CODES))
-    assert ranks(torch.from_numpy(found[:5]), own).tolist()[3:] == [5, 5]
-    everything = bm25.ranks_at(found[:5], np.arange(5))
-    assert everything.tolist() == ranks(torch.from_numpy(found[:5]), own).tolist()
+    assert ranks(torch.from_numpy(scores[:5]), own).tolist()[3:] == [5, 5]
+    everything = bm25.ranks_at(scores[:5], np.arange(5))
+    assert everything.tolist() == ranks(torch.from_numpy(scores[:5]), own).tolist()
 
 
-def test_codes_without_a_word_are_refused(bm25: ModuleType) -> None:
+def test_codes_without_words_are_rejected(bm25: ModuleType) -> None:
     with pytest.raises(ValueError, match="none of 2 codes has a word"):
         bm25.scores(["a"], ["()", ""])

@@ -1,4 +1,4 @@
-"""The script of learning curves on windows of UCI HAR: real ones where the machine has them, else made up."""
+"""The script of learning curves, on windows of UCI HAR or on generated ones."""
 
 import csv
 import os
@@ -22,7 +22,7 @@ def curves(monkeypatch: pytest.MonkeyPatch) -> ModuleType:
 
 
 def write_windows(path: Path, *, train: int, test: int, steps: int) -> Path:
-    """Nine waves a window, whose frequency is of the activity, in the layout of the real file."""
+    """Write windows of nine waves in the layout of the real file. The activity sets the frequency."""
     random = np.random.default_rng(0)
     arrays = {}
     for split, count in (("train", train), ("test", test)):
@@ -36,7 +36,7 @@ def write_windows(path: Path, *, train: int, test: int, steps: int) -> Path:
 
 
 def check(curves: ModuleType, data: Path, out: Path, epochs: int, *options: str) -> dict[str, float]:
-    """Run it with one seed and return each model's last test accuracy."""
+    """Run the script with one seed and return the last test accuracy of each model."""
     file = out / "curves.csv"
     curves.main(["--data", str(data), "--epochs", str(epochs), "--seeds", "1", "--out", str(file), *options])
     rows = list(csv.DictReader(file.open()))
