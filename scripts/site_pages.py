@@ -94,7 +94,7 @@ def describe_option(option: Any) -> str:
 def describe_type(annotation: Any) -> str:
     """Return the name of an option's type, as `--help` shows it."""
     inner = getattr(annotation, "__args__", None)
-    return f"{describe_type(inner[0])}, repeated" if inner else str(annotation.__name__)
+    return f"{describe_type(inner[0])}, repeated" if inner else str(annotation.__name__).lower()
 
 
 def show_default(option: Any) -> str:

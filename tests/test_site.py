@@ -64,6 +64,12 @@ def test_a_style_loads_nothing_from_elsewhere(site: Path) -> None:
         assert [address for address in addresses if ELSEWHERE.match(address)] == []
 
 
+def test_search_works_on_pages_that_are_opened_from_a_folder(site: Path) -> None:
+    assert "run_search" in (site / "search" / "search_index.js").read_text()
+    scripts = Resources((site / "how-to" / "search.html").read_text()).addresses
+    assert "../javascripts/iframe-worker.js" in scripts
+
+
 def read_table(text: str) -> set[str]:
     """Return the options in the first column of a command's tables."""
     cells = re.findall(r"<tr>\s*<td>(.*?)</td>", text, re.S)
