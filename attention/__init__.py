@@ -1,17 +1,17 @@
 """Attention modules on `(B, C, *spatial)` or `(B, *spatial, C)` features, each the identity when new.
 
-table       The table of attention types
-spec        An attention type with its options, as a placement names it
-gated       The base class: a residual update behind a scalar gate that starts at zero; `Cost`
-ssa         Simple self-attention, and its symmetric variant
-sagan       Self-attention of SAGAN
-decomposed  Decomposed (efficient) attention, linear in the number of positions
-multihead   Multi-head attention over positions
-conv1x1     The control: a gated 1x1 convolution, without attention
-position    What attention is told of where its positions are
-padding     A padding mask for the attention modules inside a model
-lazy        Exports that are loaded when they are first asked for
-errors      `InputError`, for mistakes of the user
+attention_table  The table of attention types
+spec             An attention type with its options, as a placement names it
+gated            The base class: a residual update behind a scalar gate that starts at zero; `Cost`
+ssa              Simple self-attention, and its symmetric variant
+sagan            Self-attention of SAGAN
+decomposed       Decomposed (efficient) attention, linear in the number of positions
+multihead        Multi-head attention over positions
+conv1x1          The control: a gated 1x1 convolution, without attention
+position         What attention is told of where its positions are
+padding          A padding mask for the attention modules inside a model
+lazy             Exports that are loaded when they are first asked for
+errors           `InputError`, for mistakes of the user
 """
 
 from typing import TYPE_CHECKING
@@ -20,9 +20,9 @@ from attention.errors import InputError, check_utf8, unknown
 from attention.lazy import lazily
 
 if TYPE_CHECKING:
+    from attention.attention_table import ATTENTIONS, Attention
     from attention.gated import Cost, Gated, Layout
     from attention.spec import Spec
-    from attention.table import ATTENTIONS, Attention
 
 # These need torch, which takes seconds to import: they are loaded when they are first asked for, so that
 # `automl --help` and the process that writes to MLflow do without.
@@ -33,8 +33,8 @@ __getattr__ = lazily(
         "Gated": "gated",
         "Layout": "gated",
         "Spec": "spec",
-        "ATTENTIONS": "table",
-        "Attention": "table",
+        "ATTENTIONS": "attention_table",
+        "Attention": "attention_table",
     },
 )
 

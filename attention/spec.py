@@ -36,7 +36,7 @@ class Spec:
     options: Mapping[str, Option] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
-        from attention.table import ATTENTIONS
+        from attention.attention_table import ATTENTIONS
 
         if not isinstance(self.type, str) or self.type not in ATTENTIONS:
             raise unknown("attention", self.type, ATTENTIONS)
@@ -53,13 +53,13 @@ class Spec:
 
     def build(self, channels: int) -> "Gated":
         """A new module for `channels` channels. Raises InputError for options that cannot work."""
-        from attention.table import ATTENTIONS
+        from attention.attention_table import ATTENTIONS
 
         return ATTENTIONS[self.type].module(channels, **self.options)
 
     def cost(self, channels: int, positions: int) -> "Cost":
         """The cost of one module on a feature map of `channels` x `positions`."""
-        from attention.table import ATTENTIONS
+        from attention.attention_table import ATTENTIONS
 
         return ATTENTIONS[self.type].cost(channels, positions, **self.options)
 

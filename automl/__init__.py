@@ -33,16 +33,16 @@ if TYPE_CHECKING:
     from automl.cli.sync import run_sync
     from automl.config.settings import Settings
     from automl.confirm.compare import Compared, run_compare
-    from automl.confirm.run import ConfirmResult, run_confirm
+    from automl.confirm.run_confirm import ConfirmResult, run_confirm
     from automl.confirm.verdict import Verdict
     from automl.export.code_search import CodeSearch, run_code_search
     from automl.export.predict import Prediction, Predictions, run_predict
-    from automl.export.run import ExportResult, run_export
+    from automl.export.run_export import ExportResult, run_export
     from automl.report import ReportResult, run_report
     from automl.report.read import Search, read_search
     from automl.search.result import SearchResult, TrialResult
-    from automl.search.run import resume_search, run_search
-    from automl.studies.run import StudyResult, run_study
+    from automl.search.run_search import resume_search, run_search
+    from automl.studies.run_study import StudyResult, run_study
     from automl.tasks import Task, register_task
     from automl.trials.train import TrainResult, resume_train, run_train
     from backbones import Site, insert, sites
@@ -105,8 +105,8 @@ _MODULES = {
     "Callback": "search.callback",
     "CodeSearch": "automl.export.code_search",
     "Compared": "automl.confirm.compare",
-    "ConfirmResult": "automl.confirm.run",
-    "ExportResult": "automl.export.run",
+    "ConfirmResult": "automl.confirm.run_confirm",
+    "ExportResult": "automl.export.run_export",
     "InputError": "attention",
     "Metric": "search.metric",
     "Prediction": "automl.export.predict",
@@ -120,7 +120,7 @@ _MODULES = {
     "Site": "backbones",
     "Space": "search.space",
     "Spec": "attention",
-    "StudyResult": "automl.studies.run",
+    "StudyResult": "automl.studies.run_study",
     "Task": "automl.tasks",
     "TaskSpec": "search.config",
     "TrainResult": "automl.trials.train",
@@ -131,17 +131,17 @@ _MODULES = {
     "insert": "backbones",
     "read_search": "automl.report.read",
     "register_task": "automl.tasks",
-    "resume_search": "automl.search.run",
+    "resume_search": "automl.search.run_search",
     "resume_train": "automl.trials.train",
     "run_code_search": "automl.export.code_search",
     "run_compare": "automl.confirm.compare",
-    "run_confirm": "automl.confirm.run",
-    "run_export": "automl.export.run",
+    "run_confirm": "automl.confirm.run_confirm",
+    "run_export": "automl.export.run_export",
     "run_predict": "automl.export.predict",
     "run_remove": "automl.cli.remove",
     "run_report": "automl.report",
-    "run_search": "automl.search.run",
-    "run_study": "automl.studies.run",
+    "run_search": "automl.search.run_search",
+    "run_study": "automl.studies.run_study",
     "run_sync": "automl.cli.sync",
     "run_train": "automl.trials.train",
     "sites": "backbones",

@@ -180,7 +180,7 @@ def build_detector(
     `boxes` (N, 4), `labels` (N,) and `masks` (N, H, W) for each image, and returns its losses by name;
     otherwise for each image a dictionary of `boxes`, `labels`, `scores` and `masks`.
 
-    body: a classification model, which becomes its trunk. masks: whether it finds masks, too.
+    body: a classification model, which becomes its backbone. masks: whether it finds masks, too.
     channels: of the pyramid and of the mask head. representation: width of the box head. anchor: side in
         pixels of the smallest anchors; each level doubles it. proposals: in evaluation, twice as many in
         training. regions: proposals of an image that the heads learn from. detections: of an image, at most.

@@ -23,12 +23,12 @@ import torch
 from torch import Tensor, nn
 
 from attention import InputError, unknown
+from backbones.backbone_table import BACKBONES, GIVEN, Backbone, check_value
 from backbones.lazy_layers import materialise
 from backbones.libraries import LIBRARIES
 from backbones.loading import load_object
 from backbones.normalisation import IMAGENET
 from backbones.output import logits
-from backbones.table import BACKBONES, GIVEN, Backbone, check_value
 
 COUNT = ("classes", "num_classes")  # names of the number of labels, the first that a model takes
 

@@ -16,7 +16,7 @@ from backbones.site import Site, sites
 from backbones.trace import trace
 from backbones.unknown_site import unknown_site
 
-# The name under which a module joins the submodule at its site. The trunk's own names stay as they
+# The name under which a module joins the submodule at its site. The backbone's own names stay as they
 # are, so that its checkpoints load with `strict=False`.
 NAME = "site_attention"
 
@@ -34,7 +34,7 @@ def insert(
     of the model nor the state of torch's generator changes. The sites hold for every input size.
 
     At a site that `replaces` a submodule, the module takes its place with an open gate. The model then
-    computes something else, and checkpoints of the trunk have no weights for it. A
+    computes something else, and checkpoints of the backbone have no weights for it. A
     `nn.TransformerEncoderLayer` with an inserted module runs without torch's fused evaluation path.
 
     Args:

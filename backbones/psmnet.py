@@ -1,14 +1,14 @@
 """PSMNet: the disparity of each pixel of the left of two rectified images.
 
-Source: J.-R. Chang, Y.-S. Chen, Pyramid Stereo Matching Network (2018), arXiv 1803.08669: a trunk that both
-images share, pyramid pooling, a volume of the features of both images at each disparity, 3-D convolutions
-over it, and the expected disparity under the softmax of the costs.
+Source: J.-R. Chang, Y.-S. Chen, Pyramid Stereo Matching Network (2018), arXiv 1803.08669: a backbone that
+both images share, pyramid pooling, a volume of the features of both images at each disparity, 3-D
+convolutions over it, and the expected disparity under the softmax of the costs.
 
-Departures: both images go through the trunk as one batch, so that batch norm takes its statistics from both;
-features and costs are resized with `align_corners=False`, as torch now does. As in the authors' code, and not
-in the paper's table, the dilations of the last two stages are 1 and 2. With another `width` all channels are
-multiplied by it, with another `pool` all windows of the pyramid. With `groups` the volume also has
-correlations: X. Guo et al., Group-wise Correlation Stereo Network (2019), arXiv 1903.04025, section 3.2.
+Departures: both images go through the backbone as one batch, so that batch norm takes its statistics from
+both; features and costs are resized with `align_corners=False`, as torch now does. As in the authors' code,
+and not in the paper's table, the dilations of the last two stages are 1 and 2. With another `width` all
+channels are multiplied by it, with another `pool` all windows of the pyramid. With `groups` the volume also
+has correlations: X. Guo et al., Group-wise Correlation Stereo Network (2019), arXiv 1903.04025, section 3.2.
 """
 
 from typing import Literal, get_args
@@ -87,7 +87,7 @@ class Pyramid(nn.Module):
         return found
 
 
-class Trunk(Siamese):
+class FeatureExtraction(Siamese):
     """Features of an image `(B, 3, H, W)` at a quarter of its size."""
 
     def __init__(self, channels: int, blocks: int, pool: int) -> None:
@@ -266,7 +266,7 @@ class PSMNet(nn.Module):
     ) -> None:
         super().__init__()
         self.max_disparity, self.groups = max_disparity, groups
-        self.trunk = Trunk(channels, blocks, pool)
+        self.backbone = FeatureExtraction(channels, blocks, pool)
         self.aggregation = (StackedHourglass if aggregation == "hourglass" else Basic)(channels, groups)
         weights = between(max_disparity // STEP, max_disparity)
         self.register_buffer("between", weights, persistent=False)
@@ -276,7 +276,7 @@ class PSMNet(nn.Module):
 
     def forward(self, left: Tensor, right: Tensor) -> Tensor | list[Tensor]:
         size = (left.shape[2], left.shape[3])
-        of_left, of_right = self.trunk(left, right)
+        of_left, of_right = self.backbone(left, right)
         places = self.max_disparity // STEP
         volume = cost_volume(of_left, of_right, places)
         if self.groups:
@@ -300,7 +300,7 @@ def build(
     """A new PSMNet; the defaults are the published ones.
 
     max_disparity: in pixels, a multiple of 16. aggregation: the stacked hourglasses or the basic one.
-    width: all channels are multiplied by it. blocks: of the trunk's second stage.
+    width: all channels are multiplied by it. blocks: of the backbone's second stage.
     pool: the largest window of the pyramid, in positions that stand for 4 pixels each.
     groups: of channels whose correlations the volume has beside the features; with them it learns sooner.
     Raises InputError like `check`, and for another `max_disparity`.

@@ -1,6 +1,6 @@
-"""Trained weights for a new model: what of them is the trunk's, and whether they fit.
+"""Trained weights for a new model: what of them is the backbone's, and whether they fit.
 
-Attention of ours that the weights hold stays behind, so that a trunk can start with any placement.
+Attention of ours that the weights hold stays behind, so that a backbone can start with any placement.
 """
 
 from collections.abc import Collection, Mapping
@@ -23,7 +23,7 @@ def load(
     source: str,
     without: Collection[str] = (),
 ) -> list[str]:
-    """Put `weights` into the trunk of `model`; its attention stays as it is.
+    """Put `weights` into the backbone of `model`; its attention stays as it is.
 
     classes: the number of labels of the model; weights that are for another number stay new.
     source: what they are, for messages. without: keys that the weights may have and the model lacks.

@@ -1,8 +1,8 @@
-"""Forty people, ten grey pictures each: from scratch, or from a trunk that was trained on Imagenette?
+"""Forty people, ten grey pictures each: from scratch, or from a backbone that was trained on Imagenette?
 
 Two searches with the same trials and epochs, each confirmed with fresh seeds, and `automl compare` on the
 two: all by the commands that a person types, and so with their statistics. The pictures are drawn
-(`drawn_faces`). The trunk is xresnet18 at 64 px; it is trained here, some ten minutes on two cores, unless
+(`drawn_faces`). The backbone is xresnet18 at 64 px; it is trained here, some ten minutes on two cores, unless
 --weights names one.
 Needs the archive that AUTOML_TEST_DATA or ../shared/data holds, and half an hour.
 """
@@ -32,17 +32,19 @@ def automl(*arguments: object) -> Any:
     return json.loads(done.stdout) if "--json" in arguments else done.stdout
 
 
-def trunk(folder: Path) -> Path:
+def backbone(folder: Path) -> Path:
     """An xresnet18 trained on Imagenette, made once in `folder`."""
-    file = folder / "searches" / "trunk" / "checkpoint.pt"
+    file = folder / "searches" / "backbone" / "checkpoint.pt"
     if not file.exists():
         archive = DATA / "imagenette2-128.tgz"
         if not archive.exists():
             sys.exit(
-                f"{archive} is not there; name its folder with AUTOML_TEST_DATA, or a trunk with --weights"
+                f"{archive} is not there; name its folder with AUTOML_TEST_DATA, or a backbone with --weights"
             )
         options = ["--data", archive, "--size", SIZE, "--backbone", "xresnet18", "--epochs", 15]
-        automl("train", "--dataset", "nette", *options, "--name", "trunk", "--storage", folder / "searches")
+        automl(
+            "train", "--dataset", "nette", *options, "--name", "backbone", "--storage", folder / "searches"
+        )
     return file
 
 
@@ -51,7 +53,7 @@ def main() -> None:
     parser.add_argument(
         "--folder", type=Path, default=Path("faces-benchmark"), help="what is made lies there"
     )
-    parser.add_argument("--weights", type=Path, help="a trunk that was trained before")
+    parser.add_argument("--weights", type=Path, help="a backbone that was trained before")
     parser.add_argument("--trials", type=int, default=6)
     parser.add_argument("--epochs", type=int, default=10)
     parser.add_argument("--seeds", type=int, default=8)
@@ -60,7 +62,7 @@ def main() -> None:
     storage = ["--storage", chosen.folder / "searches"]
     photos = chosen.folder / "faces"
     make_faces(photos)
-    weights = chosen.weights or trunk(chosen.folder)
+    weights = chosen.weights or backbone(chosen.folder)
     common = ["--data", photos, "--size", SIZE, "--backbone", "xresnet18", "--no-flip"]
     common += [
         "--trials",
@@ -71,12 +73,12 @@ def main() -> None:
         "auto",
     ]  # goes on where it ended
     found: dict[str, Any] = {}
-    for name, more in (("scratch", []), ("trunk", ["--weights", weights])):
+    for name, more in (("scratch", []), ("backbone", ["--weights", weights])):
         best = automl("search", *common, *more, "--name", name, *storage, "--json")["best"]
         verdict = automl("confirm", "--search", name, "--top", 1, "--seeds", chosen.seeds, *storage, "--json")
         found[name] = {"validation": best["value"], "verdict": verdict["sentence"]}
-    (against,) = automl("compare", "scratch", "trunk", *storage, "--json")["comparisons"]
-    found["trunk against scratch"] = against
+    (against,) = automl("compare", "scratch", "backbone", *storage, "--json")["comparisons"]
+    found["backbone against scratch"] = against
     settings = {key: getattr(chosen, key) for key in ("trials", "epochs", "seeds")}
     write_values("faces", {"settings": {"size": SIZE, **settings}, **found})
 

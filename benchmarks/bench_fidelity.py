@@ -1,12 +1,14 @@
-"""Do branches from a trained trunk tell what training from scratch would? From the table of `nette.py`.
+"""Do branches from a shared partial training tell what training from scratch would? From the table of
+`nette.py`.
 
 For trainings from scratch and for branches after three, five and six epochs of seven: whether the table can
 rank its placements (`reliability.py`), the spread of a placement's difference from plain, that of the
-placebos, and how the model of placements divides the variance of the scores: into what placements are worth
-in all trunks, what a module does in one trunk alone, and noise. Then the fidelity, the correlation of the
-true effects of placements in branches with those from scratch, without what noise takes from it: covariances
-are of different seeds alone, which share no noise. Its interval is of 2,000 bootstrap samples of placements
-and seeds. Scores are validation losses in nats and accuracies in points. Takes a minute.
+replicates, and how the model of placements divides the variance of the scores: into what placements are worth
+in all shared partial trainings, what a module does in one shared partial training alone, and noise. Then the
+fidelity, the correlation of the true effects of placements in branches with those from scratch, without what
+noise takes from it: covariances are of different seeds alone, which share no noise. Its interval is of 2,000
+bootstrap samples of placements and seeds. Scores are validation losses in nats and accuracies in points.
+Takes a minute.
 
 Source: C. Spearman, The proof and measurement of association between two things (1904), of correlations
 corrected for attenuation.
@@ -46,7 +48,7 @@ class Table:
 
 
 def tables(rows: Sequence[dict[str, Any]], score: str) -> dict[tuple[int, str], Table]:
-    """Differences from plain at each `at`: of `placements`, and of `placebos`.
+    """Differences from plain at each `at`: of `placements`, and of `replicates`.
 
     Seeds that are not whole at an `at` are left out there.
     """
@@ -59,8 +61,10 @@ def tables(rows: Sequence[dict[str, Any]], score: str) -> dict[tuple[int, str], 
             raise InputError(
                 f"{len(seeds)} seeds are whole at {at}, and {ENOUGH} are needed: python benchmarks/nette.py"
             )
-        placebos = sorted({name for there, name, _ in values if there == at and name.startswith("placebo")})
-        for kind, some in (("placements", names), ("placebos", placebos)):
+        replicates = sorted(
+            {name for there, name, _ in values if there == at and name.startswith("replicate")}
+        )
+        for kind, some in (("placements", names), ("replicates", replicates)):
             if some:
                 scores = [
                     [values[at, name, seed] - values[at, "plain", seed] for seed in seeds] for name in some

@@ -36,7 +36,7 @@ from search.placement_sampler import placement_of
 from search.samplers import load_sampler
 
 RUNS = 50
-NEAR = 0.5  # of regret that is good enough: points, or in trunks of what a blind choice has
+NEAR = 0.5  # of regret that is good enough: points, or in shared partial trainings of what a blind choice has
 SHARE = 0.8  # of the runs
 AT = (4, 8, 12, 16, 24, 32, 48, 64, 96, 128, 192, 256, 384, 512, 768, 1024, 1536, 2048, 3072, 4096)
 

@@ -1,6 +1,6 @@
 """One, five and seven decomposed attentions in ResNet-50 and its feature pyramid against conventional ones.
 
-The places are the published ones of the space `coco-da`. A step is forward and backward through trunk and
+The places are the published ones of the space `coco-da`. A step is forward and backward through backbone and
 pyramid with one image; heads and proposals, which no attention changes, are left out. The resolution grows
 until the conventional model takes more than LIMIT. Takes about 25 minutes on two cores; what is measured is
 written after each number of modules.

@@ -22,7 +22,7 @@ from attention import Spec
 from automl.config.device import find_device, is_gpu
 from automl.config.runtime import Runtime
 from automl.data.archive import extracted
-from automl.storage.cache import cache_root
+from automl.storage.cache_folder import cache_root
 from automl.tasks import Task, open_task
 from automl.tasks.image_classification import images
 from automl.training.loop import evaluate, fit, start

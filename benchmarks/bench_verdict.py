@@ -2,11 +2,11 @@
 
 Ours is `automl search --confirm`, as a person types it, with an empty cache. It would train controls, which
 the peer does not have, if a finalist were better, which five seeds cannot show. It runs once from new weights
-and once with `--init trunk`, whose verdict is of placements that go into trained trunks. The peer does the
-same job with stock parts as their documentation shows them: fastai's Learner in Ray Train's TorchTrainer in a
-Tune function, OptunaSearch with ASHA, the seeds as further Tune trials. Its choices are fastai's own: its
-xresnet18 at a quarter of its width, with or without its self-attention, and the same hyperparameters. Both
-run on two cores, one trial on each.
+and once with `--init shared`, whose verdict is of placements that go into shared partial trainings. The peer
+does the same job with stock parts as their documentation shows them: fastai's Learner in Ray Train's
+TorchTrainer in a Tune function, OptunaSearch with ASHA, the seeds as further Tune trials. Its choices are
+fastai's own: its xresnet18 at a quarter of its width, with or without its self-attention, and the same
+hyperparameters. Both run on two cores, one trial on each.
 """
 
 import json
@@ -28,12 +28,12 @@ def scratch(folder: Path) -> dict[str, float]:
     return ours(folder)
 
 
-def trunks(folder: Path) -> dict[str, float]:
-    return ours(folder, "--init", "trunk", "--sampler", "placement")
+def shared_trainings(folder: Path) -> dict[str, float]:
+    return ours(folder, "--init", "shared", "--sampler", "placement")
 
 
 def ours(folder: Path, *options: str) -> dict[str, float]:
-    """Wall time, the search's part of it, seconds of training, and the mean test accuracy of the arms."""
+    """Wall time, the search's part of it, seconds of training, and the mean test accuracy of the variants."""
     automl = Path(sys.executable).parent / "automl"
     environment = {**os.environ, "AUTOML_CACHE": str(folder / "cache")}
     environment.pop("MLFLOW_TRACKING_URI", None)
@@ -51,9 +51,9 @@ def ours(folder: Path, *options: str) -> dict[str, float]:
     print(verdict["sentence"], flush=True)
     scores = [
         s
-        for arm in verdict["arms"]
-        if arm["role"] in ("baseline", "finalist")
-        for s in arm["scores"].values()
+        for variant in verdict["variants"]
+        if variant["role"] in ("baseline", "finalist")
+        for s in variant["scores"].values()
     ]
     return {
         "wall": wall,
@@ -215,18 +215,18 @@ def stock() -> None:
     ranked = sorted(found, key=lambda result: result.metrics["accuracy"], reverse=True)
     finalists = [r.config for r in ranked if r.config["sa"]][:TOP]
     baseline = [r.config for r in ranked if not r.config["sa"]][:1]
-    arms = [*baseline, *finalists]
+    variants = [*baseline, *finalists]
     grid = tune.grid_search(
-        [{**arm, "valid": "test", "seed": seed} for seed in range(1, SEEDS + 1) for arm in arms]
+        [{**variant, "valid": "test", "seed": seed} for seed in range(1, SEEDS + 1) for variant in variants]
     )
     begun = time.perf_counter()
 
     def seeded(values: dict[str, Any]) -> None:
-        trial(values["arm"])
+        trial(values["variant"])
 
     results = tune.Tuner(
         tune.with_resources(seeded, {"memory": 2.0**20}),
-        param_space={"arm": grid},
+        param_space={"variant": grid},
         tune_config=tune.TuneConfig(metric="accuracy", mode="max", max_concurrent_trials=2),
         run_config=tune.RunConfig(storage_path=str(here / "seeds"), verbose=0),
     ).fit()
@@ -250,7 +250,9 @@ def main() -> None:
     found: list[dict[str, dict[str, float]]] = []
     for i in range(int(os.environ.get("ROUNDS", "3"))):
         found.append({})
-        for measure in (scratch, theirs, trunks) if i % 2 == 0 else (trunks, theirs, scratch):
+        for measure in (
+            (scratch, theirs, shared_trainings) if i % 2 == 0 else (shared_trainings, theirs, scratch)
+        ):
             name = measure.__name__
             with tempfile.TemporaryDirectory() as folder:
                 found[-1][name] = measure(Path(folder))
@@ -260,7 +262,7 @@ def main() -> None:
         pairs = [(one[side], one["theirs"]) for one in found]
         ratios = [(a[key] / b[key]) ** better for a, b in pairs]
         made = Row(
-            case=f"{case}, {'from new weights' if side == 'scratch' else 'into trunks'}",
+            case=f"{case}, {'from new weights' if side == 'scratch' else 'into shared partial trainings'}",
             peer="fastai in TorchTrainer in Tune, OptunaSearch + ASHA",
             ours=statistics.median(a[key] for a, _ in pairs),
             theirs=statistics.median(b[key] for _, b in pairs),
@@ -272,7 +274,7 @@ def main() -> None:
         return made
 
     rows = []
-    for side in ("scratch", "trunks"):
+    for side in ("scratch", "shared_trainings"):
         rows += [
             row(side, "from nothing to a verdict", "wall", "s"),
             row(side, "of it, the search", "search", "s"),

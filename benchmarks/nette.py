@@ -2,16 +2,17 @@
 
 A quarter-width xresnet18 on three tenths of Imagenette at 48 px: 25 single modules (five types at five
 sites), 20 pairs of them and the plain model, with `SEEDS`, each trained from scratch for seven epochs, and
-branched from the plain training of that seed after three, five and six of them (`automl.training.graft`).
-Branches of a seed share trunk, order and crops; placebos are plain with weights that differ by 1e-6.
+branched from the plain training of that seed after three, five and six of them
+(`automl.training.continuation`). Branches of a seed share shared partial training, order and crops;
+replicates are plain with weights that differ by 1e-6.
 
     python benchmarks/nette.py --hours 2
 
 It goes on from what `data/nette-*.parquet` hold, and writes them again every few minutes. A row is one
-training: its placement, seed, the epoch `at` which it left the trunk (0: from scratch), and of each
-validation image the loss in steps of 1/16 up to 16 and whether it was right. All of it is about two hours on
-two cores with AVX-512, and up to 12 on older ones. Needs the archive that AUTOML_TEST_DATA or ../shared/data
-holds.
+training: its placement, seed, the epoch `at` which it left the shared partial training (0: from scratch),
+and of each validation image the loss in steps of 1/16 up to 16 and whether it was right. All of it is about
+two hours on two cores with AVX-512, and up to 12 on older ones. Needs the archive that AUTOML_TEST_DATA or
+../shared/data holds.
 """
 
 import argparse
@@ -38,7 +39,7 @@ from automl.config.runtime import Runtime
 from automl.storage.storage import Storage
 from automl.tasks import Task, open_task
 from automl.training import checkpoint
-from automl.training.graft import graft
+from automl.training.continuation import continue_training
 from automl.training.loop import TrainingState, fit, start
 from backbones import call
 from search.config import ImageData, ImageTraining, Model, TrialConfig
@@ -48,16 +49,16 @@ DATA = Path(os.environ.get("AUTOML_TEST_DATA", HERE.parents[1] / "shared" / "dat
 SITES = ("stage1.block2", "stage2.block1", "stage2.block2", "stage3.block2", "stage4.block2")
 TYPES = tuple(name for name in ATTENTIONS if name != "conv1x1")
 PAIRS = 20
-EPOCHS, BRANCHES = 7, (3, 5, 6)  # whole trainings, and when branches leave the trunk
+EPOCHS, BRANCHES = 7, (3, 5, 6)  # whole trainings, and when branches leave the shared partial training
 SEEDS = {0: 6, 3: 5, 5: 5, 6: 9}  # at each; branches of one epoch cost least
-PLACEBOS, PERTURB = 2, 1e-6
+PLACEMENTS_PER_REPLICATE, PERTURB = 2, 1e-6
 STEPS, MOST = 16, 255  # of a loss: parts of a nat, and the largest that is kept
 SAVE = 300  # seconds between two writings
 
 
 @dataclass(frozen=True)
 class Work:
-    """One training. name: of the placement, or `plain` or `placebo N`. at: 0 for one from scratch."""
+    """One training. name: of the placement, or `plain` or `replicate N`. at: 0 for one from scratch."""
 
     name: str
     seed: int
@@ -92,10 +93,10 @@ def everything() -> Iterator[Work]:
         for at in ats:
             for name in ["plain", *singles(), *pairs()]:
                 yield Work(name, seed, at)
-        for i in range(PLACEBOS):
+        for i in range(PLACEMENTS_PER_REPLICATE):
             for at in ats:
                 if at:
-                    yield Work(f"placebo {i + 1}", seed, at)
+                    yield Work(f"replicate {i + 1}", seed, at)
 
 
 def config(work: Work) -> TrialConfig:
@@ -126,7 +127,7 @@ def answers(task: Task, state: TrainingState) -> tuple[np.ndarray, np.ndarray]:
     return steps.numpy().astype(np.uint8), torch.cat(hits).numpy()
 
 
-def trunk(seed: int, folder: Path) -> None:
+def shared_training(seed: int, folder: Path) -> None:
     """Trains the plain model of a seed and keeps it at each of BRANCHES."""
     task = opened(Work("plain", seed, 0))
     state = start(task)
@@ -150,8 +151,10 @@ def train(given: tuple[Work, Path]) -> dict[str, Any]:
         checkpoint.restore(
             stem, checkpoint.read(Storage(str(folder / f"{work.seed}-{work.at}")), torch.device("cpu"))
         )
-        placebo = work.name.startswith("placebo")
-        state = graft(task, stem, perturb=PERTURB if placebo else 0.0, seed=crc32(work.name.encode()))
+        replicate = work.name.startswith("replicate")
+        state = continue_training(
+            task, stem, perturb=PERTURB if replicate else 0.0, seed=crc32(work.name.encode())
+        )
     for _ in fit(task, state):
         pass
     losses, hits = answers(task, state)
@@ -203,12 +206,12 @@ def main() -> None:
         multiprocessing.get_context("spawn").Pool(asked.processes) as pool,
     ):
         seeds = sorted({work.seed for work in todo})
-        trunks = {seeds[0]: pool.apply_async(trunk, (seeds[0], Path(folder)))}
+        shared_trainings = {seeds[0]: pool.apply_async(shared_training, (seeds[0], Path(folder)))}
         for seed, following in zip(seeds, [*seeds[1:], None], strict=True):
             mine = [work for work in todo if work.seed == seed]
-            trunks[seed].get()
+            shared_trainings[seed].get()
             if following is not None:  # while this one's branches leave a process idle
-                trunks[following] = pool.apply_async(trunk, (following, Path(folder)))
+                shared_trainings[following] = pool.apply_async(shared_training, (following, Path(folder)))
             for i, row in enumerate(pool.imap_unordered(train, [(work, Path(folder)) for work in mine]), 1):
                 rows.append(row)
                 now = time.monotonic()

@@ -95,7 +95,7 @@ class Table:
     def draw(self, trial: optuna.Trial) -> Placement:
         return draw(trial, self.kind)
 
-    def trunk(self, placement: Placement) -> int | None:
+    def shared_training(self, placement: Placement) -> int | None:
         """All trainings start from new weights."""
         return None
 

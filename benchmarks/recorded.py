@@ -1,14 +1,15 @@
 """Tables of recorded trainings: plain and single modules on Imagenette (`nette.py`), from scratch and in
-trunks.
+shared partial trainings.
 
 Each repetition of a benchmark takes half of the seeds. A training shows the score of one of them, each seed
 once before the first one comes again. What a placement is worth is its mean over the other half, which no
 search sees. The best of these is the best by luck, too, so regrets are a little too large, of all methods
 alike.
 
-From scratch, scores are accuracies in points, and so are regrets. In trunks they are validation losses in
-thousandths of a nat below the trunk's plain training, trials know their trunk, and regrets are parts of what
-a placement has that is taken blindly: 0 of the best, 1 of the mean of all.
+From scratch, scores are accuracies in points, and so are regrets. In shared partial trainings they are
+validation losses in thousandths of a nat below the shared partial training's plain training, trials know
+their shared partial training, and regrets are parts of what a placement has that is taken blindly: 0 of the
+best, 1 of the mean of all.
 """
 
 import itertools
@@ -30,13 +31,13 @@ ENOUGH = 4  # seeds
 
 @dataclass(frozen=True, kw_only=True)
 class Recording:
-    """at: as in `nette.Work`. score: `accuracy` or `loss`. trunks: see above."""
+    """at: as in `nette.Work`. score: `accuracy` or `loss`. shared partial trainings: see above."""
 
     name: str
     says: str
     at: int
     score: str
-    trunks: bool = False
+    shared_trainings: bool = False
 
 
 RECORDINGS = {
@@ -46,11 +47,11 @@ RECORDINGS = {
             name="nette", says="26 placements on Imagenette at 48 px, recorded", at=0, score="accuracy"
         ),
         Recording(
-            name="nette-trunks",
-            says="26 placements in trunks on Imagenette, recorded; regret in parts of a blind choice's",
+            name="nette-shared",
+            says="26 placements in shared partial trainings on Imagenette; regret relative to a blind choice",
             at=6,
             score="loss",
-            trunks=True,
+            shared_trainings=True,
         ),
     )
 }
@@ -63,7 +64,7 @@ def scores(recording: Recording) -> np.ndarray:
     rows = {(row["at"], row["placement"], row["seed"]): row for row in nette.read() if row["at"] == at}
     seeds = whole(rows, at, names())
     found = np.array([[of(rows[at, name, seed], recording.score) for seed in seeds] for name in names()])
-    return 1000 * (found - found[0]) if recording.trunks else found
+    return 1000 * (found - found[0]) if recording.shared_trainings else found
 
 
 def names() -> list[str]:
@@ -86,7 +87,7 @@ class Table:
         self._shown, judged = np.array_split(scores(recording)[:, order], 2, axis=1)
         self._trained: Counter[tuple[int, int]] = Counter()  # of a placement and a seed
         self._worths = judged.mean(axis=1)
-        if recording.trunks:
+        if recording.shared_trainings:
             self._worths = (self._worths - self._worths.mean()) / np.ptp(
                 [self._worths.max(), self._worths.mean()]
             )
@@ -103,9 +104,9 @@ class Table:
         )
         return Placement("", modules)
 
-    def trunk(self, placement: Placement) -> int | None:
+    def shared_training(self, placement: Placement) -> int | None:
         """That the next training of a placement goes on from."""
-        return self._next(_row(placement)) if self.recording.trunks else None
+        return self._next(_row(placement)) if self.recording.shared_trainings else None
 
     def score(self, placement: Placement, params: dict[str, float | str]) -> float:
         """What a training shows."""
@@ -115,10 +116,12 @@ class Table:
         return float(self._shown[row, seed])
 
     def _next(self, row: int) -> int:
-        """The seed that a placement has had least often; in trunks, of these that of the fewest trials."""
+        """The seed that a placement has had least often; in shared partial trainings, of these that of the
+        fewest trials.
+        """
         uses: Counter[int] = Counter()
         for (_, seed), count in self._trained.items():
-            uses[seed] += count * self.recording.trunks
+            uses[seed] += count * self.recording.shared_trainings
         return min(range(self._shown.shape[1]), key=lambda seed: (self._trained[row, seed], uses[seed], seed))
 
     def worth(self, placement: Placement) -> float:
@@ -154,7 +157,7 @@ def limits(recording: Recording, tables: int = 2000, seed: int = 0) -> dict[str,
         judged = np.delete(made, half, axis=2).mean(axis=2)
         best, every = judged.max(axis=1), np.arange(tables)
         blind = best - judged.mean(axis=1)
-        unit = blind if recording.trunks else 1.0
+        unit = blind if recording.shared_trainings else 1.0
         found["known"].append((best - judged[every, truth.argmax(axis=1)]) / unit)
         found["means"].append((best - judged[every, shown.argmax(axis=1)]) / unit)
         found["any"].append(blind / unit)

@@ -21,7 +21,7 @@ from optuna.study import Study
 from optuna.trial import FixedTrial, FrozenTrial
 
 from search.placement_posterior import best_trial
-from search.placement_sampler import TRUNK, placement_of
+from search.placement_sampler import SHARED_TRAINING, placement_of
 
 RUNGS = (1, 3, 9)  # ninths of a training's epochs
 
@@ -67,8 +67,8 @@ def whole(table: Table, sampler: BaseSampler, choose: Choose, when: Callable[[in
     for count in range(1, 10**9):
         trial = study.ask()
         placement = table.draw(trial)
-        if (trunk := table.trunk(placement)) is not None:
-            trial.set_user_attr(TRUNK, trunk)
+        if (shared_training := table.shared_training(placement)) is not None:
+            trial.set_user_attr(SHARED_TRAINING, shared_training)
         study.tell(trial, table.score(placement, trial.params))
         if when(count):
             yield count, choose(study, table).params

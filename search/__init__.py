@@ -30,7 +30,8 @@ placement_sampler    A sampler of placements: Thompson draws of what each part o
 placement_posterior  What a study says of placements: the best trial, effects and their intervals
 placement_planner    The best placement by one draw of the effects of its parts
 placement_model      A hierarchical Gaussian model of what each part of a placement adds to the score
-trunks               Which trunk a trial goes on from, where placements go into trained models
+shared_trainings     Which shared partial training a trial goes on from, where placements go into trained
+                     models
 halving              Asynchronous successive halving
 study                The Optuna study of a search: one file in its folder
 study_lines          Checks the lines of a study's file

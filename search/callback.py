@@ -67,7 +67,7 @@ class Callback:
         """React to a trial that starts, or restarts after its process died.
 
         Args:
-            trial: The trial. In a confirmation, `trial.arm` is what the training repeats.
+            trial: The trial. In a confirmation, `trial.variant` is what the training repeats.
         """
 
     def on_epoch_end(self, trial: TrialRecord) -> None:

@@ -132,7 +132,7 @@ def attention(trial: optuna.Trial, i: int, channels: int, kinds: Sequence[str] |
 
     kinds: as in `placement`.
     """
-    from attention.table import ATTENTIONS  # and torch, which takes seconds
+    from attention.attention_table import ATTENTIONS  # and torch, which takes seconds
 
     kind = trial.suggest_categorical(f"{TYPE}{i}", list(ATTENTIONS if kinds is None else kinds))
     options: dict[str, Option] = {}

@@ -1,4 +1,4 @@
-"""Spaces of detection: where attention goes in a trunk and on the feature pyramid over it.
+"""Spaces of detection: where attention goes in a backbone and on the feature pyramid over it.
 
 Source: Z. Shen et al., Efficient Attention (2018), arXiv 1812.01243, which has decomposed attention after
 res3, after res4, and in up to seven places of ResNet and FPN.
@@ -46,7 +46,7 @@ SCENES_PLAIN: Mapping[str, Any] = {
 }
 
 # Images of 800 pixels at the longer side. The training does not diverge from new weights, as that of the
-# published detectors does, which is SGD at 0.02 from a trained trunk.
+# published detectors does, which is SGD at 0.02 from a trained backbone.
 COCO = DetectionData(source="coco", size=800)
 FULL = DetectionModel(backbone="torchvision:resnet50")
 COCO_TRAINING = DetectionTraining(
@@ -73,7 +73,7 @@ PYRAMID = ("fpn.p2", "fpn.p3", "fpn.p4", "fpn.p5")
 
 
 def places(model: DetectionModel) -> list["Site"]:
-    """The residual blocks of a trunk, after each and in its branch, and the levels of the pyramid."""
+    """The residual blocks of a backbone, after each and in its branch, and the levels of the pyramid."""
     return _places(model.backbone, tuple(sorted(model.options.items())), model.channels)
 
 
@@ -153,13 +153,13 @@ def _config(
 
 
 def coco_space(backbone: str = FULL.backbone) -> Space:
-    """Return the space of images with objects in COCO's layout, with a trunk of the name `backbone`."""
+    """Return the space of images with objects in COCO's layout, with a backbone of the name `backbone`."""
     return Space(
         name="coco-da",
         draw=coco_da(backbone),
         baseline=COCO_PLAIN,
         published=partial(published, replace(FULL, backbone=backbone), COCO_PLAIN),
-        summary="Mask R-CNN, attention in its trunk and pyramid; --data of COCO's layout",
+        summary="Mask R-CNN, attention in its backbone and pyramid; --data of COCO's layout",
         with_backbone=lambda name, _: coco_space(name),
     )
 

@@ -9,20 +9,20 @@ from optuna.distributions import BaseDistribution
 
 from search.config import TrialConfig
 from search.record import Role, State, TrialRecord
+from search.shared_trainings import SharedTrainings, is_shared_training
 from search.study import own_trials, read_record
 from search.trial_scheduler import Plan, TrialScheduler
-from search.trunks import Trunks, is_trunk
 
 
 @dataclass(frozen=True, kw_only=True)
 class PlannedTrial:
     """A trial to come.
 
-    arm: what it is a repetition of; its configuration has another seed. params, distributions: of a space,
-    where the configuration was drawn from one.
+    variant: what it is a repetition of; its configuration has another seed. params, distributions: of a
+    space, where the configuration was drawn from one.
     """
 
-    arm: str
+    variant: str
     role: Role
     config: TrialConfig
     params: Mapping[str, Any] = field(default_factory=dict)
@@ -30,7 +30,7 @@ class PlannedTrial:
 
     @property
     def key(self) -> tuple[str, int]:
-        return self.arm, self.config.seed
+        return self.variant, self.config.seed
 
 
 class FixedScheduler(TrialScheduler):
@@ -52,7 +52,7 @@ class FixedScheduler(TrialScheduler):
     ) -> None:
         """retry: begin anew what ended in an error."""
         super().__init__(study, plan)
-        self._trunks = Trunks(0, self.records)
+        self._shared_trainings = SharedTrainings(0, self.records)
         self.planned_trials = list(planned_trials)
         for trial in own_trials(study):
             record = read_record(trial)
@@ -82,13 +82,13 @@ class FixedScheduler(TrialScheduler):
         if self._unfinished:
             return self.records[self._unfinished.popleft()]
         left = self._waiting()
-        coming = {t.config.seed for t in left if is_trunk(t.config)} | self._trunks.coming
-        ready = (t for t in left if is_trunk(t.config) or t.config.seed not in coming)
+        coming = {t.config.seed for t in left if is_shared_training(t.config)} | self._shared_trainings.coming
+        ready = (t for t in left if is_shared_training(t.config) or t.config.seed not in coming)
         if (chosen := next(ready, None)) is not None:
             return self._add(
                 chosen.role,
                 chosen.config,
-                arm=chosen.arm,
+                variant=chosen.variant,
                 params=chosen.params,
                 distributions=chosen.distributions,
             )
@@ -113,4 +113,4 @@ class FixedScheduler(TrialScheduler):
 
 
 def _key(record: TrialRecord) -> tuple[str, int]:
-    return record.arm, record.config.seed
+    return record.variant, record.config.seed

@@ -46,7 +46,7 @@ class GridScheduler(FixedScheduler):
         self.cells, self.seeds = list(cells), list(seeds)
         planned = [
             PlannedTrial(
-                arm=cell.label,
+                variant=cell.label,
                 role=Role.BASELINE if space.as_baseline(cell.config) == cell.config else Role.CANDIDATE,
                 config=cell.config.change(seed=seed),
                 params=cell.params,
@@ -68,7 +68,7 @@ class GridScheduler(FixedScheduler):
     @property
     def missing(self) -> list[MissingCell]:
         """The planned trials without a result: not started, not finished, or ended in an error."""
-        latest = {(record.arm, record.config.seed): record for record in self.records.values()}
+        latest = {(record.variant, record.config.seed): record for record in self.records.values()}
         missing = []
         for planned in self.planned_trials:
             record = latest.get(planned.key)
@@ -80,7 +80,7 @@ class GridScheduler(FixedScheduler):
             elif record.state is State.ERROR:
                 reason = record.reason or "error"
             if reason:
-                missing.append(MissingCell(label=planned.arm, seed=planned.config.seed, reason=reason))
+                missing.append(MissingCell(label=planned.variant, seed=planned.config.seed, reason=reason))
         return missing
 
     def _enter(self, record: TrialRecord) -> bool | None:

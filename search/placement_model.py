@@ -8,9 +8,9 @@ Thousands of placements share a few dozen effects, so a trial tells something ab
 a part in common with its own. Each term is Gaussian around 0 with a variance of its own; `placement` is what
 the other terms leave unexplained of one placement, and is told from noise by trials that repeat a placement.
 `settings` are the hyperparameters: an effect of each choice, and for numbers a smooth curve. A `block` is of
-trials that share a trunk. A trunk may like or dislike a module whatever that is worth in others, which
-`block x site x type` is for: ten trials with a module in one trunk are not ten witnesses. What that comes to
-on Imagenette is in docs/searching.md.
+trials that share a shared partial training. A shared partial training may like or dislike a module whatever
+that is worth in others, which `block x site x type` is for: ten trials with a module in one shared partial
+training are not ten witnesses. What that comes to on Imagenette is in docs/searching.md.
 
 Variances are estimated from the scores by empirical Bayes: they maximise the marginal likelihood, with a
 broad prior that holds them where a few trials say nothing. Fitting takes O(trials^3), 10 ms of 100 trials.

@@ -40,7 +40,9 @@ from search.placement_model import (
 )
 from search.placement_planner import Choices, Planner
 
-TRUNK = "trunk"  # an attribute of a trial: the seed of the plain training that it goes on from
+SHARED_TRAINING = (
+    "shared_training"  # an attribute of a trial: the seed of the plain training that it goes on from
+)
 NO_TYPE = ""  # of modules in a space that draws no types
 STALE = 50  # a model that knows all but this part of the trials, 1/50, is as good as new
 REFIT = 1.1  # of the trials that variances were estimated from, there are when they are estimated again
@@ -73,8 +75,8 @@ def weights_of(trial: FrozenTrial) -> Weights | None:
     if placement is None:
         return None
     found = weights(placement)
-    if TRUNK in trial.user_attrs:
-        found |= block_weights(placement, trial.user_attrs[TRUNK])
+    if SHARED_TRAINING in trial.user_attrs:
+        found |= block_weights(placement, trial.user_attrs[SHARED_TRAINING])
     for name, value in trial.params.items():
         if part_of(name) is None:
             found.update(_setting(name, value, trial.distributions[name]))

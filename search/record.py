@@ -9,7 +9,7 @@ from typing import Any
 from search.config import Model, TrialConfig
 
 TRIALS_FOLDER = "trials"  # the folder of the trials' folders, in the search's folder
-TRUNKS_FOLDER = "trunks"  # and of what trials share that go on from a plain training
+SHARED_FOLDER = "shared_trainings"  # and of what trials share that go on from a plain training
 CHECKPOINT_FILE = "checkpoint.pt"  # in a trial's folder
 
 Metrics = dict[str, float]
@@ -38,7 +38,7 @@ class Role(StrEnum):
     BASELINE = "baseline"
     PUBLISHED = "published"
     CANDIDATE = "candidate"
-    PLACEBO = "placebo"
+    REPLICATE = "replicate"
     FINALIST = "finalist"
     CONTROL = "control"
     RANDOM = "random"
@@ -90,7 +90,7 @@ class TrialRecord:
         profile: The measurements before training: parameters, MACs, memory, latency, time ratio.
         reason: Why the trial is infeasible or failed.
         traceback: The traceback of an error in the code of the trial.
-        arm: In a confirmation, the name of what the training repeats with another seed.
+        variant: In a confirmation, the name of what the training repeats with another seed.
         device: The name of the device of the first training.
         expected: The primary metric by the model of placements, without the luck of the seed. None if there
             is no such model.
@@ -110,15 +110,17 @@ class TrialRecord:
     profile: dict[str, float] = field(default_factory=dict)
     reason: str | None = None
     traceback: str | None = None
-    arm: str = ""
+    variant: str = ""
     device: str = ""
     expected: float | None = None
 
     @property
     def name(self) -> str:
-        """Short and readable: its number, backbone with options and what sits where; or its arm and seed."""
-        if self.arm:
-            return f"{self.number:03d} {self.arm} seed {self.config.seed}"
+        """Short and readable: its number, backbone with options and what sits where; or its variant and
+        seed.
+        """
+        if self.variant:
+            return f"{self.number:03d} {self.variant} seed {self.config.seed}"
         return f"{self.number:03d} {model_name(self.config)} {placement_name(self.config)}"
 
     @property

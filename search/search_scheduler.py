@@ -15,18 +15,18 @@ from search.config import TrialConfig
 from search.halving import Rungs
 from search.memory_study import memory_study
 from search.placement_posterior import posterior
-from search.placement_sampler import TRUNK, GrowingModel, PlacementSampler
+from search.placement_sampler import SHARED_TRAINING, GrowingModel, PlacementSampler
 from search.record import Role, State, TrialRecord
+from search.shared_trainings import PERTURB, SharedTrainings, is_shared_training
 from search.space import Space
 from search.study import DECIDED, ENQUEUED, EXPECTED, WARM_START, expect, read_record
 from search.trial_scheduler import RESOURCE, Plan, TrialScheduler
-from search.trunks import PERTURB, Trunks, is_trunk
 
 # Draws in a row that a space may refuse; that are forgone as repetitions, and twice as many for a forecast.
 REFUSED, REDRAWS = 1000, 20
 # Finished trials with a placement before which the race between placements is not decided.
 LEAST = 8
-# Draws in a row that have been in every trunk, after which there is another one.
+# Draws in a row that have been in every shared partial training, after which there is another one.
 NOTHING_NEW = 5
 
 # Trials that exceed the limits before a search is given up of which no other one has ended.
@@ -43,10 +43,11 @@ class SearchScheduler(TrialScheduler):
     adjust: applied to every configuration the space draws, for what the command line overrides.
     forecast: by how much a configuration would violate each limit, as far as that is known before it is
         tried; one that would is passed to the sampler as infeasible and drawn anew.
-    trunks: of plain trainings that placements go into, how many there are at first; 0 where each trial starts
-        from new weights. With trunks, `adjust` sets `training.graft_at`, all hyperparameters are those of
-        trial 0, and nothing is pruned, as what follows a trunk is short. It then ends before all its trials
-        are spent when placements are told apart as far as matters; `decided` says how.
+    shared partial trainings: of plain trainings that placements go into, how many there are at first; 0
+        where each trial starts from new weights. With shared partial trainings, `adjust` sets
+        `training.insert_at`, all hyperparameters are those of trial 0, and nothing is pruned, as what
+        follows a shared partial training is short. It then ends before all its trials are spent when
+        placements are told apart as far as matters; `decided` says how.
     """
 
     def __init__(
@@ -58,12 +59,14 @@ class SearchScheduler(TrialScheduler):
         *,
         adjust: Callable[[TrialConfig], TrialConfig] = lambda config: config,
         forecast: Callable[[TrialConfig], Mapping[str, float]] = lambda config: {},
-        trunks: int = 0,
+        shared_trainings: int = 0,
     ) -> None:
         super().__init__(study, plan)
         self.space, self.adjust, self.forecast = space, adjust, forecast
-        self.trunks = Trunks(trunks, self.records)
-        self._shared: dict[str, Any] = {}  # the hyperparameters of trial 0, which those of one trunk share
+        self.shared_trainings = SharedTrainings(shared_trainings, self.records)
+        self._shared: dict[
+            str, Any
+        ] = {}  # the hyperparameters of trial 0, which those of one shared partial training share
         # What is tried after the baseline, in this order.
         self._given: list[tuple[Role, Mapping[str, Any]]] = [
             *((Role.CANDIDATE, params) for params in study.user_attrs.get(WARM_START, [])),
@@ -77,8 +80,11 @@ class SearchScheduler(TrialScheduler):
         self._waiting: deque[FrozenTrial] = deque()
         self._enqueued = 0
         self._tuned = True  # the plain backbone still has something to tune
-        # Scores of two trunks, and the best of many, are compared by a model of what placements add.
-        self._models = len(plan.objectives) == 1 and (trunks > 0 or isinstance(sampler, PlacementSampler))
+        # Scores of two shared partial trainings, and the best of many, are compared by a model of what
+        # placements add.
+        self._models = len(plan.objectives) == 1 and (
+            shared_trainings > 0 or isinstance(sampler, PlacementSampler)
+        )
         self._model = GrowingModel()
         self.decided = ""
         if self._models and not study.user_attrs.get(EXPECTED):
@@ -128,14 +134,17 @@ class SearchScheduler(TrialScheduler):
             return self.records[self._unfinished.popleft()]
         if self.plan.trials is not None and len(self.records) >= self.plan.trials:
             return None
-        if len(self.trunks.begun) >= self.trunks.count > 0 and not self.trunks.ready:
-            self.waiting = bool(self.trunks.coming)
+        if (
+            len(self.shared_trainings.begun) >= self.shared_trainings.count > 0
+            and not self.shared_trainings.ready
+        ):
+            self.waiting = bool(self.shared_trainings.coming)
             return None
         enqueued = self._takes_enqueued
         for attempt in range(REFUSED):
             # Of what is given and refused, another draw takes the place.
             role, fixed = (Role.CANDIDATE, None) if attempt else self._next()
-            if attempt == NOTHING_NEW and self.trunks:
+            if attempt == NOTHING_NEW and self.shared_trainings:
                 role, fixed = Role.BASELINE, self.space.plain
             if fixed is not None or self._shared:
                 self._drawn.enqueue_trial({**(fixed or {}), **self._shared})
@@ -147,10 +156,11 @@ class SearchScheduler(TrialScheduler):
             except optuna.TrialPruned:
                 self._reject(trial, {"space": 1.0})
                 continue
-            if role is Role.PLACEBO:
+            if role is Role.REPLICATE:
                 config = config.change(training={"perturb": PERTURB})
-            # What is given twice goes into a trunk once; from new weights it gets another seed.
-            if (fixed is None or self.trunks) and attempt < REDRAWS and self._repeats(config):
+            # What is given twice goes into a shared partial training once; from new weights it gets another
+            # seed.
+            if (fixed is None or self.shared_trainings) and attempt < REDRAWS and self._repeats(config):
                 self._drawn.tell(trial, state=TrialState.FAIL)  # nothing is to be learned from it
                 continue
             violations = self.forecast(config)
@@ -166,37 +176,46 @@ class SearchScheduler(TrialScheduler):
 
     @property
     def _takes_enqueued(self) -> bool:
-        """Whether an enqueued trial is next: they follow the baseline and the trunks."""
-        return bool(self._waiting and self.records) and len(self.trunks.begun) >= self.trunks.count
+        """Whether an enqueued trial is next: they follow the baseline and the shared partial trainings."""
+        return (
+            bool(self._waiting and self.records)
+            and len(self.shared_trainings.begun) >= self.shared_trainings.count
+        )
 
     def _next(self) -> tuple[Role, Mapping[str, Any] | None]:
         """The role of the next trial and the parameters it is given."""
         number, space = len(self.records), self.space
         if number == 0:
             return Role.BASELINE, space.baseline
-        if len(self.trunks.begun) < self.trunks.count:
+        if len(self.shared_trainings.begun) < self.shared_trainings.count:
             return Role.BASELINE, space.plain
         if self._takes_enqueued:
             return Role.CANDIDATE, self._waiting[0].system_attrs.get(ENQUEUED, {})
-        number -= max(0, len(self.trunks.begun) - 1) + self._enqueued
+        number -= max(0, len(self.shared_trainings.begun) - 1) + self._enqueued
         if number <= len(self._given):
             return self._given[number - 1]
-        if self.trunks:
-            return (Role.PLACEBO, space.plain) if self.trunks.lacks_placebo else (Role.CANDIDATE, None)
+        if self.shared_trainings:
+            return (
+                (Role.REPLICATE, space.plain)
+                if self.shared_trainings.lacks_replicate
+                else (Role.CANDIDATE, None)
+            )
         baselines = sum(record.role is Role.BASELINE for record in self.records.values())
         if self._tuned and baselines < self.plan.baseline_share * (number + 1):
             return Role.BASELINE, space.plain
         return Role.CANDIDATE, None
 
     def _share(self, params: Mapping[str, Any]) -> None:
-        """Keep the hyperparameters of the first trial for all the others, where they share trunks."""
-        if self.trunks and not self._shared:
+        """Keep the hyperparameters of the first trial for all the others, where they share shared partial
+        trainings.
+        """
+        if self.shared_trainings and not self._shared:
             self._shared = {name: value for name, value in params.items() if part_of(name) is None}
 
     def _repeats(self, config: TrialConfig) -> bool:
         """Whether a trial of it would tell nothing new."""
-        if self.trunks:
-            return not is_trunk(config) and self.trunks.choose(config) is None
+        if self.shared_trainings:
+            return not is_shared_training(config) and self.shared_trainings.choose(config) is None
         # The sampler of placements means it: one that may be best is told from a lucky one by another seed.
         return self._seen[_key(config)] > 0 and not isinstance(self._sampler, PlacementSampler)
 
@@ -214,18 +233,18 @@ class SearchScheduler(TrialScheduler):
         again = self._seen[key]
         self._seen[key] += 1
         config = config.change(seed=(config.seed + again) % 2**32)
-        if self.trunks and not is_trunk(config):
-            trunk = self.trunks.choose(config)
-            assert trunk is not None  # or it had been drawn anew
-            config = config.change(seed=trunk)
-        if role is Role.PLACEBO:
+        if self.shared_trainings and not is_shared_training(config):
+            shared_training = self.shared_trainings.choose(config)
+            assert shared_training is not None  # or it had been drawn anew
+            config = config.change(seed=shared_training)
+        if role is Role.REPLICATE:
             pass  # it is plain, and none that one would have
         elif self.space.as_baseline(config) == config:
             self._tuned &= role is not Role.BASELINE or not again
             role = Role.BASELINE  # also where the sampler chose it
         elif role is Role.BASELINE:
             role = Role.CANDIDATE  # the space pays no heed to what was given
-        attributes = {TRUNK: config.seed} if self.trunks else {}
+        attributes = {SHARED_TRAINING: config.seed} if self.shared_trainings else {}
         for name, value in attributes.items():
             trial.set_user_attr(name, value)
         self._share(trial.params)
@@ -245,7 +264,7 @@ class SearchScheduler(TrialScheduler):
         if self._models:
             expect(self.study, self.records, self._model)
         done = [r for r in self.records.values() if r.state is State.COMPLETE and r.config.model.placement]
-        if self.trunks and len(done) >= LEAST and len(self.plan.objectives) == 1:
+        if self.shared_trainings and len(done) >= LEAST and len(self.plan.objectives) == 1:
             metric = self.plan.metric
             found = posterior(self.study, metric.margin / metric.scale)
             self.decided = found.verdict if found.decided else ""
@@ -253,7 +272,7 @@ class SearchScheduler(TrialScheduler):
                 self.study.set_user_attr(DECIDED, self.decided)
 
     def _enter(self, record: TrialRecord) -> bool | None:
-        if self.trunks:
+        if self.shared_trainings:
             return None
         group = str(Role.BASELINE if record.role is Role.BASELINE else Role.CANDIDATE)
         return self.rungs.enter(record.number, group, record.history[-1][RESOURCE], self.plan.score(record))

@@ -1,4 +1,4 @@
-"""Spaces of stereo: where attention goes in PSMNet, in its trunk, after its pyramid or in its volume."""
+"""Spaces of stereo: where attention goes in PSMNet, in its backbone, after its pyramid or in its volume."""
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
@@ -47,7 +47,7 @@ SCENEFLOW_PLAIN: Mapping[str, Any] = {
 LINEAR = ("decomposed", "ssa", "ssa-sym", "conv1x1")
 # Where decomposed attention is tried first, at each and at all: after the pyramid, on the volume as it comes,
 # and at the end of its aggregation, which is the last site.
-FIRST = ("trunk.pyramid", "aggregation.entry")
+FIRST = ("backbone.pyramid", "aggregation.entry")
 KIND: Mapping[str, Any] = {"normalisation": "softmax", "decomposed_heads": 1, "reduction": 1}
 
 

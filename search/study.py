@@ -33,7 +33,7 @@ STUDY_FILE = "study.journal"
 # study itself, it holds the parameters that are tried first.
 CONFIG, ROLE, PROFILE, DEVICE, REASON = "config", "role", "profile", "device", "reason"
 EPOCH = "epoch:"  # and its number: the metrics of an epoch
-PRUNED, WARM_START, ARM = "pruned", "warm_start", "arm"
+PRUNED, WARM_START, VARIANT = "pruned", "warm_start", "variant"
 DECIDED = "decided"  # of the study: how placements were told apart as far as matters, once they are
 CELLS = "cells"  # of the study of a grid: the parameters of its cells by label, in order
 EXPECTED = "expected"  # of the study: its trials are ranked by a model of placements
@@ -222,7 +222,7 @@ def read_record(trial: FrozenTrial) -> TrialRecord | None:
         history=[{**read(key, dict[str, float]), **attributes[key]} for key in _epochs(attributes)],
         profile=read(PROFILE, dict[str, float], {}),
         reason=read(REASON, str | None),
-        arm=read(ARM, str, ""),
+        variant=read(VARIANT, str, ""),
         device=read(DEVICE, str, ""),
     )
     for number, metrics in enumerate(record.history, start=1):

@@ -141,7 +141,7 @@ class _Detector:
         return bool(self.more)
 
     def places(self, model: DetectionModel, count: int) -> Sequence[str]:
-        """The sites of so many modules: none, one after res3, and five or seven in trunk and pyramid."""
+        """The sites of so many modules: none, one after res3, and five or seven in backbone and pyramid."""
         res3, res4, five, seven = published_places(model)
         if count <= 1:
             return res3[:count]
@@ -238,7 +238,7 @@ def _stereo(trial: optuna.Trial, *, small: bool) -> TrialConfig:
     """PSMNet, plain and with one module after its pyramid."""
     chosen = trial.suggest_categorical("model", ["PSMNet", "DA-PSMNet"])
     model: StereoModel = stereo_spaces.SMALL if small else stereo_spaces.FULL
-    placement = _decomposed(["trunk.pyramid"] if chosen == "DA-PSMNet" else [])
+    placement = _decomposed(["backbone.pyramid"] if chosen == "DA-PSMNet" else [])
     return TrialConfig(
         task=stereo_spaces.TASK,
         data=stereo_spaces.PLANES if small else stereo_spaces.SCENEFLOW,

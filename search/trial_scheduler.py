@@ -35,7 +35,6 @@ from search.record import (
     placement_name,
 )
 from search.study import (
-    ARM,
     CONFIG,
     DEVICE,
     EPOCH,
@@ -46,6 +45,7 @@ from search.study import (
     REASON,
     ROLE,
     TRAINABLE,
+    VARIANT,
     add_trial,
     begin_waiting,
     open_trial,
@@ -182,7 +182,7 @@ class TrialScheduler(ABC):
         role: Role,
         config: TrialConfig,
         *,
-        arm: str = "",
+        variant: str = "",
         params: Mapping[str, Any] | None = None,
         distributions: Mapping[str, BaseDistribution] | None = None,
         attributes: Mapping[str, Any] | None = None,
@@ -199,7 +199,7 @@ class TrialScheduler(ABC):
             MODEL: model_name(config),
             **chosen_options(config),
             CONFIG: config.to_json(),
-            **({ARM: arm} if arm else {}),
+            **({VARIANT: variant} if variant else {}),
         }
         new = create_trial(
             state=TrialState.RUNNING,
@@ -209,7 +209,7 @@ class TrialScheduler(ABC):
         )
         trial = add_trial(self.study, new) if waiting is None else begin_waiting(self.study, waiting, new)
         self._open[trial.number] = [(self.study, trial)]
-        self.records[trial.number] = TrialRecord(trial.number, config, role, arm=arm)
+        self.records[trial.number] = TrialRecord(trial.number, config, role, variant=variant)
         return self.records[trial.number]
 
     def started(self, number: int) -> None:
@@ -317,11 +317,11 @@ def leaders(records: Iterable[TrialRecord], plan: Plan) -> tuple[TrialRecord | N
 def ranked(records: Iterable[TrialRecord], plan: Plan) -> list[TrialRecord]:
     """Return the finished trials, the best by the first objective first.
 
-    What may have learned nothing leads where all the others have not, either. Placebos are not among them.
+    What may have learned nothing leads where all the others have not, either. Replicates are not among them.
     """
 
     def score(record: TrialRecord) -> tuple[bool, float]:
         return not plan.guesses(record), plan.worth(record)
 
-    done = [r for r in records if r.state is State.COMPLETE and r.role is not Role.PLACEBO]
+    done = [r for r in records if r.state is State.COMPLETE and r.role is not Role.REPLICATE]
     return sorted(done, key=score, reverse=True)

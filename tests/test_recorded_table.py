@@ -37,7 +37,7 @@ def test_trainings_show_one_half_of_the_seeds_and_the_other_one_judges(recorded:
     scratch = recorded.RECORDINGS["nette"]
     assert recorded.seeds(scratch) == SEEDS
     table, scores = recorded.Table(scratch, 3), recorded.scores(scratch)
-    assert table.trunk(table.draw(optuna.trial.FixedTrial({"modules": 0}))) is None
+    assert table.shared_training(table.draw(optuna.trial.FixedTrial({"modules": 0}))) is None
     trial = optuna.trial.FixedTrial({"modules": 1, "site1": 2, "type1": "sagan"})
     placement = table.draw(trial)
     row = recorded.names().index("sagan@stage2.block2")
@@ -72,7 +72,7 @@ def test_what_a_table_can_show_lies_between_the_truth_and_blindness(
     assert apart["any"]["low"] > same["any"]["high"]
 
 
-def test_in_trunks_a_training_is_compared_with_the_plain_one(
+def test_in_shared_trainings_a_training_is_compared_with_the_plain_one(
     recorded: ModuleType, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     losses = np.random.default_rng(1).integers(10, 200, (26, SEEDS, IMAGES)).astype(np.uint8)
@@ -82,10 +82,10 @@ def test_in_trunks_a_training_is_compared_with_the_plain_one(
         for seed in range(SEEDS)
     ]
     monkeypatch.setattr(recorded.nette, "read", lambda: rows)
-    trunks = recorded.RECORDINGS["nette-trunks"]
+    shared_trainings = recorded.RECORDINGS["nette-shared"]
     mean = losses.mean(axis=2) / 16
-    assert np.allclose(recorded.scores(trunks), 1000 * (mean[0] - mean))
-    table = recorded.Table(trunks, 0)
+    assert np.allclose(recorded.scores(shared_trainings), 1000 * (mean[0] - mean))
+    table = recorded.Table(shared_trainings, 0)
     one, other = (
         table.draw(optuna.trial.FixedTrial({"modules": 1, "site1": 0, "type1": kind}))
         for kind in ("ssa", "sagan")
@@ -93,9 +93,9 @@ def test_in_trunks_a_training_is_compared_with_the_plain_one(
     plain = table.draw(optuna.trial.FixedTrial({"modules": 0}))
     told = []
     for placement in (one, other, one, one):
-        told.append(table.trunk(placement))
+        told.append(table.shared_training(placement))
         table.score(placement, {})
-    assert told == [0, 1, 1, 0], "each placement in each trunk, and these as often"
+    assert told == [0, 1, 1, 0], "each placement in each shared partial training, and these as often"
     assert table.score(plain, {}) == 0
     worths = [table.worth(plain), *(
         table.worth(table.draw(optuna.trial.FixedTrial({"modules": 1, "site1": site, "type1": kind})))

@@ -12,7 +12,7 @@ from attention import Spec
 from automl.cli.main import app
 from automl.cli.train_command import read_config
 from automl.data.published import PUBLISHED
-from automl.studies.table import STUDIES
+from automl.studies.study_table import STUDIES
 from search.config import TrialConfig
 from search.spaces import SPACES
 

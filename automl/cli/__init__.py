@@ -13,7 +13,7 @@ train_command    `automl train`
 export_command   `automl export` and `automl predict`
 folder_commands  `automl status`, `searches`, `remove` and `sync`
 space_commands   `automl data`, `spaces`, `sites` and `cost`
-study            `automl studies` and `automl study`
+study_commands   `automl studies` and `automl study`
 data             What `automl data` says of a folder of images, and the sheet that it writes
 cost             What a placement costs in a model
 preview          Estimates the cost and power of a search before it is started: `automl search --dry-run`

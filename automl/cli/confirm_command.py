@@ -10,14 +10,14 @@ from automl.cli.json_output import print_json
 from automl.cli.options import CallbackOption, Json, StorageOption, describe
 
 if TYPE_CHECKING:
-    from automl.confirm.compare import ArmScores
-    from automl.confirm.run import ConfirmResult
+    from automl.confirm.compare import VariantScores
+    from automl.confirm.run_confirm import ConfirmResult
 
 
 def confirm(
     search: Annotated[str | None, describe("Name of the search; the latest one if not given.")] = None,
     top: Annotated[int | None, describe("Number of finalists.", shown="3")] = None,
-    seeds: Annotated[int | None, describe("Seeds of each arm.", shown="10")] = None,
+    seeds: Annotated[int | None, describe("Seeds of each variant.", shown="10")] = None,
     margin: Annotated[
         float | None, describe("Least difference that matters, in the metric's unit.", shown="the task's")
     ] = None,
@@ -28,7 +28,8 @@ def confirm(
         ),
     ] = None,
     init: Annotated[
-        str | None, describe("Start from: scratch, or one trained trunk a seed.", shown="the search's")
+        str | None,
+        describe("Start from: scratch, or one shared partial training a seed.", shown="the search's"),
     ] = None,
     controls: Annotated[
         bool, describe("Train controls even where no finalist is better.", None, "--controls")
@@ -45,7 +46,7 @@ def confirm(
     as_json: Json = False,
 ) -> None:
     """Train finalists and the tuned baseline with fresh seeds, and test whether they are better."""
-    from automl.confirm.run import run_confirm
+    from automl.confirm.run_confirm import run_confirm
 
     result = run_confirm(
         search,
@@ -117,8 +118,8 @@ def compare(
     from automl.confirm.compare import run_compare
 
     found = run_compare(names, margin=margin, storage=storage)
-    arms = [found[0].reference, *(one.arm for one in found)]
-    for line in arms_table(arms):
+    variants = [found[0].reference, *(one.variant for one in found)]
+    for line in variants_table(variants):
         print(line)
     for one in found:
         print(one.sentence)
@@ -126,21 +127,22 @@ def compare(
         print_json(
             {
                 "reference": found[0].reference.name,
-                "arms": [vars(arm) for arm in arms],
+                "variants": [vars(variant) for variant in variants],
                 "comparisons": [one.to_json() for one in found],
             }
         )
 
 
-def arms_table(arms: Sequence["ArmScores"]) -> Iterator[str]:
-    """Lines: each arm with the number of its seeds, the mean and the standard deviation of its scores."""
-    width = max(len("arm"), *(len(arm.label) for arm in arms))
-    with_best = any(arm.best_mean is not None for arm in arms)
+def variants_table(variants: Sequence["VariantScores"]) -> Iterator[str]:
+    """Lines: each variant with the number of its seeds, the mean and the standard deviation of its scores."""
+    width = max(len("variant"), *(len(variant.label) for variant in variants))
+    with_best = any(variant.best_mean is not None for variant in variants)
     best = f"{'best epoch':>12}{'sd':>10}" if with_best else ""
-    yield f"{'arm':{width}}{'seeds':>7}{'mean':>10}{'sd':>10}{best}"
-    for arm in arms:
-        best = f"{_number(arm.best_mean):>12}{_number(arm.best_sd):>10}" if with_best else ""
-        yield f"{arm.label:{width}}{arm.count:>7}{_number(arm.mean):>10}{_number(arm.sd):>10}{best}"
+    yield f"{'variant':{width}}{'seeds':>7}{'mean':>10}{'sd':>10}{best}"
+    for variant in variants:
+        best = f"{_number(variant.best_mean):>12}{_number(variant.best_sd):>10}" if with_best else ""
+        mean, sd = _number(variant.mean), _number(variant.sd)
+        yield f"{variant.label:{width}}{variant.count:>7}{mean:>10}{sd:>10}{best}"
 
 
 def _number(value: float | None) -> str:

@@ -8,7 +8,7 @@ import torch
 from attention import InputError, Spec
 from automl.config.device import find_device
 from automl.config.runtime import Runtime
-from automl.config.units import short
+from automl.config.units import format_count
 from automl.costs.model import ModelCost, costs_of
 from automl.costs.subject import CLASSES, Subject
 from automl.tasks.model_check import ModelCheck, check_model
@@ -75,7 +75,12 @@ def lines(found: Mapping[str, ModelCost], one: str) -> Iterator[str]:
     for name, cost in found.items():
         values = asdict(cost)
         step = f"{1e3 * cost.step:.3g} ms"
-        shown = (short(cost.parameters), short(cost.macs), f"{short(cost.activations)}B", step)
+        shown = (
+            format_count(cost.parameters),
+            format_count(cost.macs),
+            f"{format_count(cost.activations)}B",
+            step,
+        )
         ratios = [
             "" if name == "plain" or not plain[key] else f" {values[key] / plain[key]:.3f}x" for key in values
         ]

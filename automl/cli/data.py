@@ -9,7 +9,7 @@ from typing import Any
 from attention import InputError, unknown
 from automl.config.settings import Settings
 from automl.data.images import open_split
-from automl.data.images.overview import Overview, look_over
+from automl.data.images.image_overview import Overview, look_over
 from automl.data.images.sheet import save_sheet
 from automl.data.splits import SPLITS
 from automl.tasks import open_task, task_of_data

@@ -39,7 +39,7 @@ def export(
     ] = False,
 ) -> None:
     """Export a trained model as ONNX, torch.export, safetensors and an MLflow model, each checked."""
-    from automl.export.run import run_export
+    from automl.export.run_export import run_export
 
     result = run_export(
         out,
@@ -127,7 +127,7 @@ def predict(
 
 
 def _search(folder: Path, queries: list[str], corpus: Path, top: int | None, as_json: bool) -> None:
-    from automl.data.code.folder import some
+    from automl.data.code.source_folder import some
     from automl.export.code_search import TOP, run_code_search
 
     found = run_code_search(folder, queries, corpus=corpus, top=TOP if top is None else top)

@@ -12,11 +12,11 @@ import torch
 from scipy.stats import t as student
 
 from automl.config.settings import Settings
-from automl.config.units import duration, short
+from automl.config.units import format_count, format_duration
 from automl.costs.forecast import model_cost
 from automl.costs.profile import of_one_worker
 from automl.costs.time_ratio import ALLOWED, MEASURING_FRACTION
-from automl.search.run import prepare
+from automl.search.run_search import prepare
 from automl.tasks import Task
 from automl.trials.pace import Pace, PaceWorker, busy, mean_pace
 from cluster.connect import connect, joins, nodes
@@ -39,8 +39,8 @@ MODELS, FIRST_STEPS, FIRST_PASSES = 3, 20, 10
 SEEDS = 10  # of `confirm`
 
 # How much accuracies vary from seed to seed, as a multiple of the spread of as many coin flips as there are
-# test inputs: 0.88 points on the 3,929 of Imagewoof, where it takes 25 seeds an arm to see the 0.7 points of
-# SimpleSelfAttention.
+# test inputs: 0.88 points on the 3,929 of Imagewoof, where it takes 25 seeds a variant to see the 0.7 points
+# of SimpleSelfAttention.
 NOISE = 1.8
 LIKELY = 0.9  # accuracy of a trained model
 
@@ -63,9 +63,9 @@ class Preview:
     measuring: seconds at most that a trial's costs are measured. epoch: of a baseline's epoch where trials
         run, by the clock, with `timed` trainings at once; None where no step ended in time.
     resource: epochs that a trial takes on the average, as halving goes.
-    trunks: plain trainings that the others go on from. prunes: whether weak trials are pruned.
-    hours: of the whole search on this cluster with its slots; None where the time is limited, not the trials.
-    disk: bytes of checkpoints at most.
+    shared partial trainings: plain trainings that the others go on from. prunes: whether weak trials are
+    pruned. hours: of the whole search on this cluster with its slots; None where the time is limited, not
+    the trials. disk: bytes of checkpoints at most.
     detectable: the least difference of the metric that `confirm` would detect with 10 seeds and 80 % power.
     """
 
@@ -80,7 +80,7 @@ class Preview:
     timed: int
     epochs: float
     resource: float
-    trunks: int
+    shared_trainings: int
     prunes: bool
     trials: int | None
     slots: int
@@ -92,31 +92,34 @@ class Preview:
         """The forecast as people read it."""
         size = self.size
         yield (
-            f"space       {self.space}: about {short(size.combinations)} combinations (standard error "
-            f"{short(size.error)}), with up to {size.continuous} continuous numbers each"
+            f"space       {self.space}: about {format_count(size.combinations)} combinations (standard error "
+            f"{format_count(size.error)}), with up to {size.continuous} continuous numbers each"
         )
         for name, model in (("smallest", self.smallest), ("largest", self.largest)):
-            yield f"{name:11} {short(model.params)} parameters, {short(model.macs)} MACs: {model.what}"
+            params, macs = format_count(model.params), format_count(model.macs)
+            yield f"{name:11} {params} parameters, {macs} MACs: {model.what}"
         if self.epoch is None:
             yield f"epoch       unknown: no training step ended within {WORKERS:g} s"
         else:
             together = f"{self.timed} trainings at once" if self.timed > 1 else "one training"
             yield f"epoch       {self.epoch:.1f} s for the baseline, by the clock with {together}"
         why = "the weak ones are pruned" if self.prunes else "none is pruned"
-        if self.trunks:
-            why = f"all but {self.trunks} go on from these"
+        if self.shared_trainings:
+            why = f"all but {self.shared_trainings} go on from these"
         yield (
             f"trial       {self.epochs:g} epochs of the baseline's time; {self.resource:.2g} on the average, "
             f"as {why}"
         )
         costs = (
-            "" if self.measuring is None else f", and {duration(self.measuring)} to measure each one's costs"
+            ""
+            if self.measuring is None
+            else f", and {format_duration(self.measuring)} to measure each one's costs"
         )
-        yield f"start       {duration(self.startup)} until the first trial runs{costs}"
+        yield f"start       {format_duration(self.startup)} until the first trial runs{costs}"
         if self.hours is not None:
             yield (
                 f"search      {self.trials} trials, {self.slots} at a time: about "
-                f"{duration(3600 * self.hours)}, {self.hours * self.slots:.2g} device hours"
+                f"{format_duration(3600 * self.hours)}, {self.hours * self.slots:.2g} device hours"
             )
         yield f"disk        {self.disk / 1e6:.0f} MB of checkpoints at most"
         if self.detectable is not None:
@@ -179,10 +182,10 @@ def preview(settings: Settings, tell: Callable[[str], None] = lambda text: None)
         startup += importing * (1 + max(1.0, together / sum(node.get("CPU", 0) for node in there)))
     tell("counting the models of the space")
     count_until(lambda: monotonic() > until - 1)
-    trunks = settings.trunks if settings.grafts else 0
+    shared_trainings = settings.shared_trainings if settings.shares_training else 0
     resource = (
-        grafted_resource(plan.budget, baseline.training.graft_at, trunks, plan.trials)
-        if trunks
+        continued_resource(plan.budget, baseline.training.insert_at, shared_trainings, plan.trials)
+        if shared_trainings
         else plan.budget
         if settings.is_grid
         else expected_resource(plan.budget)
@@ -210,12 +213,12 @@ def preview(settings: Settings, tell: Callable[[str], None] = lambda text: None)
         timed=together,
         epochs=plan.budget,
         resource=resource,
-        trunks=trunks,
+        shared_trainings=shared_trainings,
         prunes=not settings.is_grid,
         trials=plan.trials,
         slots=at_once,
         hours=hours,
-        disk=checkpoint * (settings.keep + 1 + trunks + 2 * at_once),
+        disk=checkpoint * (settings.keep + 1 + shared_trainings + 2 * at_once),
         detectable=None if error is None else detectable(error, SEEDS),
     )
 
@@ -261,17 +264,17 @@ def expected_resource(budget: float) -> float:
     return float(sum((b - a) / REDUCTION**i for i, (a, b) in enumerate(pairwise(marks))))
 
 
-def grafted_resource(budget: float, graft_at: int, trunks: int, trials: int | None) -> float:
-    """The mean resource of a trial when all but the trunks begin at epoch `graft_at`.
+def continued_resource(budget: float, insert_at: int, shared_trainings: int, trials: int | None) -> float:
+    """The mean resource of a trial when all but the shared partial trainings begin at epoch `insert_at`.
 
     trials: None for as many as there is time for.
     """
-    part = 0.0 if trials is None else min(1.0, trunks / trials)
-    return budget - graft_at + part * graft_at
+    part = 0.0 if trials is None else min(1.0, shared_trainings / trials)
+    return budget - insert_at + part * insert_at
 
 
 def detectable(error: float, seeds: int) -> float:
-    """The difference of two arms that a paired t-test at 5 % finds with a power of 80 %.
+    """The difference of two variants that a paired t-test at 5 % finds with a power of 80 %.
 
     error: the standard error of a score, by the size of the test split.
     """

@@ -55,7 +55,7 @@ def search(
     init_from: Annotated[
         str | None,
         describe(
-            "Start every trial from the trunk of this: a run's ID, or the folder of a trial or export.",
+            "Start every trial from these weights: a run's ID, or the folder of a trial or export.",
             WHAT,
             shown=False,
             rare=True,
@@ -107,9 +107,9 @@ def search(
         str, describe("Budget held equal across trials: time or epochs.", HOW, rare=True)
     ] = "time",
     init: Annotated[
-        str, describe("Start from: scratch, or a trained trunk that trials share.", HOW, rare=True)
+        str, describe("Start from: scratch, or a shared partial training that trials share.", HOW, rare=True)
     ] = "scratch",
-    trunks: Annotated[int, describe("With --init trunk, how many at first.", HOW, rare=True)] = 3,
+    shared_trainings: Annotated[int, describe("With --init shared, how many at first.", HOW, rare=True)] = 3,
     sampler: Annotated[
         str,
         describe("auto, tpe, placement, random, gp, nsga2, cmaes, grid or module:Sampler.", LONG, rare=True),
@@ -173,7 +173,10 @@ def search(
     seeds: Annotated[
         int | None,
         describe(
-            "Of each cell with --sampler grid; of each arm with --confirm.", LONG, shown="1; 10", rare=True
+            "Of each cell with --sampler grid; of each variant with --confirm.",
+            LONG,
+            shown="1; 10",
+            rare=True,
         ),
     ] = None,
     dry_run: Annotated[bool, describe("Estimate cost and power; search nothing.", None, "--dry-run")] = False,
@@ -202,7 +205,7 @@ def search(
         may_change = {"callback" if key == "callbacks" else key: key for key in SCHEDULING_OPTIONS}
         allowed = ("resume", "space", "trials", "budget", "storage", "as_json", "confirm", "top", "seeds")
         only(context, *allowed, *may_change)
-        from automl.search.run import resume_search
+        from automl.search.run_search import resume_search
 
         scheduling = {
             key: value
@@ -237,7 +240,7 @@ def search(
             if given["space"] == "folder" and weights is None and init_from is None:
                 print(f"weights   {NEW_WEIGHTS}", file=sys.stderr)
         if init_from is not None:
-            given["weights"] = _trunk(init_from, weights)
+            given["weights"] = _backbone_of(init_from, weights)
         given["callbacks"] = callback
         given["seeds"] = 1 if grid_seeds is None else grid_seeds
         settings = Settings(**given, trials=None if trials is None else int(trials))
@@ -250,7 +253,7 @@ def search(
             if as_json:
                 print_json(to_json(forecast))
             return
-        from automl.search.run import start_or_resume, start_search
+        from automl.search.run_search import start_or_resume, start_search
 
         begin = partial(start_or_resume if auto else start_search, settings)
     if confirm:
@@ -278,14 +281,14 @@ def _confirm(
 ) -> dict[str, Any]:
     """Confirm a search as `automl confirm` does, and return the verdict for `--json`."""
     from automl.cli.confirm_command import print_confirm
-    from automl.confirm.run import run_confirm
+    from automl.confirm.run_confirm import run_confirm
 
     confirmed = run_confirm(result.search, storage=storage, space=space, callbacks=callback, **options)
     print_confirm(confirmed, storage)
     return {"confirmation": confirmed.value}
 
 
-def _trunk(init_from: str, weights: str | None) -> str:
+def _backbone_of(init_from: str, weights: str | None) -> str:
     """The folder or file that `--init-from` stands for."""
     if weights is not None:
         raise InputError("--weights and --init-from both say what trials start from; give one of them")

@@ -61,7 +61,7 @@ def print_search(result: "SearchResult", storage: str) -> None:
 
 def _print_grid(table: "Table", folder: str) -> None:
     """The table of a grid, and the files that hold it."""
-    from automl.report.grid import FILES, merged, text_lines
+    from automl.report.grid_table import FILES, merged, text_lines
 
     print()
     for line in text_lines(merged(table)):

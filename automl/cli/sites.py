@@ -6,7 +6,7 @@ from functools import cache
 import torch
 
 from attention import ATTENTIONS, InputError, Spec
-from automl.config.units import short
+from automl.config.units import format_count
 from backbones import Site
 
 
@@ -28,7 +28,7 @@ def _cost(attention: str, site: Site) -> str:
     if not _fits(attention, site.channels):
         return "-"
     cost = Spec(attention).cost(site.channels, site.positions)
-    return f"{short(cost.parameters)}/{short(cost.macs)}"
+    return f"{format_count(cost.parameters)}/{format_count(cost.macs)}"
 
 
 @cache

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from automl.config.settings import command
-from automl.config.units import duration
+from automl.config.units import format_duration
 from automl.confirm.protocol import confirmations, latest_verdict
 from automl.storage.folder import find_search, is_lost, is_running, resolve_search
 from search.record import State, TrialRecord
@@ -83,9 +83,9 @@ class Status:
                 lines.append(f"{title:9} {self.metric} {score:.4f}{after}  {name}")
         timing = f"time      {self.hours:.3g} hours of training"
         if self.quiet is not None:
-            timing += f", the last epoch ended {duration(self.quiet)} ago"
+            timing += f", the last epoch ended {format_duration(self.quiet)} ago"
         if self.left is not None:
-            timing += f", about {duration(self.left)} left"
+            timing += f", about {format_duration(self.left)} left"
         lines.append(timing)
         if self.verdict is not None:
             lines.append(f"verdict   {self.verdict}")
@@ -121,8 +121,8 @@ def read_status(name: str | None = None, storage: str = "searches") -> Status:
         and not (found[1].winner and found[1].pending)
     )
     unfinished = bool(begun) and not whole
-    grafted = metadata.settings.grafts and records
-    decided = read_attribute(folder, metadata.name, DECIDED) if grafted else None
+    is_shared = metadata.settings.shares_training and records
+    decided = read_attribute(folder, metadata.name, DECIDED) if is_shared else None
     open_trials = counts[State.RUNNING] > 0 or (len(records) < (plan.trials or 0) and not decided)
     resume = command("search --resume", metadata.name, storage)
     running = is_running(folder, metadata.location)

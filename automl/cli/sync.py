@@ -3,9 +3,9 @@
 from collections import Counter
 
 from attention import InputError
+from automl.confirm.confirmation_run import confirmation_run_spec
 from automl.confirm.protocol import Confirmation, confirmations
-from automl.confirm.run import conclude_in, open_scheduler
-from automl.confirm.run_spec import confirmation_run_spec
+from automl.confirm.run_confirm import conclude_in, open_scheduler
 from automl.storage.folder import NamedSearch, check_not_lost, old_folder, resolve_search
 from automl.tracking.run_spec import search_run_spec
 from automl.tracking.tracker import Tracker

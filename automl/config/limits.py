@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 
-from automl.config.units import short
+from automl.config.units import format_count
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -31,7 +31,7 @@ class Limits:
     def excess(self, profile: Mapping[str, float]) -> str | None:
         """What exceeds its limit, as a sentence; None if nothing does."""
         broken = [
-            f"{name} {short(profile[name])} exceeds the limit of {short(getattr(self, name))}"
+            f"{name} {format_count(profile[name])} exceeds the limit of {format_count(getattr(self, name))}"
             for name, part in self.violations(profile).items()
             if part > 0
         ]

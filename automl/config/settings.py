@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, get_args
 from attention import InputError, check_utf8, unknown
 from automl.config.escape import shell
 from automl.config.limits import Limits
-from automl.config.units import amounts, count, labels, seconds, size
+from automl.config.units import parse_amounts, parse_count, parse_labels, parse_seconds, parse_size
 from backbones import loading
 from cluster.resources import TrialResources
 from search.callback import Callback
@@ -30,8 +30,8 @@ if TYPE_CHECKING:
 
 COSTS = ("latency", "params", "macs")  # objectives beside the task's metric
 EQUAL = ("time", "epochs")
-INIT = ("scratch", "trunk")
-GRAFT_AT = 3 / 4  # of the epochs, in the flat part of the schedule
+INIT = ("scratch", "shared")
+INSERT_AT = 3 / 4  # of the epochs, in the flat part of the schedule
 TRIALS = 16  # where neither trials nor a time are given
 STORAGE = "searches"
 TITLE = 40  # characters of what searches and experiments are called after
@@ -78,11 +78,12 @@ class Settings:
         test: With the sampler `grid`, score the test split after the last epoch, too.
         equal: The budget held equal across trials. `time`: a trial whose epochs take longer than the
             baseline's gets fewer of them. `epochs`: all get the same number.
-        init: What each trial starts from. `scratch`: new weights, or `weights`. `trunk`: a plain training
+        init: What each trial starts from. `scratch`: new weights, or `weights`. `shared`: a plain training
             that trials share and finish with their placement in it. Hyperparameters are then the baseline's.
-        trunks: The number of shared trunks at first. A placement that was in all of them gets another one.
-        sampler: `tpe`, `placement`, `random`, `gp`, `nsga2`, `cmaes`, `grid` or `package.module:Sampler`.
-            `auto` is `placement` if a space draws placements and there is one objective, and `tpe` otherwise.
+        shared_trainings: The number of shared partial trainings at first. A placement that was in all of
+        them gets another one. sampler: `tpe`, `placement`, `random`, `gp`, `nsga2`, `cmaes`, `grid` or
+            `package.module:Sampler`. `auto` is `placement` if a space draws placements and there is one
+            objective, and `tpe` otherwise.
         metric: The primary metric, instead of the task's default, such as `macro_f1`.
         objective: What is searched for: one to three of the metric, `latency`, `params` and `macs`, with
             commas between. By default the metric alone.
@@ -136,7 +137,7 @@ class Settings:
     test: bool = False
     equal: str = "time"
     init: str = "scratch"
-    trunks: int = 3
+    shared_trainings: int = 3
     sampler: str = "auto"
     metric: str | None = None
     objective: str | None = None
@@ -186,11 +187,11 @@ class Settings:
             raise unknown("kind of equality", self.equal, EQUAL)
         if self.init not in INIT:
             raise unknown("kind of start", self.init, INIT)
-        if self.trunks < 1:
-            raise InputError(f"--trunks must be 1 or more; got {self.trunks}")
-        if self.grafts and "," in (self.objective or ""):
+        if self.shared_trainings < 1:
+            raise InputError(f"--shared-trainings must be 1 or more; got {self.shared_trainings}")
+        if self.shares_training and "," in (self.objective or ""):
             raise InputError(
-                f"--init trunk compares trials by one objective; got --objective {self.objective}"
+                f"--init shared compares trials by one objective; got --objective {self.objective}"
             )
         self._check_grid()
         if self.augment is not None and self.augment not in AUGMENT:
@@ -231,8 +232,8 @@ class Settings:
                     f"train finalists with so many seeds"
                 )
             return
-        if self.grafts:
-            raise InputError("--sampler grid trains each cell from its own start; leave --init trunk out")
+        if self.shares_training:
+            raise InputError("--sampler grid trains each cell from its own start; leave --init shared out")
         if self.warm_start is not None:
             raise InputError("--sampler grid trains all cells and learns nothing; leave --warm-start out")
 
@@ -304,9 +305,9 @@ class Settings:
             return None if text is None else parse(text, option)
 
         return Limits(
-            params=read(self.max_params, "--max-params", count),
-            macs=read(self.max_macs, "--max-macs", count),
-            memory=read(self.max_memory, "--max-memory", size),
+            params=read(self.max_params, "--max-params", parse_count),
+            macs=read(self.max_macs, "--max-macs", parse_count),
+            memory=read(self.max_memory, "--max-memory", parse_size),
             latency=self.max_latency_ms,
         )
 
@@ -317,14 +318,14 @@ class Settings:
             cpus=self.cpus_per_trial,
             gpus=self.gpus_per_trial or 0,
             workers=self.workers_per_trial,
-            custom=amounts(self.resource, "--resource"),
-            labels=labels(self.label, "--label"),
+            custom=parse_amounts(self.resource, "--resource"),
+            labels=parse_labels(self.label, "--label"),
         )
 
     @property
     def seconds(self) -> float | None:
         """The time budget."""
-        return None if self.budget is None else seconds(self.budget, "--budget")
+        return None if self.budget is None else parse_seconds(self.budget, "--budget")
 
     @property
     def most(self) -> int | None:
@@ -351,9 +352,9 @@ class Settings:
         return [(self.seed + i) % 2**32 for i in range(self.seeds)]
 
     @property
-    def grafts(self) -> bool:
-        """Whether placements go into trained trunks."""
-        return self.init == "trunk"
+    def shares_training(self) -> bool:
+        """Whether placements go into shared partial trainings."""
+        return self.init == "shared"
 
     def objectives(self, metric: str) -> list[str]:
         """Return the names of the objectives, given the primary metric of the task."""
@@ -382,7 +383,7 @@ class Settings:
         model = {"weights": self.weights, "weights_digest": self.weights_digest} if self.weights else {}
         metric = config.metric if self.metric is None else self.metric
         config = config.change(data=data, model=model, training=training, metric=metric, seed=self.seed)
-        return on_trunk(config) if self.grafts else config
+        return with_shared_training(config) if self.shares_training else config
 
     def extended(
         self,
@@ -422,7 +423,7 @@ class Settings:
         return new
 
 
-def on_trunk(config: TrialConfig) -> TrialConfig:
+def with_shared_training(config: TrialConfig) -> TrialConfig:
     """Return `config` with its placement inserted late in the flat part of a plain training's schedule.
 
     Raises InputError for a single epoch.
@@ -430,10 +431,10 @@ def on_trunk(config: TrialConfig) -> TrialConfig:
     epochs = config.training.epochs
     if epochs < 2:
         raise InputError(
-            f"--init trunk needs 2 epochs or more, since placements go in between two; got {epochs}"
+            f"--init shared needs 2 epochs or more, since placements go in between two; got {epochs}"
         )
-    at = min(max(1, round(GRAFT_AT * epochs)), epochs - 1)
-    return config.change(training={"graft_at": at, "schedule": "flat-cosine"})
+    at = min(max(1, round(INSERT_AT * epochs)), epochs - 1)
+    return config.change(training={"insert_at": at, "schedule": "flat-cosine"})
 
 
 def command(words: str, name: str, storage: str, *more: str) -> str:

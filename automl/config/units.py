@@ -11,7 +11,7 @@ _COUNTS = {"": 1, "k": 1e3, "m": 1e6, "g": 1e9, "b": 1e9, "t": 1e12}
 _BYTES = {"": 1, "kb": 1e3, "mb": 1e6, "gb": 1e9, "tb": 1e12, "kib": 2**10, "mib": 2**20, "gib": 2**30}
 
 
-def seconds(text: str, option: str) -> float:
+def parse_seconds(text: str, option: str) -> float:
     """`90s`, `30m`, `2h`, `1h30m`, `1d`. Raises InputError for anything else, and for nothing."""
     parts = re.findall(r"(\d+(?:\.\d+)?)([smhd])", text)
     total = sum(float(number) * _SECONDS[unit] for number, unit in parts)
@@ -20,10 +20,10 @@ def seconds(text: str, option: str) -> float:
     return total
 
 
-def amounts(texts: Sequence[str], option: str) -> dict[str, float]:
+def parse_amounts(texts: Sequence[str], option: str) -> dict[str, float]:
     """`NAME=AMOUNT`s. Raises InputError for anything else, and for a name that comes twice."""
     found = {}
-    for name, text in labels(texts, option, "NAME=AMOUNT").items():
+    for name, text in parse_labels(texts, option, "NAME=AMOUNT").items():
         try:
             found[name] = float(text)
         except ValueError:
@@ -33,7 +33,7 @@ def amounts(texts: Sequence[str], option: str) -> dict[str, float]:
     return found
 
 
-def labels(texts: Sequence[str], option: str, form: str = "KEY=VALUE") -> dict[str, str]:
+def parse_labels(texts: Sequence[str], option: str, form: str = "KEY=VALUE") -> dict[str, str]:
     """`KEY=VALUE`s. Raises InputError for anything else, and for a key that comes twice."""
     found: dict[str, str] = {}
     for text in texts:
@@ -46,7 +46,7 @@ def labels(texts: Sequence[str], option: str, form: str = "KEY=VALUE") -> dict[s
     return found
 
 
-def duration(value: float) -> str:
+def format_duration(value: float) -> str:
     """Seconds, readable: `45s`, `3m20s`, `2h05m`."""
     s = round(value)
     if s < 60:
@@ -54,12 +54,12 @@ def duration(value: float) -> str:
     return f"{s // 60}m{s % 60:02d}s" if s < 3600 else f"{s // 3600}h{s % 3600 // 60:02d}m"
 
 
-def count(text: str, option: str) -> float:
+def parse_count(text: str, option: str) -> float:
     """`5000000`, `5M`, `1.8G`. Raises InputError for anything else."""
     return _scaled(text, option, _COUNTS, "a number such as 500000, 5M or 1.8G")
 
 
-def size(text: str, option: str) -> float:
+def parse_size(text: str, option: str) -> float:
     """Bytes: `800MB`, `2GB`, `1.5GiB`. Raises InputError for anything else."""
     return _scaled(text, option, _BYTES, "a size such as 800MB, 2GB or 1.5GiB")
 
@@ -72,7 +72,7 @@ def _scaled(text: str, option: str, units: dict[str, float], example: str) -> fl
     return value
 
 
-def short(value: float) -> str:
+def format_count(value: float) -> str:
     """A count in three digits or so: `950`, `16.4k`, `2.1M`."""
     for unit in ("", "k", "M", "G"):
         if value < 999.5:  # of which three digits make 1000
@@ -81,7 +81,7 @@ def short(value: float) -> str:
     return f"{value:.3g}T"
 
 
-def places(margin: float) -> int:
+def decimals(margin: float) -> int:
     """Decimal places of a difference: two at least, and so many that a tenth of `margin` shows.
 
     margin: the least difference that matters; where it is 0, any does, and there are three.
@@ -91,6 +91,6 @@ def places(margin: float) -> int:
     return max(2, 1 - math.floor(math.log10(margin) + 1e-9))
 
 
-def counted(number: float, noun: str) -> str:
+def pluralize(number: float, noun: str) -> str:
     """`1 epoch`, `2 epochs`."""
     return f"{number:g} {noun}" + ("" if number == 1 else "s")

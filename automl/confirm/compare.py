@@ -11,7 +11,7 @@ from typing import Any
 
 from attention import InputError, unknown
 from automl.config.settings import command
-from automl.config.units import places
+from automl.config.units import decimals
 from automl.confirm.protocol import confirmations
 from automl.confirm.statistics import ALPHA, Difference, Word, holm_factors, paired, step_down, unpaired
 from automl.confirm.wording import confidence_interval
@@ -27,7 +27,7 @@ SPLITS = ("test", "validation")
 
 
 @dataclass(frozen=True, kw_only=True)
-class ArmScores:
+class VariantScores:
     """The scores of one thing that is compared, on the split of the comparison.
 
     name: as it was given. label: a short name. count: of seeds.
@@ -66,10 +66,10 @@ class Sample:
     digest: str | None = None
     images: Manifest | None = None
 
-    def arm(self, split: str, label: str) -> ArmScores:
+    def variant(self, split: str, label: str) -> VariantScores:
         """Return the scores of a split in short."""
         scores, best = self.scores[split].values(), self.best.get(split, {}).values()
-        return ArmScores(
+        return VariantScores(
             name=self.name,
             label=label,
             count=len(scores),
@@ -86,7 +86,7 @@ class Compared:
 
     Attributes:
         name: The name as it was given.
-        arm: The scores of the model.
+        variant: The scores of the model.
         reference: The scores of the first model.
         word: `better`, `worse`, `equivalent`, `undecided` or `cannot tell`.
         paired: True if both were trained with the same seeds.
@@ -97,13 +97,13 @@ class Compared:
     Example:
         After the example of `run_compare`:
 
-        >>> compared.arm.count == compared.reference.count
+        >>> compared.variant.count == compared.reference.count
         True
     """
 
     name: str
-    arm: ArmScores
-    reference: ArmScores
+    variant: VariantScores
+    reference: VariantScores
     word: Word
     paired: bool
     difference: Difference
@@ -134,7 +134,8 @@ def run_compare(
     Args:
         searches: Two or more. One alone is compared with the latest search. Each is a confirmed search, by
             its name or its result, and stands for its winner or leading finalist. `SEARCH:ARM` names another
-            arm by a part of its name. IDs of MLflow runs of one configuration are given with commas between.
+            variant by a part of its name. IDs of MLflow runs of one configuration are given with commas
+            between.
         margin: The smallest difference that matters, in the unit of the metric. By default the metric's own.
         storage: The storage of the searches. By default that of each result, or `searches`.
 
@@ -177,7 +178,7 @@ def _compare(samples: Sequence[Sample], split: str, margin: float | None) -> lis
     assert metric is not None, "_comparable refuses it"
     sign = metric.sign * metric.scale
     margin = metric.margin if margin is None else margin
-    digits, gap = places(margin), signed(metric.gap_unit, metric.maximize)
+    digits, gap = decimals(margin), signed(metric.gap_unit, metric.maximize)
     resolution = max(sample.resolution for sample in samples) if split == "test" else 0.0
     tests: list[tuple[Callable[..., Difference], bool]] = []
     for other in samples[1:]:
@@ -200,7 +201,7 @@ def _compare(samples: Sequence[Sample], split: str, margin: float | None) -> lis
     family = f", adjusted for {len(ps)} comparisons" if len(ps) > 1 else ""
     made = []
     labels = _labels(samples)
-    reference = first.arm(split, labels[0])
+    reference = first.variant(split, labels[0])
     for sample, label, (test, is_paired), claimed, factor in zip(
         samples[1:], labels[1:], tests, rejected, holm_factors(ps), strict=True
     ):
@@ -222,7 +223,7 @@ def _compare(samples: Sequence[Sample], split: str, margin: float | None) -> lis
         made.append(
             Compared(
                 name=sample.name,
-                arm=sample.arm(split, label),
+                variant=sample.variant(split, label),
                 reference=reference,
                 word=word,
                 paired=is_paired,
@@ -271,7 +272,7 @@ def _comparable(one: Sample, other: Sample) -> None:
         if sample.metric is None:
             raise InputError(
                 f"the metric of the user-defined task {sample.config.task} is not logged with {sample.name}, "
-                f"and compare does not run its code; name the search and its arm"
+                f"and compare does not run its code; name the search and its variant"
             )
     metrics = [sample.metric.name for sample in (one, other) if sample.metric]
     if metrics[0] != metrics[1]:
@@ -299,10 +300,10 @@ def _comparable(one: Sample, other: Sample) -> None:
 
 
 def _find(name: str, storage: str) -> Sample:
-    search, colon, arm = name.partition(":")
+    search, colon, variant = name.partition(":")
     if "," not in search and exists(search, storage):  # many ids are too long for a file's name
         folder, metadata = find_search(search, storage)
-        return _of_search(name, folder, metadata, arm if colon else None)
+        return _of_search(name, folder, metadata, variant if colon else None)
     return _of_runs(name, storage)
 
 
@@ -315,18 +316,18 @@ def _of_search(name: str, folder: Path, metadata: SearchMetadata, wanted: str | 
             f"spread over seeds; run: {confirm}"
         )
     verdict = read_verdict(there[-1])
-    arms = {arm.name: arm for arm in verdict.arms}
+    variants = {variant.name: variant for variant in verdict.variants}
     if not verdict.complete:
         raise InputError(f"the confirmation of {metadata.name!r} has not ended; resume it: {confirm}")
     part = wanted if wanted is not None else (verdict.winner or verdict.finalist or "")
-    named = [key for key in arms if key == part]
+    named = [key for key in variants if key == part]
     if part == Role.BASELINE:  # the tuned one, which comes first
-        named = list(arms)[:1]
-    found = named or [key for key in arms if part in key]
+        named = list(variants)[:1]
+    found = named or [key for key in variants if part in key]
     if len(found) != 1:
-        raise unknown(f"arm of {folder.name}", part, list(arms))
-    arm = arms[found[0]]
-    scores = {int(seed): score for seed, score in arm.scores.items()}
+        raise unknown(f"variant of {folder.name}", part, list(variants))
+    variant = variants[found[0]]
+    scores = {int(seed): score for seed, score in variant.scores.items()}
     if not scores:
         raise InputError(
             f"{found[0]!r} of {folder.name} has not been trained: controls are where a finalist is better; "
@@ -334,7 +335,7 @@ def _of_search(name: str, folder: Path, metadata: SearchMetadata, wanted: str | 
         )
     return Sample(
         name=name,
-        config=arm.config,
+        config=variant.config,
         metric=metadata.plan.metric,
         scores={"test": scores},
         resolution=verdict.resolution,

@@ -8,8 +8,7 @@ from statistics import fmean
 import numpy as np
 
 from automl.confirm import statistics
-from automl.confirm.arms import CONTROL_ROLES, Arm
-from automl.confirm.question import Question
+from automl.confirm.design import Design
 from automl.confirm.scores import Scores
 from automl.confirm.statistics import (
     ALPHA,
@@ -22,6 +21,7 @@ from automl.confirm.statistics import (
     paired,
     pairs_needed,
 )
+from automl.confirm.variants import CONTROL_ROLES, Variant
 from automl.confirm.verdict import Comparison, Verdict
 from search.record import Role
 
@@ -42,64 +42,64 @@ class _Look:
     """The verdict after some seeds. lead: the leading finalist. used: seeds at which all are compared.
 
     reason: of `cannot tell`. standing: finalists that have not dropped out. times: their time ratios.
-    differences: of these from the baseline; plain: from the plain arms with their hyperparameters, None where
-    that is the baseline or there is none to compare with. factors: by which Holm's procedure multiplies p.
-    awaited: plain arms without which it is not known whether a finalist is better.
+    differences: of these from the baseline; plain: from the plain variants with their hyperparameters, None
+    where that is the baseline or there is none to compare with. factors: by which Holm's procedure
+    multiplies p. awaited: plain variants without which it is not known whether a finalist is better.
     """
 
     word: Word
     reason: str
     lead: int
-    standing: Sequence[Arm]
+    standing: Sequence[Variant]
     differences: Sequence[Difference]
     plain: Sequence[Difference | None]
     factors: Sequence[float]
-    awaited: Sequence[Arm]
+    awaited: Sequence[Variant]
     times: Sequence[Ratio | None]
     used: Sequence[int]
     level: float | None
 
 
-def judge(question: Question, arms: Sequence[Arm], scores: Mapping[str, Scores]) -> Verdict:
-    """The verdict on the finalists among `arms` against the first one, the baseline, from what there is.
+def judge(design: Design, variants: Sequence[Variant], scores: Mapping[str, Scores]) -> Verdict:
+    """The verdict on the finalists among `variants` against the first one, the baseline, from what there is.
 
     A seed counts once it has ended for the baseline and all finalists. A finalist that cannot be trained
     with one of them drops out: it cannot win, and takes nothing from the others. What comes in after a
     sequential confirmation has been decided changes nothing.
 
-    A finalist is better when it is better than the baseline and than the plain arm with its own
+    A finalist is better when it is better than the baseline and than the plain variant with its own
     hyperparameters, both at the same level: as both have to be shown, neither needs a stricter one (R. Berger
-    1982). Where the first is shown and the second arm has no scores yet, the verdict awaits them.
+    1982). Where the first is shown and the second variant has no scores yet, the verdict awaits them.
     """
-    baseline, *others = arms
-    finalists = [arm for arm in others if arm.role is Role.FINALIST]
-    first = min(least_pairs(ALPHA / len(finalists)), len(question.seeds))
-    looks = tuple(range(first, len(question.seeds) + 1)) if question.sequential else ()
+    baseline, *others = variants
+    finalists = [variant for variant in others if variant.role is Role.FINALIST]
+    first = min(least_pairs(ALPHA / len(finalists)), len(design.seeds))
+    looks = tuple(range(first, len(design.seeds) + 1)) if design.sequential else ()
     if len(looks) == 1:
         looks = ()  # the only look is the last one
-    plain = {arm.name: arm for arm in others if arm.role is Role.PLAIN}
+    plain = {variant.name: variant for variant in others if variant.role is Role.PLAIN}
     seen: list[int] = []
     found: _Look | None = None
-    awaited: Sequence[Arm] = ()
+    awaited: Sequence[Variant] = ()
     decided = False
-    for seed in question.seeds:
-        if not all(scores[arm.name].ended(seed) for arm in (baseline, *finalists)):
+    for seed in design.seeds:
+        if not all(scores[variant.name].ended(seed) for variant in (baseline, *finalists)):
             break
         seen.append(seed)
-        last = len(seen) == len(question.seeds)
+        last = len(seen) == len(design.seeds)
         if last or len(seen) in looks:
-            found = _look(question, baseline, finalists, plain, scores, seen, looks)
+            found = _look(design, baseline, finalists, plain, scores, seen, looks)
             awaited = found.awaited if found is not None else ()
             shown = found is not None and found.word in ("better", "worse", "equivalent")
             decided = not awaited and (last or shown)
             if decided or awaited:
                 break
     if not decided:  # an intermediate state, not an interim analysis
-        found = _look(question, baseline, finalists, plain, scores, seen, ())
+        found = _look(design, baseline, finalists, plain, scores, seen, ())
     warnings = [
-        f"{arm.name} failed with seed {seed}: {reason}"
-        for arm in arms
-        for seed, reason in {**scores[arm.name].failed, **scores[arm.name].errors}.items()
+        f"{variant.name} failed with seed {seed}: {reason}"
+        for variant in variants
+        for seed, reason in {**scores[variant.name].failed, **scores[variant.name].errors}.items()
     ]
     unlike = [
         seed for seed in seen if len({s.devices[seed] for s in scores.values() if seed in s.devices}) > 1
@@ -107,17 +107,17 @@ def judge(question: Question, arms: Sequence[Arm], scores: Mapping[str, Scores])
     if unlike:
         names = sorted({device for s in scores.values() for device in s.devices.values()})
         warnings.append(
-            f"the arms of {len(unlike)} seeds trained on different devices ({', '.join(names)}), so their "
-            f"times are not comparable; --label restricts a search to nodes of one kind"
+            f"the variants of {len(unlike)} seeds trained on different devices ({', '.join(names)}), so "
+            f"their times are not comparable; --label restricts a search to nodes of one kind"
         )
-    counted = [arm.name for arm in arms if scores[arm.name].counted]
-    if counted and question.equal == "time":
+    counted = [variant.name for variant in variants if scores[variant.name].counted]
+    if counted and design.equal == "time":
         warnings.append(
             f"the time ratio was partly estimated from operation counts, not measured precisely: "
             f"{', '.join(counted)}"
         )
     if found is None:
-        return Verdict(question=question, complete=decided, warnings=warnings)
+        return Verdict(design=design, complete=decided, warnings=warnings)
     least = least_pairs(ALPHA / len(finalists))
     undecided = decided and found.word == "undecided"
     if undecided and len(found.used) < least:
@@ -128,35 +128,37 @@ def judge(question: Question, arms: Sequence[Arm], scores: Mapping[str, Scores])
     level = found.level or ALPHA
     comparisons = [
         Comparison(
-            arm=arm,
+            variant=variant,
             difference=d,
             plain=plain_d,
             p_holm=min(1.0, factor * d.p),
-            images=_images(question, d, scores[arm.name], scores[baseline.name], found.used, level / factor),
+            images=_images(
+                design, d, scores[variant.name], scores[baseline.name], found.used, level / factor
+            ),
             time=time,
         )
-        for arm, d, plain_d, factor, time in zip(
+        for variant, d, plain_d, factor, time in zip(
             found.standing, found.differences, found.plain, found.factors, found.times, strict=True
         )
     ]
     lead = comparisons[found.lead]
-    for arm in others:
-        both = [seed for seed in found.used if seed in scores[arm.name].scores]
-        partly = arm.name in plain and len(both) < len(found.used)  # of those who may become the baseline
-        if arm.role is not Role.FINALIST and len(both) >= 2 and not partly:
-            d = _difference(question, scores, arm, baseline, both)
+    for variant in others:
+        both = [seed for seed in found.used if seed in scores[variant.name].scores]
+        partly = variant.name in plain and len(both) < len(found.used)  # of those who may become the baseline
+        if variant.role is not Role.FINALIST and len(both) >= 2 and not partly:
+            d = _difference(design, scores, variant, baseline, both)
             comparisons.append(
                 Comparison(
-                    arm=arm,
+                    variant=variant,
                     difference=d,
-                    lead=_difference(question, scores, lead.arm, arm, both),
-                    images=_images(question, d, scores[arm.name], scores[baseline.name], both, ALPHA),
-                    time=time_ratio(scores[arm.name], scores[baseline.name], both),
+                    lead=_difference(design, scores, lead.variant, variant, both),
+                    images=_images(design, d, scores[variant.name], scores[baseline.name], both, ALPHA),
+                    time=time_ratio(scores[variant.name], scores[baseline.name], both),
                 )
             )
     needed = partial(_needed, d=lead.difference, finalists=len(finalists), looks=looks)
     return Verdict(
-        question=question,
+        design=design,
         word=found.word,
         reason=found.reason,
         complete=decided,
@@ -164,38 +166,41 @@ def judge(question: Question, arms: Sequence[Arm], scores: Mapping[str, Scores])
         comparisons=comparisons,
         used=found.used,
         level=found.level,
-        needed=needed(question.margin) if undecided else None,
+        needed=needed(design.margin) if undecided else None,
         needed_here=needed(abs(lead.difference.mean)) if undecided else None,
-        steps=_steps(scores[lead.arm.name], scores[baseline.name], found.used),
-        gate=_gate(scores[lead.arm.name], found.used),
+        steps=_steps(scores[lead.variant.name], scores[baseline.name], found.used),
+        gate=_gate(scores[lead.variant.name], found.used),
         awaited=awaited,
         pending=[
-            arm
-            for arm in others
-            if arm.role in CONTROL_ROLES and not all(scores[arm.name].ended(seed) for seed in found.used)
+            variant
+            for variant in others
+            if variant.role in CONTROL_ROLES
+            and not all(scores[variant.name].ended(seed) for seed in found.used)
         ],
         warnings=warnings,
     )
 
 
 def _look(
-    question: Question,
-    baseline: Arm,
-    finalists: Sequence[Arm],
-    plain: Mapping[str, Arm],
+    design: Design,
+    baseline: Variant,
+    finalists: Sequence[Variant],
+    plain: Mapping[str, Variant],
     scores: Mapping[str, Scores],
     seen: Sequence[int],
     looks: tuple[int, ...],
 ) -> _Look | None:
     """The verdict after the seeds `seen`. looks: the numbers of seeds at the interim analyses, if any.
 
-    plain: the arms with the finalists' hyperparameters, but the baseline, by their names.
+    plain: the variants with the finalists' hyperparameters, but the baseline, by their names.
 
     None when fewer than two seeds are left to compare.
     """
-    standing = [arm for arm in finalists if not any(seed in scores[arm.name].failed for seed in seen)]
+    standing = [
+        variant for variant in finalists if not any(seed in scores[variant.name].failed for seed in seen)
+    ]
     competing = [baseline, *standing]
-    used = [seed for seed in seen if all(seed in scores[arm.name].scores for arm in competing)]
+    used = [seed for seed in seen if all(seed in scores[variant.name].scores for variant in competing)]
     if not standing or len(used) < 2:
         return None
 
@@ -203,16 +208,16 @@ def _look(
         return statistics.nominal_levels(looks, alpha)[looks.index(len(seen))] if looks else alpha
 
     family = len(finalists)
-    differences = [_difference(question, scores, arm, baseline, used) for arm in standing]
-    times = [time_ratio(scores[arm.name], scores[baseline.name], used) for arm in standing]
-    fair = [_fair(time) if question.equal == "time" else WORDS for time in times]
+    differences = [_difference(design, scores, variant, baseline, used) for variant in standing]
+    times = [time_ratio(scores[variant.name], scores[baseline.name], used) for variant in standing]
+    fair = [_fair(time) if design.equal == "time" else WORDS for time in times]
     ahead = statistics.ahead(differences, level=level, family=family, fair=fair)
     awaited = [
-        plain[arm.plain]
-        for arm, is_ahead in zip(standing, ahead, strict=True)
-        if is_ahead and arm.plain in plain and not _is_whole(scores[arm.plain], used)
+        plain[variant.plain]
+        for variant, is_ahead in zip(standing, ahead, strict=True)
+        if is_ahead and variant.plain in plain and not _is_whole(scores[variant.plain], used)
     ]
-    of_plain = [_from_plain(question, scores, arm, plain, used) for arm in standing]
+    of_plain = [_from_plain(design, scores, variant, plain, used) for variant in standing]
     both = [
         d if other is None or d.mean <= 0 else replace(d, p=max(d.p, other.p) if other.mean > 0 else 1.0)
         for d, other in zip(differences, of_plain, strict=True)
@@ -231,20 +236,20 @@ def _look(
     factors = statistics.holm_factors([d.p for d in both], family=family)
     nominal = family * level(ALPHA / family) if looks else ALPHA
     differences = [
-        _difference(question, scores, arm, baseline, used, alpha=nominal / factor)
-        for arm, factor in zip(standing, factors, strict=True)
+        _difference(design, scores, variant, baseline, used, alpha=nominal / factor)
+        for variant, factor in zip(standing, factors, strict=True)
     ]
     of_plain = [
-        _from_plain(question, scores, arm, plain, used, alpha=nominal / factor)
-        for arm, factor in zip(standing, factors, strict=True)
+        _from_plain(design, scores, variant, plain, used, alpha=nominal / factor)
+        for variant, factor in zip(standing, factors, strict=True)
     ]
-    if nothing := _guessing(question, [scores[arm.name] for arm in competing], used):
+    if nothing := _guessing(design, [scores[variant.name] for variant in competing], used):
         word, reason = "cannot tell", nothing
-    elif 0 < question.margin < question.resolution and word in ("equivalent", "undecided"):
+    elif 0 < design.margin < design.resolution and word in ("equivalent", "undecided"):
         word = "cannot tell"
         reason = (
-            f"the margin of {question.margin:g} {question.unit} is less than one of the {question.inputs} "
-            f"test inputs is worth, {question.resolution:.2g} {question.unit}"
+            f"the margin of {design.margin:g} {design.unit} is less than one of the {design.inputs} "
+            f"test inputs is worth, {design.resolution:.2g} {design.unit}"
         )
     return _Look(
         word=word,
@@ -262,33 +267,39 @@ def _look(
     )
 
 
-def _is_whole(arm: Scores, seeds: Sequence[int]) -> bool:
+def _is_whole(variant: Scores, seeds: Sequence[int]) -> bool:
     """Nothing is to be awaited of it: all seeds have ended, or it cannot be trained with one of them."""
-    return bool(arm.failed) or all(arm.ended(seed) for seed in seeds)
+    return bool(variant.failed) or all(variant.ended(seed) for seed in seeds)
 
 
 def _from_plain(
-    question: Question,
+    design: Design,
     scores: Mapping[str, Scores],
-    arm: Arm,
-    plain: Mapping[str, Arm],
+    variant: Variant,
+    plain: Mapping[str, Variant],
     seeds: Sequence[int],
     alpha: float = ALPHA,
 ) -> Difference | None:
-    """Return the difference of a finalist from the plain arm with its hyperparameters.
+    """Return the difference of a finalist from the plain variant with its hyperparameters.
 
     Returns None where that is the baseline, where it has not been trained with all seeds, and where it cannot
     be: then the finalist's gain does not come from its hyperparameters.
     """
-    if arm.plain not in plain or scores[arm.plain].failed or not _is_whole(scores[arm.plain], seeds):
+    if (
+        variant.plain not in plain
+        or scores[variant.plain].failed
+        or not _is_whole(scores[variant.plain], seeds)
+    ):
         return None
-    both = [seed for seed in seeds if seed in scores[arm.plain].scores]
-    return _difference(question, scores, arm, plain[arm.plain], both, alpha) if len(both) >= 2 else None
+    both = [seed for seed in seeds if seed in scores[variant.plain].scores]
+    return _difference(design, scores, variant, plain[variant.plain], both, alpha) if len(both) >= 2 else None
 
 
 def _steps(ours: Scores, theirs: Scores, seeds: Sequence[int]) -> tuple[float, float] | None:
-    """Return the mean steps of two arms' trainings; None where they are not known."""
-    steps = [[arm.costs[seed].steps for seed in seeds if seed in arm.costs] for arm in (ours, theirs)]
+    """Return the mean steps of two variants' trainings; None where they are not known."""
+    steps = [
+        [variant.costs[seed].steps for seed in seeds if seed in variant.costs] for variant in (ours, theirs)
+    ]
     known = [[count for count in counts if count is not None] for counts in steps]
     if any(len(counts) < len(seeds) for counts in known):
         return None
@@ -296,13 +307,14 @@ def _steps(ours: Scores, theirs: Scores, seeds: Sequence[int]) -> tuple[float, f
 
 
 def time_ratio(ours: Scores, theirs: Scores, seeds: Sequence[int]) -> Ratio | None:
-    """The ratio of two arms' training times with the same seeds; None where it is not known.
+    """The ratio of two variants' training times with the same seeds; None where it is not known.
 
     The processor's time counts where all trainings have it, which a busy machine hardly changes.
     """
     for name in ("processor_seconds", "seconds"):
         first, second = (
-            [getattr(arm.costs.get(seed), name, None) or 0.0 for seed in seeds] for arm in (ours, theirs)
+            [getattr(variant.costs.get(seed), name, None) or 0.0 for seed in seeds]
+            for variant in (ours, theirs)
         )
         if len(seeds) >= 2 and all(seconds > 0 for seconds in first + second):
             return statistics.paired_ratio(first, second)
@@ -310,7 +322,7 @@ def time_ratio(ours: Scores, theirs: Scores, seeds: Sequence[int]) -> Ratio | No
 
 
 def _fair(time: Ratio | None) -> Collection[Word]:
-    """What may be said of an arm, as its time was to be the baseline's."""
+    """What may be said of a variant, as its time was to be the baseline's."""
     if time is None:
         return ()
     fair: list[Word] = []
@@ -321,60 +333,58 @@ def _fair(time: Ratio | None) -> Collection[Word]:
     return [*fair, "equivalent"] if time.equal else fair
 
 
-def _guessing(question: Question, arms: Iterable[Scores], seeds: Sequence[int]) -> str:
-    """Whether all arms may be guessing, in words; empty where one is not, or there is no telling."""
-    chance, sign = question.chance, 1 if question.maximize else -1
+def _guessing(design: Design, variants: Iterable[Scores], seeds: Sequence[int]) -> str:
+    """Whether all variants may be guessing, in words; empty where one is not, or there is no telling."""
+    chance, sign = design.chance, 1 if design.maximize else -1
     if chance is None or any(
         statistics.above_chance(
-            [sign * arm.scores[seed] for seed in seeds], sign * chance.value, chance.error
+            [sign * variant.scores[seed] for seed in seeds], sign * chance.value, chance.error
         )
-        for arm in arms
+        for variant in variants
     ):
         return ""
     value = (
-        f"{chance.value:.4f} {question.unit}".strip()
-        if question.scale == 1
-        else f"{100 * chance.value:.1f} %"
+        f"{chance.value:.4f} {design.unit}".strip() if design.scale == 1 else f"{100 * chance.value:.1f} %"
     )
-    return f"no arm is shown to beat guessing, whose {question.metric} is {value}"
+    return f"no variant is shown to beat guessing, whose {design.metric} is {value}"
 
 
 def _images(
-    question: Question, d: Difference, ours: Scores, theirs: Scores, seeds: Sequence[int], alpha: float
+    design: Design, d: Difference, ours: Scores, theirs: Scores, seeds: Sequence[int], alpha: float
 ) -> tuple[float, float] | None:
     """The interval of a difference over seeds and test inputs; None without the answers to each image."""
     if not d.bounded:
         return None
-    values = [[arm.values.get(seed) for seed in seeds] for arm in (ours, theirs)]
-    if any(of is None or len(of) != question.inputs for arm in values for of in arm):
+    values = [[variant.values.get(seed) for seed in seeds] for variant in (ours, theirs)]
+    if any(of is None or len(of) != design.inputs for variant in values for of in variant):
         return None
-    first, second = (np.array(arm, float) for arm in values)
-    step = None if question.chance is None else question.chance.step
-    reach = question.scale * statistics.reach_over_inputs(first - second, alpha, step=step)
+    first, second = (np.array(variant, float) for variant in values)
+    step = None if design.chance is None else design.chance.step
+    reach = design.scale * statistics.reach_over_inputs(first - second, alpha, step=step)
     return min(d.low, d.mean - reach), max(d.high, d.mean + reach)
 
 
 def _difference(
-    question: Question,
+    design: Design,
     scores: Mapping[str, Scores],
-    arm: Arm,
-    other: Arm,
+    variant: Variant,
+    other: Variant,
     seeds: Sequence[int],
     alpha: float = ALPHA,
 ) -> Difference:
-    sign = question.scale if question.maximize else -question.scale
-    ours, theirs = scores[arm.name].scores, scores[other.name].scores
+    sign = design.scale if design.maximize else -design.scale
+    ours, theirs = scores[variant.name].scores, scores[other.name].scores
     return paired(
         [sign * (ours[s] - theirs[s]) for s in seeds],
-        margin=question.margin,
-        resolution=question.resolution,
+        margin=design.margin,
+        resolution=design.resolution,
         alpha=alpha,
     )
 
 
-def _gate(arm: Scores, seeds: Sequence[int]) -> float | None:
-    """Return the largest |gate| that an arm has learned; None where that is not known of all seeds."""
-    gates = [arm.gates[seed] for seed in seeds if seed in arm.gates]
+def _gate(variant: Scores, seeds: Sequence[int]) -> float | None:
+    """Return the largest |gate| that a variant has learned; None where that is not known of all seeds."""
+    gates = [variant.gates[seed] for seed in seeds if seed in variant.gates]
     return max(gates) if len(gates) == len(seeds) else None
 
 

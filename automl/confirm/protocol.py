@@ -13,9 +13,9 @@ from optuna.study import StudyDirection
 
 from attention import InputError, unknown
 from automl.config.settings import INIT
-from automl.confirm.arms import CONTROL_ROLES, ArmSet
-from automl.confirm.question import Question
+from automl.confirm.design import Design
 from automl.confirm.statistics import ALPHA, least_pairs
+from automl.confirm.variants import CONTROL_ROLES, VariantSet
 from automl.confirm.written import VERDICT_FILE, WrittenVerdict, read_verdict
 from automl.storage.folder import Provenance, SearchMetadata
 from search.metric import Chance, Metric
@@ -33,10 +33,10 @@ SELECTION = 3  # seeds by whose validation the tuned baseline is chosen among th
 class Options:
     """What may be chosen. Raises InputError for what cannot work.
 
-    top: finalists. seeds: of each arm. margin: the least difference that matters, in the unit of the metric's
-    differences; the metric's own where not given. sequential: stop adding seeds as soon as the question is
-    decided, at levels that keep the error rate of all looks together. init: what trainings start from,
-    `scratch` or `trunk`; as in the search where not given.
+    top: finalists. seeds: of each variant. margin: the least difference that matters, in the unit of the
+    metric's differences; the metric's own where not given. sequential: stop adding seeds as soon as the
+    design is decided, at levels that keep the error rate of all looks together. init: what trainings start
+    from, `scratch` or `shared`; as in the search where not given.
     """
 
     top: int = 3
@@ -63,21 +63,21 @@ class Options:
 class Confirmation:
     """What `confirm.json` holds: fixed before the first trial, so that no choice is made after seeing scores.
 
-    number: 1 for a search's first. seeds: of each arm, in order. arm_set: the arms.
-    inputs, chance: of the test split, as in `Question`.
+    number: 1 for a search's first. seeds: of each variant, in order. arm_set: the variants.
+    inputs, chance: of the test split, as in `Design`.
     """
 
     number: int
     options: Options
     seeds: list[int]
-    arm_set: ArmSet
+    variant_set: VariantSet
     provenance: dict[str, Any]
     inputs: int
     chance: Chance | None
 
     def __post_init__(self) -> None:
-        if not any(arm.role is Role.FINALIST for arm in self.arm_set.arms):
-            raise InputError("arm_set.arms has no finalist")
+        if not any(variant.role is Role.FINALIST for variant in self.variant_set.variants):
+            raise InputError("arm_set.variants has no finalist")
         if len(self.seeds) < 2 or len(set(self.seeds)) < len(self.seeds):
             raise InputError(f"seeds must be two or more different ones; got {self.seeds}")
         from_json(Provenance, self.provenance, "provenance", strict=False)
@@ -90,19 +90,21 @@ class Confirmation:
     @property
     def least(self) -> int:
         """Seeds below which nothing can be shown."""
-        return least_pairs(ALPHA / sum(arm.role is Role.FINALIST for arm in self.arm_set.arms))
+        return least_pairs(
+            ALPHA / sum(variant.role is Role.FINALIST for variant in self.variant_set.variants)
+        )
 
     @property
     def selection(self) -> list[int]:
         """The seeds with which the candidates for the tuned baseline are compared; none for a single one."""
-        return self.seeds[:SELECTION] if self.arm_set.baseline_candidates else []
+        return self.seeds[:SELECTION] if self.variant_set.baseline_candidates else []
 
-    def question(self, metric: Metric, equal: str) -> Question:
-        """What is asked. equal: what all arms have the same of, time or epochs."""
-        return Question(
+    def design(self, metric: Metric, equal: str) -> Design:
+        """What is asked. equal: what all variants have the same of, time or epochs."""
+        return Design(
             seeds=self.seeds,
             equal=equal,
-            trunks=self.arm_set.arms[0].config.training.graft_at > 0,
+            shared_trainings=self.variant_set.variants[0].config.training.insert_at > 0,
             margin=metric.margin if self.options.margin is None else self.options.margin,
             sequential=self.options.sequential,
             metric=metric.name,
@@ -119,10 +121,10 @@ class Confirmation:
         search: the plan of the search.
         """
         metric = replace(search.metric, name=f"test_{search.metric.name}")
-        compared = [arm for arm in self.arm_set.arms if arm.role not in CONTROL_ROLES]
+        compared = [variant for variant in self.variant_set.variants if variant.role not in CONTROL_ROLES]
         return Plan(
             trials=len(self.seeds) * len(compared)
-            + len(self.selection) * len(self.arm_set.baseline_candidates),
+            + len(self.selection) * len(self.variant_set.baseline_candidates),
             budget=search.budget,
             metric=metric,
             objectives=[metric.name],
@@ -151,20 +153,22 @@ def latest_verdict(folder: Path) -> tuple[Path, WrittenVerdict] | None:
     return (places[-1], read_verdict(places[-1])) if places else None
 
 
-def chosen_baseline(place: Path, arm_set: ArmSet) -> str | None:
+def chosen_baseline(place: Path, variant_set: VariantSet) -> str | None:
     """Return the name of the tuned baseline of the confirmation in `place`, None before one is chosen."""
     try:
-        name = read_verdict(place).arms[0].name
+        name = read_verdict(place).variants[0].name
     except (InputError, IndexError):
         return None  # it follows from the study
-    return name if any(arm.name == name for arm in arm_set.baselines) else None
+    return name if any(variant.name == name for variant in variant_set.baselines) else None
 
 
-def best_of_arm(records: Iterable[TrialRecord], arm: str, question: Question) -> TrialRecord | None:
-    """Of an arm's trainings the one with the best validation, of equals the first: test chooses nothing."""
-    sign = 1 if question.maximize else -1
-    done = [record for record in records if record.arm == arm and record.state is State.COMPLETE]
-    return max(done, key=lambda record: sign * record.value(question.metric), default=None)
+def best_of_variant(records: Iterable[TrialRecord], variant: str, design: Design) -> TrialRecord | None:
+    """Of a variant's trainings the one with the best validation, of equals the first: test chooses
+    nothing.
+    """
+    sign = 1 if design.maximize else -1
+    done = [record for record in records if record.variant == variant and record.state is State.COMPLETE]
+    return max(done, key=lambda record: sign * record.value(design.metric), default=None)
 
 
 def study_in(
@@ -178,7 +182,7 @@ def study_in(
     if (folder / STUDY_FILE).exists():
         with suppress(KeyError):  # killed between the file and the study in it
             return resume_study(folder, name=name, needed=needed)
-    if (folder / VERDICT_FILE).exists() and read_verdict(folder).arms:
+    if (folder / VERDICT_FILE).exists() and read_verdict(folder).variants:
         raise InputError(
             f"{folder / STUDY_FILE} is missing or empty, but there is a verdict; restore it from a copy, or "
             f"delete {folder}"

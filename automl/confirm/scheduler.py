@@ -7,11 +7,11 @@ from typing import Any
 
 import numpy as np
 
-from automl.confirm.arms import CONTROL_ROLES, Arm, ablations, best_validated
+from automl.confirm.design import Design
 from automl.confirm.judge import judge
-from automl.confirm.protocol import Confirmation, best_of_arm, chosen_baseline
-from automl.confirm.question import Question
+from automl.confirm.protocol import Confirmation, best_of_variant, chosen_baseline
 from automl.confirm.scores import Scores, collect
+from automl.confirm.variants import CONTROL_ROLES, Variant, ablations, best_validated
 from automl.confirm.verdict import Verdict
 from automl.confirm.wording import confidence_interval
 from automl.confirm.written import VERDICT_FILE
@@ -21,7 +21,7 @@ from search.callback import Callback
 from search.fixed_scheduler import FixedScheduler, PlannedTrial
 from search.record import Role, State, TrialRecord
 from search.serialise import write_json
-from search.trunks import is_trunk
+from search.shared_trainings import is_shared_training
 
 
 class ConfirmationScheduler(Callback):
@@ -33,7 +33,7 @@ class ConfirmationScheduler(Callback):
     seeds. Then come the controls, if a finalist is better, for the seeds that showed it; then the ablations,
     if they are asked for. All of it follows from the study, so that it resumes where it was.
 
-    arms: those that are judged, the baseline first. location: where the trials' folders are.
+    variants: those that are judged, the baseline first. location: where the trials' folders are.
     controls: train these with the finalists, whatever the verdict will be.
     """
 
@@ -42,7 +42,7 @@ class ConfirmationScheduler(Callback):
         place: Path,
         name: str,
         confirmation: Confirmation,
-        question: Question,
+        design: Design,
         planned: FixedScheduler,
         *,
         location: Storage,
@@ -50,36 +50,40 @@ class ConfirmationScheduler(Callback):
     ) -> None:
         self.place, self.name, self.confirmation, self.location = place, name, confirmation, location
         self._values: dict[int, np.ndarray | None] = {}  # of each finished trial
-        self.question, self.planned, self.controls = question, planned, controls
-        self.arms: list[Arm] = []
-        self.verdict = Verdict(question=question)
+        self.design, self.planned, self.controls = design, planned, controls
+        self.variants: list[Variant] = []
+        self.verdict = Verdict(design=design)
         # The tuned baseline, which does not change any more, whatever is tried again.
-        self._chosen = chosen_baseline(place, confirmation.arm_set)
+        self._chosen = chosen_baseline(place, confirmation.variant_set)
 
     def on_trial_end(self, trial: TrialRecord) -> None:
         self.look(False)
 
     def look(self, ablate: bool) -> None:
         """Judge anew, and write down what came of it. ablate: train the ablations when the rest is over."""
-        arm_set, planned = self.confirmation.arm_set, self.planned
-        seeds = list(self.question.seeds)
-        # Up to the first look at the scores all of these are needed, whatever the arms do.
-        needed = seeds[: self.confirmation.least] if self.question.sequential else seeds
-        known = {record.arm for record in planned.records.values()}
-        controls = [arm for arm in arm_set.arms if arm.role in CONTROL_ROLES]
-        later = [] if self.controls or any(arm.name in known for arm in controls) else controls
-        now = [arm for arm in arm_set.arms[1:] if arm not in later]
-        ended = {(r.arm, r.config.seed): r for r in planned.standing if r.state is not State.RUNNING}
+        variant_set, planned = self.confirmation.variant_set, self.planned
+        seeds = list(self.design.seeds)
+        # Up to the first look at the scores all of these are needed, whatever the variants do.
+        needed = seeds[: self.confirmation.least] if self.design.sequential else seeds
+        known = {record.variant for record in planned.records.values()}
+        controls = [variant for variant in variant_set.variants if variant.role in CONTROL_ROLES]
+        later = [] if self.controls or any(variant.name in known for variant in controls) else controls
+        now = [variant for variant in variant_set.variants[1:] if variant not in later]
+        ended = {(r.variant, r.config.seed): r for r in planned.standing if r.state is not State.RUNNING}
         selection: list[PlannedTrial] = []
         if self._chosen is None:
-            selection = _planned_trials(arm_set.baselines, self.confirmation.selection)
+            selection = _planned_trials(variant_set.baselines, self.confirmation.selection)
             if any(planned_trial.key not in ended for planned_trial in selection):
                 planned.planned_trials = [*selection, *_planned_trials(now, needed)]
                 return
             self._chosen = self._baseline(ended).name
-        (baseline,) = (arm for arm in arm_set.baselines if arm.name == self._chosen)
-        own = [replace(arm, role=Role.PLAIN) for arm in arm_set.finalist_baselines() if arm != baseline]
-        self.arms = [baseline, *arm_set.arms[1:], *own]
+        (baseline,) = (variant for variant in variant_set.baselines if variant.name == self._chosen)
+        own = [
+            replace(variant, role=Role.PLAIN)
+            for variant in variant_set.finalist_baselines()
+            if variant != baseline
+        ]
+        self.variants = [baseline, *variant_set.variants[1:], *own]
         self._judge()
         if self.verdict.complete:  # what is no longer needed is not begun, and pruned where it runs
             seeds = [seed for seed in seeds if seed in self.verdict.used]
@@ -87,37 +91,39 @@ class ConfirmationScheduler(Callback):
         awaited = _planned_trials(self.verdict.awaited, self.verdict.used)
         compared = _planned_trials([baseline, *now], seeds)
         planned.planned_trials = _unique([*selection, *own_trials, *awaited, *compared])
-        # What goes into a trunk waits for it, and trunks take longest.
-        planned.planned_trials.sort(key=lambda t: not (is_trunk(t.config) and t.config.seed in needed))
+        # What goes into a shared partial training waits for it, and shared partial trainings take longest.
+        planned.planned_trials.sort(
+            key=lambda t: not (is_shared_training(t.config) and t.config.seed in needed)
+        )
         if self.verdict.winner is not None:
             planned.planned_trials += _planned_trials(later, seeds)
         if self.verdict.complete and self.verdict.lead is not None:
-            made = ablations(self.verdict.lead.arm)
-            if ablate or any(arm.name in known for arm in made):
-                self.arms += made
+            made = ablations(self.verdict.lead.variant)
+            if ablate or any(variant.name in known for variant in made):
+                self.variants += made
                 planned.planned_trials += _planned_trials(made, seeds)
                 self._judge()
         if self.verdict.complete:  # and so is the list
             planned.plan = replace(planned.plan, trials=len(planned.planned_trials))
         write_json(self.place / VERDICT_FILE, self.value())
 
-    def _baseline(self, ended: Mapping[tuple[str, int], TrialRecord]) -> Arm:
+    def _baseline(self, ended: Mapping[tuple[str, int], TrialRecord]) -> Variant:
         """Return the candidate with the best validation over the seeds of the selection."""
-        metric, seeds = self.question.metric, self.confirmation.selection
-        sign = 1 if self.question.maximize else -1
+        metric, seeds = self.design.metric, self.confirmation.selection
+        sign = 1 if self.design.maximize else -1
         scores: dict[str, list[float]] = {}
-        for arm in self.confirmation.arm_set.baselines:
-            records = [ended[arm.name, seed] for seed in seeds]
+        for variant in self.confirmation.variant_set.baselines:
+            records = [ended[variant.name, seed] for seed in seeds]
             if all(record.state is State.COMPLETE for record in records):
-                scores[arm.name] = [sign * record.value(metric) for record in records]
-        return best_validated(self.confirmation.arm_set.baselines, scores)
+                scores[variant.name] = [sign * record.value(metric) for record in records]
+        return best_validated(self.confirmation.variant_set.baselines, scores)
 
     def _judge(self) -> None:
-        self.verdict = judge(self.question, self.arms, self._scores())
+        self.verdict = judge(self.design, self.variants, self._scores())
 
     def _scores(self) -> dict[str, Scores]:
-        metric, seeds = self.planned.plan.metric.name, self.question.seeds
-        return collect(self.arms, self.planned.standing, metric, seeds, values=self._values_of)
+        metric, seeds = self.planned.plan.metric.name, self.design.seeds
+        return collect(self.variants, self.planned.standing, metric, seeds, values=self._values_of)
 
     def _values_of(self, record: TrialRecord) -> np.ndarray | None:
         if record.number not in self._values:
@@ -126,25 +132,25 @@ class ConfirmationScheduler(Callback):
         return self._values[record.number]
 
     def value(self) -> dict[str, Any]:
-        value = self.verdict.to_json(self.arms, self._scores())
-        baseline_candidates = {arm.name for arm in self.confirmation.arm_set.baseline_candidates}
+        value = self.verdict.to_json(self.variants, self._scores())
+        baseline_candidates = {variant.name for variant in self.confirmation.variant_set.baseline_candidates}
         broken = [
-            f"{record.arm} could not be trained: {record.reason}"
+            f"{record.variant} could not be trained: {record.reason}"
             for record in self.planned.standing
-            if record.arm in baseline_candidates
+            if record.variant in baseline_candidates
             and record.config.seed in self.confirmation.selection
             and record.state in (State.INFEASIBLE, State.ERROR)
         ]
-        value["warnings"] = [*self.confirmation.arm_set.warnings, *broken, *value["warnings"]]
+        value["warnings"] = [*self.confirmation.variant_set.warnings, *broken, *value["warnings"]]
         return {"search": self.name, "confirmation": self.confirmation.number, **value}
 
     def summary(self) -> str:
         lead = self.verdict.lead
         if lead is None:
-            return "" if self.arms else "looking for the best baseline"
-        d, places = lead.difference, self.question.places
+            return "" if self.variants else "looking for the best baseline"
+        d, places = lead.difference, self.design.places
         return (
-            f"{len(self.verdict.used)} seeds, {lead.arm.name} {d.mean:+.{places}f} {self.question.unit} "
+            f"{len(self.verdict.used)} seeds, {lead.variant.name} {d.mean:+.{places}f} {self.design.unit} "
             f"({confidence_interval(d, places)})"
         )
 
@@ -152,19 +158,19 @@ class ConfirmationScheduler(Callback):
         """Of the leading finalist's trainings the one with the best validation."""
         if self.verdict.lead is None:
             return None
-        return best_of_arm(self.planned.records.values(), self.verdict.lead.arm.name, self.question)
+        return best_of_variant(self.planned.records.values(), self.verdict.lead.variant.name, self.design)
 
 
 def _unique(trials: Iterable[PlannedTrial]) -> list[PlannedTrial]:
-    """Return the first trial of each arm and seed."""
+    """Return the first trial of each variant and seed."""
     return list({trial.key: trial for trial in reversed(list(trials))}.values())[::-1]
 
 
-def _planned_trials(arms: Iterable[Arm], seeds: Iterable[int]) -> list[PlannedTrial]:
-    """Each arm with each seed, seed after seed, so that pairs are whole as early as can be."""
-    arms = list(arms)
+def _planned_trials(variants: Iterable[Variant], seeds: Iterable[int]) -> list[PlannedTrial]:
+    """Each variant with each seed, seed after seed, so that pairs are whole as early as can be."""
+    variants = list(variants)
     return [
-        PlannedTrial(arm=arm.name, role=arm.role, config=replace(arm.config, seed=seed))
+        PlannedTrial(variant=variant.name, role=variant.role, config=replace(variant.config, seed=seed))
         for seed in seeds
-        for arm in arms
+        for variant in variants
     ]

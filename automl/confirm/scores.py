@@ -1,11 +1,11 @@
-"""The results of a confirmation's trainings: each arm's score and cost at each seed."""
+"""The results of a confirmation's trainings: each variant's score and cost at each seed."""
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
 
-from automl.confirm.arms import Arm
+from automl.confirm.variants import Variant
 from search.record import State, TrialRecord
 
 GATE = "gate."  # before a site's name in the metrics of an epoch
@@ -27,10 +27,10 @@ class TrainingCost:
 
 @dataclass(frozen=True, kw_only=True)
 class Scores:
-    """Of an arm: the score at each seed, or why there is none.
+    """Of a variant: the score at each seed, or why there is none.
 
     failed: it cannot be trained with that seed, such as when its loss diverges. errors: crashes, which say
-    nothing about the arm.
+    nothing about the variant.
     costs: of the trainings that have a score. values: what each test input contributed to it, `(inputs,)`, as
     in `automl.storage.answers`, where that is kept. devices: names of those that trained, where they are
     known. gates: the largest |gate| of its modules after each of the trainings, where there are any.
@@ -53,8 +53,8 @@ class Scores:
 def training_cost(record: TrialRecord) -> TrainingCost:
     """What a training took, from the records of its epochs."""
 
-    graft_at = record.config.training.graft_at
-    own = [metrics for metrics in record.history if metrics["epoch"] > graft_at]
+    insert_at = record.config.training.insert_at
+    own = [metrics for metrics in record.history if metrics["epoch"] > insert_at]
 
     def total(name: str) -> float | None:
         if not own or any(name not in metrics for metrics in own):
@@ -66,17 +66,17 @@ def training_cost(record: TrialRecord) -> TrainingCost:
 
 
 def collect(
-    arms: Iterable[Arm],
+    variants: Iterable[Variant],
     records: Iterable[TrialRecord],
     metric: str,
     seeds: Sequence[int],
     values: Callable[[TrialRecord], np.ndarray | None] = lambda record: None,
 ) -> dict[str, Scores]:
-    """The scores of each arm at these seeds, from the trials that have ended.
+    """The scores of each variant at these seeds, from the trials that have ended.
 
     values: what each test input contributed to a finished trial's score, None where that is not known.
     """
-    scores: dict[str, dict[int, float]] = {arm.name: {} for arm in arms}
+    scores: dict[str, dict[int, float]] = {variant.name: {} for variant in variants}
     failed: dict[str, dict[int, str]] = {name: {} for name in scores}
     errors: dict[str, dict[int, str]] = {name: {} for name in scores}
     costs: dict[str, dict[int, TrainingCost]] = {name: {} for name in scores}
@@ -86,24 +86,24 @@ def collect(
     counted = set()
     for record in records:
         seed = record.config.seed
-        if record.arm not in scores or seed not in seeds:
+        if record.variant not in scores or seed not in seeds:
             continue
         if record.state is State.COMPLETE:
-            scores[record.arm][seed] = record.value(metric)
-            costs[record.arm][seed] = training_cost(record)
+            scores[record.variant][seed] = record.value(metric)
+            costs[record.variant][seed] = training_cost(record)
             if record.device:
-                devices[record.arm][seed] = record.device
+                devices[record.variant][seed] = record.device
             if (found := values(record)) is not None:
-                kept[record.arm][seed] = found
+                kept[record.variant][seed] = found
             learned = [abs(gate) for name, gate in record.history[-1].items() if name.startswith(GATE)]
             if learned:
-                gates[record.arm][seed] = max(learned)
+                gates[record.variant][seed] = max(learned)
             if record.profile.get("time_ratio_counted"):
-                counted.add(record.arm)
+                counted.add(record.variant)
         elif record.state is State.INFEASIBLE:
-            failed[record.arm][seed] = record.reason or "it cannot be trained"
+            failed[record.variant][seed] = record.reason or "it cannot be trained"
         elif record.state is State.ERROR:
-            errors[record.arm][seed] = record.reason or "an error"
+            errors[record.variant][seed] = record.reason or "an error"
     return {
         name: Scores(
             scores=scores[name],

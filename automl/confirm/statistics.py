@@ -80,11 +80,11 @@ class Difference:
 def paired(
     differences: Sequence[float], *, margin: float, resolution: float = 0.0, alpha: float = ALPHA
 ) -> Difference:
-    """Compare two arms by their differences at one seed each: p, its interval, and two one-sided t tests.
+    """Compare two variants by their differences at one seed each: p, its interval, and two one-sided t tests.
 
     p is the larger one of two. Sign flips are exact, in as few pairs as one likes, where the differences lie
-    alike on both sides of their mean. Where two arms have unlike spread and skewness they do not, and there
-    t holds the level once its skewness is taken out of it.
+    alike on both sides of their mean. Where two variants have unlike spread and skewness they do not, and
+    there t holds the level once its skewness is taken out of it.
 
     resolution: the step of the scores, such as what one test input is worth. A score is known to half a step:
     differences that are the same at each seed have a spread of rounding all the same. Where it is 0, such
@@ -214,8 +214,8 @@ def reach_over_inputs(differences: np.ndarray, alpha: float = ALPHA, *, step: fl
     Returns half the width of the interval. Its variance is that of a two-level bootstrap, which draws seeds
     and images anew independently, in closed form and without its bias, which counts the noise of single
     answers three times (A. Owen 2007); t's quantile has Satterthwaite's degrees of freedom. It is never
-    smaller than for seeds alone, nor for images alone. On these the arms differ by one answer at least, even
-    where they have not yet: an image that was not tested may be that one (A. Agresti and Y. Min 2005).
+    smaller than for seeds alone, nor for images alone. On these the variants differ by one answer at least,
+    even where they have not yet: an image that was not tested may be that one (A. Agresti and Y. Min 2005).
     """
     seeds, images = differences.shape
     d = np.asarray(differences, float)

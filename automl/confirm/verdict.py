@@ -5,24 +5,24 @@ from dataclasses import dataclass
 from typing import Any
 
 from automl.confirm import wording
-from automl.confirm.arms import Arm
-from automl.confirm.question import Question
+from automl.confirm.design import Design
 from automl.confirm.scores import Scores
 from automl.confirm.statistics import Difference, Ratio, Word
+from automl.confirm.variants import Variant
 from search.serialise import to_json
 
 
 @dataclass(frozen=True, kw_only=True)
 class Comparison:
-    """An arm against the baseline and, for one that is no finalist, the leading finalist against it.
+    """A variant against the baseline and, for one that is no finalist, the leading finalist against it.
 
-    plain: of a finalist, its difference from the plain arm with its own hyperparameters; None where that is
-    the baseline, or was not trained.
+    plain: of a finalist, its difference from the plain variant with its own hyperparameters; None where that
+    is the baseline, or was not trained.
     images: the interval over seeds and test inputs. time: how many times longer it trained than the baseline.
     Both are None where they are unknown.
     """
 
-    arm: Arm
+    variant: Variant
     difference: Difference
     p_holm: float | None = None
     plain: Difference | None = None
@@ -30,12 +30,12 @@ class Comparison:
     images: tuple[float, float] | None = None
     time: Ratio | None = None
 
-    def to_json(self, question: Question) -> dict[str, Any]:
+    def to_json(self, design: Design) -> dict[str, Any]:
         """Plain values, with the comparison in words."""
         d, lead = self.difference, self.lead
         return {
-            "arm": self.arm.name,
-            "role": str(self.arm.role),
+            "variant": self.variant.name,
+            "role": str(self.variant.role),
             "difference": d.mean,
             "interval": _interval(d),
             "interval_inputs": self.images,
@@ -44,7 +44,7 @@ class Comparison:
             "p_holm": self.p_holm,
             "plain": _difference(self.plain),
             "lead": _difference(lead),
-            "sentence": wording.against_baseline(self, question),
+            "sentence": wording.against_baseline(self, design),
         }
 
 
@@ -53,19 +53,19 @@ class Verdict:
     """The verdict of a confirmation.
 
     Attributes:
-        question: The seeds, the margin and the metric of the comparison.
+        design: The seeds, the margin and the metric of the comparison.
         word: `better`, `worse`, `equivalent`, `undecided` or `cannot tell`. None with fewer than two seeds.
         reason: Why one cannot tell.
         complete: True if nothing more will be trained.
         lead: The leading finalist. It is the winner if the word is `better`.
-        comparisons: Each arm against the baseline.
+        comparisons: Each variant against the baseline.
         used: The seeds that the verdict is based on.
         level: The significance level of p in a sequential confirmation.
         needed: The seeds of a new confirmation that would detect the margin with 80 % power.
         needed_here: The seeds that would detect a difference as large as the observed one.
         steps: The mean steps of the leading finalist and of the baseline, or None if they are not known.
         gate: The largest absolute gate that the finalist has learned, or None if it is not known.
-        awaited: Plain arms that have to be trained before the verdict is known.
+        awaited: Plain variants that have to be trained before the verdict is known.
         pending: Controls that have not ended with all of the seeds.
         warnings: Reasons to doubt the verdict.
 
@@ -77,7 +77,7 @@ class Verdict:
         True
     """
 
-    question: Question
+    design: Design
     word: Word | None = None
     reason: str = ""
     complete: bool = False
@@ -89,13 +89,13 @@ class Verdict:
     needed_here: int | None = None
     steps: tuple[float, float] | None = None
     gate: float | None = None
-    awaited: Sequence[Arm] = ()
-    pending: Sequence[Arm] = ()
+    awaited: Sequence[Variant] = ()
+    pending: Sequence[Variant] = ()
     warnings: Sequence[str] = ()
 
     @property
-    def winner(self) -> Arm | None:
-        return self.lead.arm if self.lead is not None and self.said == "better" else None
+    def winner(self) -> Variant | None:
+        return self.lead.variant if self.lead is not None and self.said == "better" else None
 
     @property
     def said(self) -> Word | None:
@@ -109,50 +109,52 @@ class Verdict:
 
     @property
     def remarks(self) -> list[str]:
-        """What the other arms show about the leading finalist, and which controls stand out themselves."""
+        """What the other variants show about the leading finalist, and which controls stand out
+        themselves.
+        """
         return wording.remarks(self)
 
-    def to_json(self, arms: Sequence[Arm], scores: Mapping[str, Scores]) -> dict[str, Any]:
-        """Plain values, with each arm's scores."""
+    def to_json(self, variants: Sequence[Variant], scores: Mapping[str, Scores]) -> dict[str, Any]:
+        """Plain values, with each variant's scores."""
         lead = self.lead.difference if self.lead is not None else None
-        question = self.question
+        design = self.design
         return {
             "complete": self.complete,
             "verdict": self.said,
             "sentence": self.sentence,
             "remarks": self.remarks,
             "winner": self.winner.name if self.winner else None,
-            "finalist": self.lead.arm.name if self.lead else None,
+            "finalist": self.lead.variant.name if self.lead else None,
             "difference": lead and lead.mean,
             "interval": lead and _interval(lead),
             "interval_inputs": self.lead and self.lead.images,
             "plain": self.lead and _difference(self.lead.plain),
             "time": self.lead and _ratio(self.lead.time),
-            "equal": question.equal,
+            "equal": design.equal,
             "p": self.lead and self.lead.p_holm,
             "seeds": len(self.used),
             "seeds_needed": self.needed,
             "seeds_needed_here": self.needed_here,
             "steps": self.steps and list(self.steps),
             "gate": self.gate,
-            "margin": question.margin,
-            "unit": question.unit,
-            "metric": question.metric,
+            "margin": design.margin,
+            "unit": design.unit,
+            "metric": design.metric,
             "split": "test",
-            "inputs": question.inputs,
-            "chance": question.chance and question.chance.value,
-            "resolution": question.resolution,
-            "sequential": question.sequential,
-            "pending": [arm.name for arm in self.pending],
-            "comparisons": [comparison.to_json(question) for comparison in self.comparisons],
-            "arms": [
+            "inputs": design.inputs,
+            "chance": design.chance and design.chance.value,
+            "resolution": design.resolution,
+            "sequential": design.sequential,
+            "pending": [variant.name for variant in self.pending],
+            "comparisons": [comparison.to_json(design) for comparison in self.comparisons],
+            "variants": [
                 {
-                    **to_json(arm),
-                    "scores": {str(seed): value for seed, value in scores[arm.name].scores.items()},
-                    "failed": {str(seed): reason for seed, reason in scores[arm.name].failed.items()},
-                    "costs": {str(seed): vars(cost) for seed, cost in scores[arm.name].costs.items()},
+                    **to_json(variant),
+                    "scores": {str(seed): value for seed, value in scores[variant.name].scores.items()},
+                    "failed": {str(seed): reason for seed, reason in scores[variant.name].failed.items()},
+                    "costs": {str(seed): vars(cost) for seed, cost in scores[variant.name].costs.items()},
                 }
-                for arm in arms
+                for variant in variants
             ],
             "warnings": list(self.warnings),
         }

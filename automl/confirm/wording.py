@@ -7,14 +7,14 @@ from automl.confirm.statistics import EQUAL_TIME, Ratio
 from search.record import Role
 
 if TYPE_CHECKING:
-    from automl.confirm.question import Question
+    from automl.confirm.design import Design
     from automl.confirm.statistics import Difference
     from automl.confirm.verdict import Comparison, Verdict
 
 CLOSED = 0.05  # a |gate| below which a module hardly changes what it is put into
 FEW = 10  # seeds below which a sentence says how few they are
 
-# What it means when the winner is not better than such an arm.
+# What it means when the winner is not better than such a variant.
 _EXPLAINS = {
     Role.CONTROL: "the gain is not shown to come from attention",
     Role.RANDOM: "its type and place are not shown to matter",
@@ -25,16 +25,18 @@ def sentence(verdict: "Verdict") -> str:
     """The verdict in words."""
     if verdict.word is None or verdict.lead is None:
         return "No verdict: fewer than two seeds are complete for the baseline and all finalists."
-    question, name, d = verdict.question, verdict.lead.arm.name, verdict.lead.difference
-    unit, margin, places = question.unit, question.margin, question.places
+    design, name, d = verdict.design, verdict.lead.variant.name, verdict.lead.difference
+    unit, margin, places = design.unit, design.margin, design.places
     sure = _sure(verdict, places)
-    time = _time(verdict.lead.time, question.equal, _steps(verdict))
-    if question.trunks:
-        name = f"{name}, added to a trained trunk,"
-    details = f"{sure}, {_seeds(d.count, 'trunks' if question.trunks else 'seeds')}{time}"
-    differs = f"{name} differs from the tuned baseline by {d.mean:+.{places}f} {question.signed} ({details}"
+    time = _time(verdict.lead.time, design.equal, _steps(verdict))
+    if design.shared_trainings:
+        name = f"{name}, added to a shared partial training,"
+    details = (
+        f"{sure}, {_seeds(d.count, 'shared partial trainings' if design.shared_trainings else 'seeds')}{time}"
+    )
+    differs = f"{name} differs from the tuned baseline by {d.mean:+.{places}f} {design.signed} ({details}"
     if verdict.said is None:
-        return f"No verdict yet, with {d.count} of {len(verdict.question.seeds)} seeds. So far {differs}."
+        return f"No verdict yet, with {d.count} of {len(verdict.design.seeds)} seeds. So far {differs}."
     own = _against_plain(verdict)
     if verdict.said == "better":
         small = f" That is less than the margin of {margin:g} {unit}." if d.mean < margin else ""
@@ -60,11 +62,11 @@ def confidence_interval(d: "Difference", places: int) -> str:
 
 def _advice(verdict: "Verdict") -> str:
     """Return how many seeds would show a difference like the one seen, and one of the margin."""
-    question, lead = verdict.question, verdict.lead
+    design, lead = verdict.design, verdict.lead
     if lead is None or verdict.needed is None:
         return ""
-    d, margin = lead.difference, f"{question.margin:g} {question.unit}"
-    if abs(d.mean) > question.margin and verdict.needed_here is not None:
+    d, margin = lead.difference, f"{design.margin:g} {design.unit}"
+    if abs(d.mean) > design.margin and verdict.needed_here is not None:
         return (
             f" To show a difference as large as this one, {verdict.needed_here} fresh seeds are needed (with "
             f"80 % power); for one of {margin}, {verdict.needed}."
@@ -78,10 +80,10 @@ def _against_plain(verdict: "Verdict") -> str:
     """Return the leading finalist's difference from the plain backbone with its own hyperparameters."""
     if verdict.lead is None or verdict.lead.plain is None:
         return ""
-    d, question = verdict.lead.plain, verdict.question
+    d, design = verdict.lead.plain, verdict.design
     return (
-        f" It differs from the plain backbone with its own hyperparameters ({verdict.lead.arm.plain}) by "
-        f"{d.mean:+.{question.places}f} {question.signed} ({confidence_interval(d, question.places)})."
+        f" It differs from the plain backbone with its own hyperparameters ({verdict.lead.variant.plain}) by "
+        f"{d.mean:+.{design.places}f} {design.signed} ({confidence_interval(d, design.places)})."
     )
 
 
@@ -90,7 +92,7 @@ def _cause(verdict: "Verdict") -> str:
     if verdict.lead is None or verdict.steps is None or verdict.lead.difference.mean >= 0:
         return ""
     ours, theirs = verdict.steps
-    if verdict.question.equal != "time" or ours > (1 - EQUAL_TIME) * theirs:
+    if verdict.design.equal != "time" or ours > (1 - EQUAL_TIME) * theirs:
         return ""
     if verdict.gate is not None and verdict.gate < CLOSED:
         return (
@@ -130,58 +132,58 @@ def _sure(verdict: "Verdict", places: int) -> str:
 
 
 def remarks(verdict: "Verdict") -> list[str]:
-    """What the other arms show about the leading finalist, and which controls stand out themselves."""
+    """What the other variants show about the leading finalist, and which controls stand out themselves."""
     if verdict.lead is None:
         return []
-    unit, places, made = verdict.question.signed, verdict.question.places, []
-    finalists = [one for one in verdict.comparisons if one.arm.role is Role.FINALIST]
+    unit, places, made = verdict.design.signed, verdict.design.places, []
+    finalists = [one for one in verdict.comparisons if one.variant.role is Role.FINALIST]
     none_better = not any(one.difference.low > 0 for one in finalists)
     images = verdict.lead.images
     if verdict.winner is not None and images is not None and images[0] <= 0:
         made.append(
-            f"It is better on these {verdict.question.inputs} test inputs, which are too few to show it for "
+            f"It is better on these {verdict.design.inputs} test inputs, which are too few to show it for "
             f"others like them: the interval over seeds and test examples contains 0."
         )
-    pending = " and ".join(arm.name for arm in verdict.pending)
+    pending = " and ".join(variant.name for variant in verdict.pending)
     if pending and verdict.winner is not None:
         made.append(f"Where the gain comes from is not known until {pending} are trained.")
     elif pending and verdict.complete:
         made.append("No gain is shown, so the controls were not trained; `confirm --controls` trains them.")
     for comparison in verdict.comparisons:
         d = comparison.lead
-        if d is None or comparison.arm.role is Role.PLAIN:  # which the sentence has
+        if d is None or comparison.variant.role is Role.PLAIN:  # which the sentence has
             continue
-        text = f"{verdict.lead.arm.name} against {comparison.arm.name}: {d.mean:+.{places}f} {unit}"
+        text = f"{verdict.lead.variant.name} against {comparison.variant.name}: {d.mean:+.{places}f} {unit}"
         text += f" ({confidence_interval(d, places)})"
-        whole = comparison.arm not in verdict.pending  # or each further seed would be another look
-        if whole and verdict.winner is not None and d.low <= 0 and comparison.arm.role in _EXPLAINS:
-            text += f", so that {_EXPLAINS[comparison.arm.role]}"
+        whole = comparison.variant not in verdict.pending  # or each further seed would be another look
+        if whole and verdict.winner is not None and d.low <= 0 and comparison.variant.role in _EXPLAINS:
+            text += f", so that {_EXPLAINS[comparison.variant.role]}"
         made.append(text + ".")
-        if whole and verdict.complete and none_better and _stands_out(comparison, verdict.question):
+        if whole and verdict.complete and none_better and _stands_out(comparison, verdict.design):
             made.append(
-                f"{comparison.arm.name} came out better than the baseline, but is not what this confirmation "
-                f"tests; other seeds would have to show it."
+                f"{comparison.variant.name} came out better than the baseline, but is not what this "
+                f"confirmation tests; other seeds would have to show it."
             )
     return made
 
 
-def _stands_out(comparison: "Comparison", question: "Question") -> bool:
+def _stands_out(comparison: "Comparison", design: "Design") -> bool:
     """A control is better than the baseline by its interval, in no more time."""
     time = comparison.time
-    fair = question.equal == "epochs" or (time is not None and time.no_longer)
-    return comparison.arm.role in _EXPLAINS and comparison.difference.low > 0 and fair
+    fair = design.equal == "epochs" or (time is not None and time.no_longer)
+    return comparison.variant.role in _EXPLAINS and comparison.difference.low > 0 and fair
 
 
-def against_baseline(comparison: "Comparison", question: "Question") -> str:
-    """An arm's difference from the baseline."""
-    d, images, time, places = comparison.difference, comparison.images, comparison.time, question.places
-    signed = question.signed if question.maximize else f"{question.signed},"
+def against_baseline(comparison: "Comparison", design: "Design") -> str:
+    """A variant's difference from the baseline."""
+    d, images, time, places = comparison.difference, comparison.images, comparison.time, design.places
+    signed = design.signed if design.maximize else f"{design.signed},"
     also = ""
     if images is not None:
         also = f" (over seeds and test examples {images[0]:.{places}f} to {images[1]:.{places}f})"
     spent = "time not measured" if time is None else f"{time.mean:.2f} times its training time"
     return (
-        f"{comparison.arm.name}: {d.mean:+.{places}f} {signed} vs the baseline, "
+        f"{comparison.variant.name}: {d.mean:+.{places}f} {signed} vs the baseline, "
         f"{confidence_interval(d, places)}{also}, {spent}"
     )
 

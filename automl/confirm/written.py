@@ -13,8 +13,8 @@ VERDICT_FILE = "verdict.json"
 
 
 @dataclass(frozen=True, kw_only=True)
-class WrittenArm:
-    """An arm in `verdict.json`, with its scores from 0 to 1 by seed."""
+class WrittenVariant:
+    """A variant in `verdict.json`, with its scores from 0 to 1 by seed."""
 
     name: str
     config: TrialConfig
@@ -36,7 +36,7 @@ class WrittenVerdict:
     winner: str | None
     finalist: str | None
     resolution: float
-    arms: Sequence[WrittenArm]
+    variants: Sequence[WrittenVariant]
     pending: Sequence[str] = ()
 
     def __post_init__(self) -> None:

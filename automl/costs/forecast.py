@@ -13,7 +13,7 @@ import numpy as np
 from attention import Cost, InputError, Spec
 from automl.config.runtime import Runtime
 from automl.config.settings import Settings
-from automl.config.units import short
+from automl.config.units import format_count
 from automl.tasks import open_task
 from backbones import Site, sites
 from backbones.macs import count_macs
@@ -137,6 +137,6 @@ def check_limits(configs: list[TrialConfig], settings: Settings) -> None:
         least = min(getattr(c, name) for c in costs)
         if limit is not None and least > limit:
             raise InputError(
-                f"nothing in this space meets --max-{name} {short(limit)}: the smallest of {len(costs)} "
-                f"configurations has {short(least)}"
+                f"nothing in this space meets --max-{name} {format_count(limit)}: the smallest of "
+                f"{len(costs)} configurations has {format_count(least)}"
             )

@@ -28,7 +28,7 @@ from automl.config.device import (
 )
 from automl.config.runtime import Runtime
 from automl.costs.time_ratio import Timings, measure_time_ratio, own_time_ratio
-from automl.storage.cache import cache_root, once
+from automl.storage.cache_folder import cache_root, once
 from automl.tasks import Inputs, Task, open_task
 from automl.training.clock import quick_quarter
 from automl.training.loop import start

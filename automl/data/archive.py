@@ -21,7 +21,7 @@ from typing import IO, NamedTuple
 from attention.errors import InputError
 from automl.data.digest import file_digest
 from automl.data.walk import is_clutter
-from automl.storage.cache import once
+from automl.storage.cache_folder import once
 
 SUFFIXES = (".tgz", ".tar.gz", ".tar", ".zip")
 MAX_MEMBERS = 5_000_000  # ImageNet has 1.3 million

@@ -20,9 +20,9 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from automl.data.digest import SIZE, cores
-from automl.data.progress import progress
+from automl.data.preparation_progress import progress
 from automl.data.tally import Tally
-from automl.storage.cache import cache_root, once
+from automl.storage.cache_folder import cache_root, once
 
 METADATA = b"automl"  # the key of what is said of a file beyond its columns, as JSON
 BATCH_BYTES = 64 << 20

@@ -9,8 +9,8 @@ from pathlib import Path
 import numpy as np
 
 from attention.errors import InputError
-from automl.data.progress import progress
-from automl.storage.cache import once
+from automl.data.preparation_progress import progress
+from automl.storage.cache_folder import once
 
 SIZE = 32  # bytes of a SHA-256
 CHUNK = 64  # files that a thread hashes in a row

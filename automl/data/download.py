@@ -22,9 +22,9 @@ from urllib.parse import urlsplit
 
 from attention.errors import InputError
 from automl.data.archive import MAX_SHARE_OF_DISK, descend, unpack
-from automl.data.progress import progress
+from automl.data.preparation_progress import progress
 from automl.storage.addresses import public
-from automl.storage.cache import once
+from automl.storage.cache_folder import once
 from automl.storage.disk import NO_ROOM
 
 BLOCK = 1 << 20  # bytes

@@ -11,8 +11,8 @@ from pathlib import Path
 import numpy as np
 
 from attention.errors import InputError
+from automl.data.csv_table import Table, read_table
 from automl.data.files import composed, is_file, on_disk
-from automl.data.table import Table, read_table
 from automl.data.tally import Tally
 
 LABELS = "labels.csv"

@@ -6,9 +6,9 @@ from pathlib import Path
 
 from attention.errors import InputError, unknown
 from automl.data.download import Checksum, Remote, fetch_files
-from automl.data.images.sources import ADDRESS, CHECKSUMS
+from automl.data.images.image_sources import ADDRESS, CHECKSUMS
 from automl.data.sequences import ucihar
-from automl.storage.cache import cache_root
+from automl.storage.cache_folder import cache_root
 
 COCO = "http://images.cocodataset.org"
 FREIBURG = "https://lmb.informatik.uni-freiburg.de/data/SceneFlowDatasets_CVPR16/Release_april16/data"

@@ -13,7 +13,7 @@ from attention.errors import InputError
 from automl.data.arrow import ArrowFile
 from automl.data.digest import file_digest
 from automl.data.splits import RULE
-from automl.storage.cache import cache_root
+from automl.storage.cache_folder import cache_root
 from automl.storage.storage import Storage
 from search.serialise import from_json, parse_json, read_file, write_json
 

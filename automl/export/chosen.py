@@ -8,8 +8,8 @@ from pathlib import Path
 
 from attention import InputError
 from automl.config.settings import command
-from automl.confirm.protocol import CONFIRM_FOLDER, Confirmation, best_of_arm, latest_verdict, study_name
-from automl.confirm.run_spec import confirmation_run_spec
+from automl.confirm.confirmation_run import confirmation_run_spec
+from automl.confirm.protocol import CONFIRM_FOLDER, Confirmation, best_of_variant, latest_verdict, study_name
 from automl.confirm.written import WrittenVerdict
 from automl.storage.folder import SearchMetadata, check_not_lost, find_search
 from automl.storage.storage import Storage
@@ -80,7 +80,7 @@ def choose(search: str, storage: str, *, baseline: bool = False) -> Chosen:
     found = latest_verdict(folder)
     place, verdict = found if found is not None and found[1].complete else (None, None)
     if place is not None and verdict is not None:
-        tuned = _trained(metadata, place, verdict.arms[0].name) if baseline else None
+        tuned = _trained(metadata, place, verdict.variants[0].name) if baseline else None
         if tuned is not None and tuned.checkpoint.exists(CHECKPOINT_FILE):
             return replace(tuned, what="the tuned baseline of the confirmation", verdict=verdict.sentence)
         if verdict.winner is not None and not baseline:
@@ -147,12 +147,14 @@ def _warning(verdict: WrittenVerdict, search: str, storage: str) -> str:
     )
 
 
-def _trained(metadata: SearchMetadata, place: Path, arm: str) -> Chosen | None:
-    """Return an arm's training with the best validation, of the confirmation in `place`; None without one."""
+def _trained(metadata: SearchMetadata, place: Path, variant: str) -> Chosen | None:
+    """Return a variant's training with the best validation, of the confirmation in `place`; None without
+    one.
+    """
     confirmation = Confirmation.read(place)
     metric = metadata.plan.metric
     records = read_records(place, study_name(place, metadata), [metric.name])
-    best = best_of_arm(records, arm, confirmation.question(metric, metadata.settings.equal))
+    best = best_of_variant(records, variant, confirmation.design(metric, metadata.settings.equal))
     if best is None:
         return None
     location = metadata.location / place.name

@@ -22,12 +22,12 @@ import numpy as np
 import pyarrow as pa
 
 from automl.data.arrow import ArrowFile, write_columns
-from automl.data.code.folder import code_folder, no_functions, read_functions, source_files
 from automl.data.code.function import Function
+from automl.data.code.source_folder import code_folder, no_functions, read_functions, source_files
 from automl.data.files import as_text
-from automl.data.progress import progress
+from automl.data.preparation_progress import progress
 from automl.export.text_encoder import TextEncoder
-from automl.storage.cache import cache_root, once
+from automl.storage.cache_folder import cache_root, once
 
 FORMAT = 2  # of the file, and of what the reader of code makes: raise it with either
 KEY = 32  # bytes of a SHA-256

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 
 from automl.config.escape import markdown, markdown_code
-from automl.config.units import counted
+from automl.config.units import pluralize
 from automl.export.chosen import Chosen
 from automl.export.formats import onnx_file, pt2_file
 from automl.export.quantize import Quantized
@@ -133,7 +133,7 @@ def model_card(
         "backbone": _with_options(model.backbone, model.options),
         "attention": ", ".join(f"{spec} at {site}" for site, spec in model.placement.items()) or "none",
         "data": _with_options(data.source, {k: v for k, v in asdict(data).items() if k not in ELSEWHERE}),
-        "training": f"{counted(training.epochs, 'epoch')}, {training.optimizer}, learning rate "
+        "training": f"{pluralize(training.epochs, 'epoch')}, {training.optimizer}, learning rate "
         f"{training.learning_rate:.3g}, batch size {training.batch_size}",
         "test split": _metrics(test, task.metric),
     }

@@ -1,32 +1,32 @@
 """`automl report`: what a search found, as one page that opens offline, and each plot as SVG and PNG.
 
-page          The page: one HTML file without external resources
-plot          A part of the page: a figure, a sentence and its numbers
-figure        A figure: Vega-Lite charts for the page, notebooks and files (figures.js, figures.css)
-watch         The page of a running search, renewed until it ends
-style         The look of the figures: palette, shapes, axes
-words         Hyperparameters and their values in words
-trials        The trials as rows of data, and what is told of one under the pointer
-read          Reads what a report is made of: the search's folder, its study, its confirmations
-confirmation  Reads what `automl confirm` has written
-forest        The verdict as a forest plot
-answered      Whose answers a report goes by: the best trial and the baseline, or a confirmation's arms
-grid          A search over a grid as a table
-per_class     Recall, precision and F1 of each class, and the most confused pairs
-ranks         Mean reciprocal rank with its interval, ranks, hits and misses of a search in texts
-placement     The mean effect of each attention type at each site
-parts         What parts of placements add, with intervals, and whether scores can rank them
-gates         The gates of the modules after training
-costs         The metric over time, latency, parameters and MACs, with Pareto fronts
-importance    Hyperparameter importance: PED-ANOVA and fANOVA
-history       The score of each trial, and the best so far
-curves        Learning curves, and the trials by the rung they reached
+page             The page: one HTML file without external resources
+plot             A part of the page: a figure, a sentence and its numbers
+figure           A figure: Vega-Lite charts for the page, notebooks and files (figures.js, figures.css)
+watch            The page of a running search, renewed until it ends
+style            The look of the figures: palette, shapes, axes
+words            Hyperparameters and their values in words
+trials           The trials as rows of data, and what is told of one under the pointer
+read             Reads what a report is made of: the search's folder, its study, its confirmations
+confirmation     Reads what `automl confirm` has written
+forest           The verdict as a forest plot
+answered         Whose answers a report goes by: the best trial and the baseline, or a confirmation's variants
+grid_table       A search over a grid as a table
+per_class        Recall, precision and F1 of each class, and the most confused pairs
+ranks            Mean reciprocal rank with its interval, ranks, hits and misses of a search in texts
+site_effects     The mean effect of each attention type at each site
+module_effects   What parts of placements add, with intervals, and whether scores can rank them
+gates            The gates of the modules after training
+costs            The metric over time, latency, parameters and MACs, with Pareto fronts
+importance       Hyperparameter importance: PED-ANOVA and fANOVA
+history          The score of each trial, and the best so far
+curves           Learning curves, and the trials by the rung they reached
 training_curves  Training loss and accuracy of the best trial and the best baseline
-audit         Rung audit: rank correlation of scores at the rungs with final scores
-slices        The metric over each hyperparameter, and over pairs of them
-correlations  Rank correlations of numerical hyperparameters
-failures      Infeasible trials and errors, grouped by reason
-listing       All trials as a table, and how to repeat the search
+audit            Rung audit: rank correlation of scores at the rungs with final scores
+slices           The metric over each hyperparameter, and over pairs of them
+correlations     Rank correlations of numerical hyperparameters
+failures         Infeasible trials and errors, grouped by reason
+listing          All trials as a table, and how to repeat the search
 """
 
 import json
@@ -46,17 +46,17 @@ from automl.report.curves import curves, fates
 from automl.report.figure import save
 from automl.report.forest import forest
 from automl.report.gates import gates
-from automl.report.grid import FILES as GRID_FILES
-from automl.report.grid import grid, write_grid
+from automl.report.grid_table import FILES as GRID_FILES
+from automl.report.grid_table import grid, write_grid
 from automl.report.history import history
 from automl.report.importance import importance, importances
+from automl.report.module_effects import parts
 from automl.report.page import Section, write_page
-from automl.report.parts import parts
 from automl.report.per_class import per_class
-from automl.report.placement import placement
 from automl.report.plot import Plot
 from automl.report.ranks import ranks
 from automl.report.read import Search, read_search
+from automl.report.site_effects import placement
 from automl.report.slices import pairs, slices
 from automl.report.training_curves import training_curves
 from automl.storage.folder import REPORT_FOLDER, NamedSearch

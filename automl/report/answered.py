@@ -1,4 +1,6 @@
-"""Whose answers a report goes by: the best trial's and the baseline's, or those of a confirmation's arms."""
+"""Whose answers a report goes by: the best trial's and the baseline's, or those of a confirmation's
+variants.
+"""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -85,21 +87,23 @@ def _confirmed(search: Search, verdict: ReportedVerdict) -> list[Answered]:
     if not (place / STUDY_FILE).exists():
         return []
     records = read_records(place, study_name(place, search.metadata))
-    baseline = next((arm.name for arm in verdict.arms if arm.role == "baseline"), "")
+    baseline = next((variant.name for variant in verdict.variants if variant.role == "baseline"), "")
     found = []
-    for what, arm in (("the leading finalist", verdict.finalist), ("the tuned baseline", baseline)):
-        if not arm:
+    for what, variant in (("the leading finalist", verdict.finalist), ("the tuned baseline", baseline)):
+        if not variant:
             continue
-        seeds = next((set(other.scores) for other in verdict.arms if other.name == arm), set())
+        seeds = next((set(other.scores) for other in verdict.variants if other.name == variant), set())
         trainings = _of(
             [
                 search.metadata.location / place.name / record.folder
                 for record in records
-                if record.arm == arm and record.state is State.COMPLETE and str(record.config.seed) in seeds
+                if record.variant == variant
+                and record.state is State.COMPLETE
+                and str(record.config.seed) in seeds
             ]
         )
         if trainings:
-            found.append(Answered(what=f"{what}, {arm}", trainings=trainings))
+            found.append(Answered(what=f"{what}, {variant}", trainings=trainings))
     return found
 
 

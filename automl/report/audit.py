@@ -10,7 +10,7 @@ from dataclasses import dataclass
 import altair as alt
 from scipy.stats import spearmanr
 
-from automl.config.units import counted
+from automl.config.units import pluralize
 from automl.report import style
 from automl.report.figure import Figure
 from automl.report.plot import Plot, Table, absent
@@ -86,7 +86,7 @@ def audit(search: Search) -> Plot:
         return absent(
             NAME,
             TITLE,
-            f"There are no rungs below {counted(search.plan.budget, 'epoch')}; nothing was pruned.",
+            f"There are no rungs below {pluralize(search.plan.budget, 'epoch')}; nothing was pruned.",
         )
     found = checks(search)
     table = Table(
@@ -105,7 +105,7 @@ def audit(search: Search) -> Plot:
     kinds = list(dict.fromkeys(check.kind for check in found))
     most = {kind: max(c.count for c in found if c.kind == kind) for kind in kinds}
     labels = {kind: f"{kind} (n={most[kind]})" for kind in kinds}
-    rungs = [f"rung at {counted(milestone, 'epoch')}" for milestone in search.milestones]
+    rungs = [f"rung at {pluralize(milestone, 'epoch')}" for milestone in search.milestones]
     rows = [
         {"type": labels[c.kind], "rung": rungs[search.milestones.index(c.milestone)],
          "rank": round(c.correlation, 3), "trials": c.count, "pruned": c.pruned}
@@ -144,11 +144,11 @@ def audit(search: Search) -> Plot:
     )
     overall = [c for c in shown if c.kind == EVERY]
     says = "Over all types: " + "; ".join(
-        f"{c.correlation:.2f} at {counted(c.milestone, 'epoch')} (n={c.count}, {c.pruned} pruned there)"
+        f"{c.correlation:.2f} at {pluralize(c.milestone, 'epoch')} (n={c.count}, {c.pruned} pruned there)"
         for c in overall
     )
     warnings = [
-        f"{_name(c.kind)}: the score at {counted(c.milestone, 'epoch')} says little about the final one "
+        f"{_name(c.kind)}: the score at {pluralize(c.milestone, 'epoch')} says little about the final one "
         f"(rank correlation {c.correlation:.2f}, n={c.count}), and {c.pruned} "
         f"{'was' if c.pruned == 1 else 'were'} pruned there: late bloomers may have been pruned."
         for c in found

@@ -16,12 +16,12 @@ from search.serialise import from_json, parse_json, read_file
 
 @dataclass(frozen=True, kw_only=True)
 class ReportedComparison:
-    """An arm against the baseline. `p_holm` is None for those that are no finalists.
+    """A variant against the baseline. `p_holm` is None for those that are no finalists.
 
     interval_inputs: over seeds and test inputs. time: its training time, as times of the baseline's.
     """
 
-    arm: str
+    variant: str
     role: str
     difference: float | None = None
     interval: tuple[float, float] | None = None
@@ -33,7 +33,7 @@ class ReportedComparison:
 
 
 @dataclass(frozen=True, kw_only=True)
-class ReportedArm:
+class ReportedVariant:
     """One configuration that was trained on every seed.
 
     trial: its number in the search. scores: from 0 to 1 by seed. failed: why there is none.
@@ -60,7 +60,7 @@ class ReportedVerdict:
     """A confirmation, finished or not; differences and `margin` are in `unit`.
 
     verdict: None until there is one, which is never where the trainings of too many seeds failed.
-    finalist: the arm that leads. remarks: what the other arms tell of it, and of themselves.
+    finalist: the variant that leads. remarks: what the other variants tell of it, and of themselves.
     """
 
     confirmation: int
@@ -73,7 +73,7 @@ class ReportedVerdict:
     metric: str
     split: str
     comparisons: Sequence[ReportedComparison]
-    arms: Sequence[ReportedArm]
+    variants: Sequence[ReportedVariant]
     finalist: str | None = None
     sequential: bool = False
     remarks: Sequence[str] = ()

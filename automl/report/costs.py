@@ -5,7 +5,7 @@ from typing import Any
 import altair as alt
 
 from automl.callbacks.retention import NOISE, front
-from automl.config.units import short
+from automl.config.units import format_count
 from automl.report import style
 from automl.report.figure import Chart, Figure
 from automl.report.history import ZOOM
@@ -85,7 +85,11 @@ def costs(search: Search) -> Plot:
 
 def _cost(trial: Trial, cost: str) -> str:
     value = trial.record.profile[cost]
-    return short(value) if cost in ("params", "macs") else f"{value:.3g}{' ms' if cost == 'latency' else '×'}"
+    return (
+        format_count(value)
+        if cost in ("params", "macs")
+        else f"{value:.3g}{' ms' if cost == 'latency' else '×'}"
+    )
 
 
 def _title(cost: str) -> str:

@@ -9,7 +9,7 @@ import altair as alt
 import numpy as np
 from numpy.typing import NDArray
 
-from automl.config.units import counted
+from automl.config.units import pluralize
 from automl.report import style
 from automl.report.figure import Figure
 from automl.report.history import ZOOM
@@ -67,7 +67,7 @@ def curves(search: Search) -> Plot:
     said = [f"{len(search.done)} trials completed and {len(search.pruned)} were pruned"]
     if search.milestones:
         rungs = ", ".join(f"{milestone:g}" for milestone in search.milestones)
-        said.append(f"the rungs stand at {rungs} of {counted(search.plan.budget, 'epoch')}")
+        said.append(f"the rungs stand at {rungs} of {pluralize(search.plan.budget, 'epoch')}")
     for trial, name in ((search.best, "best"), (search.baseline, "best baseline")):
         if trial is not None:
             said.append(f"the {name} ended at {search.metric} {search.show(trial)}")

@@ -1,13 +1,13 @@
-"""The verdict as a forest plot: each arm's difference from the baseline with its 95 % interval."""
+"""The verdict as a forest plot: each variant's difference from the baseline with its 95 % interval."""
 
 from statistics import mean, stdev
 from typing import Any
 
 import altair as alt
 
-from automl.config.units import places
+from automl.config.units import decimals
 from automl.report import style
-from automl.report.confirmation import ReportedArm, ReportedComparison, ReportedVerdict
+from automl.report.confirmation import ReportedComparison, ReportedVariant, ReportedVerdict
 from automl.report.figure import Figure
 from automl.report.plot import Cell, Plot, Table, absent
 
@@ -23,13 +23,13 @@ _LOOKS = {
 
 
 def forest(verdict: ReportedVerdict) -> Plot:
-    """Of the arms of a confirmation that have an interval yet."""
+    """Of the variants of a confirmation that have an interval yet."""
     shown = [c for c in verdict.comparisons if c.difference is not None and c.interval is not None]
     table = _table(verdict)
     if not shown:
-        return absent("verdict", TITLE, "No arm has been compared with the baseline on two seeds yet.")
+        return absent("verdict", TITLE, "No variant has been compared with the baseline on two seeds yet.")
     figure = _draw(shown, verdict)
-    says = "; ".join(_sentence(c, verdict.unit, places(verdict.margin)) for c in shown)
+    says = "; ".join(_sentence(c, verdict.unit, decimals(verdict.margin)) for c in shown)
     return Plot(
         name="verdict",
         title=TITLE,
@@ -45,15 +45,15 @@ def forest(verdict: ReportedVerdict) -> Plot:
 
 
 def _table(verdict: ReportedVerdict) -> Table:
-    """The baseline, then each arm against it. Empty columns are left out."""
-    columns = ["arm", verdict.unit, "95 % interval", "over inputs too", "p"]
+    """The baseline, then each variant against it. Empty columns are left out."""
+    columns = ["variant", verdict.unit, "95 % interval", "over inputs too", "p"]
     columns += [f"{verdict.split} {verdict.metric}", "steps", "time", "time ratio"]
-    arms, digits = {arm.name: arm for arm in verdict.arms}, places(verdict.margin)
+    variants, digits = {variant.name: variant for variant in verdict.variants}, decimals(verdict.margin)
     rows: list[list[Cell]] = [
-        [f"baseline: {arm.name}" if not arm.name.startswith("baseline") else arm.name, *[None] * 4,
-         *_measured(arm), None]
-        for arm in verdict.arms
-        if arm.role == "baseline"
+        [variant.name if variant.name.startswith("baseline") else f"baseline: {variant.name}", *[None] * 4,
+         *_measured(variant), None]
+        for variant in verdict.variants
+        if variant.role == "baseline"
     ]  # fmt: skip
     rows += [
         [
@@ -62,7 +62,7 @@ def _table(verdict: ReportedVerdict) -> Table:
             _span(c.interval, digits),
             _span(c.interval_inputs, digits),
             _p(c),
-            *(_measured(arms[c.arm]) if c.arm in arms else [None] * 3),
+            *(_measured(variants[c.variant]) if c.variant in variants else [None] * 3),
             None if c.time is None else f"{c.time:.2f}",
         ]
         for c in verdict.comparisons
@@ -71,13 +71,13 @@ def _table(verdict: ReportedVerdict) -> Table:
     return Table(columns=[columns[i] for i in there], rows=[[row[i] for i in there] for row in rows])
 
 
-def _measured(arm: ReportedArm) -> list[Cell]:
+def _measured(variant: ReportedVariant) -> list[Cell]:
     """Its score with the spread over seeds, its steps and the time of a training, by the clock."""
-    scores = list(arm.scores.values())
+    scores = list(variant.scores.values())
     score = None
     if scores:
         score = f"{mean(scores):.4f}" + (f" ± {stdev(scores):.4f}" if len(scores) > 1 else "")
-    steps, seconds = arm.mean_cost("steps"), arm.mean_cost("seconds")
+    steps, seconds = variant.mean_cost("steps"), variant.mean_cost("seconds")
     return [score, None if steps is None else f"{steps:.0f}", None if seconds is None else f"{seconds:.1f} s"]
 
 
@@ -91,8 +91,8 @@ def _sentence(c: ReportedComparison, unit: str, digits: int) -> str:
 
 
 def _named(c: ReportedComparison) -> str:
-    """The arm with its role, unless its name says that already."""
-    return c.arm if c.role == "ablation" or ":" in c.arm else f"{c.role}: {c.arm}"
+    """The variant with its role, unless its name says that already."""
+    return c.variant if c.role == "ablation" or ":" in c.variant else f"{c.role}: {c.variant}"
 
 
 def _p(c: ReportedComparison) -> str | None:
@@ -103,7 +103,7 @@ def _p(c: ReportedComparison) -> str | None:
 
 
 def _draw(shown: list[ReportedComparison], verdict: ReportedVerdict) -> Figure:
-    unit, digits = verdict.unit, places(verdict.margin)
+    unit, digits = verdict.unit, decimals(verdict.margin)
     rows: list[dict[str, Any]] = []
     for c in shown:
         assert c.interval is not None
@@ -111,19 +111,22 @@ def _draw(shown: list[ReportedComparison], verdict: ReportedVerdict) -> Figure:
         inputs = c.interval_inputs or c.interval
         said = _ABOVE if c.interval[0] > 0 else _BELOW if c.interval[1] < 0 else _AROUND
         rows.append({
-            "arm": _named(c), "short": style.brief(_named(c), 46), "difference": c.difference, "said": said,
+            "variant": _named(c), "short": style.brief(_named(c), 46), "difference": c.difference,
+            "said": said,
             "low": c.interval[0], "high": c.interval[1], "left": inputs[0], "right": inputs[1],
             "interval": _span(c.interval, digits), "inputs": _span(c.interval_inputs, digits) or "",
         })  # fmt: skip
     title = f"{verdict.metric} minus the baseline's, {unit}"
-    y = alt.Y("arm:N", sort=[_named(c) for c in shown], axis=None)
+    y = alt.Y("variant:N", sort=[_named(c) for c in shown], axis=None)
     tips = [
-        alt.Tooltip("arm:N"), alt.Tooltip("difference:Q", title=unit, format=f"+.{digits}f"),
+        alt.Tooltip("variant:N"), alt.Tooltip("difference:Q", title=unit, format=f"+.{digits}f"),
         alt.Tooltip("interval:N", title="95 % interval"), alt.Tooltip("inputs:N", title="over inputs too"),
     ]  # fmt: skip
     scale = alt.Scale(domain=list(_LOOKS), range=[colour for colour, _ in _LOOKS.values()])
     shapes = alt.Scale(domain=list(_LOOKS), range=[shape for _, shape in _LOOKS.values()])
-    base = alt.Chart(alt.NamedData("arms")).encode(y=y, tooltip=tips, color=alt.Color("said:N", scale=scale))
+    base = alt.Chart(alt.NamedData("variants")).encode(
+        y=y, tooltip=tips, color=alt.Color("said:N", scale=scale)
+    )
     band = (
         alt.Chart(alt.NamedData("margin"))
         .mark_rect(color=style.GREY, opacity=0.18)
@@ -137,14 +140,14 @@ def _draw(shown: list[ReportedComparison], verdict: ReportedVerdict) -> Figure:
     )
     # The name stands above its own bar: long ones take no room from the axis.
     names = (
-        alt.Chart(alt.NamedData("arms"))
+        alt.Chart(alt.NamedData("variants"))
         .mark_text(align="left", dy=-15)
         .encode(x=alt.value(2), y=y, text="short:N")
     )
     return Figure(
         charts=[style.layer(band, zero, thin, thick, points, names, height=46 * len(shown))],
         data={
-            "arms": rows,
+            "variants": rows,
             "margin": [{"low": -verdict.margin, "high": verdict.margin}],
             "none": [{"difference": 0}],
         },

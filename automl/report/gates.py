@@ -7,9 +7,9 @@ import altair as alt
 
 from automl.report import style
 from automl.report.figure import Figure
-from automl.report.placement import natural
 from automl.report.plot import Plot, Table, absent
 from automl.report.read import Search
+from automl.report.site_effects import natural
 
 NAME, TITLE = "gates", "Learned gates"
 PREFIX = "gate."

@@ -5,7 +5,7 @@ from typing import Any
 
 import altair as alt
 
-from automl.config.units import counted
+from automl.config.units import pluralize
 from automl.report import style
 from automl.report.figure import Figure
 from automl.report.plot import Cell, Plot, Table, absent
@@ -45,7 +45,7 @@ def history(search: Search) -> Plot:
         charts=[_chart(search, last)], data={**source(search), "leaders": lines}, zoom=True, wide=True
     )
     best = steps[BEST]
-    says = f"{counted(len(search.done), 'completed trial')} and {len(search.pruned)} pruned"
+    says = f"{pluralize(len(search.done), 'completed trial')} and {len(search.pruned)} pruned"
     if best:
         numbers = ", ".join(str(number) for number, _ in best[-8:])
         value = f"{best[-1][1]:.4g} {search.plan.metric.unit}".rstrip()

@@ -97,8 +97,8 @@ def repeat(search: Search) -> Repeat:
     for title, trial in (("best trial", search.best), ("best baseline", search.baseline)):
         if trial is not None:
             configs[f"{title}: {_name(trial)}"] = _json(trial.record.config.to_json())
-    for arm in search.verdicts[-1].arms if search.verdicts else ():
-        configs[f"confirmed, {arm.role}: {arm.name}"] = _json(arm.config)
+    for variant in search.verdicts[-1].variants if search.verdicts else ():
+        configs[f"confirmed, {variant.role}: {variant.name}"] = _json(variant.config)
     configs["all settings of the search"] = _json(to_json(metadata.settings))
     return Repeat(
         command=shell(str(word) for word in source.get("command", [])),
@@ -118,7 +118,7 @@ def _gpus(names: list[str]) -> str:
 def _seeds(search: Search) -> str:
     said = f"sampler and trials {search.metadata.settings.seed}"
     if search.verdicts:
-        seeds = sorted({int(seed) for arm in search.verdicts[-1].arms for seed in arm.scores})
+        seeds = sorted({int(seed) for variant in search.verdicts[-1].variants for seed in variant.scores})
         if seeds:
             said += f"; confirmation {', '.join(map(str, seeds))}"
     return said

@@ -10,7 +10,7 @@ from markupsafe import Markup
 
 from automl.config.escape import printable
 from automl.config.settings import command
-from automl.config.units import counted, duration, short
+from automl.config.units import format_count, format_duration, pluralize
 from automl.report.confirmation import ReportedVerdict
 from automl.report.failures import failures, reasons
 from automl.report.figure import scripts, stylesheet
@@ -137,7 +137,7 @@ def shown(cell: Cell) -> str:
     if isinstance(cell, str):
         return cell
     if abs(cell) >= 1e5:
-        return short(cell)
+        return format_count(cell)
     return str(cell) if isinstance(cell, int) else f"{cell:.4g}"
 
 
@@ -238,13 +238,15 @@ def _open(search: Search, command: str) -> Headline:
         )
         gain = search.sign * (search.score(best) - search.score(baseline))
         lines.append(
-            f"Each is one training with one seed, the best of {counted(len(search.done), 'trial')} on the "
+            f"Each is one training with one seed, the best of {pluralize(len(search.done), 'trial')} on the "
             f"split that chose it: a difference of {search.gap(gain).lstrip('+')} is what noise and choice "
             f"alone can make, and proves nothing."
         )
         epochs = min(trial.resource for trial in (best, baseline))
         if epochs < FEW_EPOCHS:
-            lines.append(f"They trained for {counted(epochs, 'epoch')} only, which may rank them otherwise.")
+            lines.append(
+                f"They trained for {pluralize(epochs, 'epoch')} only, which may rank them otherwise."
+            )
     lines.append("To test whether attention helps, on fresh seeds and the test split, run:")
     return Headline(
         tone="open", mark="○", word="Not confirmed", sentence=sentence, lines=lines, command=command
@@ -287,8 +289,8 @@ def numbers(search: Search) -> list[tuple[str, str, str]]:
     found.append(
         (
             "budget of a trial",
-            counted(plan.budget, "epoch"),
-            f"equal {equal}; {duration(seconds)} of training in all",
+            pluralize(plan.budget, "epoch"),
+            f"equal {equal}; {format_duration(seconds)} of training in all",
         )
     )
     return found

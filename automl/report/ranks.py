@@ -7,7 +7,7 @@ import altair as alt
 import numpy as np
 from numpy.typing import NDArray
 
-from automl.config.units import counted
+from automl.config.units import pluralize
 from automl.report import style
 from automl.report.answered import Answered, answered
 from automl.report.figure import Figure
@@ -99,7 +99,7 @@ def _ranks(found: Sequence[_Ranked]) -> Plot:
         said.append(f"{one.what}: MRR {mean:.4f} (95 % CI {low:.4f} to {high:.4f} over {over})")
         if 1 < seeds < FEW:
             few.append(seeds)
-    warning = f"From {counted(min(few), 'seed')} the spread over seeds is underestimated." if few else ""
+    warning = f"From {pluralize(min(few), 'seed')} the spread over seeds is underestimated." if few else ""
     return Plot(
         name="ranks",
         title="Ranks",
@@ -158,7 +158,7 @@ def _examples(best: _Ranked) -> list[Plot]:
                 name="hits",
                 title="Hits",
                 figure=None,
-                says=f"{counted(len(hits), 'example')} of queries that found their function first.",
+                says=f"{pluralize(len(hits), 'example')} of queries that found their function first.",
                 table=Table(
                     columns=["query", "function"], rows=[[_brief(e.query), _brief(e.wanted)] for e in hits]
                 ),
@@ -171,7 +171,7 @@ def _examples(best: _Ranked) -> list[Plot]:
                 title="Misses",
                 figure=None,
                 says=(
-                    f"{counted(len(misses), 'example')} of queries that found another function first, from "
+                    f"{pluralize(len(misses), 'example')} of queries that found another function first, from "
                     f"near misses to the worst."
                 ),
                 table=Table(

@@ -33,8 +33,8 @@ def with_sampler(settings: Settings, space: Space) -> Settings:
     if sampler != GRID:
         load_sampler(sampler, seed=settings.seed, objectives=objectives)
     check_sampler(sampler, space)
-    if settings.grafts:
-        check_places("--init trunk", space, "use --init scratch")
+    if settings.shares_training:
+        check_places("--init shared", space, "use --init scratch")
     return replace(settings, sampler=sampler)
 
 

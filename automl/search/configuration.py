@@ -90,7 +90,7 @@ def like(name: str, storage: str) -> TrialConfig:
         return chosen.config
     latest = latest_verdict(folder)
     if latest is not None and latest[1].complete and latest[1].winner is not None:
-        return next(arm.config for arm in latest[1].arms if arm.name == latest[1].winner)
+        return next(variant.config for variant in latest[1].variants if variant.name == latest[1].winner)
     complete = ranked(records, metadata.plan)
     if not complete:
         raise InputError(f"search {search!r} has no completed trial; name one of its trials, {search}:NUMBER")

@@ -9,7 +9,7 @@ import numpy as np
 
 from automl.config.settings import Settings
 from automl.data.images import open_records
-from automl.data.images.overview import file_sizes
+from automl.data.images.image_overview import file_sizes
 from automl.tasks import Task, task_of_data
 from search.spaces import SPACES
 

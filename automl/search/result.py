@@ -237,7 +237,7 @@ class SearchResult(Summary):
 
     def plot_placements(self) -> "Figure":
         """Plot the mean effect of each attention type at each site."""
-        from automl.report.placement import placement
+        from automl.report.site_effects import placement
 
         return self._figure(placement)
 

@@ -24,7 +24,7 @@ NOT_COMPARED: Mapping[str, str] = {
     "seed": "scores vary with it, and mean the same",
     "seeds": "how often a cell of a grid is trained",
     "test": "the test split ranks nothing",
-    "trunks": "trials are compared within a shared partial training, however many there are",
+    "shared_trainings": "trials are compared within a shared partial training, however many there are",
     "sampler": "what is tried",
     "baseline_share": "what is tried",
     "warm_start": "what is tried",

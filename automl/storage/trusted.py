@@ -8,7 +8,7 @@ import hashlib
 from collections.abc import Iterable
 from pathlib import Path
 
-from automl.storage.cache import cache_root
+from automl.storage.cache_folder import cache_root
 
 FOLDER = "trusted"
 

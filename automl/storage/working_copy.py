@@ -27,7 +27,7 @@ from typing import Any
 from filelock import FileLock
 
 from attention import InputError
-from automl.storage.cache import cache_root
+from automl.storage.cache_folder import cache_root
 from automl.storage.storage import Storage
 from search.record import CHECKPOINT_FILE
 from search.study import STUDY_FILE

@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from automl.config.escape import markdown
-from automl.report.grid import (
+from automl.report.grid_table import (
     GridCell,
     csv_text,
     deviation,
@@ -18,7 +18,7 @@ from automl.report.grid import (
 from automl.report.plot import Cell, Table
 from automl.report.read import Search
 from automl.report.words import words
-from automl.studies.table import Study
+from automl.studies.study_table import Study
 from search.atomic import replacing
 
 

@@ -22,9 +22,9 @@ from automl.data.detection import (
     open_split,
     shared_name,
 )
-from automl.data.detection.augment import augment, draw
+from automl.data.detection.detection_augment import augment, draw
 from automl.data.detection.masks import decode
-from automl.data.images.formats import SUFFIXES, is_picture
+from automl.data.images.image_formats import SUFFIXES, is_picture
 from automl.data.records import Records
 from automl.tasks.base import Part, RecordTask, Split
 from automl.tasks.deployment import Arrays, Deployment, spread
@@ -39,7 +39,7 @@ from automl.tasks.detection_deployment import (
     write_detections,
 )
 from automl.tasks.detection_evaluator import DetectionEvaluator, Truth, metric_names
-from automl.tasks.initial import initialise_trunk
+from automl.tasks.initial import initialise_backbone
 from automl.tasks.memo import remembered
 from automl.tasks.model_check import ModelCheck, check_model
 from backbones import BACKBONES, find
@@ -121,7 +121,7 @@ class Detection(RecordTask[DetectionData, DetectionModel, DetectionTraining]):
         return set_format(model, check.memory_format)
 
     def check(self) -> ModelCheck:
-        """Of trunk and pyramid, tried once in a process where the trunk is one's own."""
+        """Of backbone and pyramid, tried once in a process where the backbone is one's own."""
         bare, runtime = replace(self.chosen, placement={}), self.runtime
         if bare.backbone in BACKBONES:
             return ModelCheck(torch.channels_last)
@@ -164,7 +164,7 @@ class Detection(RecordTask[DetectionData, DetectionModel, DetectionTraining]):
         )
 
     def initialise(self, model: nn.Module) -> list[str]:
-        return initialise_trunk(
+        return initialise_backbone(
             model, "backbone.body", self.chosen, self._body, classes=len(self.labels), size=self.canvas
         )
 

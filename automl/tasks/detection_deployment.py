@@ -10,7 +10,7 @@ import torch
 from PIL import Image, ImageDraw
 from torch import Tensor, nn
 
-from automl.data.detection.folder import image_id
+from automl.data.detection.coco_folder import image_id
 from automl.data.detection.masks import encode
 from automl.data.images.picture import open_picture
 from automl.tasks.deployment import Arrays, Deployment

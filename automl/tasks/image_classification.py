@@ -18,10 +18,10 @@ from automl.data.images import (
     open_split,
     shared_name,
 )
-from automl.data.images.augment import centre_crop, cut, draw_boxes, normalise
 from automl.data.images.decode import cache_side, decode
 from automl.data.images.feed import Feed
-from automl.data.images.formats import SUFFIXES, is_picture
+from automl.data.images.image_augment import centre_crop, cut, draw_boxes, normalise
+from automl.data.images.image_formats import SUFFIXES, is_picture
 from automl.data.images.policy import colours_and_shapes, cutmix, erasing
 from automl.data.records import Records
 from automl.tasks.base import Part, Split

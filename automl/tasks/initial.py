@@ -35,7 +35,7 @@ def initialise(model: nn.Module, chosen: Model, *, classes: int, size: int | Non
     return load(model, weights, classes=classes, source=source)
 
 
-def initialise_trunk(
+def initialise_backbone(
     model: nn.Module,
     path: str,
     chosen: Model,
@@ -44,7 +44,7 @@ def initialise_trunk(
     classes: int,
     size: int | None = None,
 ) -> list[str]:
-    """The same for a model with a trunk at `path`, a classification model without its head.
+    """The same for a model with a backbone at `path`, a classification model without its head.
 
     The weights are of such a classification model, `body()`, whose head is left out, or of the whole model.
     """
@@ -53,9 +53,9 @@ def initialise_trunk(
     weights, source = _named(chosen, classes, size)
     if any(path in key for key in weights):
         return load(model, weights, classes=classes, source=source)
-    trunk = model.get_submodule(path)
-    head = body().state_dict().keys() - trunk.state_dict().keys()
-    load(trunk, weights, classes=classes, source=source, without=head)
+    backbone = model.get_submodule(path)
+    head = body().state_dict().keys() - backbone.state_dict().keys()
+    load(backbone, weights, classes=classes, source=source, without=head)
     return [key for key in model.state_dict() if not key.startswith(f"{path}.")]
 
 

@@ -11,13 +11,13 @@ from PIL import Image
 from torch import Tensor, nn
 
 from automl.config.runtime import Runtime
-from automl.data.images.augment import cut, draw_boxes, normalise, resample
-from automl.data.images.formats import SUFFIXES
+from automl.data.images.image_augment import cut, draw_boxes, normalise, resample
+from automl.data.images.image_formats import SUFFIXES
 from automl.data.images.picture import open_picture
-from automl.data.segmentation import LabelledImages, open_images, shared_name
+from automl.data.segmentation_data import LabelledImages, open_images, shared_name
 from automl.tasks.base import Part, RecordTask, Split
 from automl.tasks.deployment import Arrays, Deployment, spread
-from automl.tasks.initial import initialise, initialise_trunk
+from automl.tasks.initial import initialise, initialise_backbone
 from automl.tasks.segmentation_evaluator import SegmentationEvaluator, segmentation_loss
 from backbones import find
 from backbones.loading import is_user_defined
@@ -99,7 +99,7 @@ class Segmentation(RecordTask[SegmentationData, SegmentationModel, SegmentationT
         given, chosen = {"classes": len(self.labels), "size": self.data.size}, self.chosen
         if not isinstance(model, UNet):
             return initialise(model, chosen, **given)
-        return initialise_trunk(model, "body", chosen, partial(Model.build, chosen, **given), **given)
+        return initialise_backbone(model, "body", chosen, partial(Model.build, chosen, **given), **given)
 
     def batches(self, epoch: int) -> Iterator[tuple[Tensor, Tensor]]:
         """Random crops and mirror images, the same of an image and its mask.

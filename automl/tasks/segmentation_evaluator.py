@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from automl.config.runtime import Runtime
-from automl.data.segmentation import IGNORE
+from automl.data.segmentation_data import IGNORE
 from automl.storage.answers import Answers
 from automl.tasks.evaluator import Evaluator
 from search.class_statistics import pseudo_values

@@ -21,7 +21,7 @@ from automl.data.sequences import (
     padding_mask,
     shared_name,
 )
-from automl.data.sequences.formats import FORMATS
+from automl.data.sequences.sequence_formats import FORMATS
 from automl.data.sequences.unlabelled import read_unlabelled
 from automl.tasks.base import SPLITS, Inputs, Part, Split
 from automl.tasks.classification import Classification

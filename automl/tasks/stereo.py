@@ -15,7 +15,7 @@ from torch import Tensor, nn
 
 from attention import InputError
 from automl.config.runtime import Runtime
-from automl.data.images.augment import normalise
+from automl.data.images.image_augment import normalise
 from automl.data.stereo import StereoPairs, open_pairs, shared_name
 from automl.tasks.base import Part, RecordTask, Split
 from automl.tasks.deployment import Arrays, Deployment, spread

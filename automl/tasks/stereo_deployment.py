@@ -9,11 +9,11 @@ from PIL import Image
 from torch import Tensor, nn
 
 from attention import InputError
-from automl.data.images.augment import normalise
+from automl.data.csv_table import read_table
+from automl.data.images.image_augment import normalise
 from automl.data.images.picture import read_picture
-from automl.data.stereo.files import read_views
 from automl.data.stereo.pfm import write_pfm
-from automl.data.table import read_table
+from automl.data.stereo.stereo_files import read_views
 from automl.tasks.deployment import Deployment
 
 LEFT, RIGHT, OUTPUT = "left", "right", "disparity"

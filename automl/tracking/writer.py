@@ -78,8 +78,8 @@ _ENDS = {
 
 def run_name(trial: TrialRecord) -> str:
     """What sits where comes first, since MLflow cuts names in its tables and plots."""
-    if trial.arm:
-        return f"{trial.arm} seed {trial.config.seed}"
+    if trial.variant:
+        return f"{trial.variant} seed {trial.config.seed}"
     return f"{placement_name(trial.config)} {trial.number:03d} {model_name(trial.config)}"
 
 

@@ -8,7 +8,7 @@ from torch import Tensor
 
 from attention import InputError
 from automl.config.device import generator_states, is_out_of_memory, restore_generator_states
-from automl.storage.cache import cache_root
+from automl.storage.cache_folder import cache_root
 from automl.storage.disk import room_for
 from automl.storage.storage import Storage
 from automl.training.loop import TrainingState

@@ -108,11 +108,12 @@ def fit(
 class Course:
     """The steps of a training, and what part of its time each of them comes at.
 
-    trunk: steps before the placement is put in, of a model without attention; 0 where it is there from the
-        start. share: the part of the time that these take. total: all steps. epoch: steps of an epoch.
+    shared partial training: steps before the placement is put in, of a model without attention; 0 where it
+        is there from the start. share: the part of the time that these take. total: all steps. epoch: steps
+        of an epoch.
     """
 
-    trunk: int
+    shared_training: int
     share: float
     total: int
     epoch: int
@@ -120,13 +121,15 @@ class Course:
     @property
     def epochs(self) -> float:
         """The epochs that the placement is trained for; those of a shared partial training do not count."""
-        return (self.total - self.trunk) / self.epoch
+        return (self.total - self.shared_training) / self.epoch
 
     def part(self, steps: int) -> float:
         """Of the whole training's time, 0 to 1, that so many steps from its beginning take."""
-        if steps < self.trunk:
-            return self.share * steps / self.trunk
-        return self.share + (1 - self.share) * ((steps - self.trunk) / (self.total - self.trunk))
+        if steps < self.shared_training:
+            return self.share * steps / self.shared_training
+        return self.share + (1 - self.share) * (
+            (steps - self.shared_training) / (self.total - self.shared_training)
+        )
 
 
 def plan_course(task: Task, time_ratio: float = 1.0, validation: float = 0.0) -> Course:
@@ -135,12 +138,12 @@ def plan_course(task: Task, time_ratio: float = 1.0, validation: float = 0.0) ->
     validation: the part of an epoch's time that its validation takes; that of an epoch in part takes as long.
     """
     training = task.config.training
-    trunk = training.graft_at * task.steps()
-    epochs = (training.epochs - training.graft_at) / time_ratio
+    shared_training = training.insert_at * task.steps()
+    epochs = (training.epochs - training.insert_at) / time_ratio
     whole = int(epochs + 1e-9)
     rest = (epochs - whole - validation) / (1 - validation) if validation < 1 else 0.0
     left = max(1, round((whole + max(0.0, rest)) * task.steps()))
-    return Course(trunk, training.graft_at / training.epochs, trunk + left, task.steps())
+    return Course(shared_training, training.insert_at / training.epochs, shared_training + left, task.steps())
 
 
 def train_epoch(

@@ -3,7 +3,7 @@
 import traceback
 
 from attention import InputError
-from automl.storage.cache import cache_root
+from automl.storage.cache_folder import cache_root
 from automl.storage.disk import DiskFull, disk_full, no_room
 from automl.storage.storage import Storage
 from search.record import Report

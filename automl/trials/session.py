@@ -11,8 +11,8 @@ from typing import Any
 
 from attention import InputError
 from automl.callbacks.error_traces import ErrorTraces
-from automl.callbacks.progress import Progress
 from automl.callbacks.prometheus import PrometheusGauges
+from automl.callbacks.search_progress import Progress
 from automl.config.limits import Limits
 from automl.config.settings import Settings
 from automl.storage.disk import STUDY_ROOM, disk_full, no_room
@@ -30,7 +30,7 @@ from cluster.head import watched_head
 from cluster.resources import TrialResources, slots
 from search.callback import Callback
 from search.config import TrialConfig
-from search.record import TRIALS_FOLDER, TRUNKS_FOLDER
+from search.record import SHARED_FOLDER, TRIALS_FOLDER
 from search.study import STUDY_FILE
 from search.trial_scheduler import TrialScheduler
 from search.tuner import run_trials
@@ -129,7 +129,7 @@ class Workers:
                     assign=lambda record: assignment(
                         record.config,
                         location / record.folder,
-                        trunks=location / TRUNKS_FOLDER,
+                        shared_trainings=location / SHARED_FOLDER,
                         baseline=baseline,
                         equal=self.settings.equal,
                         limits=limits,

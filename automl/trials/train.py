@@ -25,13 +25,13 @@ from automl.tracking.run_spec import RunSpec, source
 from automl.tracking.silence import MlflowSilent, SilentWriter
 from automl.tracking.tracker import Tracker, Writes
 from automl.tracking.writer import MlflowWriter
-from automl.training import checkpoint, trunk
+from automl.training import checkpoint, shared_training
 from automl.training.loop import Diverged, TrainingState, fit, start
 from automl.trials.train_workers import train_on_workers
 from backbones import sites
 from search import record
 from search.config import TrialConfig
-from search.record import CHECKPOINT_FILE, TRUNKS_FOLDER, Metrics
+from search.record import CHECKPOINT_FILE, SHARED_FOLDER, Metrics
 
 
 @dataclass(frozen=True)
@@ -122,7 +122,9 @@ def run_train(
         if workers > 1:
             epochs = train_on_workers(config, folder, workers, runtime)
         else:
-            epochs = _epochs(task, trunk.begin(task, Storage(str(folder / TRUNKS_FOLDER))), trial, folder)
+            epochs = _epochs(
+                task, shared_training.begin(task, Storage(str(folder / SHARED_FOLDER))), trial, folder
+            )
         if log:
             _empty(Path(log))
         return _train(task, epochs, trial, folder, log, tell)

@@ -22,7 +22,7 @@ from automl.trials.trial import assignment
 from cluster.connect import connect, joins, nodes, wait_for_capacity
 from cluster.resources import TrialResources, slots
 from search.config import TrialConfig
-from search.record import TRUNKS_FOLDER, Metrics, Report
+from search.record import SHARED_FOLDER, Metrics, Report
 
 RAY = "ray"  # the folder for what Ray Train writes for itself
 PLACEMENT_LIMIT = 300.0  # seconds to wait for capacity
@@ -76,7 +76,7 @@ def _reports(config: TrialConfig, folder: Path, shape: TrialResources, runtime: 
     sent = assignment(
         config,
         location,
-        trunks=location / TRUNKS_FOLDER,
+        shared_trainings=location / SHARED_FOLDER,
         baseline=config,
         equal="epochs",
         limits=Limits(),

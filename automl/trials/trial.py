@@ -22,7 +22,7 @@ from automl.data import shared
 from automl.storage.epoch_progress import EpochProgress
 from automl.storage.storage import Storage
 from automl.tasks import open_task
-from automl.training import checkpoint, trunk
+from automl.training import checkpoint, shared_training
 from automl.training.loop import Course, Diverged, evaluate, fit, plan_course, start
 from automl.trials.failure import failure
 from backbones.loading import receive
@@ -42,7 +42,7 @@ def assignment(
     config: TrialConfig,
     folder: Storage,
     *,
-    trunks: Storage,
+    shared_trainings: Storage,
     baseline: TrialConfig,
     equal: str,
     limits: Limits,
@@ -54,17 +54,17 @@ def assignment(
 ) -> dict[str, Any]:
     """What a trial's process is sent.
 
-    folder: where its checkpoint is written, and found when the trial is resumed. trunks: where trunks are.
-    baseline: the configuration whose epochs are the unit of time. equal: `time`, or `epochs` for raw epochs.
-    test: score the test split after the last epoch, as `test_NAME` for each of the task's metrics.
-    data: what `Task.share_data` returned, where the data come from the storage.
+    folder: where its checkpoint is written, and found when the trial is resumed. shared partial trainings:
+    where shared partial trainings are. baseline: the configuration whose epochs are the unit of time. equal:
+    `time`, or `epochs` for raw epochs. test: score the test split after the last epoch, as `test_NAME` for
+    each of the task's metrics. data: what `Task.share_data` returned, where the data come from the storage.
     profile: measure the costs before training; needed for limits and for `equal` time.
     """
     return {
         "code": {**config.code(), **baseline.code()},
         "trial": config.to_json(),
         "folder": str(folder),
-        "trunks": str(trunks),
+        "shared_trainings": str(shared_trainings),
         "baseline": baseline.to_json(),
         "equal": equal,
         "limits": dict(vars(limits)),
@@ -110,7 +110,7 @@ def reports(config: Mapping[str, Any], runtime: Runtime) -> Iterator[Report]:
     """
     receive(config["code"])
     trial, folder = TrialConfig.from_json(config["trial"]).load(), Storage(config["folder"])
-    trunks = Storage(config["trunks"])
+    shared_trainings = Storage(config["shared_trainings"])
     history: list[Metrics] = []
     profile: dict[str, float] = {}
     device = device_name(runtime.device)
@@ -154,7 +154,9 @@ def reports(config: Mapping[str, Any], runtime: Runtime) -> Iterator[Report]:
             )
             return
         # What goes on has its weights; those that it once started from may be gone.
-        state = trunk.begin(task, trunks) if content is None else start(task, task.model())
+        state = (
+            shared_training.begin(task, shared_trainings) if content is None else start(task, task.model())
+        )
         if content is not None:
             checkpoint.restore(state, content)
             del content
@@ -171,7 +173,9 @@ def reports(config: Mapping[str, Any], runtime: Runtime) -> Iterator[Report]:
                     if answers is not None and runtime.rank == 0:
                         answers.save(folder)  # before the checkpoint, which says that all of it is there
                 if runtime.rank == 0:
-                    trunk.leave(task, state, trunks, history)  # before the checkpoint, which is after it
+                    shared_training.leave(
+                        task, state, shared_trainings, history
+                    )  # before the checkpoint, which is after it
                     checkpoint.save(folder, trial, state, history, profile, finished=_spent(history, trial))
                 yield Report(
                     history=history,
@@ -197,10 +201,10 @@ def _spent(history: list[Metrics], trial: TrialConfig) -> bool:
 
 
 def _too_slow(course: Course, time_ratio: float) -> str:
-    where = " after the shared partial training" if course.trunk else ""
+    where = " after the shared partial training" if course.shared_training else ""
     return (
-        f"too slow for this budget: {course.total - course.trunk} of the {course.epoch} steps of an epoch "
-        f"fit into it{where}, at {time_ratio:.2g} times the baseline's time; give more --epochs"
+        f"too slow for this budget: {course.total - course.shared_training} of the {course.epoch} steps "
+        f"of an epoch fit into it{where}, at {time_ratio:.2g} times the baseline's time; give more --epochs"
     )
 
 

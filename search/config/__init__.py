@@ -2,18 +2,18 @@
 
 Frozen dataclasses that round-trip through JSON. A task's data, model and training are one file.
 
-parts           What the configurations of all tasks have: data, model and training
-classification  Images and sequences
-retrieval       Code and its descriptions
-stereo          Pairs of images
-detection       Images with objects
-segmentation    Images with a class for each pixel
-opened          The same of a user-defined task whose code has not been loaded
-tasks           The declaration of each task (TASKS), and those that are registered
-trial           One trial: a task, and its data, model and training
+sections               What the configurations of all tasks have: data, model and training
+classification_config  Images and sequences
+retrieval_config       Code and its descriptions
+stereo_config          Pairs of images
+detection_config       Images with objects
+segmentation_config    Images with a class for each pixel
+opened                 The same of a user-defined task whose code has not been loaded
+tasks                  The declaration of each task (TASKS), and those that are registered
+trial_config           One trial: a task, and its data, model and training
 """
 
-from search.config.classification import (
+from search.config.classification_config import (
     ClassificationTraining,
     ClassWeights,
     ImageData,
@@ -21,13 +21,13 @@ from search.config.classification import (
     Policy,
     SequenceData,
 )
-from search.config.detection import DetectionData, DetectionModel, DetectionTraining
-from search.config.parts import PUBLISHED, Data, Decayed, Model, Optimizer, Schedule, Training
-from search.config.retrieval import CodeData, CodeModel, RetrievalLoss, RetrievalTraining, Similarity
-from search.config.segmentation import SegmentationData, SegmentationModel, SegmentationTraining
-from search.config.stereo import StereoData, StereoModel, StereoTraining
+from search.config.detection_config import DetectionData, DetectionModel, DetectionTraining
+from search.config.retrieval_config import CodeData, CodeModel, RetrievalLoss, RetrievalTraining, Similarity
+from search.config.sections import PUBLISHED, Data, Decayed, Model, Optimizer, Schedule, Training
+from search.config.segmentation_config import SegmentationData, SegmentationModel, SegmentationTraining
+from search.config.stereo_config import StereoData, StereoModel, StereoTraining
 from search.config.tasks import TASKS, TaskSpec
-from search.config.trial import TrialConfig
+from search.config.trial_config import TrialConfig
 
 __all__ = [
     "PUBLISHED",

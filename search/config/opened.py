@@ -10,7 +10,7 @@ from functools import lru_cache
 from keyword import iskeyword
 from typing import Any
 
-from search.config.parts import Data, Model, Training
+from search.config.sections import Data, Model, Training
 
 
 @dataclass(frozen=True, kw_only=True)

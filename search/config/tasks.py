@@ -11,13 +11,13 @@ from typing import Any
 from attention import InputError
 from backbones import loading
 from search.class_metrics import CLASSIFICATION
-from search.config.classification import ClassificationTraining, ImageData, ImageTraining, SequenceData
-from search.config.detection import DetectionData, DetectionModel, DetectionTraining
+from search.config.classification_config import ClassificationTraining, ImageData, ImageTraining, SequenceData
+from search.config.detection_config import DetectionData, DetectionModel, DetectionTraining
 from search.config.opened import OpenData, OpenModel, OpenTraining
-from search.config.parts import Data, Model, Training
-from search.config.retrieval import CodeData, CodeModel, RetrievalTraining
-from search.config.segmentation import SegmentationData, SegmentationModel, SegmentationTraining
-from search.config.stereo import StereoData, StereoModel, StereoTraining
+from search.config.retrieval_config import CodeData, CodeModel, RetrievalTraining
+from search.config.sections import Data, Model, Training
+from search.config.segmentation_config import SegmentationData, SegmentationModel, SegmentationTraining
+from search.config.stereo_config import StereoData, StereoModel, StereoTraining
 from search.metric import DETECTION, EPE, MRR, SEGMENTATION, Metric
 
 GROUP = "automl.tasks"  # of entry points: a name, and the reference of a subclass of `automl.Task`
@@ -86,7 +86,7 @@ TASKS: Mapping[str, TaskSpec] = {
         spaces=("search.stereo_spaces",),
         detect="automl.data.stereo:is_stereo",
         space="sceneflow",
-        overview="automl.data.stereo.overview:look_over_stereo",
+        overview="automl.data.stereo.stereo_overview:look_over_stereo",
         subject="automl.costs.subject:stereo_subject",
     ),
     "sequence-classification": TaskSpec(
@@ -98,7 +98,7 @@ TASKS: Mapping[str, TaskSpec] = {
         spaces=("search.sensor_spaces",),
         detect="automl.data.sequences:are_sequences",
         space="sensors",
-        overview="automl.data.sequences.overview:look_over_sequences",
+        overview="automl.data.sequences.sequence_overview:look_over_sequences",
         subject="automl.costs.subject:sequence_subject",
     ),
     "code-retrieval": TaskSpec(
@@ -110,7 +110,7 @@ TASKS: Mapping[str, TaskSpec] = {
         spaces=("search.code_spaces",),
         detect="automl.data.code:is_code",
         space="codesearch",
-        overview="automl.data.code.overview:look_over_code",
+        overview="automl.data.code.code_overview:look_over_code",
         subject="automl.costs.subject:encoder_subject",
     ),
     "detection": TaskSpec(
@@ -123,7 +123,7 @@ TASKS: Mapping[str, TaskSpec] = {
         spaces=("search.detection_spaces",),
         detect="automl.data.detection:is_coco",
         space="coco-da",
-        overview="automl.data.detection.overview:look_over_detection",
+        overview="automl.data.detection.detection_overview:look_over_detection",
         subject="automl.costs.subject:detector_subject",
     ),
     "segmentation": TaskSpec(
@@ -134,7 +134,7 @@ TASKS: Mapping[str, TaskSpec] = {
         metrics=SEGMENTATION,
         task="automl.tasks.segmentation:Segmentation",
         spaces=("search.segmentation_spaces",),
-        detect="automl.data.segmentation:is_segmentation",
+        detect="automl.data.segmentation_data:is_segmentation",
         space="unet",
         subject="automl.costs.subject:segmenter_subject",
     ),

@@ -9,7 +9,7 @@ from attention_cases import CHANNELS, every_spec, features, new, with_encoding, 
 from torch import Tensor
 
 from attention import InputError, Spec
-from attention.table import ATTENTIONS
+from attention.attention_table import ATTENTIONS
 
 SHAPES = [(2, CHANNELS, 30), (2, CHANNELS, 6, 5), (2, CHANNELS, 2, 3, 5)]
 

@@ -14,9 +14,9 @@ from automl_cases import Regression
 from torch import Tensor, nn
 
 from automl.data.code.tokenizer import Tokenizer, train_tokenizer
-from automl.export import run as export
+from automl.export import run_export as export
 from automl.export.chosen import Chosen
-from automl.export.run import ExportResult
+from automl.export.run_export import ExportResult
 from automl.storage.storage import Storage
 from automl.tasks.base import Split
 from automl.tasks.code_deployment import CODE, QUERY, REQUEST, code_deployments, code_usage

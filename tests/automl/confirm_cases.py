@@ -1,4 +1,4 @@
-"""Scores, arms and searches for the tests of confirmations, without a training."""
+"""Scores, variants and searches for the tests of confirmations, without a training."""
 
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -11,11 +11,11 @@ from optuna.study import StudyDirection
 
 from attention import Spec
 from automl.config.settings import Settings
-from automl.confirm.arms import Arm, ArmSet
+from automl.confirm.design import Design
 from automl.confirm.protocol import CONFIRM_FILE, CONFIRM_FOLDER, FORMAT, Confirmation, Options
-from automl.confirm.question import Question
-from automl.confirm.run import open_scheduler
+from automl.confirm.run_confirm import open_scheduler
 from automl.confirm.scores import Scores, TrainingCost
+from automl.confirm.variants import Variant, VariantSet
 from automl.storage.answers import Answers
 from automl.storage.folder import new_folder, provenance, read_metadata
 from automl.storage.storage import Storage
@@ -56,15 +56,15 @@ def record(
     return TrialRecord(number, config(placement, **training), state=state, history=[metrics], **more)
 
 
-ARMS = [
-    Arm(name="baseline", role=Role.BASELINE, config=config()),
-    Arm(name="ssa", role=Role.FINALIST, config=config(SSA), trial=3),
-    Arm(name="sagan", role=Role.FINALIST, config=config(SAGAN), trial=5),
-    Arm(name="conv", role=Role.CONTROL, config=config(CONV)),
+VARIANTS = [
+    Variant(name="baseline", role=Role.BASELINE, config=config()),
+    Variant(name="ssa", role=Role.FINALIST, config=config(SSA), trial=3),
+    Variant(name="sagan", role=Role.FINALIST, config=config(SAGAN), trial=5),
+    Variant(name="conv", role=Role.CONTROL, config=config(CONV)),
 ]
 
 
-def question(seeds: int = 10, **more: Any) -> Question:
+def design(seeds: int = 10, **more: Any) -> Design:
     values: dict[str, Any] = {
         "seeds": list(range(1, seeds + 1)),
         "equal": "time",
@@ -81,7 +81,7 @@ def question(seeds: int = 10, **more: Any) -> Question:
     if isinstance(chance, float):  # the share of a class of all inputs
         error = (chance * (1 - chance) / inputs) ** 0.5
         values["chance"] = Chance(value=chance, error=error, step=1 / inputs)
-    return Question(**values)
+    return Design(**values)
 
 
 def scores(
@@ -94,14 +94,14 @@ def scores(
 ) -> dict[str, Scores]:
     """Accuracies around `level`, with gains as they are named, such as `ssa=0.02`.
 
-    times: how many times longer than the baseline an arm trained; each training is off by half a percent.
+    times: how many times longer than the baseline a variant trained; each training is off by half a percent.
     """
     generator, clock = np.random.default_rng(5), np.random.default_rng(6)
     made = {}
-    for arm in ARMS:
-        values = level + gains.get(arm.name, 0.0) + sd * generator.normal(size=seeds)
-        spent = 60 * (times or {}).get(arm.name, 1.0) * np.exp(0.005 * clock.normal(size=seeds))
-        made[arm.name] = Scores(
+    for variant in VARIANTS:
+        values = level + gains.get(variant.name, 0.0) + sd * generator.normal(size=seeds)
+        spent = 60 * (times or {}).get(variant.name, 1.0) * np.exp(0.005 * clock.normal(size=seeds))
+        made[variant.name] = Scores(
             scores=dict(enumerate(values.tolist(), start=1)),
             costs={
                 seed: TrainingCost(steps=100, seconds=seconds)
@@ -116,13 +116,13 @@ def answered(made: Mapping[str, Scores], inputs: int, seed: int = 0) -> dict[str
     generator = np.random.default_rng(seed)
     hard = generator.random(inputs)
     answers = {}
-    for name, arm in made.items():
+    for name, variant in made.items():
         values = {
             seed: (hard < score + 0.05 * generator.normal(size=inputs)).astype(float)
-            for seed, score in arm.scores.items()
+            for seed, score in variant.scores.items()
         }
         answers[name] = replace(
-            arm, values=values, scores={seed: float(right.mean()) for seed, right in values.items()}
+            variant, values=values, scores={seed: float(right.mean()) for seed, right in values.items()}
         )
     return answers
 
@@ -130,7 +130,7 @@ def answered(made: Mapping[str, Scores], inputs: int, seed: int = 0) -> dict[str
 def without(
     made: Mapping[str, Scores], name: str, seeds: Sequence[int], reason: str | None = None
 ) -> dict[str, Scores]:
-    """`made` as if an arm had no score at some seeds, because it failed there if there is a reason."""
+    """`made` as if a variant had no score at some seeds, because it failed there if there is a reason."""
     left = {seed: value for seed, value in made[name].scores.items() if seed not in seeds}
     failed = dict.fromkeys(seeds, reason) if reason else {}
     return {**made, name: replace(made[name], scores=left, failed=failed)}
@@ -177,7 +177,7 @@ def fake_confirmation(folder: Path) -> Path:
         number=1,
         options=Options(top=2, seeds=7, sequential=False),
         seeds=list(range(1, 8)),
-        arm_set=ArmSet(arms=ARMS, baseline_candidates=[], warnings=[]),
+        variant_set=VariantSet(variants=VARIANTS, baseline_candidates=[], warnings=[]),
         provenance=provenance(),
         inputs=1000,
         chance=None,
@@ -187,7 +187,7 @@ def fake_confirmation(folder: Path) -> Path:
     planned = scheduler.planned
     scheduler.look(False)
     while (trial := planned.ask()) is not None:
-        score = 0.9 + 0.001 * (trial.config.seed % 3) + (0.05 if trial.arm == "ssa" else 0)
+        score = 0.9 + 0.001 * (trial.config.seed % 3) + (0.05 if trial.variant == "ssa" else 0)
         metrics = {"epoch": 1, "resource": 1, "accuracy": 0.5, "steps": 20, "seconds": 1}
         planned.end(trial.number, Report(history=[{**metrics, "test_accuracy": score}], finished=True))
         scheduler.look(False)
@@ -195,7 +195,8 @@ def fake_confirmation(folder: Path) -> Path:
 
 
 class FakeWorkers:
-    """Trains nothing: each trial's test accuracy comes from `score(arm, seed)`, its validation from `valid`.
+    """Trains nothing: each trial's test accuracy comes from `score(variant, seed)`, its validation from
+    `valid`.
 
     most: trials after which a run ends, as if a signal had come. broken: those that end in an error.
     shuffled: trials end in another order than they began in.
@@ -205,11 +206,11 @@ class FakeWorkers:
     def __init__(
         self,
         score: Callable[[str, int], float | None],
-        valid: Callable[[str, int], float] = lambda arm, seed: 0.5,
+        valid: Callable[[str, int], float] = lambda variant, seed: 0.5,
         most: int = 10**9,
         broken: Collection[tuple[str, int]] = (),
         shuffled: bool = False,
-        seconds: Callable[[str, int], float] = lambda arm, seed: 1.0,
+        seconds: Callable[[str, int], float] = lambda variant, seed: 1.0,
         images: int = 0,
     ) -> None:
         self.seconds, self.images = seconds, images
@@ -232,7 +233,7 @@ class FakeWorkers:
             if len(self.trained) >= self.most:
                 self.interrupt.signal = 15
                 return
-            self.trained.append((one.arm, one.config.seed))
+            self.trained.append((one.variant, one.config.seed))
             if self.shuffled:
                 running.append(one)
             else:
@@ -241,16 +242,16 @@ class FakeWorkers:
             self._end(scheduler, location, one)
 
     def _end(self, scheduler: TrialScheduler, location: Storage, one: TrialRecord) -> None:
-        arm, seed = one.arm, one.config.seed
-        if (arm, seed) in self.broken:
+        variant, seed = one.variant, one.config.seed
+        if (variant, seed) in self.broken:
             scheduler.end(one.number, Report(error="boom"))
             return
-        score = self.score(arm, seed)
+        score = self.score(variant, seed)
         if score is None:
             scheduler.end(one.number, Report(infeasible="the training loss became nan"))
             return
-        metrics = {"epoch": 1, "resource": 1, "accuracy": self.valid(arm, seed), "steps": 20}
-        metrics["seconds"] = self.seconds(arm, seed)
+        metrics = {"epoch": 1, "resource": 1, "accuracy": self.valid(variant, seed), "steps": 20}
+        metrics["seconds"] = self.seconds(variant, seed)
         if self.images:
             right = np.arange(self.images) < self.images * score
             true = np.zeros(self.images, np.int64)

@@ -9,10 +9,10 @@ from automl_cases import EVERY_ATTENTION, HERE, tiny
 from confirm_cases import NoTracker
 from mlflow import MlflowClient
 
-import automl.confirm.run
-import automl.search.run
+import automl.confirm.run_confirm
+import automl.search.run_search
 import automl.tracking.process
-from automl.export.run import ExportResult, run_export
+from automl.export.run_export import ExportResult, run_export
 from automl.trials.train import TrainResult, run_train
 
 
@@ -88,9 +88,9 @@ def played(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Searches and confirmations without Ray and MLflow, in an empty folder; `PlayedWorkers` train."""
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(automl.tracking.process, "_begin", lambda: (Mock(), Mock()))  # nothing imports MLflow
-    monkeypatch.setattr(automl.search.run, "_tracking", lambda *place: nullcontext())
-    monkeypatch.setattr(automl.confirm.run, "MlflowProcess", nullcontext)
-    for module in (automl.search.run, automl.confirm.run):
+    monkeypatch.setattr(automl.search.run_search, "_tracking", lambda *place: nullcontext())
+    monkeypatch.setattr(automl.confirm.run_confirm, "MlflowProcess", nullcontext)
+    for module in (automl.search.run_search, automl.confirm.run_confirm):
         monkeypatch.setattr(module, "Tracker", NoTracker)
 
 

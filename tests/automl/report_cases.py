@@ -19,7 +19,7 @@ from search.record import State
 from search.serialise import to_json
 from search.space import random_draws
 from search.spaces import SPACES
-from search.study import ARM, CONFIG, EPOCH, PROFILE, REASON, ROLE, TRAINABLE, create_study
+from search.study import CONFIG, EPOCH, PROFILE, REASON, ROLE, TRAINABLE, VARIANT, create_study
 from search.trial_scheduler import Plan
 
 EPOCHS = 6
@@ -103,7 +103,7 @@ def frozen(
     history: Sequence[Mapping[str, float]] = (),
     profile: Mapping[str, float] | None = None,
     reason: str | None = None,
-    arm: str = "",
+    variant: str = "",
 ) -> FrozenTrial:
     """A trial as the scheduler leaves it in a study."""
     profile = profile or {}
@@ -112,7 +112,7 @@ def frozen(
         CONFIG: config.to_json(),
         **{f"{EPOCH}{i}": metrics for i, metrics in enumerate(history, 1)},
         PROFILE: dict(profile),
-        **({ARM: arm} if arm else {}),
+        **({VARIANT: variant} if variant else {}),
     }
     if reason is not None:
         attributes[REASON] = reason
@@ -235,7 +235,7 @@ def verdict_of(verdict: str | None = "better", **changes: Any) -> dict[str, Any]
     seeds = [str(1000 + i) for i in range(20)]
     config = TrialConfig().to_json()
 
-    def arm(name: str, role: str, shift: float, trial: int | None) -> dict[str, Any]:
+    def variant(name: str, role: str, shift: float, trial: int | None) -> dict[str, Any]:
         scores = {seed: 0.93 + shift / 100 + 0.003 * math.sin(i) for i, seed in enumerate(seeds)}
         costs = {seed: {"steps": 840, "seconds": 61.25, "processor_seconds": None} for seed in seeds}
         return {"name": name, "role": role, "trial": trial, "config": config, "scores": scores, "failed": {},
@@ -246,7 +246,7 @@ def verdict_of(verdict: str | None = "better", **changes: Any) -> dict[str, Any]
         words = f"{name} differs by {by:+.1f} points"
         wide = [by - 1.3, by + 1.3]
         time = {"ratio": 1.013, "interval": [1.0, 1.026]}
-        return {"arm": name, "role": role, "difference": by, "interval": span, "p": 0.02, "p_holm": holm,
+        return {"variant": name, "role": role, "difference": by, "interval": span, "p": 0.02, "p_holm": holm,
                 "interval_inputs": wide, "time": time,
                 "verdict": said, "sentence": words}  # fmt: skip
 
@@ -273,12 +273,12 @@ def verdict_of(verdict: str | None = "better", **changes: Any) -> dict[str, Any]
             comparison(CONTROL, "control", -0.1, "undecided", None),
             comparison(CHANCE, "random", -0.6, "worse", None),
         ],
-        "arms": [
-            arm(SSA, "finalist", difference, 3),
-            arm(SAGAN, "finalist", 0.1, 9),
-            arm("baseline", "baseline", 0, 0),
-            arm(CONTROL, "control", -0.1, 14),
-            arm(CHANCE, "random", -0.6, None),
+        "variants": [
+            variant(SSA, "finalist", difference, 3),
+            variant(SAGAN, "finalist", 0.1, 9),
+            variant("baseline", "baseline", 0, 0),
+            variant(CONTROL, "control", -0.1, 14),
+            variant(CHANCE, "random", -0.6, None),
         ],
         "sequential": False,
         "warnings": [],

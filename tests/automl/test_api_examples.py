@@ -43,7 +43,7 @@ def test_the_example_runs(name: str) -> None:
 
 
 def test_the_examples_of_a_search_run(played: None, monkeypatch: pytest.MonkeyPatch) -> None:
-    workers = PlayedWorkers(lambda arm, seed: 0.5 + seed / 100 + len(arm) / 1000)
+    workers = PlayedWorkers(lambda variant, seed: 0.5 + seed / 100 + len(variant) / 1000)
     monkeypatch.setattr(automl.trials.session, "open_workers", workers.open)
     run_examples(SEARCH)
 

@@ -84,10 +84,10 @@ def test_changes_neither_weights_nor_the_generator(make: Callable[[], nn.Module]
     assert all(torch.equal(ours[name], value) for name, value in plain.items())
 
 
-def test_a_trunks_checkpoint_loads(make: Callable[[], nn.Module]) -> None:
-    trunk, model = make(), make()
+def test_a_backbones_checkpoint_loads(make: Callable[[], nn.Module]) -> None:
+    backbone, model = make(), make()
     inserted = insert(model, _everywhere(model), torch.empty(EXAMPLE))
-    keys = inserted.load_state_dict(trunk.state_dict(), strict=False)
+    keys = inserted.load_state_dict(backbone.state_dict(), strict=False)
     assert keys.unexpected_keys == []
     assert keys.missing_keys
     assert all(".site_attention." in key for key in keys.missing_keys)

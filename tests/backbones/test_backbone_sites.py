@@ -392,9 +392,9 @@ def test_a_detectors_sites_are_its_backbones(detector: nn.Module) -> None:
     whole = sites(detector, [torch.empty(3, 64, 96), torch.empty(3, 80, 64)])
     backbone = sites(detector.backbone, torch.empty(2, 3, 64, 96))
     assert [s.path for s in whole] == [f"backbone.{s.path}" for s in backbone]
-    trunk = [(s.name, t.name) for s, t in zip(whole, backbone, strict=True) if ".fpn." not in s.path]
-    assert len(trunk) == 1 + 2 * 16
-    assert all(name == again for name, again in trunk)
+    backbone = [(s.name, t.name) for s, t in zip(whole, backbone, strict=True) if ".fpn." not in s.path]
+    assert len(backbone) == 1 + 2 * 16
+    assert all(name == again for name, again in backbone)
 
 
 def test_a_model_that_goes_by_values_at_once_is_refused() -> None:

@@ -1,4 +1,4 @@
-"""Detectors are torchvision's, whatever their trunk, and take attention in it and on the pyramid."""
+"""Detectors are torchvision's, whatever their backbone, and take attention in it and on the pyramid."""
 
 from typing import Any
 
@@ -49,9 +49,9 @@ def targets() -> list[dict[str, Tensor]]:
 
 
 def reference(masks: bool) -> nn.Module:
-    """As torchvision's documentation builds one over another trunk, with narrow heads."""
+    """As torchvision's documentation builds one over another backbone, with narrow heads."""
     levels = {f"layer{i + 1}": str(i) for i in range(4)}
-    trunk = BackboneWithFPN(torchvision.models.resnet18(), levels, [64, 128, 256, 512], WIDTH)
+    backbone = BackboneWithFPN(torchvision.models.resnet18(), levels, [64, 128, 256, 512], WIDTH)
     given: dict[str, Any] = {
         "rpn_anchor_generator": AnchorGenerator(tuple((a,) for a in (32, 64, 128, 256, 512)), (RATIOS,) * 5),
         "box_head": TwoMLPHead(WIDTH * 49, 32),
@@ -64,7 +64,7 @@ def reference(masks: bool) -> nn.Module:
         given["mask_predictor"] = MaskRCNNPredictor(WIDTH, WIDTH, 5)
     # Without a size that it would draw, in training; in evaluation images have the size that it wants.
     kind = MaskRCNN if masks else FasterRCNN
-    model: nn.Module = kind(trunk, min_size=SIDE, max_size=SIDE, _skip_resize=True, **given)
+    model: nn.Module = kind(backbone, min_size=SIDE, max_size=SIDE, _skip_resize=True, **given)
     return model
 
 
@@ -107,7 +107,7 @@ EVERYWHERE = {
 }
 
 
-def test_sites_are_in_the_trunk_and_on_the_pyramid() -> None:
+def test_sites_are_in_the_backbone_and_on_the_pyramid() -> None:
     found = {site.name: site for site in sites(small(), images())}
     pyramid = {name: (s.stride, s.channels, s.resolution) for name, s in found.items() if name[:5] == "fpn.p"}
     assert pyramid == {
@@ -153,7 +153,7 @@ def test_an_open_gate_anywhere_changes_what_is_found(site: str) -> None:
         ("timm:convnext_atto", "none"),
     ],
 )
-def test_every_parameter_of_any_trunk_learns(name: str, norm: str) -> None:
+def test_every_parameter_of_any_backbone_learns(name: str, norm: str) -> None:
     """Nothing of the head is left, which would learn nothing."""
     model = small(name, proposals=200, norm=norm)
     sum(model.train()(images(), targets()).values()).backward()
@@ -188,7 +188,7 @@ def test_group_norms_are_in_the_pyramid_and_all_heads() -> None:
         ("torchvision:mobilenet_v3_large", r"'features.3' of MobileNetV3 does not end one"),
     ],
 )
-def test_trunks_without_stages_are_refused(name: str, said: str) -> None:
+def test_backbones_without_stages_are_refused(name: str, said: str) -> None:
     with pytest.raises(InputError, match=said + r".*Take xresnet50 or torchvision:resnet50"):
         build_detector(body(name), classes=4)
 

@@ -68,7 +68,7 @@ def test_correlations_are_beside_the_features_in_the_volume(aggregation):
     model, plain = small(aggregation, groups=4).eval(), small(aggregation).eval()
     assert model.aggregation.entry[0].in_channels == plain.aggregation.entry[0].in_channels + 4
     left, right = views()
-    one, other = model.trunk(left, right)
+    one, other = model.backbone(left, right)
     seen = []
     model.aggregation.entry.register_forward_pre_hook(lambda module, given: seen.append(given[0]))
     assert model(left, right).shape == left.shape[:1] + left.shape[2:]
@@ -126,17 +126,19 @@ def test_a_model_knows_larger_images_than_its_example():
         assert model(torch.randn(1, 3, 48, 64), torch.randn(1, 3, 48, 64)).shape == (1, 48, 64)
 
 
-def test_sites_are_in_the_trunk_after_the_pyramid_and_in_the_volume():
+def test_sites_are_in_the_backbone_after_the_pyramid_and_in_the_volume():
     found = {site.name: site for site in sites(small(), EXAMPLE)}
-    assert {"stem", "stage2.block2.branch", "stage4.block3", "trunk.pyramid", "aggregation.entry"} <= {*found}
+    assert {"stem", "stage2.block2.branch", "stage4.block3", "backbone.pyramid", "aggregation.entry"} <= {
+        *found
+    }
     assert found["stage1.block1"].resolution == (16, 24)
-    assert found["trunk.pyramid"].resolution == (8, 12)
-    assert found["trunk.pyramid"].channels == 8
+    assert found["backbone.pyramid"].resolution == (8, 12)
+    assert found["backbone.pyramid"].channels == 8
     assert found["stage5.block1"].resolution == (4, 8, 12)
     assert found["stage6.block2"].resolution == (4, 8, 12)
     assert found["stage6.block2"].path == "aggregation.hourglasses.1"
     assert found["stage6.block2.branch2"].resolution == (2, 4, 6)
-    assert not any(site.path == "trunk" for site in found.values())
+    assert not any(site.path == "backbone" for site in found.values())
     assert {site.stride for site in found.values()} == {2, 4, 8}
 
 
@@ -150,7 +152,7 @@ def test_zero_gates_at_all_sites_change_nothing(name, aggregation):
     assert torch.equal(before, after)
 
 
-@pytest.mark.parametrize("place", ["stage1.block1", "trunk.pyramid", "stage5.block1", "stage6.block1"])
+@pytest.mark.parametrize("place", ["stage1.block1", "backbone.pyramid", "stage5.block1", "stage6.block1"])
 def test_an_open_gate_changes_the_disparities_and_learns(place):
     model, left_right = awake(small()).eval(), views()
     with torch.no_grad():
@@ -165,13 +167,13 @@ def test_an_open_gate_changes_the_disparities_and_learns(place):
     assert all(parameter.grad.norm() > 0 for parameter in module.parameters())
 
 
-def test_both_images_go_through_one_trunk():
+def test_both_images_go_through_one_backbone():
     model = small().eval()
     left, right = views()
     with torch.no_grad():
-        one, other = model.trunk(left, right)
-        torch.testing.assert_close(one, model.trunk.features(left), rtol=1e-5, atol=1e-6)
-        torch.testing.assert_close(other, model.trunk.features(right), rtol=1e-5, atol=1e-6)
+        one, other = model.backbone(left, right)
+        torch.testing.assert_close(one, model.backbone.features(left), rtol=1e-5, atol=1e-6)
+        torch.testing.assert_close(other, model.backbone.features(right), rtol=1e-5, atol=1e-6)
 
 
 @pytest.mark.parametrize(

@@ -10,7 +10,7 @@ from attention import ATTENTIONS, InputError, Spec
 from attention.padding import padding
 from backbones import ENCODERS, check_encoder, insert, sites
 from backbones.pooling import Pooling
-from backbones.text import EPSILON, Encoder, Layer
+from backbones.text_encoder import EPSILON, Encoder, Layer
 from backbones.towers import TwoTowers
 
 VOCABULARY, LENGTH = 50, 12

@@ -13,7 +13,7 @@ import torch
 from torch import Tensor
 
 from backbones import ENCODERS
-from backbones.text import Encoder
+from backbones.text_encoder import Encoder
 
 VOCABULARY, LENGTH, WIDTH, HEADS = 40, 11, 16, 4
 SMALL = {"hidden": WIDTH, "heads": HEADS, "intermediate": 24}

@@ -106,12 +106,12 @@ def test_attention_takes_the_place_of_a_mixer(attention: str, pool: str) -> None
     torch.manual_seed(0)
     model = build("vit", classes=4, size=16, pool=pool, **SMALL)
     images = torch.randn(3, 3, 16, 16)
-    trunk, before = set(model.state_dict()), model.eval()(images)
+    backbone, before = set(model.state_dict()), model.eval()(images)
     insert(
         model, {"stage1.block2.mixer": Spec(attention), "stage1.block2.attention.branch": Spec("ssa")}, images
     )
     gone = {f"blocks.1.attn.{part}.{kind}" for part in ("qkv", "proj") for kind in ("weight", "bias")}
-    assert trunk - set(model.state_dict()) == gone
+    assert backbone - set(model.state_dict()) == gone
     assert float(gates(model)["stage1.block2.mixer"]) == 1
     assert not torch.equal(model(images), before)
     names = [site.name for site in sites(model, images)]

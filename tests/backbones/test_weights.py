@@ -1,4 +1,4 @@
-"""Weights for a new model: what of them is the trunk's, and what does not fit."""
+"""Weights for a new model: what of them is the backbone's, and what does not fit."""
 
 from collections.abc import Callable
 
@@ -31,7 +31,7 @@ IMAGES = torch.randn(2, 3, 16, 16, generator=torch.Generator().manual_seed(0))
 
 @every_model
 @torch.no_grad()
-def test_a_trunk_is_whole_with_any_placement(
+def test_a_backbone_is_whole_with_any_placement(
     make: Callable[[int], nn.Module], placement: dict[str, Spec]
 ) -> None:
     """Bit for bit, whatever attention either side has."""

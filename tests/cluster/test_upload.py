@@ -12,7 +12,7 @@ ROOT = Path(__file__).parents[2]
 def test_only_the_code_is_sent(tmp_path):
     checkout, package = tmp_path / "checkout", tmp_path / "package.zip"
     for name in (
-        "automl/search/run.py",
+        "automl/search/run_search.py",
         "automl/__pycache__/search.pyc",
         ".git/objects/pack",
         ".venv/bin/python",
@@ -29,5 +29,5 @@ def test_only_the_code_is_sent(tmp_path):
     with ZipFile(package) as sent:
         assert {name for name in sent.namelist() if not name.endswith("/")} == {
             ".gitignore",
-            "automl/search/run.py",
+            "automl/search/run_search.py",
         }

@@ -75,7 +75,9 @@ class Search:
         histories = [read_history(trial.user_attrs) for trial in study.trials]  # one may diverge at once
         for history in histories:
             epochs = [record["epoch"] for record in history]
-            first = epochs[0] if epochs else 1  # of what goes into a trunk, the one after that
+            first = (
+                epochs[0] if epochs else 1
+            )  # of what goes into a shared partial training, the one after that
             assert epochs == [first + i for i in range(len(epochs))]
 
         store = sqlite3.connect(self.folder / "mlflow.db")

@@ -120,14 +120,14 @@ def test_built_in_spaces_of_transformers_and_resnets(automl, faces, space, size)
 
 
 @pytest.mark.long
-def test_placements_on_a_trunk_that_was_trained(automl, folder):
-    """With eight of them; the first trial begins where the trunk ended."""
+def test_placements_on_a_shared_training_that_was_trained(automl, folder):
+    """With eight of them; the first trial begins where the shared partial training ended."""
     common = ["--space", "folder", "--data", "photos", "--backbone", "models/mine.py:Net", "--size", 32]
-    first = last(automl("search", *common, "--trials", 1, "--epochs", 3, "--name", "trunk", "--json"))
-    trunk = ["--init-from", first["best"]["run_id"], "--epochs", 1]
-    found = last(automl("search", *common, *trunk, "--trials", 8, "--name", "placed", "--json"))
+    first = last(automl("search", *common, "--trials", 1, "--epochs", 3, "--name", "backbone", "--json"))
+    shared_training = ["--init-from", first["best"]["run_id"], "--epochs", 1]
+    found = last(automl("search", *common, *shared_training, "--trials", 8, "--name", "placed", "--json"))
     assert (found["trials"], found["errors"]) == (8, 0)
     weights = found["best"]["config"]["model"]["weights"]
-    assert weights.endswith(f"trunk/trials/{first['best']['number']:04d}/checkpoint.pt")
+    assert weights.endswith(f"backbone/trials/{first['best']['number']:04d}/checkpoint.pt")
     automl("confirm", "--search", "placed", "--top", 1, "--seeds", 2)
     automl("export", "--best", "--search", "placed", "--out", "out", "--trust")

@@ -15,7 +15,7 @@ from PIL import Image
 from sklearn.datasets import load_digits
 
 from automl.data.images import cache_side, decode
-from automl.data.images.augment import centre_crop
+from automl.data.images.image_augment import centre_crop
 from search.study import open_study
 
 BIN = Path(sys.executable).parent

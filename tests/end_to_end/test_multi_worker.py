@@ -54,7 +54,7 @@ def test_a_trial_survives_the_death_of_a_worker(tmp_path):
     """The plain one, from which another one goes on."""
     command = [AUTOML, "search", "--space", "digits", "--trials", "2", "--epochs", str(EPOCHS),
                "--subset", "0.25", "--workers-per-trial", "2", "--json",
-               "--init", "trunk", "--trunks", "1"]  # fmt: skip
+               "--init", "shared", "--shared-trainings", "1"]  # fmt: skip
     with open(tmp_path / "out", "w") as out, open(tmp_path / "err", "w") as err:
         search = subprocess.Popen(command, cwd=tmp_path, stdout=out, stderr=err)
         store = f"sqlite:///{tmp_path / 'mlflow.db'}"
@@ -71,7 +71,9 @@ def test_a_trial_survives_the_death_of_a_worker(tmp_path):
     assert (result["completed"], result["errors"]) == (2, 0)
     plain, placed = read_records(Path(result["folder"]), result["search"])
     assert placed.config.model.placement
-    assert [metrics["epoch"] for metrics in placed.history] == [EPOCHS], "it goes on from the trunk"
+    assert [metrics["epoch"] for metrics in placed.history] == [EPOCHS], (
+        "it goes on from the shared partial training"
+    )
     history = mlflow.MlflowClient(store).get_metric_history(result["baseline"]["run_id"], "accuracy")
     assert (
         {metric.step for metric in history}
@@ -99,7 +101,7 @@ def test_stopped_trials_give_everything_back(tmp_path):
                 **assignment(
                     trial,
                     tmp_path / "checkpoints",
-                    trunks=tmp_path / "trunks",
+                    shared_trainings=tmp_path / "shared_trainings",
                     baseline=trial,
                     equal="time",
                     limits=Limits(),

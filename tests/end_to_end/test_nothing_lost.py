@@ -1,7 +1,7 @@
 """A search that is killed again and again ends as one that was left alone: no trial lost, none counted twice.
 
-`test_trained_trunks.py` kills one that is always run. AUTOML_KILLS sets how often: once by default, 20 for a
-soak.
+`test_shared_trainings.py` kills one that is always run. AUTOML_KILLS sets how often: once by default, 20 for
+a soak.
 """
 
 import os

@@ -180,7 +180,7 @@ def test_a_planted_gain_is_found_with_its_type_and_place(confirmed):
     assert verdict["interval"][0] < 25 < verdict["interval"][1]
     assert verdict["p"] == pytest.approx(2 / 2**6)
     assert verdict["seeds"] == 6
-    roles = [arm["role"] for arm in verdict["arms"]]
+    roles = [variant["role"] for variant in verdict["variants"]]
     assert sorted(roles) == ["ablation", "baseline", "control", "finalist", "plain", "random"]
     (ablation,) = (c for c in verdict["comparisons"] if c["role"] == "ablation")
     assert ablation["lead"]["interval"][0] > 10, "without its module the gain is gone"
@@ -192,9 +192,9 @@ def test_killed_half_way_it_repeats_nothing(gain, confirmed):
     assert len(before) >= 9
     assert all(after[number] == trial for number, trial in before.items())
     assert {trial.state for trial in after} == {TrialState.COMPLETE}
-    once = [(t.user_attrs["arm"], t.user_attrs["config"]["seed"]) for t in after]
+    once = [(t.user_attrs["variant"], t.user_attrs["config"]["seed"]) for t in after]
     assert len(set(once)) == len(once)
-    assert gain.run("confirm")["arms"] == confirmed[0]["arms"]
+    assert gain.run("confirm")["variants"] == confirmed[0]["variants"]
     assert len(gain.trials()) == len(after), "a third time trains nothing"
 
 
@@ -202,7 +202,7 @@ def test_its_seeds_are_fresh_and_its_scores_are_of_the_test_split(gain, confirme
     verdict, _ = confirmed
     file = gain.folder / "searches" / "s" / "study.journal"
     search = open_study(file.parent, name="s").trials
-    seeds = {int(seed) for arm in verdict["arms"] for seed in arm["scores"]}
+    seeds = {int(seed) for variant in verdict["variants"] for seed in variant["scores"]}
     assert len(seeds) == 6
     assert not seeds & {trial.user_attrs["config"]["seed"] for trial in search}
     for trial in gain.trials():

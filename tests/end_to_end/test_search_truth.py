@@ -25,7 +25,7 @@ from automl.config.settings import Settings
 from automl.costs.profile import measure
 from automl.data.images import open_split
 from automl.report.read import read_search
-from automl.search.run import resume_search, run_search
+from automl.search.run_search import resume_search, run_search
 from automl.storage.folder import old_folder
 from automl.trials.trial import TrialActor, assignment
 from cluster.capacity import ClusterCapacity
@@ -196,7 +196,7 @@ def test_trials_stopped_half_way_give_everything_back(tmp_path):
             assign=lambda record: assignment(
                 record.config,
                 tmp_path / record.folder,
-                trunks=tmp_path / "trunks",
+                shared_trainings=tmp_path / "shared_trainings",
                 baseline=record.config,
                 equal="time",
                 limits=Limits(),

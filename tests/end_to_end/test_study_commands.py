@@ -4,7 +4,7 @@ import csv
 
 import pytest
 
-from automl.studies.table import STUDIES
+from automl.studies.study_table import STUDIES
 
 SHORT = {  # what makes them short
     "da-imagenet": ("--epochs", 1, "--subset", 0.1),

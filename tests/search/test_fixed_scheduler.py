@@ -11,16 +11,16 @@ from search.fixed_scheduler import FixedScheduler, PlannedTrial
 from search.record import Report, Role, State
 
 
-def planned_trials(*arms: str, seeds: int = 2) -> list[PlannedTrial]:
+def planned_trials(*variants: str, seeds: int = 2) -> list[PlannedTrial]:
     return [
-        PlannedTrial(arm=arm, role=Role.FINALIST, config=TrialConfig(seed=seed))
+        PlannedTrial(variant=variant, role=Role.FINALIST, config=TrialConfig(seed=seed))
         for seed in range(seeds)
-        for arm in arms
+        for variant in variants
     ]
 
 
-def make(study: optuna.Study, *arms: str) -> FixedScheduler:
-    return FixedScheduler(study, make_plan(), planned_trials(*arms))
+def make(study: optuna.Study, *variants: str) -> FixedScheduler:
+    return FixedScheduler(study, make_plan(), planned_trials(*variants))
 
 
 def run(scheduler: FixedScheduler) -> list[tuple[str, int]]:
@@ -28,7 +28,7 @@ def run(scheduler: FixedScheduler) -> list[tuple[str, int]]:
     done = []
     while (record := scheduler.ask()) is not None:
         scheduler.end(record.number, report(*[0.5] * EPOCHS, finished=True))
-        done.append((record.arm, record.config.seed))
+        done.append((record.variant, record.config.seed))
     return done
 
 
@@ -39,7 +39,7 @@ def test_each_entry_is_run_once_in_order(tmp_path: Path) -> None:
     assert run(scheduler) == [("a", 0), ("b", 0), ("a", 1), ("b", 1)]
     assert scheduler.left == 0
     assert run(make(study, "a", "b")) == []
-    assert [trial.user_attrs["arm"] for trial in study.trials] == ["a", "b", "a", "b"]
+    assert [trial.user_attrs["variant"] for trial in study.trials] == ["a", "b", "a", "b"]
     assert scheduler.records[1].name == "001 b seed 0"
 
 
@@ -70,7 +70,7 @@ def test_what_was_running_goes_on_first(tmp_path: Path) -> None:
     later = make(study, "a", "b")
     again = later.ask()
     assert again is not None
-    assert (again.number, again.arm, len(again.history)) == (second.number, "b", 1)
+    assert (again.number, again.variant, len(again.history)) == (second.number, "b", 1)
     assert later.left == 2
 
 
@@ -95,7 +95,7 @@ def test_what_is_no_longer_on_the_list_is_cut(tmp_path: Path) -> None:
     assert record is not None
     assert scheduler.report(record.number, report(0.3))
     scheduler.planned_trials = [
-        planned_trial for planned_trial in scheduler.planned_trials if planned_trial.arm == "b"
+        planned_trial for planned_trial in scheduler.planned_trials if planned_trial.variant == "b"
     ]
     assert not scheduler.report(record.number, report(0.3, 0.4))
     scheduler.end(record.number, report(0.3, 0.4))

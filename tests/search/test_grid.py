@@ -138,13 +138,13 @@ def test_each_cell_is_trained_once_for_each_seed(
                 scheduler = make()
         final = make()
         ended = [r for r in final.records.values() if r.state in (State.COMPLETE, State.INFEASIBLE)]
-        assert Counter((r.arm, r.config.seed) for r in ended) == Counter(asked)
+        assert Counter((r.variant, r.config.seed) for r in ended) == Counter(asked)
         assert {r.state for r in final.records.values()} <= {State.COMPLETE, State.INFEASIBLE, State.ERROR}
         assert not final.missing
         assert final.ask() is None
         params = {cell.label: dict(cell.params) for cell in cells}
         for trial in final.study.trials:
-            assert trial.params == params[trial.user_attrs["arm"]]
+            assert trial.params == params[trial.user_attrs["variant"]]
         assert list(final.study.user_attrs[CELLS].items()) == [*params.items()]
 
 
@@ -156,7 +156,7 @@ def test_cells_come_in_order_and_all_with_one_seed_first(tmp_path: Path) -> None
     scheduler = make(tmp_path, seeds=2)
     found = []
     while len(found) < 18 and (record := scheduler.ask()) is not None:
-        found.append((record.arm, record.config.seed))
+        found.append((record.variant, record.config.seed))
     assert [seed for _, seed in found] == [0] * 9 + [1] * 9
     labels = [label for label, _ in found[:9]]
     assert labels[:4] == [

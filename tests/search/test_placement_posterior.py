@@ -13,7 +13,7 @@ from search.class_metrics import ACCURACY
 from search.config import TrialConfig
 from search.placement_model import CELL, SITE, TYPE, Model, Module, Placement
 from search.placement_posterior import best_trial, expected, posterior
-from search.placement_sampler import TRUNK, PlacementSampler, fit, placement_of, weights_of
+from search.placement_sampler import SHARED_TRAINING, PlacementSampler, fit, placement_of, weights_of
 from search.record import Role, State, TrialRecord
 from search.space import random_draws
 from search.spaces import SPACES
@@ -77,34 +77,41 @@ def test_a_difference_is_named_with_its_interval() -> None:
     assert found.verdict.startswith("decided: the first is best, or within 0.5 of it, with")
 
 
-def in_trunks(worth: Callable[[Drawn], float], trials: int, *, quirk: float, seed: int = 0) -> optuna.Study:
-    """Random placements in three trunks, to each of which a module is worth something else."""
+def in_shared_trainings(
+    worth: Callable[[Drawn], float], trials: int, *, quirk: float, seed: int = 0
+) -> optuna.Study:
+    """Random placements in three shared partial trainings, to each of which a module is worth something
+    else.
+    """
     study = optuna.create_study(direction="maximize", sampler=optuna.samplers.RandomSampler(seed))
     random = np.random.default_rng(seed)
     quirks: defaultdict[tuple[int, tuple[int, str]], float] = defaultdict(
         lambda: quirk * random.standard_normal()
     )
     for number in range(trials):
-        trial, trunk = study.ask(), number % 3
-        trial.set_user_attr(TRUNK, trunk)
+        trial, shared_training = study.ask(), number % 3
+        trial.set_user_attr(SHARED_TRAINING, shared_training)
         drawn = draw(trial)
-        value = worth(drawn) + sum(quirks[trunk, module] for module in drawn)
-        study.tell(trial, 10 * trunk + value + 0.2 * random.standard_normal())
+        value = worth(drawn) + sum(quirks[shared_training, module] for module in drawn)
+        study.tell(trial, 10 * shared_training + value + 0.2 * random.standard_normal())
     return study
 
 
-def test_what_a_module_does_to_one_trunk_is_not_what_it_is_worth() -> None:
-    """Where no module is worth anything, many agreeing trials of one trunk show nothing."""
+def test_what_a_module_does_to_one_shared_training_is_not_what_it_is_worth() -> None:
+    """Where no module is worth anything, many agreeing trials of one shared partial training show nothing."""
     all_found = [
-        posterior(in_trunks(lambda drawn: 0.0, 60, quirk=1.0, seed=seed), margin=0.5) for seed in range(6)
+        posterior(in_shared_trainings(lambda drawn: 0.0, 60, quirk=1.0, seed=seed), margin=0.5)
+        for seed in range(6)
     ]
     assert np.mean([row.low <= 0 <= row.high for found in all_found for row in found.placements]) > 0.9
-    assert np.mean([found.noise for found in all_found]) > 0.8, "what trunks do is a part of it"
+    assert np.mean([found.noise for found in all_found]) > 0.8, (
+        "what shared partial trainings do is a part of it"
+    )
     assert {found.verdict.partition(":")[0] for found in all_found} == {"not decided"}, "three cannot tell"
 
 
-def test_what_a_module_does_to_all_trunks_is_found() -> None:
-    study = in_trunks(of_type("b", 3.0), 60, quirk=0.3)
+def test_what_a_module_does_to_all_shared_trainings_is_found() -> None:
+    study = in_shared_trainings(of_type("b", 3.0), 60, quirk=0.3)
     found = posterior(study, margin=0.5)
     assert [module.type for module in found.placements[0].placement.modules] == ["b", "b"]
     assert found.placements[0].low < 6.0 < found.placements[0].high
@@ -114,10 +121,11 @@ def test_what_a_module_does_to_all_trunks_is_found() -> None:
     assert [module.type for module in placement.modules] == ["b", "b"]
 
 
-def test_where_nothing_happens_in_any_trunk_there_is_no_difference_that_matters() -> None:
+def test_where_nothing_happens_in_any_shared_training_there_is_no_difference_that_matters() -> None:
     """Both ways to ask must say so, and neither is always the larger one."""
     all_found = [
-        posterior(in_trunks(lambda drawn: 0.0, 40, quirk=0.0, seed=seed), margin=0.1) for seed in range(6)
+        posterior(in_shared_trainings(lambda drawn: 0.0, 40, quirk=0.0, seed=seed), margin=0.1)
+        for seed in range(6)
     ]
     assert any(found.none for found in all_found)
     for found in all_found:

@@ -46,18 +46,20 @@ def space(request: pytest.FixtureRequest) -> Space:
 
 
 @cache
-def _trunk(backbone: str, width: float) -> nn.Module:
+def _shared_training(backbone: str, width: float) -> nn.Module:
     torch.manual_seed(0)
     return build(backbone, classes=10, width=width)
 
 
 def test_every_sample_trains(space: Space) -> None:
-    """One step at 32 pixels, on a trunk of the sample's own kind and width."""
+    """One step at 32 pixels, on a shared partial training of the sample's own kind and width."""
     images = torch.randn(2, 3, 32, 32, generator=torch.Generator().manual_seed(0))
     labels = torch.tensor([3, 7])
     for params, config in _samples(space.name)[:5]:
-        trunk = copy.deepcopy(_trunk(config.model.backbone, config.model.options.get("width", 1.0)))
-        model = insert(trunk, config.model.placement).train()
+        shared_training = copy.deepcopy(
+            _shared_training(config.model.backbone, config.model.options.get("width", 1.0))
+        )
+        model = insert(shared_training, config.model.placement).train()
         optimizer = torch.optim.SGD(model.parameters(), lr=config.training.learning_rate)
         loss = nn.functional.cross_entropy(
             model(images), labels, label_smoothing=config.training.label_smoothing
@@ -326,7 +328,7 @@ def test_sites_are_those_of_the_backbone_that_is_trained() -> None:
 
 
 def test_digits_attends_to_more_than_one_position() -> None:
-    found = sites(_trunk("xresnet18", 0.25), torch.empty(1, 3, 32, 32))
+    found = sites(_shared_training("xresnet18", 0.25), torch.empty(1, 3, 32, 32))
     single = {site.name for site in found if site.positions == 1}
     assert single
     assert not any(single & set(config.model.placement) for _, config in _samples("digits"))

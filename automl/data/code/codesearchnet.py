@@ -17,10 +17,10 @@ from typing import IO, Any
 import numpy as np
 
 from attention.errors import InputError
-from automl.data.code.folder import Found
 from automl.data.code.function import Function
 from automl.data.code.other_languages import LANGUAGES, functions_of
 from automl.data.code.python import python_functions
+from automl.data.code.source_folder import Found
 from automl.data.files import as_text
 from automl.data.splits import SPLITS
 from automl.data.walk import is_clutter

@@ -8,15 +8,15 @@ import numpy as np
 
 from attention.errors import InputError
 from automl.data.archive import extracted, is_archive
+from automl.data.code.code_splits import split_of
 from automl.data.code.codesearchnet import codesearchnet_files, is_codesearchnet, read_codesearchnet
 from automl.data.code.cosqa import CORPUS, QUERIES, RealQuery, is_cosqa, read_cosqa
-from automl.data.code.folder import functions_in, some, source_files
 from automl.data.code.function import Function
-from automl.data.code.splits import split_of
-from automl.data.images.formats import SUFFIXES as IMAGES
+from automl.data.code.source_folder import functions_in, some, source_files
+from automl.data.images.image_formats import SUFFIXES as IMAGES
 from automl.data.splits import SPLITS
 from automl.data.walk import is_clutter
-from automl.storage.cache import cache_root
+from automl.storage.cache_folder import cache_root
 
 WITHIN = (".", "final/jsonl", "python/final/jsonl")  # where CodeSearchNet's archives have their splits
 FEWEST = 2  # documented functions of a split, for one to be found among others

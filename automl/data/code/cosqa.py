@@ -13,9 +13,9 @@ from textwrap import dedent
 from typing import Any
 
 from attention.errors import InputError
-from automl.data.code.folder import Found
 from automl.data.code.function import Function
 from automl.data.code.python import python_functions
+from automl.data.code.source_folder import Found
 
 CORPUS = "code_idx_map.txt"
 QUERIES = {"validation": "cosqa-retrieval-dev-500.json", "test": "cosqa-retrieval-test-500.json"}

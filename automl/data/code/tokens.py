@@ -15,7 +15,7 @@ from pathlib import Path
 import pyarrow as pa
 
 from automl.data.arrow import ArrowFile, write_columns
-from automl.data.code.cache import CorpusFile
+from automl.data.code.code_cache import CorpusFile
 from automl.data.code.corpus import Corpus
 from automl.data.code.function import Function
 from automl.data.code.ragged import Ragged

@@ -6,8 +6,8 @@ import numpy as np
 
 from attention.errors import InputError, unknown
 from automl.data import shared
-from automl.data.detection.cache import Cache, cached
-from automl.data.detection.folder import DetectionListing, read_folder
+from automl.data.detection.coco_folder import DetectionListing, read_folder
+from automl.data.detection.detection_cache import Cache, cached
 from automl.data.detection.objects import Objects
 from automl.data.detection.scenes import read_scenes
 from automl.data.items import ListedImages

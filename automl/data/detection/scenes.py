@@ -16,7 +16,7 @@ import numpy as np
 from PIL import Image
 
 from automl.data.detection import masks
-from automl.data.detection.folder import DetectionListing
+from automl.data.detection.coco_folder import DetectionListing
 from automl.data.detection.objects import Photo
 from automl.data.digits import read_digits
 

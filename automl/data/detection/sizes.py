@@ -8,7 +8,7 @@ from attention.errors import InputError
 from automl.data.detection.objects import Photo
 from automl.data.digest import cores
 from automl.data.images.picture import read_size
-from automl.data.progress import progress
+from automl.data.preparation_progress import progress
 
 EXAMPLES = 3
 

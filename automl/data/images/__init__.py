@@ -1,31 +1,31 @@
 """Image data: sources, decoded once into memory-mapped caches, read as uint8 batches.
 
-sources  The table of image sources, and the lists of their images
-folders  Datasets in folders: one folder per class
-labels   Images whose labels are in a table, `labels.csv`
-tiny_imagenet  Tiny ImageNet: a table of the validation images' classes
-doubles  Leaves out images with two labels, counts copies
-formats  Which files are images, by ending and content
-picture  Reads one image file: upright, RGB, 8 bits
-decode   Decodes one image to a square of RGB pixels
-cache    A decoded split, as an Arrow file that every process maps into memory
-dataset  A split as the training loop reads it; splits, subsets and manifests
-feed     Batches on the device: resident where they fit, prefetched where not
-augment  Random crops and flips of whole batches, on the device
-overview  What a dataset holds: classes, splits, sizes, what is left out, duplicates
-sheet    A sheet of sample images, with what augmentation makes of them
-policy   torchvision's policies, erasing and CutMix on whole batches, on the device
+image_sources   The table of image sources, and the lists of their images
+folders         Datasets in folders: one folder per class
+labels          Images whose labels are in a table, `labels.csv`
+tiny_imagenet   Tiny ImageNet: a table of the validation images' classes
+doubles         Leaves out images with two labels, counts copies
+image_formats   Which files are images, by ending and content
+picture         Reads one image file: upright, RGB, 8 bits
+decode          Decodes one image to a square of RGB pixels
+image_cache     A decoded split, as an Arrow file that every process maps into memory
+image_dataset   A split as the training loop reads it; splits, subsets and manifests
+feed            Batches on the device: resident where they fit, prefetched where not
+image_augment   Random crops and flips of whole batches, on the device
+image_overview  What a dataset holds: classes, splits, sizes, what is left out, duplicates
+sheet           A sheet of sample images, with what augmentation makes of them
+policy          torchvision's policies, erasing and CutMix on whole batches, on the device
 """
 
-from automl.data.images.dataset import (
+from automl.data.images.decode import cache_side, decode
+from automl.data.images.image_dataset import (
     Images,
     open_records,
     open_split,
     shared_name,
 )
-from automl.data.images.decode import cache_side, decode
-from automl.data.images.sources import SOURCES, Source
-from automl.storage.cache import cache_root
+from automl.data.images.image_sources import SOURCES, Source
+from automl.storage.cache_folder import cache_root
 
 __all__ = [
     "SOURCES",

@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from automl.config.device import free_memory, is_gpu, pins_memory
-from automl.data.images.dataset import Images
+from automl.data.images.image_dataset import Images
 
 # Part of the free memory of a trial's share that its images may take; the rest is the model's.
 RESIDENT = 0.4

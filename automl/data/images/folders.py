@@ -12,15 +12,15 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from attention.errors import InputError
+from automl.data.csv_table import Table
 from automl.data.digest import contents
 from automl.data.files import as_text, composed
 from automl.data.groups import LABELS, groups_in, read_labels
 from automl.data.images.doubles import without_contradictions
-from automl.data.images.formats import FORMATS, HEIF, HEIF_HINT, SUFFIXES, is_image, is_picture, suffix
+from automl.data.images.image_formats import FORMATS, HEIF, HEIF_HINT, SUFFIXES, is_image, is_picture, suffix
 from automl.data.images.labels import labelled
 from automl.data.images.tiny_imagenet import has_annotations, is_unlabelled, read_annotations
 from automl.data.items import Item, Listing
-from automl.data.table import Table
 from automl.data.tally import Tally, some
 from automl.data.walk import is_clutter, leads_back, walk
 

@@ -4,9 +4,9 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from attention.errors import InputError
+from automl.data.csv_table import Table
 from automl.data.files import composed
 from automl.data.groups import COLUMNS, LABELS, file_in
-from automl.data.table import Table
 
 
 def labelled(

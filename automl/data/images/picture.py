@@ -17,7 +17,7 @@ import numpy as np
 from PIL import ExifTags, Image, UnidentifiedImageError
 
 from attention.errors import InputError
-from automl.data.images.formats import FORMATS, HEIF_HINT, is_heif
+from automl.data.images.image_formats import FORMATS, HEIF_HINT, is_heif
 
 DEPTHS = (8, 10, 12, 14, 16)  # bits that are told apart
 TURNS = {

@@ -9,8 +9,8 @@ import torch
 from PIL import Image, ImageDraw, ImageFont
 from torch import Tensor
 
-from automl.data.images.augment import centre_crop, cut, draw_boxes
-from automl.data.images.dataset import Images
+from automl.data.images.image_augment import centre_crop, cut, draw_boxes
+from automl.data.images.image_dataset import Images
 from automl.data.images.policy import colours_and_shapes, erasing
 from backbones.normalisation import Normalisation
 

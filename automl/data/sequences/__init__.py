@@ -1,26 +1,26 @@
 """Sequences of sensor readings: file formats, a memory-mapped cache, padded batches.
 
-sources     The table of sources, and which format a path has
-formats     The table of file formats, for datasets and for prediction
-ts          `.ts` files, the format of the UEA and UCR archives
-ucihar      The UCI HAR dataset
-long_csv    CSV files in the long format: one row per step
-npz         NPZ files of NumPy
-text        Fast conversion of text to numbers
-recording   What all formats are read into, and the checks they share
-unlabelled  Reads sequences to predict, without labels
-impute      Fills missing values by linear interpolation
-splits      Held-out validation and test splits: whole subjects, or by content
-normalise   Normalisation of each channel by the statistics of the training data
-cache       A dataset, as an Arrow file that every process maps into memory
-overview    What `automl data` says of sequences
-dataset     A split as the training loop reads it; splits, subsets and manifests
+sequence_sources   The table of sources, and which format a path has
+sequence_formats   The table of file formats, for datasets and for prediction
+ts                 `.ts` files, the format of the UEA and UCR archives
+ucihar             The UCI HAR dataset
+long_csv           CSV files in the long format: one row per step
+npz                NPZ files of NumPy
+number_text        Fast conversion of text to numbers
+recording          What all formats are read into, and the checks they share
+unlabelled         Reads sequences to predict, without labels
+impute             Fills missing values by linear interpolation
+sequence_splits    Held-out validation and test splits: whole subjects, or by content
+normalise          Normalisation of each channel by the statistics of the training data
+sequence_cache     A dataset, as an Arrow file that every process maps into memory
+sequence_overview  What `automl data` says of sequences
+sequence_dataset   A split as the training loop reads it; splits, subsets and manifests
 """
 
-from automl.data.sequences.dataset import SequenceRecords, Sequences, open_records, open_sequences
 from automl.data.sequences.impute import imputed
 from automl.data.sequences.normalise import normalise, padding_mask
-from automl.data.sequences.sources import SOURCES, Source, are_sequences, shared_name
+from automl.data.sequences.sequence_dataset import SequenceRecords, Sequences, open_records, open_sequences
+from automl.data.sequences.sequence_sources import SOURCES, Source, are_sequences, shared_name
 from automl.data.splits import SPLITS
 
 __all__ = [

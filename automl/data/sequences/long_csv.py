@@ -22,10 +22,10 @@ import pyarrow.compute as pc
 import pyarrow.csv
 
 from attention.errors import InputError
+from automl.data.csv_table import numbered_rows
+from automl.data.sequences.number_text import NANS, NotANumber, converted, first_bad, read_text, shown
 from automl.data.sequences.recording import Part, Recording, in_order, recording
-from automl.data.sequences.text import NANS, NotANumber, converted, first_bad, read_text, shown
 from automl.data.splits import SPLITS
-from automl.data.table import numbered_rows
 
 SUFFIX = ".csv"
 NEEDED, OPTIONAL = ("series", "time", "label"), ("group", "subject", "split")

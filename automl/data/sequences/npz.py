@@ -21,8 +21,8 @@ import numpy as np
 
 from attention.errors import InputError
 from automl.data.files import composed
+from automl.data.sequences.number_text import shown
 from automl.data.sequences.recording import Part, Recording, in_order, recording
-from automl.data.sequences.text import shown
 from automl.data.splits import SPLITS
 
 SUFFIX = ".npz"

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from attention.errors import InputError
-from automl.data.sequences.text import shown
+from automl.data.sequences.number_text import shown
 
 WHOLE = re.compile("-?[0-9]{1,18}")
 MIN_STEPS = 2  # one value has no course in time

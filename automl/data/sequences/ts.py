@@ -16,8 +16,8 @@ from pathlib import Path
 import numpy as np
 
 from attention.errors import InputError
+from automl.data.sequences.number_text import NANS, NotANumber, numbers, read_text, shown
 from automl.data.sequences.recording import Part, Recording, recording
-from automl.data.sequences.text import NANS, NotANumber, numbers, read_text, shown
 from automl.data.walk import is_clutter
 
 SUFFIX, TRAIN, TEST = ".ts", "_TRAIN", "_TEST"

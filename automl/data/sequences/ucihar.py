@@ -19,9 +19,9 @@ import numpy as np
 
 from attention.errors import InputError
 from automl.data.archive import extracted
+from automl.data.sequences.number_text import NotANumber, numbers, read_text, shown
 from automl.data.sequences.recording import Part, Recording, recording
-from automl.data.sequences.text import NotANumber, numbers, read_text, shown
-from automl.storage.cache import cache_root
+from automl.storage.cache_folder import cache_root
 
 # The archive that the "Download" button of https://archive.ics.uci.edu/dataset/240 gives: another archive in
 # it, INNER, is the data. UCI publishes no checksum; these 61,005,872 bytes are what many others have pinned.

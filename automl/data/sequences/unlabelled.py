@@ -6,7 +6,7 @@ from pathlib import Path
 import numpy as np
 
 from attention.errors import InputError
-from automl.data.sequences.formats import FORMATS
+from automl.data.sequences.sequence_formats import FORMATS
 
 
 def read_unlabelled(path: str | Path, channels: Sequence[str]) -> Iterator[tuple[str, np.ndarray]]:

@@ -16,10 +16,10 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from attention.errors import InputError
+from automl.data.csv_table import read_table
 from automl.data.files import as_text, is_file, on_disk
 from automl.data.groups import groups_in, read_labels
 from automl.data.splits import SPLITS
-from automl.data.table import read_table
 from automl.data.walk import is_clutter, walk
 
 COLUMNS = ("left", "right", "disparity")

@@ -9,10 +9,10 @@ from typing import Any
 
 import pytest
 
-import automl.callbacks.progress
+import automl.callbacks.search_progress
 from attention import Spec
 from automl.callbacks.notebook import notebook_output
-from automl.callbacks.progress import Progress, search_summary
+from automl.callbacks.search_progress import Progress, search_summary
 from search.class_metrics import ACCURACY
 from search.config import Model, TrialConfig
 from search.halving import Rungs
@@ -23,7 +23,7 @@ from search.trial_scheduler import Plan
 
 @pytest.fixture(autouse=True)
 def every_line_says_how_it_stands(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(automl.callbacks.progress, "SUMMED", 0.0)
+    monkeypatch.setattr(automl.callbacks.search_progress, "SUMMED", 0.0)
 
 
 class Shown(Progress):
@@ -111,7 +111,7 @@ def test_a_log_has_one_line_for_each_ended_trial(capsys: pytest.CaptureFixture[s
 def test_of_many_at_once_few_lines_say_how_it_stands(
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(automl.callbacks.progress, "SUMMED", 60.0)
+    monkeypatch.setattr(automl.callbacks.search_progress, "SUMMED", 60.0)
     progress = make(5)
     for number in range(4):
         if number == 2:
@@ -139,7 +139,7 @@ def test_a_long_epoch_is_told_of_before_its_end(
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     for interval in ("QUIET", "LOOK"):
-        monkeypatch.setattr(automl.callbacks.progress, interval, 0.0)
+        monkeypatch.setattr(automl.callbacks.search_progress, interval, 0.0)
     with make(trials=4, part=lambda trial: 0.4 if trial.number else None) as progress:
         for number in (0, 1):
             trial = TrialRecord(number, TrialConfig())
@@ -235,7 +235,7 @@ def test_a_notebook_has_one_output(
 ) -> None:
     shown: list[tuple[str, str]] = []
     output = SimpleNamespace(show=lambda html, text: shown.append((html, text)))
-    monkeypatch.setattr(automl.callbacks.progress, "notebook_output", lambda: output)
+    monkeypatch.setattr(automl.callbacks.search_progress, "notebook_output", lambda: output)
     with make(5) as progress:
         progress.drawn = time.monotonic() + 60  # of many reports at once one is shown
         tell(progress, 0, State.COMPLETE, 0.9)

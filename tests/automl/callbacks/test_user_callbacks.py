@@ -14,8 +14,8 @@ from confirm_cases import FakeWorkers, PlayedWorkers, fake_search
 from mlflow import MlflowClient
 
 import automl
-import automl.confirm.run
-import automl.search.run
+import automl.confirm.run_confirm
+import automl.search.run_search
 import automl.tracking.process
 import automl.trials.session
 from attention import InputError
@@ -56,7 +56,7 @@ class Failing(Callback):
 
 
 def test_a_callback_sees_every_event_of_a_search(played, monkeypatch, caplog) -> None:
-    monkeypatch.setattr(automl.trials.session, "open_workers", PlayedWorkers(lambda arm, seed: 0.5).open)
+    monkeypatch.setattr(automl.trials.session, "open_workers", PlayedWorkers(lambda variant, seed: 0.5).open)
     heard = Heard()
     with caplog.at_level(logging.ERROR, "automl"):
         result = automl.run_search(
@@ -79,14 +79,14 @@ def test_a_callback_sees_every_event_of_a_search(played, monkeypatch, caplog) ->
 
 
 def test_a_callback_sees_every_event_of_a_confirmation(played, tmp_path, monkeypatch) -> None:
-    monkeypatch.setattr(automl.trials.session, "open_workers", FakeWorkers(lambda arm, seed: 0.5).open)
+    monkeypatch.setattr(automl.trials.session, "open_workers", FakeWorkers(lambda variant, seed: 0.5).open)
     fake_search(tmp_path / "searches")
     heard = Heard()
     result = automl.run_confirm("mine", top=1, seeds=6, callbacks=[heard])
     assert heard.names()[0] == "on_confirmation_start"
     assert heard.events[0][1].folder.name == "confirm"
     assert set(heard.names()[1:-1]) == {"on_epoch_end", "on_trial_end"}
-    assert all(record.arm for _, record in heard.events[1:-1])
+    assert all(record.variant for _, record in heard.events[1:-1])
     assert heard.events[-1] == ("on_confirmation_end", result)
 
 

@@ -16,7 +16,7 @@ from PIL import Image
 from attention import ATTENTIONS, InputError
 from automl.cli.sites import sites_table
 from automl.config.settings import Settings
-from automl.search import run as search
+from automl.search import run_search as search
 from automl.storage.folder import new_folder
 from backbones import Site
 from search.class_metrics import ACCURACY
@@ -247,7 +247,7 @@ BAD: list[tuple[tuple[str, ...], list[str]]] = [
             (("digits", "--storage", "file.txt/below"), ["--storage file.txt/below cannot be written"]),
             (("digits", "--storage", "nosuch://x"), ["nosuch"]),
             (("digits", "--objective", "speed"), ["unknown objective 'speed'"]),
-            (("digits", "--init", "trunk", "--epochs", "1"), ["--init trunk needs 2 epochs"]),
+            (("digits", "--init", "shared", "--epochs", "1"), ["--init shared needs 2 epochs"]),
         )
     ),
     # one training
@@ -288,7 +288,7 @@ BAD: list[tuple[tuple[str, ...], list[str]]] = [
     (("confirm",), ["no search in searches"]),
     ((*SEARCH, "digits", "--seeds", "3"), ["--seeds 3 repeats the cells", "--sampler grid", "--confirm"]),
     ((*SEARCH, "da-heads", "--sampler", "grid", "--confirm", "--seeds", "3"), ["leave --confirm out"]),
-    ((*SEARCH, "da-heads", "--sampler", "grid", "--init", "trunk"), ["--init trunk"]),
+    ((*SEARCH, "da-heads", "--sampler", "grid", "--init", "shared"), ["--init shared"]),
     (("search", "--space", "digits", "--confirm", "--seeds", "1"), ["--seeds must be 2 or more"]),
     (("report",), ["no search in searches"]),
     (("status",), ["no search in searches"]),

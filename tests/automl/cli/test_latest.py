@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from confirm_cases import FOUND, FakeWorkers, NoTracker, fake_search
 
-import automl.confirm.run
+import automl.confirm.run_confirm
 import automl.report
 import automl.trials.session
 from attention import InputError
@@ -16,8 +16,8 @@ from automl.callbacks.retention import CheckpointRetention
 from automl.cli.searches import list_searches
 from automl.cli.status import read_status
 from automl.confirm import compare
-from automl.confirm.run import run_confirm
-from automl.export import run as export
+from automl.confirm.run_confirm import run_confirm
+from automl.export import run_export as export
 from automl.export.chosen import Chosen
 from automl.report.read import read_search
 from automl.storage.folder import old_folder, write_metadata
@@ -55,12 +55,12 @@ def compared(storage: str) -> str:
 def test_all_act_on_the_one_that_was_worked_on_last(
     storage: Storage, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.setattr(automl.confirm.run, "MlflowProcess", nullcontext)
-    monkeypatch.setattr(automl.confirm.run, "Tracker", NoTracker)
+    monkeypatch.setattr(automl.confirm.run_confirm, "MlflowProcess", nullcontext)
+    monkeypatch.setattr(automl.confirm.run_confirm, "Tracker", NoTracker)
     monkeypatch.setattr(
         CheckpointRetention, "on_trial_end", lambda self, trial: None
     )  # that server is slow to delete
-    workers = FakeWorkers(lambda arm, seed: 0.9 + 0.001 * (seed % 3) + 0.02 * arm.startswith("ssa"))
+    workers = FakeWorkers(lambda variant, seed: 0.9 + 0.001 * (seed % 3) + 0.02 * variant.startswith("ssa"))
     monkeypatch.setattr(automl.trials.session, "open_workers", workers.open)
     monkeypatch.setattr(export, "_export", fake_export)
     place = str(storage)

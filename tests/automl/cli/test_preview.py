@@ -11,7 +11,7 @@ from automl_cases import TINY
 from scipy.stats import nct
 from scipy.stats import t as student
 
-from automl.cli.preview import NOISE, detectable, expected_resource, grafted_resource, preview
+from automl.cli.preview import NOISE, continued_resource, detectable, expected_resource, preview
 from automl.config.settings import Settings
 from automl.trials.pace import PaceWorker, mean_pace
 from search.class_metrics import ACCURACY
@@ -37,8 +37,8 @@ def test_expected_resource(budget: float, expected: float) -> None:
 @pytest.mark.parametrize(
     ("trials", "expected"), [(3, 8), (12, (3 * 8 + 9 * 2) / 12), (2, 8), (None, 2)], ids=str
 )
-def test_what_goes_on_from_a_trunk_takes_the_rest(trials: int | None, expected: float) -> None:
-    assert grafted_resource(8, 6, 3, trials) == pytest.approx(expected)
+def test_what_goes_on_from_a_shared_training_takes_the_rest(trials: int | None, expected: float) -> None:
+    assert continued_resource(8, 6, 3, trials) == pytest.approx(expected)
 
 
 def test_expected_resource_is_what_halving_spends() -> None:

@@ -10,10 +10,10 @@ import pytest
 from confirm_cases import CONV, FOUND, SSA, FakeWorkers, NoTracker, fake_search, record
 from filelock import FileLock
 
-import automl.confirm.run
+import automl.confirm.run_confirm
 import automl.trials.session
 from automl.cli.status import read_status
-from automl.confirm.run import run_confirm
+from automl.confirm.run_confirm import run_confirm
 from automl.storage.folder import old_folder
 from automl.storage.storage import Storage
 from automl.trials.interrupt import Stopped
@@ -121,7 +121,7 @@ def test_all_its_trials_are_there(tmp_path: Path) -> None:
 
 
 def test_placements_that_are_told_apart_need_no_more_trials(tmp_path: Path) -> None:
-    place = fake_search(tmp_path, FOUND, init="trunk")
+    place = fake_search(tmp_path, FOUND, init="shared")
     assert read_status("mine", str(tmp_path)).state == "stopped"
     resume_study(place, name="mine").set_user_attr(DECIDED, "no difference that matters")
     assert read_status("mine", str(tmp_path)).state == "finished"
@@ -137,13 +137,15 @@ def test_the_command(folder: Path, cli) -> None:
 
 @pytest.mark.parametrize("records", [FOUND, [*FOUND, record(4, 0.5, SSA), record(5, 0.5, CONV)]])
 def test_beside_a_confirmation(records, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(automl.confirm.run, "MlflowProcess", nullcontext)
-    monkeypatch.setattr(automl.confirm.run, "Tracker", NoTracker)
+    monkeypatch.setattr(automl.confirm.run_confirm, "MlflowProcess", nullcontext)
+    monkeypatch.setattr(automl.confirm.run_confirm, "Tracker", NoTracker)
     folder = fake_search(tmp_path, records)
     place = str(tmp_path)
 
     def run(most: int) -> None:
-        workers = FakeWorkers(lambda arm, seed: 0.9 + 0.02 * arm.startswith("ssa") + seed / 1e4, most=most)
+        workers = FakeWorkers(
+            lambda variant, seed: 0.9 + 0.02 * variant.startswith("ssa") + seed / 1e4, most=most
+        )
         monkeypatch.setattr(automl.trials.session, "open_workers", workers.open)
         run_confirm("mine", top=1, seeds=6, storage=place)
 

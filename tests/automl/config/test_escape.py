@@ -19,7 +19,7 @@ from ray.util.metrics import Gauge
 from rich.console import Console
 from rich.live import Live
 
-from automl.callbacks.progress import Progress
+from automl.callbacks.search_progress import Progress
 from automl.cli.main import app
 from automl.config.escape import (
     markdown,
@@ -186,7 +186,7 @@ def test_a_figure_with_hostile_names_is_drawn() -> None:
 def test_names_in_the_table_of_a_running_search() -> None:
     """They are no markup of rich, and do not leave their line of a log."""
     names = "\n".join(HOSTILE)
-    trial = TrialRecord(0, TrialConfig(), arm=names, reason=names, state=State.ERROR)
+    trial = TrialRecord(0, TrialConfig(), variant=names, reason=names, state=State.ERROR)
     metric = Metric(name="accuracy", maximize=True)
     plan = Plan(trials=1, budget=1.0, metric=metric, objectives=["accuracy"])
     progress = Progress(plan, {0: trial}, trials=lambda: 1, summary=lambda: names)

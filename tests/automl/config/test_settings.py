@@ -24,9 +24,12 @@ BAD: list[tuple[dict[str, Any], str]] = [
     ({"budget": "banana"}, "--budget must be a time such as 90s, 30m, 2h or 1h30m; got 'banana'"),
     ({"budget": "0s"}, "--budget must be a time"),
     ({"equal": "tim"}, "unknown kind of equality 'tim'"),
-    ({"init": "trunks"}, "unknown kind of start 'trunks'; choose from scratch, trunk. Did you mean 'trunk'?"),
-    ({"trunks": 0}, "--trunks must be 1 or more; got 0"),
-    ({"init": "trunk", "objective": "accuracy,macs"}, "--init trunk compares trials by one objective"),
+    (
+        {"init": "shard"},
+        "unknown kind of start 'shard'; choose from scratch, shared. Did you mean 'shared'?",
+    ),
+    ({"shared_trainings": 0}, "--shared-trainings must be 1 or more; got 0"),
+    ({"init": "shared", "objective": "accuracy,macs"}, "--init shared compares trials by one objective"),
     ({"baseline_share": 2}, "--baseline-share must lie between 0 and 1; got 2"),
     ({"baseline_share": float("nan")}, "--baseline-share must lie between 0 and 1; got nan"),
     ({"keep": 0}, "--keep must be 1 or more; got 0"),
@@ -156,11 +159,11 @@ def test_adjust_lays_over_a_configuration_what_was_said() -> None:
 
 
 @pytest.mark.parametrize(("epochs", "at"), [(2, 1), (4, 3), (5, 4), (8, 6), (20, 15)])
-def test_placements_go_into_trunks_late_in_the_flat_part(epochs: int, at: int) -> None:
-    adjusted = Settings(space="digits", init="trunk", epochs=epochs).adjust(TrialConfig())
-    assert (adjusted.training.graft_at, adjusted.training.schedule) == (at, "flat-cosine")
-    with pytest.raises(InputError, match="--init trunk needs 2 epochs or more"):
-        Settings(space="digits", init="trunk", epochs=1).adjust(TrialConfig())
+def test_placements_go_into_shared_trainings_late_in_the_flat_part(epochs: int, at: int) -> None:
+    adjusted = Settings(space="digits", init="shared", epochs=epochs).adjust(TrialConfig())
+    assert (adjusted.training.insert_at, adjusted.training.schedule) == (at, "flat-cosine")
+    with pytest.raises(InputError, match="--init shared needs 2 epochs or more"):
+        Settings(space="digits", init="shared", epochs=1).adjust(TrialConfig())
 
 
 def test_json_and_back() -> None:

@@ -1,7 +1,15 @@
 import pytest
 
 from attention import InputError
-from automl.config.units import count, counted, duration, places, seconds, short, size
+from automl.config.units import (
+    decimals,
+    format_count,
+    format_duration,
+    parse_count,
+    parse_seconds,
+    parse_size,
+    pluralize,
+)
 
 
 @pytest.mark.parametrize(
@@ -9,7 +17,7 @@ from automl.config.units import count, counted, duration, places, seconds, short
     [("90s", 90), ("30m", 1800), ("2h", 7200), ("1h30m", 5400), ("1d", 86400), ("1.5h", 5400), ("1m1s", 61)],
 )
 def test_seconds(text: str, value: float) -> None:
-    assert seconds(text, "--budget") == value
+    assert parse_seconds(text, "--budget") == value
 
 
 @pytest.mark.parametrize(
@@ -17,7 +25,7 @@ def test_seconds(text: str, value: float) -> None:
 )
 def test_what_is_no_time(text: str) -> None:
     with pytest.raises(InputError) as error:
-        seconds(text, "--budget")
+        parse_seconds(text, "--budget")
     assert str(error.value) == f"--budget must be a time such as 90s, 30m, 2h or 1h30m; got {text!r}"
 
 
@@ -34,7 +42,7 @@ def test_what_is_no_time(text: str) -> None:
     ],
 )
 def test_count(text: str, value: float) -> None:
-    assert count(text, "--max-params") == pytest.approx(value)
+    assert parse_count(text, "--max-params") == pytest.approx(value)
 
 
 @pytest.mark.parametrize(
@@ -42,7 +50,7 @@ def test_count(text: str, value: float) -> None:
     [("800MB", 8e8), ("2GB", 2e9), ("2 gb", 2e9), ("1.5GiB", 1.5 * 2**30), ("1024", 1024), ("1KiB", 1024)],
 )
 def test_size(text: str, value: float) -> None:
-    assert size(text, "--max-memory") == pytest.approx(value)
+    assert parse_size(text, "--max-memory") == pytest.approx(value)
 
 
 @pytest.mark.parametrize(
@@ -50,13 +58,13 @@ def test_size(text: str, value: float) -> None:
 )
 def test_what_is_no_number(text: str) -> None:
     with pytest.raises(InputError) as error:
-        count(text, "--max-macs")
+        parse_count(text, "--max-macs")
     expected = f"--max-macs must be a number such as 500000, 5M or 1.8G, above 0; got {text!r}"
     assert str(error.value) == expected
     with pytest.raises(
         InputError, match=r"--max-memory must be a size such as 800MB, 2GB or 1\.5GiB, above 0"
     ):
-        size(text, "--max-memory")
+        parse_size(text, "--max-memory")
 
 
 @pytest.mark.parametrize(
@@ -74,7 +82,7 @@ def test_what_is_no_number(text: str) -> None:
     ],
 )
 def test_duration(value: float, text: str) -> None:
-    assert duration(value) == text
+    assert format_duration(value) == text
 
 
 @pytest.mark.parametrize(
@@ -94,11 +102,11 @@ def test_duration(value: float, text: str) -> None:
     ],
 )
 def test_short(value: float, text: str) -> None:
-    assert short(value) == text
+    assert format_count(value) == text
 
 
 def test_one_has_no_s() -> None:
-    assert [counted(n, "epoch") for n in (0, 1, 1.5, 12)] == [
+    assert [pluralize(n, "epoch") for n in (0, 1, 1.5, 12)] == [
         "0 epochs",
         "1 epoch",
         "1.5 epochs",
@@ -111,5 +119,5 @@ def test_one_has_no_s() -> None:
     [(0.5, 2), (5.0, 2), (0.1, 2), (0.3, 2), (0.05, 3), (0.01, 3), (0.002, 4), (0.001, 4), (0.0, 3)],
 )
 def test_a_tenth_of_the_margin_shows(margin: float, expected: int) -> None:
-    assert places(margin) == expected
-    assert not margin or float(f"{margin / 10:.{places(margin)}f}") > 0
+    assert decimals(margin) == expected
+    assert not margin or float(f"{margin / 10:.{decimals(margin)}f}") > 0

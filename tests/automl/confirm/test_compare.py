@@ -9,11 +9,11 @@ import pytest
 from confirm_cases import SSA, FakeWorkers, NoTracker, config, fake_search
 from mlflow import MlflowClient
 
-import automl.confirm.run
+import automl.confirm.run_confirm
 import automl.trials.session
 from attention import InputError
 from automl.confirm.compare import run_compare
-from automl.confirm.run import run_confirm
+from automl.confirm.run_confirm import run_confirm
 from automl.confirm.statistics import paired
 from automl.storage.storage import Storage
 from automl.tasks.image_classification import ImageClassification
@@ -75,20 +75,20 @@ def test_runs_of_the_same_seeds_are_compared_pair_by_pair(store: MlflowClient) -
     assert back.difference.mean == pytest.approx(-found.difference.mean)
 
 
-def test_arms_have_a_short_name_a_count_a_mean_and_a_deviation(store: MlflowClient) -> None:
+def test_variants_have_a_short_name_a_count_a_mean_and_a_deviation(store: MlflowClient) -> None:
     theirs, ours = values(0.8, range(8), 1), values(0.82, range(8), 2)
     runs = training(PLAIN, theirs, last=-0.1), training(OTHER, ours)
     (found,) = run_compare(runs)
     assert found.reference.label == "xresnet18(width=0.25) plain"
-    assert found.arm.label == "xresnet18(width=0.25) ssa@stage1.block2.branch"
-    assert (found.arm.name, found.arm.count) == (runs[1], 8)
-    assert found.arm.mean == pytest.approx(np.mean(list(ours.values())))
-    assert found.arm.sd == pytest.approx(np.std(list(ours.values()), ddof=1))
+    assert found.variant.label == "xresnet18(width=0.25) ssa@stage1.block2.branch"
+    assert (found.variant.name, found.variant.count) == (runs[1], 8)
+    assert found.variant.mean == pytest.approx(np.mean(list(ours.values())))
+    assert found.variant.sd == pytest.approx(np.std(list(ours.values()), ddof=1))
     assert found.reference.mean == pytest.approx(np.mean(list(theirs.values())) - 0.1)
     assert found.reference.best_mean == pytest.approx(np.mean(list(theirs.values())))
     faster = PLAIN.change(training={"learning_rate": 0.008})
     (found,) = run_compare([runs[0], training(faster, ours)])
-    assert found.arm.label == "xresnet18(width=0.25) plain, learning_rate=0.008"
+    assert found.variant.label == "xresnet18(width=0.25) plain, learning_rate=0.008"
     (found,) = run_compare([runs[0], training(PLAIN, ours)])
     assert found.reference.label == f"xresnet18(width=0.25) plain, {runs[0][:8]}"
 
@@ -123,19 +123,19 @@ def test_several_are_corrected_for(store: MlflowClient) -> None:
 def confirmed(store: MlflowClient, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     folder = fake_search(tmp_path / "searches")
 
-    def score(arm: str, seed: int) -> float:
-        noise = 0.002 * float(np.random.default_rng([len(arm), seed]).normal())
-        return 0.9 + noise + (0.02 if arm.startswith(LEAD) else 0)
+    def score(variant: str, seed: int) -> float:
+        noise = 0.002 * float(np.random.default_rng([len(variant), seed]).normal())
+        return 0.9 + noise + (0.02 if variant.startswith(LEAD) else 0)
 
     monkeypatch.setattr(automl.trials.session, "open_workers", FakeWorkers(score).open)
-    monkeypatch.setattr(automl.confirm.run, "MlflowProcess", nullcontext)
-    monkeypatch.setattr(automl.confirm.run, "Tracker", NoTracker)
+    monkeypatch.setattr(automl.confirm.run_confirm, "MlflowProcess", nullcontext)
+    monkeypatch.setattr(automl.confirm.run_confirm, "Tracker", NoTracker)
     result = run_confirm("mine", top=2, seeds=8, sequential=False)
     assert run_compare(["mine:baseline", result])[0].word == "better", "a result stands for its search"
     return folder
 
 
-def test_a_search_stands_for_its_winner_and_has_other_arms(confirmed, cli) -> None:
+def test_a_search_stands_for_its_winner_and_has_other_variants(confirmed, cli) -> None:
     code, out, err = cli("compare", "mine:baseline", "mine", "mine:control", "--json")
     assert code == 0
     value, lines = json.loads(out), err.splitlines()
@@ -143,11 +143,16 @@ def test_a_search_stands_for_its_winner_and_has_other_arms(confirmed, cli) -> No
     assert [one["word"] for one in value["comparisons"]] == ["better", "equivalent"]
     assert lines[4].startswith("mine against mine:baseline: better, +")
     verdict = json.loads((confirmed / "confirm" / "verdict.json").read_text())
-    scores = list(verdict["arms"][0]["scores"].values())
-    arm = value["arms"][0]
-    assert (arm["name"], arm["count"], arm["best_mean"]) == ("mine:baseline", len(scores), None)
-    assert (arm["mean"], arm["sd"]) == pytest.approx((np.mean(scores), np.std(scores, ddof=1)))
-    assert lines[1].split() == ["mine:baseline", str(len(scores)), f"{arm['mean']:.4f}", f"{arm['sd']:.4f}"]
+    scores = list(verdict["variants"][0]["scores"].values())
+    variant = value["variants"][0]
+    assert (variant["name"], variant["count"], variant["best_mean"]) == ("mine:baseline", len(scores), None)
+    assert (variant["mean"], variant["sd"]) == pytest.approx((np.mean(scores), np.std(scores, ddof=1)))
+    assert lines[1].split() == [
+        "mine:baseline",
+        str(len(scores)),
+        f"{variant['mean']:.4f}",
+        f"{variant['sd']:.4f}",
+    ]
     assert value["comparisons"][0]["interval"] == pytest.approx(verdict["interval"])
     assert "test split" in lines[4]
 
@@ -178,7 +183,7 @@ def test_one_name_alone_is_what_the_latest_search_is_compared_with(confirmed, st
 def test_controls_that_were_not_trained_can_be(confirmed, cli) -> None:
     file = confirmed / "confirm" / "verdict.json"
     verdict = json.loads(file.read_text())
-    (control,) = (arm for arm in verdict["arms"] if arm["role"] == "control")
+    (control,) = (variant for variant in verdict["variants"] if variant["role"] == "control")
     control["scores"] = {}
     file.write_text(json.dumps(verdict))
     code, _, err = cli("compare", "mine:baseline", "mine:control")
@@ -191,7 +196,7 @@ def test_controls_that_were_not_trained_can_be(confirmed, cli) -> None:
     [
         (["mine"], "'mine' is the latest search itself; name two or more to compare"),
         (["mine", "unknown"], "'unknown' is neither a search in searches nor a run"),
-        (["mine", "mine:nothing"], "unknown arm of mine 'nothing'"),
+        (["mine", "mine:nothing"], "unknown variant of mine 'nothing'"),
         (["mine", "RUNS"], "no split has scores of all"),
         (["mine", "mine:baseline", "--margin", "-1"], "--margin must be 0 or more"),
     ],

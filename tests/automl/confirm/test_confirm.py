@@ -13,13 +13,13 @@ from automl_cases import HERE, tiny
 from confirm_cases import FOUND, SAGAN, SSA, FakeWorkers, NoTracker, fake_search
 from mlflow import MlflowClient
 
-import automl.confirm.run
+import automl.confirm.run_confirm
 import automl.trials.session
 from attention import Spec
 from automl.cli.status import read_status
 from automl.cli.sync import run_sync
 from automl.confirm.protocol import confirmations
-from automl.confirm.run import run_confirm
+from automl.confirm.run_confirm import run_confirm
 from automl.data.manifest import Manifest
 from automl.report.per_class import per_class
 from automl.report.read import read_search
@@ -33,17 +33,17 @@ BASELINE, LEAD = "baseline (trial 0)", "ssa@stage1.block2.branch (trial 1)"
 CANDIDATE = "baseline: plain as trial 1"
 
 
-def noise(arm: str, seed: int) -> float:
-    return 0.01 * float(np.random.default_rng([len(arm), seed]).normal())
+def noise(variant: str, seed: int) -> float:
+    return 0.01 * float(np.random.default_rng([len(variant), seed]).normal())
 
 
-def noise_alone(arm: str, seed: int) -> float:
-    return 0.9 + noise(arm, seed)
+def noise_alone(variant: str, seed: int) -> float:
+    return 0.9 + noise(variant, seed)
 
 
-def gain(arm: str, seed: int) -> float:
+def gain(variant: str, seed: int) -> float:
     """The leading finalist is better by two points."""
-    return 0.9 + noise(arm, seed) / 4 + (0.02 if arm == LEAD else 0)
+    return 0.9 + noise(variant, seed) / 4 + (0.02 if variant == LEAD else 0)
 
 
 @pytest.fixture
@@ -55,8 +55,8 @@ def tracked(store: MlflowClient, tmp_path: Path) -> Path:
 @pytest.fixture
 def search(tracked: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """The same without MLflow."""
-    monkeypatch.setattr(automl.confirm.run, "MlflowProcess", nullcontext)
-    monkeypatch.setattr(automl.confirm.run, "Tracker", NoTracker)
+    monkeypatch.setattr(automl.confirm.run_confirm, "MlflowProcess", nullcontext)
+    monkeypatch.setattr(automl.confirm.run_confirm, "Tracker", NoTracker)
     return tracked
 
 
@@ -71,11 +71,11 @@ def at_work(monkeypatch):
     return put
 
 
-def test_all_arms_get_the_same_fresh_seeds(search, at_work):
+def test_all_variants_get_the_same_fresh_seeds(search, at_work):
     workers = at_work(FakeWorkers(gain))
     result = run_confirm("mine", top=2, seeds=8, sequential=False)
-    assert workers.trained[:6] == [(arm, seed) for seed in (1, 2, 3) for arm in (BASELINE, CANDIDATE)]
-    names = [arm["name"] for arm in result.value["arms"]]
+    assert workers.trained[:6] == [(variant, seed) for seed in (1, 2, 3) for variant in (BASELINE, CANDIDATE)]
+    names = [variant["name"] for variant in result.value["variants"]]
     assert names[:3] == [BASELINE, LEAD, "sagan@stage2.block1 (trial 2)"]
     assert names[-1] == CANDIDATE, "the plain backbone with the finalist's hyperparameters"
     assert sorted(workers.trained) == sorted((name, seed) for name in names for seed in range(1, 9))
@@ -86,8 +86,8 @@ def test_all_arms_get_the_same_fresh_seeds(search, at_work):
 
 
 def test_who_trained_longer_is_not_called_better(search, at_work, cli):
-    def seconds(arm: str, seed: int) -> float:
-        return (60 + seed) * (1.1 if arm == LEAD else 1.0) + noise(arm, seed)
+    def seconds(variant: str, seed: int) -> float:
+        return (60 + seed) * (1.1 if variant == LEAD else 1.0) + noise(variant, seed)
 
     at_work(FakeWorkers(gain, seconds=seconds))
     code, out, err = cli("confirm", "--top", "1", "--seeds", "8", "--json")
@@ -98,8 +98,8 @@ def test_who_trained_longer_is_not_called_better(search, at_work, cli):
     assert "the gain may come from longer training" in lines[1]
     assert "at 1.10 times the baseline's training time (95 % CI 1.10 to 1.10)" in lines[1]
     assert value["time"]["ratio"] == pytest.approx(1.1, abs=0.01)
-    lead = value["arms"][1]
-    assert CANDIDATE not in [arm["name"] for arm in value["arms"] if len(arm["scores"]) > 3]
+    lead = value["variants"][1]
+    assert CANDIDATE not in [variant["name"] for variant in value["variants"] if len(variant["scores"]) > 3]
     assert lead["costs"]["3"] == {"steps": 20, "seconds": seconds(LEAD, 3), "processor_seconds": None}
     assert lines[2].endswith("1.10 times its training time")
 
@@ -108,7 +108,7 @@ def test_a_search_of_equal_epochs_is_not_bound_by_time(search, at_work):
     metadata = json.loads((search / "search.json").read_text())
     metadata["settings"]["equal"] = "epochs"
     (search / "search.json").write_text(json.dumps(metadata))
-    at_work(FakeWorkers(gain, seconds=lambda arm, seed: 2.0 if arm == LEAD else 1.0))
+    at_work(FakeWorkers(gain, seconds=lambda variant, seed: 2.0 if variant == LEAD else 1.0))
     result = run_confirm("mine", top=1, seeds=8)
     assert result.verdict.said == "better"
     assert "equal epochs, at 2.00 times the baseline's training time)" in result.verdict.sentence
@@ -144,11 +144,11 @@ def test_the_plan_knows_the_test_split(search, at_work):
 
 
 def test_at_chance_one_cannot_tell(search, at_work):
-    at_work(FakeWorkers(lambda arm, seed: run_plan(search)["chance"]["value"]))
+    at_work(FakeWorkers(lambda variant, seed: run_plan(search)["chance"]["value"]))
     result = run_confirm("mine", top=1, seeds=8)
     assert result.verdict.said == "cannot tell"
     assert result.value["winner"] is None
-    assert "no arm is shown to beat" in result.verdict.sentence
+    assert "no variant is shown to beat" in result.verdict.sentence
 
 
 @pytest.mark.parametrize(
@@ -160,20 +160,22 @@ def test_at_chance_one_cannot_tell(search, at_work):
     ],
 )
 def test_the_tuned_baseline_is_the_candidate_that_validates_best_over_seeds(search, at_work, valid, chosen):
-    """Here all arms are alike in the test split, which has no part in it."""
-    at_work(FakeWorkers(noise_alone, lambda arm, seed: valid.get(seed, 0.5) if arm == CANDIDATE else 0.5))
+    """Here all variants are alike in the test split, which has no part in it."""
+    at_work(
+        FakeWorkers(noise_alone, lambda variant, seed: valid.get(seed, 0.5) if variant == CANDIDATE else 0.5)
+    )
     result = run_confirm("mine", top=2, seeds=8, sequential=False)
-    assert result.value["arms"][0]["name"] == chosen
-    assert len(result.value["arms"][0]["scores"]) == 8
+    assert result.value["variants"][0]["name"] == chosen
+    assert len(result.value["variants"][0]["scores"]) == 8
 
 
 def test_a_candidate_that_cannot_be_trained_with_each_seed_is_none(search, at_work):
-    def score(arm: str, seed: int) -> float | None:
-        return None if (arm, seed) == (CANDIDATE, 2) else noise_alone(arm, seed)
+    def score(variant: str, seed: int) -> float | None:
+        return None if (variant, seed) == (CANDIDATE, 2) else noise_alone(variant, seed)
 
-    at_work(FakeWorkers(score, lambda arm, seed: 0.9 if arm == CANDIDATE else 0.5))
+    at_work(FakeWorkers(score, lambda variant, seed: 0.9 if variant == CANDIDATE else 0.5))
     result = run_confirm("mine", top=1, seeds=8, sequential=False)
-    assert result.value["arms"][0]["name"] == BASELINE
+    assert result.value["variants"][0]["name"] == BASELINE
     assert f"{CANDIDATE} could not be trained" in " ".join(result.value["warnings"])
 
 
@@ -181,10 +183,10 @@ def test_a_candidate_that_cannot_be_trained_with_each_seed_is_none(search, at_wo
 def test_better_than_a_badly_chosen_baseline_is_not_better(search, at_work, sequential):
     """The plain backbone is as good as the finalist with the finalist's hyperparameters."""
 
-    def score(arm: str, seed: int) -> float:
-        return 0.9 + noise(arm, seed) / 4 + (0.05 if arm in (LEAD, CANDIDATE) else 0)
+    def score(variant: str, seed: int) -> float:
+        return 0.9 + noise(variant, seed) / 4 + (0.05 if variant in (LEAD, CANDIDATE) else 0)
 
-    workers = at_work(FakeWorkers(score, lambda arm, seed: 0.6 if arm == BASELINE else 0.5))
+    workers = at_work(FakeWorkers(score, lambda variant, seed: 0.6 if variant == BASELINE else 0.5))
     result = run_confirm("mine", top=1, seeds=8, sequential=sequential)
     assert result.verdict.said == "cannot tell"
     assert result.value["winner"] is None
@@ -192,44 +194,46 @@ def test_better_than_a_badly_chosen_baseline_is_not_better(search, at_work, sequ
     assert f"plain backbone with its own hyperparameters ({CANDIDATE}) by" in result.verdict.sentence
     low, high = result.value["plain"]["interval"]
     assert low < 0 < high
-    assert sorted(seed for arm, seed in workers.trained if arm == CANDIDATE) == list(range(1, 9))
+    assert sorted(seed for variant, seed in workers.trained if variant == CANDIDATE) == list(range(1, 9))
 
 
 def test_the_plain_backbone_of_a_finalist_that_is_not_ahead_is_not_trained_on(search, at_work):
     workers = at_work(FakeWorkers(noise_alone))
     run_confirm("mine", top=1, seeds=8, sequential=False)
-    assert [seed for arm, seed in workers.trained if arm == CANDIDATE] == [1, 2, 3]
+    assert [seed for variant, seed in workers.trained if variant == CANDIDATE] == [1, 2, 3]
 
 
 @pytest.mark.parametrize(("sequential", "first"), [(False, 8), (True, 6)])
 def test_finalists_do_not_wait_for_the_baseline(search, at_work, sequential, first):
     """With interim analyses up to the first of them: later seeds may not be needed."""
-    workers = at_work(FakeWorkers(gain, lambda arm, seed: 0.9 if arm == CANDIDATE else 0, shuffled=True))
+    workers = at_work(
+        FakeWorkers(gain, lambda variant, seed: 0.9 if variant == CANDIDATE else 0, shuffled=True)
+    )
     result = run_confirm("mine", top=1, seeds=8, sequential=sequential)
     beside, after = workers.trained[: 6 + first], workers.trained[6 + first :]
-    assert beside[:6] == [(arm, seed) for seed in (1, 2, 3) for arm in (BASELINE, CANDIDATE)]
-    assert {arm for arm, _ in beside[6:]} & {BASELINE, CANDIDATE} == set()
+    assert beside[:6] == [(variant, seed) for seed in (1, 2, 3) for variant in (BASELINE, CANDIDATE)]
+    assert {variant for variant, _ in beside[6:]} & {BASELINE, CANDIDATE} == set()
     assert after[: first - 3] == [(CANDIDATE, seed) for seed in range(4, first + 1)]
-    assert result.value["arms"][0]["name"] == CANDIDATE
+    assert result.value["variants"][0]["name"] == CANDIDATE
 
 
-def test_trunks_that_are_needed_in_any_case_go_first(search, at_work):
+def test_shared_trainings_that_are_needed_in_any_case_go_first(search, at_work):
     longer = [replace(one, config=one.config.change(training={"epochs": 4})) for one in FOUND]
     fake_search(search.parent, longer, name="longer")
     workers = at_work(FakeWorkers(noise_alone))
-    run_confirm("longer", top=1, seeds=8, init="trunk")
-    of_each = [[seed for arm, seed in workers.trained if arm == name] for name in (BASELINE, LEAD)]
+    run_confirm("longer", top=1, seeds=8, init="shared")
+    of_each = [[seed for variant, seed in workers.trained if variant == name] for name in (BASELINE, LEAD)]
     assert of_each == [list(range(1, 9))] * 2
-    assert [arm for arm, _ in workers.trained] == [BASELINE] * 6 + [LEAD] * 6 + [BASELINE, LEAD] * 2
+    assert [variant for variant, _ in workers.trained] == [BASELINE] * 6 + [LEAD] * 6 + [BASELINE, LEAD] * 2
 
 
 def test_stopped_before_the_baseline_is_known_it_goes_on(search, at_work):
     at_work(FakeWorkers(gain, shuffled=True, most=8))
     with pytest.raises(Stopped):
         run_confirm("mine", top=1, seeds=8, sequential=False)
-    later = at_work(FakeWorkers(gain, valid=lambda arm, seed: 0.9 if arm == CANDIDATE else 0))
+    later = at_work(FakeWorkers(gain, valid=lambda variant, seed: 0.9 if variant == CANDIDATE else 0))
     result = run_confirm("mine")
-    assert result.value["arms"][0]["name"] == CANDIDATE
+    assert result.value["variants"][0]["name"] == CANDIDATE
     assert len(set(later.trained)) == len(later.trained) == 3 + 4 * 8, "all of those that ran, too"
 
 
@@ -258,7 +262,7 @@ def test_controls_are_trained_where_there_is_a_gain_to_explain(search, at_work):
     assert "No gain is shown" in " ".join(result.value["remarks"])
     later = at_work(FakeWorkers(gain))
     result = run_confirm("mine", controls=True)
-    of_controls = [seed for arm, seed in later.trained if arm not in (BASELINE, LEAD, CANDIDATE)]
+    of_controls = [seed for variant, seed in later.trained if variant not in (BASELINE, LEAD, CANDIDATE)]
     assert of_controls == [seed for seed in range(1, 9) for _ in range(2)]
     assert {"control", "random"} <= {str(one["role"]) for one in result.value["comparisons"]}
     assert "No gain is shown" not in " ".join(result.value["remarks"])
@@ -304,7 +308,7 @@ def test_the_winner_without_its_module(search, at_work):
     run_confirm("mine", top=2, seeds=7)
     later = at_work(FakeWorkers(gain))
     result = run_confirm("mine", ablate=True)
-    assert {arm for arm, _ in later.trained} == {"without ssa@stage1.block2.branch"}
+    assert {variant for variant, _ in later.trained} == {"without ssa@stage1.block2.branch"}
     assert len(later.trained) == 7
     assert len(workers.trained) == 6 * 7
     assert result.value["comparisons"][-1]["role"] == "ablation"
@@ -322,16 +326,19 @@ def test_another_confirmation_has_other_seeds(search, at_work):
 
 
 @pytest.mark.parametrize("over", [False, True])
-def test_the_best_of_each_arm_keeps_its_checkpoint_until_it_is_over(search, at_work, over):
+def test_the_best_of_each_variant_keeps_its_checkpoint_until_it_is_over(search, at_work, over):
     """After that what one may export: of the leading finalist, and of the baseline."""
     most = 10**9 if over else 5 * 8 - 1
-    at_work(FakeWorkers(gain, valid=lambda arm, seed: seed / 100 if seed != 8 else 0, most=most))
+    at_work(FakeWorkers(gain, valid=lambda variant, seed: seed / 100 if seed != 8 else 0, most=most))
     try:
-        arms = {LEAD, run_confirm("mine", top=1, seeds=8, sequential=False).value["arms"][0]["name"]}
+        variants = {LEAD, run_confirm("mine", top=1, seeds=8, sequential=False).value["variants"][0]["name"]}
     except Stopped:
-        arms = {arm["name"] for arm in json.loads((search / "confirm/verdict.json").read_text())["arms"]}
-        assert len(arms) == 5
-    assert with_checkpoint(search) == {(arm, 7) for arm in arms}
+        variants = {
+            variant["name"]
+            for variant in json.loads((search / "confirm/verdict.json").read_text())["variants"]
+        }
+        assert len(variants) == 5
+    assert with_checkpoint(search) == {(variant, 7) for variant in variants}
 
 
 def test_of_equal_checkpoints_the_first_is_kept(search, at_work):
@@ -339,21 +346,21 @@ def test_of_equal_checkpoints_the_first_is_kept(search, at_work):
     at_work(FakeWorkers(gain, shuffled=True))
     result = run_confirm("mine", top=1, seeds=8)
     assert result.verdict.winner is not None
-    assert with_checkpoint(search) == {(LEAD, 1), (result.value["arms"][0]["name"], 1)}
+    assert with_checkpoint(search) == {(LEAD, 1), (result.value["variants"][0]["name"], 1)}
 
 
 def with_checkpoint(search: Path) -> set[tuple[str, int]]:
-    """The arms and seeds of a confirmation whose checkpoints are there."""
+    """The variants and seeds of a confirmation whose checkpoints are there."""
     place = search / "confirm"
     return {
-        (trial.user_attrs["arm"], trial.user_attrs["config"]["seed"])
+        (trial.user_attrs["variant"], trial.user_attrs["config"]["seed"])
         for trial in own_trials(open_study(place, name="mine-confirm"))
         if (place / "trials" / f"{trial.number:04d}" / "checkpoint.pt").exists()
     }
 
 
 def test_mlflow_learns_of_the_winner_and_so_does_another_one(tracked, at_work, store, monkeypatch, tmp_path):
-    at_work(FakeWorkers(gain, valid=lambda arm, seed: seed / 100))
+    at_work(FakeWorkers(gain, valid=lambda variant, seed: seed / 100))
     parent = store.create_run(
         store.create_experiment("digits"),
         tags={"automl.identity": json.loads((tracked / "search.json").read_text())["identity"]},
@@ -363,7 +370,7 @@ def test_mlflow_learns_of_the_winner_and_so_does_another_one(tracked, at_work, s
     assert tags["automl.verdict"] == result.verdict.sentence
     winner = store.get_run(tags["automl.confirmed_run"])
     assert winner.info.run_name.endswith(f"{LEAD} seed 6")
-    assert winner.data.metrics["test_accuracy"] == result.value["arms"][1]["scores"]["6"]
+    assert winner.data.metrics["test_accuracy"] == result.value["variants"][1]["scores"]["6"]
     # The confirmation's own run has the verdict in numbers, and no luckiest seed.
     own = store.get_run(winner.data.tags["mlflow.parentRunId"]).data
     assert own.tags["verdict"] == "better"
@@ -403,7 +410,7 @@ def test_without_a_winner_mlflow_has_none(tracked, at_work, store):
 
 
 def test_a_finalist_that_diverges_does_not_win(search, at_work):
-    at_work(FakeWorkers(lambda arm, seed: None if (arm, seed) == (LEAD, 3) else gain(arm, seed)))
+    at_work(FakeWorkers(lambda variant, seed: None if (variant, seed) == (LEAD, 3) else gain(variant, seed)))
     result = run_confirm("mine", top=1, seeds=8)
     assert result.verdict.complete
     assert result.verdict.said != "better"
@@ -416,10 +423,10 @@ def test_errors_are_tried_again(search, at_work):
     assert result.verdict.complete
     assert 3 not in result.verdict.used
     assert f"{CANDIDATE} could not be trained: boom" in result.value["warnings"]
-    later = at_work(FakeWorkers(gain, valid=lambda arm, seed: 0.99))
+    later = at_work(FakeWorkers(gain, valid=lambda variant, seed: 0.99))
     result = run_confirm("mine")
     assert (LEAD, 3) in later.trained
-    assert result.value["arms"][0]["name"] == BASELINE, "it was compared: it stays"
+    assert result.value["variants"][0]["name"] == BASELINE, "it was compared: it stays"
     assert len(later.trained) <= len(workers.trained) / 4
     assert list(result.verdict.used) == list(range(1, 9))
     assert run_confirm("mine").value == result.value
@@ -511,18 +518,18 @@ def test_what_is_printed(search, at_work, cli):
         "p",
         "seeds",
         "seeds_needed",
-        "arms",
+        "variants",
     } <= set(json.loads(out))
 
 
 @pytest.mark.parametrize("placement", [SSA, {**SSA, **SAGAN}, {"stage3.block1": Spec("multihead")}])
-def test_arms_of_one_seed_are_paired(placement):
-    """The same first batch and the same trunk, whatever sits in it."""
+def test_variants_of_one_seed_are_paired(placement):
+    """The same first batch and the same shared partial training, whatever sits in it."""
     plain = open_task(tiny(seed=7), HERE)
     other = open_task(tiny(seed=7, model={"placement": placement}), HERE)
     for epoch in (0, 3):
         for one, two in zip(next(plain.batches(epoch)), next(other.batches(epoch)), strict=True):
             assert torch.equal(one, two)
-    trunk, whole = plain.model().state_dict(), other.model().state_dict()
-    assert trunk.keys() < whole.keys()
-    assert all(torch.equal(whole[name], value) for name, value in trunk.items())
+    shared_training, whole = plain.model().state_dict(), other.model().state_dict()
+    assert shared_training.keys() < whole.keys()
+    assert all(torch.equal(whole[name], value) for name, value in shared_training.items())

@@ -4,12 +4,12 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from confirm_cases import SSA, config, question
+from confirm_cases import SSA, config, design
 
-from automl.confirm.arms import Arm, best_validated
 from automl.confirm.judge import judge
 from automl.confirm.protocol import SELECTION
 from automl.confirm.scores import Scores, TrainingCost
+from automl.confirm.variants import Variant, best_validated
 from search.record import Role
 
 SEEDS, EXPERIMENTS = 8, 250
@@ -29,12 +29,14 @@ def simulate(spread: float, noise: float, generator: np.random.Generator, *, fai
     scores = {f"plain {i}": 70 + quality[i] + noise * generator.normal(size=SEEDS) for i in range(4)}
     scores["ssa"] = 70 + quality[0] + noise * generator.normal(size=SEEDS)
     searched = np.argsort(-(quality + noise * generator.normal(size=4)))
-    candidates = [Arm(name=f"plain {i}", role=Role.BASELINE, config=config()) for i in (*searched[:3], 0)]
-    validation = {arm.name: scores[arm.name] + noise * generator.normal(size=SEEDS) for arm in candidates}
+    candidates = [Variant(name=f"plain {i}", role=Role.BASELINE, config=config()) for i in (*searched[:3], 0)]
+    validation = {
+        variant.name: scores[variant.name] + noise * generator.normal(size=SEEDS) for variant in candidates
+    }
     selection = {name: values[:SELECTION].tolist() for name, values in validation.items()}
     baseline = best_validated(candidates, selection) if fair else candidates[0]
     own = [replace(candidates[-1], role=Role.PLAIN)] if fair and candidates[-1].name != baseline.name else []
-    finalist = Arm(name="ssa", role=Role.FINALIST, config=config(SSA), plain=candidates[-1].name)
+    finalist = Variant(name="ssa", role=Role.FINALIST, config=config(SSA), plain=candidates[-1].name)
     trained = {
         name: Scores(
             scores=dict(enumerate((values / 100).tolist(), start=1)),
@@ -42,7 +44,7 @@ def simulate(spread: float, noise: float, generator: np.random.Generator, *, fai
         )
         for name, values in scores.items()
     }
-    return judge(question(SEEDS), [baseline, finalist, *own], trained).said == "better"
+    return judge(design(SEEDS), [baseline, finalist, *own], trained).said == "better"
 
 
 SETTINGS = [(2, 2), (2, 8), (8, 2), (5, 5), (8, 8), (3, 6), (6, 3), (8, 4)]

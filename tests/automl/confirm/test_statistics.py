@@ -341,7 +341,7 @@ def pools():
 
 
 def unlike(pools, pool, seeds, finalists=1, count=EXPERIMENTS):
-    """Paired differences of arms that do not differ in the mean, but in spread and skewness."""
+    """Paired differences of variants that do not differ in the mean, but in spread and skewness."""
     generator = np.random.default_rng(4)
     ours = generator.choice(pools[pool], (count, finalists, seeds))
     return ours - generator.choice(pools[PLAIN], (count, 1, seeds))
@@ -349,7 +349,7 @@ def unlike(pools, pool, seeds, finalists=1, count=EXPERIMENTS):
 
 @pytest.mark.parametrize("seeds", [6, 10, 14])
 @pytest.mark.parametrize("pool", UNLIKE)
-def test_nothing_is_claimed_of_arms_that_differ_in_spread_and_skewness_alone(pools, pool, seeds):
+def test_nothing_is_claimed_of_variants_that_differ_in_spread_and_skewness_alone(pools, pool, seeds):
     words = said(unlike(pools, pool, seeds))
     assert np.isin(words, ["better", "worse"]).mean() <= 0.05
 
@@ -362,15 +362,15 @@ def test_sign_flips_alone_would_claim_something(pools):
 
 
 @pytest.mark.parametrize("pool", UNLIKE)
-def test_the_interval_covers_the_truth_of_unlike_arms(pools, pool):
+def test_the_interval_covers_the_truth_of_unlike_variants(pools, pool):
     found = [paired(d, margin=0.5) for one in unlike(pools, pool, 10) for d in one]
     assert 0.93 <= np.mean([d.low <= 0 <= d.high for d in found]) <= 0.97
 
 
 def answers(generator, seeds, images, spread=0.01):
-    """Right answers of two arms to images of a population in which neither is better, as differences.
+    """Right answers of two variants to images of a population in which neither is better, as differences.
 
-    Each image has a probability of its own, another one for each arm; each training is off by `spread`.
+    Each image has a probability of its own, another one for each variant; each training is off by `spread`.
     """
     hard = generator.normal(2, 1.5, images)
     right = []

@@ -5,12 +5,12 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from confirm_cases import ARMS, answered, config, question, scores, without
+from confirm_cases import VARIANTS, answered, config, design, scores, without
 
-from automl.confirm.arms import Arm
 from automl.confirm.judge import judge
 from automl.confirm.scores import Scores, TrainingCost, collect, training_cost
 from automl.confirm.statistics import paired
+from automl.confirm.variants import Variant
 from search.metric import Chance
 from search.record import Role, State, TrialRecord
 
@@ -18,7 +18,7 @@ BETTER = scores(ssa=0.02)
 
 
 def test_better_names_the_winner_and_by_how_much():
-    found = judge(question(), ARMS, BETTER)
+    found = judge(design(), VARIANTS, BETTER)
     assert found.said == "better"
     assert found.winner is not None
     assert found.winner.name == "ssa"
@@ -43,37 +43,37 @@ def test_better_names_the_winner_and_by_how_much():
     ],
 )
 def test_every_verdict_has_its_sentence(gains, more, word, said):
-    found = judge(question(**more), ARMS, scores(**gains))
+    found = judge(design(**more), VARIANTS, scores(**gains))
     assert found.said == word
     assert said in found.sentence
     assert (found.winner is not None) == (word == "better")
 
 
 def test_a_metric_from_0_to_1_is_not_rounded_away():
-    of_mrr = question(margin=0.01, scale=1.0, unit="mrr", metric="mrr")
-    found = judge(of_mrr, ARMS, BETTER)
+    of_mrr = design(margin=0.01, scale=1.0, unit="mrr", metric="mrr")
+    found = judge(of_mrr, VARIANTS, BETTER)
     d = [BETTER["ssa"].scores[s] - BETTER["baseline"].scores[s] for s in range(1, 11)]
     interval = paired(d, margin=0.01, resolution=0.001, alpha=0.05 / 2)
     assert f"by {sum(d) / 10:.3f} mrr (95 % CI {interval.low:.3f} to {interval.high:.3f}" in found.sentence
-    guessing = judge(replace(of_mrr, chance=Chance(value=0.9, error=0.1, step=0.001)), ARMS, BETTER)
+    guessing = judge(replace(of_mrr, chance=Chance(value=0.9, error=0.1, step=0.001)), VARIANTS, BETTER)
     assert "whose mrr is 0.9000" in guessing.sentence
 
 
 def test_a_metric_of_which_less_is_better():
-    found = judge(question(maximize=False, chance=0.95), ARMS, scores(ssa=-0.02))
+    found = judge(design(maximize=False, chance=0.95), VARIANTS, scores(ssa=-0.02))
     assert found.said == "better"
     assert found.lead is not None
     assert found.lead.difference.mean == pytest.approx(2, abs=0.7)
-    behind = judge(question(maximize=False, chance=0.95), ARMS, scores(ssa=0.02))
+    behind = judge(design(maximize=False, chance=0.95), VARIANTS, scores(ssa=0.02))
     assert "points, where above 0 is better (95 % CI -" in behind.sentence
     assert (
         "points, where above 0 is better, vs the baseline"
-        in behind.comparisons[0].to_json(behind.question)["sentence"]
+        in behind.comparisons[0].to_json(behind.design)["sentence"]
     )
 
 
 def test_a_seed_counts_once_all_finalists_have_it():
-    found = judge(question(), ARMS, without(BETTER, "sagan", [7]))
+    found = judge(design(), VARIANTS, without(BETTER, "sagan", [7]))
     assert list(found.used) == [1, 2, 3, 4, 5, 6]
     assert found.said is None
     assert found.winner is None
@@ -81,22 +81,22 @@ def test_a_seed_counts_once_all_finalists_have_it():
 
 
 def test_no_score_yet():
-    nothing = {arm.name: scores(0)[arm.name] for arm in ARMS}
-    found = judge(question(), ARMS, nothing)
+    nothing = {variant.name: scores(0)[variant.name] for variant in VARIANTS}
+    found = judge(design(), VARIANTS, nothing)
     assert (found.word, found.complete, found.lead) == (None, False, None)
     assert found.sentence.startswith("No verdict: fewer than two seeds")
-    assert json.dumps(found.to_json(ARMS, nothing))
+    assert json.dumps(found.to_json(VARIANTS, nothing))
 
 
 def test_what_diverges_cannot_win_and_takes_nothing_from_the_others():
-    found = judge(question(), ARMS, without(BETTER, "ssa", [4], "the training loss became nan"))
+    found = judge(design(), VARIANTS, without(BETTER, "ssa", [4], "the training loss became nan"))
     assert found.complete
     assert found.said != "better"
     assert found.lead is not None
-    assert found.lead.arm.name == "sagan"
+    assert found.lead.variant.name == "sagan"
     assert len(found.used) == 10
     assert "ssa failed with seed 4: the training loss became nan" in found.warnings
-    other = judge(question(), ARMS, without(BETTER, "sagan", range(1, 10), "the training loss became nan"))
+    other = judge(design(), VARIANTS, without(BETTER, "sagan", range(1, 10), "the training loss became nan"))
     assert (other.said, len(other.used)) == ("better", 10)
     assert other.lead is not None
     assert other.lead.p_holm == pytest.approx(2 * other.lead.difference.p), "there were two finalists"
@@ -104,27 +104,27 @@ def test_what_diverges_cannot_win_and_takes_nothing_from_the_others():
 
 def test_with_a_finalist_gone_nothing_is_called_equivalent():
     made = scores()
-    assert judge(question(margin=5), ARMS, made).said == "equivalent"
-    assert judge(question(margin=5), ARMS, without(made, "sagan", [2], "nan")).said == "undecided"
+    assert judge(design(margin=5), VARIANTS, made).said == "equivalent"
+    assert judge(design(margin=5), VARIANTS, without(made, "sagan", [2], "nan")).said == "undecided"
 
 
 def test_all_finalists_gone():
     made = without(without(scores(), "ssa", [2], "nan"), "sagan", [3], "nan")
-    found = judge(question(), ARMS, made)
+    found = judge(design(), VARIANTS, made)
     assert (found.complete, found.word) == (True, None)
     assert len(found.warnings) == 2
 
 
 def test_an_error_costs_a_pair_and_nothing_else():
     made = {**BETTER, "ssa": replace(without(BETTER, "ssa", [4])["ssa"], errors={4: "a disk was full"})}
-    found = judge(question(), ARMS, made)
+    found = judge(design(), VARIANTS, made)
     assert found.said == "better"
     assert 4 not in found.used
     assert "ssa failed with seed 4: a disk was full" in found.warnings
 
 
 def test_too_few_seeds_say_so():
-    found = judge(question(5), ARMS, scores(5, ssa=0.05))
+    found = judge(design(5), VARIANTS, scores(5, ssa=0.05))
     assert found.said == "undecided"
     assert found.warnings == [
         "5 seeds with 2 finalists cannot show any difference, however large; at least 7 are needed"
@@ -136,27 +136,27 @@ def test_one_stops_early_only_if_it_may():
     some = {
         name: replace(s, scores={k: v for k, v in s.scores.items() if k <= 25}) for name, s in early.items()
     }
-    assert judge(question(40), ARMS, some).said is None
-    found = judge(question(40, sequential=True), ARMS, some)
+    assert judge(design(40), VARIANTS, some).said is None
+    found = judge(design(40, sequential=True), VARIANTS, some)
     assert found.said == "better"
     assert len(found.used) < 25
     # What comes in later changes nothing.
-    assert judge(question(40, sequential=True), ARMS, early).used == found.used
+    assert judge(design(40, sequential=True), VARIANTS, early).used == found.used
     late = without(early, "ssa", [len(found.used) + 1], "nan")
-    assert judge(question(40, sequential=True), ARMS, late).said == "better"
+    assert judge(design(40, sequential=True), VARIANTS, late).said == "better"
     assert " of this analysis, " in found.sentence
     assert found.lead is not None
-    fixed = judge(question(len(found.used)), ARMS, some)
+    fixed = judge(design(len(found.used)), VARIANTS, some)
     assert fixed.lead is not None
     assert found.lead.difference.low < fixed.lead.difference.low, "a look costs confidence"
 
 
 def test_what_the_controls_tell():
-    found = judge(question(), ARMS, scores(ssa=0.02, conv=0.02))
+    found = judge(design(), VARIANTS, scores(ssa=0.02, conv=0.02))
     (remark,) = found.remarks
     assert remark.startswith("ssa against conv: ")
     assert remark.endswith("so that the gain is not shown to come from attention.")
-    (remark,) = judge(question(), ARMS, BETTER).remarks
+    (remark,) = judge(design(), VARIANTS, BETTER).remarks
     assert "not shown" not in remark
 
 
@@ -177,30 +177,37 @@ STANDS_OUT = "conv came out better than the baseline, but is not what this confi
     ],
 )
 def test_a_control_that_stands_out_where_no_finalist_does_gets_a_word(made, more, told):
-    found = judge(question(**more), ARMS, made)
+    found = judge(design(**more), VARIANTS, made)
     assert any(remark.startswith(STANDS_OUT) for remark in found.remarks) == told
 
 
 def test_plain_values_have_every_score():
-    value = json.loads(json.dumps(judge(question(), ARMS, BETTER).to_json(ARMS, BETTER)))
-    assert {"verdict", "winner", "difference", "interval", "p", "seeds", "seeds_needed", "arms"} <= set(value)
+    value = json.loads(json.dumps(judge(design(), VARIANTS, BETTER).to_json(VARIANTS, BETTER)))
+    assert {"verdict", "winner", "difference", "interval", "p", "seeds", "seeds_needed", "variants"} <= set(
+        value
+    )
     assert (value["verdict"], value["winner"], value["seeds"]) == ("better", "ssa", 10)
-    assert [arm["role"] for arm in value["arms"]] == ["baseline", "finalist", "finalist", "control"]
-    assert value["arms"][1]["scores"]["10"] == BETTER["ssa"].scores[10]
-    holm = {c["arm"]: c["p_holm"] for c in value["comparisons"]}
-    raw = {c["arm"]: c["p"] for c in value["comparisons"]}
+    assert [variant["role"] for variant in value["variants"]] == [
+        "baseline",
+        "finalist",
+        "finalist",
+        "control",
+    ]
+    assert value["variants"][1]["scores"]["10"] == BETTER["ssa"].scores[10]
+    holm = {c["variant"]: c["p_holm"] for c in value["comparisons"]}
+    raw = {c["variant"]: c["p"] for c in value["comparisons"]}
     assert holm["ssa"] == value["p"] == pytest.approx(2 * raw["ssa"])
     assert holm["conv"] is None
 
 
 def test_scores_are_collected_from_what_has_ended():
-    def trial(number: int, arm: str, seed: int, state: State, reason: str | None = None) -> TrialRecord:
+    def trial(number: int, variant: str, seed: int, state: State, reason: str | None = None) -> TrialRecord:
         history = [{"epoch": 1, "resource": 1, "accuracy": 0.8, "test_accuracy": 0.7}]
-        config = ARMS[0].config.change(seed=seed)
-        return TrialRecord(number, config, Role.FINALIST, state, history, reason=reason, arm=arm)
+        config = VARIANTS[0].config.change(seed=seed)
+        return TrialRecord(number, config, Role.FINALIST, state, history, reason=reason, variant=variant)
 
     found = collect(
-        ARMS,
+        VARIANTS,
         [
             trial(0, "ssa", 1, State.COMPLETE),
             trial(1, "ssa", 2, State.RUNNING),
@@ -235,13 +242,13 @@ def test_scores_are_collected_from_what_has_ended():
 )
 def test_who_had_more_time_is_not_called_better(gain, ratio, word, said):
     times = {"ssa": ratio, "sagan": ratio}
-    found = judge(question(), ARMS, scores(ssa=gain, sagan=min(gain, 0) * 1.2, times=times))
+    found = judge(design(), VARIANTS, scores(ssa=gain, sagan=min(gain, 0) * 1.2, times=times))
     assert found.said == word
     assert said in found.sentence
     assert (found.winner is not None) == (word == "better")
     equal = 0.95 < ratio < 1.05
     assert ("equal time" in found.sentence) == equal
-    given = judge(question(equal="epochs"), ARMS, scores(ssa=gain, sagan=min(gain, 0) * 1.2, times=times))
+    given = judge(design(equal="epochs"), VARIANTS, scores(ssa=gain, sagan=min(gain, 0) * 1.2, times=times))
     assert given.said == ("better" if gain > 0 else "worse"), "that is what was asked for"
     assert f"equal epochs, at {ratio:.2f} times the baseline's training time)" in given.sentence
 
@@ -250,20 +257,20 @@ def test_who_had_more_time_is_not_called_better(gain, ratio, word, said):
     ("ratio", "word"), [(1.0, "equivalent"), (1.09, "cannot tell"), (0.9, "cannot tell")]
 )
 def test_only_what_had_equal_time_is_equivalent(ratio, word):
-    found = judge(question(margin=5), ARMS, scores(times={"sagan": ratio}))
+    found = judge(design(margin=5), VARIANTS, scores(times={"sagan": ratio}))
     assert found.said == word
     assert ("not shown to have trained as long" in found.sentence) == (word == "cannot tell")
 
 
 def test_a_second_finalist_may_win_in_equal_time():
-    found = judge(question(), ARMS, scores(ssa=0.03, sagan=0.02, times={"ssa": 1.2}))
+    found = judge(design(), VARIANTS, scores(ssa=0.03, sagan=0.02, times={"ssa": 1.2}))
     assert (found.said, found.winner and found.winner.name) == ("better", "sagan")
 
 
 def test_time_that_varies_is_not_equal_time():
     made = scores(ssa=0.02)
     shaky = {seed: TrainingCost(seconds=60 * (1.3 if seed % 3 else 0.6)) for seed in made["ssa"].scores}
-    found = judge(question(), ARMS, {**made, "ssa": replace(made["ssa"], costs=shaky)})
+    found = judge(design(), VARIANTS, {**made, "ssa": replace(made["ssa"], costs=shaky)})
     assert found.said == "cannot tell"
     assert found.lead is not None
     assert found.lead.time is not None
@@ -271,16 +278,16 @@ def test_time_that_varies_is_not_equal_time():
 
 
 def test_time_that_was_not_measured_is_not_equal():
-    made = {name: replace(arm, costs={}) for name, arm in BETTER.items()}
-    found = judge(question(), ARMS, made)
+    made = {name: replace(variant, costs={}) for name, variant in BETTER.items()}
+    found = judge(design(), VARIANTS, made)
     assert found.said == "cannot tell"
     assert "training times were not measured" in found.sentence
     assert "10 paired seeds, time not measured)" in found.sentence
     assert "equal time" not in found.sentence
-    given = judge(question(equal="epochs"), ARMS, made)
+    given = judge(design(equal="epochs"), VARIANTS, made)
     assert given.said == "better"
     assert "equal epochs, time not measured)" in given.sentence
-    assert json.dumps(found.to_json(ARMS, made))
+    assert json.dumps(found.to_json(VARIANTS, made))
 
 
 def test_the_processors_time_counts_where_all_have_it():
@@ -292,12 +299,12 @@ def test_the_processors_time_counts_where_all_have_it():
 
     made = {**BETTER, "baseline": replace(BETTER["baseline"], costs=costs(50, 60.0))}
     made["ssa"] = replace(made["ssa"], costs=costs(90, 60.5))
-    found = judge(question(), ARMS, made)
+    found = judge(design(), VARIANTS, made)
     assert found.lead is not None
     assert found.lead.time is not None
     assert found.lead.time.mean == pytest.approx(60.5 / 60)
     made["ssa"] = replace(made["ssa"], costs=costs(90, 60.5) | {4: TrainingCost(seconds=90 * 2)})
-    again = judge(question(), ARMS, made)
+    again = judge(design(), VARIANTS, made)
     assert again.lead is not None
     assert again.lead.time is not None
     assert again.lead.time.mean == pytest.approx(90 / 50)
@@ -307,26 +314,26 @@ def test_what_a_training_took_is_in_its_epochs():
     def epoch(number, **more):
         return {"epoch": number, "resource": number, "seconds": 2.5, "steps": 7 * number, **more}
 
-    trial = TrialRecord(0, ARMS[0].config, history=[epoch(1, processor_seconds=2.0), epoch(2)])
+    trial = TrialRecord(0, VARIANTS[0].config, history=[epoch(1, processor_seconds=2.0), epoch(2)])
     assert training_cost(trial) == TrainingCost(steps=14, seconds=5.0)
     trial.history[1]["processor_seconds"] = 2.25
     assert training_cost(trial) == TrainingCost(steps=14, seconds=5.0, processor_seconds=4.25)
-    assert training_cost(TrialRecord(0, ARMS[0].config)) == TrainingCost()
+    assert training_cost(TrialRecord(0, VARIANTS[0].config)) == TrainingCost()
 
 
 def test_warnings_about_time():
     made = {**BETTER, "ssa": replace(BETTER["ssa"], counted=True, devices={1: "a fast one", 2: "a slow one"})}
     made["baseline"] = replace(made["baseline"], devices={1: "a slow one", 2: "a slow one"})
-    counted, unlike = sorted(judge(question(), ARMS, made).warnings, reverse=True)
-    assert "partly estimated from operation counts" in counted
-    assert counted.endswith(": ssa")
-    assert "the arms of 1 seeds trained on different devices (a fast one, a slow one)" in unlike
-    assert not judge(question(), ARMS, BETTER).warnings
+    estimated, unlike = sorted(judge(design(), VARIANTS, made).warnings)
+    assert "partly estimated from operation counts" in estimated
+    assert estimated.endswith(": ssa")
+    assert "the variants of 1 seeds trained on different devices (a fast one, a slow one)" in unlike
+    assert not judge(design(), VARIANTS, BETTER).warnings
 
 
 def test_few_seeds_are_said_to_be_few():
-    assert ", with only 8 seeds, equal time)" in judge(question(8), ARMS, scores(8, ssa=0.03)).sentence
-    assert ", 10 paired seeds, equal time)" in judge(question(), ARMS, BETTER).sentence
+    assert ", with only 8 seeds, equal time)" in judge(design(8), VARIANTS, scores(8, ssa=0.03)).sentence
+    assert ", 10 paired seeds, equal time)" in judge(design(), VARIANTS, BETTER).sentence
 
 
 # What a test split cannot tell.
@@ -334,16 +341,16 @@ def test_few_seeds_are_said_to_be_few():
 
 def test_at_chance_one_cannot_tell():
     at_chance = scores(level=1 / 3, sd=0.0)
-    found = judge(question(chance=1 / 3, inputs=120), ARMS, at_chance)
+    found = judge(design(chance=1 / 3, inputs=120), VARIANTS, at_chance)
     assert found.said == "cannot tell"
     assert found.winner is None
     assert found.sentence.startswith(
-        "Cannot tell: no arm is shown to beat guessing, whose accuracy is 33.3 %. "
+        "Cannot tell: no variant is shown to beat guessing, whose accuracy is 33.3 %. "
     )
-    # One arm that has learned something is enough.
-    one = judge(question(chance=1 / 3, inputs=120), ARMS, scores(level=1 / 3, sagan=0.4))
+    # One variant that has learned something is enough.
+    one = judge(design(chance=1 / 3, inputs=120), VARIANTS, scores(level=1 / 3, sagan=0.4))
     assert one.said == "better"
-    assert judge(question(chance=None), ARMS, scores(level=1 / 3, sagan=0.4)).said == "better"
+    assert judge(design(chance=None), VARIANTS, scores(level=1 / 3, sagan=0.4)).said == "better"
 
 
 @pytest.mark.parametrize(
@@ -356,7 +363,7 @@ def test_at_chance_one_cannot_tell():
     ],
 )
 def test_less_than_one_image_is_not_seen(margin, inputs, gain, word):
-    found = judge(question(margin=margin, inputs=inputs), ARMS, scores(sd=0.0001, ssa=gain))
+    found = judge(design(margin=margin, inputs=inputs), VARIANTS, scores(sd=0.0001, ssa=gain))
     assert found.said == word
     assert ("less than one of the 100 test inputs is worth, 1 points" in found.sentence) == (
         word == "cannot tell"
@@ -364,7 +371,7 @@ def test_less_than_one_image_is_not_seen(margin, inputs, gain, word):
 
 
 def test_saturated_scores_have_an_interval_with_width():
-    found = judge(question(inputs=400), ARMS, scores(sd=0.0, level=1.0))
+    found = judge(design(inputs=400), VARIANTS, scores(sd=0.0, level=1.0))
     assert found.said == "equivalent"
     assert found.lead is not None
     d = found.lead.difference
@@ -374,30 +381,32 @@ def test_saturated_scores_have_an_interval_with_width():
 
 def test_the_interval_over_images_is_beside_the_one_over_seeds():
     made = answered(scores(ssa=0.05), 400)
-    found = judge(question(inputs=400), ARMS, made)
+    found = judge(design(inputs=400), VARIANTS, made)
     assert found.said == "better"
     assert found.lead is not None
     assert found.lead.images is not None
     d, (low, high) = found.lead.difference, found.lead.images
     assert low < d.low < d.high <= high
     assert f"to {d.high:.2f}, over seeds and test examples {low:.2f} to {high:.2f}, p = " in found.sentence
-    value = json.loads(json.dumps(found.to_json(ARMS, made)))
+    value = json.loads(json.dumps(found.to_json(VARIANTS, made)))
     assert value["interval_inputs"] == [low, high]
     assert f"(over seeds and test examples {low:.2f} to {high:.2f})" in value["comparisons"][0]["sentence"]
     # Answers that one training lacks, or to other images, say nothing.
     for values in ({}, {**made["ssa"].values, 3: made["ssa"].values[3][:-1]}):
-        lacking = judge(question(inputs=400), ARMS, {**made, "ssa": replace(made["ssa"], values=values)})
+        lacking = judge(design(inputs=400), VARIANTS, {**made, "ssa": replace(made["ssa"], values=values)})
         assert lacking.lead is not None
         assert lacking.lead.images is None
 
 
 def test_a_gain_on_too_few_images_is_one_on_these():
     made = {}
-    for name, arm in scores().items():  # with each seed two images of 60 more
+    for name, variant in scores().items():  # with each seed two images of 60 more
         right = np.arange(60) < (52 if name == "ssa" else 50)
-        shares = dict.fromkeys(arm.scores, right.mean())
-        made[name] = replace(arm, scores=shares, values=dict.fromkeys(arm.scores, right.astype(float)))
-    found = judge(question(inputs=60, margin=2), ARMS, made)
+        shares = dict.fromkeys(variant.scores, right.mean())
+        made[name] = replace(
+            variant, scores=shares, values=dict.fromkeys(variant.scores, right.astype(float))
+        )
+    found = judge(design(inputs=60, margin=2), VARIANTS, made)
     assert found.said == "better"
     assert found.lead is not None
     assert found.lead.images is not None
@@ -406,8 +415,8 @@ def test_a_gain_on_too_few_images_is_one_on_these():
 
 
 def test_times_and_scores_are_in_plain_values():
-    value = judge(question(), ARMS, BETTER).to_json(ARMS, BETTER)
-    assert value["arms"][1]["costs"]["3"] == vars(BETTER["ssa"].costs[3])
+    value = judge(design(), VARIANTS, BETTER).to_json(VARIANTS, BETTER)
+    assert value["variants"][1]["costs"]["3"] == vars(BETTER["ssa"].costs[3])
     assert value["time"] == value["comparisons"][0]["time"]
     low, high = value["time"]["interval"]
     assert low < value["time"]["ratio"] < high
@@ -417,7 +426,7 @@ def test_times_and_scores_are_in_plain_values():
 def test_no_look_ends_with_not_being_able_to_tell():
     """More seeds may still show that the times are equal."""
     made = scores(20, ssa=0.03, times={"ssa": 1.2})
-    found = judge(question(20, sequential=True), ARMS, made)
+    found = judge(design(20, sequential=True), VARIANTS, made)
     assert (found.said, len(found.used)) == ("cannot tell", 20)
 
 
@@ -428,7 +437,7 @@ def test_what_is_printed_of_a_difference_is_of_one_test(seed):
     gains = {"ssa": 0.02 * generator.random(), "sagan": -0.02 * generator.random()}
     made = scores(8, sd=0.01, **gains)
     skewed = {s: v + 0.03 * generator.gamma(0.5) for s, v in made["ssa"].scores.items()}
-    found = judge(question(8), ARMS, {**made, "ssa": replace(made["ssa"], scores=skewed)})
+    found = judge(design(8), VARIANTS, {**made, "ssa": replace(made["ssa"], scores=skewed)})
     for comparison in found.comparisons[:2]:
         d = comparison.difference
         assert comparison.p_holm is not None
@@ -438,16 +447,16 @@ def test_what_is_printed_of_a_difference_is_of_one_test(seed):
 
 
 def test_too_few_seeds_have_no_interval():
-    found = judge(question(4), ARMS, scores(4, ssa=0.5))
+    found = judge(design(4), VARIANTS, scores(4, ssa=0.5))
     assert "(no 95 % CI with 4 seeds, p = 0.25" in found.sentence
-    value = json.loads(json.dumps(found.to_json(ARMS, scores(4))))
+    value = json.loads(json.dumps(found.to_json(VARIANTS, scores(4))))
     assert value["interval"] is None
     assert value["comparisons"][0]["interval"] is None
 
 
 def test_the_advice_is_about_the_difference_that_was_seen():
     """Beside the margin, for which thousands of seeds may be needed."""
-    wide = judge(question(6), ARMS[:2], scores(6, sd=0.08, ssa=0.07))
+    wide = judge(design(6), VARIANTS[:2], scores(6, sd=0.08, ssa=0.07))
     assert wide.said == "undecided"
     assert wide.lead is not None
     seen, margin = wide.needed_here, wide.needed
@@ -478,16 +487,16 @@ def slower(gate: float | None) -> dict[str, Scores]:
     ],
 )
 def test_fewer_steps_are_named_as_the_cause_of_a_loss(gate, cause):
-    found = judge(question(), ARMS[:2], slower(gate))
+    found = judge(design(), VARIANTS[:2], slower(gate))
     assert found.said == "worse"
     assert "14 steps against 30" in found.sentence
     assert cause in found.sentence
-    even = judge(question(equal="epochs"), ARMS[:2], slower(gate))
+    even = judge(design(equal="epochs"), VARIANTS[:2], slower(gate))
     assert cause not in even.sentence
 
 
-OWN = Arm(name="own", role=Role.PLAIN, config=config())
-WITH_OWN = [ARMS[0], replace(ARMS[1], plain="own"), OWN]
+OWN = Variant(name="own", role=Role.PLAIN, config=config())
+WITH_OWN = [VARIANTS[0], replace(VARIANTS[1], plain="own"), OWN]
 
 
 def with_own(gain: float, seeds: range = range(1, 11), failed: bool = False) -> dict[str, Scores]:
@@ -499,7 +508,7 @@ def with_own(gain: float, seeds: range = range(1, 11), failed: bool = False) -> 
 
 
 def test_better_is_better_than_the_own_plain_model_too():
-    found = judge(question(), WITH_OWN, with_own(0.0))
+    found = judge(design(), WITH_OWN, with_own(0.0))
     assert found.said == "better"
     assert "It differs from the plain backbone with its own hyperparameters (own) by +" in found.sentence
     assert found.lead is not None
@@ -508,19 +517,19 @@ def test_better_is_better_than_the_own_plain_model_too():
 
 
 def test_a_gain_of_the_hyperparameters_is_none_of_attention():
-    found = judge(question(), WITH_OWN, with_own(0.03))
+    found = judge(design(), WITH_OWN, with_own(0.03))
     assert found.said == "cannot tell"
     assert "the gain may come from the hyperparameters" in found.sentence
 
 
 def test_the_verdict_awaits_the_own_plain_model_of_a_finalist_that_is_ahead():
-    found = judge(question(), WITH_OWN, with_own(0.0, seeds=range(1, 4)))
+    found = judge(design(), WITH_OWN, with_own(0.0, seeds=range(1, 4)))
     assert (found.complete, found.awaited) == (False, [OWN])
-    worse = judge(question(), WITH_OWN, {**with_own(0.0, seeds=range(1, 4)), **scores(ssa=-0.03)})
+    worse = judge(design(), WITH_OWN, {**with_own(0.0, seeds=range(1, 4)), **scores(ssa=-0.03)})
     assert (worse.said, worse.awaited) == ("worse", [])
 
 
 def test_a_plain_model_that_cannot_be_trained_takes_nothing_from_its_finalist():
-    found = judge(question(), WITH_OWN, with_own(0.03, seeds=range(4, 11), failed=True))
+    found = judge(design(), WITH_OWN, with_own(0.03, seeds=range(4, 11), failed=True))
     assert found.said == "better"
     assert "own failed with seed 3: nan" in found.warnings

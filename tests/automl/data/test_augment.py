@@ -8,7 +8,7 @@ from PIL import Image, ImageDraw
 from torch import Tensor
 
 from automl.data.images import decode
-from automl.data.images.augment import centre_crop, cut, draw_boxes, normalise
+from automl.data.images.image_augment import centre_crop, cut, draw_boxes, normalise
 from backbones import IMAGENET
 
 SIDE = 64

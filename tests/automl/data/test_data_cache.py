@@ -14,16 +14,16 @@ from PIL import Image
 from attention.errors import InputError
 from automl.data import arrow
 from automl.data import digest as digests
-from automl.data.images import cache as caches
-from automl.data.images.cache import Cache, cached
-from automl.data.images.sources import items
-from automl.storage.cache import once
+from automl.data.images import image_cache as caches
+from automl.data.images.image_cache import Cache, cached
+from automl.data.images.image_sources import items
+from automl.storage.cache_folder import once
 
 OPEN = """
 import sys, time
 from automl.data import arrow
-from automl.data.images import cache
-from automl.data.images.sources import items
+from automl.data.images import image_cache
+from automl.data.images.image_sources import items
 {before}
 found = items("folder", sys.argv[1], 8)
 print(len(cache.cached(found.splits["train"], found.classes, 8, "train").labels))

@@ -69,7 +69,7 @@ def test_training_does_not_look_at_the_test_split(
         image.write_bytes(b"decoding this raises")
     decoded: list[str] = []
     monkeypatch.setattr(
-        "automl.data.images.cache.decode",
+        "automl.data.images.image_cache.decode",
         lambda image, side, changes: decoded.append(str(image)) or decode(image, side, changes),
     )
     open_records("folder", path=root, size=8).manifest()

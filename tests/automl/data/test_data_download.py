@@ -15,8 +15,8 @@ import automl.data.published
 from attention.errors import InputError
 from automl.data import download
 from automl.data.download import Checksum, Remote
-from automl.data.images import sources
-from automl.data.images.sources import ADDRESS, CHECKSUMS, archive_of, items
+from automl.data.images import image_sources
+from automl.data.images.image_sources import ADDRESS, CHECKSUMS, archive_of, items
 from automl.data.published import PUBLISHED, Published
 from search.spaces import SPACES
 
@@ -31,7 +31,7 @@ def mirror(
     with tarfile.open(tmp_path / "w.tgz", "w:gz") as file:
         file.add(root, "imagewoof2-160")
     content = (tmp_path / "w.tgz").read_bytes()
-    monkeypatch.setattr(sources, "CHECKSUMS", {})  # of the published archives
+    monkeypatch.setattr(image_sources, "CHECKSUMS", {})  # of the published archives
     with serve_mirror({WOOF: content, "imagewoof-160.tgz": content}) as address:
         monkeypatch.setenv("AUTOML_MIRROR", address)
         yield Mirror
@@ -64,7 +64,7 @@ def test_a_published_checksum_is_compared(
         "first_md5": hashlib.md5(whole[: 1 << 20]).hexdigest(),
     }
     published = {WOOF: Checksum(**{kind: values[kind]})}  # type: ignore[arg-type]
-    monkeypatch.setattr(sources, "CHECKSUMS", published)
+    monkeypatch.setattr(image_sources, "CHECKSUMS", published)
     mirror.files[WOOF] = whole[:-1] if kind == "size" else whole[:-1] + bytes([whole[-1] ^ 1])
     with pytest.raises(InputError, match=r"imagewoof2-160.tgz is not the archive that is known.*--data PATH"):
         items("woof", None, 128)
@@ -81,7 +81,7 @@ def test_addresses_and_checksums_are_fastais() -> None:
     published = ast.literal_eval(Path(download_checks.__file__).read_text())
     for source, name in (("nette", "IMAGENETTE"), ("woof", "IMAGEWOOF")):
         for size, suffix in ((128, "_160"), (224, "_320"), (256, "")):
-            archive = f"{sources.archive_of(source, None, size)}.tgz"
+            archive = f"{image_sources.archive_of(source, None, size)}.tgz"
             assert getattr(URLs, name + suffix) == ADDRESS + archive
             bytes_, first = published[ADDRESS + archive]
             assert CHECKSUMS[archive].size == bytes_

@@ -8,7 +8,7 @@ import pytest
 from PIL import Image, UnidentifiedImageError
 
 from automl.data.images import cache_side, decode
-from automl.data.images.formats import SUFFIXES
+from automl.data.images.image_formats import SUFFIXES
 from automl.data.images.picture import TURNED, read_picture, read_size
 
 

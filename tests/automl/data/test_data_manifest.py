@@ -185,9 +185,9 @@ def test_the_split_of_a_downloaded_photograph_is_that_of_its_name(
     root: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Its archives have it at different sizes, so its content differs from one to the next."""
-    from automl.data.images import sources
+    from automl.data.images import image_sources
 
-    monkeypatch.setattr(sources, "downloaded", lambda *_: root)
+    monkeypatch.setattr(image_sources, "downloaded", lambda *_: root)
     before = open_records("woof", size=128).manifest()
     for file in root.rglob("*.png"):
         file.write_bytes(file.read_bytes() + b"larger")

@@ -2,8 +2,8 @@
 
 import pytest
 
-from automl.data import progress as module
-from automl.data.progress import progress
+from automl.data import preparation_progress as module
+from automl.data.preparation_progress import progress
 
 
 def test_lines_say_how_much_is_done_and_the_time_left(

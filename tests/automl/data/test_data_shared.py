@@ -11,7 +11,7 @@ import torch
 
 from attention import InputError
 from automl.data import shared
-from automl.data.images import cache, open_split, shared_name
+from automl.data.images import image_cache, open_split, shared_name
 from automl.data.sequences import open_sequences
 from automl.data.sequences import shared_name as name_of_sequences
 from automl.data.splits import SPLITS
@@ -28,13 +28,13 @@ def forget() -> Iterator[None]:
 def decoded(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     """The splits that were decoded."""
     done: list[str] = []
-    rows = cache._rows
+    rows = image_cache._rows
 
     def count(items: Any, side: int, what: str, skipped: dict[str, str]) -> Any:
         done.append(what)
         return rows(items, side, what, skipped)
 
-    monkeypatch.setattr(cache, "_rows", count)
+    monkeypatch.setattr(image_cache, "_rows", count)
     return done
 
 

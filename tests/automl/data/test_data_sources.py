@@ -11,8 +11,8 @@ from sklearn.datasets import load_digits
 from attention.errors import InputError
 from automl.data.digits import read_digits
 from automl.data.images import SOURCES, open_records
-from automl.data.images.formats import SUFFIXES
-from automl.data.images.sources import items
+from automl.data.images.image_formats import SUFFIXES
+from automl.data.images.image_sources import items
 from automl.data.items import Item, Listing
 
 

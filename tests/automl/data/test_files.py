@@ -8,8 +8,8 @@ from pathlib import Path
 import numpy as np
 from PIL import Image
 
-from automl.data.code.cache import cached_corpus
-from automl.data.images.sources import items
+from automl.data.code.code_cache import cached_corpus
+from automl.data.images.image_sources import items
 from automl.data.manifest import Manifest
 from automl.data.stereo.pairs import find_pairs
 from automl.data.stereo.pfm import write_pfm

@@ -19,20 +19,20 @@ from automl.data.code import open_texts
 from automl.data.detection import open_records as open_detection
 from automl.data.detection import open_split as open_detection_split
 from automl.data.detection import shared_name as name_of_detection
-from automl.data.detection.overview import look_over_detection
+from automl.data.detection.detection_overview import look_over_detection
 from automl.data.detection.scenes import write_scenes
 from automl.data.images import open_records as open_images
 from automl.data.images import open_split, shared_name
-from automl.data.images.overview import look_over
+from automl.data.images.image_overview import look_over
 from automl.data.manifest import differences
 from automl.data.records import Records
-from automl.data.segmentation import open_images as open_masks
+from automl.data.segmentation_data import open_images as open_masks
 from automl.data.sequences import open_records as open_sequences
-from automl.data.sequences.overview import look_over_sequences
+from automl.data.sequences.sequence_overview import look_over_sequences
 from automl.data.splits import SHARE, SPLITS, carve, keys_of
 from automl.data.stereo import open_pairs
-from automl.data.stereo.overview import look_over_stereo
 from automl.data.stereo.pfm import write_pfm
+from automl.data.stereo.stereo_overview import look_over_stereo
 from automl.storage.storage import Storage
 from search.config import SegmentationData
 from tests.code_corpus import write_corpus

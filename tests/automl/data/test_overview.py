@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 from PIL import ExifTags, Image
 
-from automl.data.images.overview import APART, _matches, look_over
+from automl.data.images.image_overview import APART, _matches, look_over
 from automl.data.images.sheet import WIDEST, _column
 
 Cli = Callable[..., tuple[int, str, str]]

@@ -12,7 +12,7 @@ from segmentation_cases import NAMES, few_scenes, mask_of, save
 
 from attention import InputError
 from automl.data.detection import scenes
-from automl.data.segmentation import IGNORE, LabelledImages, is_segmentation, open_images
+from automl.data.segmentation_data import IGNORE, LabelledImages, is_segmentation, open_images
 from search.config import SegmentationData
 
 DRAW = np.random.default_rng(0)

@@ -10,8 +10,8 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from automl.data.detection.folder import image_id, read_folder
-from automl.data.images.sources import items
+from automl.data.detection.coco_folder import image_id, read_folder
+from automl.data.images.image_sources import items
 from automl.data.sequences import long_csv, npz, ts
 from automl.data.stereo.pairs import find_pairs
 

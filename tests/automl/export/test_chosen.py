@@ -7,11 +7,11 @@ import numpy as np
 import pytest
 from confirm_cases import FOUND, SSA, FakeWorkers, NoTracker, fake_search, record
 
-import automl.confirm.run
+import automl.confirm.run_confirm
 import automl.trials.session
 from attention import InputError
 from automl.callbacks.retention import CheckpointRetention
-from automl.confirm.run import run_confirm
+from automl.confirm.run_confirm import run_confirm
 from automl.export.chosen import choose
 from automl.storage.storage import Storage
 from automl.trials.interrupt import Stopped
@@ -33,19 +33,19 @@ def search(storage: Storage) -> Storage:
 @pytest.fixture
 def confirm(search: Storage, monkeypatch: pytest.MonkeyPatch) -> Confirm:
     """Confirms it, with so much of a gain, in points, and so many trainings before it is stopped."""
-    monkeypatch.setattr(automl.confirm.run, "MlflowProcess", nullcontext)
-    monkeypatch.setattr(automl.confirm.run, "Tracker", NoTracker)
+    monkeypatch.setattr(automl.confirm.run_confirm, "MlflowProcess", nullcontext)
+    monkeypatch.setattr(automl.confirm.run_confirm, "Tracker", NoTracker)
     monkeypatch.setattr(
         CheckpointRetention, "on_trial_end", lambda self, trial: None
     )  # that server is slow to delete
 
     def run(gain: float, *, most: int = 10**9, again: bool = False) -> None:
-        def score(arm: str, seed: int) -> float:
-            noise = float(np.random.default_rng([len(arm), seed]).normal()) / 400
-            return 0.9 + noise + gain / 100 * (arm == LEAD)
+        def score(variant: str, seed: int) -> float:
+            noise = float(np.random.default_rng([len(variant), seed]).normal()) / 400
+            return 0.9 + noise + gain / 100 * (variant == LEAD)
 
-        def valid(arm: str, seed: int) -> float:
-            return 0.4 + 0.01 * (arm == LEAD and seed == 3)
+        def valid(variant: str, seed: int) -> float:
+            return 0.4 + 0.01 * (variant == LEAD and seed == 3)
 
         monkeypatch.setattr(automl.trials.session, "open_workers", FakeWorkers(score, valid, most=most).open)
         run_confirm("mine", top=1, seeds=8, again=again, storage=str(search))

@@ -30,7 +30,7 @@ from torch import nn
 from attention import InputError
 from automl.data.code.tokenizer import Tokenizer
 from automl.export import formats
-from automl.export import run as export
+from automl.export import run_export as export
 from automl.export.destination import destination
 from automl.export.parity import check_parity
 from automl.export.predict import run_predict

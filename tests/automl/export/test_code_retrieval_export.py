@@ -13,9 +13,9 @@ from code_cases import CHOSEN
 from code_corpus import write_corpus
 
 from attention import Spec
-from automl.data.code.folder import functions_in
+from automl.data.code.source_folder import functions_in
 from automl.data.code.tokenizer import UNKNOWN
-from automl.export import run as export
+from automl.export import run_export as export
 from automl.export.code_search import run_code_search
 from automl.tasks import open_task
 from automl.tasks.code_deployment import CODE, QUERY

@@ -14,12 +14,12 @@ import torch
 from code_cases import CODE, FUNCTIONS, LENGTHS, QUERIES, QUERY, TOKENIZER, export_search
 
 from attention import InputError
-from automl.data.code.folder import MOST, functions_in
+from automl.data.code.source_folder import MOST, functions_in
 from automl.data.code.tokenizer import Tokenizer
 from automl.export import code_index
 from automl.export.code_index import CodeIndex, Indexed, write_index
 from automl.export.code_search import run_code_search
-from automl.export.run import ExportResult
+from automl.export.run_export import ExportResult
 from automl.export.text_encoder import BATCH, TextEncoder
 
 Cli = Callable[..., tuple[int, str, str]]

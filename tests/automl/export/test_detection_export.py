@@ -17,11 +17,11 @@ from torch import Tensor
 
 from attention import InputError, Spec
 from automl.data.detection import scenes
-from automl.export import run as export
+from automl.export import run_export as export
 from automl.export.chosen import Chosen
 from automl.export.formats import CONFIG, MLFLOW_MODEL, ONNX, PT2
 from automl.export.predict import run_predict
-from automl.export.run import ExportResult
+from automl.export.run_export import ExportResult
 from automl.storage.storage import Storage
 from automl.tasks import open_task
 from automl.tasks.detection import Detection

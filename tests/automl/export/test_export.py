@@ -22,10 +22,10 @@ from services import ObjectStore
 
 from attention import InputError
 from automl.export import parity
-from automl.export import run as export
+from automl.export import run_export as export
 from automl.export.chosen import Chosen, choose_run
 from automl.export.onnx_session import open_onnx
-from automl.export.run import ExportResult, run_export
+from automl.export.run_export import ExportResult, run_export
 from automl.storage import trusted
 from automl.storage.folder import read_metadata
 from automl.storage.storage import Storage

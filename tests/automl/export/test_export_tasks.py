@@ -15,13 +15,13 @@ from automl_cases import HERE, sequence_config
 from torch import nn
 
 from attention import InputError, Spec
-from automl.export import run as export
+from automl.export import run_export as export
 from automl.export.chosen import Chosen
 from automl.export.formats import CARD, CONFIG, MLFLOW_MODEL, ONNX, PT2
 from automl.export.onnx_session import open_onnx
 from automl.export.predict import run_predict
 from automl.export.quantize import quantize_int8
-from automl.export.run import ExportResult
+from automl.export.run_export import ExportResult
 from automl.storage.storage import Storage
 from automl.tasks import Task, open_task
 from automl.tasks.deployment import as_arrays

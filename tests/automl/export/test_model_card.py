@@ -15,7 +15,7 @@ from sklearn.datasets import load_digits
 from automl.export.chosen import Chosen
 from automl.export.model_card import model_card
 from automl.export.predict import run_predict
-from automl.export.run import ExportResult
+from automl.export.run_export import ExportResult
 from automl.export.speed import Speed
 from automl.storage.storage import Storage
 from automl.tasks import Task

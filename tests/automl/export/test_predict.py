@@ -12,9 +12,9 @@ from sklearn.datasets import load_digits
 
 from attention import InputError
 from automl.data.images import open_split
-from automl.data.images.augment import centre_crop
+from automl.data.images.image_augment import centre_crop
 from automl.export.predict import BATCH, run_predict
-from automl.export.run import ExportResult
+from automl.export.run_export import ExportResult
 from automl.storage.storage import Storage
 from automl.tasks import open_task
 from automl.tasks.image_classification import Probabilities

@@ -11,11 +11,11 @@ import torch
 from automl_cases import opened
 
 from automl.data.images import open_split
-from automl.data.images.augment import centre_crop
+from automl.data.images.image_augment import centre_crop
 from automl.export import parity
-from automl.export import run as export
+from automl.export import run_export as export
 from automl.export.quantize import left_alone, quantize_int8
-from automl.export.run import ExportResult, run_export
+from automl.export.run_export import ExportResult, run_export
 from automl.tasks.deployment import Arrays, Deployment, as_arrays
 from automl.tasks.image_classification import ImageClassification
 from automl.trials.train import TrainResult

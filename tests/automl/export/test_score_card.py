@@ -11,9 +11,9 @@ from sklearn.datasets import load_digits
 from sklearn.metrics import confusion_matrix
 
 from automl.data.images import open_split
+from automl.export.export_scores import Answers, answers
 from automl.export.predict import run_predict
-from automl.export.run import ExportResult
-from automl.export.score_card import Answers, answers
+from automl.export.run_export import ExportResult
 from automl.tasks import open_task
 from search.score_card import ScoreCard
 

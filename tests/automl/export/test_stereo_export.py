@@ -12,11 +12,11 @@ from PIL import Image
 from attention import InputError, Spec
 from automl.data.stereo import planes
 from automl.data.stereo.pfm import read_pfm
-from automl.export import run as export
+from automl.export import run_export as export
 from automl.export.chosen import Chosen
 from automl.export.formats import CONFIG, MLFLOW_MODEL, ONNX, PT2
 from automl.export.predict import run_predict
-from automl.export.run import ExportResult
+from automl.export.run_export import ExportResult
 from automl.storage.storage import Storage
 from automl.tasks import open_task
 from automl.tasks.stereo import Stereo
@@ -36,7 +36,7 @@ def task() -> Stereo:
             data=StereoData(height=32, width=48, max_disparity=32),
             model=StereoModel(
                 options={"width": 0.25, "blocks": 1, "pool": 8},
-                placement={"trunk.pyramid": Spec("decomposed"), "stage6.block1": Spec("decomposed")},
+                placement={"backbone.pyramid": Spec("decomposed"), "stage6.block1": Spec("decomposed")},
             ),
             training=StereoTraining(epochs=1, batch_size=2),
         )

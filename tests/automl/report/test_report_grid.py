@@ -8,7 +8,7 @@ import optuna
 import pytest
 from report_cases import frozen, plan_of, save_search
 
-from automl.report.grid import FILES, grid, merged, outcome, read_grid, text_lines, write_grid
+from automl.report.grid_table import FILES, grid, merged, outcome, read_grid, text_lines, write_grid
 from automl.report.page import write_page
 from automl.report.read import Search, read_search
 from search.config import TrialConfig
@@ -37,7 +37,9 @@ def saved(
         ]
         label = ", ".join(f"{key}={value}" for key, value in params.items())
         kinds = trial.distributions
-        trials.append(frozen(params, kinds, config, PLAN, state, history, {"memory": 2e9}, reason, arm=label))
+        trials.append(
+            frozen(params, kinds, config, PLAN, state, history, {"memory": 2e9}, reason, variant=label)
+        )
     place = save_search(folder, trials, plan=PLAN, space=space, sampler="grid")
     cells = {cell.label: dict(cell.params) for cell in grid_cells(load(space))}
     resume_study(place, name="made-up").set_user_attr(CELLS, cells)

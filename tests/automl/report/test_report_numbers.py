@@ -21,10 +21,10 @@ from automl.report.curves import fates
 from automl.report.failures import reasons
 from automl.report.gates import gates
 from automl.report.importance import importance, importances
-from automl.report.parts import parts
+from automl.report.module_effects import parts
 from automl.report.per_class import per_class
-from automl.report.placement import effects, placement
 from automl.report.read import Search, read_search
+from automl.report.site_effects import effects, placement
 from automl.report.slices import PANELS, pairs, slices
 from automl.report.words import words
 from automl.storage.answers import Answers
@@ -438,24 +438,27 @@ def test_where_scores_are_noise_one_seed_ranks_nothing(tmp_path: Path) -> None:
     assert "One seed cannot rank these placements" in warning
 
 
-def test_placebos_tell_how_far_trainings_of_one_trunk_are_apart(tmp_path: Path) -> None:
+def test_replicates_tell_how_far_trainings_of_one_shared_training_are_apart(tmp_path: Path) -> None:
     def trial(seed: int, score: float, perturb: float = 0.0, **placement: Spec) -> FrozenTrial:
         config = TrialConfig(model=Model(placement=placement), seed=seed)
-        config = config.change(training={"graft_at": 3, "perturb": perturb})
+        config = config.change(training={"insert_at": 3, "perturb": perturb})
         params = {"modules": 1, "site1": 0} if placement else {"modules": 0}
         kinds = {name: IntDistribution(0, 1) for name in params}
         history = [{"epoch": 6, "resource": 6.0, "accuracy": score}]
         made = frozen(params, kinds, config, plan_of(), State.COMPLETE, history)
         if perturb:
-            made.set_user_attr(ROLE, str(Role.PLACEBO))
+            made.set_user_attr(ROLE, str(Role.REPLICATE))
         return made
 
     placed = {"stage1.block1": Spec("ssa")}
     trials = [trial(0, 0.90), trial(1, 0.80), *(trial(i % 2, 0.87, **placed) for i in range(4))]
-    assert "placebo" not in parts(made(tmp_path / "none", trials)).says
+    assert "replicate" not in parts(made(tmp_path / "none", trials)).says
     trials += [trial(0, 0.897, 1e-6), trial(1, 0.804, 1e-6)]
     search = made(tmp_path / "two", trials)
     says = parts(search).says  # the root of (0.3 ** 2 + 0.4 ** 2) / 2 is 0.354
-    assert "2 placebos, plain trainings from a trunk changed by a millionth: 0.35 points from that" in says
+    assert (
+        "2 replicates, plain trainings from a shared partial training changed by a "
+        "millionth: 0.35 points from that" in says
+    )
     assert search.baseline is not None
     assert search.baseline.record.config.training.perturb == 0

@@ -201,8 +201,8 @@ def test_the_verdict_comes_first(page: Page) -> None:
 
 
 def test_absolute_scores_and_times_stand_beside_the_differences(page: Page) -> None:
-    arms = verdict_of("better")["arms"]
-    scores = next(list(arm["scores"].values()) for arm in arms if arm["role"] == "baseline")
+    variants = verdict_of("better")["variants"]
+    scores = next(list(variant["scores"].values()) for variant in variants if variant["role"] == "baseline")
     assert f"baseline {mean(scores):.4f} ± {stdev(scores):.4f} 840 61.2 s" in page.text
     for words in ("-0.60 to +2.00", "over inputs too", "test accuracy", "time ratio", "1.01", "61.2 s"):
         assert words in page.text
@@ -246,7 +246,7 @@ def test_a_confirmation_whose_trainings_failed_has_no_verdict(
     save_verdict(tmp_path / "s" / "made-up", value)
     result = run_report("made-up", storage=str(tmp_path / "s"))
     assert said in Page(result.index).text
-    assert "No arm has been compared" in Page(result.index).text
+    assert "No variant has been compared" in Page(result.index).text
     assert "verdict" not in result.plots
 
 

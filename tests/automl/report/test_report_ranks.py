@@ -21,7 +21,7 @@ from automl.report.read import Search, Trial, read_search
 from automl.report.slices import slices
 from automl.storage.answers import EXAMPLES, Answers, Example, telling
 from search.metric import MRR
-from search.study import ARM, create_study, read_records
+from search.study import VARIANT, create_study, read_records
 
 QUERIES = 400
 SEED = 3  # of a made-up search whose best trial has attention
@@ -164,14 +164,14 @@ def test_a_confirmation_is_on_the_test_split_over_its_seeds(tmp_path: Path) -> N
     name = study_name(place, search.metadata)
     study = create_study(place, name=name, directions=[StudyDirection.MAXIMIZE])
     seeds = [1000 + i for i in range(6)]
-    for arm in (SSA, "baseline"):
+    for variant in (SSA, "baseline"):
         for seed in seeds:
             record = search.best.record
             one = frozen({}, {}, record.config.change(seed=seed), plan, record.state, record.history)
-            one.set_user_attr(ARM, arm)
+            one.set_user_attr(VARIANT, variant)
             study.add_trial(one)
     for record in read_records(place, name):
-        answers_of(drawn(record.config.seed, first=0.5 if record.arm == SSA else 0.2)).save(
+        answers_of(drawn(record.config.seed, first=0.5 if record.variant == SSA else 0.2)).save(
             search.metadata.location / place.name / record.folder
         )
     search = read_search("made-up", str(tmp_path))

@@ -82,12 +82,12 @@ DAMAGED = {
     "cut short": '{"search": "made-up", "comp',
     "a list": "[]",
     "a word": json.dumps({**verdict_of(), "verdict": "good"}),
-    "no arms": json.dumps({key: value for key, value in verdict_of().items() if key != "arms"}),
+    "no variants": json.dumps({key: value for key, value in verdict_of().items() if key != "variants"}),
     "an interval of one": json.dumps(
-        {**verdict_of(), "comparisons": [{"arm": "a", "role": "finalist", "interval": [1]}]}
+        {**verdict_of(), "comparisons": [{"variant": "a", "role": "finalist", "interval": [1]}]}
     ),
     "a score of words": json.dumps(
-        {**verdict_of(), "arms": [{**verdict_of()["arms"][0], "scores": {"1": "x"}}]}
+        {**verdict_of(), "variants": [{**verdict_of()["variants"][0], "scores": {"1": "x"}}]}
     ),
 }
 

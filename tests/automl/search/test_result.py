@@ -9,7 +9,7 @@ from automl_cases import Regression, opened
 
 from automl.config.settings import Settings
 from automl.search.result import SearchResult, make_result
-from automl.search.run import make_plan
+from automl.search.run_search import make_plan
 from automl.tracking.run_spec import flat
 from search.class_metrics import ACCURACY
 from search.config import TrialConfig

@@ -16,13 +16,14 @@ BASE = Settings(space="digits", trials=4, epochs=4, name="mine")
 # Another value of each setting that a comparison must see.
 OTHER: dict[str, Any] = {
     "epochs": 5, "size": 24, "subset": 0.5, "batch_size": 64, "mixup": 0.4, "flip": True, "augment": "strong",
-    "class_weights": "balanced", "equal": "epochs", "init": "trunk", "metric": "loss", "objective": "latency",
-    "weights": "trunk.pt", "weights_digest": "abc", "precision": "fp32", "max_params": "1M", "max_macs": "1G",
-    "max_memory": "1GB", "max_latency_ms": 9.0,
+    "class_weights": "balanced", "equal": "epochs", "init": "shared", "metric": "loss",
+    "objective": "latency",
+    "weights": "weights.pt", "weights_digest": "abc", "precision": "fp32", "max_params": "1M",
+    "max_macs": "1G", "max_memory": "1GB", "max_latency_ms": 9.0,
 }  # fmt: skip
 # And of those that it need not see.
 SAME: dict[str, Any] = {
-    "data": "elsewhere", "trials": 9, "budget": "1h", "name": "another", "seed": 7, "trunks": 5,
+    "data": "elsewhere", "trials": 9, "budget": "1h", "name": "another", "seed": 7, "shared_trainings": 5,
     "sampler": "random", "baseline_share": 0.5, "warm_start": "old", "keep": 1, "cpus_per_trial": 2,
     "gpus_per_trial": 1, "workers_per_trial": 2, "resource": ("A=1",), "label": ("a=b",), "concurrent": 1,
     "compile": "off", "storage": "there", "seeds": 3, "test": True,
@@ -46,7 +47,7 @@ def test_each_setting_is_compared_or_has_no_influence_on_scores(field: str) -> N
     if field in ("seeds", "test"):
         base = replace(BASE, sampler="grid")
     if field == "weights_digest":
-        base = replace(BASE, weights="trunk.pt", weights_digest="xyz")
+        base = replace(BASE, weights="shared_training.pt", weights_digest="xyz")
     other = replace(base, **{field: {**OTHER, **SAME}[field]})
     reasons = incomparable(metadata(other), metadata(base), SPACES["digits"])
     assert (field in NOT_COMPARED) != bool(reasons), reasons

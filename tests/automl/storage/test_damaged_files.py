@@ -15,10 +15,10 @@ from automl.cli.searches import list_searches, searches_table
 from automl.cli.status import read_status
 from automl.confirm.compare import run_compare
 from automl.confirm.protocol import Confirmation
-from automl.confirm.run import open_scheduler
+from automl.confirm.run_confirm import open_scheduler
 from automl.export.chosen import choose
 from automl.report.read import read_search
-from automl.search.run import resume_search
+from automl.search.run_search import resume_search
 from automl.storage.folder import SEARCH_FILE, find_search
 from automl.tracking.run_spec import flat, search_run_spec
 from search.record import State
@@ -241,11 +241,11 @@ WRONG: Mapping[tuple[str, ...], Sequence[Any]] = {
     (SEARCH_FILE, "provenance", "versions"): [3, {"torch": 3}],
     (CONFIRM, "seeds"): [[], [1], [1, 1], ["1"], None],
     (CONFIRM, "options", "margin"): [float("nan"), "x"],
-    (CONFIRM, "arm_set", "arms"): [[], None, [3]],
+    (CONFIRM, "variant_set", "variants"): [[], None, [3]],
     (CONFIRM, "chance"): [3, {"value": float("nan"), "error": 0, "step": 0}],
     (VERDICT, "verdict"): ["king", 3],
-    (VERDICT, "arms"): [3, [3], [{"name": "x"}]],
-    (VERDICT, "comparisons"): [3, [3], [{"arm": 3}]],
+    (VERDICT, "variants"): [3, [3], [{"name": "x"}]],
+    (VERDICT, "comparisons"): [3, [3], [{"variant": 3}]],
     (VERDICT, "sentence"): [None, 3],
     (VERDICT, "winner"): [3, []],
 }  # fmt: skip

@@ -21,12 +21,12 @@ from automl.cli.searches import list_searches
 from automl.cli.status import read_status
 from automl.cli.sync import run_sync
 from automl.confirm.compare import run_compare
-from automl.confirm.run import run_confirm
+from automl.confirm.run_confirm import run_confirm
 from automl.export.code_search import run_code_search
 from automl.export.predict import run_predict
-from automl.export.run import run_export
+from automl.export.run_export import run_export
 from automl.report import run_report
-from automl.search.run import resume_search
+from automl.search.run_search import resume_search
 from automl.storage.folder import SEARCH_FILE, find_search
 from automl.storage.trusted import is_remembered, remember
 from automl.trials.train import resume_train
@@ -110,7 +110,7 @@ def search(confirmed: Path, place: Path) -> Path:
     (folder / SEARCH_FILE).write_text(json.dumps(metadata))
     for file in (STUDY_FILE, f"confirm/{STUDY_FILE}", "confirm/confirm.json"):
         plant_in(folder / file, list(READ), place)
-    plant_in(folder / "confirm/verdict.json", READ[:1], place)  # arms of several tasks are not compared
+    plant_in(folder / "confirm/verdict.json", READ[:1], place)  # variants of several tasks are not compared
     for trials in (folder / "trials", folder / "confirm/trials"):
         for number in range(21):
             plant_checkpoint(trials / f"{number:04}", "task, a file", place)

@@ -13,9 +13,9 @@ from attention import InputError
 from automl.cli.main import app
 from automl.report.read import Search, read_search
 from automl.studies.figures import compare, write_tables
-from automl.studies.run import run_study
-from automl.studies.ssa import best_rate, comparison_tables, sweep_table
-from automl.studies.table import STUDIES, SWEEP
+from automl.studies.run_study import run_study
+from automl.studies.ssa_studies import best_rate, comparison_tables, sweep_table
+from automl.studies.study_table import STUDIES, SWEEP
 from search.class_metrics import ACCURACY
 from search.grid import grid_cells
 from search.metric import BOX_AP
@@ -48,7 +48,7 @@ def saved(storage: Path, space: str, runs: Runs, metric: Any = BOX_AP) -> Search
                 history,
                 {"memory": 5e7},
                 reason,
-                arm=cell.label,
+                variant=cell.label,
             )
         )
     folder = save_search(storage, trials, name=space, plan=plan, space=space, sampler="grid")

@@ -19,7 +19,7 @@ from pycocotools.cocoeval import COCOeval
 from attention import InputError
 from automl.config.runtime import Runtime
 from automl.data.detection import Objects
-from automl.data.detection.augment import Draw, augment, draw
+from automl.data.detection.detection_augment import Draw, augment, draw
 from automl.data.detection.masks import encode
 from automl.tasks import open_task
 from automl.tasks.detection import Detection
@@ -204,11 +204,11 @@ def test_answers_do_not_depend_on_the_other_images() -> None:
 
 
 @pytest.mark.usefixtures("few")
-def test_a_trunk_starts_from_a_classifier_and_its_first_stages_stay(tmp_path: Path) -> None:
+def test_a_backbone_starts_from_a_classifier_and_its_first_stages_stay(tmp_path: Path) -> None:
     torch.manual_seed(5)
     classifier = SMALL.build(classes=7, size=96)
-    torch.save(classifier.state_dict(), tmp_path / "trunk.pt")
-    model = {"weights": str(tmp_path / "trunk.pt"), "frozen_stages": 2, "frozen_norms": True}
+    torch.save(classifier.state_dict(), tmp_path / "backbone.pt")
+    model = {"weights": str(tmp_path / "backbone.pt"), "frozen_stages": 2, "frozen_norms": True}
     task = opened(model=model)
     made = task.model()
     new = task.initialise(made)
@@ -235,11 +235,11 @@ def test_a_trunk_starts_from_a_classifier_and_its_first_stages_stay(tmp_path: Pa
 
 
 @pytest.mark.usefixtures("few")
-def test_weights_of_another_trunk_are_refused(tmp_path: Path) -> None:
+def test_weights_of_another_backbone_are_refused(tmp_path: Path) -> None:
     other = opened(model={"options": {"width": 0.25}})
-    torch.save(SMALL.build(classes=7, size=96).state_dict(), tmp_path / "trunk.pt")
-    task = opened(model={"options": {"width": 0.25}, "weights": str(tmp_path / "trunk.pt")})
-    with pytest.raises(InputError, match=r"trunk\.pt do not fit .* is \(.*\) there and \(.*\) here"):
+    torch.save(SMALL.build(classes=7, size=96).state_dict(), tmp_path / "backbone.pt")
+    task = opened(model={"options": {"width": 0.25}, "weights": str(tmp_path / "backbone.pt")})
+    with pytest.raises(InputError, match=r"backbone\.pt do not fit .* is \(.*\) there and \(.*\) here"):
         task.initialise(other.model())
 
 

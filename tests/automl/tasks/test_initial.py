@@ -41,7 +41,7 @@ def trained(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, float]:
 
 
 @pytest.mark.parametrize("name", ["0000", "0000/checkpoint.pt", "mine.safetensors", "mine.pt"])
-def test_a_trunk_starts_at_its_own_accuracy_with_any_placement(
+def test_a_backbone_starts_at_its_own_accuracy_with_any_placement(
     trained: tuple[Path, float], name: str
 ) -> None:
     folder, accuracy = trained

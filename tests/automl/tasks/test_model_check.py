@@ -306,7 +306,7 @@ class Block(nn.Module):
         y = self.shortcut(x) + self.branch(x)
         return y.view(len(y), -1).view(y.shape)
 
-class Trunk(nn.Module):
+class Backbone(nn.Module):
     def __init__(self, num_classes, width: int = 16):
         super().__init__()
         self.stem = nn.Conv2d(3, width, 3, 2, 1)
@@ -332,9 +332,9 @@ def test_models_of_sequences_are_tried(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(("width", "note"), [(16, "view size is not"), (8, "'body.stages.0.0.short")])
-def test_trunks_of_detectors_are_tried(tmp_path: Path, width: int, note: str) -> None:
+def test_backbones_of_detectors_are_tried(tmp_path: Path, width: int, note: str) -> None:
     (tmp_path / "mine.py").write_text(OTHERS)
-    model = replace(SMALL, backbone=f"{tmp_path}/mine.py:Trunk", options={"width": width}, masks=False)
+    model = replace(SMALL, backbone=f"{tmp_path}/mine.py:Backbone", options={"width": width}, masks=False)
     config = TrialConfig(
         task="detection",
         data=DetectionData(size=64),

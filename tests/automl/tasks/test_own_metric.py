@@ -9,14 +9,14 @@ import numpy as np
 import pytest
 import torch
 from automl_cases import HERE, tiny
-from confirm_cases import ARMS, question, scores
+from confirm_cases import VARIANTS, design, scores
 from mlflow import MlflowClient
 from scipy.stats import binom
 from sklearn.metrics import top_k_accuracy_score
 
 from automl.config.settings import Settings
 from automl.confirm.judge import judge
-from automl.search.run import make_plan
+from automl.search.run_search import make_plan
 from automl.storage.answers import Answers
 from automl.tasks import Task, open_task
 from automl.tracking.runs import find_scores
@@ -85,17 +85,19 @@ def test_its_value_chance_and_verdict(task: Task) -> None:
     bound = binom.isf(GUESSED, validation, task.chance("validation").value) / validation
     assert plan.guessing == pytest.approx(bound)
     # A verdict tests it, with that chance and these values.
-    asked = question(metric=NAME, inputs=inputs, chance=chance)
-    assert judge(asked, ARMS, scores(level=chance.value, sd=0.0)).sentence.startswith(
-        f"Cannot tell: no arm is shown to beat guessing, whose {NAME} is {100 * chance.value:.1f} %. "
+    asked = design(metric=NAME, inputs=inputs, chance=chance)
+    assert judge(asked, VARIANTS, scores(level=chance.value, sd=0.0)).sentence.startswith(
+        f"Cannot tell: no variant is shown to beat guessing, whose {NAME} is {100 * chance.value:.1f} %. "
     )
-    arms = {}
-    for name, arm in scores().items():
+    variants = {}
+    for name, variant in scores().items():
         values = answers.values if name == "ssa" else guesses.values
-        arms[name] = replace(
-            arm, values=dict.fromkeys(arm.scores, values), scores=dict.fromkeys(arm.scores, values.mean())
+        variants[name] = replace(
+            variant,
+            values=dict.fromkeys(variant.scores, values),
+            scores=dict.fromkeys(variant.scores, values.mean()),
         )
-    found = judge(asked, ARMS, arms)
+    found = judge(asked, VARIANTS, variants)
     assert found.said == "better"
     assert found.winner is not None
     assert found.winner.name == "ssa"

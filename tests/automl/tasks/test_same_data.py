@@ -14,18 +14,18 @@ from confirm_cases import FOUND, PLAN, FakeWorkers, NoTracker, fake_search
 from optuna.study import StudyDirection
 from PIL import Image
 
-import automl.confirm.run
+import automl.confirm.run_confirm
 import automl.trials.session
 from attention import InputError
 from automl.confirm.compare import run_compare
-from automl.confirm.run import run_confirm
+from automl.confirm.run_confirm import run_confirm
 from automl.data import shared
 from automl.data.images import open_records
 from automl.data.manifest import MANIFEST_FILE
-from automl.export import run as export
+from automl.export import run_export as export
 from automl.export.chosen import Chosen
-from automl.export.run import run_export
-from automl.search.run import _learn, resume_search
+from automl.export.run_export import run_export
+from automl.search.run_search import _learn, resume_search
 from automl.storage.folder import find_search
 from automl.storage.storage import Storage
 from automl.tasks import open_task
@@ -116,12 +116,12 @@ def export_it(photos: Path, folder: Path) -> None:
 def quiet(photos: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Neither Ray nor MLflow, and a run `abc` whose checkpoint lies in the search's folder."""
 
-    def score(arm: str, seed: int) -> float:
+    def score(variant: str, seed: int) -> float:
         return 0.9 + 0.001 * (seed % 3)
 
     monkeypatch.setattr(automl.trials.session, "open_workers", FakeWorkers(score).open)
-    monkeypatch.setattr(automl.confirm.run, "MlflowProcess", nullcontext)
-    monkeypatch.setattr(automl.confirm.run, "Tracker", NoTracker)
+    monkeypatch.setattr(automl.confirm.run_confirm, "MlflowProcess", nullcontext)
+    monkeypatch.setattr(automl.confirm.run_confirm, "Tracker", NoTracker)
     place = Storage("searches") / "mine" / "confirm" / "trials" / "0000"
     chosen = Chosen(name="000", checkpoint=place, what="the run that was named", run_id="abc")
     monkeypatch.setattr(export, "choose_run", lambda run: chosen)
@@ -145,7 +145,7 @@ def test_changed_data_are_refused_by_name(
     before = (folder / "search.json").read_text()
     name = change(photos, kind, split)
     if command is not compare:
-        monkeypatch.setattr("automl.data.images.cache.decode", None)  # which may take an hour
+        monkeypatch.setattr("automl.data.images.image_cache.decode", None)  # which may take an hour
     with pytest.raises(InputError) as error:
         command(photos, folder)
     assert f"1 {kind} ({name}" in str(error.value)

@@ -12,7 +12,7 @@ from task_contract import Worker, both
 
 from attention import InputError, Spec
 from automl.config.runtime import Runtime
-from automl.data.segmentation import IGNORE
+from automl.data.segmentation_data import IGNORE
 from automl.tasks import open_task
 from automl.tasks.segmentation import Segmentation
 from automl.tasks.segmentation_evaluator import SegmentationEvaluator, segmentation_loss

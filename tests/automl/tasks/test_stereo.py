@@ -169,8 +169,8 @@ def test_whole_pairs_are_validated_at_what_the_model_can_take():
     assert set(evaluate(task, task.model())) == {*METRICS}
 
 
-def test_attention_learns_at_a_site_of_the_trunk_and_of_the_volume():
-    placement = {"trunk.pyramid": Spec("decomposed"), "stage5.block1": Spec("decomposed")}
+def test_attention_learns_at_a_site_of_the_backbone_and_of_the_volume():
+    placement = {"backbone.pyramid": Spec("decomposed"), "stage5.block1": Spec("decomposed")}
     task = opened(model={"placement": placement})
     model = task.model()
     task.loss(model, next(iter(task.batches(0)))).backward()
@@ -179,9 +179,9 @@ def test_attention_learns_at_a_site_of_the_trunk_and_of_the_volume():
     assert all(gradient is not None and gradient.abs().sum() > 0 for gradient in gates.values())
 
 
-def test_a_placement_does_not_change_the_trunk_that_a_seed_makes():
+def test_a_placement_does_not_change_the_backbone_that_a_seed_makes():
     plain = opened().model().state_dict()
-    placed = opened(model={"placement": {"trunk.pyramid": Spec("ssa")}}).model().state_dict()
+    placed = opened(model={"placement": {"backbone.pyramid": Spec("ssa")}}).model().state_dict()
     assert all(torch.equal(value, placed[name]) for name, value in plain.items())
 
 

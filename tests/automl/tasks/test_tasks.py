@@ -10,7 +10,7 @@ from torch import Tensor, nn
 from attention import InputError
 from automl.config.runtime import Runtime
 from automl.data.images import open_split
-from automl.data.images.augment import centre_crop, normalise
+from automl.data.images.image_augment import centre_crop, normalise
 from automl.tasks import open_task
 from automl.tasks.cross_entropy import weights_of
 from automl.tasks.image_classification import draw_mixup, images, mixup

@@ -10,7 +10,7 @@ from automl_cases import CPU, HERE
 from mlflow import MlflowClient
 
 from attention import InputError
-from automl.export.run import ExportResult, run_export
+from automl.export.run_export import ExportResult, run_export
 from automl.storage.storage import Storage
 from automl.tasks import open_task
 from automl.tasks.image_classification import Probabilities

@@ -12,7 +12,7 @@ from confirm_cases import FOUND, fake_search
 from attention import InputError
 from automl.cli.sync import run_sync
 from automl.confirm.compare import run_compare
-from automl.export.run import run_export
+from automl.export.run_export import run_export
 from automl.report import _links, _track
 from automl.report.read import read_search
 from automl.storage.storage import Storage

@@ -97,12 +97,12 @@ def test_going_on_from_a_checkpoint_changes_nothing(
 
 
 @pytest.mark.parametrize("name", ATTENTIONS)
-def test_attention_leaves_trunk_and_data_as_they_are(name: str) -> None:
+def test_attention_leaves_shared_training_and_data_as_they_are(name: str) -> None:
     plain = opened(training={"mixup": 0.2})
     attended = opened(model={"placement": {"stage1.block2.branch": Spec(name)}}, training={"mixup": 0.2})
-    trunk, weights = plain.model().state_dict(), attended.model().state_dict()
-    assert len(weights) > len(trunk)
-    assert same({key: weights[key] for key in trunk}, trunk)
+    shared_training, weights = plain.model().state_dict(), attended.model().state_dict()
+    assert len(weights) > len(shared_training)
+    assert same({key: weights[key] for key in shared_training}, shared_training)
     for one, other in zip(islice(plain.batches(1), 2), islice(attended.batches(1), 2), strict=True):
         for part, its_pair in zip(one, other, strict=True):
             assert torch.equal(part, its_pair)

@@ -9,7 +9,7 @@ import torch
 from automl_cases import opened, tiny
 
 from attention import InputError
-from automl.storage.cache import once
+from automl.storage.cache_folder import once
 from automl.storage.disk import DiskFull
 from automl.storage.storage import Storage
 from automl.training import checkpoint

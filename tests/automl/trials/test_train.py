@@ -85,11 +85,11 @@ def test_a_person_who_stops_a_training_keeps_what_there_is(store: MlflowClient) 
 
 def test_a_placement_that_goes_in_later_is_trained_without_a_search(store: MlflowClient) -> None:
     placed = {"stage1.block2.branch": Spec("ssa")}
-    late = tiny(training={"epochs": 3, "graft_at": 2}, model={"placement": placed})
+    late = tiny(training={"epochs": 3, "insert_at": 2}, model={"placement": placed})
     result = run_train(late, runtime=HERE)
     assert [record["epoch"] for record in result.history] == [3]
     assert "gate.stage1.block2.branch" in result.history[0]
-    assert len(list((result.checkpoint.parent / "trunks").iterdir())) == 1
+    assert len(list((result.checkpoint.parent / "shared_trainings").iterdir())) == 1
 
 
 def test_a_training_is_resumed_after_its_last_epoch(store: MlflowClient, cli: Cli) -> None:

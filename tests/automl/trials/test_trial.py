@@ -57,7 +57,7 @@ def sent(
     return assignment(
         config,
         folder,
-        trunks=folder.parent / "trunks",
+        shared_trainings=folder.parent / "shared_trainings",
         baseline=TINY,
         equal=equal,
         limits=Limits(**limits),
@@ -108,7 +108,7 @@ def test_another_process_goes_on_where_the_first_was_killed(
 
 
 def test_what_goes_on_needs_no_weights_to_start_from(measured: list[TrialConfig], tmp_path: Path) -> None:
-    file = tmp_path / "trunk.pt"
+    file = tmp_path / "shared_training.pt"
     torch.save(open_task(tiny(), HERE).model().state_dict(), file)
     config = tiny(training={"epochs": 2}, model={"weights": str(file)})
     work = reports(sent(tmp_path / "0", config, "epochs"), HERE)
@@ -159,7 +159,7 @@ def test_what_exceeds_a_limit_is_not_trained(measured: list[TrialConfig], tmp_pa
     assert not (tmp_path / "0").exists()
 
 
-LATE = {"epochs": 4, "graft_at": 3, "schedule": "flat-cosine"}
+LATE = {"epochs": 4, "insert_at": 3, "schedule": "flat-cosine"}
 
 
 @pytest.mark.parametrize(

@@ -8,11 +8,11 @@ import pytest
 
 from attention import InputError
 from automl.data.code import open_corpus
+from automl.data.code.code_overview import look_over_code
 from automl.data.code.duplicates import shape_key
-from automl.data.code.folder import MOST, functions_in
 from automl.data.code.leaks import find_leaks
-from automl.data.code.overview import look_over_code
 from automl.data.code.python import python_functions
+from automl.data.code.source_folder import MOST, functions_in
 from automl.data.code.tokens import vocabulary_texts
 
 SOURCE = '''

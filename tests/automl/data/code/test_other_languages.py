@@ -10,10 +10,10 @@ from pygments.token import Comment, String
 
 from attention.errors import InputError
 from automl.data.code.corpus import is_code, open_corpus
-from automl.data.code.folder import SUFFIXES, functions_in
 from automl.data.code.function import Function
 from automl.data.code.leaks import find_leaks
 from automl.data.code.other_languages import BY_SUFFIX, LANGUAGES, LONGEST, functions_of
+from automl.data.code.source_folder import SUFFIXES, functions_in
 from automl.data.code.tokens import text_of
 
 

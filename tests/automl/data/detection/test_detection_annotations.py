@@ -12,10 +12,10 @@ from PIL import Image
 from pycocotools import mask as coco
 
 from attention import InputError
-from automl.data.detection import cache, masks, open_split
+from automl.data.detection import detection_cache, masks, open_split
 from automl.data.detection.annotations import objects_of, read_annotations
-from automl.data.detection.folder import image_id, is_coco, read_folder
-from automl.data.detection.overview import look_over_detection
+from automl.data.detection.coco_folder import image_id, is_coco, read_folder
+from automl.data.detection.detection_overview import look_over_detection
 
 Content = dict[str, Any]
 SQUARE = [[2.0, 3.0, 12.0, 3.0, 12.0, 9.0, 2.0, 9.0]]
@@ -328,7 +328,7 @@ def test_an_image_of_another_size_is_told(root: Path) -> None:
 def test_images_that_do_not_fit_are_named_before_one_is_decoded(
     look: Callable[[str], object], root: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(cache, "_row", None)
+    monkeypatch.setattr(detection_cache, "_row", None)
     Image.new("RGB", (10, 20)).save(root / "train2017" / "a.png")  # lying on its side
     (root / "train2017" / "b.png").write_bytes(b"no image")
     with pytest.raises(

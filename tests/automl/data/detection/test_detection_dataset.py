@@ -14,7 +14,7 @@ from PIL import ExifTags, Image
 from attention import InputError
 from automl.data import shared
 from automl.data.detection import masks, open_records, open_split, shared_name
-from automl.data.detection.overview import look_over_detection
+from automl.data.detection.detection_overview import look_over_detection
 from automl.data.detection.scenes import SEEN, read_scenes, write_scenes
 from automl.storage.storage import Storage
 

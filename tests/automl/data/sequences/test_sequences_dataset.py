@@ -13,7 +13,7 @@ import torch
 from attention import InputError
 from automl.data.manifest import Manifest, differences
 from automl.data.sequences import Sequences, imputed, normalise, open_records, open_sequences
-from automl.data.sequences import cache as caches
+from automl.data.sequences import sequence_cache as caches
 from automl.data.sequences.normalise import statistics
 from automl.data.sequences.recording import in_order
 

@@ -7,7 +7,7 @@ from fake_ucihar import write_zip
 from services import Mirror, serve_mirror
 
 from attention import InputError
-from automl.data.sequences import open_sequences, sources, ucihar
+from automl.data.sequences import open_sequences, sequence_sources, ucihar
 
 NAME = "human+activity+recognition+using+smartphones.zip"
 
@@ -16,18 +16,18 @@ NAME = "human+activity+recognition+using+smartphones.zip"
 def mirror(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[type[Mirror]]:
     """Its archive is the one that is known."""
     content = write_zip(tmp_path / "a.zip", nested=True).read_bytes()
-    known = sources.Source(
+    known = sequence_sources.Source(
         name="ucihar", about="", address=ucihar.ADDRESS, sha256=hashlib.sha256(content).hexdigest()
     )
-    monkeypatch.setitem(sources.SOURCES, "ucihar", known)
+    monkeypatch.setitem(sequence_sources.SOURCES, "ucihar", known)
     with serve_mirror({NAME: content}) as address:
         monkeypatch.setenv("AUTOML_MIRROR", address)
         yield Mirror
 
 
 def test_the_known_archive() -> None:
-    assert sources.SOURCES["ucihar"].address == ucihar.ADDRESS
-    assert sources.SOURCES["ucihar"].sha256 == ucihar.SHA256
+    assert sequence_sources.SOURCES["ucihar"].address == ucihar.ADDRESS
+    assert sequence_sources.SOURCES["ucihar"].sha256 == ucihar.SHA256
     assert len(bytes.fromhex(ucihar.SHA256)) == 32
 
 

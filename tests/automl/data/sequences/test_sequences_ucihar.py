@@ -8,7 +8,7 @@ from fake_ucihar import ACTIVITIES, TEST_SUBJECTS, TRAIN_SUBJECTS, windows, writ
 
 from attention import InputError
 from automl.data.sequences import Sequences, open_records, open_sequences
-from automl.data.sequences.splits import chosen_subjects
+from automl.data.sequences.sequence_splits import chosen_subjects
 from automl.data.sequences.ucihar import INNER, SIGNALS
 from automl.data.splits import SHARE
 

@@ -9,9 +9,9 @@ from PIL import Image
 
 from attention import InputError
 from automl.data.stereo import open_pairs, planes
-from automl.data.stereo.cache import PairsFile
-from automl.data.stereo.overview import look_over_stereo
 from automl.data.stereo.pfm import write_pfm
+from automl.data.stereo.stereo_cache import PairsFile
+from automl.data.stereo.stereo_overview import look_over_stereo
 
 
 @pytest.fixture

@@ -9,10 +9,10 @@ from PIL import ExifTags, Image
 
 from attention import InputError
 from automl.data.stereo import is_stereo
-from automl.data.stereo.cache import read_pair
-from automl.data.stereo.files import read_disparity
 from automl.data.stereo.pairs import find_pairs
 from automl.data.stereo.pfm import read_pfm, write_pfm
+from automl.data.stereo.stereo_cache import read_pair
+from automl.data.stereo.stereo_files import read_disparity
 
 DRAW = np.random.default_rng(0)
 MAP = DRAW.uniform(0, 40, (6, 10)).astype(np.float32)

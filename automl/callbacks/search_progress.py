@@ -1,0 +1,210 @@
+"""Progress on stderr: a live table on a terminal, one line per event in a log. In a notebook, one output."""
+
+import sys
+import time
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping
+
+from rich.console import Console, Group
+from rich.live import Live
+from rich.table import Table
+from rich.text import Text
+
+from automl.callbacks.notebook import notebook_output
+from automl.config.escape import printable
+from automl.config.summary import html
+from automl.config.terminal import plain
+from automl.config.units import format_duration
+from search.callback import Callback
+from search.halving import Rungs
+from search.record import State, TrialRecord
+from search.trial_scheduler import Plan, leaders
+
+ROWS = 15
+QUIET = 60.0  # seconds without a line in a log after which an epoch is worth one
+SUMMED = 1.0  # seconds between two lines of a log that say how the search stands
+LOOK = 5.0  # seconds between two looks at how far running trials are within their epochs
+REDRAW = 0.25  # seconds between two drawings of the table, however many trials report meanwhile
+
+
+class Progress(Callback):
+    """A callback that shows the trials, their scores, time left and cost. Use as a context manager.
+
+    records: the scheduler's own, which it keeps up to date. trials: how many there will be, as far
+    as is known. summary: of what they have come to.
+    budget: seconds that there are. devices: that a trial takes, each a `device`.
+    part: of the epoch that a trial is in, as far as it has told.
+    """
+
+    def __init__(
+        self,
+        plan: Plan,
+        records: Mapping[int, TrialRecord],
+        *,
+        trials: Callable[[], int | None],
+        summary: Callable[[], str],
+        budget: float | None = None,
+        devices: float = 1,
+        device: str = "core",
+        part: Callable[[TrialRecord], float | None] = lambda record: None,
+    ) -> None:
+        self.plan, self.records, self.trials = plan, records, trials
+        self.summary, self.part = summary, part
+        self.budget, self.devices, self.device = budget, devices, device
+        self.console = Console(file=plain(sys.stderr))
+        self.notebook = notebook_output()
+        terminal = self.console.is_terminal and self.notebook is None
+        self.live = Live(console=self.console, transient=True) if terminal else None
+        self.logs = not terminal and self.notebook is None
+        self.last = ""  # the last event
+        self.before = sum(record.state is not State.RUNNING for record in records.values())
+        self.seconds = sum(metrics["seconds"] for record in records.values() for metrics in record.history)
+        self.begun = self.said = self.looked = time.monotonic()
+        self.parts: dict[int, float] = {}  # of the running trials' epochs
+        self.drawn = self.summed = float("-inf")
+
+    def __enter__(self) -> "Progress":
+        if self.live:
+            self.live.start()
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        self.drawn = float("-inf")
+        self._show()
+        if self.live:
+            self.live.stop()
+
+    def on_trial_start(self, trial: TrialRecord) -> None:
+        self._show()
+
+    def on_epoch_end(self, trial: TrialRecord) -> None:
+        self.parts.pop(trial.number, None)
+        self.seconds += trial.history[-1]["seconds"]
+        if self.logs and time.monotonic() - self.said >= QUIET:
+            self._say(trial)
+        self._show()
+
+    def on_trial_end(self, trial: TrialRecord) -> None:
+        if self.logs:
+            self._say(trial)
+        self.last = self._event(trial)
+        self._show()
+
+    def look(self) -> None:
+        """Show how far trials are within epochs that take long. Called again and again while trials run."""
+        if time.monotonic() - self.looked < LOOK:
+            return
+        running = [record for record in self.records.values() if record.state is State.RUNNING][-ROWS:]
+        found = {record.number: self.part(record) for record in running}
+        self.parts = {number: part for number, part in found.items() if part is not None}
+        self.looked = time.monotonic()
+        if self.logs and self.parts and self.looked - self.said >= QUIET:
+            self._say(self.records[max(self.parts, key=self.parts.__getitem__)])
+        self._show()
+
+    def _say(self, trial: TrialRecord) -> None:
+        self.said = time.monotonic()
+        text = self._event(trial)
+        if self.said - self.summed >= SUMMED:
+            self.summed = self.said
+            text = f"{text} | {self._summary()}"
+        self.console.print(
+            f"{time.strftime('%H:%M:%S')} {printable(text)}",
+            soft_wrap=True,
+            highlight=False,
+            markup=False,  # an error's text may hold brackets
+        )
+
+    def _event(self, trial: TrialRecord) -> str:
+        text = f"{trial.name}: {trial.state}"
+        if trial.history:
+            last = trial.history[-1]
+            text += f" at epoch {last['epoch']:.0f}"
+            if trial.steps is not None:
+                text += f", {trial.steps} steps"
+            if self.plan.metric.name in last:
+                text += f", {self.plan.metric.name} {last[self.plan.metric.name]:.4f}"
+        if trial.number in self.parts and trial.state is State.RUNNING:
+            text += f", {self.parts[trial.number]:.0%} of epoch {len(trial.history) + 1}"
+        if trial.reason:
+            text += f" ({trial.reason})"
+        return text
+
+    def _parts(self) -> Iterator[tuple[str, str]]:
+        """Return how the search stands, each part with its name."""
+        records = list(self.records.values())
+        counts = Counter(record.state for record in records)
+        ended = len(records) - counts[State.RUNNING]
+        states = (State.RUNNING, State.PRUNED, State.INFEASIBLE, State.ERROR)
+        trials = self.trials()
+        of = f"/{trials}" if trials else ""
+        yield "trials", ", ".join([f"{ended}{of} trials", *(f"{counts[s]} {s}" for s in states if counts[s])])
+        if said := self.summary():
+            yield "so far", said
+        yield "cost", f"{self.seconds * self.devices / 3600:.3g} {self.device} hours"
+        left = self._left(ended)
+        if left is not None:
+            yield "time left", f"about {format_duration(left)} left"
+
+    def _summary(self) -> str:
+        return ", ".join(text for _, text in self._parts())
+
+    def _left(self, ended: int) -> float | None:
+        """Return the seconds until the trials or the time are used up, whichever comes first."""
+        passed = time.monotonic() - self.begun
+        ends = [] if self.budget is None else [max(0.0, self.budget - passed)]
+        new = ended - self.before
+        trials = self.trials()
+        if trials is not None and new > 0 and ended < trials:
+            ends.append(passed / new * (trials - ended))
+        return min(ends, default=None)
+
+    def _epochs(self, record: TrialRecord) -> str:
+        done = record.history[-1]["resource"] if record.history else 0.0
+        part = self.parts.get(record.number) if record.state is State.RUNNING else None
+        if not record.history and part is None:
+            return ""
+        return f"{done:.3g}/{self.plan.budget:g}" + ("" if part is None else f" +{part:.0%}")
+
+    def _show(self) -> None:
+        now = time.monotonic()
+        if self.logs or now - self.drawn < REDRAW:
+            return
+        self.drawn = now
+        if self.notebook:
+            parts = [*self._parts(), *([("last", self.last)] if self.last else [])]
+            self.notebook.show(html(parts), self._summary())
+        if not self.live:
+            return
+        table = Table(box=None, pad_edge=False)
+        for heading in ("trial", "state", "epoch", "steps", "time_ratio", self.plan.metric.name):
+            table.add_column(heading)
+        for record in sorted(self.records.values(), key=lambda r: r.number)[-ROWS:]:
+            last = record.history[-1] if record.history else None
+            time_ratio = record.profile.get("time_ratio")
+            # One that could not be measured precisely is an approximation.
+            about = "~" if record.profile.get("time_ratio_counted") else ""
+            table.add_row(
+                Text(printable(record.name)),  # which is no markup
+                str(record.state),
+                self._epochs(record),
+                "" if record.steps is None else str(record.steps),
+                f"{about}{time_ratio:.2f}" if time_ratio else "",
+                f"{last[self.plan.metric.name]:.4f}" if last and self.plan.metric.name in last else "",
+            )
+        self.live.update(Group(table, Text(printable(self._summary()))), refresh=True)
+
+
+def search_summary(plan: Plan, records: Mapping[int, TrialRecord], rungs: Rungs | None = None) -> str:
+    """Describe a search: the best score, its distance from the baseline, and the trials at each rung."""
+    parts = []
+    best, baseline = leaders(records.values(), plan)
+    first = plan.objectives[0]
+    if best is not None:
+        parts.append(f"best {best.value(first):.4f} ({best.name})")
+        if baseline is not None and baseline is not best:
+            parts.append(f"{best.value(first) - baseline.value(first):+.4f} vs the baseline")
+    occupied = rungs.occupancy() if rungs is not None else []
+    if any(count for _, count in occupied):
+        parts.append("rungs " + " ".join(f"{at:g}:{count}" for at, count in occupied))
+    return ", ".join(parts)

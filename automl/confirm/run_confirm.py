@@ -1,0 +1,419 @@
+"""Retrains the finalists and the tuned baseline with fresh paired seeds.
+
+The seeds are ones that no trial of the search has had. Each gives all variants the same order of the images
+and the same initial shared partial training, so that two variants at one seed differ only in their modules.
+Each variant has the same time, as in the search, and is scored once, after its last epoch, on the test split.
+"""
+
+import sys
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, replace
+from functools import cache, partial
+from pathlib import Path
+from typing import Any
+
+from attention import InputError
+from automl.callbacks.retention import CheckpointRetention
+from automl.callbacks.user import UserCallbacks
+from automl.config.settings import STORAGE, command, draw_baseline, given_as
+from automl.config.summary import Summary, call
+from automl.config.user_code import announce, user_code
+from automl.confirm.confirmation_run import confirmation_run_spec
+from automl.confirm.protocol import (
+    CONFIRM_FILE,
+    CONFIRM_FOLDER,
+    FORMAT,
+    Confirmation,
+    Options,
+    best_of_variant,
+    confirmations,
+    study_in,
+)
+from automl.confirm.scheduler import ConfirmationScheduler
+from automl.confirm.variants import select_variants
+from automl.confirm.verdict import Verdict
+from automl.data import shared
+from automl.storage.folder import (
+    NamedSearch,
+    SearchMetadata,
+    check_not_lost,
+    old_folder,
+    provenance,
+    resolve_search,
+)
+from automl.storage.logs import capture_library_logs
+from automl.storage.storage import Storage
+from automl.storage.working_dir import check_not_temporary
+from automl.tasks import Task, open_task
+from automl.tasks.same_data import check_same
+from automl.tracking.process import MlflowProcess
+from automl.tracking.tracker import PATIENCE, Tracker
+from automl.trials.interrupt import Stopped
+from search.callback import Callback
+from search.config import TrialConfig
+from search.fixed_scheduler import FixedScheduler
+from search.record import CHECKPOINT_FILE, State, TrialRecord
+from search.serialise import write_json
+from search.space import Space, SpaceFunction
+from search.study import read_records, score_noise
+from search.trial_scheduler import Plan
+
+
+@dataclass(frozen=True, kw_only=True, repr=False)
+class ConfirmResult(Summary):
+    """A confirmation as it stands. It shows itself in a few lines.
+
+    Attributes:
+        search: The name of the search.
+        number: The number of the confirmation of this search, from 1 on.
+        folder: The folder of the confirmation, with its study and checkpoints.
+        verdict: The verdict.
+        value: The content of `verdict.json`.
+        storage: The folder or object store that the search is in.
+        untracked: The number of trials that MLflow does not have in full.
+        user_code: The names of user-defined code that exporting a model runs.
+
+    Example:
+        After the example of `run_confirm`:
+
+        >>> confirmed.number, confirmed.folder.name
+        (1, 'confirm')
+    """
+
+    search: str
+    number: int
+    folder: Path
+    verdict: Verdict
+    value: dict[str, Any]
+    storage: str = STORAGE
+    untracked: int = 0
+    user_code: Sequence[str] = ()
+
+    def lines(self) -> Iterator[tuple[str, str]]:
+        number = f" (confirmation {self.number})" if self.number > 1 else ""
+        yield "confirmed", f"{self.search}{number}: {self.verdict.said or 'no verdict'}"
+        yield "verdict", self.verdict.sentence
+        yield "seeds", f"{len(self.verdict.used)} of the baseline and each finalist"
+        for warning in self.value["warnings"]:
+            yield "warning", warning
+        yield "folder", str(self.folder)
+        storage = None if self.storage == STORAGE else self.storage
+        if not self.verdict.complete:
+            yield "next", call("run_confirm", self.search, storage=storage)
+        else:  # where nothing is better, it is the plain backbone that one deploys
+            what = "baseline" if self.value["winner"] is None else "best"
+            trust = True if self.user_code else None
+            options = {what: True, "search": self.search, "storage": storage, "trust": trust}
+            yield "next", call("run_export", f"exports/{self.search}", **options)
+
+
+def run_confirm(
+    search: str | NamedSearch | None = None,
+    *,
+    top: int | None = None,
+    seeds: int | None = None,
+    margin: float | None = None,
+    sequential: bool | None = None,
+    init: str | None = None,
+    controls: bool = False,
+    ablate: bool = False,
+    again: bool = False,
+    storage: str | None = None,
+    space: str | SpaceFunction | Space | None = None,
+    callbacks: Sequence[str | Callback] | None = None,
+) -> ConfirmResult:
+    """Compare the finalists of a search with its best baseline on fresh seeds, or resume that.
+
+    Args:
+        search: The name of the search, or its result. By default the latest search in `storage`.
+        top: The number of finalists. By default 3. A confirmation keeps the options that it began with.
+        seeds: The seeds of each variant. By default 10.
+        margin: The smallest difference that matters, in the unit of the metric. By default the metric's own.
+        sequential: Stop as soon as the verdict is decided. True by default.
+        init: `scratch`, or `shared` for one shared partial training for each seed. By default as in the
+        search. controls: Train the controls even if no finalist is better.
+        ablate: Train the winner, or else the leading finalist, without each of its modules, too.
+        again: Start a new confirmation with unused seeds, beside the earlier ones.
+        storage: The storage of the search. By default that of the result, or `searches`.
+        space: The space of the search. Needed if it was a function of a notebook.
+        callbacks: Callbacks instead of those that the search was given by name.
+
+    Returns:
+        The verdict.
+
+    Raises:
+        InputError: There is nothing to confirm, or options contradict those that the confirmation began with.
+
+    Example:
+        >>> import automl
+        >>> confirmed = automl.run_confirm("example", top=1, seeds=6)
+        >>> confirmed.verdict.complete
+        True
+    """
+    given: dict[str, Any] = {
+        "top": top,
+        "seeds": seeds,
+        "margin": margin,
+        "sequential": sequential,
+        "init": init,
+    }
+    chosen = {key: value for key, value in given.items() if value is not None}
+    Options(**chosen)  # a mistake shows before anything is read
+    name, storage = resolve_search(search, storage)
+    check_not_temporary(storage)
+    with old_folder(name, storage) as (folder, metadata):
+        shared.recall(folder, Storage(storage))
+        records = read_records(folder, metadata.name, metadata.plan.needed)
+        check_not_lost(folder, metadata)
+        if callbacks is not None:
+            metadata = replace(metadata, settings=replace(metadata.settings, callbacks=callbacks))
+        announce(f"confirming {metadata.name!r}", user_code(metadata.settings, records))
+        called = UserCallbacks(metadata.settings.callbacks)
+        own = cache(partial(metadata.load_space, space))  # which only what is to be trained needs
+        place, confirmation = _begin(folder, metadata, own, records, chosen, again=again)
+        with capture_library_logs(place / "log.txt"):
+            return _run(place, metadata, own, confirmation, called, controls=controls, ablate=ablate)
+
+
+def _begin(
+    folder: Path,
+    metadata: SearchMetadata,
+    space: Callable[[], Space],
+    records: list[TrialRecord],
+    chosen: dict[str, Any],
+    *,
+    again: bool,
+) -> tuple[Path, Confirmation]:
+    """Return the folder and plan of the confirmation to resume, or of a new one."""
+    there = confirmations(folder)
+    if there and not again:
+        confirmation = Confirmation.read(there[-1])
+        began = vars(confirmation.options)
+        other = {key: value for key, value in chosen.items() if began[key] != value}
+        if other:
+            given = ", ".join(given_as(key, began[key]) for key in other)
+            raise InputError(
+                f"the confirmation of {metadata.name!r} began with {given} and keeps it: changing "
+                f"options after seeing scores would invalidate the verdict. Leave it out, or start another "
+                f"one on fresh seeds with --again."
+            )
+        return there[-1], confirmation
+    options = Options(**chosen)
+    plan = metadata.plan
+    noise = score_noise(folder, metadata.name) if records else None
+    variant_set = select_variants(
+        records, plan, space(), metadata.settings, top=options.top, init=options.init, noise=noise
+    )
+    used = {record.config.seed for record in records}
+    used |= {seed for path in there for seed in Confirmation.read(path).seeds}
+    first = max(used) + 1
+    task = _open_data(folder, metadata, variant_set.variants[0].config)
+    confirmation = Confirmation(
+        number=1 + max((Confirmation.read(path).number for path in there), default=0),
+        options=options,
+        seeds=[(first + i) % 2**32 for i in range(options.seeds)],
+        variant_set=variant_set,
+        provenance=provenance(),
+        inputs=task.size("test"),
+        chance=task.chance("test"),
+    )
+    place = folder / (
+        CONFIRM_FOLDER if confirmation.number == 1 else f"{CONFIRM_FOLDER}-{confirmation.number}"
+    )
+    place.mkdir(exist_ok=True)
+    write_json(place / CONFIRM_FILE, confirmation, format=FORMAT)
+    return place, confirmation
+
+
+def _run(
+    place: Path,
+    metadata: SearchMetadata,
+    space: Callable[[], Space],
+    confirmation: Confirmation,
+    callbacks: UserCallbacks,
+    *,
+    controls: bool,
+    ablate: bool,
+) -> ConfirmResult:
+    # Ray takes seconds to import; a mistake in the arguments is reported before that.
+    from automl.trials.session import delete_tune_files, open_workers, share_data
+
+    settings = metadata.settings
+    asked = f"confirm{' --controls' if controls else ''} --search"
+    advice = f"resume with: {command(asked, metadata.name, settings.storage)}"
+    if len(confirmation.seeds) < confirmation.least:
+        print(
+            f"warning: {len(confirmation.seeds)} seeds can show no difference, however large; it takes "
+            f"{confirmation.least}",
+            file=sys.stderr,
+        )
+    scheduler = open_scheduler(place, metadata, confirmation, controls=controls)
+    planned = scheduler.planned
+    scheduler.look(ablate)
+    if planned.left:
+        space()  # or it is missing, which shows before anything is begun
+    signal = None
+    location = metadata.location / place.name
+    callbacks.on_confirmation_start(metadata.record(place))
+    with MlflowProcess(confirmation_run_spec(location, metadata, confirmation)) as writer:
+        tracker = Tracker(writer)
+        try:
+            for record in planned.records.values():
+                tracker.update(record)
+            if planned.left:
+                task = _open_data(place.parent, metadata, confirmation.variant_set.variants[0].config)
+                with open_workers(settings, place / "log.txt", advice) as workers:
+                    plan, records = planned.plan, planned.records
+                    metric = scheduler.design.metric
+                    data = share_data(task, place.parent, metadata, "train", "validation", "test")
+                    retention = _VariantRetention(
+                        location, plan, records.values(), metric=metric, deleted=tracker.update
+                    )
+                    print(
+                        f"confirming {metadata.name} in {location}; if anything ends it, {advice}",
+                        file=sys.stderr,
+                    )
+                    while planned.left and workers.interrupt.signal is None and not planned.repeated_failure:
+                        before = len(records)
+                        workers.run(
+                            planned,
+                            name=f"{metadata.name}/{place.name}",
+                            folder=place,
+                            location=location,
+                            callbacks=[retention, tracker, scheduler, callbacks],
+                            summary=scheduler.summary,
+                            # Whose epoch is the unit of time: in one block, the plain training's.
+                            baseline=(
+                                confirmation.variant_set.variants[0].config
+                                if scheduler.design.shared_trainings
+                                else draw_baseline(space(), settings)
+                            ),
+                            best=False,
+                            test=True,
+                            data=data,
+                        )
+                        scheduler.look(ablate)  # and what follows from it
+                        if len(records) == before and not planned.unfinished:
+                            break
+                    signal = workers.interrupt.signal
+            running = any(record.state is State.RUNNING for record in planned.records.values())
+            if scheduler.verdict.complete and not planned.left and not running:
+                _keep_exported(location, scheduler, tracker)
+        finally:
+            missing = conclude_in(tracker, metadata, scheduler)
+            delete_tune_files(place)
+    result = ConfirmResult(
+        search=metadata.name,
+        number=confirmation.number,
+        folder=place,
+        verdict=scheduler.verdict,
+        value=scheduler.value(),
+        storage=settings.storage,
+        untracked=missing,
+        user_code=[
+            name for variant in confirmation.variant_set.variants for name in variant.config.user_code()
+        ],
+    )
+    callbacks.on_confirmation_end(result)
+    if signal is not None:
+        print(advice, file=sys.stderr)
+        raise Stopped(signal)
+    return result
+
+
+def open_scheduler(
+    place: Path,
+    metadata: SearchMetadata,
+    confirmation: Confirmation,
+    *,
+    retry: bool = True,
+    controls: bool = False,
+) -> ConfirmationScheduler:
+    """Open the scheduler of the confirmation in `place`, with all trials so far.
+
+    retry: begin anew what ended in an error. controls: train these whatever the verdict.
+    """
+    plan = metadata.plan
+    design = confirmation.design(plan.metric, metadata.settings.equal)
+    variants = confirmation.plan(plan)
+    study = study_in(
+        place, metadata, maximize=design.maximize, needed=[plan.metric.name, variants.metric.name]
+    )
+    planned = FixedScheduler(study, variants, [], retry=retry)
+    return ConfirmationScheduler(
+        place,
+        metadata.name,
+        confirmation,
+        design,
+        planned,
+        location=metadata.location / place.name,
+        controls=controls,
+    )
+
+
+def _open_data(folder: Path, metadata: SearchMetadata, config: TrialConfig) -> Task:
+    """Decode the data if they are not in the cache. Raise InputError if they are not the search's."""
+    config = config.load()
+    check_same(config, folder, metadata.name)
+    return open_task(config, metadata.settings.runtime)
+
+
+def conclude_in(
+    tracker: Tracker, metadata: SearchMetadata, scheduler: ConfirmationScheduler, patience: float = PATIENCE
+) -> int:
+    """End the confirmation's run in MLflow, with the verdict if there is one.
+
+    Returns how many trials MLflow has not taken, 0 if it has all of it.
+    """
+    planned, best = scheduler.planned, scheduler.best_of_lead()
+    counts = Counter(record.state for record in planned.records.values())
+    missing = tracker.finish(
+        best=best,
+        metric=None,  # the largest of many seeds' scores says nothing
+        counts=counts,
+        stopped=planned.left + counts[State.RUNNING] > 0,
+        patience=patience,
+    )
+    if scheduler.verdict.complete:
+        winner = tracker.runs.get(best.number) if best is not None and scheduler.verdict.winner else None
+        missing += tracker.conclude(metadata.identity, scheduler.value(), winner)
+    return missing
+
+
+def _keep_exported(location: Storage, scheduler: ConfirmationScheduler, tracker: Tracker) -> None:
+    """Delete the checkpoints of a confirmation that is over, but of the leading finalist and the baseline."""
+    records = scheduler.planned.records.values()
+    names = [
+        scheduler.variants[0].name,
+        *([scheduler.verdict.lead.variant.name] if scheduler.verdict.lead else []),
+    ]
+    kept = [best_of_variant(records, name, scheduler.design) for name in names]
+    for record in records:
+        if record not in kept:
+            with suppress(OSError):  # it has gone before, or costs disk space
+                (location / record.folder).remove(CHECKPOINT_FILE)
+                tracker.update(record)
+
+
+class _VariantRetention(CheckpointRetention):
+    """Keeps the checkpoint of each variant's training with the best validation, until it is over."""
+
+    def __init__(
+        self, location: Storage, plan: Plan, records: Iterable[TrialRecord], *, metric: str, deleted: Any
+    ) -> None:
+        super().__init__(location, plan, records, keep=1, deleted=deleted)
+        self.metric = metric
+
+    def staying(self) -> list[TrialRecord]:
+        sign = self.plan.metric.sign
+        best: dict[str, TrialRecord] = {}
+        for record in sorted(
+            self.held.values(), key=lambda r: r.number
+        ):  # of equals the first, as the scheduler
+            if record.state is State.COMPLETE:
+                other = best.get(record.variant)
+                if other is None or sign * record.value(self.metric) > sign * other.value(self.metric):
+                    best[record.variant] = record
+        return list(best.values())

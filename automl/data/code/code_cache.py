@@ -1,0 +1,94 @@
+"""A corpus, read once into an Arrow file that every process maps into its memory.
+
+The file's name is a hash of the content of the files that it was made of. Columns: those of `Function` (key:
+32 bytes) and split, an index of SPLITS (int8). The schema's metadata holds the real queries and what was left
+out.
+"""
+
+import os
+from collections.abc import Mapping, Sequence
+from functools import cached_property
+from pathlib import Path
+
+import numpy as np
+import pyarrow as pa
+
+from automl.data import shared
+from automl.data.arrow import write_columns
+from automl.data.code.corpus import Corpus, files_of, open_corpus, place_of
+from automl.data.code.cosqa import RealQuery
+from automl.data.code.function import Function
+from automl.data.digest import SIZE, contents
+from automl.data.records import RecordFile
+from automl.storage.cache_folder import cache_root
+
+FORMAT = 3  # of the file and of what the readers make: raise it with any of them
+TEXTS = ("name", "file", "code", "docstring")
+
+
+class CorpusFile(RecordFile):
+    """An opened corpus of N functions. `keys` are alike for near duplicates."""
+
+    def __init__(self, path: Path) -> None:
+        super().__init__(path, key="key")
+        self.skipped: Mapping[str, str] = self.about["skipped"]
+        self.queries = {
+            split: [RealQuery(text=text, answer=answer) for text, answer in asked]
+            for split, asked in self.about["queries"].items()
+        }
+
+    @cached_property
+    def functions(self) -> list[Function]:
+        """All functions, in their order."""
+        columns = [self.table[name].to_pylist() for name in (*TEXTS, "line", "key")]
+        return [
+            Function(name=name, file=file, code=code, docstring=docstring, line=line, key=key)
+            for name, file, code, docstring, line, key in zip(*columns, strict=True)
+        ]
+
+    @cached_property
+    def corpus(self) -> Corpus:
+        return Corpus(
+            functions=self.functions,
+            split=self.split.astype(np.int64),
+            queries=self.queries,
+            skipped=self.skipped,
+        )
+
+
+def cached_corpus(path: str | Path) -> CorpusFile:
+    """That of `open_corpus`, from the cache where it is there. Raises InputError like it."""
+    if (shared_set := shared.find(CorpusFile, shared_name(path))) is not None:
+        return shared_set
+    files = files_of(path)
+    key = f"code {FORMAT}".encode() + b"".join(contents(files, cache_root()))
+    key += b"\0".join(os.fsencode(file.relative_to(place_of(path))) for file in files)
+
+    def write(target: Path) -> str:
+        corpus = open_corpus(path)
+        _write(target, corpus)
+        return f"read {len(corpus.functions)} functions"
+
+    return CorpusFile.cached(key, write, needed=sum(file.stat().st_size for file in files))
+
+
+def shared_name(path: str | Path | None) -> str:
+    """Return the name of the corpus in a search's storage."""
+    return f"code {path}"
+
+
+def _write(path: Path, corpus: Corpus) -> None:
+    functions = corpus.functions
+    queries = {split: [(q.text, q.answer) for q in asked] for split, asked in corpus.queries.items()}
+    about = {"queries": queries, "skipped": dict(corpus.skipped)}
+    columns: dict[str, pa.Array] = {
+        **{name: _column([getattr(function, name) for function in functions]) for name in TEXTS},
+        "line": pa.array([function.line for function in functions], pa.int64()),
+        "key": pa.array([function.key for function in functions], pa.binary(SIZE)),
+        "split": pa.array(corpus.split, pa.int8()),
+    }
+    write_columns(path, columns, about)
+
+
+def _column(texts: Sequence[str]) -> pa.Array:
+    return pa.array([text.encode("utf-8", "replace").decode() for text in texts], pa.large_string())

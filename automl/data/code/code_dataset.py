@@ -1,0 +1,104 @@
+"""A corpus as the training loop reads it: tokens of each kind, and which functions are in which split."""
+
+import hashlib
+from collections.abc import Mapping, Sequence
+from functools import lru_cache
+from pathlib import Path
+
+import numpy as np
+
+from attention.errors import InputError
+from automl.data.code.code_cache import CorpusFile, cached_corpus
+from automl.data.code.code_splits import HOW
+from automl.data.code.corpus import FEWEST
+from automl.data.code.cosqa import RealQuery
+from automl.data.code.function import Function
+from automl.data.code.ragged import Ragged
+from automl.data.code.tokenizer import Tokenizer
+from automl.data.code.tokens import MOST, cached_tokens
+from automl.data.manifest import Manifest
+from automl.data.records import Records
+from automl.data.splits import SPLITS, SUBSET, numbers
+
+
+class CodeTexts(Records[CorpusFile]):
+    """The texts of a corpus of N functions, by the functions' numbers.
+
+    tokenizer: made of training functions. texts: a Ragged of N rows for each kind, one of `tokens.KINDS`.
+    subset: about the share of the functions of "train" and "validation" that is used.
+
+    Raises InputError like `open_corpus`, and where `subset` leaves too few.
+    """
+
+    def __init__(self, file: CorpusFile, vocabulary: int, subset: float) -> None:
+        super().__init__(file, subset)
+        tokens = cached_tokens(file, vocabulary)
+        self.tokenizer: Tokenizer = tokens.tokenizer
+        self.texts: Mapping[str, Ragged] = tokens.texts
+        for split in SPLITS:
+            if (count := len(self.documented(split))) < FEWEST:
+                raise InputError(
+                    f"subset {subset} leaves {count} functions with a docstring in {split}; it needs {FEWEST}"
+                )
+
+    @property
+    def functions(self) -> Sequence[Function]:
+        return self.file.functions
+
+    def thin(self, rows: np.ndarray) -> np.ndarray:
+        return np.flatnonzero(numbers(self.file.keys[rows], SUBSET) < self.subset)
+
+    def documented(self, split: str) -> np.ndarray:
+        """Of those the ones with a docstring of at least one word."""
+        rows = self._rows[split]
+        documented: np.ndarray = rows[self.texts["docstring"].lengths[rows] > 0]
+        return documented
+
+    def real(self, split: str) -> list[RealQuery]:
+        """Queries that people typed whose answers are among the functions of a split that are used."""
+        there = set(self._rows[split].tolist())
+        return [query for query in self.file.queries.get(split, ()) if query.answer in there]
+
+    @lru_cache(maxsize=4)  # noqa: B019  # of the few that a process has
+    def real_tokens(self, split: str) -> Ragged:
+        rows = self.tokenizer.numbers([query.text for query in self.real(split)], MOST)
+        return Ragged.of(rows)
+
+    def describe_splits(self) -> dict[str, str]:
+        part = "" if self.subset == 1 else f"about {self.subset:.3g} of its functions; "
+        return {split: HOW if split == "test" else f"{part}{HOW}" for split in SPLITS}
+
+    def manifest(self) -> Manifest:
+        functions = self.functions
+        splits = {
+            split: [
+                (f"{functions[row].file}:{functions[row].name}", "", _content(functions[row]))
+                for row in rows.tolist()
+            ]
+            for split, rows in self._rows.items()
+        }
+        for split in SPLITS:
+            splits[split] += [
+                (f"query {q.text}", "", hashlib.sha256(functions[q.answer].code.encode()).digest())
+                for q in self.real(split)
+            ]
+        return Manifest.of(splits)
+
+
+def _content(function: Function) -> bytes:
+    return hashlib.sha256(f"{function.code}\0{function.docstring}".encode()).digest()
+
+
+def open_texts(path: str | Path | None, *, vocabulary: int, subset: float = 1.0) -> CodeTexts:
+    """Of the corpus at `path`, as it is now. Raises InputError without a path, and like `CodeTexts`."""
+    if path is None:
+        raise InputError(
+            "code search needs the path of your code; pass --data FOLDER: Python files and others, "
+            "CodeSearchNet's train, valid and test, or CoSQA's files"
+        )
+    return _opened(cached_corpus(path).path, vocabulary, subset)
+
+
+@lru_cache(maxsize=4)
+def _opened(file: Path, vocabulary: int, subset: float) -> CodeTexts:
+    return CodeTexts(CorpusFile(file), vocabulary, subset)

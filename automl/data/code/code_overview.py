@@ -1,0 +1,64 @@
+"""What a folder of code holds: functions, docstrings, splits, near duplicates, what is left out."""
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from automl.data.code.code_splits import HOW
+from automl.data.code.corpus import Corpus, open_corpus
+from automl.data.code.leaks import find_leaks
+from automl.data.splits import SPLITS
+from automl.data.tally import some
+
+
+@dataclass(frozen=True, kw_only=True)
+class CodeOverview:
+    """functions, docstrings, queries: how many of each split. alike: functions that are the same up to names,
+    group by group. repeated: functions with a string that repeats their docstring. skipped: why files were
+    left out, by name.
+    """
+
+    functions: Mapping[str, int]
+    docstrings: Mapping[str, int]
+    queries: Mapping[str, int]
+    alike: Sequence[Sequence[str]]
+    repeated: Sequence[str]
+    skipped: Mapping[str, str]
+
+    def lines(self) -> Iterator[str]:
+        yield f"{'':11}" + "".join(f"{split:>12}" for split in SPLITS)
+        rows = {"functions": self.functions, "docstrings": self.docstrings, "queries": self.queries}
+        for name, counts in rows.items():
+            if any(counts.values()):
+                yield f"{name:11}" + "".join(f"{counts[split]:>12}" for split in SPLITS)
+        yield f"{'splits':11} {HOW}"
+        if self.alike:
+            count = sum(map(len, self.alike))
+            pairs = [" and ".join(places[:2]) for places in self.alike]
+            yield f"{'duplicates':11} {count} functions are the same as another up to names: {some(pairs)}"
+        if self.repeated:
+            count = len(self.repeated)
+            yield f"{'repeated':11} {count} docstrings in strings of their own code: {some(self.repeated)}"
+        if self.skipped:
+            reasons = [f"{name} ({why})" for name, why in self.skipped.items()]
+            yield f"{'left out':11} {len(reasons)}: {some(reasons)}"
+
+
+def look_over_code(path: str | Path) -> CodeOverview:
+    """Raises InputError like `open_corpus`."""
+    corpus = open_corpus(path)
+    return CodeOverview(
+        functions={name: int((corpus.split == number).sum()) for number, name in enumerate(SPLITS)},
+        docstrings={split: len(corpus.documented(split)) for split in SPLITS},
+        queries={split: len(corpus.queries.get(split, ())) for split in SPLITS},
+        alike=_alike(corpus),
+        repeated=[leak.function.place for leak in find_leaks(corpus.functions)],
+        skipped=corpus.skipped,
+    )
+
+
+def _alike(corpus: Corpus) -> list[list[str]]:
+    groups: dict[bytes, list[str]] = {}
+    for function in corpus.functions:
+        groups.setdefault(function.key, []).append(function.place)
+    return [places for places in groups.values() if len(places) > 1]

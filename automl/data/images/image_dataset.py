@@ -1,0 +1,110 @@
+"""A split as the training loop reads it: labels in memory, pixels gathered from a memory map."""
+
+from pathlib import Path
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from attention.errors import InputError, unknown
+from automl.data import shared
+from automl.data.images.decode import cache_side
+from automl.data.images.image_cache import Cache, cached
+from automl.data.images.image_sources import archive_of, items
+from automl.data.items import Item, ListedImages, Listing
+from automl.data.splits import SPLITS, keys_of, thinned
+from automl.data.tally import Tally
+
+
+class Images:
+    """N images of a cache, in an order of their own.
+
+    `labels` int64 (N,), `aspect` float32 (N,) width / height of the original, `classes` their names,
+    `side` the pixels of a side, `skipped` the names of files that could not be decoded, `digest` a hash
+    of what the cache was made of, `listed` the tally of the listing of all splits. It can be pickled: only
+    the row numbers travel.
+    """
+
+    def __init__(self, cache: Cache, rows: np.ndarray | None = None, listed: Tally | None = None) -> None:
+        self.file = cache
+        self.listed = Tally() if listed is None else listed
+        self._rows = np.arange(len(cache.labels)) if rows is None else rows
+        self.labels: Tensor = torch.from_numpy(cache.labels[self._rows].astype(np.int64))
+        self.aspect: Tensor = torch.from_numpy(cache.aspect[self._rows])
+        self.classes = cache.classes
+        self.side = cache.side
+        self.skipped = cache.skipped
+        self.digest = cache.digest
+
+    def __len__(self) -> int:
+        return len(self._rows)
+
+    def __repr__(self) -> str:
+        return f"Images({len(self)} images, {len(self.classes)} classes, side {self.side})"
+
+    def names(self) -> list[str]:
+        """The N images' names: paths relative to the dataset's folder."""
+        names = self.file.names
+        return [names[row] for row in self._rows]
+
+    def gather(self, indices: Tensor) -> Tensor:
+        """The images at `indices` (n,), as uint8 (n, side, side, 3) on the CPU, copied.
+
+        Raises IndexError for an index that is not in -N..N-1.
+        """
+        rows = self._rows[indices.cpu().numpy()]
+        blocks, starts = self.file.blocks, self.file.starts
+        where = np.searchsorted(starts, rows, side="right") - 1
+        out = np.empty((len(rows), self.side, self.side, 3), np.uint8)
+        for i, (block, row) in enumerate(zip(where.tolist(), (rows - starts[where]).tolist(), strict=True)):
+            out[i] = blocks[block][row]
+        return torch.from_numpy(out)
+
+
+def open_split(
+    source: str,
+    split: str,
+    *,
+    path: str | Path | None = None,
+    size: int,
+    side: int | None = None,
+    subset: float = 1.0,
+) -> Images:
+    """Opens one split of a source for training at `size` pixels, decoding it to its cache if need be.
+
+    `side`: of the cached images, `cache_side(size)` unless given. `subset`: about the share of each class of
+    "train" and "validation" that is used; "test" is always whole. The images of a class are ranked by a hash
+    of their content (`automl.data.splits`); the photographs of a downloaded archive by their names, which
+    they have at every size.
+
+    Raises InputError for an unknown source or split, a size below 1, and for everything that
+    `automl.data.images.image_sources.items` and `automl.data.images.image_cache.cached` refuse.
+    """
+    if split not in SPLITS:
+        raise unknown("split", split, SPLITS)
+    side = cache_side(size) if side is None else side
+    if size < 1 or side < 1:
+        raise InputError(f"an image needs at least 1 pixel a side, not size {size} and side {side}")
+    listed, cache = Tally(), shared.find(Cache, shared_name(source, path, size, side), split)
+    if cache is None:
+        records = open_records(source, path=path, size=size)
+        cache = cached(records.inputs(split), records.file.classes, side, f"{source} {split}")
+        listed = records.tally
+    keys = cache.contents if archive_of(source, path, size) is None else keys_of(cache.names)
+    rows = None if split == "test" else thinned(cache.labels, keys, subset)
+    return Images(cache, rows, listed)
+
+
+def open_records(
+    source: str, *, path: str | Path | None = None, size: int, subset: float = 1.0
+) -> ListedImages[Listing[Item]]:
+    """The images of a source and which are in which split, none of which is decoded.
+
+    Raises InputError like `automl.data.images.image_sources.items`, and where no split can be carved.
+    """
+    return ListedImages(items(source, path, size), subset)
+
+
+def shared_name(source: str, path: str | Path | None, size: int, side: int | None = None) -> str:
+    """Return the name of the dataset, decoded for training at `size` pixels, in a search's storage."""
+    return f"{source} {path or ''} {size} {side or cache_side(size)}"

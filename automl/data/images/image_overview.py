@@ -1,0 +1,151 @@
+"""What a dataset of images holds: classes, splits, sizes, what is left out, images that look alike."""
+
+from collections import Counter
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+import torch
+import torch.nn.functional as F
+
+from automl.data.balance import imbalance
+from automl.data.images.image_dataset import Images, open_records, open_split
+from automl.data.images.picture import read_size
+from automl.data.preparation_progress import progress
+from automl.data.splits import SPLITS
+from automl.data.tally import Tally, some
+
+APART = 3  # bits of 64 in which images that look alike may differ
+FINE = 64  # pixels of a side that tell whether an image brightens; of more, some are left out
+PAIRS = 1 << 22  # of images that are compared at once
+MEASURED = 2000  # images at most whose sizes are read, evenly spread
+
+
+@dataclass(frozen=True, kw_only=True)
+class Overview:
+    """counts: images by class and split. how: each split came about. sizes: of `MEASURED` originals at most,
+    `(width, height)` in pixels. skipped: names of files that cannot be decoded. tally: what was left out,
+    turned, rescaled or is double. alike: names of images of two splits that are the same, or look it.
+    """
+
+    counts: dict[str, dict[str, int]]
+    how: dict[str, str]
+    sizes: list[tuple[int, int]]
+    skipped: list[str]
+    tally: Tally
+    alike: list[tuple[str, str]]
+
+    def lines(self) -> Iterator[str]:
+        width = max(8, *(len(name) for name in self.counts))
+        yield f"{'class':{width}}" + "".join(f"{split:>12}" for split in SPLITS)
+        for name, row in self.counts.items():
+            yield f"{name:{width}}" + "".join(f"{row[split]:>12}" for split in SPLITS)
+        totals = [sum(row[split] for row in self.counts.values()) for split in SPLITS]
+        yield f"{'all':{width}}" + "".join(f"{total:>12}" for total in totals)
+        if said := imbalance({name: row["train"] for name, row in self.counts.items()}):
+            yield f"{'balance':11} {said}"
+        for split, how in self.how.items():
+            yield f"{split:11} {how}"
+        if self.sizes:
+            yield describe_sizes(self.sizes)
+        if self.tally:
+            yield str(self.tally)
+        if self.alike:
+            pairs = [f"{one} and {other}" for one, other in self.alike]
+            yield f"{'duplicates':11} {len(pairs)} images look like one of another split: {some(pairs)}"
+
+
+def look_over(source: str, path: str | None, size: int) -> Overview:
+    """Decodes all of the dataset, the test split too. Raises InputError like `open_split`."""
+    splits = {split: open_split(source, split, path=path, size=size) for split in SPLITS}
+    counts = {name: dict.fromkeys(SPLITS, 0) for name in splits["train"].classes}
+    for split, images in splits.items():
+        for label, count in Counter(images.labels.tolist()).items():
+            counts[images.classes[label]][split] = count
+    records = open_records(source, path=path, size=size)
+    files = [item.image for item in records.file.inputs if isinstance(item.image, Path)]
+    return Overview(
+        counts=counts,
+        how=records.describe_splits(),
+        sizes=file_sizes(files[:: max(1, -(-len(files) // MEASURED))]),
+        skipped=sorted({name for images in splits.values() for name in images.skipped}),
+        tally=sum((images.file.tally for images in splits.values()), records.tally),
+        alike=_alike(splits),
+    )
+
+
+def describe_sizes(sizes: Sequence[tuple[int, int]]) -> str:
+    """Return a line on the widths and heights of images."""
+    widths, heights = (sorted(side) for side in zip(*sizes, strict=True))
+    middle = len(widths) // 2
+    return (
+        f"{'sizes':11} {widths[0]} to {widths[-1]} pixels wide (median {widths[middle]}), "
+        f"{heights[0]} to {heights[-1]} high (median {heights[middle]})"
+    )
+
+
+def file_sizes(files: Sequence[Path]) -> list[tuple[int, int]]:
+    """Width and height in pixels of each image in files, upright, without those that cannot be read."""
+    sizes = []
+    for file in files:
+        try:
+            sizes.append(read_size(file)[0])
+        except Exception:  # Pillow raises nearly anything for a damaged file, which is named elsewhere
+            continue
+    return sizes
+
+
+def _alike(splits: dict[str, Images]) -> list[tuple[str, str]]:
+    """One pair of names for each image of a later split that looks like one of an earlier split."""
+    pairs: list[tuple[str, str]] = []
+    seen, names = np.empty(0, np.uint64), list[str]()
+    with progress("comparing images", sum(map(len, splits.values()))) as advance:
+        for images in splits.values():
+            marks, here = _marks(images, advance), images.names()
+            matches = _matches(seen, marks)
+            pairs += [(names[matches[i]], here[i]) for i in np.flatnonzero(matches >= 0).tolist()]
+            seen, names = np.concatenate([seen, marks]), names + here
+    return sorted(pairs)
+
+
+def _marks(images: Images, advance: Callable[[int], None]) -> np.ndarray:
+    """Mark each image with 64 bits, uint64 (N,): whether it brightens from cell to cell of a grid of 8 x 9.
+
+    A difference hash: another size, compression or brightness changes few of them.
+    """
+    marks = [np.empty(0, np.uint64)]
+    step = max(1, images.side // FINE)
+    for start in range(0, len(images), 256):
+        pixels = images.gather(torch.arange(start, min(start + 256, len(images))))
+        red, green, blue = pixels[:, ::step, ::step].float().unbind(3)
+        cells = F.adaptive_avg_pool2d((red + green + blue).unsqueeze(1), (8, 9)).squeeze(1)
+        bits = np.packbits((cells[:, :, 1:] > cells[:, :, :-1]).flatten(1).numpy(), axis=1)
+        marks.append(bits.view(">u8")[:, 0].astype(np.uint64))
+        advance(len(pixels))
+    return np.concatenate(marks)
+
+
+def _matches(old: np.ndarray, new: np.ndarray) -> np.ndarray:
+    """Return for each mark of `new` the index of one of `old` at most APART bits away, or -1, int64 (N,).
+
+    Marks that are so near have one of their four quarters in common, so each is compared with those alone.
+    """
+    nearest = np.full(len(new), -1)
+    for shift in range(0, 16 * (APART + 1), 16):
+        quarter_of_old, quarter_of_new = ((marks >> np.uint64(shift)) & 0xFFFF for marks in (old, new))
+        order = quarter_of_old.argsort(kind="stable")
+        ordered = quarter_of_old[order]
+        open_rows = np.flatnonzero(nearest < 0)
+        open_rows = open_rows[quarter_of_new[open_rows].argsort(kind="stable")]
+        quarters: np.ndarray
+        quarters, starts = np.unique(quarter_of_new[open_rows], return_index=True)
+        firsts, lasts = (np.searchsorted(ordered, quarters, side=side) for side in ("left", "right"))
+        for i, start in enumerate(starts):
+            rows = open_rows[start : starts[i + 1] if i + 1 < len(starts) else None]
+            candidates = order[firsts[i] : lasts[i]]
+            if len(candidates):
+                for rows_now in np.array_split(rows, -(-len(rows) * len(candidates) // PAIRS)):
+                    near = np.bitwise_count(old[candidates] ^ new[rows_now, None]) <= APART
+                    nearest[rows_now] = np.where(near.any(1), candidates[near.argmax(1)], -1)
+    return nearest

@@ -1,0 +1,51 @@
+"""How far a long preparation has come and the time left: a bar on a terminal, lines now and then in a log."""
+
+import sys
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+
+from automl.config.terminal import plain
+from automl.config.units import format_duration
+
+SECONDS_BETWEEN_LINES = 10.0
+
+
+@contextmanager
+def progress(what: str, total: int) -> Iterator[Callable[[int], None]]:
+    """Yields `advance(count)`, which shows on stderr how many of `total` inputs are done."""
+    if not sys.stderr.isatty():
+        yield _Lines(what, total).advance
+        return
+    # Imported where there is a terminal to draw on: training on a bare GPU machine needs no more than torch.
+    from rich.console import Console
+    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+
+    console = Console(file=plain(sys.stderr))
+    columns = (
+        TextColumn("{task.description}", markup=False),
+        BarColumn(),
+        MofNCompleteColumn(),
+        TimeRemainingColumn(),
+    )
+    with Progress(*columns, console=console, transient=True) as bar:
+        task = bar.add_task(what, total=total)
+        yield lambda count: bar.advance(task, count)
+
+
+class _Lines:
+    def __init__(self, what: str, total: int) -> None:
+        self.what, self.total, self.done = what, total, 0
+        self.start = self.last = time.monotonic()
+
+    def advance(self, count: int) -> None:
+        self.done += count
+        now = time.monotonic()
+        if now - self.last >= SECONDS_BETWEEN_LINES and self.done:
+            self.last = now
+            left = (now - self.start) * max(0, self.total - self.done) / self.done
+            print(
+                f"{self.what}: {self.done:,} of {self.total:,}, about {format_duration(left)} left",
+                file=sys.stderr,
+                flush=True,
+            )

@@ -1,0 +1,225 @@
+"""Images with a class for each pixel: a folder, or bundled scenes of digits.
+
+images/ and masks/   a PNG file of the same path for each image; masks/ may be called as in COCO-Stuff, ADE20K
+Pascal VOC           JPEGImages/, SegmentationClass/, and the lists of ImageSets/Segmentation/
+
+A folder of images is a split if it is called train, train2017, val, ..., and otherwise a group, such as a
+patient or a video, whose images are in one split; `labels.csv` may give other groups.
+
+All are read once into an Arrow file, as squares whatever their shape: images are scaled with antialiasing, of
+masks the nearest pixels are taken. Columns beside those of a `RecordFile`: image (RGB bytes), mask
+(bytes, IGNORE where a pixel does not count), aspect (width / height before) and labels (of the whole mask).
+"""
+
+import hashlib
+import json
+from collections.abc import Iterable, Iterator, Sequence
+from functools import lru_cache
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+import pyarrow as pa
+import torch
+from PIL import Image
+from torch import Tensor
+
+from attention.errors import InputError, unknown
+from automl.data import shared
+from automl.data.arrow import prepared, write_rows
+from automl.data.detection import scenes
+from automl.data.digest import SIZE, contents
+from automl.data.files import as_text
+from automl.data.groups import groups_in, read_labels
+from automl.data.images.folders import SPLITS as FOLDERS
+from automl.data.images.image_formats import is_image
+from automl.data.images.picture import Picture, open_picture, read_channel
+from automl.data.records import RecordFile, Records
+from automl.data.splits import SPLITS
+from automl.data.tally import some
+from automl.data.walk import walk
+from automl.storage.cache_folder import cache_root
+from search.config import SegmentationData
+
+FORMAT = 1  # of the file and of what is read: raise it with either
+BUNDLED = "digit-scenes"
+IMAGES, MASKS = ("images", "JPEGImages"), ("masks", "annotations", "stuffthingmaps", "SegmentationClass")
+CLASSES = "classes.txt"  # a name in each line, of the labels from 0 on
+IGNORE = 255  # in the cache, whatever it is in the masks
+LABELS = "a mask, a PNG file with a palette or one channel of 8 bits that has labels and not colours"
+SCHEMA = pa.schema(
+    [(name, pa.large_binary()) for name in ("image", "mask")]
+    + [("name", pa.string()), ("group", pa.string()), ("split", pa.int8()), ("content", pa.binary(SIZE))]
+    + [("aspect", pa.float64()), ("labels", pa.list_(pa.uint8())), ("changes", pa.list_(pa.string()))]
+)
+Row = dict[str, Any]  # a value for each column
+
+
+class Sample(NamedTuple):
+    """An image and its mask. split: an index of SPLITS, -1 where the dataset gives none."""
+
+    name: str
+    split: int
+    group: str | None = None
+    image: Path = Path()
+    mask: Path = Path()
+
+
+class LabelledImages(Records[RecordFile]):
+    """The images of a source. `classes`: the names of labels. `aspect`: width / height, float32 (N,)."""
+
+    noun = "images"
+
+    def __init__(self, file: RecordFile, subset: float) -> None:
+        super().__init__(file, subset)
+        self.aspect = torch.from_numpy(file.table["aspect"].to_numpy()).float()
+        seen = np.unique(file.table["labels"].combine_chunks().flatten()).tolist()
+        self.classes: list[str] = file.about["names"] or [str(i) for i in range(max(seen, default=0) + 1)]
+        if len(seen) < 2:
+            raise InputError(
+                f"the masks of {file.about['root']} must have two classes or more; got {seen} beside pixels "
+                f"that do not count. Number classes from 0 on: a foreground of 255 must become 1"
+            )
+
+    def tensors(self, rows: Tensor, device: torch.device) -> tuple[Tensor, Tensor]:
+        """Return images `(B, size, size, 3)` and the labels of their pixels `(B, size, size)`, uint8."""
+        size, taken = self.file.about["size"], self.file.table.select(["image", "mask"]).take(rows.numpy())
+        images, masks = (
+            torch.frombuffer(bytearray(b"".join(taken[name].to_pylist())), dtype=torch.uint8)
+            for name in ("image", "mask")
+        )
+        return images.view(-1, size, size, 3).to(device), masks.view(-1, size, size).to(device)
+
+
+def is_segmentation(path: str | Path) -> bool:
+    """Return whether `path` is a folder of images and masks."""
+    return len(_folders(Path(path).expanduser())) == 2
+
+
+def shared_name(data: SegmentationData) -> str | None:
+    """Return the name of the images in a search's storage; None for bundled ones, which every node makes."""
+    return data.path and f"segmentation {data.path} {data.size} {data.ignore_index}"
+
+
+def open_images(data: SegmentationData) -> LabelledImages:
+    """Return the images of the folder `data.path`, or else the bundled ones, as they are now.
+
+    Raises InputError for an unknown source, for a folder or a file that cannot be used, and like `Records`.
+    """
+    if data.path is None and data.source != BUNDLED:
+        raise unknown("source of segmentation", data.source, [BUNDLED])
+    found = data.path and shared.find(RecordFile, f"{shared_name(data)}")
+    return _opened((found or _cached(data)).path, data.subset)
+
+
+@lru_cache(maxsize=4)
+def _opened(file: Path, subset: float) -> LabelledImages:
+    return LabelledImages(RecordFile(file), subset)
+
+
+def _cached(data: SegmentationData) -> RecordFile:
+    names = ["background", *map(str, range(10))]
+    count, hashes = sum(scenes.COUNTS.values()), [json.dumps([*scenes.COUNTS.items()]).encode()]
+    rows: Iterable[Row] = (_drawn(scene, data.size) for scene in scenes.draw_scenes())
+    if data.path is not None:
+        samples, file = find_samples(Path(data.path).expanduser()), Path(data.path).expanduser() / CLASSES
+        names, count = file.read_text("utf-8-sig").splitlines() if file.is_file() else [], len(samples)
+        hashes = contents([path for sample in samples for path in (sample.image, sample.mask)], cache_root())
+        items = list(zip(samples, hashes[::2], hashes[1::2], strict=True))
+        rows = prepared("reading images and masks", items, lambda item: _read(*item, data, names))
+        hashes.append(json.dumps([data.ignore_index, [sample[:3] for sample in samples]]).encode())
+    about = {"size": data.size, "root": data.path, "names": names}
+
+    def write(target: Path) -> str:
+        write_rows(target, SCHEMA, rows, about)
+        return f"read {count} images and masks"
+
+    key = f"segmentation {FORMAT} {json.dumps([data.size, names])}".encode() + b"".join(hashes)
+    return RecordFile.cached(key, write, needed=count * data.size**2 * 4)
+
+
+def find_samples(root: Path) -> list[Sample]:
+    """List the images of a folder. Raises InputError for another folder, and for images without masks."""
+    folders, listed = _folders(root), dict(_listed(root))
+    if len(folders) < 2:
+        raise InputError(
+            f"{root} must be a folder with images/ and masks/ of the same names, the masks PNG files, or of "
+            f"the layout of Pascal VOC, COCO-Stuff or ADE20K; pass --data FOLDER"
+        )
+    images, masks = folders
+    files = sorted(folder / name for folder, _, names in walk(images) for name in names)
+    samples = [
+        _sample(file.relative_to(images), images, masks, listed.get(file.stem, ""))
+        for file in files
+        if is_image(file) and (not listed or file.stem in listed)
+    ]
+    lacking = [sample.name for sample in samples if not sample.mask.is_file()]
+    lacking += sorted(listed.keys() - {sample.image.stem for sample in samples})
+    if lacking or not samples:
+        raise InputError(
+            f"each image of {images} needs a mask of the same name, a PNG file, in {masks}; of "
+            f"{len(samples)} images {len(lacking)} lack one, or are not there: {some(lacking)}"
+        )
+    groups = groups_in(root, read_labels(root))
+    return [sample._replace(group=groups.get(sample.image, sample.group)) for sample in samples]
+
+
+def _folders(root: Path) -> list[Path]:
+    """The folders of images and of masks, as far as there are such."""
+    images = [root / name for name in IMAGES if (root / name).is_dir()]
+    masks = [root / name for name in MASKS if next((root / name).rglob("*.png"), None)]
+    return images[:1] + masks[:1]
+
+
+def _listed(root: Path) -> Iterator[tuple[str, str]]:
+    """Yield the images of Pascal VOC's lists, and the split of each."""
+    lists = {file.stem: file for file in (root / "ImageSets" / "Segmentation").glob("*.txt")}
+    for name in ("train" if "train" in lists else "trainval", "val", "test"):
+        if name in lists:
+            split = name.removesuffix("val") or name
+            yield from ((image, split) for image in lists[name].read_text().split())
+
+
+def _sample(path: Path, images: Path, masks: Path, listed: str) -> Sample:
+    """listed: the split of Pascal VOC's lists."""
+    first, *rest = path.parent.parts or ("",)
+    folder = listed or first.rstrip("0123456789")
+    split = next((i for i, name in enumerate(SPLITS) if folder in FOLDERS[name]), -1)
+    group = as_text("/".join(rest if split >= 0 and not listed else path.parent.parts))
+    return Sample(as_text(path), split, group or None, images / path, masks / path.with_suffix(".png"))
+
+
+def _drawn(scene: scenes.Scene, size: int) -> Row:
+    mask = np.zeros(scene.image.shape[:2], np.uint8)
+    for category, where in zip(scene.categories, scene.masks, strict=True):
+        mask[where] = category
+    sample, image = Sample(scene.name, SPLITS.index(scene.split)), Image.fromarray(scene.image)
+    return _row(sample, image.tobytes() + mask.tobytes(), Picture(image, image.size, 8, ()), mask, size)
+
+
+def _read(sample: Sample, image: bytes, mask: bytes, data: SegmentationData, names: Sequence[str]) -> Row:
+    labels = read_channel(sample.mask, ("1", "L", "P"), LABELS).astype(np.uint8)
+    size = labels.shape[::-1]
+    if (picture := open_picture(sample.image, annotated=size)).size != size:
+        both = f"{sample.image} and its mask {sample.mask} must be of one size"
+        raise InputError(f"{both}; got {picture.size} and {size}, width and height")
+    labels = np.where(labels == data.ignore_index, IGNORE, labels)
+    largest = int(labels[labels != IGNORE].max(initial=0))
+    if largest >= len(names) > 0:
+        raise InputError(
+            f"{sample.mask} has label {largest}, and {CLASSES} names {len(names)} classes, from 0 to "
+            f"{len(names) - 1}. Name all classes, or give pixels that do not count {data.ignore_index}"
+        )
+    return _row(sample, image + mask, picture, labels, data.size)
+
+
+def _row(sample: Sample, content: bytes, picture: Picture, mask: np.ndarray, size: int) -> Row:
+    return {
+        "image": picture.image.resize((size, size), Image.Resampling.BILINEAR).tobytes(),
+        "mask": Image.fromarray(mask).resize((size, size), Image.Resampling.NEAREST).tobytes(),
+        "aspect": picture.size[0] / picture.size[1],
+        "labels": np.unique(mask[mask != IGNORE]),
+        "changes": picture.changes,
+        "content": hashlib.sha256(content).digest(),
+        **dict(zip(("name", "split", "group"), sample[:3], strict=True)),
+    }

@@ -1,0 +1,131 @@
+"""A dataset, read once into an Arrow file that every process maps into its memory.
+
+The file's name is a hash of the content of the files that it was made of, so changed data get a file of
+their own. All splits are in one file: they come out of the same text, whose reading is the work. Sequences
+are kept ragged, without padding, since one long one would blow up all others; gaps are filled (`impute`), and
+nothing is normalised, since that depends on which sequences are trained on.
+
+Columns beside those of a `RecordFile`, whose groups are subjects and whose content is that before gaps were
+filled: values (binary: float32 (C, T) with a T of its own), label (int32), mean and variance of each channel
+(float64 (C,), NaN without values).
+"""
+
+import hashlib
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+
+from automl.data.arrow import write_columns
+from automl.data.digest import SIZE, contents
+from automl.data.records import RecordFile
+from automl.data.sequences.impute import imputed
+from automl.data.sequences.recording import MIN_STEPS, Part, Recording
+from automl.data.splits import SPLITS
+from automl.storage.cache_folder import cache_root
+
+FORMAT = 3  # of the file, of what the readers make and of `imputed`: raise it with any of them
+
+
+class Cache(RecordFile):
+    """An opened cache file of N sequences of C channels. Values stay on the disk until they are asked for.
+
+    `labels` int32 (N,), `lengths` int64 (N,), `means` and `variances` float64 (N, C), `steps` the length of
+    the longest sequence.
+    """
+
+    def __init__(self, path: Path) -> None:
+        super().__init__(path)
+        table, about = self.table, self.about
+        self.classes: tuple[str, ...] = tuple(about["classes"])
+        self.channels: tuple[str, ...] = tuple(about["channels"])
+        self.labels: np.ndarray = table["label"].to_numpy()
+        count, channels = len(self.labels), len(self.channels)
+        self.means, self.variances = (
+            table[name].chunk(0).flatten().to_numpy().reshape(count, channels)
+            for name in ("mean", "variance")
+        )
+        _, offsets, values = table["values"].chunk(0).buffers()
+        self._starts = np.frombuffer(offsets, np.int64, count + 1) // 4
+        self._values = np.frombuffer(values, np.float32, self._starts[-1])
+        self.lengths: np.ndarray = np.diff(self._starts) // channels
+        self.steps = int(self.lengths.max())
+        if not (self.lengths >= MIN_STEPS).all():  # zero where pages are missing
+            raise ValueError("a length is out of range")
+        if not ((self.labels >= 0) & (self.labels < len(self.classes))).all():
+            raise ValueError("a label is out of range")
+
+    def values(self, row: int) -> np.ndarray:
+        """One sequence, float32 (C, T), not copied and not writable."""
+        return self._values[self._starts[row] : self._starts[row + 1]].reshape(len(self.channels), -1)
+
+    def padded(self, rows: np.ndarray) -> np.ndarray:
+        """The sequences at `rows` (n,), float32 (n, C, `steps`), copied, with zeros behind each."""
+        out: np.ndarray
+        if self.lengths.min() == self.steps:
+            out = self._values.reshape(len(self.labels), len(self.channels), self.steps)[rows]
+            return out
+        out = np.zeros((len(rows), len(self.channels), self.steps), np.float32)
+        for row, to in zip(rows.tolist(), out, strict=True):
+            to[:, : self.lengths[row]] = self.values(row)
+        return out
+
+
+def cached(kind: str, files: Sequence[Path], read: Callable[[Sequence[Path]], Recording]) -> Cache:
+    """The cache of the dataset in `files`, which are of a `kind`.
+
+    It is `read` out of them where there is none or a damaged one. Raises InputError like `read`, and when the
+    cache folder is full or not writable.
+    """
+
+    def write(path: Path) -> str:
+        columns, about = _columns(read(files))
+        write_columns(path, columns, about)
+        return f"read {len(columns['name'])} sequences"
+
+    key = f"sequences {kind} {FORMAT}".encode() + b"".join(contents(files, cache_root()))
+    # Text takes twice the bytes of the numbers in it, and compressed numbers half of theirs.
+    return Cache.cached(key, write, needed=sum(file.stat().st_size for file in files))
+
+
+def _columns(recording: Recording) -> tuple[dict[str, pa.Array], dict[str, Any]]:
+    number = {name: i for i, name in enumerate(recording.classes)}
+    parts = [(SPLITS.index(split), part) for split, part in recording.parts.items()]
+    raw = [values for _, part in parts for values in part.values]
+    filled = [imputed(values) for values in raw]
+    about = {"classes": recording.classes, "channels": recording.channels}
+    columns: dict[str, pa.Array] = {
+        "values": _ragged(filled),
+        "label": pa.array([number[label] for _, part in parts for label in part.labels], pa.int32()),
+        "split": pa.array([i for i, part in parts for _ in part.labels], pa.int8()),
+        "group": pa.array([subject for _, part in parts for subject in _subjects(part)], pa.string()),
+        "name": pa.array([name for _, part in parts for name in part.names], pa.string()),
+        "content": pa.array([_content(values) for values in raw], pa.binary(SIZE)),
+        "mean": _of_channels([values.mean(axis=1, dtype=np.float64) for values in filled]),
+        "variance": _of_channels([values.var(axis=1, dtype=np.float64) for values in filled]),
+    }
+    return columns, about
+
+
+def _subjects(part: Part) -> Sequence[str | None]:
+    return [None] * len(part.labels) if part.subjects is None else part.subjects
+
+
+def _ragged(arrays: Sequence[np.ndarray]) -> pa.Array:
+    ends = np.cumsum([0, *(values.nbytes for values in arrays)], dtype=np.int64)
+    flat = np.concatenate([values.reshape(-1) for values in arrays])
+    buffers: list[Any] = [None, pa.py_buffer(ends), pa.py_buffer(flat)]
+    return pa.Array.from_buffers(pa.large_binary(), len(arrays), buffers)
+
+
+def _of_channels(arrays: Sequence[np.ndarray]) -> pa.Array:
+    table = np.stack(arrays)  # (N, C)
+    return pa.FixedSizeListArray.from_arrays(pa.array(table.reshape(-1)), table.shape[1])
+
+
+def _content(values: np.ndarray) -> bytes:
+    """Of the values as they were given, whatever bits their NaN has."""
+    there = np.where(np.isnan(values), np.float32(np.nan), values)
+    return hashlib.sha256(f"{values.shape}".encode() + there.tobytes()).digest()

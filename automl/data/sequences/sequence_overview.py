@@ -1,0 +1,80 @@
+"""What a dataset of sequences holds: splits, classes, lengths, channels and subjects."""
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+import torch
+
+from automl.data.balance import imbalance
+from automl.data.sequences.sequence_dataset import open_records, open_sequences
+from automl.data.splits import SPLITS
+from automl.data.tally import Tally
+
+SHOWN = 20  # classes, and channels
+
+
+@dataclass(frozen=True, kw_only=True)
+class SequencesOverview:
+    """sequences: of each split. classes: of each class by split. how: each split came about.
+
+    steps: the shortest, the median and the longest sequence. channels: mean and standard deviation of each in
+    the training data. subjects: of each split; empty where they are not known. tally: those in two splits.
+    """
+
+    sequences: Mapping[str, int]
+    classes: Mapping[str, Mapping[str, int]]
+    how: Mapping[str, str]
+    tally: Tally
+    steps: tuple[int, int, int]
+    channels: Mapping[str, tuple[float, float]]
+    subjects: Mapping[str, int]
+
+    def lines(self) -> Iterator[str]:
+        width = max(11, *(len(name) + 1 for name in list(self.classes)[:SHOWN]))
+        yield f"{'':{width}}" + "".join(f"{split:>12}" for split in SPLITS)
+        for name, counts in list(self.classes.items())[:SHOWN]:
+            yield f"{name:{width}}" + "".join(f"{counts[split]:>12}" for split in SPLITS)
+        if len(self.classes) > SHOWN:
+            yield f"{'...':{width}}{len(self.classes) - SHOWN} more classes"
+        yield f"{'sequences':{width}}" + "".join(f"{self.sequences[split]:>12}" for split in SPLITS)
+        if text := imbalance({name: counts["train"] for name, counts in self.classes.items()}):
+            yield f"{'balance':{width}} {text}"
+        if self.subjects:
+            yield f"{'subjects':{width}}" + "".join(f"{self.subjects[split]:>12}" for split in SPLITS)
+        for split, how in self.how.items():
+            yield f"{split:{width}} {how}"
+        if self.tally:
+            yield str(self.tally)
+        least, median, most = self.steps
+        yield f"{'steps':{width}} " + (f"{most}" if least == most else f"{least} to {most}, median {median}")
+        shown = [f"{name} {mean:.3g} ± {sd:.3g}" for name, (mean, sd) in list(self.channels.items())[:SHOWN]]
+        more = ", ..." if len(self.channels) > SHOWN else ""
+        yield f"{'channels':{width}} {len(self.channels)}: {', '.join(shown)}{more}"
+
+
+def look_over_sequences(path: str | Path) -> SequencesOverview:
+    """Raises InputError like `open_sequences`."""
+    found = {split: open_sequences("series", split, path=path) for split in SPLITS}
+    train, records = found["train"], open_records("series", path=path)
+    counts = {
+        split: torch.bincount(split_.labels, minlength=len(train.classes)) for split, split_ in found.items()
+    }
+    lengths = np.concatenate([one.lengths.numpy() for one in found.values()])
+    subjects = {split: one.subjects for split, one in found.items()}
+    known = {split: len(set(names)) for split, names in subjects.items() if names is not None}
+    return SequencesOverview(
+        sequences={split: len(one) for split, one in found.items()},
+        classes={
+            name: {split: int(counts[split][i]) for split in SPLITS} for i, name in enumerate(train.classes)
+        },
+        how=records.describe_splits(),
+        tally=records.tally,
+        steps=(int(lengths.min()), int(np.median(lengths)), int(lengths.max())),
+        channels={
+            name: (float(mean), float(sd))
+            for name, mean, sd in zip(train.channels, train.mean, train.std, strict=True)
+        },
+        subjects=known if len(known) == len(SPLITS) else {},
+    )

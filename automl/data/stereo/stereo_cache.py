@@ -1,0 +1,170 @@
+"""All pairs of a source, read once into an Arrow file that every process maps into its memory.
+
+The file's name is a hash of the content of the files that it was made of. Columns beside those of a
+`RecordFile`: left, right (RGB bytes of H x W x 3), disparity (float32 of H x W, infinite where it is not
+known), height, width (int32) and changes (strings, what was done to the images).
+"""
+
+import hashlib
+import json
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+
+from attention.errors import InputError, unknown
+from automl.data import shared
+from automl.data.arrow import prepared, write_rows
+from automl.data.digest import SIZE, contents
+from automl.data.records import RecordFile
+from automl.data.splits import SPLITS
+from automl.data.stereo import planes
+from automl.data.stereo.pairs import Pair, find_pairs
+from automl.data.stereo.stereo_files import read_disparity, read_views
+from automl.storage.cache_folder import cache_root
+
+FORMAT = 3  # of the file and of what the readers and `planes` make: raise it with any of them
+SOURCES = ("planes", "pairs")
+
+SCHEMA = pa.schema(
+    {
+        "left": pa.large_binary(),
+        "right": pa.large_binary(),
+        "disparity": pa.large_binary(),
+        "height": pa.int32(),
+        "width": pa.int32(),
+        "name": pa.string(),
+        "group": pa.string(),
+        "split": pa.int8(),
+        "changes": pa.list_(pa.string()),
+        "content": pa.binary(SIZE),
+    }
+)
+Row = Mapping[str, Any]  # a value for each column
+
+
+class PairsFile(RecordFile):
+    """An opened file of N pairs. `shapes` int64 (N, 2)."""
+
+    def __init__(self, path: Path) -> None:
+        super().__init__(path)
+        sides = [self.table[name].to_numpy().astype(np.int64) for name in ("height", "width")]
+        self.shapes: np.ndarray = np.stack(sides, axis=1)
+        if not (self.shapes > 0).all():
+            raise ValueError("a side is out of range")
+
+    def images(self, row: int) -> tuple[np.ndarray, np.ndarray]:
+        """Left and right, uint8 `(H, W, 3)`, not copied and not writable."""
+        shape = (*self.shapes[row], 3)
+        left, right = (np.frombuffer(self._bytes(name, row), np.uint8) for name in ("left", "right"))
+        return left.reshape(shape), right.reshape(shape)
+
+    def disparity(self, row: int) -> np.ndarray:
+        """float32 `(H, W)`, infinite where it is not known; not copied and not writable."""
+        return np.frombuffer(self._bytes("disparity", row), np.float32).reshape(self.shapes[row])
+
+    def _bytes(self, column: str, row: int) -> Any:
+        return self.table[column][int(row)].as_buffer()
+
+
+def cached_pairs(source: str, path: str | Path | None) -> PairsFile:
+    """The pairs of a source: `planes`, which is bundled, or `pairs` at `path`.
+
+    Raises InputError for an unknown source, a path that is missing or not wanted, like `find_pairs`, and for
+    a pair that cannot be used.
+    """
+    if source not in SOURCES:
+        raise unknown("source of stereo pairs", source, SOURCES)
+    if source == "planes":
+        if path is not None:
+            raise InputError(f"planes is bundled and takes no path, not {path}; drop --data")
+        key = f"planes {FORMAT} {json.dumps(dict(planes.COUNTS))}".encode()
+        made = [(split, i) for split in SPLITS for i in range(planes.COUNTS[split])]
+        return _cached(key, made, lambda each: _of_planes(*each), planes.HEIGHT * planes.WIDTH)
+    if path is None:
+        raise InputError(
+            "pairs need the path of a folder as of Scene Flow, KITTI or Middlebury, or of a CSV of left, "
+            "right, disparity; pass --data PATH"
+        )
+    if (shared_set := shared.find(PairsFile, f"stereo {path}")) is not None:
+        return shared_set
+    pairs = find_pairs(path)
+    hashes = contents([file for pair in pairs for file in pair.files], cache_root())
+    of_pairs = [hashlib.sha256(b"".join(hashes[i : i + 3])).digest() for i in range(0, len(hashes), 3)]
+    named = json.dumps([(pair.name, pair.group, pair.split) for pair in pairs])
+    key = f"stereo {FORMAT} {named}".encode() + b"".join(hashes)
+    each = list(zip(pairs, of_pairs, strict=True))
+    return _cached(key, each, lambda one: _read(*one), read_pair(pairs[0])[2].size)
+
+
+def shared_name(source: str, path: str | Path | None) -> str | None:
+    """Return the name of the pairs in a search's storage; None for bundled ones, which every node makes."""
+    return f"stereo {path}" if source == "pairs" else None
+
+
+def _cached(key: bytes, pairs: Sequence[Any], row: Callable[[Any], Row], pixels: int) -> PairsFile:
+    """row: of one of `pairs`. pixels: of the first one, for a guess at the file's size."""
+
+    def write(target: Path) -> str:
+        write_rows(target, SCHEMA, prepared("reading stereo pairs", pairs, row), {})
+        return f"read {len(pairs)} stereo pairs"
+
+    return PairsFile.cached(key, write, needed=len(pairs) * pixels * 10)
+
+
+def _of_planes(split: str, i: int) -> Row:
+    arrays = planes.pair(split, i)
+    content = hashlib.sha256(b"".join(array.tobytes() for array in arrays)).digest()
+    return _row(f"{split}{i}", None, SPLITS.index(split), content, *arrays)
+
+
+def _read(pair: Pair, content: bytes) -> Row:
+    changes: list[str] = []
+    arrays = read_pair(pair, changes)
+    split = SPLITS.index(pair.split) if pair.split else -1
+    return _row(pair.name, pair.group or None, split, content, *arrays, changes)
+
+
+def read_pair(pair: Pair, changes: list[str] | None = None) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Return both images and the disparities.
+
+    changes: receives what was done to the images. Raises InputError where they cannot be read or differ in
+    size.
+    """
+    disparity = read_disparity(pair.disparity)
+    left, right, done = read_views(pair.left, pair.right, disparity.shape[::-1])
+    if changes is not None:
+        changes += done
+    for file, array in ((pair.right, right), (pair.disparity, disparity)):
+        if array.shape[:2] != left.shape[:2]:
+            raise InputError(
+                f"{file} must be of the size of its left image {pair.left}, "
+                f"{left.shape[1]} x {left.shape[0]} pixels; got {array.shape[1]} x {array.shape[0]}"
+            )
+    return left, right, disparity
+
+
+def _row(
+    name: str,
+    group: str | None,
+    split: int,
+    content: bytes,
+    left: np.ndarray,
+    right: np.ndarray,
+    disp: np.ndarray,
+    changes: Sequence[str] = (),
+) -> Row:
+    return {
+        "left": left.tobytes(),
+        "right": right.tobytes(),
+        "disparity": disp.astype(np.float32).tobytes(),
+        "height": left.shape[0],
+        "width": left.shape[1],
+        "name": name,
+        "group": group,
+        "split": split,
+        "content": content,
+        "changes": list(changes),
+    }

@@ -1,0 +1,390 @@
+"""Exports a trained trial as files that work without this project, each checked against the model."""
+
+import json
+import sys
+import tempfile
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+import torch
+from filelock import Timeout
+from torch import nn
+
+from attention import InputError, unknown
+from automl.config.escape import markdown
+from automl.config.runtime import Runtime
+from automl.config.settings import command
+from automl.config.summary import Summary, call
+from automl.config.user_code import check_trusted
+from automl.export.chosen import Chosen, choose, choose_run
+from automl.export.destination import destination, is_full, open_up, send
+from automl.export.export_scores import Answers, answers
+from automl.export.formats import (
+    CARD,
+    CONFIG,
+    INT8,
+    MLFLOW_MODEL,
+    ONNX,
+    bake,
+    describe,
+    labels_of,
+    onnx_file,
+    save_mlflow,
+    save_programs,
+    save_weights,
+)
+from automl.export.model_card import CONFUSION, MOST_LABELS, model_card
+from automl.export.onnx_session import open_onnx
+from automl.export.parity import check_parity
+from automl.export.quantize import CALIBRATION_INPUTS, KINDS, Quantized, quantize_int8
+from automl.export.speed import BATCH, Speed, machine, measure_speed
+from automl.storage.disk import disk_full
+from automl.storage.folder import NamedSearch, resolve_search
+from automl.storage.logs import capture_library_logs
+from automl.storage.storage import Storage
+from automl.storage.trusted import is_remembered
+from automl.tasks import Task, open_task
+from automl.tasks.deployment import MODEL, TOKENIZER, Interface, as_arrays, batches, count
+from automl.tasks.same_data import check_source
+from automl.tracking.registry import Registered, check_registry, register
+from automl.tracking.runs import find_trial_run
+from automl.tracking.tags import VERDICT
+from automl.training import checkpoint
+from search.atomic import locked, remove, sweep, temporary
+from search.config import TrialConfig
+from search.score_card import ScoreCard
+
+INPUTS = 100  # test inputs that the exported forms are compared on
+COPIES = 5  # of the weights that are written: four forms, and what MLflow copies
+ALIAS = "champion"
+EXPORTS = "exports"  # the folder of exports that are given no other
+
+
+@dataclass(frozen=True, kw_only=True, repr=False)
+class ExportResult(Summary):
+    """An exported model. It shows itself in a few lines.
+
+    Attributes:
+        folder: The folder, with `model.onnx`, `model.pt2`, `model.safetensors`, `config.json`,
+            `MODEL_CARD.md` and `mlflow-model`. With quantisation also `model.int8.onnx`. With more than 20
+            labels also `confusion.csv`. A task with several graphs has `NAME.onnx` and `NAME.pt2` of each,
+            and one that takes texts has `tokenizer.json`.
+        chosen: The exported trial, and why it was chosen.
+        differences: The difference of each exported form from the outputs of the trained model.
+        test: The metrics on the test split.
+        scores: The answers of `model.onnx` on the test split. None for a task without labels.
+        speeds: The speed of each ONNX model, by the name of its file.
+        machine: The machine that the speeds were measured on.
+        quantized: What quantisation costs, or None.
+        registered: The registered version, or None.
+        searches: True for a model that is asked in words.
+
+    Example:
+        After the example of `run_export`:
+
+        >>> "accuracy" in exported.test
+        True
+    """
+
+    folder: Path | Storage
+    chosen: Chosen
+    differences: Mapping[str, float]
+    test: Mapping[str, float]
+    scores: ScoreCard | None
+    speeds: Mapping[str, Speed]
+    machine: str
+    quantized: Quantized | None = None
+    registered: Registered | None = None
+    searches: bool = False
+
+    def lines(self) -> Iterator[tuple[str, str]]:
+        yield "exported", f"{self.folder} from {self.chosen.origin}"
+        yield "chosen", self.chosen.choice
+        if self.chosen.warning:
+            yield "warning", self.chosen.warning
+        yield "test", ", ".join(f"{key} {value:.4f}" for key, value in self.test.items())
+        yield "checked", ", ".join(f"{key} {value:.1e}" for key, value in self.differences.items())
+        for name, speed in self.speeds.items():
+            yield "speed", f"{name} {speed.latency:.3g} ms an input, {speed.throughput:,.0f} inputs/s"
+        if self.registered:
+            yield "registry", f"{self.registered.uri} is version {self.registered.version}"
+        if isinstance(self.folder, Path):
+            if self.searches:
+                yield "next", call("run_code_search", str(self.folder), ["QUERY"], corpus="FOLDER")
+            else:
+                yield "next", call("run_predict", str(self.folder), ["FILE"])
+
+    @property
+    def run_id(self) -> str | None:
+        """Of the trial's run in MLflow; None where that does not answer or has none."""
+        return self.chosen.run_id
+
+
+def run_export(
+    out: str | Path | None = None,
+    *,
+    best: bool = False,
+    baseline: bool = False,
+    search: str | NamedSearch | None = None,
+    run: str | None = None,
+    storage: str | None = None,
+    quantize: str | None = None,
+    register_as: str | None = None,
+    alias: str | None = None,
+    trust: bool = False,
+) -> ExportResult:
+    """Export the model of one trial as files that work without this project.
+
+    Every exported form is compared with the trained model. The folder appears when everything is written and
+    checked, and replaces an earlier export.
+
+    Args:
+        out: The folder, or its address in an object store. By default `exports/NAME`.
+        best: Export the confirmed winner, or else the best trial.
+        baseline: Export the best trial without attention.
+        search: The name of the search, or its result. By default the latest search in `storage`.
+        run: The ID of an MLflow run to export instead.
+        storage: The storage of the search. By default that of the result, or `searches`.
+        quantize: `int8` for a quantised ONNX model beside the others.
+        register_as: A name in MLflow's model registry.
+        alias: The alias that the registered version gets. By default `champion`.
+        trust: Run the user-defined code that the configuration names.
+
+    Returns:
+        The folder and what was measured.
+
+    Raises:
+        InputError: The choice is ambiguous, there is no readable checkpoint, the data have changed, the
+            folder holds something else, the disk is full, MLflow refuses the name, or user-defined code would
+            run without `trust`.
+        RuntimeError: An exported form differs from the model by more than the task tolerates.
+
+    Example:
+        >>> import automl
+        >>> exported = automl.run_export("exports/example", best=True, search="example")
+        >>> (exported.folder / "model.onnx").exists()
+        True
+    """
+    if best + baseline + (run is not None) != 1:
+        raise InputError("say what to export: --best or --baseline, each with [--search NAME], or --run ID")
+    if search is not None and run is not None:
+        raise InputError(
+            f"--search {resolve_search(search)[0]} goes with --best or --baseline; "
+            f"--run names a run by itself"
+        )
+    if quantize is not None and quantize not in KINDS:
+        raise unknown("quantisation", quantize, KINDS)
+    if alias is not None and register_as is None:
+        raise InputError(f"--alias {alias} needs --register NAME, the model that it is an alias of")
+    alias = ALIAS if alias is None else alias
+    place = None if out is None else destination(out)
+    if register_as is not None:
+        check_registry(register_as, alias)
+    if run is not None:
+        chosen = choose_run(run)
+    else:
+        chosen = _of_search(search, storage, baseline=baseline, needed=register_as is not None)
+    if place is None:
+        name = f"{chosen.short_name}-baseline" if baseline else chosen.short_name
+        place = destination(Path(EXPORTS) / name)
+    if isinstance(place, Path):
+        result = _export(place, chosen, quantize, trust)
+        return result if register_as is None else _register(result, place, register_as, alias)
+    with tempfile.TemporaryDirectory() as scratch:
+        folder = Path(scratch) / "export"
+        result = replace(_export(folder, chosen, quantize, trust), folder=place)
+        send(folder, place)
+        return result if register_as is None else _register(result, folder, register_as, alias)
+
+
+def _of_search(
+    search: str | NamedSearch | None, storage: str | None, *, baseline: bool, needed: bool
+) -> Chosen:
+    """Choose the trial of a search and find its run. needed: raise InputError if MLflow has no run."""
+    name, storage = resolve_search(search, storage)
+    chosen = choose(name, storage, baseline=baseline)
+    try:
+        return replace(chosen, run_id=find_trial_run(chosen.identity, chosen.number))
+    except InputError as error:
+        sync = command("sync", name, storage)
+        if needed:
+            raise InputError(
+                f"--register needs the run of {chosen.name!r}, and {error}; write it there with {sync}"
+            ) from error
+        print(
+            f"warning: the model card names no run of {chosen.name!r}: {error}; when it answers, {sync} "
+            f"writes it there",
+            file=sys.stderr,
+        )
+        return chosen
+
+
+def _export(out: Path, chosen: Chosen, quantize: str | None, trust: bool) -> ExportResult:
+    """Write the files of an export to `out`, all or none."""
+    content = checkpoint.read(chosen.checkpoint, torch.device("cpu"))
+    config = TrialConfig.from_json(content["config"])
+    names = config.user_code()
+    check_trusted(f"exporting {chosen.name!r}", names, trust=trust or is_remembered(names))
+    config = config.load()
+    check_source(config, chosen.checkpoint)
+    task = open_task(config, Runtime(device=torch.device("cpu"), precision="fp32"))
+    model = task.model()
+    if quantize is not None and not labels_of(task.deployments(model)):
+        raise InputError(
+            f"--quantize states what it costs in accuracy, which the task {task.config.task} does not have"
+        )
+    try:
+        model.load_state_dict(checkpoint.trained(content))
+    except RuntimeError as error:
+        reason = str(error).splitlines()[-1].strip()
+        raise InputError(
+            f"checkpoint {chosen.checkpoint} does not fit the model of its configuration; have the classes "
+            f"of its data changed since? ({reason})"
+        ) from error
+    model.eval()
+    unfinished = temporary(out)
+    try:
+        out.parent.mkdir(parents=True, exist_ok=True)
+        with locked(out, timeout=1):
+            sweep(out.parent, out.name)  # what exports that were killed have left
+            unfinished.mkdir()
+            with capture_library_logs(unfinished / "log.txt"):
+                result = _write(unfinished, task, model, chosen, out, quantize)
+            (unfinished / "log.txt").unlink(missing_ok=True)
+            open_up(unfinished)
+            remove(out)
+            unfinished.rename(out)
+    except InputError:
+        raise
+    except Timeout as error:
+        raise InputError(
+            f"another process is exporting to {out}; wait until it has ended, or name another folder"
+        ) from error
+    except Exception as error:
+        if is_full(error, unfinished):
+            weights = sum(value.nbytes for value in model.state_dict().values())
+            why = disk_full(out.parent, COPIES * weights)
+            raise InputError(
+                f"--out {out} cannot be written: {why}; free disk space, or name another"
+            ) from error
+        if isinstance(error, OSError):
+            raise InputError(f"--out {out} cannot be written ({error.strerror or error})") from error
+        raise
+    finally:
+        remove(unfinished)
+    return result
+
+
+def _register(result: ExportResult, folder: Path, name: str, alias: str) -> ExportResult:
+    chosen = result.chosen
+    assert chosen.run_id is not None, "check_registry was called, and the run was found"
+    test = {f"test_{key}": f"{value:.4f}" for key, value in result.test.items()}
+    shown = ", ".join(f"{key} {value:.4f}" for key, value in result.test.items())
+    with tempfile.TemporaryDirectory() as scratch, capture_library_logs(Path(scratch) / "log.txt"):
+        try:
+            registered = register(
+                folder / MLFLOW_MODEL,
+                chosen.run_id,
+                name,
+                alias,
+                description=f"{markdown(chosen.choice)}. Test split: {markdown(shown)}.",
+                tags={VERDICT: chosen.verdict or "not confirmed on fresh seeds", **test},
+            )
+        except InputError as error:
+            raise InputError(f"{error}. The model is in {result.folder} all the same.") from error
+    return replace(result, registered=registered)
+
+
+def _write(
+    folder: Path, task: Task, model: nn.Module, chosen: Chosen, out: Path, quantize: str | None
+) -> ExportResult:
+    save_weights(folder, model)
+    tensors = task.graph_inputs("test", INPUTS)
+    inputs = {name: as_arrays(given) for name, given in tensors.items()}
+    with torch.inference_mode():
+        test = {name: value.item() for name, value in task.evaluate(model, "test").items()}
+    expected = {name: one.run(tensors[name]) for name, one in task.deployments(model).items()}
+    bake(model)
+    deployments = task.deployments(model)
+    graphs = {name: Interface.of(one, inputs[name], expected[name]) for name, one in deployments.items()}
+    for one in deployments.values():
+        for file, content in one.files.items():
+            (folder / file).write_text(content, encoding="utf-8")
+    metadata = {
+        "format": 3,
+        "run_id": chosen.run_id,
+        **describe(graphs, deployments),
+        "files": sorted({file for one in deployments.values() for file in one.files}),
+        "config": task.config.to_json(),
+    }
+    (folder / CONFIG).write_text(json.dumps(metadata, indent=2))
+    for name, one in deployments.items():
+        save_programs(folder, name, one)
+    save_mlflow(folder, graphs, deployments)
+    served = inputs | task.served_inputs("test", INPUTS)
+    differences = check_parity(folder, task, deployments, inputs, served, expected)
+    models = {name: {onnx_file(name): open_onnx(folder / onnx_file(name))} for name in graphs}
+    calibrated = 0
+    if quantize:
+        calibrated = _quantize(folder, task)
+        models[MODEL][INT8] = open_onnx(folder / INT8)
+    speeds: dict[str, Speed] = {}
+    for name, runs in models.items():
+        speeds |= measure_speed(runs, next(batches(inputs[name], BATCH)))
+    labels = labels_of(deployments)
+    given = answers(task, deployments[MODEL], "test", models[MODEL]) if labels else None
+    scores = given.card(ONNX) if given else None
+    quantized = None
+    if quantize:
+        assert given is not None, "run_export refuses to quantise a task without labels"
+        quantized = _measured(quantize, folder, given, speeds, calibrated)
+    card = model_card(
+        task,
+        labels=labels,
+        graphs=graphs,
+        chosen=chosen,
+        test=test,
+        differences=differences,
+        scores=scores,
+        speeds=speeds,
+        machine=machine(),
+        quantized=quantized,
+    )
+    (folder / CARD).write_text(card, encoding="utf-8")
+    if scores and len(scores.labels) > MOST_LABELS:
+        scores.write_csv(folder / CONFUSION)
+    return ExportResult(
+        folder=out,
+        chosen=chosen,
+        differences=differences,
+        test=test,
+        scores=scores,
+        speeds=speeds,
+        machine=machine(),
+        quantized=quantized,
+        searches=(folder / TOKENIZER).exists(),
+    )
+
+
+def _quantize(folder: Path, task: Task) -> int:
+    """Write the quantised model. Returns how many training inputs it was calibrated on."""
+    inputs = as_arrays(task.model_inputs("train", CALIBRATION_INPUTS))
+    quantize_int8(folder / ONNX, folder / INT8, inputs)
+    return count(inputs)
+
+
+def _measured(
+    kind: str, folder: Path, given: Answers, speeds: Mapping[str, Speed], calibrated: int
+) -> Quantized:
+    accuracy, size = given.card(INT8).accuracy, (folder / INT8).stat().st_size
+    return Quantized(
+        kind=kind,
+        calibrated=calibrated,
+        accuracy=accuracy,
+        difference=accuracy - given.card(ONNX).accuracy,
+        agreement=given.agreement(ONNX, INT8),
+        size=size,
+        size_ratio=size / (folder / ONNX).stat().st_size,
+        latency_ratio=speeds[INT8].ratio,
+    )

@@ -1,0 +1,269 @@
+"""A grid as a table: one row for each cell, with the mean and the standard deviation over its seeds.
+
+Each metric of the task's published tables has two values: at the last epoch, and the best over the epochs,
+which is the maximum, or the minimum of an error. A cell without a score has a word in its place.
+"""
+
+import csv
+import io
+import math
+import re
+import statistics
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+from automl.config.escape import markdown
+from automl.report.page import Section
+from automl.report.plot import Cell, Plot, Table
+from automl.report.read import Search, Trial
+from automl.report.words import value, words
+from search.atomic import replacing
+from search.grid import GRID
+from search.metric import DETECTION, MRR, Metric
+from search.record import State, TrialRecord
+from search.study import CELLS, read_attribute
+
+FILES = ("grid.csv", "grid.md")
+TRAINED = "trained"
+
+# Facts of a model, with what they are multiplied by.
+COSTS = {
+    "params": ("parameters", 1.0),
+    "memory": ("memory, MB", 1e-6),
+    "time_ratio": ("time of an epoch, times the baseline's", 1.0),
+}
+# Metrics that published tables have beside the one that a search ranks by.
+PUBLISHED: Mapping[str, Sequence[Metric]] = {
+    "detection": DETECTION,
+    "code-retrieval": (MRR, replace(MRR, name="mrr_names")),
+}
+TEST = "test_"  # the prefix of metrics of the test split, which are known after the last epoch alone
+NONE = "-"  # of a parameter that a cell does not have, and of a deviation of one run
+
+
+@dataclass(frozen=True, kw_only=True)
+class Scores:
+    """The scores of a cell's runs in one metric, as they are shown: an accuracy in percent.
+
+    last: after the last epoch. best: over the epochs.
+    """
+
+    metric: Metric
+    last: Sequence[float]
+    best: Sequence[float]
+
+    @property
+    def best_name(self) -> str:
+        return "max" if self.metric.maximize else "min"
+
+
+@dataclass(frozen=True, kw_only=True)
+class GridCell:
+    """A cell of a grid with its results.
+
+    label: as the scheduler has it. params: its choices. outcome: `trained`, or why some runs have no score.
+    records: its runs. scores: of those that have completed, by metric.
+    """
+
+    label: str
+    params: Mapping[str, Any]
+    outcome: str
+    records: Sequence[TrialRecord]
+    scores: Mapping[str, Scores]
+
+    @property
+    def runs(self) -> int:
+        """How many have completed."""
+        return len(next(iter(self.scores.values())).last)
+
+
+def outcome(record: TrialRecord) -> str:
+    """Return how a run ended in a word or two: `trained`, `diverged`, `over a limit (memory)`."""
+    reason = record.reason or ""
+    if record.state is State.COMPLETE:
+        return TRAINED
+    if record.state is State.RUNNING:
+        return "not finished"
+    if "out of memory" in reason or "low on memory" in reason:
+        return "did not fit in memory"
+    if limits := re.findall(r"(\w+) \S+ exceeds the limit", reason):
+        return f"over a limit ({', '.join(limits)})"
+    if re.search(r"\bbecame -?(nan|inf)", reason):
+        return "diverged"
+    return "too slow for the epochs" if reason.startswith("too slow") else str(record.state)
+
+
+def read_grid(search: Search) -> list[GridCell]:
+    """Return the cells of a grid in its order, those without a run among them."""
+    params: dict[str, dict[str, Any]] = read_attribute(search.folder, search.metadata.name, CELLS) or {}
+    runs: dict[str, list[Trial]] = {label: [] for label in params}
+    for trial in search.trials:
+        label = trial.record.variant
+        params.setdefault(label, trial.params)
+        runs.setdefault(label, []).append(trial)
+    return [_cell(search, label, params[label], _latest(trials)) for label, trials in runs.items()]
+
+
+def _latest(trials: Sequence[Trial]) -> list[Trial]:
+    """Leave out the runs that were started again with the same seed."""
+    return list({trial.record.config.seed: trial for trial in trials}.values())
+
+
+def _cell(search: Search, label: str, params: Mapping[str, Any], trials: Sequence[Trial]) -> GridCell:
+    done = [trial.record for trial in trials if trial in search.done]
+    counts = Counter(outcome(trial.record) for trial in trials)
+    if not trials:
+        text = "not started"
+    elif len(counts) == 1:
+        text = next(iter(counts))
+    else:
+        text = ", ".join(f"{count} {word}" for word, count in counts.items())
+    return GridCell(
+        label=label,
+        params=params,
+        outcome=text,
+        records=[trial.record for trial in trials],
+        scores={metric.name: _scores(metric, done) for metric in metrics_of(search)},
+    )
+
+
+def metrics_of(search: Search) -> list[Metric]:
+    """Return the metric that the search ranks by, and the others of published tables that were measured."""
+    known = {search.plan.metric.name: search.plan.metric}
+    for task in sorted({trial.record.config.task for trial in search.trials}):
+        named = {metric.name: metric for metric in PUBLISHED.get(task, ())}
+        known = {**named, **known} if search.plan.metric.name in named else {**known, **named}
+    known |= {f"{TEST}{name}": replace(metric, name=f"{TEST}{name}") for name, metric in known.items()}
+    measured = {name for trial in search.trials for epoch in trial.record.history for name in epoch}
+    return [m for name, m in known.items() if name in measured or name == search.plan.metric.name]
+
+
+def _scores(metric: Metric, records: Sequence[TrialRecord]) -> Scores:
+    pick = max if metric.maximize else min
+    last, best = [], []
+    for record in records:
+        values = [
+            epoch[metric.name] for epoch in record.history if math.isfinite(epoch.get(metric.name, math.nan))
+        ]
+        if values:
+            last.append(metric.scale * values[-1])
+            best.append(metric.scale * pick(values))
+    return Scores(metric=metric, last=last, best=best)
+
+
+def deviation(values: Sequence[float]) -> float | None:
+    """Return the standard deviation of a sample; None for fewer than two."""
+    return statistics.stdev(values) if len(values) > 1 else None
+
+
+def grid_table(search: Search, cells: Sequence[GridCell] | None = None) -> Table:
+    """Return the table of a grid: choices, runs, outcome, and of each metric means and deviations."""
+    cells = read_grid(search) if cells is None else cells
+    names = list(dict.fromkeys(name for cell in cells for name in cell.params))
+    costs = [cost for cost in COSTS if any(cost in r.profile for cell in cells for r in cell.records)]
+    metrics = metrics_of(search)
+    columns = [*(map(words, names)), "runs", "result"]
+    for metric in metrics:
+        for which in _kinds(metric):
+            columns += [f"{metric.label} {which}", f"{metric.label} {which} sd"]
+    columns += [COSTS[cost][0] for cost in costs]
+    rows: list[list[Cell]] = []
+    for cell in cells:
+        row: list[Cell] = [value(cell.params[name]) if name in cell.params else NONE for name in names]
+        row += [cell.runs, cell.outcome]
+        for metric in metrics:
+            scores = cell.scores[metric.name]
+            for values in (scores.last, scores.best)[: len(_kinds(metric))]:
+                row += [statistics.fmean(values), deviation(values)] if values else [cell.outcome, None]
+        for cost in costs:
+            facts = [COSTS[cost][1] * r.profile[cost] for r in cell.records if cost in r.profile]
+            row.append(statistics.fmean(facts) if facts else None)
+        rows.append(row)
+    return Table(columns=columns, rows=rows)
+
+
+def _kinds(metric: Metric) -> list[str]:
+    """The values that a table has of a metric: of the test split, only that of the last epoch."""
+    return ["last"] if metric.name.startswith(TEST) else ["last", "max" if metric.maximize else "min"]
+
+
+def grid(search: Search) -> list[Section]:
+    """The section of a search whose sampler was `grid`; none for others."""
+    if search.metadata.settings.sampler != GRID or not any(trial.record.variant for trial in search.trials):
+        return []
+    cells = read_grid(search)
+    trained = sum(cell.outcome == TRAINED for cell in cells)
+    others = [f"{cell.label}: {cell.outcome}" for cell in cells if cell.outcome != TRAINED]
+    plot = Plot(
+        name="grid",
+        title=f"{search.label} of each cell",
+        figure=None,
+        says=f"{trained} of {len(cells)} cells are trained" + (f"; {'; '.join(others)}." if others else "."),
+        note="On the validation split. The last epoch, and the best of all epochs; sd is the standard "
+        "deviation over seeds.",
+        table=grid_table(search, cells),
+    )
+    return [Section(id="grid", title="The grid", lead="Every cell of the grid.", plots=[plot])]
+
+
+def shown(cell: Cell) -> str:
+    """Return a cell of a table as text."""
+    if cell is None:
+        return NONE
+    if not isinstance(cell, float):
+        return str(cell)
+    return f"{cell:,.0f}" if abs(cell) >= 10_000 else f"{cell:.4g}"
+
+
+def merged(table: Table) -> Table:
+    """Return the table with each mean and its deviation in one column, as `85.1 ± 0.4`."""
+    kept = [i for i, name in enumerate(table.columns) if not name.endswith(" sd")]
+    rows = []
+    for row in table.rows:
+        texts = []
+        for i in kept:
+            text = shown(row[i])
+            has_deviation = i + 1 < len(row) and table.columns[i + 1] == f"{table.columns[i]} sd"
+            if has_deviation and row[i + 1] is not None:
+                text += f" ± {shown(row[i + 1])}"
+            texts.append(text)
+        rows.append(texts)
+    return Table(columns=[table.columns[i] for i in kept], rows=rows)
+
+
+def text_lines(table: Table) -> list[str]:
+    """Return a table as lines for a terminal, its columns aligned."""
+    rows = [[str(name) for name in table.columns], *([shown(cell) for cell in row] for row in table.rows)]
+    widths = [max(len(row[i]) for row in rows) for i in range(len(table.columns))]
+    return [
+        "  ".join(text.ljust(width) for text, width in zip(row, widths, strict=True)).rstrip() for row in rows
+    ]
+
+
+def markdown_lines(table: Table) -> list[str]:
+    """Return a table in Markdown."""
+    rows = [[str(name) for name in table.columns], *([shown(cell) for cell in row] for row in table.rows)]
+    texts = ["| " + " | ".join(map(markdown, row)) + " |" for row in rows]
+    return [texts[0], "|" + " - |" * len(table.columns), *texts[1:]]
+
+
+def csv_text(table: Table) -> str:
+    """Return a table as CSV; what has no value is empty."""
+    out = io.StringIO()
+    writer = csv.writer(out, lineterminator="\n")
+    writer.writerow(table.columns)
+    writer.writerows(table.rows)
+    return out.getvalue()
+
+
+def write_grid(search: Search, folder: Path) -> Table:
+    """Write the table of a grid as `grid.csv` and `grid.md` into a folder, and return it."""
+    table = grid_table(search)
+    texts = (csv_text(table), "\n".join(markdown_lines(merged(table))) + "\n")
+    for name, text in zip(FILES, texts, strict=True):
+        with replacing(folder / name) as new:
+            new.write_text(text, encoding="utf-8")
+    return table

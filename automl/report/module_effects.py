@@ -1,0 +1,184 @@
+"""What each part of a placement adds to the score, by the model of placements, and whether that ranks them.
+
+Beside `automl.report.site_effects`, which shows means as they are, this takes apart what several modules of a
+trial, its hyperparameters and its shared partial training contributed, and says how sure that is.
+"""
+
+from math import ceil, isfinite, sqrt
+
+import altair as alt
+
+from attention import InputError
+from automl.config.units import pluralize
+from automl.report import style
+from automl.report.figure import Figure
+from automl.report.plot import Plot, Table, absent
+from automl.report.read import Search, Trial
+from search.placement_model import CELL, COST, OPTION, PAIR, SITE, TYPE
+from search.placement_posterior import EffectRow, Posterior, posterior
+from search.placement_sampler import placement_of
+from search.record import Role
+from search.shared_trainings import is_shared_training
+from search.study import open_study
+
+NAME, TITLE = "parts", "What parts of placements add"
+SHOWN = 14  # effects in the figure, the largest ones
+MOST = 400  # finished trials beyond which the model takes too long for a page
+
+Sites = dict[tuple[str, int], str]
+
+
+def parts(search: Search) -> Plot:
+    """Effects with 90 % intervals, and the placements that are expected to be best."""
+    if len(search.plan.objectives) > 1:
+        return absent(NAME, TITLE, "A model of placements knows one objective; this search has several.")
+    if len(search.done) > MOST:
+        return absent(NAME, TITLE, f"{len(search.done)} trials are more than the {MOST} it is computed for.")
+    metric = search.plan.metric
+    try:
+        found = posterior(
+            open_study(search.folder, name=search.metadata.name), margin=metric.margin / metric.scale
+        )
+    except InputError as error:
+        return absent(NAME, TITLE, f"{str(error)[0].upper()}{str(error)[1:]}.")
+    sites = _sites(search)
+    rows = [(_title(row, sites), row) for row in found.effects]
+    if not rows:
+        return absent(NAME, TITLE, "No trial with attention has completed.")
+    scale = search.factor
+    table = Table(
+        columns=["part", f"adds, {search.unit}", "from", "to", "trials"],
+        rows=[[name, scale * row.mean, scale * row.low, scale * row.high, row.trials] for name, row in rows],
+    )
+    return Plot(
+        name=NAME,
+        title=TITLE,
+        figure=_draw(search, rows[:SHOWN]),
+        says=f"{_verdict(search, found)} {_best(search, found, sites)}{_replicates(search)}",
+        warnings=[_audit(found)] if _audit(found) else [],
+        table=table,
+        note=(
+            "Means and 90 % intervals of a Gaussian model in which a score is the sum of what sites, types, "
+            "both together, options and pairs of them add, beside hyperparameters and shared partial "
+            "trainings. Above 0 is "
+            "better."
+        ),
+    )
+
+
+def _verdict(search: Search, found: Posterior) -> str:
+    sentence = found.verdict.replace(f"{found.margin:g}", f"{search.factor * found.margin:g} {search.unit}")
+    return f"{sentence[0].upper()}{sentence[1:]}."
+
+
+def _best(search: Search, found: Posterior, sites: Sites) -> str:
+    first = found.placements[0]
+    where = " + ".join(
+        f"{module.type} at {sites.get((first.placement.prefix, module.site), module.site)}"
+        for module in first.placement.modules
+    )
+    adds = f"{search.gap(search.factor * first.mean)}"
+    span = f"{search.factor * first.low:+.3g} to {search.factor * first.high:+.3g}"
+    trials = pluralize(first.trials, "trial")
+    return f"Highest expectation: {where or 'no attention'}, {adds} ({span}) in {trials}."
+
+
+def _replicates(search: Search) -> str:
+    """How far plain trainings are apart that go on from one shared partial training."""
+    metric = search.plan.metric.name
+    done = [trial.record for trial in search.done]
+    plain = {record.config.seed: record.value(metric) for record in done if is_shared_training(record.config)}
+    apart = [
+        record.value(metric) - plain[record.config.seed]
+        for record in done
+        if record.role is Role.REPLICATE and record.config.seed in plain
+    ]
+    if not apart:
+        return ""
+    size = search.factor * sqrt(sum(one**2 for one in apart) / len(apart))
+    return (
+        f" {pluralize(len(apart), 'replicate')}, plain trainings from a shared partial training changed by a "
+        f"millionth: {size:.2g} "
+        f"{search.unit} from that shared partial training's own (root mean square)."
+    )
+
+
+def _audit(found: Posterior) -> str:
+    """Whether single scores rank placements."""
+    if found.reliability >= 0.5:
+        return ""
+    needed = (found.noise / found.spread) ** 2 if found.spread else float("inf")
+    how = (
+        f"it would take about {ceil(needed)} of each"
+        if isfinite(needed) and needed < 1000
+        else "no number of seeds that one could train would"
+    )
+    return (
+        f"One seed cannot rank these placements: {found.reliability:.0%} of the variance of a score is the "
+        f"placement's, the rest is the seed's; {how} for half."
+    )
+
+
+def _sites(search: Search) -> Sites:
+    found: Sites = {}
+    for trial in search.trials:
+        found |= _sites_of(trial)
+    return found
+
+
+def _sites_of(trial: Trial) -> Sites:
+    placement = placement_of(trial.params)
+    names = list(trial.record.config.model.placement)
+    if placement is None or len(names) != len(placement.modules):
+        return {}
+    return {
+        (placement.prefix, module.site): name for module, name in zip(placement.modules, names, strict=True)
+    }
+
+
+def _title(row: EffectRow, sites: Sites) -> str:
+    """An effect in words."""
+    key = row.key
+    if row.term == COST or not isinstance(key, tuple):
+        return "each module" if row.term == COST else f"{key}"
+
+    def site(index: object) -> str:
+        return sites.get((key[0], index), f"site {index}")  # type: ignore[arg-type]
+
+    if row.term == SITE:
+        return site(key[1])
+    if row.term == CELL:
+        return f"{key[2]} at {site(key[1])}"
+    if row.term == OPTION:
+        return f"{key[0]}, {key[1]} {key[2]}"
+    if row.term == PAIR and len(key) == 3:
+        return f"{site(key[1])} with {site(key[2])}"
+    return " with ".join(map(str, key)) if row.term in (PAIR, TYPE) else str(key)
+
+
+def _draw(search: Search, shown: list[tuple[str, EffectRow]]) -> Figure:
+    scale = search.factor
+    rows = [
+        {
+            "part": name, "short": style.brief(name, 46), "mean": scale * row.mean, "low": scale * row.low,
+            "high": scale * row.high, "trials": row.trials,
+            "interval": f"{scale * row.low:+.3g} to {scale * row.high:+.3g}",
+        }
+        for name, row in shown
+    ]  # fmt: skip
+    title = f"adds, {search.unit}"
+    y = alt.Y("part:N", sort=[name for name, _ in shown], axis=None)
+    x = alt.X("mean:Q", title=title, axis=alt.Axis(tickCount=6))
+    tips = [
+        alt.Tooltip("part:N"), alt.Tooltip("mean:Q", title=search.unit, format="+.3g"),
+        alt.Tooltip("interval:N", title="90 % interval"), alt.Tooltip("trials:Q"),
+    ]  # fmt: skip
+    base = alt.Chart(alt.NamedData("parts")).encode(y=y, tooltip=tips)
+    bars = base.mark_rule(strokeWidth=3, color=style.BLUE).encode(x=alt.X("low:Q", title=title), x2="high:Q")
+    points = base.mark_point(size=60, color=style.BLUE).encode(x=x)
+    names = base.mark_text(align="left", dy=-12).encode(x=alt.value(2), text="short:N")
+    zero = alt.Chart(alt.NamedData("nothing")).mark_rule(opacity=0.5).encode(x=x)
+    return Figure(
+        charts=[style.layer(zero, bars, points, names, height=36 * len(shown))],
+        data={"parts": rows, "nothing": [{"mean": 0}]},
+    )

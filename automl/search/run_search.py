@@ -1,0 +1,450 @@
+"""The main job: search where attention goes."""
+
+import json
+import sys
+import time
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import optuna
+from optuna.study import StudyDirection
+
+from attention import InputError
+from automl.callbacks.user import UserCallbacks, check_callbacks
+from automl.config.keywords import with_keywords_of
+from automl.config.settings import SCHEDULING_OPTIONS, Settings, command, draw_baseline
+from automl.config.user_code import announce, user_code
+from automl.costs.forecast import Forecast, check_limits
+from automl.data import shared
+from automl.data.balance import imbalance
+from automl.data.manifest import Manifest, differences
+from automl.search.checks import cells_of, check_models, find_warm_start, with_sampler, with_weights
+from automl.search.default_space import fit_epochs, may_fit_epochs
+from automl.search.result import SearchResult, make_result
+from automl.search.warm_start import incomparable
+from automl.storage.folder import (
+    SPACE_FILE,
+    NamedSearch,
+    SearchMetadata,
+    check_new,
+    check_not_lost,
+    exists,
+    find_search,
+    new_folder,
+    old_folder,
+    resolve_search,
+    write_metadata,
+)
+from automl.storage.logs import capture_library_logs
+from automl.storage.storage import Storage
+from automl.storage.working_dir import check_not_temporary
+from automl.tasks import Split, Task, open_task
+from automl.tasks.same_data import check_same, keep_manifest, mend_manifest, read_manifest
+from automl.tracking.process import MlflowProcess, prepared
+from automl.tracking.run_spec import RunSpec, search_run_spec
+from automl.tracking.silence import MlflowSilent
+from automl.tracking.tracker import Tracker
+from automl.trials.interrupt import Stopped
+from search.callback import Callback
+from search.config import TrialConfig
+from search.grid_scheduler import GridScheduler
+from search.record import State
+from search.samplers import AUTO, load_sampler
+from search.search_scheduler import SearchScheduler
+from search.serialise import to_json
+from search.space import Space, SpaceFunction, fingerprint, random_draws, source_of
+from search.spaces import SPACES
+from search.study import STUDY_FILE, create_study, learn, open_study, read_records, resume_study
+from search.trial_scheduler import Plan, ranked
+
+
+@with_keywords_of(Settings)
+def run_search(*positional: Any, **settings: Any) -> SearchResult:
+    """Search a space on Ray and log every trial to MLflow.
+
+    The first trial is the plain backbone with published defaults. The next ones are the placements of papers,
+    and a fixed share of the trials tunes the plain backbone. Ctrl-C and SIGTERM stop the search gracefully.
+
+    Args:
+        **settings: The fields of `Settings`, such as `space`, `data`, `trials` and `callbacks`.
+
+    Returns:
+        The best trials, the baseline and the number of trials in each state.
+
+    Raises:
+        InputError: A setting cannot work. Checked before anything is trained.
+
+    Example:
+        >>> import automl
+        >>> result = automl.run_search(space="digits", trials=3, epochs=2, subset=0.3, name="example")
+        >>> result.n_trials
+        3
+    """
+    return start_search(Settings(*positional, **settings))
+
+
+@prepared()
+def start_search(settings: Settings) -> SearchResult:
+    """Run a new search with these settings, as `run_search` does."""
+    begun = time.monotonic()
+    ready = prepare(settings)
+    settings, space = ready.settings, ready.space
+    manifest = ready.manifest
+    with new_folder(settings, ready.plan, fingerprint=ready.fingerprint, data=manifest.digest) as (
+        folder,
+        metadata,
+    ):
+        keep_manifest(folder, manifest)
+        if not isinstance(settings.space, str) and (source := source_of(space)):
+            (folder / SPACE_FILE).write_text(source, encoding="utf-8")
+        return _run(folder, metadata, space, ready.task, begun)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Prepared:
+    """A search that could start: its settings, with what was chosen for them, and all that follows from them.
+
+    fingerprint: of the space. baseline: the configuration of trial 0. task: the baseline's, with its data.
+    draws: configurations of the space, drawn at random.
+    """
+
+    settings: Settings
+    space: Space
+    fingerprint: str
+    baseline: TrialConfig
+    task: Task
+    plan: Plan
+    manifest: Manifest
+    draws: Sequence[TrialConfig]
+
+
+def prepare(settings: Settings) -> Prepared:
+    """Check everything that can be checked before a search starts, and choose what was not given.
+
+    Both `run_search` and the forecast of `--dry-run` start with it. Writes nothing but the cache of the data.
+
+    Raises InputError for everything of the settings that cannot work.
+    """
+    check_not_temporary(settings.storage)
+    check_new(settings)
+    check_callbacks(settings.callbacks)
+    settings = with_weights(settings)
+    space = settings.load_space()
+    settings = with_sampler(settings, space)
+    mark = fingerprint(space)
+    if settings.warm_start is not None:
+        find_warm_start(settings, mark)
+    baseline = draw_baseline(space, settings)
+    shared.use(None)
+    task = open_task(baseline, settings.runtime)  # decodes the data, once and before any trial
+    if chosen := fit_epochs(settings, task):
+        settings = replace(settings, **chosen.settings)
+        print(f"chosen    {chosen.why}", file=sys.stderr)
+        baseline = draw_baseline(space, settings)
+        task = open_task(baseline, settings.runtime)
+    plan = make_plan(settings, baseline, task)
+    if settings.is_grid:
+        plan = replace(plan, trials=len(cells_of(settings, space)) * settings.seeds)
+    draws = [settings.adjust(config) for _, config in random_draws(space, 100) if config]
+    check_models([baseline, *draws], settings)
+    check_limits([baseline, *draws], settings)
+    return Prepared(
+        settings=settings,
+        space=space,
+        fingerprint=mark,
+        baseline=baseline,
+        task=task,
+        plan=plan,
+        manifest=task.manifest(baseline),
+        draws=draws,
+    )
+
+
+@prepared()
+def resume_search(
+    search: str | NamedSearch,
+    *,
+    storage: str | None = None,
+    space: str | SpaceFunction | Space | None = None,
+    trials: str | int | None = None,
+    seeds: int | None = None,
+    budget: str | None = None,
+    callbacks: Sequence[str | Callback] | None = None,
+    scheduling: Mapping[str, Any] | None = None,
+) -> SearchResult:
+    """Resume a search after whatever ended it, or extend a finished one.
+
+    Finished trials are kept. Trials that were running resume from their last epoch.
+
+    Args:
+        search: The name of the search, or its result.
+        storage: The storage of the search. By default that of the result, or `searches`.
+        space: The space of the search. Needed if it was a function of a notebook.
+        trials: `+20` for 20 more than there are, or a number in all.
+        seeds: Of a grid, the seeds of each cell in all. Not fewer than before.
+        budget: The time limit from now on.
+        callbacks: Callbacks instead of those that the search was given by name.
+        scheduling: Values of settings that do not change what is searched, such as `label`.
+
+    Returns:
+        The result of the whole search.
+
+    Raises:
+        InputError: There is no such search, it is running, or its space or data have changed.
+
+    Example:
+        >>> import automl
+        >>> result = automl.resume_search("example", trials="+1")
+        >>> result.n_trials
+        4
+    """
+    begun = time.monotonic()
+    name, storage = resolve_search(search, storage)
+    check_not_temporary(storage)
+    with old_folder(name, storage) as (folder, metadata):
+        settings = metadata.settings
+        if isinstance(space, str) and space in SPACES and space != settings.space:
+            raise InputError(
+                f"search {name!r} was made with --space {settings.space_name} and cannot resume with "
+                f"{space!r}. Start another one with --warm-start {name}, or leave --space out."
+            )
+        records = read_records(folder, metadata.name, metadata.plan.needed)
+        if metadata.location.local is not None:  # a store gets checkpoints before it gets the study
+            check_not_lost(folder, metadata)
+        announce(f"search {name!r}", user_code(settings, records))
+        chosen = metadata.load_space(space)
+        if space is not None:  # which is where it is now
+            settings = replace(settings, space=space).absolute()
+        ended, more = len(records), None if trials is None else str(trials)
+        changed = dict(scheduling or {})
+        if callbacks is not None:
+            changed["callbacks"] = callbacks
+        settings = settings.extended(more, budget, ended, changed, seeds).absolute()
+        check_callbacks(settings.callbacks)
+        planned = len(cells_of(settings, chosen)) * settings.seeds if settings.is_grid else settings.most
+        metadata = replace(metadata, settings=settings, plan=replace(metadata.plan, trials=planned))
+        baseline = draw_baseline(chosen, settings)
+        shared.recall(folder, Storage(storage))
+        mend_manifest(folder, metadata, baseline)
+        check_same(baseline, folder, name, ("train", "validation"))
+        task = open_task(baseline, settings.runtime)  # decodes the data where they no longer are
+        write_metadata(folder, metadata)
+        return _run(folder, metadata, chosen, task, begun)
+
+
+def start_or_resume(settings: Settings) -> SearchResult:
+    """Resume the search called `settings.name`, or start it: for jobs that are repeated when they fail.
+
+    Raises InputError as both do, when there is no name, and when the search was made with other settings;
+    more trials, another time and other places are no others.
+    """
+    if settings.name is None:
+        raise InputError("--resume auto needs the --name of the search to resume")
+    if not exists(settings.name, settings.storage):
+        return start_search(settings)
+    name, settings = settings.name, with_weights(settings).absolute()
+    made = find_search(name, settings.storage)[1].settings
+    scheduling = {key: getattr(settings, key) for key in SCHEDULING_OPTIONS}
+    may_differ: dict[str, Any] = {
+        key: getattr(settings, key) for key in ("trials", "budget", "storage", "seeds")
+    }
+    given = settings.space if settings.space_name == made.space_name else made.space
+    if settings.sampler == AUTO:
+        settings = replace(settings, sampler=made.sampler)
+    if settings.epochs is None and may_fit_epochs(settings):
+        settings = replace(settings, epochs=made.epochs)
+    same = replace(made, space=given, **may_differ, **scheduling)
+    if same != settings:
+        other = [key for key, value in vars(settings).items() if getattr(same, key) != value]
+        if other == ["weights_digest"]:
+            raise InputError(
+                f"the weights {settings.weights} have changed since search {settings.name!r} was made; "
+                f"restore them, or give another --name"
+            )
+        given = ", ".join(f"--{key.replace('_', '-')} {getattr(made, key)}" for key in other)
+        raise InputError(
+            f"search {settings.name!r} was made with {given}; give it the same again, or another --name"
+        )
+    return resume_search(
+        name,
+        storage=settings.storage,
+        space=None if isinstance(settings.space, str) else settings.space,
+        trials=settings.trials,
+        seeds=settings.seeds if settings.is_grid else None,
+        budget=settings.budget,
+        scheduling=scheduling,
+    )
+
+
+def _run(folder: Path, metadata: SearchMetadata, space: Space, task: Task, begun: float) -> SearchResult:
+    # Ray takes seconds to import; a mistake in the arguments is reported before that.
+    from automl.callbacks.retention import CheckpointRetention
+    from automl.callbacks.search_progress import search_summary
+    from automl.trials.session import delete_tune_files, open_workers, share_data
+
+    settings, plan = metadata.settings, metadata.plan
+    callbacks = UserCallbacks(settings.callbacks)
+    advice = f"resume with: {command('search --resume', metadata.name, settings.storage)}"
+    with (
+        _tracking(search_run_spec(metadata.location, metadata), folder / "log.txt") as writer,
+        open_workers(settings, folder / "log.txt", advice) as workers,
+    ):
+        tracker = Tracker(writer)
+        page = "" if tracker.silent else writer.page()
+        fresh = not (folder / STUDY_FILE).exists()
+        study = _open_study(folder, metadata, plan)
+        if fresh and settings.warm_start is not None:
+            _learn(study, folder, metadata)
+        forecast = Forecast(settings)
+        scheduler = _open_scheduler(study, space, plan, settings, forecast)
+        known = list(scheduler.records.values())
+        retention = CheckpointRetention(
+            metadata.location, plan, known, keep=settings.keep, deleted=tracker.update
+        )
+        for record in known:  # what MLflow missed
+            tracker.update(record)
+        print(
+            f"search {metadata.name} in {metadata.location}; if anything ends it, {advice}", file=sys.stderr
+        )
+        print(task.describe_data(), file=sys.stderr)
+        if changes := task.describe_changes():
+            print(changes, file=sys.stderr)
+        by_class = dict(zip(task.labels, task.class_counts("train"), strict=False))
+        if said := imbalance(by_class, given=vars(settings)):
+            print(said, file=sys.stderr)
+
+        def out_of_time() -> bool:
+            if settings.seconds is not None and time.monotonic() - begun > settings.seconds:
+                scheduler.closing = True
+            return False
+
+        callbacks.on_search_start(metadata.record(folder))
+        missing = 0
+        tested: Sequence[Split] = ["test"] if settings.test else []
+        rungs = None if isinstance(scheduler, GridScheduler) else scheduler.rungs
+        try:
+            workers.run(
+                scheduler,
+                name=metadata.name,
+                folder=folder,
+                location=metadata.location,
+                callbacks=[forecast, retention, tracker, callbacks],
+                summary=lambda: search_summary(plan, scheduler.records, rungs),
+                baseline=task.config,
+                best=True,
+                limits=settings.limits,
+                test=settings.test,
+                data=share_data(task, folder, metadata, "train", "validation", *tested),
+                budget=settings.seconds,
+                stop=out_of_time,
+            )
+        finally:
+            # Whatever ended the search, what was found until then is found.
+            leading = ranked(scheduler.records.values(), plan)
+            counts = Counter(record.state for record in scheduler.records.values())
+            open_trials = counts[State.RUNNING] > 0
+            missing = tracker.finish(
+                best=next(iter(leading), None),
+                metric=plan.metric.name,
+                counts=counts,
+                stopped=open_trials,
+                ranking=[record.number for record in leading],
+            )
+            delete_tune_files(folder)
+    result = make_result(
+        folder,
+        metadata.name,
+        scheduler,
+        settings=settings,
+        runs=tracker.runs,
+        begun=begun,
+        untracked=missing,
+        page=page,
+        devices=workers.devices,
+    )
+    if isinstance(scheduler, SearchScheduler) and scheduler.all_infeasible:
+        callbacks.on_search_end(result)
+        raise InputError(f"{scheduler.all_infeasible}. Loosen the limits, or search another space")
+    (folder / "result.json").write_text(json.dumps(to_json(result), indent=2))
+    if settings.is_grid and scheduler.records:
+        from automl.report.grid_table import write_grid  # and what draws, which takes seconds
+        from automl.report.read import read_folder
+
+        result = replace(result, grid=write_grid(read_folder(folder), folder))
+    callbacks.on_search_end(result)
+    if workers.interrupt.signal is not None:
+        print(advice, file=sys.stderr)
+        raise Stopped(workers.interrupt.signal)
+    return result
+
+
+def _open_scheduler(
+    study: optuna.Study, space: Space, plan: Plan, settings: Settings, forecast: Forecast
+) -> SearchScheduler | GridScheduler:
+    if settings.is_grid:
+        cells = cells_of(settings, space)
+        return GridScheduler(study, space, plan, cells, seeds=settings.grid_seeds)
+    # One that began with the same seed again would draw again what it has drawn.
+    seed = (settings.seed + len(study.get_trials(deepcopy=False))) % 2**32
+    return SearchScheduler(
+        study,
+        space,
+        plan,
+        load_sampler(settings.sampler, seed=seed, objectives=len(plan.objectives)),
+        adjust=settings.adjust,
+        forecast=forecast,
+        shared_trainings=settings.shared_trainings if settings.shares_training else 0,
+    )
+
+
+@contextmanager
+def _tracking(run_spec: RunSpec, log: Path) -> Iterator[MlflowProcess]:
+    """Start the process that writes to MLflow, and wait until MLflow answers: before Ray starts."""
+    with MlflowProcess(run_spec) as writer:
+        with capture_library_logs(log), suppress(MlflowSilent):  # the tracker says so
+            writer.contact()
+        yield writer
+
+
+def make_plan(settings: Settings, baseline: TrialConfig, task: Task) -> Plan:
+    chance = task.chance("validation")
+    return Plan(
+        trials=settings.most,
+        budget=float(baseline.training.epochs),
+        metric=task.metric,
+        objectives=settings.objectives(task.metric.name),
+        baseline_share=settings.baseline_share,
+        guessing=None if chance is None else task.metric.guessing(chance, task.size("validation")),
+    )
+
+
+def _open_study(folder: Path, metadata: SearchMetadata, plan: Plan) -> optuna.Study:
+    """Open the study of the search, or create it."""
+    if (folder / STUDY_FILE).exists():
+        with suppress(KeyError):  # killed between the file and the study in it
+            return resume_study(folder, name=metadata.name, needed=plan.needed)
+    directions = [
+        StudyDirection.MAXIMIZE if plan.better(name) > 0 else StudyDirection.MINIMIZE
+        for name in plan.objectives
+    ]
+    return create_study(folder, name=metadata.name, directions=directions, objectives=plan.objectives)
+
+
+def _learn(study: optuna.Study, folder: Path, metadata: SearchMetadata) -> None:
+    """Put the trials of the search `--warm-start` into a new study."""
+    settings = metadata.settings
+    place, other = find_warm_start(settings, metadata.fingerprint)
+    reasons = incomparable(other, metadata, settings.load_space())
+    if other.data != metadata.data:
+        reasons[0] += f" ({differences(read_manifest(place), read_manifest(folder))})"
+    if reasons:
+        print(
+            f"search {other.name!r} was made with {'; '.join(reasons)}. Its scores are not comparable; its "
+            f"best configurations are tried first",
+            file=sys.stderr,
+        )
+    learn(study, open_study(place, name=other.name), name=other.name, comparable=not reasons)

@@ -1,0 +1,156 @@
+"""Runs a study: its grid on Ray, with every trial in MLflow, and the published figures beside the results."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from attention import InputError, unknown
+from automl.config.settings import STORAGE, Settings
+from automl.report.read import read_search
+from automl.search.result import SearchResult
+from automl.search.run_search import start_or_resume
+from automl.studies.figures import TitledTable, compare, write_tables
+from automl.studies.larnn_studies import ROUNDS, SMALL_TRIALS, TRIALS, rounds_table, write_sequences
+from automl.studies.ssa_studies import best_rate, comparison_tables, sweep_table
+from automl.studies.study_table import STUDIES, Study
+from search.grid import GRID
+from search.study_spaces import PHOTOS, SMALL, compared_at
+
+EQUAL_TIME, SWEEP, LARNN = "ssa-equal-time", "ssa-lr-sweep", "larnn-rounds"
+FILES = "study"  # the name of the files of tables, without their ending
+
+
+@dataclass(frozen=True, kw_only=True)
+class StudyResult:
+    """A study with its tables.
+
+    Attributes:
+        study: The study.
+        tables: The tables, with the published figures beside ours.
+        results: The results of its searches.
+        files: The files that hold the tables.
+
+    Example:
+        After the example of `run_study`:
+
+        >>> len(repeated.tables), repeated.missing
+        (1, [])
+    """
+
+    study: Study
+    tables: Sequence[TitledTable]
+    results: Sequence[SearchResult]
+    files: Sequence[Path]
+
+    @property
+    def missing(self) -> list[str]:
+        """The cells without a result."""
+        return [cell for result in self.results for cell in result.missing]
+
+
+def run_study(
+    name: str,
+    *,
+    small: bool = False,
+    seeds: int = 1,
+    data: str | None = None,
+    storage: str = STORAGE,
+    **settings: Any,
+) -> StudyResult:
+    """Run a study, or resume it, and compare its results with the published ones.
+
+    Args:
+        name: The name of the study, as `automl studies` lists it.
+        small: Run the small form, on data that come with the package or on `data`.
+        seeds: The runs of each cell.
+        data: The folder or archive of the data.
+        storage: The folder of its searches, which are called after the study.
+        **settings: Further fields of `Settings`.
+
+    Returns:
+        The study with its tables.
+
+    Raises:
+        InputError: There is no such study, or it lacks data; otherwise as `run_search` raises it.
+
+    Example:
+        >>> import automl
+        >>> repeated = automl.run_study("da-conventional", small=True, epochs=1, subset=0.05)
+        >>> repeated.study.name
+        'da-conventional'
+    """
+    if name not in STUDIES:
+        raise unknown("study", name, STUDIES)
+    study = STUDIES[name]
+    if data is None and study.data and not small:
+        raise InputError(f"study {name!r} needs {study.data}; or run its small form with --small")
+    if data is None and small and study.reads_code:
+        data = str(Path(__file__).parents[1])
+    given = {
+        "equal": "epochs",
+        **study.settings,
+        **(study.small if small else {}),
+        **settings,
+        "seeds": seeds,
+        "data": data,
+        "storage": storage,
+    }
+    results, tables = {EQUAL_TIME: _equal_time, LARNN: _rounds}.get(name, _grid)(study, small, given)
+    files = write_tables(tables, study.source, Path(results[-1].folder), FILES)
+    return StudyResult(study=study, tables=tables, results=results, files=files)
+
+
+def _form(study: Study, small: bool, given: Mapping[str, Any]) -> str:
+    """The end of the names of its grids."""
+    if not small:
+        return ""
+    return SMALL + PHOTOS if study.name in (SWEEP, EQUAL_TIME) and given["data"] is not None else SMALL
+
+
+def _called(study: Study, small: bool) -> str:
+    return f"{study.name}{SMALL if small else ''}"
+
+
+def _train(space: str, name: str, given: Mapping[str, Any]) -> SearchResult:
+    return start_or_resume(Settings(space=space, sampler=GRID, name=name, **given))
+
+
+def _grid(
+    study: Study, small: bool, given: Mapping[str, Any]
+) -> tuple[list[SearchResult], list[TitledTable]]:
+    result = _train(f"{study.name}{_form(study, small, given)}", _called(study, small), given)
+    return [result], [compare(study, read_search(result.search, given["storage"]))]
+
+
+def _equal_time(
+    study: Study, small: bool, given: Mapping[str, Any]
+) -> tuple[list[SearchResult], list[TitledTable]]:
+    """The sweep of learning rates, and then both models at the best one."""
+    form, called, storage = _form(study, small, given), _called(study, small), given["storage"]
+    sweep = _train(f"{SWEEP}{form}", f"{called}-sweep", given)
+    swept = read_search(sweep.search, storage)
+    if sweep.missing or not swept.done:
+        return [sweep], [sweep_table(swept)] if swept.done else []
+    rate = best_rate(swept)
+    compared = _train(compared_at(rate, form), f"{called}-{rate:g}", {**given, "equal": "time"})
+    search = read_search(compared.search, storage)
+    return [sweep, compared], [sweep_table(swept), *comparison_tables(search, rate)]
+
+
+def _rounds(
+    study: Study, small: bool, given: Mapping[str, Any]
+) -> tuple[list[SearchResult], list[TitledTable]]:
+    """Search the space of each round, as the source did: these are no grids."""
+    if given["seeds"] > 1:
+        raise InputError(f"study {study.name!r} is two searches, without cells to repeat; leave --seeds out")
+    called, storage = _called(study, small), given["storage"]
+    if small and given["data"] is None:
+        given = {**given, "data": str(write_sequences(Path(storage)))}
+    results = []
+    for space in ROUNDS:
+        trials = SMALL_TRIALS if small else TRIALS
+        settings = Settings(space=space, sampler="tpe", name=f"{called}-{space}", trials=trials, **given)
+        results.append(start_or_resume(settings))
+    searches = [read_search(result.search, storage) for result in results]
+    return results, [rounds_table(dict(zip(ROUNDS, searches, strict=True)))]

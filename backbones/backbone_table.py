@@ -1,0 +1,141 @@
+"""The table of backbones. A new family is one file that builds it and its records here."""
+
+import inspect
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from functools import cached_property, partial
+from types import MappingProxyType
+from typing import Any, Literal, get_args, get_origin
+
+from torch import Tensor, nn
+
+from attention import InputError, unknown
+from backbones import larnn, lstm, psmnet, resnet1d, text_encoder, text_options, vit, xresnet
+from backbones.normalisation import IMAGENET, Normalisation
+
+# To every backbone or encoder that takes them, beside its options.
+GIVEN = ("classes", "num_classes", "in_channels", "size", "vocabulary", "length", "max_disparity")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Backbone:
+    """One backbone.
+
+    build: `build(classes=, in_channels=, **options)` makes it with a classification head.
+    dimensions: of its input beside batch and channels: 2 of images, 1 of sequences. A sequence model takes
+        a mask, bool `(B, T)`, as a second argument.
+    source: the paper or code that it follows.
+    takes: whose parameters are its options, where these are not `build`'s own.
+    normalisation: of the images that it takes.
+    published: `published(classes=, size=, **options)` gets weights that were published; None where there are
+        none.
+    """
+
+    name: str
+    build: Callable[..., nn.Module]
+    dimensions: int
+    source: str
+    takes: Callable[..., Any] | None = None
+    normalisation: Normalisation = IMAGENET
+    published: Callable[..., Mapping[str, Tensor]] | None = None
+
+    @cached_property
+    def options(self) -> Mapping[str, Any]:
+        """The options and their defaults."""
+        return {
+            p.name: p.default
+            for p in self._parameters.values()
+            if p.kind in (p.KEYWORD_ONLY, p.POSITIONAL_OR_KEYWORD) and p.name not in GIVEN
+        }
+
+    @cached_property
+    def hints(self) -> Mapping[str, Any]:
+        """The options' annotated types."""
+        return {p.name: p.annotation for p in self._parameters.values() if p.annotation is not p.empty}
+
+    @property
+    def takes_size(self) -> bool:
+        """It is made for images of one size."""
+        return "size" in self._parameters
+
+    @property
+    def is_open(self) -> bool:
+        """It takes options that its signature does not name."""
+        return any(p.kind is p.VAR_KEYWORD for p in self._parameters.values())
+
+    @cached_property
+    def _parameters(self) -> Mapping[str, inspect.Parameter]:
+        function = self.takes or self.build
+        try:
+            return inspect.signature(function, eval_str=True).parameters
+        except Exception:  # an annotation that is text for type checkers alone
+            return inspect.signature(function).parameters
+
+
+def _table(*records: Backbone) -> Mapping[str, Backbone]:
+    table = {record.name: record for record in records}
+    assert len(table) == len(records), "two backbones of one name"
+    return MappingProxyType(table)
+
+
+BACKBONES = _table(
+    *(
+        Backbone(
+            name=name, build=partial(xresnet.build, name), dimensions=2, source="arXiv 1812.01187, fastai"
+        )
+        for name in ("xresnet18", "xresnet34", "xresnet50", "xresnet101", "xresnet152")
+    ),
+    Backbone(name="vit", build=vit.build, dimensions=2, source="arXiv 2010.11929, 2203.09795; timm"),
+    Backbone(name="resnet1d", build=resnet1d.build, dimensions=1, source="arXiv 1611.06455"),
+    Backbone(name="lstm", build=lstm.build_stacked, dimensions=1, source="Hochreiter, Schmidhuber 1997"),
+    Backbone(name="bilstm", build=lstm.build_residual, dimensions=1, source="arXiv 1708.08989"),
+    Backbone(name="larnn", build=larnn.build, dimensions=1, source="arXiv 1808.05578"),
+)
+
+# Encoders of text: `build(vocabulary=, length=, **options)` makes one.
+ENCODERS = _table(
+    *(
+        Backbone(name=name, build=build, dimensions=1, source="arXiv 1909.09436")
+        for name, build in text_encoder.ENCODERS.items()
+    )
+)
+
+# Models of two rectified images: `build(max_disparity=, **options)` makes one.
+STEREO = _table(Backbone(name="psmnet", build=psmnet.build, dimensions=2, source="arXiv 1803.08669"))
+
+
+def check_encoder(name: str, options: Mapping[str, Any]) -> None:
+    """Raises InputError for an unknown encoder of text, an option that it lacks, and an impossible value."""
+    given = _with_defaults("text encoder", ENCODERS, name, options)
+    text_options.check(**{k: value for k, value in given.items() if k in text_options.LIMITED})
+
+
+def check_stereo(name: str, options: Mapping[str, Any]) -> None:
+    """Raises InputError for an unknown stereo model, an option that it lacks, and an impossible value."""
+    psmnet.check(**_with_defaults("stereo model", STEREO, name, options))
+
+
+def _with_defaults(
+    what: str, table: Mapping[str, Backbone], name: str, options: Mapping[str, Any]
+) -> dict[str, Any]:
+    """All options of a model of a `table`, checked by their types."""
+    if name not in table:
+        raise unknown(what, name, table)
+    record = table[name]
+    for option, value in options.items():
+        if option not in record.options:
+            raise unknown(f"option of {what} {name!r}", option, record.options)
+        check_value(record, option, value)
+    return {**record.options, **options}
+
+
+def check_value(record: Backbone, option: str, value: object) -> None:
+    """Raises InputError for an option of another type than its annotation says."""
+    hint = record.hints.get(option)
+    if get_origin(hint) is Literal:
+        if value not in get_args(hint):
+            raise unknown(f"{option} of backbone {record.name!r}", value, get_args(hint))
+    elif hint in (bool, int, float, str) and type(value) is not hint and (type(value), hint) != (int, float):
+        raise InputError(
+            f"option {option!r} of backbone {record.name!r} must be {hint.__name__}; got {value!r}"
+        )

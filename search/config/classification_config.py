@@ -1,0 +1,77 @@
+"""The configuration of classification, of images and of sequences."""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from math import isfinite
+from typing import Literal
+
+from search.config.sections import Data, Training
+
+Policy = Literal["none", "trivial", "rand"]
+ClassWeights = Literal["none", "balanced"]
+
+
+@dataclass(frozen=True, kw_only=True)
+class ImageData(Data):
+    """Images. size: side of the squares in pixels. source: `folder` for user images."""
+
+    source: str = "digits"
+    size: int = 32
+
+    def problems(self) -> Iterator[str]:
+        # Backbones halve five times; with less than one position left to halve, oneDNN's bfloat16
+        # gradients of a strided convolution are not even initialised (torch 2.15).
+        if not 24 <= self.size <= 1024:
+            yield f"data.size must lie between 24 and 1024 pixels; got {self.size}"
+        yield from super().problems()
+
+
+@dataclass(frozen=True, kw_only=True)
+class SequenceData(Data):
+    """Sequences of sensor readings. source: `ucihar`, which is downloaded where there is no path."""
+
+    source: str = "ucihar"
+
+
+@dataclass(frozen=True, kw_only=True)
+class ClassificationTraining(Training):
+    """With cross-entropy.
+
+    class_weights: of classes in the loss; `balanced` is n / (k n_c) of n training inputs of k classes, n_c
+        of them of class c, so that each class weighs the same in an epoch.
+    """
+
+    label_smoothing: float = 0.1
+    class_weights: ClassWeights = "none"
+
+    def problems(self) -> Iterator[str]:
+        yield from super().problems()
+        if not 0 <= self.label_smoothing < 1:
+            yield f"training.label_smoothing must be at least 0 and below 1; got {self.label_smoothing}"
+
+
+@dataclass(frozen=True, kw_only=True)
+class ImageTraining(ClassificationTraining):
+    """Augmentation beside crops and mirror images.
+
+    mixup, cutmix: alpha of the beta distribution that mixing weights are drawn from; 0 is off. Where both are
+        on, every batch is mixed in one of the two ways.
+    flip: half of the images are mirrored; None: where the source is one of photographs.
+    policy: of colours and shapes, `trivial` for TrivialAugment or `rand` for RandAugment. erasing: the
+        probability that a box of an image is erased.
+    """
+
+    mixup: float = 0.0
+    cutmix: float = 0.0
+    flip: bool | None = None
+    policy: Policy = "none"
+    erasing: float = 0.0
+
+    def problems(self) -> Iterator[str]:
+        yield from super().problems()
+        if not (isfinite(self.mixup) and self.mixup >= 0):
+            yield f"training.mixup must be 0 or more; got {self.mixup}"
+        if not (isfinite(self.cutmix) and self.cutmix >= 0):
+            yield f"training.cutmix must be 0 or more; got {self.cutmix}"
+        if not 0 <= self.erasing <= 1:
+            yield f"training.erasing must lie between 0 and 1; got {self.erasing}"

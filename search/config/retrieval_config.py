@@ -1,0 +1,77 @@
+"""The configuration of the retrieval of code."""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from math import isfinite
+from typing import Literal
+
+import backbones
+from attention import InputError
+from search.config.sections import Data, Model, Training
+
+RetrievalLoss = Literal["softmax", "hinge"]
+Similarity = Literal["cosine", "dot"]
+
+
+@dataclass(frozen=True, kw_only=True)
+class CodeData(Data):
+    """Functions of source code with their docstrings: CodeSearchNet's or CoSQA's files, or a folder of code.
+
+    vocabulary: sub-tokens at most. query_length, code_length: sub-tokens after which a text is cut.
+    """
+
+    source: str = "code"
+    vocabulary: int = 10_000
+    query_length: int = 30
+    code_length: int = 200
+
+    def problems(self) -> Iterator[str]:
+        if not 100 <= self.vocabulary <= 1_000_000:
+            yield f"data.vocabulary must lie between 100 and 1,000,000; got {self.vocabulary}"
+        for name in ("query_length", "code_length"):
+            if not 2 <= getattr(self, name) <= 1024:
+                yield f"data.{name} must lie between 2 and 1024 sub-tokens; got {getattr(self, name)}"
+        yield from super().problems()
+
+
+@dataclass(frozen=True, kw_only=True)
+class CodeModel(Model):
+    """An encoder of queries and one of code, each of the kind `backbone` with the same options.
+
+    The placement is in the encoder of code. shared: one encoder is both, and has the placement.
+    """
+
+    backbone: str = "selfattention"
+    shared: bool = False
+
+    def problems(self) -> Iterator[str]:
+        try:
+            backbones.check_encoder(self.backbone, self.options)
+        except InputError as error:
+            yield str(error)
+        if self.weights:
+            yield f"model.weights: text encoders start from new weights; got {self.weights!r}"
+
+    def dimensions(self) -> None:
+        return None
+
+
+@dataclass(frozen=True, kw_only=True)
+class RetrievalTraining(Training):
+    """Each query of a batch is to be nearer to its own code than to that of all others in the batch.
+
+    loss: `softmax` is the cross-entropy of the similarities divided by `temperature`; `hinge` is what others
+        come nearer than `margin` below the query's own. similarity: of two vectors.
+    """
+
+    loss: RetrievalLoss = "softmax"
+    similarity: Similarity = "cosine"
+    temperature: float = 0.05
+    margin: float = 0.5
+
+    def problems(self) -> Iterator[str]:
+        yield from super().problems()
+        if not (isfinite(self.temperature) and self.temperature > 0):
+            yield f"training.temperature must be above 0; got {self.temperature}"
+        if not (isfinite(self.margin) and self.margin > 0):
+            yield f"training.margin must be above 0; got {self.margin}"

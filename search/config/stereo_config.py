@@ -1,0 +1,57 @@
+"""The configuration of stereo."""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import backbones
+from attention import InputError
+from search.config.sections import Data, Model, Schedule, Training
+
+
+@dataclass(frozen=True, kw_only=True)
+class StereoData(Data):
+    """Rectified pairs of images with disparities. source: `planes`, or `pairs` at a path.
+
+    height, width: of the crops that are trained on, in pixels. max_disparity: only pixels below it count.
+    """
+
+    source: str = "planes"
+    height: int = 64
+    width: int = 128
+    max_disparity: int = 48
+
+    def problems(self) -> Iterator[str]:
+        for name in ("height", "width", "max_disparity"):
+            value, least = getattr(self, name), 16 if name == "max_disparity" else 32
+            if not least <= value <= 4096 or value % 16:
+                yield f"data.{name} must be a multiple of 16 from {least} to 4096; got {value}"
+        yield from super().problems()
+
+
+@dataclass(frozen=True, kw_only=True)
+class StereoModel(Model):
+    """A model of two rectified images, of `backbones.STEREO`."""
+
+    backbone: str = "psmnet"
+
+    def problems(self) -> Iterator[str]:
+        try:
+            backbones.check_stereo(self.backbone, self.options)
+        except InputError as error:
+            yield str(error)
+        if self.weights:
+            yield f"model.weights: stereo models start from new weights; got {self.weights!r}"
+
+    def dimensions(self) -> None:
+        return None
+
+
+@dataclass(frozen=True, kw_only=True)
+class StereoTraining(Training):
+    """With the smooth L1 loss of disparities. The defaults are the published ones of PSMNet on Scene Flow."""
+
+    epochs: int = 10
+    batch_size: int = 12
+    learning_rate: float = 1e-3
+    weight_decay: float = 0.0
+    schedule: Schedule = "flat-cosine"

@@ -1,0 +1,216 @@
+"""Who takes part in a confirmation."""
+
+from dataclasses import replace
+
+import pytest
+from confirm_cases import CONV, SAGAN, SSA, record
+
+from attention import InputError, Spec
+from automl.config.settings import Settings
+from automl.confirm.variants import ablations, select_variants
+from search.class_metrics import ACCURACY
+from search.config import ImageData, Model, TrialConfig
+from search.record import Role, State
+from search.space import Space
+from search.trial_scheduler import Plan
+
+PLAN = Plan(trials=9, budget=1, metric=ACCURACY, objectives=["accuracy"])
+OF_3 = "baseline: plain as trial 3"
+TWO = {**SSA, **SAGAN}
+
+
+def draw(trial):
+    sites = ["stage1.block1", "stage1.block2", "stage2.block1"][: trial.suggest_int("modules", 0, 2)]
+    kinds = [trial.suggest_categorical(f"type{i}", ["ssa", "conv1x1", "sagan"]) for i in range(len(sites))]
+    placement = {site: Spec(kind) for site, kind in zip(sites, kinds, strict=True)}
+    return TrialConfig(model=Model(backbone="xresnet18", options={"width": 0.25}, placement=placement))
+
+
+SPACE = Space(name="mine", draw=draw, baseline={"modules": 0}, summary="")
+
+
+def choose(*records, top=2, plan=PLAN, space=SPACE, **more):
+    return select_variants(records, plan, space, Settings(space="mine", name="mine"), top=top, **more)
+
+
+def named(variant_set, role):
+    return [variant.name for variant in variant_set.variants if variant.role is role]
+
+
+BASELINE = record(0, 0.8)
+FOUND = [
+    BASELINE,
+    record(1, 0.85, training={"learning_rate": 1e-3}),
+    record(2, 0.9, SSA),
+    record(3, 0.95, TWO, training={"learning_rate": 2e-3}),
+    record(4, 0.93, SAGAN),
+    record(5, 0.97, CONV),
+    record(6, 0.99, SSA, state=State.PRUNED),
+]
+
+
+def test_the_best_that_were_trained_to_their_end_take_part():
+    variant_set = choose(*FOUND)
+    assert named(variant_set, Role.BASELINE) == ["baseline (trial 1)"]
+    assert named(variant_set, Role.FINALIST) == [
+        "ssa@stage1.block2.branch + sagan@stage2.block1 (trial 3)", "sagan@stage2.block1 (trial 4)",
+    ]  # fmt: skip
+    assert named(variant_set, Role.CONTROL) == ["control: conv1x1@stage1.block1 (trial 5)"]
+    assert variant_set.variants[0].role is Role.BASELINE
+    assert variant_set.warnings == []
+
+
+def test_further_plain_trials_and_the_plain_backbone_of_each_finalist_may_become_the_baseline():
+    variant_set = choose(*FOUND)
+    assert [variant.name for variant in variant_set.baseline_candidates] == ["baseline (trial 0)", OF_3]
+    assert [variant.plain for variant in variant_set.variants[1:3]] == [OF_3, "baseline (trial 0)"]
+    assert variant_set.baseline_candidates[1].config.training.learning_rate == 2e-3
+    assert variant_set.baseline_candidates[1].config.model.placement == {}
+
+
+def test_a_finalist_whose_plain_trial_was_a_bad_one_is_still_held_against_it():
+    """A plain trial with other hyperparameters that was lucky does not take its place."""
+    better = [record(10 + i, 0.86 + i / 100, training={"learning_rate": (11 + i) * 1e-3}) for i in range(4)]
+    variant_set = choose(*FOUND, *better)
+    assert variant_set.variants[0].trial == 13
+    assert [variant.trial for variant in variant_set.baseline_candidates] == [12, 11, None, 0]
+    assert [variant.plain for variant in variant_set.variants[1:3]] == [OF_3, "baseline (trial 0)"]
+
+
+@pytest.mark.parametrize(("spread", "near"), [(0.001, []), (0.02, [0])])
+def test_what_is_out_of_reach_of_the_noise_is_no_candidate(spread, near):
+    """Trials of one configuration tell how far seeds are apart."""
+    again = [record(20 + i, 0.7 + spread * (-1) ** i, CONV) for i in range(7)]
+    for i, one in enumerate(again):
+        one.config = one.config.change(seed=i + 1)
+    variant_set = choose(*FOUND[:2], *FOUND[3:4], *again, top=1)
+    assert [variant.trial for variant in variant_set.baseline_candidates if variant.trial is not None] == near
+    told = choose(*FOUND[:2], *FOUND[3:4], *again, top=1, noise=0.02)
+    assert [variant.trial for variant in told.baseline_candidates if variant.trial is not None] == [0]
+
+
+def test_the_variant_by_chance_has_as_many_modules():
+    variant_set = choose(*FOUND)
+    (chance,) = (variant for variant in variant_set.variants if variant.role is Role.RANDOM)
+    finalist = variant_set.variants[1]
+    assert len(chance.config.model.placement) == 2
+    assert chance.config.model.placement != finalist.config.model.placement
+    assert {spec.type for spec in chance.config.model.placement.values()} != {"conv1x1"}
+    assert chance.config.training == finalist.config.training
+    assert choose(*FOUND) == variant_set, "chance of a seed"
+
+
+def test_a_control_is_made_where_none_was_found():
+    (control,) = (variant for variant in choose(*FOUND[:5]).variants if variant.role is Role.CONTROL)
+    assert control.trial is None
+    assert control.config.model.placement == {site: Spec("conv1x1") for site in TWO}
+    assert control.config.training.learning_rate == 2e-3
+
+
+def test_repetitions_are_one():
+    again = record(7, 0.94, SAGAN)
+    again.config = again.config.change(seed=9)
+    assert [
+        variant.trial
+        for variant in choose(*FOUND[:5], again, top=3).variants
+        if variant.role is Role.FINALIST
+    ] == [
+        3,
+        7,
+        2,
+    ]
+
+
+def test_fewer_finalists_than_asked():
+    variant_set = choose(*FOUND[:3], top=3)
+    assert variant_set.warnings[0] == "the search has 1 finished trials besides baselines and controls, not 3"
+
+
+def test_a_space_that_cannot_draw_by_chance():
+    only = Space(name="only", draw=lambda trial: TrialConfig(), baseline={}, summary="")
+    variant_set = choose(*FOUND, space=only)
+    assert named(variant_set, Role.RANDOM) == []
+    assert "no variant has a random placement" in variant_set.warnings[0]
+
+
+@pytest.mark.parametrize(("records", "missing"), [(FOUND[2:], "baseline"), (FOUND[:2], "other trial")])
+def test_nothing_to_confirm(records, missing):
+    with pytest.raises(InputError, match=f"no {missing} has completed.*--resume mine"):
+        choose(*records)
+
+
+def test_ablations_leave_one_out():
+    variant = choose(*FOUND).variants[1]
+    made = ablations(variant)
+    assert [a.name for a in made] == ["without ssa@stage1.block2.branch", "without sagan@stage2.block1"]
+    assert [set(a.config.model.placement) for a in made] == [set(SAGAN), set(SSA)]
+
+
+def test_less_is_better():
+    plan = Plan(trials=9, budget=1, metric=replace(ACCURACY, maximize=False), objectives=["accuracy"])
+    assert [
+        variant.trial for variant in choose(*FOUND, plan=plan).variants if variant.role is Role.FINALIST
+    ] == [2, 4]
+
+
+def test_the_random_placement_starts_from_the_weights_of_the_others():
+    weights = {"weights": "/shared partial training.pt", "weights_digest": "abc"}
+    changed = [replace(r, config=r.config.change(model=weights)) for r in FOUND]
+    variant_set = choose(*changed)
+    assert named(variant_set, Role.RANDOM)
+    assert {
+        (variant.config.model.weights, variant.config.model.weights_digest)
+        for variant in variant_set.variants
+    } == {("/shared partial training.pt", "abc")}
+
+
+def test_a_placement_drawn_for_other_options_counts_where_it_fits():
+    """Depth is an option of a ViT; a placement in a block that this one lacks does not fit."""
+
+    def deep(trial):
+        depth = trial.suggest_categorical("depth", [2, 4])
+        at = trial.suggest_int(f"at{depth}", 1, depth)
+        return shallow(depth, f"stage1.block{at}", trial.suggest_categorical("type", ["ssa", "sagan"]))
+
+    def shallow(depth, site, kind):
+        options = {"depth": depth, "embed_dim": 12, "patch_size": 8, "pool": "mean"}
+        model = Model(backbone="vit", options=options, placement={site: Spec(kind)})
+        return TrialConfig(data=ImageData(size=24), model=model)
+
+    plain = shallow(2, "stage1.block1", "ssa").change(model={"placement": {}})
+    records = [
+        replace(record(0, 0.8), config=plain),
+        replace(record(1, 0.9), config=shallow(2, "stage1.block1", "ssa")),
+    ]
+    space = Space(name="deep", draw=deep, baseline={}, summary="")
+    (variant,) = [
+        variant for variant in choose(*records, top=1, space=space).variants if variant.role is Role.RANDOM
+    ]
+    assert variant.config.model.options["depth"] == 2
+    assert set(variant.config.model.placement) <= {"stage1.block1", "stage1.block2"}
+
+
+def test_on_a_shared_training_all_variants_have_the_baselines_hyperparameters():
+    longer = [replace(r, config=r.config.change(training={"epochs": 8})) for r in FOUND]
+    variant_set = choose(*longer, init="shared")
+    shared_training = variant_set.variants[0].config.training
+    assert (shared_training.insert_at, shared_training.schedule, shared_training.learning_rate) == (
+        6,
+        "flat-cosine",
+        1e-3,
+    )
+    assert all(variant.config.training == shared_training for variant in variant_set.variants)
+    assert variant_set.baseline_candidates == []
+    assert [variant.plain for variant in variant_set.variants if variant.role is Role.FINALIST] == [
+        variant_set.variants[0].name
+    ] * 2
+    assert [len(variant.config.model.placement) for variant in variant_set.variants] == [0, 2, 1, 1, 2]
+    wide = longer[3].config.change(model={"options": {"width": 0.5}})
+    with pytest.raises(InputError, match=r"cannot be put into the baseline.s model.*--init scratch"):
+        choose(*longer[:3], replace(longer[3], config=wide), init="shared")
+
+
+def test_of_trials_with_an_expectation_the_best_is_expected_to_be():
+    lucky, worth = replace(FOUND[2], expected=0.8), replace(FOUND[4], expected=0.9)
+    variants = choose(BASELINE, worth, lucky, top=1).variants
+    assert [variant.trial for variant in variants[:2]] == [0, 4]

@@ -1,0 +1,86 @@
+"""Trainings that branch from a plain shared partial training's."""
+
+from itertools import islice
+
+import pytest
+import torch
+from automl_cases import opened
+from torch import Tensor
+
+from attention import InputError, Spec
+from automl.tasks import Task
+from automl.training.continuation import continue_training
+from automl.training.loop import TrainingState, fit, start
+
+PLACED = {"stage1.block2.branch": Spec("ssa"), "stage2.block1": Spec("decomposed")}
+TRAINING = {"epochs": 3, "schedule": "flat-cosine"}
+
+
+def begun(task: Task, epochs: int = 2) -> TrainingState:
+    state = start(task)
+    list(islice(fit(task, state), epochs))
+    return state
+
+
+def weights(state: TrainingState) -> dict[str, Tensor]:
+    return {name: value.clone() for name, value in state.model.state_dict().items()}
+
+
+@pytest.mark.parametrize(
+    "more", [{}, {"optimizer": "sgd"}, {"average": 0.9}], ids=["adamw", "sgd", "average"]
+)
+def test_a_plain_continuation_is_the_training_that_was_not_interrupted(more: dict[str, object]) -> None:
+    task = opened(training={**TRAINING, **more})
+    whole = start(task)
+    list(fit(task, whole))
+    branch = continue_training(task, begun(task))
+    assert [record["epoch"] for record in fit(task, branch)] == [3]
+    torch.testing.assert_close(weights(branch), weights(whole), rtol=0, atol=0)
+    if branch.average is not None and whole.average is not None:
+        one, other = (s.average.model.state_dict() for s in (branch, whole) if s.average)
+        torch.testing.assert_close(one, other, rtol=0, atol=0)
+
+
+def test_what_is_inserted_is_new_and_all_else_the_shared_trainings() -> None:
+    plain = opened(training=TRAINING)
+    task = opened(training=TRAINING, model={"placement": PLACED})
+    shared_training = begun(plain)
+    before = weights(shared_training)
+    moments = {
+        name: shared_training.optimizer.state[p]["exp_avg"].clone()
+        for name, p in shared_training.model.named_parameters()
+    }
+    state = continue_training(task, shared_training)
+    for name, parameter in state.model.named_parameters():
+        if name in before:
+            assert torch.equal(parameter, before[name])
+            assert torch.equal(state.optimizer.state[parameter]["exp_avg"], moments[name])
+        else:
+            assert "site_attention" in name
+            assert not state.optimizer.state[parameter]
+    assert [record["epoch"] for record in fit(task, state)] == [3]
+    gates = [p for name, p in state.model.named_parameters() if name.endswith("gamma")]
+    assert len(gates) == 2
+    assert all(gate.item() != 0 for gate in gates)
+    torch.testing.assert_close(weights(shared_training), before, rtol=0, atol=0)
+
+
+def test_a_perturbed_shared_training_is_nearly_the_same() -> None:
+    task = opened(training=TRAINING)
+    shared_training = begun(task, 1)
+    one, other, again = (
+        continue_training(task, shared_training, perturb=1e-6, seed=seed) for seed in (1, 2, 1)
+    )
+    first, second, third = (weights(state) for state in (one, other, again))
+    torch.testing.assert_close(first, third, rtol=0, atol=0)
+    torch.testing.assert_close(first, weights(shared_training), rtol=1e-4, atol=1e-7)
+    assert not all(torch.equal(first[name], second[name]) for name in first)
+
+
+def test_a_shared_training_of_another_kind_is_refused() -> None:
+    shared_training = begun(opened(training=TRAINING), 1)
+    with pytest.raises(InputError, match="needs its optimiser, AdamW; got SGD"):
+        continue_training(opened(training={**TRAINING, "optimizer": "sgd"}), shared_training)
+    wide = opened(training=TRAINING, model={"options": {"width": 0.5}})
+    with pytest.raises(InputError, match="of the shared partial training do not fit"):
+        continue_training(wide, shared_training)
