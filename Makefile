@@ -51,7 +51,7 @@ fix: setup
 tour: setup
 	$(BIN)/python scripts/tour.py
 
-# Writes docs/findings.md: where attention helps on Imagenette, whose archive DATA names. Hours; goes on where it was
+# Writes docs/explanation/findings.md: where attention helps on Imagenette, whose archive DATA names. Hours; goes on where it was
 # ended. FINDINGS may hold options of the script, such as those of the page that is there (45 minutes on two cores):
 # make findings DATA=imagenette2-128.tgz FINDINGS="--subset 0.2 --trials 24 --top 1"
 findings: setup

@@ -1,4 +1,4 @@
-"""docs/findings.md: where attention helps on Imagenette, found anew by a search and a confirmation.
+"""Write docs/explanation/findings.md: where attention helps on Imagenette, by a search and a confirmation.
 
     make findings DATA=imagenette2-128.tgz
 
@@ -22,7 +22,7 @@ from automl.report.read import read_search
 from automl.storage.folder import find_search
 from search.study import open_study, read_history
 
-PAGE = Path(__file__).parents[1] / "docs" / "findings.md"
+PAGE = Path(__file__).parents[1] / "docs" / "explanation" / "findings.md"
 NAME, STORAGE = "findings", "searches"
 PARTS = 12  # rows of the table, the largest effects
 
