@@ -5,7 +5,7 @@ That backend locks, appends and waits for the disk for each of them: some 25 cha
 16 ms on a local disk. Here, where the search has locked its folder already, what belongs together is one
 write (2 ms a trial), so that a kill leaves no half of a step; a write that fails leaves no half line; and
 there is no wait for the disk: a write survives the process at once, and a crash of the machine after
-a second. docs/decisions/0012-a-journal-of-our-own.md says why it is our own.
+a second. docs/decisions/0012-journal-writer.md says why it is our own.
 """
 
 import json
