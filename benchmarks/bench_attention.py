@@ -1,6 +1,6 @@
-"""Each attention against its reference: time and peak extra memory of forward and backward.
+"""Compare each attention with its reference: time and peak extra memory of forward and backward.
 
-References: fastai's modules where fastai is installed, the formula with its N x N matrix, and
+The references are fastai's modules if fastai is installed, the formula with its N x N matrix, and
 `torch.nn.MultiheadAttention`. Both sides have the same weights, and their outputs are compared first.
 """
 
@@ -24,7 +24,7 @@ ON_GPU = is_gpu(DEVICE)
 SIDES = (16, 32, 64, 128) if ON_GPU else (16, 32, 64)
 CHANNELS = (64, 128, 256, 512)
 ROUNDS = 7 if ON_GPU else 3
-# Where one N x N matrix of a batch would take longer than the answer is worth on a CPU.
+# Larger cases are skipped: on a CPU an N x N matrix per batch takes too long.
 MOST = 2**36 if ON_GPU else 2**32
 
 
@@ -37,7 +37,7 @@ def explicit_sagan(module: Any, x: Tensor) -> Tensor:
 
 
 def explicit_decomposed(module: Any, x: Tensor) -> Tensor:
-    """Dot-product attention with scaling by N, as the scaled decomposed one must equal."""
+    """Return dot-product attention scaled by N, which the decomposed one with scaling must equal."""
     tokens = x.flatten(2).mT
     q, k, v = module.query(tokens), module.key(tokens), module.value(tokens)
     weights = q @ k.mT / x.shape[2:].numel()  # (B, N, N)
@@ -63,7 +63,7 @@ def torch_multihead(module: Any, x: Tensor) -> Tensor:
 
 
 def fastai_peer(name: str, module: Any) -> Callable[[Tensor], Tensor] | None:
-    """fastai's module with the weights of ours, or None where fastai is not installed."""
+    """Return fastai's module with the weights of `module`, or None if fastai is not installed."""
     try:
         from fastai import layers
     except ImportError:
@@ -82,17 +82,17 @@ def fastai_peer(name: str, module: Any) -> Callable[[Tensor], Tensor] | None:
     return peer.to(DEVICE)
 
 
-def peers(name: str, module: Gated) -> dict[str, Callable[[Tensor], Tensor]]:
-    found: dict[str, Callable[[Tensor], Tensor] | None] = {}
+def make_peers(name: str, module: Gated) -> dict[str, Callable[[Tensor], Tensor]]:
+    calls: dict[str, Callable[[Tensor], Tensor] | None] = {}
     if name in ("ssa", "sagan"):
-        found["fastai"] = fastai_peer(name, module)
+        calls["fastai"] = fastai_peer(name, module)
     if name == "sagan":
-        found["explicit N x N"] = partial(explicit_sagan, module)
+        calls["explicit N x N"] = partial(explicit_sagan, module)
     if name == "decomposed":
-        found["explicit N x N"] = partial(explicit_decomposed, module)
+        calls["explicit N x N"] = partial(explicit_decomposed, module)
     if name == "multihead":
-        found["torch.nn.MultiheadAttention"] = partial(torch_multihead, module)
-    return {peer: call for peer, call in found.items() if call is not None}
+        calls["torch.nn.MultiheadAttention"] = partial(torch_multihead, module)
+    return {peer: call for peer, call in calls.items() if call is not None}
 
 
 def step(call: Callable[[Tensor], Tensor], x: Tensor, direction: Tensor) -> None:
@@ -100,14 +100,14 @@ def step(call: Callable[[Tensor], Tensor], x: Tensor, direction: Tensor) -> None
     call(x).backward(direction)
 
 
-def make(name: str, channels: int, **options: object) -> Gated:
+def make_module(name: str, channels: int, **options: object) -> Gated:
     torch.manual_seed(0)
     module = ATTENTIONS[name].module(channels, **options).to(DEVICE)
     nn.init.ones_(module.gamma)
     return module
 
 
-def check(ours: nn.Module, theirs: Callable[[Tensor], Tensor], x: Tensor) -> None:
+def check_equal(ours: nn.Module, theirs: Callable[[Tensor], Tensor], x: Tensor) -> None:
     ours.eval()
     if isinstance(theirs, nn.Module):
         theirs.eval()
@@ -132,11 +132,11 @@ def compare_types() -> list[Row]:
                 positions = side * side
                 if BATCH * positions * positions * channels > MOST:
                     continue
-                module = make(name, channels, **options)
+                module = make_module(name, channels, **options)
                 x = torch.randn(BATCH, channels, side, side, device=DEVICE, requires_grad=True)
                 direction = torch.randn_like(x)
-                for peer, call in peers(name, module).items():
-                    check(module, call, x)
+                for peer, call in make_peers(name, module).items():
+                    check_equal(module, call, x)
                     ours, theirs = (partial(step, c, x, direction) for c in (module, call))
                     ours(), theirs()
                     repeat = max(1, int(0.05 / max(seconds(ours, DEVICE), 1e-5)))
@@ -168,7 +168,7 @@ def compare_types() -> list[Row]:
 
 
 def compare_orders() -> list[Row]:
-    """`order=auto` against the better of the two orders, over the grid."""
+    """Compare `order=auto` with the better of the two orders, over the grid."""
     rows = []
     for side in SIDES:
         for channels in CHANNELS:
@@ -178,7 +178,7 @@ def compare_orders() -> list[Row]:
             x = torch.randn(BATCH, channels, side, side, device=DEVICE, requires_grad=True)
             direction = torch.randn_like(x)
             calls = {
-                order: partial(step, make("ssa", channels, order=order), x, direction)
+                order: partial(step, make_module("ssa", channels, order=order), x, direction)
                 for order in ("auto", "xxt-first", "conv-first")
             }
             for call in calls.values():

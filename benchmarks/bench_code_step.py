@@ -1,9 +1,9 @@
-"""Training steps of code search against the same encoder by `torch.nn.TransformerEncoder` in a plain loop.
+"""Compare training steps of code search with `torch.nn.TransformerEncoder` in a plain loop.
 
-Both train one encoder of queries and code with batches of 1,000 pairs of real functions, by the softmax over
-the batch and AdamW. The peer pads a batch to its longest text. Ours has parts of about one length, and no
-dropout on the attention's weights, with which a CPU has no fused kernel; without any dropout both compute the
-same, and that they do is checked first.
+Both train one encoder of queries and code on batches of 1,000 pairs of real functions, with the softmax over
+the batch and AdamW. The peer pads a batch to its longest text. This project splits a batch into chunks of
+similar lengths, and has no dropout on the attention's weights, with which a CPU has no fused kernel. Without
+dropout both compute the same, which is checked first.
 
     python benchmarks/bench_code_step.py DATA        a folder of functions, such as CoSQA's files
 """
@@ -32,12 +32,12 @@ DROPOUTS = (0.0, 0.1)
 
 
 class Peer(nn.Module):
-    """The encoder of torch's own parts: `(B, T)` numbers of tokens, 0 at padding, to `(B, D)`."""
+    """Encoder from torch's own layers: token numbers `(B, T)`, 0 at padding, to `(B, D)`."""
 
     def __init__(self, vocabulary: int, length: int, dropout: float) -> None:
         super().__init__()
         self.embedding = nn.Embedding(vocabulary, 128)
-        self.places = nn.Parameter(torch.zeros(length, 128))
+        self.positions = nn.Parameter(torch.zeros(length, 128))
         self.norm = nn.LayerNorm(128)
         self.dropout = nn.Dropout(dropout)
         layer = nn.TransformerEncoderLayer(128, 8, 512, dropout, "gelu", batch_first=True)
@@ -45,15 +45,16 @@ class Peer(nn.Module):
         self.score = nn.Linear(128, 1)
 
     def forward(self, tokens: Tensor) -> Tensor:
-        there = tokens != 0
-        x = self.dropout(self.norm(self.embedding(tokens) + self.places[: tokens.shape[1]]))
-        x = self.layers(x, src_key_padding_mask=~there)
-        weights = there.unsqueeze(2) * self.score(x).sigmoid()
+        is_token = tokens != 0
+        x = self.dropout(self.norm(self.embedding(tokens) + self.positions[: tokens.shape[1]]))
+        x = self.layers(x, src_key_padding_mask=~is_token)
+        weights = is_token.unsqueeze(2) * self.score(x).sigmoid()
         pooled: Tensor = (weights * x).sum(1) / weights.sum(1)
         return pooled
 
 
-NAMES = {
+NAMES = {  # of the peer's parameters, and those of the encoder
+    "positions": "places",
     "layers.layers.": "layers.",
     "self_attn.in_proj_": "mixer.in_proj.",
     "self_attn.out_proj.": "mixer.out_proj.",
@@ -63,16 +64,16 @@ NAMES = {
 }
 
 
-def copied(peer: Peer, ours: nn.Module) -> None:
-    """The weights of ours in the peer."""
+def copy_weights(peer: Peer, ours: nn.Module) -> None:
+    """Copy the weights of `ours` into the peer."""
     state = ours.state_dict()
     for name, value in peer.state_dict().items():
-        for there, here in NAMES.items():
-            name = name.replace(there, here)
+        for peer_name, own_name in NAMES.items():
+            name = name.replace(peer_name, own_name)
         value.copy_(state[name])
 
 
-def opened(data: str, dropout: float) -> CodeRetrieval:
+def open_retrieval(data: str, dropout: float) -> CodeRetrieval:
     config = TrialConfig(
         task="code-retrieval",
         data=CodeData(path=data),
@@ -85,23 +86,23 @@ def opened(data: str, dropout: float) -> CodeRetrieval:
 
 
 def plain_batches(task: CodeRetrieval) -> Iterator[tuple[Tensor, Tensor]]:
-    """Shuffled pairs, each side padded to its longest text."""
+    """Yield shuffled pairs, each side padded to its longest text."""
     rows, draw = task.texts.documented("train"), np.random.default_rng(0)
     while True:
-        chosen = draw.permutation(rows)[:BATCH]
+        batch = draw.permutation(rows)[:BATCH]
         yield tuple(
-            torch.from_numpy(task.texts.texts[kind].padded(chosen, length)[0]).to(DEVICE)
+            torch.from_numpy(task.texts.texts[kind].padded(batch, length)[0]).to(DEVICE)
             for kind, length in (("docstring", task.data.query_length), ("code", task.data.code_length))
         )  # type: ignore[misc]
 
 
 def compare_steps(data: str, dropout: float) -> Row:
-    task = opened(data, dropout)
+    task = open_retrieval(data, dropout)
     state = start(task)
     step = make_step(task, state.model, state.optimizer, state.scaler)
     code: Any = state.model.code
     peer = Peer(len(task.texts.tokenizer), task.data.code_length, dropout).to(DEVICE)
-    copied(peer, code)
+    copy_weights(peer, code)
     tokens = next(plain_batches(task))[1][:50]
     with torch.no_grad():
         torch.testing.assert_close(

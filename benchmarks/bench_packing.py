@@ -1,8 +1,7 @@
-"""Trials an hour on one GPU: 1, 2, 4 and 8 trials at a time against one after the other.
+"""Compare trials per hour on one GPU: 1, 2, 4 and 8 trials at a time with one after the other.
 
-Each trial is a process of its own, as in a search, that trains xresnet18 with SSA at 64 px for some
-epochs with its share of the device's memory. Start-up is paid before the clock starts, as reused
-actors pay it once.
+Each trial is a process, as in a search. It trains xresnet18 with SSA at 64 px for some epochs with its
+fraction of the device's memory. Start-up is not timed, since reused actors start once.
 """
 
 import multiprocessing as mp
@@ -28,15 +27,15 @@ TRIALS = 8
 IMAGES = 4096
 
 
-def trials(
-    folder: str, device: str, epochs: int, share: float, count: int, ready: Semaphore, go: Event
+def run_trials(
+    folder: str, device: str, epochs: int, fraction: float, count: int, ready: Semaphore, go: Event
 ) -> None:
     config = TrialConfig(
         data=ImageData(source="folder", path=folder, size=64),
         model=Model(backbone="xresnet18", placement={"stage1.block2.branch": Spec("ssa")}),
         training=ImageTraining(epochs=epochs),
     )
-    runtime = Runtime(device=torch.device(device), memory_fraction=share)
+    runtime = Runtime(device=torch.device(device), memory_fraction=fraction)
     task = open_task(config, runtime)
     next(fit(task, start(task)))
     ready.release()
@@ -47,46 +46,46 @@ def trials(
             pass
 
 
-def an_hour(folder: str, device: str, epochs: int, at_once: int) -> float:
-    """Trials an hour with `at_once` processes that share `TRIALS` trials."""
+def measure_rate(folder: str, device: str, epochs: int, at_once: int) -> float:
+    """Return trials per hour with `at_once` processes that divide `TRIALS` trials among them."""
     context = mp.get_context("spawn")
     ready, go = context.Semaphore(0), context.Event()
     arguments = (folder, device, epochs, 1 / at_once, TRIALS // at_once, ready, go)
-    processes = [context.Process(target=trials, args=arguments) for _ in range(at_once)]
+    processes = [context.Process(target=run_trials, args=arguments) for _ in range(at_once)]
     for process in processes:
         process.start()
     for _ in processes:
         ready.acquire()
-    begun = time.perf_counter()
+    start_time = time.perf_counter()
     go.set()
     for process in processes:
         process.join()
         if process.exitcode:
-            sys.exit(f"a trial of {at_once} at once ended with exit code {process.exitcode}")
-    return 3600 * TRIALS / (time.perf_counter() - begun)
+            sys.exit(f"a trial of {at_once} at a time ended with exit code {process.exitcode}")
+    return 3600 * TRIALS / (time.perf_counter() - start_time)
 
 
 def main() -> None:
     device = find_device()
     if not is_gpu(device):
-        sys.exit("packing is measured on a GPU; this machine has none")
+        sys.exit("this benchmark needs a GPU; this machine has none")
     with tempfile.TemporaryDirectory() as scratch:
         os.environ["AUTOML_CACHE"] = f"{scratch}/cache"
         folder = str(make_pictures(Path(scratch) / "pictures", train=IMAGES * 5 // 4, test=40))
-        alone = [an_hour(folder, str(device), 5, 1) for _ in range(2)]
+        alone = [measure_rate(folder, str(device), 5, 1) for _ in range(2)]
         rows = []
         for at_once in (1, 2, 4, 8):
-            packed = [an_hour(folder, str(device), 5, at_once) for _ in range(2)]
-            one, many = sum(alone) / 2, sum(packed) / 2
+            packed = [measure_rate(folder, str(device), 5, at_once) for _ in range(2)]
+            single, many = sum(alone) / 2, sum(packed) / 2
             rows.append(
                 Row(
                     case=f"{at_once} trials at a time",
                     peer="one after the other",
                     ours=many,
-                    theirs=one,
+                    theirs=single,
                     unit="trials/h",
                     spread=(min(packed) / max(alone), max(packed) / min(alone)),
-                    ratio=many / one,
+                    ratio=many / single,
                 )
             )
             show(rows[-1])

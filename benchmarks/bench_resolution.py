@@ -1,7 +1,7 @@
-"""Seven decomposed attentions in a ResNet-50 against seven conventional ones: a training step.
+"""Compare a training step of a ResNet-50 with seven decomposed attentions and with seven conventional ones.
 
-Three modules stand after res3 and four after res4. The resolution grows until the conventional model takes
-more than LIMIT.
+Three modules are after res3 and four after res4. The resolution grows until the conventional model takes more
+than LIMIT.
 """
 
 import torch
@@ -12,18 +12,18 @@ from torch import nn
 from attention import Spec
 from backbones import build, insert
 
-PLACES = [f"stage2.block{i}" for i in (2, 3, 4)] + [f"stage3.block{i}" for i in (3, 4, 5, 6)]
+SITES = [f"stage2.block{i}" for i in (2, 3, 4)] + [f"stage3.block{i}" for i in (3, 4, 5, 6)]
 SIDES = (224, 320, 448, 640, 896, 1280, 1792)
 
 
-def model(*, conventional: bool) -> nn.Module:
+def make_model(*, conventional: bool) -> nn.Module:
     torch.manual_seed(0)
-    made = build("torchvision:resnet50", classes=10)
+    resnet = build("torchvision:resnet50", classes=10)
     placement = {
         name: Spec("decomposed", {"normalisation": "scaling", "key_channels": width, "value_channels": width})
-        for name, width in ((place, 64 if place.startswith("stage2") else 128) for place in PLACES)
+        for name, width in ((site, 64 if site.startswith("stage2") else 128) for site in SITES)
     }
-    return open_gates(insert(made, placement), conventional=conventional)
+    return open_gates(insert(resnet, placement), conventional=conventional)
 
 
 def step(model: nn.Module, side: int) -> None:
@@ -33,8 +33,10 @@ def step(model: nn.Module, side: int) -> None:
 
 
 def main() -> None:
-    ours, theirs = (model(conventional=conventional) for conventional in (False, True))
-    images = torch.randn(2, 3, 64, 64, device=DEVICE)  # whose norms keep the products of three in range
+    ours, theirs = (make_model(conventional=conventional) for conventional in (False, True))
+    images = torch.randn(
+        2, 3, 64, 64, device=DEVICE
+    )  # batch norms keep the products of three tensors in range
     torch.testing.assert_close(ours(images), theirs(images), rtol=1e-3, atol=1e-3)
     write("resolution", grow("", ours, theirs, step, SIDES))
 

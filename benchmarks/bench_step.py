@@ -1,10 +1,10 @@
-"""Training throughput: our loop against fastai's Learner and the essential loop of timm's train.py.
+"""Compare training throughput with fastai's Learner and the essential loop of timm's train.py.
 
-All three train the same model from the same weights on the same JPEG files with random resized crops,
-flips, AdamW and label smoothing, each as its documentation has it: fastai with `to_fp16` on a GPU, timm's
+All three train the same model from the same weights on the same JPEG files with random resized crops, flips,
+AdamW and label smoothing. Each follows its documentation: fastai with `to_fp16` on a GPU, timm with its
 loader and automatic mixed precision in the device's fast type.
 
-On a GPU our loop also runs against itself, with CUDA graphs and step by step.
+On a GPU, this project's loop with CUDA graphs is also compared with its loop without them.
 """
 
 import copy
@@ -37,24 +37,24 @@ CASES = [
     for size in (64, 128)
     for backbone in ("xresnet18", "xresnet50")
     for attention in (None, "ssa", "sagan")
-    # A CPU is asked for the small model's three, and for the others with SSA.
+    # A CPU measures the small model with all attentions, and two others with SSA.
     if ON_GPU
     or (backbone, size) == ("xresnet18", 64)
     or ((backbone, size, attention) in (("xresnet50", 64, "ssa"), ("xresnet18", 128, "ssa")))
 ]
 
 
-def images(backbone: str, size: int) -> int:
-    """How many an epoch has: enough for the loaders' workers to start in a small part of it."""
+def count_images(backbone: str, size: int) -> int:
+    """Return the images of an epoch: enough that the start of the loaders' workers hardly counts."""
     return 8192 if ON_GPU else 512 if (backbone, size) == ("xresnet18", 64) else 192
 
 
 PEAK = {"H200": 989e12, "H100": 989e12, "A100": 312e12}  # dense bf16 FLOP/s of the data sheets
 
 
-def ours(config: TrialConfig, way: Compile = "auto") -> tuple[Callable[[], float], nn.Module]:
-    """An epoch's training in images a second, and the model."""
-    task = open_task(config, Runtime(device=DEVICE, compile=way))
+def make_epoch(config: TrialConfig, mode: Compile = "auto") -> tuple[Callable[[], float], nn.Module]:
+    """Return a function that trains an epoch and returns images per second, and the model."""
+    task = open_task(config, Runtime(device=DEVICE, compile=mode))
     state = start(task)
     step = make_step(task, state.model, state.optimizer, state.scaler)
     images = task.steps() * BATCH
@@ -68,9 +68,9 @@ def ours(config: TrialConfig, way: Compile = "auto") -> tuple[Callable[[], float
     return epoch, state.model
 
 
-def graphs(case: str, config: TrialConfig) -> Row:
-    """CUDA graphs against step by step."""
-    (captured, _), (plain, _) = ours(config, "graphs"), ours(config, "off")
+def compare_graphs(case: str, config: TrialConfig) -> Row:
+    """Compare CUDA graphs with step by step."""
+    (captured, _), (plain, _) = make_epoch(config, "graphs"), make_epoch(config, "off")
     captured(), plain()  # the first epoch compiles
     return compare(
         case, "step by step", captured, plain, unit="images/s", rounds=ROUNDS, higher_is_better=True
@@ -103,15 +103,15 @@ def fastai_learner(folder: Path, size: int, model: nn.Module) -> Callable[[], fl
     images = len(loaders.train) * BATCH
 
     class Stopwatch(Callback):
-        """Times the training half of an epoch alone."""
+        """Timer of the training half of an epoch."""
 
         def before_train(self) -> None:
             synchronise(DEVICE)
-            self.begun = time.perf_counter()
+            self.start = time.perf_counter()
 
         def after_train(self) -> None:
             synchronise(DEVICE)
-            self.took = time.perf_counter() - self.begun
+            self.took = time.perf_counter() - self.start
 
     stopwatch = Stopwatch()
 
@@ -162,8 +162,8 @@ def timm_loop(folder: Path, size: int, model: nn.Module) -> Callable[[], float] 
     return lambda: images / seconds(train, DEVICE)
 
 
-def check(config: TrialConfig, model: nn.Module) -> None:
-    """Both sides minimise the same function: our loss of a batch is the peers' loss of the model's output."""
+def check_loss(config: TrialConfig, model: nn.Module) -> None:
+    """Check that both sides minimise the same function, on a batch."""
     from torch.nn.functional import cross_entropy
 
     task = open_task(config, Runtime(device=DEVICE, precision="fp32"))
@@ -174,8 +174,8 @@ def check(config: TrialConfig, model: nn.Module) -> None:
         torch.testing.assert_close(task.loss(model, batch), expected, rtol=1e-4, atol=1e-4)
 
 
-def share_of_peak(config: TrialConfig, rate: float) -> str:
-    """The share of the GPU's peak that `rate` images a second are: three forward passes make a step."""
+def fraction_of_peak(config: TrialConfig, rate: float) -> str:
+    """Return the fraction of the GPU's peak at `rate` images/s; a step counts as three forward passes."""
     name = device_name(DEVICE)
     peak = next((value for key, value in PEAK.items() if key in name), None)
     if peak is None:
@@ -196,7 +196,7 @@ def main() -> None:
     with tempfile.TemporaryDirectory() as scratch:
         os.environ["AUTOML_CACHE"] = f"{scratch}/cache"
         for backbone, attention, size in CASES:
-            count = images(backbone, size) * 5 // 4  # a fifth is ours to validate on
+            count = count_images(backbone, size) * 5 // 4  # a fifth is this project's validation split
             folder = make_pictures(Path(scratch) / f"pictures{count}", train=count, test=40)
             site = "stage1.block2.branch" if backbone == "xresnet18" else "stage1.block3.branch"
             config = TrialConfig(
@@ -206,13 +206,13 @@ def main() -> None:
             )
             case = f"{backbone}{'+' + attention if attention else ''} {size}px"
             if ON_GPU:
-                rows.append(graphs(case, config))
-            epoch, model = ours(config)
+                rows.append(compare_graphs(case, config))
+            epoch, model = make_epoch(config)
             peers = {
                 "fastai Learner": fastai_learner(folder, size, copy.deepcopy(model)),
                 "timm train.py": timm_loop(folder, size, copy.deepcopy(model)),
             }
-            check(config, model)
+            check_loss(config, model)
             epoch()
             for peer, measure in peers.items():
                 if measure is None:
@@ -222,7 +222,7 @@ def main() -> None:
                     case, peer, epoch, measure, unit="images/s", rounds=ROUNDS, higher_is_better=True
                 )
                 if ON_GPU:
-                    row = Row(**{**vars(row), "case": case + share_of_peak(config, row.ours)})
+                    row = Row(**{**vars(row), "case": case + fraction_of_peak(config, row.ours)})
                 rows.append(row)
     write("step", rows)
 

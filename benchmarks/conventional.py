@@ -1,7 +1,7 @@
-"""Decomposed attention against the conventional one that computes the same, as the resolution grows.
+"""Compare decomposed attention with the equal conventional one as the resolution grows.
 
-Without a softmax the products can be taken in either order: `q (k^T v) / N`, or `(q k^T) v / N` with its
-N x N matrix as a non-local network keeps it (arXiv 1812.01243, section 3; arXiv 1711.07971).
+Without a softmax the products can be taken in either order: `q (k^T v) / N`, or `(q k^T) v / N` with the N x
+N matrix of a non-local network (arXiv 1812.01243, section 3; arXiv 1711.07971).
 """
 
 from collections.abc import Callable, Sequence
@@ -22,7 +22,7 @@ PEER = "conventional attention"
 
 
 class Conventional(nn.Module):
-    """A decomposed attention's function with the matrix of all pairs of positions."""
+    """Conventional attention: the function of a decomposed one, with the matrix of all pairs of positions."""
 
     def __init__(self, module: DecomposedAttention) -> None:
         super().__init__()
@@ -37,7 +37,7 @@ class Conventional(nn.Module):
 
 
 def open_gates(model: nn.Module, *, conventional: bool) -> nn.Module:
-    """The model in place, with decomposed attentions that have an effect, or conventional ones instead."""
+    """Open the gates of decomposed attentions in the model, and make them conventional if asked."""
     for parent in list(model.modules()):
         module: Any = getattr(parent, "site_attention", None)
         if isinstance(module, DecomposedAttention):
@@ -54,9 +54,9 @@ def grow(
     step: Callable[[nn.Module, int], None],
     sides: Sequence[int],
 ) -> list[Row]:
-    """Memory and time of `step(model, side)` at growing sides, until the conventional model passes LIMIT.
+    """Measure memory and time of `step(model, side)` until the conventional model exceeds LIMIT.
 
-    The last row has the side of the images, to GRAIN pixels, at which that begins.
+    The last row has the smallest side, in steps of GRAIN pixels, at which it does.
     """
 
     def memory(model: nn.Module, side: int) -> float:
@@ -65,7 +65,7 @@ def grow(
     rows, before = [], GRAIN
     for side in sides:
         for model in (ours, theirs):
-            step(model, side)  # warms up
+            step(model, side)  # warm up
         rows.append(
             compare(
                 f"memory{case}, {side} px",

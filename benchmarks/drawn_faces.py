@@ -1,7 +1,7 @@
-"""Grey pictures of drawn faces in the layout of the ORL faces: one folder a person, ten PGM files each.
+"""Draw grey pictures of faces in the layout of the ORL faces: one folder per person with ten PGM files.
 
-No real person is in them. What makes a person are some twenty proportions and tones; what differs between the
-pictures of one person is what differs between photographs: turn, tilt, distance, light, expression and noise.
+They show no real person. A person is some twenty proportions and tones. The pictures of a person differ in
+turn, tilt, distance, light, expression and noise, as photographs do.
 """
 
 from pathlib import Path
@@ -9,26 +9,26 @@ from pathlib import Path
 import numpy as np
 from PIL import Image, ImageDraw, ImageFilter
 
-WIDTH, HEIGHT = 92, 112  # pixels, as of the ORL faces
-DRAWN = 4  # times as large, and then reduced, so that edges are smooth
+WIDTH, HEIGHT = 92, 112  # pixels, as in the ORL faces
+SCALE = 4  # draw at this scale and reduce, so that edges are smooth
 
 
 def make_faces(folder: Path, *, people: int = 40, pictures: int = 10, seed: int = 0) -> None:
-    """`folder/s01/1.pgm` and so on; the same ones for the same seed."""
+    """Write `folder/s01/1.pgm` and so on. The seed determines the pictures."""
     for person in range(people):
         traits = np.random.default_rng((seed, person)).uniform(-1, 1, 20)
-        place = folder / f"s{person + 1:02}"
-        place.mkdir(parents=True, exist_ok=True)
+        person_folder = folder / f"s{person + 1:02}"
+        person_folder.mkdir(parents=True, exist_ok=True)
         for number in range(pictures):
             moods = np.random.default_rng((seed, person, number))
-            draw_face(traits, moods).save(place / f"{number + 1}.pgm")
+            draw_face(traits, moods).save(person_folder / f"{number + 1}.pgm")
 
 
 def draw_face(traits: np.ndarray, moods: np.random.Generator) -> Image.Image:
-    """A picture of the person with these `traits`, 20 numbers in -1..1; the rest is drawn from `moods`."""
+    """Return a picture of the person with these `traits`, 20 numbers in -1..1; `moods` draws the rest."""
     t = traits
     turn, nod, open_, smile = moods.uniform(-1, 1, 4)
-    w, h = WIDTH * DRAWN, HEIGHT * DRAWN
+    w, h = WIDTH * SCALE, HEIGHT * SCALE
     image = Image.new("L", (w, h), int(110 + 60 * moods.uniform(-1, 1)))
     draw = ImageDraw.Draw(image)
     skin, hair = 165 + 45 * t[0], 75 + 60 * t[1]

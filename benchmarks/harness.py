@@ -1,4 +1,4 @@
-"""What the benchmarks share: interleaved timing against a peer, and result files."""
+"""Time calls interleaved with a peer's, and write result files, for all benchmarks."""
 
 import ctypes
 import gc
@@ -25,7 +25,7 @@ PACKAGES = ("torch", "torchvision", "fastai", "timm", "ray", "pyarrow")
 
 @dataclass(frozen=True, kw_only=True)
 class Row:
-    """One case. `ratio` above 1 means that ours is better; `spread` is that of the ratio over the rounds."""
+    """Result of a case. A `ratio` above 1 favours this project; `spread` is its range over the rounds."""
 
     case: str
     peer: str
@@ -46,10 +46,10 @@ def compare(
     rounds: int,
     higher_is_better: bool,
 ) -> Row:
-    """Measure both by turns, `rounds` times, so that the machine's moods meet both alike.
+    """Measure both alternately, `rounds` times, so that load on the machine affects both equally.
 
-    Each call returns its measurement. The ratio is the median of the rounds' ratios, its spread their
-    lowest and highest.
+    Each call returns its measurement. The ratio is the median of the rounds' ratios; the spread is their
+    range.
     """
     pairs = []
     for i in range(rounds):
@@ -80,22 +80,22 @@ def show(row: Row) -> None:
 
 
 def seconds(call: Callable[[], object], device: torch.device, repeat: int = 1) -> float:
-    """The time of one call, averaged over `repeat`."""
+    """Return the seconds of one call, the mean over `repeat` calls."""
     synchronise(device)
-    begun = time.perf_counter()
+    start = time.perf_counter()
     for _ in range(repeat):
         call()
     synchronise(device)
-    return (time.perf_counter() - begun) / repeat
+    return (time.perf_counter() - start) / repeat
 
 
 def milliseconds(call: Callable[[], object], device: torch.device, repeat: int = 1) -> float:
-    """The same in milliseconds."""
+    """Return the milliseconds of one call, as `seconds` does."""
     return 1e3 * seconds(call, device, repeat)
 
 
 def peak_memory(call: Callable[[], object], device: torch.device) -> float:
-    """MiB that a call takes at its peak beyond what was taken. On a CPU: resident memory, Linux only."""
+    """Return the memory that a call takes at its peak [MiB]. On a CPU, resident memory (Linux only)."""
     gc.collect()
     if device_module.measures_peak_memory(device):
         synchronise(device)
@@ -103,17 +103,17 @@ def peak_memory(call: Callable[[], object], device: torch.device) -> float:
         call()
         synchronise(device)
         return (device_module.peak_memory(device) - before) / 2**20
-    ctypes.CDLL(None).malloc_trim(0)  # what was freed before shall not serve this call
-    Path("/proc/self/clear_refs").write_text("5")  # sets the peak back to the present
+    ctypes.CDLL(None).malloc_trim(0)  # so that this call cannot reuse memory that was freed before
+    Path("/proc/self/clear_refs").write_text("5")  # reset the peak
     resident = _resident("VmRSS")
     call()
     return max(_resident("VmHWM") - resident, 0.1) / 2**10
 
 
 def _resident(field: str) -> float:
-    found = re.search(rf"{field}:\s+(\d+) kB", Path("/proc/self/status").read_text())
-    assert found is not None
-    return float(found[1])
+    match = re.search(rf"{field}:\s+(\d+) kB", Path("/proc/self/status").read_text())
+    assert match is not None
+    return float(match[1])
 
 
 def device_name() -> str:
@@ -123,22 +123,22 @@ def device_name() -> str:
 
 
 def versions() -> dict[str, str]:
-    found = {"python": platform.python_version()}
+    packages = {"python": platform.python_version()}
     for package in PACKAGES:
         try:
-            found[package] = version(package)
+            packages[package] = version(package)
         except PackageNotFoundError:
             continue
-    return found
+    return packages
 
 
 def write(name: str, rows: list[Row]) -> None:
-    """`results/<name>-<cpu or the GPU's name>.json`."""
+    """Write rows to `results/<name>-<cpu or the GPU's name>.json`."""
     write_values(name, {"rows": [asdict(row) for row in rows]})
 
 
 def write_values(name: str, values: dict[str, Any]) -> None:
-    """The same, of what is no comparison of two measurements. values: of JSON's types."""
+    """Write other results to the same file. `values` has JSON's types."""
     slug = re.sub(r"\W+", "-", device_name().lower()) if is_gpu(find_device()) else "cpu"
     file = RESULTS / f"{name}-{slug}.json"
     content = {

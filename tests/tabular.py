@@ -1,4 +1,4 @@
-"""A user-defined task: regression on a table, with a model and a space of its own."""
+"""A user-defined task: regression on a table, with its model and its space."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -24,7 +24,7 @@ ROWS, COLUMNS = {"train": 512, "validation": 256, "test": 256}, 4
 
 @dataclass(frozen=True, kw_only=True)
 class TableData(Data):
-    """noise: standard deviation of what no column explains, in kg."""
+    """Settings of the table. noise: standard deviation of the unexplained part [kg]."""
 
     source: str = "made up"
     noise: float = 0.1
@@ -32,7 +32,7 @@ class TableData(Data):
 
 @dataclass(frozen=True, kw_only=True)
 class Network(Model):
-    """options: hidden, the units of the only layer, and products, whether it looks at products of columns."""
+    """Options: `hidden`, the units of the only layer, and `products`, whether it uses products of columns."""
 
     backbone: str = "mlp"
 
@@ -42,7 +42,7 @@ class Network(Model):
 
 
 class SquaredError(Evaluator):
-    """`rmse` over all workers; each keeps its errors until the end."""
+    """Root of the mean squared error over all workers. Each keeps its errors until the end."""
 
     def __init__(self) -> None:
         self.errors: list[Tensor] = []
@@ -51,12 +51,12 @@ class SquaredError(Evaluator):
         self.errors.append((outputs.float() - targets).square().flatten())
 
     def compute(self, runtime: Runtime) -> dict[str, Tensor]:
-        gathered = torch.cat([part.cpu() for part in runtime.gather(torch.cat(self.errors))])
+        gathered = torch.cat([errors.cpu() for errors in runtime.gather(torch.cat(self.errors))])
         return {"rmse": gathered.mean().sqrt()}
 
 
 class Products(nn.Module):
-    """A small network that may look at products of its columns, which is what the table is made of."""
+    """A small network that may use products of its columns, from which the table is computed."""
 
     def __init__(self, hidden: int, products: bool) -> None:
         super().__init__()
@@ -72,7 +72,7 @@ class Products(nn.Module):
 
 
 class Weights(Task[TableData, Network]):
-    """The weight of a thing in kg from four measures, by the root of the mean squared error."""
+    """Predict a weight [kg] from four measures, scored by the root of the mean squared error."""
 
     spec = TaskSpec(
         data=TableData,
@@ -147,7 +147,7 @@ class Weights(Task[TableData, Network]):
 
 
 def rows(split: str, data: TableData) -> tuple[Tensor, Tensor]:
-    """Measures `(N, 4)` and weights `(N, 1)`."""
+    """Return measures `(N, 4)` and weights `(N, 1)`."""
     generator = torch.Generator().manual_seed(list(ROWS).index(split))
     x = torch.randn(ROWS[split], COLUMNS, generator=generator)
     noise = data.noise * torch.randn(ROWS[split], 1, generator=generator)

@@ -97,11 +97,11 @@ def test_an_interrupted_download_goes_on(
 ) -> None:
     """Where the server still has the same file; else it begins anew."""
     mirror.version = None if change == "no version" else '"1"'
-    mirror.share = share
+    mirror.fraction = share
     for _ in range(2):
         with pytest.raises(InputError, match=r"not received whole.*--data PATH"):
             items("woof", None, 128)
-    mirror.share = 1.0
+    mirror.fraction = 1.0
     if change == "version":
         mirror.version = '"2"'
     assert len(items("woof", None, 128).splits["train"]) == 4

@@ -43,7 +43,7 @@ def test_another_archive_is_refused(change: str, mirror: type[Mirror], cache: Pa
     if change == "another":
         mirror.files[NAME] = whole[:-1] + bytes([whole[-1] ^ 1])
     elif change == "cut short":
-        mirror.share = 0.5
+        mirror.fraction = 0.5
     else:
         mirror.files[NAME] = b"<html>Sign in</html>"
     hashes = r"the SHA-256 [0-9a-f]{64}, not [0-9a-f]{64}"
@@ -55,7 +55,7 @@ def test_another_archive_is_refused(change: str, mirror: type[Mirror], cache: Pa
     with pytest.raises(InputError, match=why):
         open_sequences("ucihar", "train")
     assert sorted(path.name for path in (cache / "downloads").iterdir()) == left
-    mirror.files[NAME], mirror.share = whole, 1.0
+    mirror.files[NAME], mirror.fraction = whole, 1.0
     assert len(open_sequences("ucihar", "train")) > 0
 
 
