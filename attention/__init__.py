@@ -1,16 +1,16 @@
-"""Attention modules on `(B, C, *spatial)` or `(B, *spatial, C)` features, each the identity when new.
+"""Attention modules on `(B, C, *spatial)` or `(B, *spatial, C)` features. A new module is the identity.
 
 attention_table  The table of attention types
-spec             An attention type with its options, as a placement names it
+spec             An attention type with its options
 gated            The base class: a residual update behind a scalar gate that starts at zero; `Cost`
 ssa              Simple self-attention, and its symmetric variant
 sagan            Self-attention of SAGAN
 decomposed       Decomposed (efficient) attention, linear in the number of positions
 multihead        Multi-head attention over positions
 conv1x1          The control: a gated 1x1 convolution, without attention
-position         What attention is told of where its positions are
+position         Position encodings
 padding          A padding mask for the attention modules inside a model
-lazy             Exports that are loaded when they are first asked for
+lazy             Exports that are loaded on first use
 errors           `InputError`, for mistakes of the user
 """
 
@@ -24,8 +24,8 @@ if TYPE_CHECKING:
     from attention.gated import Cost, Gated, Layout
     from attention.spec import Spec
 
-# These need torch, which takes seconds to import: they are loaded when they are first asked for, so that
-# `automl --help` and the process that writes to MLflow do without.
+# These need torch, which takes seconds to import. `automl --help` and the process that writes to MLflow do
+# not use them, so they are loaded on first use.
 __getattr__ = lazily(
     __name__,
     {

@@ -1,4 +1,4 @@
-"""The table of attention types. A new type is one file and one record here; its tests come with it."""
+"""The table of attention types. A new type is one file and one record here; the tests cover every record."""
 
 import inspect
 from collections.abc import Callable, Mapping
@@ -34,7 +34,7 @@ class Attention:
 
     @property
     def options(self) -> Mapping[str, object]:
-        """The options and their defaults."""
+        """Return the options and their defaults."""
         parameters = inspect.signature(self.module).parameters.values()
         return {p.name: p.default for p in parameters if p.kind is p.KEYWORD_ONLY}
 

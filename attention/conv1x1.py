@@ -1,7 +1,7 @@
 """The control: `y = x + gamma * W x`, a 1x1 convolution behind the same gate.
 
-Ours. It has parameters and a gate as the attentions have, but looks at one position at a time: where
-it wins as often as they do, the gain came from the parameters and not from attention.
+Designed in this project. It has parameters and a gate as the attention modules have, but each position sees
+only itself. If it wins as often as they do, the gain came from the parameters and not from attention.
 """
 
 from collections.abc import Sequence
@@ -12,7 +12,14 @@ from attention.gated import Cost, Gated, project
 
 
 class GatedConv1x1(Gated):
-    """A zero-gated 1x1 convolution over `channels` channels, without bias."""
+    """1x1 convolution without bias, behind a gate that starts at zero.
+
+    Args:
+        channels: Number of channels C of the features.
+
+    Shape:
+        `(B, C, *spatial)` to the same shape, or `(B, *spatial, C)` if `layout` is `B*C`.
+    """
 
     def __init__(self, channels: int) -> None:
         super().__init__(channels)
@@ -23,5 +30,6 @@ class GatedConv1x1(Gated):
 
 
 def cost(channels: int, positions: int) -> Cost:
+    """Compute the cost of one `GatedConv1x1`."""
     C, N = channels, positions
     return Cost(parameters=C * C + 1, macs=N * C * C, memory=N * C)

@@ -1,15 +1,21 @@
 """Decomposed (efficient) attention: `y = x + gamma * P rho_q(Q) (rho_k(K)^T V)`, linear in the positions.
 
 Source: Z. Shen et al., Efficient Attention: Attention with Linear Complexities (2018), arXiv 1812.01243,
-equations 2 to 6. Keys first meet the values in a small d_k x d_v context, which every query then reads; the
-N x N weights `rho_q(Q) rho_k(K)^T` are implied but never made.
+equations 2 to 6. Keys and values are multiplied first, to a small d_k x d_v context that every query reads.
+The N x N weights `rho_q(Q) rho_k(K)^T` are implied but never computed.
 
-Normalisations: `softmax` takes the queries over their channels and the keys over the positions, so
-that the implied weights are non-negative and sum to one; `scaling` divides each of Q and K by sqrt(N),
-which makes it equal to dot-product attention divided by N, as in the paper; `scaling-keys` divides each by
-d_k^(1/4), which makes it dot-product attention divided by sqrt(d_k), as in the authors' blog; `none` leaves
-them as they are. The last two grow with N. Several heads split the channels of keys and values; d_k is the
-width of one head. The reprojection P returns to C channels.
+Normalisations:
+
+- `softmax` normalises the queries over their channels and the keys over the positions. The implied weights
+  are then non-negative and sum to one.
+- `scaling` divides each of Q and K by sqrt(N). The result equals dot-product attention divided by N, as in
+  the paper.
+- `scaling-keys` divides each of Q and K by d_k^(1/4). The result equals dot-product attention divided by
+  sqrt(d_k), as in the authors' blog.
+- `none` changes nothing.
+
+The outputs of the last two grow with N. Several heads split the channels of keys and values; d_k is the width
+of one head. The reprojection P returns to C channels.
 """
 
 from collections.abc import Sequence
@@ -24,12 +30,21 @@ Normalisation = Literal["softmax", "scaling", "scaling-keys", "none"]
 
 
 class DecomposedAttention(Gated):
-    """Decomposed attention over `channels` channels.
+    """Decomposed attention, linear in the number of positions.
 
-    normalisation: `softmax` over channels of queries and positions of keys; `scaling` by the number of
-        positions; `scaling-keys` by the square root of a head's key channels; `none`.
-    key_channels, value_channels: widths of keys (and queries) and of values; half of `channels` where
-    not given. `heads` must divide both.
+    Args:
+        channels: Number of channels C of the features.
+        normalisation: `softmax` over the channels of queries and the positions of keys; `scaling` by the
+            number of positions; `scaling-keys` by the square root of a head's key channels; or `none`.
+        key_channels: Width of keys and queries. Half of `channels` by default.
+        value_channels: Width of values. Half of `channels` by default.
+        heads: Number of heads. It must divide `key_channels` and `value_channels`.
+
+    Raises:
+        InputError: The normalisation is unknown, or `heads` does not divide the widths.
+
+    Shape:
+        `(B, C, *spatial)` to the same shape, or `(B, *spatial, C)` if `layout` is `B*C`.
     """
 
     sums_over_positions = True
@@ -62,9 +77,9 @@ class DecomposedAttention(Gated):
 
     def attend(self, x: Tensor, mask: Tensor | None, spatial: Sequence[int]) -> Tensor:
         q, k, v = (self._heads(project(layer, x)) for layer in (self.query, self.key, self.value))
-        if mask is not None:  # a key that adds nothing to the context
-            nothing = float("-inf") if self.normalisation == "softmax" else 0.0
-            k = k.masked_fill(~mask[:, None, :, None], nothing)
+        if mask is not None:  # A masked key adds nothing to the context.
+            masked_value = float("-inf") if self.normalisation == "softmax" else 0.0
+            k = k.masked_fill(~mask[:, None, :, None], masked_value)
         if self.normalisation == "softmax":
             q, k = q.softmax(dim=-1), k.softmax(dim=-2)
         elif self.normalisation == "scaling":
@@ -82,7 +97,7 @@ class DecomposedAttention(Gated):
 
 
 def widths(channels: int, key_channels: int | None, value_channels: int | None) -> tuple[int, int]:
-    """Key and value channels, with half of `channels` (at least one) for what is not given."""
+    """Return key and value channels. Half of `channels` (at least one) replaces None."""
     half = max(1, channels // 2)
     return (
         half if key_channels is None else key_channels,
@@ -99,11 +114,12 @@ def cost(
     value_channels: int | None = None,
     heads: int = 1,
 ) -> Cost:
+    """Compute the cost of one `DecomposedAttention`."""
     C, N = channels, positions
     dk, dv = widths(C, key_channels, value_channels)
     return Cost(
         parameters=2 * dk * (C + 1) + dv * (C + 1) + C * (dv + 1) + 1,
         macs=2 * N * C * (dk + dv) + 2 * N * dk * dv // heads,
-        # normalised q and k, v, the context, the mixed values and the update
+        # Normalised q and k, v, the context, the mixed values and the update.
         memory=2 * N * dk + 2 * N * dv + dk * dv // heads + N * C,
     )

@@ -1,9 +1,8 @@
 """`InputError`, for mistakes of the user.
 
-Every layer raises `InputError` for a mistake of the user: a name that does not exist, a
-value that cannot work, a file that is not there. The message states the rule, the value and the
-choices. The command line prints it and ends with exit code 2; every other exception is a defect of
-ours and keeps its traceback.
+Every layer raises `InputError` for a mistake of the user, such as an unknown name, an invalid value or a
+missing file. The message states the rule, the value and the choices. The command line prints it and exits
+with code 2. Every other exception is a defect of this project and keeps its traceback.
 """
 
 from collections.abc import Iterable
@@ -30,7 +29,15 @@ class InputError(ValueError):
 
 
 def check_utf8(what: str, text: str) -> None:
-    """Raise InputError for `text` from the system, such as the name of a file, that is not UTF-8."""
+    """Raise `InputError` if `text` from the system, such as a file name, is not UTF-8.
+
+    Args:
+        what: Name of the text in the message.
+        text: Text with surrogate escapes where it is not UTF-8.
+
+    Raises:
+        InputError: The text is not UTF-8.
+    """
     try:
         text.encode()
     except UnicodeEncodeError as error:
@@ -41,15 +48,25 @@ def check_utf8(what: str, text: str) -> None:
         ) from error
 
 
-MANY, FEW = 60, 5  # names that are no longer listed, and how many of the nearest are told then
+# Above `MANY` choices, the message lists only the `FEW` nearest ones.
+MANY, FEW = 60, 5
 
 
 def unknown(kind: str, name: object, choices: Iterable[str]) -> InputError:
-    """The error for a `name` that is not among `choices`, with the nearest choice if there is one."""
+    """Return the error for a `name` that is not among `choices`.
+
+    Args:
+        kind: Noun for the name in the message, such as `site`.
+        name: The unknown name.
+        choices: The valid names. The message names the nearest one, if one is similar.
+
+    Returns:
+        The error, to be raised by the caller.
+    """
     choices = sorted(choices)
     near = get_close_matches(str(name), choices, n=FEW)
     if len(choices) > MANY:
-        which = f", such as {', '.join(near)}" if near else ""
-        return InputError(f"unknown {kind} {name!r}; choose one of its {len(choices)}{which}")
+        examples = f", such as {', '.join(near)}" if near else ""
+        return InputError(f"unknown {kind} {name!r}; choose one of its {len(choices)}{examples}")
     hint = f" Did you mean {near[0]!r}?" if near else ""
     return InputError(f"unknown {kind} {name!r}; choose from {', '.join(choices)}.{hint}")

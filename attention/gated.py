@@ -1,4 +1,5 @@
-"""What all attention modules share: `y = x + gamma * attend(x)` over the positions of a feature map."""
+"""The base class of all attention modules: `y = x + gamma * attend(x)` over the positions of a feature map.
+"""
 
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
@@ -11,18 +12,19 @@ from torch.fx import Proxy
 
 from attention.padding import current_mask
 
-# Where channels are: `(B, C, *spatial)`, as convolutions have it, or `(B, *spatial, C)`, as linear layers.
+# Order of the dimensions: `(B, C, *spatial)` for convolutions, `(B, *spatial, C)` for linear layers.
 Layout = Literal["BC*", "B*C"]
 
 
 @dataclass(frozen=True, kw_only=True)
 class Cost:
-    """What one module costs at one place.
+    """Cost of one module at one site.
 
-    parameters: trainable values.
-    macs: multiply-accumulates of the matrix products of one forward pass of one image.
-    memory: values kept for the backward pass of one image, beyond the input itself, for channels_last
-        features. Of contiguous ones, a projection keeps a transposed copy besides.
+    Attributes:
+        parameters: Number of trainable values.
+        macs: Multiply-accumulates of the matrix products in the forward pass of one example.
+        memory: Values kept for the backward pass of one example besides the input, for channels_last
+            features. For contiguous features, a projection also keeps a transposed copy.
     """
 
     parameters: int
@@ -31,24 +33,36 @@ class Cost:
 
 
 class Gated(nn.Module, ABC):
-    """A residual update of a feature map, behind one scalar gate that starts at zero.
+    """Residual update of a feature map, behind one scalar gate that starts at zero.
 
-    Shape: `(B, C, *spatial)` with one, two or three spatial dimensions, or `(B, *spatial, C)` where `layout`
-    is `B*C` -> the same shape, dtype and memory format. A new module is exactly the identity, so it can
-    enter a trained network. The first `class_tokens` of `(B, N, C)` pass by: they are neither looked at nor
-    changed. A module that `replaces` another one returns the update alone, zero at class tokens.
+    A new module is exactly the identity, so it can be inserted into a trained network. Inside
+    `attention.padding.padding(mask)`, real positions attend only to real positions, and padded positions are
+    returned unchanged.
 
-    Inside `attention.padding.padding(mask)` real positions look at real ones alone, whatever stands in the
-    others, and those are returned as they are.
+    Args:
+        channels: Number of channels C of the features.
+
+    Attributes:
+        site: Name of the module's site in a model. Empty outside of a model.
+        layout: Order of the dimensions: `BC*` or `B*C`.
+        class_tokens: Number of leading tokens of `(B, N, C)` that are not positions. They are neither
+            attended to nor changed.
+        replaces: True if the module replaces another one. It then returns only the update, which is zero at
+            class tokens.
+        sums_over_positions: True if the module sums products over all positions.
+
+    Shape:
+        `(B, C, *spatial)` with one to three spatial dimensions, or `(B, *spatial, C)` if `layout` is `B*C`,
+            to the same shape, dtype and memory format.
     """
 
-    site = ""  # where it sits in a model
-    layout: Layout = "BC*"  # of the features there
-    class_tokens = 0  # of these, before the positions of the input
+    site = ""
+    layout: Layout = "BC*"
+    class_tokens = 0
     replaces = False
 
-    # True where products are summed over all positions: N squares of features overflow float16, so
-    # such a module works in float32 wherever float16 is asked for. bfloat16 has the range.
+    # Sums of N squares of features overflow float16. Such a module computes in float32 instead of float16.
+    # The range of bfloat16 suffices.
     sums_over_positions = False
 
     def __init__(self, channels: int) -> None:
@@ -58,25 +72,41 @@ class Gated(nn.Module, ABC):
 
     @abstractmethod
     def attend(self, x: Tensor, mask: Tensor | None, spatial: Sequence[int]) -> Tensor:
-        """The update of every position from all of them: `(B, N, C)` -> `(B, N, C)`.
+        """Compute the update of every position from all positions.
 
-        mask: bool `(B, N)`, True at the positions that may be looked at, one at least in every row; None
-            where all may be. `x` is zero at the others, and what is returned for them does not matter if it
-            is finite.
-        spatial: the extents of the feature map, whose positions come in order: N is their product.
+        Args:
+            x: Features `(B, N, C)`. They are zero at masked positions.
+            mask: Bool `(B, N)`, True at the positions that may be attended to, at least one in every row.
+                None if all may be.
+            spatial: Extents of the feature map. N is their product, in row-major order.
+
+        Returns:
+            The update `(B, N, C)`. At masked positions any finite value will do.
         """
 
     def forward(self, x: Tensor) -> Tensor:
+        """Add the gated update to `x`.
+
+        Args:
+            x: Features `(B, C, *spatial)`, or `(B, *spatial, C)` if `layout` is `B*C`.
+
+        Returns:
+            Features of the same shape and dtype. Only the update if `replaces` is set.
+
+        Raises:
+            ValueError: `x` has another number of channels or of dimensions.
+            TypeError: `torch.fx` traced the module instead of treating it as a leaf.
+        """
         if isinstance(x, Proxy):
             raise TypeError(
                 f"torch.fx cannot see into {type(self).__name__}: trace it as a leaf, such as by "
                 f'create_feature_extractor(model, nodes, tracer_kwargs={{"leaf_modules": [attention.Gated]}})'
             )
-        last = self.layout == "B*C"
-        if not 3 <= x.ndim <= 5 or x.shape[-1 if last else 1] != self.channels:
-            taken = f"(B, *spatial, {self.channels})" if last else f"(B, {self.channels}, *spatial)"
+        channels_last = self.layout == "B*C"
+        if not 3 <= x.ndim <= 5 or x.shape[-1 if channels_last else 1] != self.channels:
+            expected = f"(B, *spatial, {self.channels})" if channels_last else f"(B, {self.channels}, *spatial)"
             raise ValueError(
-                f"{type(self).__name__}({self.channels}) takes {taken} with one to three spatial dimensions; "
+                f"{type(self).__name__}({self.channels}) takes {expected} with one to three spatial dimensions; "
                 f"got {tuple(x.shape)}"
             )
         if not self.class_tokens:
@@ -85,25 +115,26 @@ class Gated(nn.Module, ABC):
         return torch.cat([torch.zeros_like(first) if self.replaces else first, self._positions(rest)], dim=1)
 
     def _positions(self, x: Tensor) -> Tensor:
-        last = self.layout == "B*C"
-        spatial = x.shape[1:-1] if last else x.shape[2:]
-        # Positions first: a view of the input, whether it is contiguous or channels_last.
-        tokens = x.flatten(1, -2) if last else x.flatten(2).transpose(1, 2)  # (B, N, C)
+        channels_last = self.layout == "B*C"
+        spatial = x.shape[1:-1] if channels_last else x.shape[2:]
+        # With positions first, the result is a view of the input, whether it is contiguous or channels_last.
+        tokens = x.flatten(1, -2) if channels_last else x.flatten(2).transpose(1, 2)  # (B, N, C)
         mask, visible = current_mask(x.shape[0], spatial), None
         if mask is not None:
             tokens = tokens.masked_fill(~mask.unsqueeze(2), 0)
-            visible = mask | ~mask.any(1, keepdim=True)  # a softmax over nothing would be NaN
+            visible = mask | ~mask.any(1, keepdim=True)  # A softmax over no position would be NaN.
         if self.sums_over_positions and _is_half(x):
             with torch.autocast(x.device.type, enabled=False):
                 update = self.attend(tokens.float(), visible, spatial)
         else:
             update = self.attend(tokens, visible, spatial)
         if update.dtype == torch.float16:
-            update = update.float()  # the gate's gradient is a sum over the whole batch
+            # The gate's gradient is a sum over the whole batch, which float16 cannot hold.
+            update = update.float()
         if mask is not None:
             update = update.masked_fill(~mask.unsqueeze(2), 0)
         update = (self.gamma.to(update.dtype) * update).to(x.dtype)
-        update = update.unflatten(1, spatial) if last else update.transpose(1, 2).unflatten(2, spatial)
+        update = update.unflatten(1, spatial) if channels_last else update.transpose(1, 2).unflatten(2, spatial)
         y: Tensor = update if self.replaces else x + update
         return y
 
@@ -112,13 +143,14 @@ class Gated(nn.Module, ABC):
 
 
 def project(layer: nn.Linear, x: Tensor) -> Tensor:
-    """`layer(x)` in the dtype of `x`, for modules that leave their own dtype to keep the range."""
+    """Return `layer(x)` in the dtype of `x`, for modules that compute in float32 to keep the range."""
     bias = None if layer.bias is None else layer.bias.to(x.dtype)
     return nn.functional.linear(x, layer.weight.to(x.dtype), bias)
 
 
 def _is_half(x: Tensor) -> bool:
     device = x.device.type
-    if torch.amp.is_autocast_available(device) and torch.is_autocast_enabled(device):  # not on "meta"
+    # Autocast is not available on "meta".
+    if torch.amp.is_autocast_available(device) and torch.is_autocast_enabled(device):
         return torch.float16 in (torch.get_autocast_dtype(device), x.dtype)
     return x.dtype == torch.float16

@@ -1,4 +1,4 @@
-"""Exports of a package that are loaded when they are first asked for."""
+"""Exports of a package that are loaded on first use."""
 
 import sys
 from collections.abc import Callable, Mapping
@@ -7,9 +7,13 @@ from typing import Any
 
 
 def lazily(package: str, modules: Mapping[str, str]) -> Callable[[str], Any]:
-    """The `__getattr__` of `package` (PEP 562), whose exports are in these `modules` of it.
+    """Return the `__getattr__` (PEP 562) of `package`, which imports its exports on first use.
 
-    A module must not be called as an export is: importing it would take the export's place.
+    A module must not have the name of an export. Importing the module would replace the export.
+
+    Args:
+        package: Name of the package.
+        modules: Module of each export, relative to the package.
     """
 
     def load(name: str) -> Any:

@@ -1,10 +1,10 @@
 """Passes a padding mask to the attention modules inside a model.
 
-A module at a site is called with the features alone. A model whose inputs differ in length sets the mask
-around the part that works at one resolution:
+A module at a site receives only the features. A model whose inputs differ in length sets the mask around the
+layers of one resolution:
 
     with padding(mask):          # (B, N), at this resolution
-        x = self.stage(x)        # every attention in here looks at real positions alone
+        x = self.stage(x)        # every attention module in here attends only to real positions
 """
 
 from collections.abc import Iterator, Sequence
@@ -13,26 +13,38 @@ from threading import local
 
 from torch import Tensor
 
-_here = local()
+_state = local()
 
 
 @contextmanager
 def padding(mask: Tensor | None) -> Iterator[None]:
-    """In here positions where `mask`, bool `(B, *spatial)`, is False are padding; None: there is none."""
-    before = getattr(_here, "mask", None)
-    _here.mask = mask
+    """Mask positions for the attention modules that are called inside the context.
+
+    Args:
+        mask: Bool `(B, *spatial)`, False at padding. None if there is no padding.
+    """
+    before = getattr(_state, "mask", None)
+    _state.mask = mask
     try:
         yield
     finally:
-        _here.mask = before
+        _state.mask = before
 
 
 def current_mask(batch: int, spatial: Sequence[int]) -> Tensor | None:
-    """Bool `(B, N)`, True where a position is real, inside `padding`; None outside of it.
+    """Return the mask of the enclosing `padding` context.
 
-    Raises ValueError where the mask in force is of another shape than `(batch, *spatial)`.
+    Args:
+        batch: Batch size B of the features.
+        spatial: Extents of the features. N is their product.
+
+    Returns:
+        Bool `(B, N)`, True at real positions. None outside of `padding` or without padding.
+
+    Raises:
+        ValueError: The mask has another shape than `(batch, *spatial)`.
     """
-    mask: Tensor | None = getattr(_here, "mask", None)
+    mask: Tensor | None = getattr(_state, "mask", None)
     if mask is None:
         return None
     if tuple(mask.shape) != (batch, *spatial):

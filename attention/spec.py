@@ -1,4 +1,4 @@
-"""An attention type with its options, as a placement names it."""
+"""An attention type with its options."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any, Literal, get_args, get_origin, get_type_h
 
 from attention.errors import InputError, unknown
 
-# The table imports torch, which takes seconds: configurations can be read and written without.
+# The table imports torch, which takes seconds. Reading and writing configurations must not need it.
 if TYPE_CHECKING:
     from attention.gated import Cost, Gated
 
@@ -15,14 +15,14 @@ Option = int | str | None
 
 @dataclass(frozen=True)
 class Spec:
-    """An attention type with its options, as a placement names it.
+    """Attention type with its options.
 
     Args:
-        type: The name of the type, such as `ssa` or `decomposed`.
+        type: Name of the type, such as `ssa` or `decomposed`.
         options: Options that differ from the defaults of the type.
 
     Raises:
-        InputError: The type or an option is unknown, or an option has another type than it takes.
+        InputError: The type or an option is unknown, or the value of an option has the wrong type.
 
     Example:
         >>> import automl
@@ -52,23 +52,43 @@ class Spec:
                 raise InputError(f"option {name!r} of {self.type!r} must be {expected}; got {value!r}")
 
     def build(self, channels: int) -> "Gated":
-        """A new module for `channels` channels. Raises InputError for options that cannot work."""
+        """Build a new module.
+
+        Args:
+            channels: Number of channels of the features.
+
+        Returns:
+            A `Gated` module, which is the identity while it is new.
+
+        Raises:
+            InputError: An option does not suit `channels`.
+        """
         from attention.attention_table import ATTENTIONS
 
         return ATTENTIONS[self.type].module(channels, **self.options)
 
     def cost(self, channels: int, positions: int) -> "Cost":
-        """The cost of one module on a feature map of `channels` x `positions`."""
+        """Compute the cost of one module.
+
+        Args:
+            channels: Number of channels of the features.
+            positions: Number of positions, the product of the spatial extents.
+        """
         from attention.attention_table import ATTENTIONS
 
         return ATTENTIONS[self.type].cost(channels, positions, **self.options)
 
     def to_json(self) -> dict[str, Option]:
+        """Return `{"type": ..., **options}`."""
         return {"type": self.type, **self.options}
 
     @classmethod
     def from_json(cls, value: object) -> "Spec":
-        """From `{"type": ..., **options}`, or from the type's name alone."""
+        """Create a spec from `{"type": ..., **options}`, or from the name of a type.
+
+        Raises:
+            InputError: `value` is neither, or names an unknown type or option.
+        """
         if isinstance(value, str):
             return cls(value)
         if not isinstance(value, Mapping) or "type" not in value:
@@ -81,7 +101,7 @@ class Spec:
 
 
 def _types(hint: Any) -> tuple[type, ...]:
-    """The types of an option by its annotation: `int`, `int | None` or a Literal."""
+    """Return the types that an option accepts, by its annotation: `int`, `int | None` or a Literal."""
     if get_origin(hint) is Literal:
         return tuple({type(choice) for choice in get_args(hint)})
     return get_args(hint) or (hint,)

@@ -3,13 +3,13 @@
 Source: S. Doria, SimpleSelfAttention (2019), https://github.com/sdoria/SimpleSelfAttention, where `W` is a
 spectrally normalised 1-D convolution over the flattened positions. The symmetric variant is mgrankin's.
 
-The product has two orders with the same value. With N positions and C channels, and counting the
-1x1 convolution, `(x x^T) (W x)` costs 3 N C^2 and `x (x^T (W x))` costs N C^2 + 2 N^2 C: they cross at
-N = C. Only the second makes an N x N tensor.
+The product can be computed in two orders with the same value. Take N positions, C channels and a 1x1
+convolution. Then `(x x^T) (W x)` costs 3 N C^2 and `x (x^T (W x))` costs N C^2 + 2 N^2 C. They are equal at N
+= C. Only the second computes an N x N tensor.
 
-Departure from the paper: the weight of `ssa-sym` is symmetrised before it is normalised, so that it is
-symmetric and of norm one at the same time. Assigning a symmetric weight in `forward`, as published,
-has no effect, since spectral normalisation recomputes the weight from its own copy.
+Departure from the source: `ssa-sym` symmetrises its weight before normalising it, so that the weight is
+symmetric and has norm one. Assigning a symmetric weight in `forward`, as published, has no effect, since
+spectral normalisation recomputes the weight from its own copy.
 """
 
 from collections.abc import Sequence
@@ -28,10 +28,19 @@ Order = Literal["auto", "xxt-first", "conv-first"]
 
 
 class SimpleSelfAttention(Gated):
-    """SSA over `channels` channels.
+    """Simple self-attention (SSA).
 
-    ks: odd kernel size of the convolution along the flattened positions.
-    order: which product comes first; `auto` takes the cheaper one for the input's N and C.
+    Args:
+        channels: Number of channels C of the features.
+        ks: Kernel size of the convolution along the flattened positions. It must be odd.
+        order: Product that is computed first: `xxt-first` or `conv-first`. `auto` takes the cheaper one for
+            the N and C of the input.
+
+    Raises:
+        InputError: `ks` is even or below 1, or the order is unknown.
+
+    Shape:
+        `(B, C, *spatial)` to the same shape, or `(B, *spatial, C)` if `layout` is `B*C`.
     """
 
     sums_over_positions = True
@@ -57,23 +66,27 @@ class SimpleSelfAttention(Gated):
         elif mask is None:
             h = _along_positions(weight, x)
         else:
-            # Neighbours are the next real positions, wherever padding stands: these move together and back.
-            place = (mask.long().cumsum(1) - 1).clamp(min=0).unsqueeze(2).expand_as(x)
-            together = torch.zeros_like(x).scatter_add(1, place, x)  # of the others, zeros are added
-            h = _along_positions(weight, together).gather(1, place)
-        # Rows are positions here, so every product of the equation appears transposed.
+            # The neighbours of a position are the nearest real ones, wherever padding is. Real positions are
+            # moved together for the convolution, and back after it.
+            index = (mask.long().cumsum(1) - 1).clamp(min=0).unsqueeze(2).expand_as(x)
+            compact = torch.zeros_like(x).scatter_add(1, index, x)  # Padded positions add zeros.
+            h = _along_positions(weight, compact).gather(1, index)
+        # Rows are positions here, so each product is the transpose of that in the equation.
         if resolve(self.order, channels=self.channels, positions=x.shape[1]) == "xxt-first":
             return h @ (x.mT @ x)  # (B, N, C) @ (B, C, C)
         return (h @ x.mT) @ x  # (B, N, N) @ (B, N, C)
 
 
 def _along_positions(weight: Tensor, x: Tensor) -> Tensor:
-    """The convolution of `(B, N, C)` along N, zeros beyond its ends."""
+    """Convolve `(B, N, C)` along N, with zeros beyond its ends."""
     return F.conv1d(x.mT, weight, padding=weight.shape[-1] // 2).mT
 
 
 class SymmetricSelfAttention(SimpleSelfAttention):
-    """SSA whose convolution has a symmetric weight: `W[i, j, k] = W[j, i, k]` after normalisation."""
+    """SSA with a symmetric convolution: `W[i, j, k] = W[j, i, k]` after normalisation.
+
+    Takes the arguments of `SimpleSelfAttention`.
+    """
 
     def _parametrize(self) -> None:
         parametrize.register_parametrization(self.conv, "weight", _Symmetric())
@@ -86,9 +99,14 @@ class _Symmetric(nn.Module):
 
 
 def resolve(order: Order, *, channels: int, positions: int) -> Order:
-    """The order that is meant by `order` for N = `positions` and C = `channels`.
+    """Return the order of products that `order` stands for.
 
-    Where N is a symbol, as of an export for any length, it is the one whose cost grows with N alone.
+    If N is a symbol, as in an export for any length, `auto` takes the order whose cost is linear in N.
+
+    Args:
+        order: The option of the module.
+        channels: C.
+        positions: N.
     """
     if order != "auto":
         return order
@@ -96,6 +114,7 @@ def resolve(order: Order, *, channels: int, positions: int) -> Order:
 
 
 def cost(channels: int, positions: int, *, ks: int = 1, order: Order = "auto") -> Cost:
+    """Compute the cost of one `SimpleSelfAttention` or `SymmetricSelfAttention`."""
     C, N = channels, positions
     first = resolve(order, channels=C, positions=N)
     middle = C * C if first == "xxt-first" else N * N

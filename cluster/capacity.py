@@ -1,4 +1,4 @@
-"""The capacity for trials in a cluster whose nodes come and go."""
+"""Capacity for trials in a cluster whose nodes come and go."""
 
 import sys
 import time
@@ -8,18 +8,22 @@ from cluster.connect import Node, nodes
 from cluster.ray_internals import node_of_actor
 from cluster.resources import TrialResources, fitting, shortage
 
-FRESH = 1.0  # seconds for which what was seen of the cluster is taken for true
-GRACE = 30.0  # seconds without any capacity after which no node is expected to come back
-REMIND = 60.0  # seconds between two lines about what is waited for
+FRESH = 1.0  # seconds for which the last answer of the cluster is reused
+GRACE = 30.0  # seconds without capacity after which no node is expected to come back
+REMIND = 60.0  # seconds between two printed reminders of a shortage
 
 NODE_ID = "ray.io/node-id"  # Ray's own label of each node
 
 
 class ClusterCapacity:
-    """How many trials fit, and on which nodes; cheap to ask often.
+    """Number of trials that fit into the cluster, and the nodes they may run on. Cheap to call often.
 
-    shape: of a trial. most: concurrent trials that are requested even beyond the current capacity, which
-    triggers autoscaling; None for as many as the capacity allows.
+    Args:
+        shape: Resources of one trial.
+        most: Number of trials to request even above the current capacity, which triggers autoscaling. None
+            for as many as fit.
+        list_nodes: Returns the nodes with some labels. Replaced in tests.
+        clock: Returns the time [s].
     """
 
     def __init__(
@@ -27,75 +31,77 @@ class ClusterCapacity:
         shape: TrialResources,
         most: int | None = None,
         *,
-        look: Callable[[Mapping[str, str]], Mapping[str, Node]] = nodes,
+        list_nodes: Callable[[Mapping[str, str]], Mapping[str, Node]] = nodes,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self.shape, self.most = shape, most
-        self._look, self._clock = look, clock
-        self._looked = self._told = float("-inf")
+        self._list_nodes, self._clock = list_nodes, clock
+        self._refreshed = self._reminded = float("-inf")
         self._nodes: Mapping[str, Node] = {}
-        self._closed: dict[str, str] = {}  # nodes that no trial can run on, and why
+        self._closed: dict[str, str] = {}  # Reason, by the id of each node that no trial can run on.
         self._fitting = 0
-        self._since: float | None = None  # when there began to be none
-        self._ended: str | None = None
+        self._since: float | None = None  # Time at which the capacity became zero.
+        self._end_reason: str | None = None
 
     def slots(self) -> int:
-        """How many trials may run at once."""
+        """Return how many trials may run at once."""
         self._refresh()
         return self._fitting if self.most is None else self.most
 
     def labels(self) -> dict[str, str]:
-        """Which nodes take what begins now, as Ray selects them by their labels."""
+        """Return Ray's label selector for the nodes on which new trials may start."""
         avoided = {NODE_ID: f"!in({','.join(sorted(self._closed))})"} if self._closed else {}
         return {**self.shape.labels, **avoided}
 
     def close(self, node: str, why: str) -> None:
-        """No trial can run on this node, and none will begin there any more."""
+        """Start no more trials on this node, since none can run there."""
         if node not in self._closed:
             self._closed[node] = why
             print(f"no more trials on node {self._name(node)}: {why}", file=sys.stderr, flush=True)
             self._refresh(now=True)
 
     def leaving(self, node: str) -> bool:
-        """Trials should move to other nodes: none can run here, or the node is being drained."""
+        """Return whether trials should leave the node: none can run there, or it is being drained."""
         self._refresh()
         return node in self._closed or (node in self._nodes and self._nodes[node].draining)
 
     def lost(self, node: str) -> bool:
-        """It is the node's fault when a process there has died."""
+        """Return whether a process that died on the node died through the node's fault."""
         self._refresh(now=True)
         return node not in self._nodes or self.leaving(node)
 
     def node_of(self, actor: str) -> str:
-        """The id of the node that an actor ran on."""
+        """Return the id of the node that an actor ran on."""
         return node_of_actor(actor)
 
     def ended(self) -> str | None:
-        """Why no more capacity is to be expected: for a while there has been none for a single trial."""
+        """Return why no more capacity is expected, or None. The reason is a time without room for a single
+        trial.
+        """
         self._refresh()
-        return self._ended
+        return self._end_reason
 
     def _refresh(self, now: bool = False) -> None:
         at = self._clock()
-        if at - self._looked < FRESH and not now:
+        if at - self._refreshed < FRESH and not now:
             return
-        self._looked = at
-        self._nodes = self._look(self.shape.labels)
+        self._refreshed = at
+        self._nodes = self._list_nodes(self.shape.labels)
         self._fitting = fitting(self.shape, self._open())
         if self._fitting:
             self._since = None
             return
         self._since = at if self._since is None else self._since
-        # Nodes come when they are asked for; but the next ones would be as full as these.
+        # Requesting trials adds nodes. But new nodes would be as unsuitable as closed ones.
         if self.most is None or self._closed.keys() & self._nodes.keys():
-            if at - self._since >= GRACE and self._ended is None:
-                self._ended = f"{self._shortage()}, and no other node came in {GRACE:g} s"
-        elif at - self._told >= REMIND:
-            self._told = at
+            if at - self._since >= GRACE and self._end_reason is None:
+                self._end_reason = f"{self._shortage()}, and no other node came in {GRACE:g} s"
+        elif at - self._reminded >= REMIND:
+            self._reminded = at
             print(f"waiting for a node: {self._shortage()}", file=sys.stderr, flush=True)
 
     def _open(self) -> list[Mapping[str, float]]:
-        """The resources of each node that a trial may begin on."""
+        """Return the resources of each node on which a trial may start."""
         return [
             node.resources
             for key, node in self._nodes.items()

@@ -1,4 +1,4 @@
-"""Connects to the running Ray cluster, or starts a local Ray where there is none."""
+"""Connects to the running Ray cluster, or starts a local Ray if there is none."""
 
 import logging
 import os
@@ -17,17 +17,17 @@ from cluster.ray_internals import draining_nodes, free_resources
 from cluster.resources import TrialResources, fitting, free_on
 from cluster.token import check_token
 
-SHORT = "/tmp"  # where Ray's sockets are when TMPDIR is too long
-SOCKET = 107  # bytes that the path of a socket may have
-# Of these, what is left for the folder that Ray makes its own in.
+SHORT = "/tmp"  # folder of Ray's sockets if TMPDIR is too long
+SOCKET = 107  # maximum length of a socket's path [bytes]
+# Maximum length of the folder in which Ray creates its own [bytes].
 LONGEST = SOCKET - len("/ray/session_2026-01-01_00-00-00_000000_1234567/sockets/plasma_store.1")
 
-_KEPT: list[bool] = []  # not empty inside of `kept`
+_KEPT: list[bool] = []  # Not empty inside `keep_ray`.
 
 
 @contextmanager
 def kept() -> Iterator[None]:
-    """Inside the block the Ray that `connect` starts stays for the next one, and ends with the block."""
+    """Keep the local Ray that `connect` starts for later calls. It ends with the block."""
     _KEPT.append(True)
     try:
         yield
@@ -38,15 +38,18 @@ def kept() -> Iterator[None]:
 
 @contextmanager
 def connect(*, dashboard: bool = False) -> Iterator[None]:
-    """Be connected to Ray inside the block.
+    """Connect to Ray for the duration of the block.
 
-    A cluster named by RAY_ADDRESS (which `ray job submit` sets) is used and left running; a process
-    that is connected already stays so. Otherwise a local Ray is started, with all cores of this
-    machine, and ended with the block. It listens on loopback alone. It has a dashboard where one is asked
-    for: trials of several workers need it, because Ray Train frees the resources of those that are stopped
-    through it.
+    If RAY_ADDRESS is set, as by `ray job submit`, joins that cluster and leaves it running. A process that is
+    already connected stays so. Otherwise starts a local Ray with all cores of this machine, which listens on
+    loopback only, and ends it with the block.
 
-    Raises InputError when the cluster cannot be reached, or a local one does not start.
+    Args:
+        dashboard: Start the dashboard of a local Ray. Trials of several workers need it, because Ray Train
+            uses it to free the resources of stopped workers.
+
+    Raises:
+        InputError: The cluster cannot be reached, or a local Ray does not start.
     """
     if ray.is_initialized():
         yield
@@ -57,22 +60,22 @@ def connect(*, dashboard: bool = False) -> Iterator[None]:
     if address:
         _join(address)
     else:
-        # Nothing about a local run is anybody's business.
+        # Local runs send no usage statistics.
         os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
-        # Ray would give its workers 15, at which two busy processes at 0 leave them 1/30 of their cores. What
-        # a person starts runs as whatever else they start; who wants it otherwise has `nice automl search`.
+        # Ray's default is 15. At that niceness, two busy processes at 0 leave the workers 1/30 of their
+        # cores. Use `nice automl search` for a lower priority.
         os.environ.setdefault("RAY_worker_niceness", "0")
-        # A head on this machine that does not answer for seconds will not in a minute.
+        # If a head on this machine does not answer within seconds, it will not in a minute either.
         os.environ.setdefault("RAY_gcs_rpc_server_reconnect_timeout_s", "10")
         _shorten_temporary_folder()
-        with on_loopback(), _explained():
+        with on_loopback(), _explain_timeout():
             ray.init(
                 address="local",
                 include_dashboard=dashboard,
                 dashboard_host=LOOPBACK,
                 log_to_driver=False,
                 logging_level=logging.ERROR,
-                runtime_env={"worker_process_setup_hook": name_the_cluster} if dashboard else None,
+                runtime_env={"worker_process_setup_hook": set_cluster_address} if dashboard else None,
             )
     try:
         yield
@@ -82,24 +85,27 @@ def connect(*, dashboard: bool = False) -> Iterator[None]:
 
 
 def joins() -> bool:
-    """Whether `connect` joins a cluster, so that trials may run on other machines."""
+    """Return whether `connect` joins a cluster, so that trials may run on other machines."""
     return bool(os.environ.get("RAY_ADDRESS"))
 
 
-def name_the_cluster() -> None:
-    """Runs first in each process of a local Ray: names the cluster that the process belongs to.
+def set_cluster_address() -> None:
+    """Set RAY_ADDRESS to the cluster that this process of a local Ray belongs to.
 
-    What Ray Train starts to free the resources of stopped trials asks for the machine's latest cluster
-    instead, which may be another one, or one that has long ended.
+    Runs first in each process. The process by which Ray Train frees the resources of stopped trials would
+    otherwise connect to the machine's latest cluster, which may be another one or have ended long ago.
     """
     os.environ["RAY_ADDRESS"] = ray.get_runtime_context().gcs_address
 
 
 @dataclass(frozen=True)
 class Node:
-    """A living node: its name for people, its resources in Ray's names; whether it is about to go.
+    """Living node of a cluster.
 
-    Ray begins nothing on a node that drains, since its owner takes it back.
+    Attributes:
+        name: Name for messages.
+        resources: Resources by Ray's names.
+        draining: Whether the owner is taking the node back. Ray starts nothing on such a node.
     """
 
     name: str
@@ -108,7 +114,7 @@ class Node:
 
 
 def nodes(labels: Mapping[str, str] | None = None) -> dict[str, Node]:
-    """The living nodes of the connected cluster that have all these labels, by their ids."""
+    """Return the living nodes of the connected cluster that have all these labels, by id."""
     wanted = (labels or {}).items()
     draining = draining_nodes()
     return {
@@ -123,53 +129,61 @@ def nodes(labels: Mapping[str, str] | None = None) -> dict[str, Node]:
 
 
 def free(labels: Mapping[str, str]) -> dict[str, Mapping[str, float]]:
-    """What is free on each node that has these labels and takes something new, by the nodes' names."""
-    there = free_resources()
-    return {node.name: there.get(key, {}) for key, node in nodes(labels).items() if not node.draining}
+    """Return the free resources of each node that has these labels and is not draining, by the node's name.
+    """
+    resources = free_resources()
+    return {node.name: resources.get(key, {}) for key, node in nodes(labels).items() if not node.draining}
 
 
 def wait_for_capacity(
     trial: TrialResources,
     seconds: float,
     poll: float = 1.0,
-    look: Callable[[Mapping[str, str]], Mapping[str, Mapping[str, float]]] = free,
+    list_free: Callable[[Mapping[str, str]], Mapping[str, Mapping[str, float]]] = free,
 ) -> None:
-    """Return as soon as a trial could be placed on what is free on the nodes that it may run on.
+    """Wait until the free resources of the permitted nodes suffice for one trial.
 
-    Raises InputError with what was asked and what is free on which nodes when that does not happen in time.
+    Args:
+        trial: Resources of the trial.
+        seconds: Maximum time to wait [s].
+        poll: Time between two checks [s].
+        list_free: Returns the free resources of each node with some labels. Replaced in tests.
+
+    Raises:
+        InputError: The time is over. The message names the requested and the free resources.
     """
     until = time.monotonic() + seconds
     while True:
-        there = look(trial.labels)
-        if fitting(trial, there.values()):
+        nodes_free = list_free(trial.labels)
+        if fitting(trial, nodes_free.values()):
             return
         if time.monotonic() >= until:
-            such = "such node" if trial.labels else "node"
-            what = f"free are {free_on(trial, there)}" if there else f"no {such} takes anything new"
+            noun = "such node" if trial.labels else "node"
+            state = f"free are {free_on(trial, nodes_free)}" if nodes_free else f"no {noun} takes anything new"
             raise InputError(
-                f"a trial asks for {trial}; {what}, and no capacity became free in {seconds:g} s. Stop what "
+                f"a trial asks for {trial}; {state}, and no capacity became free in {seconds:g} s. Stop what "
                 f"runs there (ray status, ray job list), or ask for less."
             )
         time.sleep(poll)
 
 
 def _shorten_temporary_folder() -> None:
-    """Have Ray put its sockets into a folder whose name is short enough for them.
+    """Set RAY_TMPDIR to a folder whose path is short enough for Ray's sockets, if it must be.
 
-    Raises InputError where RAY_TMPDIR, which a person has set, is too long.
+    Raises `InputError` if the user has set RAY_TMPDIR and it is too long.
     """
     chosen = os.environ.get("RAY_TMPDIR")
-    place = chosen or os.environ.get("TMPDIR") or SHORT
-    if len(os.fsencode(place)) <= LONGEST:
+    folder = chosen or os.environ.get("TMPDIR") or SHORT
+    if len(os.fsencode(folder)) <= LONGEST:
         return
     if chosen:
         raise InputError(
             f"RAY_TMPDIR must have at most {LONGEST} bytes, as a path of a socket may have {SOCKET}; got "
-            f"{place} with {len(os.fsencode(place))}. Set it to a shorter folder, such as {SHORT}"
+            f"{folder} with {len(os.fsencode(folder))}. Set it to a shorter folder, such as {SHORT}"
         )
     if not os.access(SHORT, os.W_OK):
         raise InputError(
-            f"TMPDIR={place} is too long for Ray's sockets, and {SHORT} cannot be written; set RAY_TMPDIR to "
+            f"TMPDIR={folder} is too long for Ray's sockets, and {SHORT} cannot be written; set RAY_TMPDIR to "
             f"a folder with at most {LONGEST} bytes"
         )
     print(
@@ -180,11 +194,11 @@ def _shorten_temporary_folder() -> None:
 
 
 @contextmanager
-def _explained() -> Iterator[None]:
-    """Ray waits half a minute for its own start, however busy the machine is."""
+def _explain_timeout() -> Iterator[None]:
+    """Raise `InputError` if Ray's start exceeds its own limit of half a minute, as on a busy machine."""
     try:
         yield
-    except Exception as error:  # Ray raises nothing more specific
+    except Exception as error:  # Ray raises no more specific type.
         if "timed out during startup" not in str(error):
             raise
         raise InputError(
@@ -195,7 +209,7 @@ def _explained() -> Iterator[None]:
 
 def _join(address: str) -> None:
     try:
-        _answers(address)
+        _check_listening(address)
         check_token(address)
         ray.init(address=address, log_to_driver=False, logging_level=logging.ERROR)
     except InputError:
@@ -208,8 +222,9 @@ def _join(address: str) -> None:
         ) from error
 
 
-def _answers(address: str) -> None:
-    """Raises OSError when nothing listens there. Ray itself tries for two minutes and prints meanwhile."""
+def _check_listening(address: str) -> None:
+    """Raise `OSError` if nothing listens at `address`. Ray itself tries for two minutes and prints meanwhile.
+    """
     host, colon, port = address.removeprefix("ray://").rpartition(":")
     if colon and port.isdigit() and "/" not in host:
         socket.create_connection((host, int(port)), timeout=10).close()

@@ -1,4 +1,5 @@
-"""Watches Ray's head, whose end ends this process: Ray exits, and nothing can be printed any more."""
+"""Watches Ray's head node. When the head ends, Ray exits this process, and nothing can be printed any more.
+"""
 
 import socket
 import threading
@@ -7,13 +8,13 @@ from contextlib import contextmanager
 
 import ray
 
-PERIOD = 1.0  # seconds between two looks; Ray exits some 10 s after the head has gone
-TIMES = 2  # looks in a row that must fail
+PERIOD = 1.0  # seconds between two checks; Ray exits some 10 s after the head has ended
+TIMES = 2  # consecutive checks that must fail
 
 
 @contextmanager
 def watched_head(lost: Callable[[str], None], period: float = PERIOD) -> Iterator[None]:
-    """Call `lost` with the head's address, once, when nothing listens there any more inside the block."""
+    """Call `lost` once with the head's address if nothing listens there any more inside the block."""
     address = ray.get_runtime_context().gcs_address
     over = threading.Event()
 
@@ -35,7 +36,7 @@ def watched_head(lost: Callable[[str], None], period: float = PERIOD) -> Iterato
 
 
 def _is_refused(address: str) -> bool:
-    """Return whether nothing listens. A busy machine that takes long to answer does not count."""
+    """Return whether nothing listens at `address`. A timeout of a busy machine does not count."""
     host, _, port = address.rpartition(":")
     try:
         socket.create_connection((host.strip("[]"), int(port)), timeout=5).close()

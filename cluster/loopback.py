@@ -12,10 +12,9 @@ LOOPBACK = "127.0.0.1"
 
 @contextmanager
 def on_loopback() -> Iterator[None]:
-    """A Ray that is started inside the block takes 127.0.0.1 for its address and listens there alone.
+    """Make a Ray that is started inside the block use 127.0.0.1 as its address and listen only there.
 
-    Gloo and NCCL, by which the workers of a trial exchange gradients, go by
-    the name of the network interface.
+    The workers of a trial exchange gradients by Gloo or NCCL, which take the name of the network interface.
     """
     interface = next(name for _, name in socket.if_nameindex() if name.startswith("lo"))
     for library in ("GLOO", "NCCL"):

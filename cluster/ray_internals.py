@@ -1,10 +1,10 @@
-"""All that is used of Ray beside its public API: what, why, and what it would cost to give it up.
+"""All uses of Ray besides its public API, with the reason for each and the consequence of removing it.
 
-Tested with Ray 2.60.0. `pyproject.toml` allows no newer minor version, and `constraints.txt` names this one.
-`tests/test_internals.py` compares Ray with `USED`. Where it fails, see what Ray does now, change this file,
-and raise the bound in `pyproject.toml`.
+Tested with Ray 2.60.0. `pyproject.toml` allows no newer minor version, and `constraints.txt` pins this
+version. `tests/test_internals.py` compares Ray with `USED`. If it fails, read the new code of Ray, change
+this file, and raise the bound in `pyproject.toml`.
 
-Parts of Ray Tune and of its autoscaler are imported where they are used, since most commands need neither.
+Ray Tune and its autoscaler are imported where they are used, since most commands need neither.
 """
 
 import logging
@@ -32,8 +32,8 @@ LOW_MEMORY = (
 )
 
 
-# What `tests/test_internals.py` compares with Ray: parameters of a function and texts in it, attributes that
-# a class assigns in `__init__`, and the function that looks up what is assigned here.
+# `tests/test_internals.py` compares these with Ray: parameters of a function and strings in it, attributes
+# that a class assigns in `__init__`, and the function that reads a name that is assigned here.
 USED: dict[str, dict[str, Any]] = {
     "ray._private.state:state.get_draining_nodes": {"parameters": []},
     "ray._private.state:state.available_resources_per_node": {"parameters": []},
@@ -84,29 +84,30 @@ USED: dict[str, dict[str, Any]] = {
 def draining_nodes() -> set[str]:
     """Return the ids of the nodes that are being drained.
 
-    Why: trials leave a node before its owner takes it back, and none begins there. `ray.nodes` does not tell.
-    Without it: trials on a node of a spot market run until it ends, and lose what came after their last
-    epoch.
+    Why: trials leave a node before its owner takes it back, and none starts there. `ray.nodes` does not
+    report draining. Without it: trials on a node of a spot market run until it ends, and lose the time since
+    their last epoch.
     """
     return set(state.get_draining_nodes())
 
 
 def free_resources() -> dict[str, Mapping[str, float]]:
-    """Return what is free on each node, by the nodes' ids.
+    """Return the free resources of each node, by the node's id.
 
-    Why: before a search begins, it waits until one trial fits on a node, and says what is free where it does
-    not. `ray.available_resources` adds all nodes up. Without it: two halves of a GPU on two nodes look like a
-    whole one.
+    Why: before a search begins, it waits until one trial fits on a node, and reports the free resources if it
+    does not. `ray.available_resources` sums over all nodes. Without it: two halves of a GPU on two nodes look
+    like a whole GPU.
     """
     return dict(state.available_resources_per_node())
 
 
 def node_of_actor(actor: str) -> str:
-    """Return the id of the node that an actor ran on, alive or dead; empty if it never ran.
+    """Return the id of the node that an actor ran on, alive or dead. Return an empty string if it never ran.
 
-    Why: a trial whose node died restarts without limit, one that dies by itself does so a few times. The
-    public `ray.util.state.get_actor` asks the dashboard, which a local Ray does not have and a head may lack.
-    Without it: each loss of a node counts against its trials, and four of them end a trial with an error.
+    Why: a trial whose node died restarts without limit, and a trial that died by itself restarts a few times.
+    The public `ray.util.state.get_actor` asks the dashboard, which a local Ray does not have and a head may
+    lack. Without it: each loss of a node counts against its trials, and four losses end a trial with an
+    error.
     """
     metadata = state.actor_table(actor)
     return str(metadata["Address"]["NodeID"]) if metadata else ""
@@ -117,12 +118,12 @@ def node_of_actor(actor: str) -> str:
 
 @contextmanager
 def without_outer_address() -> Iterator[None]:
-    """Have a Ray that is started in the block take 127.0.0.1 for its address.
+    """Make a Ray that is started in the block use 127.0.0.1 as its address.
 
-    Why: Ray puts an outer address in the place of 127.0.0.1, save where it does not support clusters, as on
-    macOS, and has no option for it. Its environment variable RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER=0 does the
-    same for `ray start`, but is read when Ray is imported, and the processes of trials would inherit it.
-    Without it: a search on one machine listens on the network.
+    Why: Ray replaces 127.0.0.1 by an outer address, except where it does not support clusters, as on macOS,
+    and has no option for it. Its environment variable RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER=0 does the same for
+    `ray start`. But it is read when Ray is imported, and the processes of trials would inherit it. Without
+    it: a search on one machine listens on the network.
     """
     before = ray_constants.ENABLE_RAY_CLUSTER
     ray_constants.ENABLE_RAY_CLUSTER = False
@@ -135,13 +136,17 @@ def without_outer_address() -> Iterator[None]:
 def ask_cluster_id(address: str, timeout: float) -> None:
     """Ask the cluster at `address` for its id, as Ray's own client does first.
 
-    address: HOST:PORT, or `auto` for the cluster on this machine.
-
-    Why: a missing or wrong token is told at once, by name. Without it: Ray tries for 15 seconds, and its
+    Why: a missing or wrong token is reported at once, by name. Without it: Ray tries for 15 seconds, and its
     error does not name the token.
 
-    Raises ConnectionError where there is no cluster, AuthenticationError where there is no token,
-    grpc.RpcError.
+    Args:
+        address: HOST:PORT, or `auto` for the cluster on this machine.
+        timeout: Limit of the request [s].
+
+    Raises:
+        ConnectionError: There is no cluster.
+        AuthenticationError: There is no token.
+        grpc.RpcError: The request failed, for example because of a wrong token.
     """
     gcs = canonicalize_bootstrap_address_or_die(address)
     with create_gcs_channel(gcs) as channel:
@@ -152,22 +157,23 @@ def ask_cluster_id(address: str, timeout: float) -> None:
 
 
 def prepare_tune() -> None:
-    """Change what Tune does in this process, before a `Tuner` is made.
+    """Change Tune's behaviour in this process, before a `Tuner` is created.
 
     Credentials: Tune copies the variables `AWS` into the environment of each actor, and Ray logs that
-    environment for all to read. Nodes have their own credentials. Without it: keys of an object store stand
-    in Ray's logs.
+    environment for all to read. Nodes have their own credentials. Without it: keys of an object store are in
+    Ray's logs.
 
     Environment: Tune gives each actor a variable for Lightning, so that none takes a process that Ray has
-    begun. Without it: the first trial of each slot waits for a new process that imports Ray and Tune. In two
-    pairs of searches on two busy cores it was set up after 4 and 7 s, and not after 1 and 3.
+    already started. Without it: the first trial of each slot waits for a new process that imports Ray and
+    Tune. In two pairs of searches on two busy cores, the setup took 4 and 7 s with the variable, and 1 and 3
+    s without.
 
-    Memory: Tune takes it for a defect, and ends the whole run, when Ray's memory monitor ends a trial's
-    process. Here it is a death as any other, after which the trial restarts. Without it: one trial that is
-    too large ends the search, which `--resume` continues.
+    Memory: when Ray's memory monitor ends a trial's process, Tune treats it as a defect and ends the whole
+    run. Here it is a death like any other, after which the trial restarts. Without it: one trial that is too
+    large ends the search, which `--resume` continues.
 
     Usage: Tune imports MLflow in the driver to count callbacks. Without it: 0.94 s of processor time at the
-    start of each search, and not 0.15 s.
+    start of each search instead of 0.15 s.
     """
     from ray.air._internal import usage
     from ray.air.execution._internal import RayActorManager
@@ -190,17 +196,16 @@ def end_process(trial: "Trial") -> None:
     """Kill the process of one of Tune's trials.
 
     Why: a trial moves to another node by a restart there. A trial that Tune stops or pauses leaves its
-    process to the next one, on the node that is to be left. Without it: trials stay on a draining node until
-    it ends.
+    process to the next trial, on the same node. Without it: trials stay on a draining node until it ends.
     """
     ray.kill(trial.temporary_state.ray_actor)
 
 
 def skip_first_result(trial: "Trial") -> None:
-    """Have Tune think that a new trial has reported once.
+    """Make Tune assume that a new trial has reported once.
 
     Why: otherwise Tune asks the trial's actor for a result when it ends without one, and an actor that Ray's
-    memory monitor has ended would end the whole run. Without it: see `prepare_tune`, of memory.
+    memory monitor has ended would end the whole run. Without it: see "Memory" in `prepare_tune`.
     """
     from ray.tune.result import TRAINING_ITERATION
 
@@ -208,9 +213,9 @@ def skip_first_result(trial: "Trial") -> None:
 
 
 def error_text(trial: "Trial") -> str:
-    """Return the traceback of the last error of one of Tune's trials, or an empty text.
+    """Return the traceback of the last error of one of Tune's trials, or an empty string.
 
-    Why: the reason of a failed trial goes into the study. The public `Trial.get_error` and
+    Why: the reason of a failed trial is written to the study. The public `Trial.get_error` and
     `get_pickled_error` read the storage, to which Tune copies these files when the run ends. Without it:
     trials fail without a reason, and the death of a node looks like a defect of the trial.
     """
@@ -219,7 +224,8 @@ def error_text(trial: "Trial") -> str:
 
 
 def error_of(trial: "Trial") -> BaseException | None:
-    """Return the last error of one of Tune's trials, where Ray has kept it. Why: see `error_text`."""
+    """Return the last error of one of Tune's trials, or None if Ray has not kept it. Why: see `error_text`.
+    """
     file = trial.pickled_error_file
     return ray.cloudpickle.loads(Path(file).read_bytes()) if file and Path(file).exists() else None
 
@@ -228,7 +234,7 @@ def error_of(trial: "Trial") -> BaseException | None:
 
 
 def replace_actors(actor: object) -> None:
-    """Have Tune create `actor` in the place of each trial's actor, as `benchmarks/bench_cluster.py` does."""
+    """Make Tune use `actor` instead of each trial's actor. `benchmarks/bench_cluster.py` uses it."""
     from ray.tune.execution import class_cache
 
     class_cache._ActorClassCache.get = lambda self, trainable_cls: actor
@@ -237,7 +243,8 @@ def replace_actors(actor: object) -> None:
 def check_launcher_config(config: dict[str, Any]) -> None:
     """Check the configuration of Ray's cluster launcher as `ray up` does.
 
-    Raises ValidationError of jsonschema.
+    Raises:
+        jsonschema.ValidationError: The configuration is not valid.
     """
     from ray.autoscaler._private.util import prepare_config, validate_config
 

@@ -1,4 +1,4 @@
-"""The resources of a trial and how many trials fit, as pure functions of the cluster's resources."""
+"""Resources of a trial, and how many trials fit, as pure functions of the cluster's resources."""
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -6,16 +6,20 @@ from math import isfinite
 
 from attention import InputError
 
-STANDARD = ("CPU", "GPU", "memory", "object_store_memory")  # of every node, as Ray calls them
-TOLD = 5  # nodes that a message names
+STANDARD = ("CPU", "GPU", "memory", "object_store_memory")  # Ray's names of the resources of every node.
+NAMED = 5  # maximum number of nodes that a message names
 
 
 @dataclass(frozen=True, kw_only=True)
 class TrialResources:
-    """The shape of one trial: workers, and the CPU cores and GPUs of each.
+    """Resources of one trial.
 
-    A fraction of a GPU shares it with other trials.
-    custom: of each worker too, by the names that the cluster's owner gave them. labels: of its node.
+    Attributes:
+        cpus: CPU cores of each worker.
+        gpus: GPUs of each worker. A fraction shares a GPU with other trials.
+        workers: Number of workers.
+        custom: Custom resources of each worker, by the names that the cluster's owner chose.
+        labels: Labels that a node must have.
     """
 
     cpus: float = 1
@@ -45,26 +49,27 @@ class TrialResources:
             raise InputError(f"--workers-per-trial must be 1 or more; got {self.workers}")
 
     def __str__(self) -> str:
-        one = _listed([f"{amount:g} {_called(name)}" for name, amount in self.bundle.items()])
-        on = (
-            f" with {_listed([f'{key}={value}' for key, value in self.labels.items()])}"
+        worker = _join_list([f"{amount:g} {_resource_noun(name)}" for name, amount in self.bundle.items()])
+        condition = (
+            f" with {_join_list([f'{key}={value}' for key, value in self.labels.items()])}"
             if self.labels
             else ""
         )
         if self.workers > 1:
-            return f"{self.workers} workers of {one} each" + (f" on nodes{on}" if on else "")
-        return f"{one} on one node{on}"
+            return f"{self.workers} workers of {worker} each" + (f" on nodes{condition}" if condition else "")
+        return f"{worker} on one node{condition}"
 
     @property
     def bundle(self) -> dict[str, float]:
-        """What one worker takes, in Ray's names."""
+        """Return the resources of one worker, by Ray's names."""
         return {"CPU": self.cpus, "GPU": self.gpus, **self.custom}
 
 
 def slots(trial: TrialResources, nodes: Collection[Mapping[str, float]]) -> int:
-    """How many trials run at once on `nodes`, each node's resources in Ray's names.
+    """Return how many trials run at once on `nodes`, given as each node's resources by Ray's names.
 
-    Raises InputError with what was asked and what exists when none fits.
+    Raises:
+        InputError: None fits. The message names the requested and the existing resources.
     """
     total = fitting(trial, nodes)
     if total == 0:
@@ -76,51 +81,52 @@ def slots(trial: TrialResources, nodes: Collection[Mapping[str, float]]) -> int:
 
 
 def fitting(trial: TrialResources, nodes: Iterable[Mapping[str, float]]) -> int:
-    """How many trials fit on `nodes`, each with what it has in all or what is free of it; 0 or more.
+    """Return how many trials fit on `nodes`, given as the total or the free resources of each node.
 
-    A worker runs on one node; the workers of a trial may run on several. Ray does not report which of a
-    node's GPUs a free fraction belongs to, so it is taken for one GPU's.
+    A worker runs on one node. The workers of a trial may run on several. Ray does not report to which of a
+    node's GPUs a free fraction belongs, so the fraction is assumed to belong to one GPU.
     """
     return sum(_on_node(trial, node) for node in nodes) // trial.workers
 
 
 def free_on(trial: TrialResources, nodes: Mapping[str, Mapping[str, float]]) -> str:
-    """How much of what a trial takes is free on each node, by the nodes' names: those with most first."""
+    """Describe what is free on each node, by node name, starting with the node that comes closest to a trial.
+    """
 
-    def enough(name: str) -> float:
+    def satisfied_fraction(name: str) -> float:
         return min(nodes[name].get(what, 0) / amount for what, amount in trial.bundle.items() if amount)
 
-    nearest = sorted(nodes, key=enough, reverse=True)
-    told = [f"{amounts(trial, nodes[name])} on {name}" for name in nearest[:TOLD]]
-    rest = [f"less on {len(nodes) - TOLD} more"] if len(nodes) > TOLD else []
-    return "; ".join(told + rest)
+    nearest = sorted(nodes, key=satisfied_fraction, reverse=True)
+    descriptions = [f"{amounts(trial, nodes[name])} on {name}" for name in nearest[:NAMED]]
+    rest = [f"less on {len(nodes) - NAMED} more"] if len(nodes) > NAMED else []
+    return "; ".join(descriptions + rest)
 
 
 def shortage(trial: TrialResources, nodes: Collection[Mapping[str, float]]) -> str:
-    """What is asked for and what there is."""
+    """Describe the requested and the existing resources."""
     total = {name: sum(node.get(name, 0) for node in nodes) for name in trial.bundle}
-    such = "such node(s)" if trial.labels else "node(s)"
-    return f"a trial asks for {trial}; the cluster has {amounts(trial, total)} on {len(nodes)} {such}"
+    noun = "such node(s)" if trial.labels else "node(s)"
+    return f"a trial asks for {trial}; the cluster has {amounts(trial, total)} on {len(nodes)} {noun}"
 
 
-def amounts(trial: TrialResources, there: Mapping[str, float]) -> str:
-    """How much there is of what a trial takes."""
-    return _listed([f"{there.get(name, 0):g} {_called(name)}" for name in trial.bundle])
+def amounts(trial: TrialResources, resources: Mapping[str, float]) -> str:
+    """Describe the amounts of the resources that a trial needs."""
+    return _join_list([f"{resources.get(name, 0):g} {_resource_noun(name)}" for name in trial.bundle])
 
 
-def _called(name: str) -> str:
+def _resource_noun(name: str) -> str:
     return f"{name}s" if name in ("CPU", "GPU") else name
 
 
-def _listed(parts: Sequence[str]) -> str:
-    *first, last = parts
+def _join_list(items: Sequence[str]) -> str:
+    *first, last = items
     return f"{', '.join(first)} and {last}" if first else last
 
 
 def _on_node(trial: TrialResources, node: Mapping[str, float]) -> int:
-    most = [int(node.get(name, 0) / amount + 1e-9) for name, amount in trial.bundle.items() if name != "GPU"]
+    limits = [int(node.get(name, 0) / amount + 1e-9) for name, amount in trial.bundle.items() if name != "GPU"]
     if trial.gpus:
-        cards, part = divmod(node.get("GPU", 0) + 1e-9, 1)
-        on_parts = int(cards) * int(1 / trial.gpus + 1e-9) + int(part / trial.gpus + 1e-9)
-        most.append(on_parts if trial.gpus < 1 else int(cards / trial.gpus))
-    return min(most)
+        cards, fraction = divmod(node.get("GPU", 0) + 1e-9, 1)
+        on_fractions = int(cards) * int(1 / trial.gpus + 1e-9) + int(fraction / trial.gpus + 1e-9)
+        limits.append(on_fractions if trial.gpus < 1 else int(cards / trial.gpus))
+    return min(limits)

@@ -1,4 +1,4 @@
-"""Checks the authentication token: Ray itself tries for 15 seconds, and its error does not name the token."""
+"""Checks the authentication token. Ray itself tries for 15 seconds, and its error does not name the token."""
 
 import grpc
 from ray.exceptions import AuthenticationError
@@ -13,10 +13,16 @@ _ADVICE = (
 
 
 def check_token(address: str) -> None:
-    """Raises InputError when the cluster at `address` asks for a token that we do not have.
+    """Check that the cluster at `address` accepts the authentication token, or needs none.
 
-    address: HOST:PORT, or `auto` for the cluster on this machine. Raises ConnectionError where there is none.
-    Ray's client protocol (`ray://`) has checks of its own.
+    Ray's client protocol (`ray://`) has its own checks.
+
+    Args:
+        address: HOST:PORT, or `auto` for the cluster on this machine.
+
+    Raises:
+        InputError: The token is missing or wrong.
+        ConnectionError: There is no cluster at `address`.
     """
     if address.startswith("ray://"):
         return
@@ -29,4 +35,4 @@ def check_token(address: str) -> None:
             raise InputError(
                 f"the cluster at {address} asks for a token, and got none or another cluster's. {_ADVICE}"
             ) from error
-        # What else is wrong shows when Ray connects.
+        # Ray reports other errors when it connects.

@@ -1,4 +1,4 @@
-"""The capacity of a cluster whose nodes come and go, on a clock of the test's own."""
+"""Capacity of a cluster whose nodes come and go, with a simulated clock."""
 
 from collections.abc import Mapping
 from dataclasses import replace
@@ -15,18 +15,20 @@ SMALL = Node("10.0.0.2 (bbbb)", {"CPU": 0.5})
 
 
 class Cluster:
-    """Some nodes, and the time; counts how often it is looked at."""
+    """Nodes and a clock. Counts how often the nodes are listed."""
 
     def __init__(self, **nodes: Node) -> None:
         self.nodes = nodes
-        self.now, self.looks = 0.0, 0
+        self.now, self.listed = 0.0, 0
 
-    def look(self, labels: Mapping[str, str]) -> Mapping[str, Node]:
-        self.looks += 1
+    def list_nodes(self, labels: Mapping[str, str]) -> Mapping[str, Node]:
+        self.listed += 1
         return self.nodes
 
     def capacity(self, most: int | None = None) -> ClusterCapacity:
-        return ClusterCapacity(TrialResources(cpus=1), most, look=self.look, clock=lambda: self.now)
+        return ClusterCapacity(
+            TrialResources(cpus=1), most, list_nodes=self.list_nodes, clock=lambda: self.now
+        )
 
 
 def test_slots_follow_the_nodes() -> None:
@@ -41,17 +43,17 @@ def test_slots_follow_the_nodes() -> None:
     assert capacity.slots() == 2
 
 
-def test_the_cluster_is_looked_at_once_a_second() -> None:
+def test_nodes_are_listed_once_a_second() -> None:
     cluster = Cluster(a=NODE)
     capacity = cluster.capacity()
     for _ in range(100):
         capacity.slots()
         capacity.ended()
         cluster.now += FRESH / 50
-    assert cluster.looks == 2
+    assert cluster.listed == 2
 
 
-def test_without_room_it_ends_after_a_grace() -> None:
+def test_end_is_reported_after_a_grace_period_without_capacity() -> None:
     cluster = Cluster(a=NODE)
     capacity = cluster.capacity()
     capacity.slots()
@@ -64,7 +66,7 @@ def test_without_room_it_ends_after_a_grace() -> None:
     assert capacity.ended() == f"{ASKED} 0.5 CPUs and 0 GPUs on 1 node(s), and no other node came in 30 s"
 
 
-def test_a_node_that_comes_in_time_starts_the_grace_anew() -> None:
+def test_a_new_node_restarts_the_grace_period() -> None:
     cluster = Cluster()
     capacity = cluster.capacity()
     for _ in range(5):
@@ -78,23 +80,23 @@ def test_a_node_that_comes_in_time_starts_the_grace_anew() -> None:
         assert capacity.slots() == 2
 
 
-def test_with_a_number_it_waits_and_says_so_each_minute(capsys: pytest.CaptureFixture[str]) -> None:
+def test_with_a_fixed_number_it_waits_and_reminds_each_minute(capsys: pytest.CaptureFixture[str]) -> None:
     cluster = Cluster()
     capacity = cluster.capacity(most=7)
     for _ in range(int(10 * GRACE / FRESH)):
         assert (capacity.slots(), capacity.ended()) == (7, None)
         cluster.now += FRESH
-    said = capsys.readouterr().err.splitlines()
-    assert len(said) == 10 * GRACE / REMIND
-    assert set(said) == {f"waiting for a node: {ASKED} 0 CPUs and 0 GPUs on 0 node(s)"}
+    lines = capsys.readouterr().err.splitlines()
+    assert len(lines) == 10 * GRACE / REMIND
+    assert set(lines) == {f"waiting for a node: {ASKED} 0 CPUs and 0 GPUs on 0 node(s)"}
     cluster.nodes = {"a": NODE}
-    assert capacity.slots() == 7, "more than the capacity now: so it is asked for"
+    assert capacity.slots() == 7, "more than the current capacity is requested"
     cluster.now += 10 * REMIND
     capacity.slots()
     assert capsys.readouterr().err == ""
 
 
-def test_a_draining_node_is_left_and_takes_nothing_new() -> None:
+def test_trials_leave_a_draining_node() -> None:
     cluster = Cluster(a=NODE, b=NODE)
     capacity = cluster.capacity()
     assert not capacity.leaving("a")
@@ -102,11 +104,11 @@ def test_a_draining_node_is_left_and_takes_nothing_new() -> None:
     cluster.now += FRESH
     assert capacity.slots() == 2
     assert (capacity.leaving("a"), capacity.leaving("b")) == (True, False)
-    assert not capacity.leaving("c"), "a node that has just come"
-    assert capacity.labels() == {}, "Ray itself begins nothing there"
+    assert not capacity.leaving("c"), "a node that has just been added"
+    assert capacity.labels() == {}, "Ray itself starts nothing on a draining node"
 
 
-def test_whose_fault_a_death_is() -> None:
+def test_death_on_a_lost_or_draining_node_is_the_nodes_fault() -> None:
     cluster = Cluster(a=NODE, b=NODE, c=NODE)
     capacity = cluster.capacity()
     capacity.slots()
@@ -140,11 +142,11 @@ def test_a_closed_node_is_named_and_takes_nothing_new(
 def test_labels_select_the_nodes() -> None:
     asked = []
 
-    def look(labels: Mapping[str, str]) -> Mapping[str, Node]:
+    def list_nodes(labels: Mapping[str, str]) -> Mapping[str, Node]:
         asked.append(labels)
         return {"a": NODE}
 
-    capacity = ClusterCapacity(TrialResources(labels={"zone": "a"}), look=look)
+    capacity = ClusterCapacity(TrialResources(labels={"zone": "a"}), list_nodes=list_nodes)
     capacity.close("b", "full")
     assert capacity.labels() == {"zone": "a", "ray.io/node-id": "!in(b)"}
     assert asked == [{"zone": "a"}]

@@ -17,19 +17,19 @@ GPUS = {"CPU": 8.0, "GPU": 4.0}
         (0.5, 0, [CPUS], 16),
         (0.1, 0, [{"CPU": 1.0}], 10),
         (1, 0, [CPUS, GPUS], 16),
-        (5, 0, [CPUS, GPUS], 2),  # a trial lies on one node: 6 idle cores on two nodes hold nothing
+        (5, 0, [CPUS, GPUS], 2),  # A trial runs on one node, so 6 idle cores on two nodes do not suffice.
         (1, 1, [GPUS], 4),
         (1, 2, [GPUS], 2),
         (1, 3, [GPUS], 1),
-        (4, 1, [GPUS], 2),  # the cores run out first
+        (4, 1, [GPUS], 2),  # The cores run out first.
         (1, 0.5, [GPUS], 8),
         (0.5, 0.5, [GPUS], 8),
-        (0.1, 0.3, [GPUS], 12),  # three on each GPU; the rests of two GPUs hold nothing
+        (0.1, 0.3, [GPUS], 12),  # Three on each GPU. The remainders of two GPUs cannot be combined.
         (0.01, 0.1, [{"CPU": 8.0, "GPU": 1.0}], 10),
         (1, 0.6, [GPUS], 4),
         (1, 1, [CPUS, GPUS], 4),
         (1, 1, [GPUS, GPUS], 8),
-        (1, 0.5, [{"CPU": 8.0, "GPU": 1.5}], 3),  # of a node on which half a GPU is taken
+        (1, 0.5, [{"CPU": 8.0, "GPU": 1.5}], 3),  # Half a GPU of the node is in use.
         (1, 1, [{"CPU": 8.0, "GPU": 1.5}], 1),
     ],
 )
@@ -41,12 +41,12 @@ def test_slots(cpus: float, gpus: float, nodes: list[dict[str, float]], expected
     ("custom", "expected"),
     [({"disk": 1}, 2), ({"disk": 0.5}, 4), ({"H200": 0.01, "disk": 2}, 1), ({"H200": 0.01, "none": 1}, 0)],
 )
-def test_a_clusters_own_resources_count(custom: dict[str, float], expected: int) -> None:
+def test_custom_resources_limit_the_number_of_trials(custom: dict[str, float], expected: int) -> None:
     node = {"CPU": 8.0, "disk": 2.0, "H200": 1.0}
     assert fitting(TrialResources(custom=custom), [node, CPUS]) == expected
 
 
-def test_what_is_asked_for_names_all_of_it() -> None:
+def test_error_names_all_requested_resources() -> None:
     shape = TrialResources(custom={"H200": 0.01}, labels={"zone": "a"})
     with pytest.raises(InputError) as error:
         slots(shape, [CPUS])
@@ -65,7 +65,7 @@ def test_what_is_asked_for_names_all_of_it() -> None:
         ({"disk": float("nan")}, "got nan"),
     ],
 )
-def test_impossible_resources(custom: dict[str, float], fragment: str) -> None:
+def test_invalid_custom_resources_are_rejected(custom: dict[str, float], fragment: str) -> None:
     with pytest.raises(InputError, match=fragment):
         TrialResources(custom=custom)
 
@@ -80,7 +80,7 @@ def test_impossible_resources(custom: dict[str, float], fragment: str) -> None:
         (1, 0, [], ["0 CPUs", "0 node(s)"]),
     ],
 )
-def test_what_does_not_fit_names_both_sides(
+def test_error_names_requested_and_existing_resources(
     cpus: float, gpus: float, nodes: list[dict[str, float]], fragments: list[str]
 ) -> None:
     with pytest.raises(InputError) as error:
@@ -98,7 +98,7 @@ def test_what_does_not_fit_names_both_sides(
         (1, 1.5, "got 1.5"),
     ],
 )
-def test_impossible_shapes(cpus: float, gpus: float, fragment: str) -> None:
+def test_invalid_resources_are_rejected(cpus: float, gpus: float, fragment: str) -> None:
     with pytest.raises(InputError, match=fragment):
         TrialResources(cpus=cpus, gpus=gpus)
 
@@ -113,7 +113,7 @@ wholes = st.integers(1, 16).map(float)
     cores=st.integers(0, 256),
     cards=st.integers(0, 16),
 )
-def test_a_node_is_filled_and_never_overfilled(cpus: float, gpus: float, cores: int, cards: int) -> None:
+def test_a_node_is_filled_but_not_overfilled(cpus: float, gpus: float, cores: int, cards: int) -> None:
     shape = TrialResources(cpus=cpus, gpus=gpus)
     try:
         count = slots(shape, [{"CPU": float(cores), "GPU": float(cards)}])
@@ -121,7 +121,7 @@ def test_a_node_is_filled_and_never_overfilled(cpus: float, gpus: float, cores: 
         count = 0
     assert count * cpus <= cores + 1e-6
     assert count * gpus <= cards + 1e-6
-    # One more has no room: not enough cores, or on no GPU enough left.
+    # Another trial does not fit: too few cores, or too little left on every GPU.
     per_card = int(1 / gpus + 1e-6) if 0 < gpus < 1 else 1
-    room_on_cards = cards * per_card if gpus < 1 else cards // gpus
-    assert (count + 1) * cpus > cores - 1e-6 or (gpus > 0 and count + 1 > room_on_cards)
+    capacity_of_cards = cards * per_card if gpus < 1 else cards // gpus
+    assert (count + 1) * cpus > cores - 1e-6 or (gpus > 0 and count + 1 > capacity_of_cards)

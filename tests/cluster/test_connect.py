@@ -1,4 +1,4 @@
-"""Reaching Ray and waiting for capacity, without a Ray."""
+"""Connecting to Ray and waiting for capacity, without a Ray."""
 
 import os
 import socket
@@ -12,16 +12,16 @@ from cluster.ray_internals import state
 from cluster.resources import TrialResources
 
 
-def looks(*answers):
-    """What is free on the nodes, at each look; the last answer stays."""
-    left = list(answers)
+def free_resources(*answers):
+    """Return a stand-in for `list_free_resources`. It returns the answers in turn and repeats the last."""
+    remaining = list(answers)
 
-    def look(labels):
-        nodes = left.pop(0) if len(left) > 1 else left[0]
+    def list_free(labels):
+        nodes = remaining.pop(0) if len(remaining) > 1 else remaining[0]
         return {f"node {i}": node for i, node in enumerate(nodes)}
 
-    look.left = left
-    return look
+    list_free.remaining = remaining
+    return list_free
 
 
 @pytest.mark.parametrize(
@@ -33,8 +33,8 @@ def looks(*answers):
         (TrialResources(gpus=1, workers=2), [{"CPU": 1.0, "GPU": 1.5}, {"CPU": 1.0, "GPU": 1.0}]),
     ],
 )
-def test_room_that_is_there_is_taken_at_once(trial, nodes):
-    wait_for_capacity(trial, seconds=0, look=looks(nodes))
+def test_free_capacity_returns_at_once(trial, nodes):
+    wait_for_capacity(trial, seconds=0, list_free=free_resources(nodes))
 
 
 @pytest.mark.parametrize(
@@ -47,31 +47,31 @@ def test_room_that_is_there_is_taken_at_once(trial, nodes):
         (TrialResources(gpus=2), [{"CPU": 1.0, "GPU": 1.0}, {"CPU": 1.0, "GPU": 1.0}]),
     ],
 )
-def test_room_in_pieces_on_several_nodes_is_none(trial, nodes):
+def test_free_pieces_on_several_nodes_do_not_suffice(trial, nodes):
     with pytest.raises(
         InputError, match=r"a trial asks for .*; free are .* on node 0; .* on node 1, and no capacity"
     ):
-        wait_for_capacity(trial, seconds=0, look=looks(nodes))
+        wait_for_capacity(trial, seconds=0, list_free=free_resources(nodes))
 
 
-def test_room_that_comes_is_waited_for():
-    look = looks([{}], [{"CPU": 1.0}], [{"CPU": 4.0}])
-    wait_for_capacity(TrialResources(cpus=4), seconds=60, poll=0.01, look=look)
-    assert len(look.left) == 1
+def test_wait_ends_when_capacity_becomes_free():
+    list_free = free_resources([{}], [{"CPU": 1.0}], [{"CPU": 4.0}])
+    wait_for_capacity(TrialResources(cpus=4), seconds=60, poll=0.01, list_free=list_free)
+    assert len(list_free.remaining) == 1
 
 
-def test_room_that_does_not_come_is_diagnosed():
+def test_missing_capacity_names_the_free_resources():
     nodes = [{"CPU": 0.5}, {"CPU": 3.0, "GPU": 0.5}, *[{}] * 5]
     with pytest.raises(InputError) as error:
-        wait_for_capacity(TrialResources(cpus=1, gpus=1, workers=2), 0.05, poll=0.01, look=looks(nodes))
+        wait_for_capacity(TrialResources(cpus=1, gpus=1, workers=2), 0.05, poll=0.01, list_free=free_resources(nodes))
     message = str(error.value)
     assert "2 workers of 1 CPUs and 1 GPUs each; free are 3 CPUs and 0.5 GPUs on node 1; 0.5 CPUs" in message
     assert "0 CPUs and 0 GPUs on node 4; less on 2 more, and no capacity became free in 0.05 s. " in message
     assert "ray status" in message
 
 
-def test_only_nodes_with_the_labels_that_do_not_drain_have_room(monkeypatch):
-    there = {
+def test_only_nodes_with_the_labels_that_do_not_drain_are_used(monkeypatch):
+    labels_of_nodes = {
         "a": {"zone": "a"},
         "b": {"zone": "b"},
         "c": {"zone": "a"},
@@ -86,7 +86,7 @@ def test_only_nodes_with_the_labels_that_do_not_drain_have_room(monkeypatch):
             "Labels": labels,
             "Alive": key != "dead",
         }
-        for key, labels in there.items()
+        for key, labels in labels_of_nodes.items()
     ]
     monkeypatch.setattr(ray, "nodes", lambda: metadata)
     monkeypatch.setattr(state, "get_draining_nodes", lambda: {"c": 0})
@@ -97,7 +97,7 @@ def test_only_nodes_with_the_labels_that_do_not_drain_have_room(monkeypatch):
         wait_for_capacity(TrialResources(labels={"zone": "c"}), seconds=0)
 
 
-def test_a_cluster_that_is_not_there_is_told_at_once(monkeypatch):
+def test_unreachable_cluster_is_rejected_at_once(monkeypatch):
     with socket.socket() as bound:
         bound.bind(("127.0.0.1", 0))
         address = f"127.0.0.1:{bound.getsockname()[1]}"
@@ -106,7 +106,7 @@ def test_a_cluster_that_is_not_there_is_told_at_once(monkeypatch):
             pass
 
 
-def test_a_machine_on_which_ray_does_not_start_in_time(monkeypatch):
+def test_ray_that_does_not_start_in_time_is_reported(monkeypatch):
     def init(**options):
         raise Exception("The current node timed out during startup. This could happen because ...")
 
@@ -117,7 +117,7 @@ def test_a_machine_on_which_ray_does_not_start_in_time(monkeypatch):
 
 
 @pytest.mark.parametrize(("variable", "length"), [("TMPDIR", 60), ("TMPDIR", 20), ("RAY_TMPDIR", 60)])
-def test_a_temporary_folder_too_long_for_sockets(variable, length, monkeypatch, capsys):
+def test_temporary_folder_too_long_for_sockets_is_replaced_or_rejected(variable, length, monkeypatch, capsys):
     started = []
     for name in ("RAY_ADDRESS", "RAY_TMPDIR", "TMPDIR"):
         monkeypatch.setenv(name, "")
@@ -137,7 +137,7 @@ def test_a_temporary_folder_too_long_for_sockets(variable, length, monkeypatch, 
     assert ("TMPDIR is too long" in capsys.readouterr().err) == (length == 60)
 
 
-def test_what_is_kept_serves_one_after_the_other(monkeypatch):
+def test_kept_ray_serves_several_connections(monkeypatch):
     calls = []
     monkeypatch.delenv("RAY_ADDRESS", raising=False)
     monkeypatch.setattr(ray, "init", lambda **options: calls.append("init"))

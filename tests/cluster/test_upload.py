@@ -1,4 +1,4 @@
-"""What `ray job submit --working-dir .` sends from a checkout that was worked in."""
+"""Files that `ray job submit --working-dir .` sends from a used checkout."""
 
 import shutil
 from pathlib import Path
@@ -26,8 +26,8 @@ def test_only_the_code_is_sent(tmp_path):
         (checkout / name).write_text("")
     shutil.copy(ROOT / ".gitignore", checkout)
     pack_working_dir(checkout, package)
-    with ZipFile(package) as sent:
-        assert {name for name in sent.namelist() if not name.endswith("/")} == {
+    with ZipFile(package) as archive:
+        assert {name for name in archive.namelist() if not name.endswith("/")} == {
             ".gitignore",
             "automl/search/run_search.py",
         }
