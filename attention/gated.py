@@ -1,5 +1,4 @@
-"""The base class of all attention modules: `y = x + gamma * attend(x)` over the positions of a feature map.
-"""
+"""Base class of all attention modules: `y = x + gamma * attend(x)` over the positions of a feature map."""
 
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
@@ -104,10 +103,12 @@ class Gated(nn.Module, ABC):
             )
         channels_last = self.layout == "B*C"
         if not 3 <= x.ndim <= 5 or x.shape[-1 if channels_last else 1] != self.channels:
-            expected = f"(B, *spatial, {self.channels})" if channels_last else f"(B, {self.channels}, *spatial)"
+            expected = (
+                f"(B, *spatial, {self.channels})" if channels_last else f"(B, {self.channels}, *spatial)"
+            )
             raise ValueError(
-                f"{type(self).__name__}({self.channels}) takes {expected} with one to three spatial dimensions; "
-                f"got {tuple(x.shape)}"
+                f"{type(self).__name__}({self.channels}) takes {expected} with one to three spatial "
+                f"dimensions; got {tuple(x.shape)}"
             )
         if not self.class_tokens:
             return self._positions(x)
@@ -134,7 +135,9 @@ class Gated(nn.Module, ABC):
         if mask is not None:
             update = update.masked_fill(~mask.unsqueeze(2), 0)
         update = (self.gamma.to(update.dtype) * update).to(x.dtype)
-        update = update.unflatten(1, spatial) if channels_last else update.transpose(1, 2).unflatten(2, spatial)
+        update = (
+            update.unflatten(1, spatial) if channels_last else update.transpose(1, 2).unflatten(2, spatial)
+        )
         y: Tensor = update if self.replaces else x + update
         return y
 

@@ -72,7 +72,7 @@ class SimpleSelfAttention(Gated):
             compact = torch.zeros_like(x).scatter_add(1, index, x)  # Padded positions add zeros.
             h = _along_positions(weight, compact).gather(1, index)
         # Rows are positions here, so each product is the transpose of that in the equation.
-        if resolve(self.order, channels=self.channels, positions=x.shape[1]) == "xxt-first":
+        if resolve_order(self.order, channels=self.channels, positions=x.shape[1]) == "xxt-first":
             return h @ (x.mT @ x)  # (B, N, C) @ (B, C, C)
         return (h @ x.mT) @ x  # (B, N, N) @ (B, N, C)
 
@@ -98,7 +98,7 @@ class _Symmetric(nn.Module):
         return (weight + weight.transpose(0, 1)) / 2
 
 
-def resolve(order: Order, *, channels: int, positions: int) -> Order:
+def resolve_order(order: Order, *, channels: int, positions: int) -> Order:
     """Return the order of products that `order` stands for.
 
     If N is a symbol, as in an export for any length, `auto` takes the order whose cost is linear in N.
@@ -116,7 +116,7 @@ def resolve(order: Order, *, channels: int, positions: int) -> Order:
 def cost(channels: int, positions: int, *, ks: int = 1, order: Order = "auto") -> Cost:
     """Compute the cost of one `SimpleSelfAttention` or `SymmetricSelfAttention`."""
     C, N = channels, positions
-    first = resolve(order, channels=C, positions=N)
+    first = resolve_order(order, channels=C, positions=N)
     middle = C * C if first == "xxt-first" else N * N
     return Cost(
         parameters=C * C * ks + 1,

@@ -15,7 +15,7 @@ from harness import Row, compare, milliseconds, peak_memory, seconds, show, writ
 from torch import Tensor, nn
 
 from attention import ATTENTIONS, Gated
-from attention.ssa import resolve
+from attention.ssa import resolve_order
 from automl.config.device import find_device, is_gpu
 
 DEVICE = find_device()
@@ -192,7 +192,7 @@ def compare_orders() -> list[Row]:
             better = min(("xxt-first", "conv-first"), key=median.__getitem__)
             ratios = [b / a for a, b in zip(times["auto"], times[better], strict=True)]
             row = Row(
-                case=f"ssa order=auto ({resolve('auto', channels=channels, positions=positions)}) "
+                case=f"ssa order=auto ({resolve_order('auto', channels=channels, positions=positions)}) "
                 f"N={positions} C={channels}",
                 peer=f"the better order, {better}",
                 ours=median["auto"],

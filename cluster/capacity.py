@@ -4,9 +4,9 @@ import sys
 import time
 from collections.abc import Callable, Mapping
 
-from cluster.connect import Node, nodes
+from cluster.connect import Node, list_nodes
 from cluster.ray_internals import node_of_actor
-from cluster.resources import TrialResources, fitting, shortage
+from cluster.resources import TrialResources, count_fitting, describe_shortage
 
 FRESH = 1.0  # seconds for which the last answer of the cluster is reused
 GRACE = 30.0  # seconds without capacity after which no node is expected to come back
@@ -31,7 +31,7 @@ class ClusterCapacity:
         shape: TrialResources,
         most: int | None = None,
         *,
-        list_nodes: Callable[[Mapping[str, str]], Mapping[str, Node]] = nodes,
+        list_nodes: Callable[[Mapping[str, str]], Mapping[str, Node]] = list_nodes,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self.shape, self.most = shape, most
@@ -87,7 +87,7 @@ class ClusterCapacity:
             return
         self._refreshed = at
         self._nodes = self._list_nodes(self.shape.labels)
-        self._fitting = fitting(self.shape, self._open())
+        self._fitting = count_fitting(self.shape, self._open())
         if self._fitting:
             self._since = None
             return
@@ -110,7 +110,7 @@ class ClusterCapacity:
 
     def _shortage(self) -> str:
         without = [f"; node {self._name(key)} takes none: {why}" for key, why in self._closed.items()]
-        return shortage(self.shape, self._open()) + "".join(without)
+        return describe_shortage(self.shape, self._open()) + "".join(without)
 
     def _name(self, node: str) -> str:
         return self._nodes[node].name if node in self._nodes else node[:8]

@@ -12,9 +12,9 @@ from dataclasses import dataclass
 import ray
 
 from attention import InputError, check_utf8
-from cluster.loopback import LOOPBACK, on_loopback
+from cluster.loopback import LOOPBACK, bind_to_loopback
 from cluster.ray_internals import draining_nodes, free_resources
-from cluster.resources import TrialResources, fitting, free_on
+from cluster.resources import TrialResources, count_fitting, describe_free
 from cluster.token import check_token
 
 SHORT = "/tmp"  # folder of Ray's sockets if TMPDIR is too long
@@ -26,7 +26,7 @@ _KEPT: list[bool] = []  # Not empty inside `keep_ray`.
 
 
 @contextmanager
-def kept() -> Iterator[None]:
+def keep_ray() -> Iterator[None]:
     """Keep the local Ray that `connect` starts for later calls. It ends with the block."""
     _KEPT.append(True)
     try:
@@ -68,7 +68,7 @@ def connect(*, dashboard: bool = False) -> Iterator[None]:
         # If a head on this machine does not answer within seconds, it will not in a minute either.
         os.environ.setdefault("RAY_gcs_rpc_server_reconnect_timeout_s", "10")
         _shorten_temporary_folder()
-        with on_loopback(), _explain_timeout():
+        with bind_to_loopback(), _explain_timeout():
             ray.init(
                 address="local",
                 include_dashboard=dashboard,
@@ -84,7 +84,7 @@ def connect(*, dashboard: bool = False) -> Iterator[None]:
             ray.shutdown()
 
 
-def joins() -> bool:
+def joins_cluster() -> bool:
     """Return whether `connect` joins a cluster, so that trials may run on other machines."""
     return bool(os.environ.get("RAY_ADDRESS"))
 
@@ -113,7 +113,7 @@ class Node:
     draining: bool = False
 
 
-def nodes(labels: Mapping[str, str] | None = None) -> dict[str, Node]:
+def list_nodes(labels: Mapping[str, str] | None = None) -> dict[str, Node]:
     """Return the living nodes of the connected cluster that have all these labels, by id."""
     wanted = (labels or {}).items()
     draining = draining_nodes()
@@ -128,18 +128,19 @@ def nodes(labels: Mapping[str, str] | None = None) -> dict[str, Node]:
     }
 
 
-def free(labels: Mapping[str, str]) -> dict[str, Mapping[str, float]]:
-    """Return the free resources of each node that has these labels and is not draining, by the node's name.
-    """
+def list_free_resources(labels: Mapping[str, str]) -> dict[str, Mapping[str, float]]:
+    """Return the free resources of each node that has these labels and is not draining, by node name."""
     resources = free_resources()
-    return {node.name: resources.get(key, {}) for key, node in nodes(labels).items() if not node.draining}
+    return {
+        node.name: resources.get(key, {}) for key, node in list_nodes(labels).items() if not node.draining
+    }
 
 
 def wait_for_capacity(
     trial: TrialResources,
     seconds: float,
     poll: float = 1.0,
-    list_free: Callable[[Mapping[str, str]], Mapping[str, Mapping[str, float]]] = free,
+    list_free: Callable[[Mapping[str, str]], Mapping[str, Mapping[str, float]]] = list_free_resources,
 ) -> None:
     """Wait until the free resources of the permitted nodes suffice for one trial.
 
@@ -155,11 +156,15 @@ def wait_for_capacity(
     until = time.monotonic() + seconds
     while True:
         nodes_free = list_free(trial.labels)
-        if fitting(trial, nodes_free.values()):
+        if count_fitting(trial, nodes_free.values()):
             return
         if time.monotonic() >= until:
             noun = "such node" if trial.labels else "node"
-            state = f"free are {free_on(trial, nodes_free)}" if nodes_free else f"no {noun} takes anything new"
+            state = (
+                f"free are {describe_free(trial, nodes_free)}"
+                if nodes_free
+                else f"no {noun} takes anything new"
+            )
             raise InputError(
                 f"a trial asks for {trial}; {state}, and no capacity became free in {seconds:g} s. Stop what "
                 f"runs there (ray status, ray job list), or ask for less."
@@ -183,8 +188,8 @@ def _shorten_temporary_folder() -> None:
         )
     if not os.access(SHORT, os.W_OK):
         raise InputError(
-            f"TMPDIR={folder} is too long for Ray's sockets, and {SHORT} cannot be written; set RAY_TMPDIR to "
-            f"a folder with at most {LONGEST} bytes"
+            f"TMPDIR={folder} is too long for Ray's sockets, and {SHORT} cannot be written; set RAY_TMPDIR "
+            f"to a folder with at most {LONGEST} bytes"
         )
     print(
         f"TMPDIR is too long for Ray's sockets, which are in {SHORT}; RAY_TMPDIR changes that",
@@ -223,8 +228,7 @@ def _join(address: str) -> None:
 
 
 def _check_listening(address: str) -> None:
-    """Raise `OSError` if nothing listens at `address`. Ray itself tries for two minutes and prints meanwhile.
-    """
+    """Raise `OSError` if nothing listens at `address`. Ray itself tries for two minutes and prints."""
     host, colon, port = address.removeprefix("ray://").rpartition(":")
     if colon and port.isdigit() and "/" not in host:
         socket.create_connection((host, int(port)), timeout=10).close()

@@ -1,5 +1,4 @@
-"""Watches Ray's head node. When the head ends, Ray exits this process, and nothing can be printed any more.
-"""
+"""Watches Ray's head node. When the head ends, Ray exits this process, and nothing can be printed."""
 
 import socket
 import threading
@@ -13,7 +12,7 @@ TIMES = 2  # consecutive checks that must fail
 
 
 @contextmanager
-def watched_head(lost: Callable[[str], None], period: float = PERIOD) -> Iterator[None]:
+def watch_head(lost: Callable[[str], None], period: float = PERIOD) -> Iterator[None]:
     """Call `lost` once with the head's address if nothing listens there any more inside the block."""
     address = ray.get_runtime_context().gcs_address
     over = threading.Event()

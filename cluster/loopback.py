@@ -11,7 +11,7 @@ LOOPBACK = "127.0.0.1"
 
 
 @contextmanager
-def on_loopback() -> Iterator[None]:
+def bind_to_loopback() -> Iterator[None]:
     """Make a Ray that is started inside the block use 127.0.0.1 as its address and listen only there.
 
     The workers of a trial exchange gradients by Gloo or NCCL, which take the name of the network interface.

@@ -224,7 +224,9 @@ def error_text(trial: "Trial") -> str:
 
 
 def error_of(trial: "Trial") -> BaseException | None:
-    """Return the last error of one of Tune's trials, or None if Ray has not kept it. Why: see `error_text`.
+    """Return the last error of one of Tune's trials, or None if Ray has not kept it.
+
+    Why: see `error_text`.
     """
     file = trial.pickled_error_file
     return ray.cloudpickle.loads(Path(file).read_bytes()) if file and Path(file).exists() else None

@@ -65,22 +65,23 @@ class TrialResources:
         return {"CPU": self.cpus, "GPU": self.gpus, **self.custom}
 
 
-def slots(trial: TrialResources, nodes: Collection[Mapping[str, float]]) -> int:
+def count_slots(trial: TrialResources, nodes: Collection[Mapping[str, float]]) -> int:
     """Return how many trials run at once on `nodes`, given as each node's resources by Ray's names.
 
     Raises:
         InputError: None fits. The message names the requested and the existing resources.
     """
-    total = fitting(trial, nodes)
+    total = count_fitting(trial, nodes)
     if total == 0:
         raise InputError(
-            f"{shortage(trial, nodes)}. Lower --cpus-per-trial, --gpus-per-trial or --workers-per-trial, or "
-            f"add a node; on an autoscaling cluster, --concurrent N requests capacity for N trials and waits."
+            f"{describe_shortage(trial, nodes)}. Lower --cpus-per-trial, --gpus-per-trial or "
+            f"--workers-per-trial, or add a node; on an autoscaling cluster, --concurrent N requests "
+            f"capacity for N trials and waits."
         )
     return total
 
 
-def fitting(trial: TrialResources, nodes: Iterable[Mapping[str, float]]) -> int:
+def count_fitting(trial: TrialResources, nodes: Iterable[Mapping[str, float]]) -> int:
     """Return how many trials fit on `nodes`, given as the total or the free resources of each node.
 
     A worker runs on one node. The workers of a trial may run on several. Ray does not report to which of a
@@ -89,27 +90,28 @@ def fitting(trial: TrialResources, nodes: Iterable[Mapping[str, float]]) -> int:
     return sum(_on_node(trial, node) for node in nodes) // trial.workers
 
 
-def free_on(trial: TrialResources, nodes: Mapping[str, Mapping[str, float]]) -> str:
-    """Describe what is free on each node, by node name, starting with the node that comes closest to a trial.
-    """
+def describe_free(trial: TrialResources, nodes: Mapping[str, Mapping[str, float]]) -> str:
+    """Describe what is free on each node, by node name. The nodes closest to a trial come first."""
 
     def satisfied_fraction(name: str) -> float:
         return min(nodes[name].get(what, 0) / amount for what, amount in trial.bundle.items() if amount)
 
     nearest = sorted(nodes, key=satisfied_fraction, reverse=True)
-    descriptions = [f"{amounts(trial, nodes[name])} on {name}" for name in nearest[:NAMED]]
+    descriptions = [f"{describe_amounts(trial, nodes[name])} on {name}" for name in nearest[:NAMED]]
     rest = [f"less on {len(nodes) - NAMED} more"] if len(nodes) > NAMED else []
     return "; ".join(descriptions + rest)
 
 
-def shortage(trial: TrialResources, nodes: Collection[Mapping[str, float]]) -> str:
+def describe_shortage(trial: TrialResources, nodes: Collection[Mapping[str, float]]) -> str:
     """Describe the requested and the existing resources."""
     total = {name: sum(node.get(name, 0) for node in nodes) for name in trial.bundle}
     noun = "such node(s)" if trial.labels else "node(s)"
-    return f"a trial asks for {trial}; the cluster has {amounts(trial, total)} on {len(nodes)} {noun}"
+    return (
+        f"a trial asks for {trial}; the cluster has {describe_amounts(trial, total)} on {len(nodes)} {noun}"
+    )
 
 
-def amounts(trial: TrialResources, resources: Mapping[str, float]) -> str:
+def describe_amounts(trial: TrialResources, resources: Mapping[str, float]) -> str:
     """Describe the amounts of the resources that a trial needs."""
     return _join_list([f"{resources.get(name, 0):g} {_resource_noun(name)}" for name in trial.bundle])
 
@@ -124,7 +126,9 @@ def _join_list(items: Sequence[str]) -> str:
 
 
 def _on_node(trial: TrialResources, node: Mapping[str, float]) -> int:
-    limits = [int(node.get(name, 0) / amount + 1e-9) for name, amount in trial.bundle.items() if name != "GPU"]
+    limits = [
+        int(node.get(name, 0) / amount + 1e-9) for name, amount in trial.bundle.items() if name != "GPU"
+    ]
     if trial.gpus:
         cards, fraction = divmod(node.get("GPU", 0) + 1e-9, 1)
         on_fractions = int(cards) * int(1 / trial.gpus + 1e-9) + int(fraction / trial.gpus + 1e-9)

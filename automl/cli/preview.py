@@ -19,8 +19,8 @@ from automl.costs.time_ratio import ALLOWED, MEASURING_FRACTION
 from automl.search.run_search import prepare
 from automl.tasks import Task
 from automl.trials.pace import Pace, PaceWorker, busy, mean_pace
-from cluster.connect import connect, joins, nodes
-from cluster.resources import TrialResources, slots
+from cluster.connect import connect, joins_cluster, list_nodes
+from cluster.resources import TrialResources, count_slots
 from search.config import TrialConfig
 from search.halving import REDUCTION, Rungs
 from search.record import model_name, placement_name
@@ -151,13 +151,13 @@ def preview(settings: Settings, tell: Callable[[str], None] = lambda text: None)
 
     with connect():
         shape = settings.shape
-        there = [node.resources for node in nodes(shape.labels).values() if not node.draining]
+        there = [node.resources for node in list_nodes(shape.labels).values() if not node.draining]
         if settings.gpus_per_trial is None and any(node.get("GPU") for node in there):
             shape = replace(shape, gpus=1)
         # With --concurrent, the search waits for nodes that are not there yet.
-        at_once = settings.concurrent or slots(shape, there)
+        at_once = settings.concurrent or count_slots(shape, there)
         together = max(1, min(at_once, plan.trials or at_once, AT_ONCE)) * shape.workers
-        here = shape.gpus == 0 and not joins()
+        here = shape.gpus == 0 and not joins_cluster()
         pace, startup = None, monotonic() - begun
         if not here:
             until = max(until, monotonic() + WORKERS)

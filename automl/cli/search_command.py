@@ -257,9 +257,9 @@ def search(
 
         begin = partial(start_or_resume if auto else start_search, settings)
     if confirm:
-        from cluster.connect import kept
+        from cluster.connect import keep_ray
 
-        with kept():
+        with keep_ray():
             result = begin()
             print_search(result, storage)
             found = {} if result.best is None else _confirm(result, space, storage, callback, options)

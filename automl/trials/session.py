@@ -25,9 +25,9 @@ from automl.trials.interrupt import Interrupt, interrupts
 from automl.trials.multi_worker import multi_worker_trial
 from automl.trials.trial import TrialActor, assignment
 from cluster.capacity import ClusterCapacity
-from cluster.connect import connect, joins, nodes, wait_for_capacity
-from cluster.head import watched_head
-from cluster.resources import TrialResources, slots
+from cluster.connect import connect, joins_cluster, list_nodes, wait_for_capacity
+from cluster.head import watch_head
+from cluster.resources import TrialResources, count_slots
 from search.callback import Callback
 from search.config import TrialConfig
 from search.record import SHARED_FOLDER, TRIALS_FOLDER
@@ -171,15 +171,15 @@ def open_workers(settings: Settings, log: Path, advice: str) -> Iterator[Workers
     with (
         capture_library_logs(log),
         connect(dashboard=settings.workers_per_trial > 1),
-        watched_head(partial(_tell_of_lost_head, advice)),
+        watch_head(partial(_tell_of_lost_head, advice)),
         interrupts(advice) as interrupt,  # after Ray, which takes SIGTERM for itself
     ):
         shape = settings.shape
-        there = [node.resources for node in nodes(shape.labels).values() if not node.draining]
+        there = [node.resources for node in list_nodes(shape.labels).values() if not node.draining]
         if settings.gpus_per_trial is None and any(node.get("GPU") for node in there):
             shape = replace(shape, gpus=1)
         if settings.concurrent is None:
-            slots(shape, there)
+            count_slots(shape, there)
             wait_for_capacity(shape, PLACEMENT_LIMIT)
         capacity = ClusterCapacity(shape, settings.concurrent)
         yield Workers(settings=settings, shape=shape, capacity=capacity, interrupt=interrupt, advice=advice)
@@ -196,7 +196,7 @@ def _tell_of_lost_head(advice: str, address: str) -> None:
 
 def share_data(task: Task, folder: Path, metadata: SearchMetadata, *splits: Split) -> dict[str, Any] | None:
     """Share the data with trials that may run on machines without them."""
-    if metadata.location.local is not None and not joins():
+    if metadata.location.local is not None and not joins_cluster():
         return None
     return task.share_data(Storage(metadata.settings.storage), folder, splits)
 

@@ -19,8 +19,8 @@ from automl.storage.storage import Storage
 from automl.training.loop import Diverged
 from automl.trials.multi_worker import CHANNEL, NodeFault, causes_of, make_trainer
 from automl.trials.trial import assignment
-from cluster.connect import connect, joins, nodes, wait_for_capacity
-from cluster.resources import TrialResources, slots
+from cluster.connect import connect, joins_cluster, list_nodes, wait_for_capacity
+from cluster.resources import TrialResources, count_slots
 from search.config import TrialConfig
 from search.record import SHARED_FOLDER, Metrics, Report
 
@@ -59,11 +59,11 @@ def worker_shape(workers: int, runtime: Runtime) -> TrialResources:
 
     Raises InputError where that does not fit.
     """
-    there = [node.resources for node in nodes().values() if not node.draining]
-    gpus = is_gpu(runtime.device) or (joins() and any(node.get("GPU") for node in there))
-    cpus = 1 if joins() or gpus else max(1, (os.cpu_count() or 1) // workers)
+    there = [node.resources for node in list_nodes().values() if not node.draining]
+    gpus = is_gpu(runtime.device) or (joins_cluster() and any(node.get("GPU") for node in there))
+    cpus = 1 if joins_cluster() or gpus else max(1, (os.cpu_count() or 1) // workers)
     shape = TrialResources(cpus=cpus, gpus=int(gpus), workers=workers)
-    slots(shape, there)
+    count_slots(shape, there)
     return shape
 
 

@@ -1,6 +1,6 @@
-"""What the attention contracts run over: every record of the table, each with a few sets of options.
+"""Cases of the attention tests: every record of the table, each with a few sets of options.
 
-A new record is covered with its defaults at once; a line in `OPTIONS` covers more of it.
+A new record is tested with its defaults automatically. A line in `OPTIONS` adds cases.
 """
 
 import pytest
@@ -30,7 +30,7 @@ OPTIONS: dict[str, list[dict[str, int | str | None]]] = {
 SPECS = [Spec(name, options) for name in ATTENTIONS for options in ({}, *OPTIONS.get(name, []))]
 
 every_spec = pytest.mark.parametrize("spec", SPECS, ids=str)
-# Those to which an input is a set of positions, wherever they are.
+# Specs for which an input is a set of positions, wherever they are.
 without_encoding = pytest.mark.parametrize(
     "spec", [spec for spec in SPECS if "encoding" not in spec.options], ids=str
 )
@@ -42,7 +42,7 @@ CHANNELS = 16
 
 
 def new(spec: Spec, channels: int = CHANNELS, *, gate: float = 0.0) -> Gated:
-    """A module with a known gate and known weights."""
+    """Return a module with a known gate and known weights."""
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(0)
         module = spec.build(channels)
@@ -52,5 +52,6 @@ def new(spec: Spec, channels: int = CHANNELS, *, gate: float = 0.0) -> Gated:
 
 
 def features(*shape: int, dtype: torch.dtype = torch.float32, scale: float = 1.0) -> Tensor:
+    """Return reproducible normal noise."""
     generator = torch.Generator().manual_seed(1)
     return (torch.randn(*shape, generator=generator, dtype=torch.float64) * scale).to(dtype)

@@ -1,4 +1,4 @@
-"""What every attention module promises, for every record of the table."""
+"""Properties of every attention module, for every record of the table."""
 
 import copy
 from pathlib import Path
@@ -15,7 +15,7 @@ SHAPES = [(2, CHANNELS, 30), (2, CHANNELS, 6, 5), (2, CHANNELS, 2, 3, 5)]
 
 
 def _channels_last(x: Tensor) -> Tensor:
-    """`x` with the channels innermost, which has a name of its own for two and three dimensions only."""
+    """Return `x` with the channels innermost. PyTorch names this format only for two and three dimensions."""
     return x.movedim(1, -1).contiguous().movedim(-1, 1)
 
 
@@ -51,7 +51,7 @@ def test_layout_does_not_change_the_values(spec: Spec, shape: tuple[int, ...]) -
 
 @every_spec
 def test_channels_may_come_last(spec: Spec, shape: tuple[int, ...]) -> None:
-    """(B, N, C) and (B, H, W, C) are (B, C, N) and (B, C, H, W) with the channels elsewhere."""
+    """(B, N, C) and (B, H, W, C) are (B, C, N) and (B, C, H, W) with the channels last."""
     module, x = new(spec, gate=1).double().eval(), features(*shape, dtype=torch.float64)
     first, last = module(x), x.movedim(1, -1).contiguous()
     module.layout = "B*C"
@@ -62,33 +62,33 @@ def test_channels_may_come_last(spec: Spec, shape: tuple[int, ...]) -> None:
 
 
 @without_encoding
-def test_looks_at_positions_and_not_at_their_arrangement(spec: Spec) -> None:
-    """A module sees a set of positions in order: (6, 5) and (30,) are the same input."""
+def test_spatial_arrangement_does_not_matter_without_encoding(spec: Spec) -> None:
+    """A module receives a sequence of positions: (6, 5) and (30,) are the same input."""
     module, x = new(spec, gate=1).double().eval(), features(2, CHANNELS, 6, 5, dtype=torch.float64)
     torch.testing.assert_close(module(x).flatten(2), module(x.flatten(2)), rtol=1e-10, atol=1e-10)
 
 
 @with_encoding
-def test_an_encoding_tells_where_positions_are(spec: Spec) -> None:
+def test_encoding_makes_the_arrangement_matter(spec: Spec) -> None:
     module, x = new(spec, gate=1).double().eval(), features(2, CHANNELS, 6, 5, dtype=torch.float64)
     with torch.no_grad():
         for name, parameter in module.named_parameters():
-            if name.startswith("bias"):  # it is zero when new
+            if name.startswith("bias"):  # It is zero when new.
                 parameter.copy_(features(*parameter.shape))
     assert not torch.allclose(module(x).flatten(2), module(x.flatten(2)), atol=1e-3)
     assert not torch.allclose(module(x.flip(3)).flip(3), module(x), atol=1e-3)
 
 
 @every_spec
-def test_images_of_a_batch_do_not_mix(spec: Spec) -> None:
+def test_examples_of_a_batch_do_not_mix(spec: Spec) -> None:
     module, x = new(spec, gate=1).double().eval(), features(3, CHANNELS, 4, 4, dtype=torch.float64)
-    one_by_one = torch.cat([module(image) for image in x.split(1)])
-    torch.testing.assert_close(module(x), one_by_one, rtol=1e-10, atol=1e-10)
+    single = torch.cat([module(image) for image in x.split(1)])
+    torch.testing.assert_close(module(x), single, rtol=1e-10, atol=1e-10)
 
 
 @pytest.mark.parametrize("bad", [(2, CHANNELS + 1, 4, 4), (2, CHANNELS), (2, CHANNELS, 2, 2, 2, 2)], ids=str)
 @every_spec
-def test_refuses_other_channels_and_dimensions(spec: Spec, bad: tuple[int, ...]) -> None:
+def test_other_channels_and_dimensions_are_rejected(spec: Spec, bad: tuple[int, ...]) -> None:
     with pytest.raises(ValueError, match=rf"\(B, {CHANNELS}, \*spatial\).*got \({bad[0]}, {bad[1]}"):
         new(spec)(torch.zeros(bad))
     module = new(spec)
@@ -113,14 +113,17 @@ def test_an_open_gate_changes_the_output_and_trains_every_parameter(spec: Spec) 
 
 
 def _has_no_effect(spec: Spec, parameter: str) -> bool:
-    """A bias of the keys adds the same to every position, which a softmax over positions ignores."""
+    """Return whether a parameter has no effect.
+
+    A bias of the keys adds the same to every position, which a softmax over positions ignores.
+    """
     softmax = spec.options.get("normalisation", "softmax") == "softmax"
     return spec.type == "decomposed" and softmax and parameter == "key.bias"
 
 
 @every_spec
-def test_gradients_are_right(spec: Spec) -> None:
-    module = new(spec, 8, gate=0.7).double().eval()  # in training mode spectral norms move at each pass
+def test_gradients_match_finite_differences(spec: Spec) -> None:
+    module = new(spec, 8, gate=0.7).double().eval()  # In training mode, each pass updates the spectral norms.
     x = features(2, 8, 3, 2, dtype=torch.float64).requires_grad_()
     names = list(dict(module.named_parameters()))
 
@@ -136,7 +139,7 @@ def test_gradients_are_right(spec: Spec) -> None:
         (torch.float16, 0, "float32"),
         (torch.float16, 1, "float32"),
         (torch.float16, 0, "half"),
-        (torch.bfloat16, 1, "float32"),  # which has the range of float32
+        (torch.bfloat16, 1, "float32"),  # It has the range of float32.
     ],
     ids=str,
 )
@@ -144,13 +147,13 @@ def test_gradients_are_right(spec: Spec) -> None:
 def test_stays_finite_under_autocast(
     spec: Spec, half: torch.dtype, gate: int, dtype: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """1024 positions of scale 20: sums of squares reach 4e5, six times what float16 holds."""
+    """1024 positions of scale 20: sums of squares reach 4e5, six times the maximum of float16."""
     monkeypatch.setattr("attention.sagan.FUSED_FROM", 1024)
     module = new(spec, 64, gate=gate)
     x = features(1, 64, 32, 32, scale=20, dtype=half if dtype == "half" else torch.float32).requires_grad_()
     with torch.autocast("cpu", dtype=half):
         y = module(x)
-    # The scale is a loss scaler's work: of the sum itself, sagan's true gradient is 2e5.
+    # A loss scaler would choose the scale. Without one, sagan's true gradient of the sum is 2e5.
     (y.float().sum() / 100).backward()
     assert y.dtype == x.dtype
     assert y.isfinite().all()
@@ -172,7 +175,7 @@ def test_moves_to_a_dtype(spec: Spec, dtype: torch.dtype, gate: int) -> None:
     y = module(x)
     assert y.dtype == dtype
     if gate:
-        # What a low precision can do: compare updates by their norm, not element by element.
+        # Updates are compared by their norm, since single elements are imprecise in a low precision.
         error, update = (y.double() - exact(x.double())).norm(), (exact(x.double()) - x.double()).norm()
         assert error < 20 * torch.finfo(dtype).eps * update
     else:
@@ -190,7 +193,7 @@ def test_moves_to_the_meta_device(spec: Spec) -> None:
 @every_spec
 def test_state_round_trips(spec: Spec, tmp_path: Path) -> None:
     trained, x = new(spec, gate=0.5), features(2, CHANNELS, 6, 5)
-    trained(x)  # moves the spectral norms' vectors
+    trained(x)  # Updates the vectors of the spectral norms.
     torch.save(trained.state_dict(), tmp_path / "state")
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(99)
@@ -212,8 +215,8 @@ def test_copies_are_independent(spec: Spec) -> None:
 
 @pytest.mark.parametrize("training", [True, False], ids=["train", "eval"])
 @every_spec
-def test_learns_from_its_gate_onwards(spec: Spec, training: bool) -> None:
-    """At zero only the gate has a gradient; one step opens it, and then the rest learns."""
+def test_gate_learns_first_and_then_the_rest(spec: Spec, training: bool) -> None:
+    """At zero only the gate has a gradient. One step opens it, and then the other parameters have one."""
     module, x = new(spec).train(training), features(4, CHANNELS, 6, 5)
     optimizer = torch.optim.SGD(module.parameters(), lr=1e-4)
     target = x.roll(1, 0)
@@ -241,5 +244,5 @@ def test_one_channel_is_enough(name: str) -> None:
     try:
         module = new(Spec(name), 1, gate=1)
     except InputError:
-        pytest.skip("its defaults need more channels, and it says so")
+        pytest.skip("its defaults need more channels, and its error says so")
     assert module(features(2, 1, 4)).shape == (2, 1, 4)

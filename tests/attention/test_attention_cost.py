@@ -1,4 +1,4 @@
-"""The formulas of the table against what torch counts, and tensors that must not be made."""
+"""The cost formulas of the table compared with torch's counts, and tensors that must not be created."""
 
 from math import prod
 
@@ -12,25 +12,25 @@ from torch.utils.flop_counter import FlopCounterMode
 from attention import ATTENTIONS, Spec
 from attention.sagan import inner_channels
 from attention.ssa import cost as ssa_cost
-from attention.ssa import resolve
+from attention.ssa import resolve_order
 from backbones.torch_internals import TorchDispatchMode
 
 
 @pytest.fixture(autouse=True)
 def fused(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The fused kernel at the sizes of these tests too: it is what the formula counts."""
+    """Use the fused kernel also at the small sizes of these tests, since the formula counts it."""
     monkeypatch.setattr("attention.sagan.FUSED_FROM", 0)
 
 
-# Two on either side of N = C, and one where both sides are equal.
-PLACES = [(16, (8, 8)), (16, (3, 2)), (16, (4, 4))]
-places = pytest.mark.parametrize(("channels", "resolution"), PLACES, ids=str)
+# Resolutions on both sides of N = C, and one at equality.
+RESOLUTIONS = [(16, (8, 8)), (16, (3, 2)), (16, (4, 4))]
+resolutions = pytest.mark.parametrize(("channels", "resolution"), RESOLUTIONS, ids=str)
 
 
 def _padding(spec: Spec, channels: int, positions: int) -> tuple[int, int]:
-    """MACs and memory that only a CPU spends: it pads sagan's f and g from d to C channels with zeros.
+    """Return the MACs and memory that only a CPU spends. It pads sagan's f and g from d to C channels.
 
-    The formula counts the method itself, as it runs on an accelerator.
+    The formula counts the method itself, as on an accelerator.
     """
     if spec.type != "sagan" or spec.options.get("form") == "explicit":
         return 0, 0
@@ -41,49 +41,49 @@ def _padding(spec: Spec, channels: int, positions: int) -> tuple[int, int]:
 @every_spec
 def test_parameters(spec: Spec) -> None:
     for channels in (8, 16, 24):
-        counted = sum(p.numel() for p in new(spec, channels).parameters())
-        assert spec.cost(channels, 30).parameters == counted
+        total = sum(p.numel() for p in new(spec, channels).parameters())
+        assert spec.cost(channels, 30).parameters == total
 
 
-@places
+@resolutions
 @every_spec
 def test_macs(spec: Spec, channels: int, resolution: tuple[int, ...]) -> None:
-    module = new(spec, channels).eval()  # in training mode spectral norms multiply too
-    # The fused kernel hides its products; the plain one has the same and shows them.
+    module = new(spec, channels).eval()  # In training mode, spectral norms multiply too.
+    # The counter does not see the products of the fused kernel. The plain one has the same products.
     with sdpa_kernel(SDPBackend.MATH), FlopCounterMode(display=False) as counter:
         module(features(1, channels, *resolution))
     extra, _ = _padding(spec, channels, prod(resolution))
     assert spec.cost(channels, prod(resolution)).macs + extra == counter.get_total_flops() / 2
 
 
-@places
+@resolutions
 @every_spec
 def test_memory(spec: Spec, channels: int, resolution: tuple[int, ...]) -> None:
     module = new(spec, channels, gate=1)
-    location = [
-        _kept(module, features(batch, channels, *resolution).to(memory_format=torch.channels_last))
+    values = [
+        _count_kept(module, features(batch, channels, *resolution).to(memory_format=torch.channels_last))
         for batch in (2, 3)
     ]
     _, extra = _padding(spec, channels, prod(resolution))
-    assert spec.cost(channels, prod(resolution)).memory + extra == location[1] - location[0]
+    assert spec.cost(channels, prod(resolution)).memory + extra == values[1] - values[0]
 
 
-def _kept(module: nn.Module, x: Tensor) -> int:
-    """Values that a forward pass keeps for the backward pass, beyond the input and the module's own."""
+def _count_kept(module: nn.Module, x: Tensor) -> int:
+    """Count values kept for the backward pass, except the input and the module's own."""
     own = {t.untyped_storage().data_ptr() for t in (x, *module.parameters(), *module.buffers())}
-    location: dict[int, Tensor] = {}
+    storages: dict[int, Tensor] = {}
 
     def keep(t: Tensor) -> Tensor:
-        location[t.untyped_storage().data_ptr()] = t
+        storages[t.untyped_storage().data_ptr()] = t
         return t
 
     with torch.autograd.graph.saved_tensors_hooks(keep, lambda t: t):
         module(x.requires_grad_())
-    return sum(t.untyped_storage().nbytes() // t.element_size() for p, t in location.items() if p not in own)
+    return sum(t.untyped_storage().nbytes() // t.element_size() for p, t in storages.items() if p not in own)
 
 
 class _Largest(TorchDispatchMode):
-    """The number of values of the largest tensor that any operation returns."""
+    """Dispatch mode that records the size of the largest tensor that any operation returns."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -98,7 +98,7 @@ class _Largest(TorchDispatchMode):
 
 
 @every_spec
-def test_never_makes_weights_between_all_positions(spec: Spec) -> None:
+def test_weights_of_all_pairs_are_computed_only_by_explicit_forms(spec: Spec) -> None:
     """256 positions of 16 channels: N x N is 65,536 values, the widest projection 12,288."""
     with _Largest() as largest:
         new(spec, 16, gate=1)(features(1, 16, 16, 16).requires_grad_()).sum().backward()
@@ -108,9 +108,9 @@ def test_never_makes_weights_between_all_positions(spec: Spec) -> None:
 
 @pytest.mark.parametrize("positions", [256, 512])
 def test_the_explicit_form_keeps_a_matrix_of_all_pairs(positions: int) -> None:
-    """Quadratic memory on a CPU as well, where the fused form stays linear."""
+    """Memory is quadratic also on a CPU, where that of the fused form is linear."""
     kept = {
-        form: _kept(new(Spec("sagan", {"form": form}), gate=1), features(1, 16, positions))
+        form: _count_kept(new(Spec("sagan", {"form": form}), gate=1), features(1, 16, positions))
         for form in ("fused", "explicit")
     }
     assert positions**2 < kept["explicit"] < positions**2 + 100 * positions
@@ -126,19 +126,19 @@ def test_auto_is_the_cheaper_order_on_both_sides_of_n_equal_c(name: str, ks: int
             for order in ("auto", "xxt-first", "conv-first")
         )
         assert auto.macs == min(cost.macs for cost in orders)
-    assert resolve("auto", channels=16, positions=17) == "xxt-first"
-    assert resolve("auto", channels=16, positions=15) == "conv-first"
+    assert resolve_order("auto", channels=16, positions=17) == "xxt-first"
+    assert resolve_order("auto", channels=16, positions=15) == "conv-first"
 
 
 @pytest.mark.parametrize("positions", [9, 25])
-def test_auto_runs_what_its_formula_counts(positions: int) -> None:
+def test_auto_runs_the_order_that_its_formula_counts(positions: int) -> None:
     with FlopCounterMode(display=False) as counter:
         new(Spec("ssa")).eval()(features(1, 16, positions))
     assert counter.get_total_flops() / 2 == ssa_cost(16, positions).macs
 
 
 @pytest.mark.parametrize("positions", [9, 25])
-def test_both_orders_are_one_function(positions: int) -> None:
+def test_both_orders_compute_the_same_function(positions: int) -> None:
     x = features(2, 16, positions, dtype=torch.float64)
     first, second = (
         new(Spec("ssa", {"ks": 3, "order": order}), gate=0.7).double().eval()(x)

@@ -1,4 +1,4 @@
-"""What padding means to every attention: as if the padded positions were not there."""
+"""Padding for every attention type: padded positions behave as if they were absent."""
 
 from pathlib import Path
 
@@ -13,35 +13,35 @@ from attention.padding import current_mask, padding
 
 N = 10  # real positions, below the number of channels
 
-# Where N real positions stand among others: told by how many padded ones come before each and after all.
-PLACES = {
+# Numbers of padded positions before each of the N real positions and after the last.
+PADS = {
     "none": [0] * (N + 1),
     "at the end": [0] * N + [3],
     "thrice the length at the end": [0] * N + [3 * N],
     "at the start": [7] + [0] * N,
     "in between": [0, 2, 0, 0, 5, 1, 0, 0, 3, 0, 4],
 }
-places = pytest.mark.parametrize("place", PLACES)
+pads = pytest.mark.parametrize("case", PADS)
 
 
-def _mask(place: str) -> Tensor:
-    """Bool `(positions,)`."""
-    return torch.tensor([real for pads in PLACES[place] for real in [False] * pads + [True]][:-1])
+def _mask(case: str) -> Tensor:
+    """Return the mask of a case, bool `(positions,)`."""
+    return torch.tensor([real for count in PADS[case] for real in [False] * count + [True]][:-1])
 
 
 def _padded(x: Tensor, mask: Tensor, value: float) -> Tensor:
-    """`x`, (B, C, N), at the positions of `mask` and noise of size `value` at the others."""
+    """Return `x`, (B, C, N), at the positions of `mask`, with noise of size `value` elsewhere."""
     padded = features(*x.shape[:2], len(mask), dtype=x.dtype, scale=value)
     padded[:, :, mask] = x
     return padded
 
 
 @pytest.mark.parametrize("value", [0, 1, 1e30])
-@places
+@pads
 @without_encoding
-def test_real_positions_look_at_real_ones_alone(spec: Spec, place: str, value: float) -> None:
+def test_real_positions_attend_only_to_real_ones(spec: Spec, case: str, value: float) -> None:
     module = new(spec, gate=0.7).double().eval()
-    x, mask = features(2, CHANNELS, N, dtype=torch.float64), _mask(place)
+    x, mask = features(2, CHANNELS, N, dtype=torch.float64), _mask(case)
     padded = _padded(x, mask, value)
     with padding(mask.expand(2, -1)):
         y = module(padded)
@@ -49,10 +49,10 @@ def test_real_positions_look_at_real_ones_alone(spec: Spec, place: str, value: f
     assert torch.equal(y[:, :, ~mask], padded[:, :, ~mask])
 
 
-@places
+@pads
 @without_encoding
-def test_in_float32_too(spec: Spec, place: str) -> None:
-    module, x, mask = new(spec, gate=0.7).eval(), features(2, CHANNELS, N), _mask(place)
+def test_real_positions_attend_only_to_real_ones_in_float32(spec: Spec, case: str) -> None:
+    module, x, mask = new(spec, gate=0.7).eval(), features(2, CHANNELS, N), _mask(case)
     with padding(mask.expand(2, -1)):
         y = module(_padded(x, mask, 1e30))
     assert (y[:, :, mask] - module(x)).norm() <= 1e-6 * module(x).norm()
@@ -60,7 +60,7 @@ def test_in_float32_too(spec: Spec, place: str) -> None:
 
 @pytest.mark.parametrize("value", [float("inf"), float("nan")])
 @without_encoding
-def test_not_even_infinity_leaks(spec: Spec, value: float) -> None:
+def test_infinity_at_padding_does_not_leak(spec: Spec, value: float) -> None:
     module, x, mask = new(spec, gate=0.7).double().eval(), features(2, CHANNELS, N), _mask("in between")
     padded = _padded(x.double(), mask, 1)
     padded[:, :, ~mask] = value
@@ -71,7 +71,7 @@ def test_not_even_infinity_leaks(spec: Spec, value: float) -> None:
 
 @every_spec
 def test_rows_of_a_batch_differ_in_length(spec: Spec) -> None:
-    """And one of them is nothing but padding."""
+    """One row is only padding."""
     module = new(spec, gate=0.7).double().eval()
     x = features(4, CHANNELS, 30, dtype=torch.float64)
     lengths = [30, 12, 1, 0]
@@ -88,23 +88,23 @@ def test_rows_of_a_batch_differ_in_length(spec: Spec) -> None:
 @pytest.mark.parametrize("layout", ["BC*", "B*C"])
 @every_spec
 def test_a_mask_has_the_features_dimensions(spec: Spec, layout: Layout) -> None:
-    """The right columns and lower rows of an image are padding, so it is all over the flattened positions."""
+    """The right columns and lower rows of an image are padding, so padding is spread out when flattened."""
     module, x = new(spec, gate=0.7).double().eval(), features(2, CHANNELS, 6, 9, dtype=torch.float64)
     mask = torch.zeros(2, 6, 9, dtype=torch.bool)
     mask[:, :4, :7] = True
     alone = module(x[:, :, :4, :7])
     module.layout = layout
-    features_last = layout == "B*C"
+    channels_last = layout == "B*C"
     with padding(mask):
-        y = module(x.movedim(1, -1) if features_last else x)
-    y = y.movedim(-1, 1) if features_last else y
+        y = module(x.movedim(1, -1) if channels_last else x)
+    y = y.movedim(-1, 1) if channels_last else y
     torch.testing.assert_close(y[:, :, :4, :7], alone, rtol=1e-11, atol=1e-11)
     outside = ~mask[:, None].expand_as(x)
     assert torch.equal(y[outside], x[outside])
 
 
 @without_encoding
-def test_gradients_are_those_without_padding(spec: Spec) -> None:
+def test_gradients_equal_those_without_padding(spec: Spec) -> None:
     module, mask = (
         new(spec, gate=0.7).double().eval(),
         torch.stack([_mask("in between"), _mask("in between") & False]),
@@ -154,7 +154,7 @@ EXPORTED = [
 
 
 class Masked(nn.Module):
-    """Every attention in a model that is told what is real."""
+    """Model of every attention type with a padding mask."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -165,28 +165,28 @@ class Masked(nn.Module):
             return torch.stack([attention(x) for attention in self.attentions])
 
 
-GIVEN = features(2, CHANNELS, N), torch.arange(N) < torch.tensor([[4], [N]])
-OTHERS = [(features(3, CHANNELS, n), torch.arange(n) < torch.tensor([[n], [5], [0]])) for n in (7, 40)]
+INPUTS = features(2, CHANNELS, N), torch.arange(N) < torch.tensor([[4], [N]])
+OTHER_INPUTS = [(features(3, CHANNELS, n), torch.arange(n) < torch.tensor([[n], [5], [0]])) for n in (7, 40)]
 _BATCH, _LENGTH = torch.export.Dim("batch", min=1, max=64), torch.export.Dim("length", min=1, max=4096)
 DYNAMIC = ({0: _BATCH, 2: _LENGTH}, {0: _BATCH, 1: _LENGTH})
 
 
 def _close(exported: Tensor, expected: Tensor) -> None:
-    for spec, theirs, ours in zip(EXPORTED, exported, expected, strict=True):
+    for spec, output, target in zip(EXPORTED, exported, expected, strict=True):
         torch.testing.assert_close(
-            theirs, ours, rtol=1e-4, atol=1e-4, msg=lambda m, spec=spec: f"{spec}: {m}"
+            output, target, rtol=1e-4, atol=1e-4, msg=lambda m, spec=spec: f"{spec}: {m}"
         )
 
 
 @pytest.fixture(scope="module")
 def exported() -> ExportedProgram:
     with torch.no_grad():
-        return torch.export.export(Masked().eval(), GIVEN, dynamic_shapes=DYNAMIC)
+        return torch.export.export(Masked().eval(), INPUTS, dynamic_shapes=DYNAMIC)
 
 
 @torch.no_grad()
 def test_exports_with_the_mask_as_an_input(exported: ExportedProgram) -> None:
-    for x, mask in OTHERS:
+    for x, mask in OTHER_INPUTS:
         _close(exported.module()(x, mask), Masked().eval()(x, mask))
 
 
@@ -196,7 +196,7 @@ def test_exports_to_onnx_with_the_mask_as_an_input(exported: ExportedProgram, tm
 
     torch.onnx.export(exported, (), tmp_path / "model.onnx", input_names=["x", "mask"], verbose=False)
     session = onnxruntime.InferenceSession(tmp_path / "model.onnx")
-    for x, mask in OTHERS:
+    for x, mask in OTHER_INPUTS:
         (y,) = session.run(None, {"x": x.numpy(), "mask": mask.numpy()})
         _close(torch.from_numpy(y), Masked().eval()(x, mask))
 
@@ -205,13 +205,13 @@ def test_exports_to_onnx_with_the_mask_as_an_input(exported: ExportedProgram, tm
 @torch.no_grad()
 def test_compiles_as_one_graph_for_any_mask(spec: Spec) -> None:
     module = new(spec, gate=0.7).eval()
-    compiled, (x, mask) = torch.compile(module, backend="eager", fullgraph=True), GIVEN
-    for said in (None, mask, ~mask, None):
-        with padding(said):
+    compiled, (x, mask) = torch.compile(module, backend="eager", fullgraph=True), INPUTS
+    for current in (None, mask, ~mask, None):
+        with padding(current):
             assert torch.equal(compiled(x), module(x))
 
 
-def test_a_mask_of_other_positions_is_refused() -> None:
+def test_a_mask_of_another_shape_is_rejected() -> None:
     with (
         padding(torch.ones(2, N, dtype=torch.bool)),
         pytest.raises(ValueError, match=r"\(2, 10\); .*\(2, 5\)"),
@@ -219,7 +219,7 @@ def test_a_mask_of_other_positions_is_refused() -> None:
         new(Spec("ssa"))(features(2, CHANNELS, 5))
 
 
-def test_padding_ends_where_it_was_said() -> None:
+def test_padding_ends_with_its_block() -> None:
     outer, inner = torch.ones(2, N, dtype=torch.bool), torch.zeros(2, N, dtype=torch.bool)
     with padding(outer):
         with padding(inner):

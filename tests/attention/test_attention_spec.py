@@ -1,4 +1,4 @@
-"""Naming an attention: what is read, what is written and what is refused."""
+"""Reading, writing and checking of attention specs."""
 
 import json
 from collections.abc import Mapping
@@ -23,7 +23,7 @@ def test_json_format() -> None:
 
 
 @pytest.mark.parametrize("name", ATTENTIONS)
-def test_a_cost_takes_the_options_of_its_module(name: str) -> None:
+def test_cost_accepts_the_options_of_its_module(name: str) -> None:
     defaults = dict(ATTENTIONS[name].options)
     assert Spec(name, defaults).cost(16, 64) == Spec(name).cost(16, 64)
     assert repr(Spec(name, defaults).build(16)) == repr(Spec(name).build(16))
@@ -48,7 +48,7 @@ def test_a_cost_takes_the_options_of_its_module(name: str) -> None:
         ({"type": "decomposed", "key_channels": "8"}, "'key_channels' .*must be int or null; got '8'"),
     ],
 )
-def test_refuses_to_read(value: object, message: str) -> None:
+def test_invalid_json_is_rejected(value: object, message: str) -> None:
     with pytest.raises(InputError, match=message):
         Spec.from_json(value)
 
@@ -75,7 +75,7 @@ def test_refuses_to_read(value: object, message: str) -> None:
         ("decomposed", {"normalisation": "max"}, "normalisation must be one of softmax, .*got 'max'"),
     ],
 )
-def test_refuses_options_that_cannot_work(type: str, options: Mapping[str, object], message: str) -> None:
+def test_invalid_options_are_rejected(type: str, options: Mapping[str, object], message: str) -> None:
     with pytest.raises(InputError, match=message):
         Spec(type, options).build(16)  # type: ignore[arg-type]
 

@@ -3,7 +3,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from attention import InputError
-from cluster.resources import TrialResources, fitting, slots
+from cluster.resources import TrialResources, count_fitting, count_slots
 
 CPUS = {"CPU": 8.0, "memory": 1e10}
 GPUS = {"CPU": 8.0, "GPU": 4.0}
@@ -34,7 +34,7 @@ GPUS = {"CPU": 8.0, "GPU": 4.0}
     ],
 )
 def test_slots(cpus: float, gpus: float, nodes: list[dict[str, float]], expected: int) -> None:
-    assert slots(TrialResources(cpus=cpus, gpus=gpus), nodes) == expected
+    assert count_slots(TrialResources(cpus=cpus, gpus=gpus), nodes) == expected
 
 
 @pytest.mark.parametrize(
@@ -43,13 +43,13 @@ def test_slots(cpus: float, gpus: float, nodes: list[dict[str, float]], expected
 )
 def test_custom_resources_limit_the_number_of_trials(custom: dict[str, float], expected: int) -> None:
     node = {"CPU": 8.0, "disk": 2.0, "H200": 1.0}
-    assert fitting(TrialResources(custom=custom), [node, CPUS]) == expected
+    assert count_fitting(TrialResources(custom=custom), [node, CPUS]) == expected
 
 
 def test_error_names_all_requested_resources() -> None:
     shape = TrialResources(custom={"H200": 0.01}, labels={"zone": "a"})
     with pytest.raises(InputError) as error:
-        slots(shape, [CPUS])
+        count_slots(shape, [CPUS])
     assert str(error.value).startswith(
         "a trial asks for 1 CPUs, 0 GPUs and 0.01 H200 on one node with zone=a; the cluster has 8 CPUs, 0 "
         "GPUs and 0 H200 on 1 such node(s). "
@@ -84,7 +84,7 @@ def test_error_names_requested_and_existing_resources(
     cpus: float, gpus: float, nodes: list[dict[str, float]], fragments: list[str]
 ) -> None:
     with pytest.raises(InputError) as error:
-        slots(TrialResources(cpus=cpus, gpus=gpus), nodes)
+        count_slots(TrialResources(cpus=cpus, gpus=gpus), nodes)
     for fragment in fragments:
         assert fragment in str(error.value)
 
@@ -116,7 +116,7 @@ wholes = st.integers(1, 16).map(float)
 def test_a_node_is_filled_but_not_overfilled(cpus: float, gpus: float, cores: int, cards: int) -> None:
     shape = TrialResources(cpus=cpus, gpus=gpus)
     try:
-        count = slots(shape, [{"CPU": float(cores), "GPU": float(cards)}])
+        count = count_slots(shape, [{"CPU": float(cores), "GPU": float(cards)}])
     except InputError:
         count = 0
     assert count * cpus <= cores + 1e-6

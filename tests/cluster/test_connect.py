@@ -7,7 +7,7 @@ import pytest
 import ray
 
 from attention import InputError
-from cluster.connect import connect, free, kept, wait_for_capacity
+from cluster.connect import connect, keep_ray, list_free_resources, wait_for_capacity
 from cluster.ray_internals import state
 from cluster.resources import TrialResources
 
@@ -63,7 +63,9 @@ def test_wait_ends_when_capacity_becomes_free():
 def test_missing_capacity_names_the_free_resources():
     nodes = [{"CPU": 0.5}, {"CPU": 3.0, "GPU": 0.5}, *[{}] * 5]
     with pytest.raises(InputError) as error:
-        wait_for_capacity(TrialResources(cpus=1, gpus=1, workers=2), 0.05, poll=0.01, list_free=free_resources(nodes))
+        wait_for_capacity(
+            TrialResources(cpus=1, gpus=1, workers=2), 0.05, poll=0.01, list_free=free_resources(nodes)
+        )
     message = str(error.value)
     assert "2 workers of 1 CPUs and 1 GPUs each; free are 3 CPUs and 0.5 GPUs on node 1; 0.5 CPUs" in message
     assert "0 CPUs and 0 GPUs on node 4; less on 2 more, and no capacity became free in 0.05 s. " in message
@@ -91,7 +93,7 @@ def test_only_nodes_with_the_labels_that_do_not_drain_are_used(monkeypatch):
     monkeypatch.setattr(ray, "nodes", lambda: metadata)
     monkeypatch.setattr(state, "get_draining_nodes", lambda: {"c": 0})
     monkeypatch.setattr(state, "available_resources_per_node", lambda: {key: {"CPU": 1.0} for key in "abc"})
-    assert free({"zone": "a"}) == {"10.0.0.1 (a)": {"CPU": 1.0}, "10.0.0.1 (new)": {}}
+    assert list_free_resources({"zone": "a"}) == {"10.0.0.1 (a)": {"CPU": 1.0}, "10.0.0.1 (new)": {}}
     wait_for_capacity(TrialResources(labels={"zone": "b"}), seconds=0)
     with pytest.raises(InputError, match="on one node with zone=c; no such node takes anything new"):
         wait_for_capacity(TrialResources(labels={"zone": "c"}), seconds=0)
@@ -143,7 +145,7 @@ def test_kept_ray_serves_several_connections(monkeypatch):
     monkeypatch.setattr(ray, "init", lambda **options: calls.append("init"))
     monkeypatch.setattr(ray, "is_initialized", lambda: calls[-1:] == ["init"])
     monkeypatch.setattr(ray, "shutdown", lambda: calls.append("shutdown"))
-    with kept():
+    with keep_ray():
         for _ in range(2):
             with connect():
                 assert calls == ["init"]

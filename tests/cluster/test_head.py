@@ -7,7 +7,7 @@ from types import SimpleNamespace
 import pytest
 import ray
 
-from cluster.head import watched_head
+from cluster.head import watch_head
 
 
 @pytest.mark.parametrize("ends", [True, False])
@@ -22,7 +22,7 @@ def test_end_of_the_head_is_reported_once(ends, monkeypatch):
             calls.append(lost_address)
             was_called.set()
 
-        with watched_head(lost, period=0.01):
+        with watch_head(lost, period=0.01):
             if ends:
                 server.close()
             assert was_called.wait(10 if ends else 0.1) is ends

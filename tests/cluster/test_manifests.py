@@ -227,7 +227,10 @@ def test_kubernetes_workers_are_unprivileged_spot_instances_from_zero(name):
     assert group["replicas"] == group["minReplicas"] == 0 < group["maxReplicas"]
     pod = group["template"]["spec"]
     assert pod["nodeSelector"] == {"cloud.google.com/gke-spot": "true"}
-    assert {toleration["key"] for toleration in pod["tolerations"]} == {"cloud.google.com/gke-spot", "nvidia.com/gpu"}
+    assert {toleration["key"] for toleration in pod["tolerations"]} == {
+        "cloud.google.com/gke-spot",
+        "nvidia.com/gpu",
+    }
     assert pod["containers"][0]["resources"]["limits"]["nvidia.com/gpu"] == 1
     for pod in (cluster["headGroupSpec"]["template"]["spec"], group["template"]["spec"]):
         assert pod["securityContext"]["runAsNonRoot"] is True
@@ -369,8 +372,7 @@ def write_programs(folder, texts):
 
 @pytest.fixture
 def slurm(tmp_path):
-    """Yield a function that starts the script as a job of two nodes, both this machine, and the job's number.
-    """
+    """Yield a function that starts the script as a job of two nodes on this machine, and the job's number."""
     job = str(os.getpid() * 10 + 1)
     stubs = write_programs(tmp_path / "stubs", STUBS)
     environment = {

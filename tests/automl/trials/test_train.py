@@ -305,7 +305,7 @@ def test_several_workers_are_started_and_followed(
     monkeypatch.setattr(train_workers, "_reports", reports)
     monkeypatch.setattr(train_workers, "connect", lambda **_: nullcontext())
     monkeypatch.setattr(train_workers, "wait_for_capacity", lambda *_: None)
-    monkeypatch.setattr(train_workers, "nodes", lambda: {"here": Node("here", {"CPU": 64.0})})
+    monkeypatch.setattr(train_workers, "list_nodes", lambda: {"here": Node("here", {"CPU": 64.0})})
     code, out, err = cli(*TRAIN, "--epochs", "2", "--workers", "2", "--device", "cpu", "--log", "two.csv")
     assert code == 0, err
     ((config, folder, workers),) = started
@@ -322,7 +322,7 @@ def test_several_workers_are_started_and_followed(
 def test_a_worker_has_a_gpu_or_its_share_of_the_cores(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("os.cpu_count", lambda: 8)
     monkeypatch.delenv("RAY_ADDRESS", raising=False)
-    monkeypatch.setattr(train_workers, "nodes", lambda: {"here": Node("here", {"CPU": 8.0, "GPU": 4.0})})
+    monkeypatch.setattr(train_workers, "list_nodes", lambda: {"here": Node("here", {"CPU": 8.0, "GPU": 4.0})})
     assert train_workers.worker_shape(2, HERE) == TrialResources(cpus=4, gpus=0, workers=2)
     cuda = replace(HERE)
     object.__setattr__(cuda, "device", torch.device("cuda"))
